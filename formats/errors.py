@@ -1,0 +1,13 @@
+"""The exception tree of this package, drawn in the package's docstring."""
+
+
+class FormatsError(Exception):
+    """Something on disk cannot be read or written as its format says."""
+
+
+class NotASplitError(FormatsError):
+    """A place holds no split folder that can be read."""
+
+
+class DamagedError(FormatsError):
+    """Files and manifest disagree."""

@@ -1,0 +1,26 @@
+"""The identity of an image: the same picture at the same place has the same id, on every machine and in every run."""
+
+import hashlib
+import uuid
+
+NAMESPACE = uuid.UUID("8f0b7c1e-52d5-5b1c-9a56-3d6d1f1c2a40")
+"""The one namespace of all image ids. Changing it changes every id ever written: never."""
+
+VECTORS: tuple[tuple[str, bytes, bytes, str], ...] = (
+    ("digits", b"train", b"7/0001.png", "7c743c2e-685c-55f2-9f8b-e10df2a8a6a6"),
+    ("digits", b"", b"7/0001.png", "27f9d9bd-4ee7-595c-956e-17807d70b5a8"),
+    ("imagenette", b"val", b"n01440764/sub dir/caf\xc3\xa9.JPEG", "56e049f6-0501-560e-a720-164f8258f18c"),
+    ("imagenette", b"val", b"n01440764/caf\xe9\n.JPEG", "fd01a0f8-271f-53a4-a1dd-7f7adaa39221"),
+)
+"""Test vectors: (dataset, or_split, path, id)."""
+
+
+def image_id(dataset: str, or_split: bytes, path: bytes) -> uuid.UUID:
+    """The id of one image: the UUIDv5 (RFC 9562, SHA-1) of ``dataset NUL or_split NUL path``.
+
+    ``or_split`` and ``path`` are the raw bytes of the names on disk: ``or_split`` is empty where a tree has no
+    split folders, ``path`` is relative to ``DIR/SPLIT`` with ``/`` between its parts. Nothing is normalised.
+    """
+    name = b"\0".join((dataset.encode(), or_split, path))
+    digest = hashlib.sha1(NAMESPACE.bytes + name, usedforsecurity=False).digest()
+    return uuid.UUID(bytes=digest[:16], version=5)

@@ -1,0 +1,109 @@
+"""The manifest of a split folder: the one file that readers trust, written last."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from schemas.errors import FormatVersionError, SchemaError
+from schemas.tables import Columns
+
+FORMAT = 1
+"""The format version that this software writes, and the newest that it reads."""
+
+NAME = "manifest.json"
+
+
+@dataclass(frozen=True, slots=True)
+class SplitFile:
+    """One Parquet file of a split: its path relative to the split folder, and its rows."""
+
+    path: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPart:
+    """One split: its rows, its rows by class number, its fingerprint and its files."""
+
+    index: int
+    rows: int
+    counts: Mapping[int, int]
+    fingerprint: str
+    files: tuple[SplitFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitManifest:
+    """What a split folder holds and how it was made.
+
+    ``num_classes`` is one more than the largest class number, so that it is the width of a classifier's output.
+    ``options`` are the job's options, verbatim. Class names may be fewer than classes, where tables do not tell them.
+    """
+
+    data_table: str
+    metadata_table: str
+    columns: Columns
+    label_type: str
+    num_classes: int
+    class_names: Mapping[int, str]
+    seed: int
+    options: Mapping[str, Any]
+    splits: tuple[SplitPart, ...]
+    created: str
+    code_version: str
+    format: int = field(default=FORMAT)
+
+    def to_json(self) -> str:
+        """The manifest as indented JSON text."""
+        return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, *, place: str) -> "SplitManifest":
+        """Read a manifest; ``place`` is named in errors.
+
+        Raises `FormatVersionError` for a newer format, `SchemaError` for anything that is no manifest.
+        """
+        try:
+            found = json.loads(text)
+            version = found["format"]
+        except (ValueError, TypeError, KeyError) as error:
+            raise SchemaError(
+                f"Wanted a split manifest at {place}. Found: no JSON object with a format ({error!r})"
+            ) from None
+        if not isinstance(version, int) or version < 1:
+            raise SchemaError(f"Wanted a split manifest at {place}. Found: format {version!r}")
+        if version > FORMAT:
+            raise FormatVersionError(
+                f"Wanted a split manifest of format {FORMAT} or older at {place}. Found: format {version}. "
+                "It was written by a newer imagestrata: upgrade this one."
+            )
+        try:
+            return cls(
+                data_table=found["data_table"],
+                metadata_table=found["metadata_table"],
+                columns=Columns(**found["columns"]),
+                label_type=found["label_type"],
+                num_classes=found["num_classes"],
+                class_names={int(label): name for label, name in found["class_names"].items()},
+                seed=found["seed"],
+                options=found["options"],
+                splits=tuple(_part(part) for part in found["splits"]),
+                created=found["created"],
+                code_version=found["code_version"],
+                format=version,
+            )
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise SchemaError(
+                f"Wanted a whole split manifest at {place}. Found: one that is damaged ({error!r})"
+            ) from None
+
+
+def _part(found: Mapping[str, Any]) -> SplitPart:
+    return SplitPart(
+        index=found["index"],
+        rows=found["rows"],
+        counts={int(label): rows for label, rows in found["counts"].items()},
+        fingerprint=found["fingerprint"],
+        files=tuple(SplitFile(**file) for file in found["files"]),
+    )

@@ -1,0 +1,19 @@
+"""The rows of a split file, as Arrow and as Spark see them.
+
+``id``: the 16 big-endian bytes of the UUID (Spark writes no fixed-length type, so readers check the length).
+``label``: the class number. ``position``: the row's place 0..n-1 in its split's own random order.
+"""
+
+import pyarrow as pa
+
+ID_BYTES = 16
+
+ARROW_SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.binary(), nullable=False),
+        pa.field("label", pa.int32(), nullable=False),
+        pa.field("position", pa.int64(), nullable=False),
+    ]
+)
+
+SPARK_SCHEMA = "id BINARY NOT NULL, label INT NOT NULL, position BIGINT NOT NULL"

@@ -1,0 +1,81 @@
+"""Pictures that tell their class, and tables of them."""
+
+import asyncio
+import io
+import uuid
+from collections.abc import Mapping, Sequence
+
+import acsylla
+import numpy as np
+from PIL import Image
+
+from schemas.tables import Columns, Replication, TableName, create_data, create_keyspace
+
+SHADES = 20
+"""A class is the shade of grey ``SHADES * label``, so that it can be read off after any crop."""
+
+
+def picture(label: int, *, width: int = 80, height: int = 64, format: str = "PNG", mode: str = "RGB") -> bytes:
+    """A picture of one shade."""
+    file = io.BytesIO()
+    Image.new("L", (width, height), SHADES * label).convert(mode).save(file, format, quality=95)
+    return file.getvalue()
+
+
+def texture(number: int, *, width: int = 64, height: int = 64) -> bytes:
+    """A picture in which no two crops are alike."""
+    pixels = np.random.default_rng(number).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+def write_table(
+    name: str,
+    rows: Mapping[uuid.UUID, bytes | None],
+    *,
+    hosts: Sequence[str],
+    port: int,
+    columns: Columns | None = None,
+) -> None:
+    """A data table with these rows (None is a null), created if it is not there."""
+    table, columns = TableName.parse(name), columns or Columns()
+
+    async def write() -> None:
+        cluster = acsylla.create_cluster(list(hosts), port=port, log_level="critical")
+        session = await cluster.create_session()
+        for statement in (
+            create_keyspace(table.keyspace, Replication.parse("1")),
+            create_data(table, columns),
+            f"TRUNCATE {table.quoted}",
+        ):
+            await session.execute(acsylla.create_statement(statement))
+        insert = await session.create_prepared(
+            f'INSERT INTO {table.quoted} ("{columns.id}", "{columns.data}") VALUES (?, ?)'
+        )
+        for start in range(0, len(rows), 64):
+            pairs = list(rows.items())[start : start + 64]
+            await asyncio.gather(*(session.execute(insert.bind(pair)) for pair in pairs))
+        await session.close()
+        cluster.destroy()
+
+    asyncio.run(write())
+
+
+def execute(statement: str, *, hosts: Sequence[str], port: int) -> None:
+    """Run one statement."""
+
+    async def run() -> None:
+        cluster = acsylla.create_cluster(list(hosts), port=port, log_level="critical")
+        session = await cluster.create_session()
+        await session.execute(acsylla.create_statement(statement))
+        await session.close()
+        cluster.destroy()
+
+    asyncio.run(run())
+
+
+def shades(images: np.ndarray) -> np.ndarray:
+    """The classes of float32 ``(b, 3, h, w)`` pictures with values from 0 to 1."""
+    assert np.allclose(images, images[:, :1], atol=3 / 255)  # all three channels alike
+    return np.rint(images.mean(axis=(1, 2, 3)) * 255 / SHADES).astype(np.int64)

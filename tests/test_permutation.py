@@ -1,0 +1,61 @@
+"""The keyed permutation: a bijection, repeatable, and mixed well enough to shuffle with."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from formats import Permutation
+
+
+def order(n: int, key: bytes = b"key") -> np.ndarray:
+    return Permutation(n, key)(np.arange(n))
+
+
+@given(st.integers(0, 3000), st.binary(max_size=40))
+def test_each_number_stands_at_exactly_one_place(n: int, key: bytes) -> None:
+    assert np.array_equal(np.sort(order(n, key)), np.arange(n))
+
+
+@given(st.integers(1, 1 << 61), st.binary(max_size=40), st.data())
+def test_a_place_alone_gives_what_it_gives_among_others(n: int, key: bytes, data: st.DataObject) -> None:
+    places = np.array(data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=20)), dtype=np.int64)
+    permutation = Permutation(n, key)
+    found = permutation(places)
+    assert found.min() >= 0
+    assert found.max() < n
+    assert [int(permutation(place)) for place in places] == found.tolist()
+    assert len(set(found.tolist())) == len(set(places.tolist()))
+
+
+def test_another_key_gives_another_order() -> None:
+    assert np.array_equal(order(1000), order(1000))
+    assert not np.array_equal(order(1000), order(1000, b"other"))
+
+
+def test_the_order_is_pinned_for_ever() -> None:
+    assert order(10).tolist() == [5, 7, 6, 4, 8, 1, 9, 2, 3, 0]
+
+
+def test_numbers_are_spread_evenly_over_the_places() -> None:
+    """The thousand first places of many orders: a chi-square over ten bins of numbers, far from its tail."""
+    n, draws = 10_000, 100
+    bins = np.zeros(10)
+    for key in range(draws):
+        bins += np.bincount(Permutation(n, bytes([key]))(np.arange(1000)) * 10 // n, minlength=10)
+    expected = draws * 100
+    assert float(((bins - expected) ** 2 / expected).sum()) < 35  # 9 degrees of freedom: p < 0.0001
+    neighbours = np.diff(order(n))
+    assert np.mean(neighbours == 1) < 0.001
+
+
+@pytest.mark.parametrize("place", [-1, 5])
+def test_a_place_outside_is_refused(place: int) -> None:
+    with pytest.raises(IndexError, match=r"0 to 4\. Found: "):
+        Permutation(5, b"")(np.array([0, place]))
+
+
+@pytest.mark.parametrize("n", [-1, 1 << 62])
+def test_a_length_out_of_range_is_refused(n: int) -> None:
+    with pytest.raises(ValueError, match=f"Found: {n}"):
+        Permutation(n, b"")
