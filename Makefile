@@ -1,0 +1,77 @@
+# Every target brings what it needs. `make help` lists them.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+SHELL := /bin/bash
+# Absolute, for paths with spaces too; from elsewhere say `make -C FOLDER TARGET`.
+HERE := $(CURDIR)/
+PYTHON ?= $(shell for p in python3.11 python3 python; do "$$p" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo "$$p" && break; done)
+IN := cd "$(HERE)" &&
+# Commands run as in the activated environment: what they start (spark-submit, torchrun) is found.
+RUN := $(IN) PATH="$(HERE).venv/bin:$$PATH" VIRTUAL_ENV="$(HERE).venv"
+SETUP = $(IN) if [ -z "$(PYTHON)" ]; then echo "error: wanted Python 3.11 on PATH. Found: none. Say 'make PYTHON=/path/to/python3.11 $@'." >&2; exit 1; fi; \
+	"$(PYTHON)" -m devstack.environment
+DEMO := --extra spark --extra loader --group demo
+DEV := --extra spark --extra loader --extra train --group dev
+OURS := schemas formats etl jobs loader training service devstack
+
+.PHONY: help demo train-demo setup test test-all check format up down status clean-data clean lock deps.zip bench-demo
+
+help:  ## list the targets
+	@echo "make TARGET, where TARGET is:"; sed -nE 's/^([a-zA-Z][a-zA-Z.-]*):.*## (.*)/  \1\t\2/p' "$(HERE)Makefile" | expand -t 16
+
+demo:  ## everything on real pictures: set-up, Cassandra, ingest, split, two epochs, a report (DATA=/my/tree, PORT=9042)
+	@$(SETUP) $(DEMO)
+	@$(RUN) python -m demo $(if $(DATA),--data "$(DATA)") $(if $(PORT),--port "$(PORT)")
+
+train-demo:  ## train a small network from the demo's batches (brings torch)
+	@$(SETUP) $(DEMO) --extra train
+	@$(RUN) python -m demo.train
+
+setup:  ## the environment of developers in .venv, jars, Spark's configuration
+	@$(SETUP) $(DEV)
+
+test: setup  ## the test suite
+	@$(RUN) python -m pytest -m "not slow"
+
+test-all: setup  ## the test suite with notebooks, drills and sweeps
+	@$(RUN) python -m pytest
+
+check: setup  ## lint, format and types
+	@$(RUN) ruff check .
+	@$(RUN) ruff format --check .
+	@$(RUN) mypy $(OURS)
+
+format: setup  ## put the code into its format, mend what lint can
+	@$(RUN) ruff check --fix .
+	@$(RUN) ruff format .
+
+up:  ## start the embedded Cassandra (PORT=9042, NODES=1)
+	@$(SETUP) --extra spark
+	@$(RUN) python -m devstack up --port $(or $(PORT),9042) --nodes $(or $(NODES),1)
+
+down:  ## end it; its data stay
+	@$(SETUP) --extra spark
+	@$(RUN) python -m devstack down
+
+status:  ## say whether it is up
+	@$(SETUP) --extra spark 2>/dev/null
+	@$(RUN) python -m devstack status || true
+
+clean-data:  ## end it and remove its data
+	@$(SETUP) --extra spark
+	@$(RUN) python -m devstack clean-data
+
+deps.zip:  ## build/deps.zip for spark-submit --py-files on a cluster of yours
+	@$(SETUP)
+	@$(RUN) python -m devstack.archive build/deps.zip
+
+bench-demo: setup  ## time and memory of the demo from a fresh clone with empty caches (QUICK=1: with yours)
+	@$(RUN) python -m benchmarks.demo $(if $(QUICK),--quick)
+
+lock:  ## resolve the dependencies again: requirements.lock and those of the set-up
+	@$(SETUP)
+	@$(RUN) python -m devstack.locks
+
+clean:  ## remove the environment and all that was built (ends Cassandra; shared downloads stay in the cache)
+	@$(IN) if [ -x .venv/bin/python ] && [ -d build/cassandra ]; then .venv/bin/python -m devstack clean-data; fi
+	@$(IN) rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,142 @@
+"""The embedded Cassandra by hand.
+
+    python -m devstack up [--nodes 1] [--port 9042] [--data DIR] [--auth]
+    python -m devstack status | down | clean-data [--data DIR]
+
+Data stay in build/cassandra between runs until `clean-data`. Exit codes: 0 = done (also when there was nothing to do;
+for `status`: it is up), 1 = failed or, for `status`, not up, with one clear line, 2 = bad arguments.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from devstack import DevstackError
+from devstack.cassandra import DEFAULT_PASSWORD, DEFAULT_USER, MAX_NODES, Cassandra
+
+DATA = Path(__file__).resolve().parent.parent / "build" / "cassandra"
+PORT = 9042
+
+
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command and its options."""
+    parser = argparse.ArgumentParser(
+        prog="python -m devstack", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, text in (
+        ("up", "start the server and wait until it answers"),
+        ("down", "end it"),
+        ("status", "say whether it is up"),
+        ("clean-data", "end it and remove its data"),
+    ):
+        command = commands.add_parser(name, help=text, description=text)
+        command.add_argument(
+            "--data", type=Path, default=DATA, metavar="DIR", help="folder of data and logs (build/cassandra)"
+        )
+        if name == "up":
+            command.add_argument(
+                "--nodes", type=int, default=1, choices=range(1, MAX_NODES + 1), help="on 127.0.0.1 to .3"
+            )
+            command.add_argument("--port", type=int, default=PORT, help="of CQL (9042)")
+            command.add_argument("--auth", action="store_true", help="ask for user and password (cassandra, cassandra)")
+            command.add_argument("--heap", type=int, default=512, metavar="MB", help="heap of each node in MB (512)")
+    args = parser.parse_args(argv)
+    if args.command == "up" and not 1024 <= args.port <= 65535:
+        parser.error(f"--port: wanted 1024 to 65535. Found: {args.port}")
+    if args.command == "up" and args.heap < 256:
+        parser.error(f"--heap: wanted 256 MB or more. Found: {args.heap}")
+    return args
+
+
+def _existing(folder: Path) -> Cassandra | None:
+    """The server that once was started in `folder`, whatever its settings."""
+    path = folder / "cluster.json"
+    if not path.is_file():
+        return None
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+        return Cassandra(folder, nodes=settings["nodes"], auth=settings["auth"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise DevstackError(
+            f"wanted a cluster's settings in {path}. Found: {error}. Remove {folder} by hand."
+        ) from error
+
+
+def _places(server: Cassandra) -> str:
+    return ", ".join(f"{node.host}:{node.port} (pid {node.pid or 'none'})" for node in server.nodes)
+
+
+def up(args: argparse.Namespace) -> int:
+    """Start, and say where."""
+    server = Cassandra(args.data, port=args.port, nodes=args.nodes, auth=args.auth, heap_mb=args.heap)
+    started = time.monotonic()
+    shown = sys.stderr.isatty()
+
+    def progress(text: str) -> None:
+        if shown:
+            print(f"\r\033[KCassandra {text}", end="", file=sys.stderr, flush=True)
+
+    if shown:
+        progress("starting")
+    else:
+        print("Cassandra starting", file=sys.stderr, flush=True)
+    fresh = server.start(progress=progress)
+    if shown:
+        print("\r\033[K", end="", file=sys.stderr)
+    word = f"up after {time.monotonic() - started:.1f} s" if fresh else "was up"
+    user = f"  user {DEFAULT_USER}, password {DEFAULT_PASSWORD}" if args.auth else ""
+    print(f"Cassandra {word}: {_places(server)}{user}  data and logs in {server.folder}")
+    return 0
+
+
+def down(args: argparse.Namespace) -> int:
+    """End it; nothing to end is fine."""
+    server = _existing(args.data)
+    ran = server is not None and server.stop()
+    print("Cassandra ended, its data stay" if ran else "Cassandra was not up")
+    return 0
+
+
+def status(args: argparse.Namespace) -> int:
+    """Say what runs."""
+    server = _existing(args.data)
+    if server is not None and server.is_up():
+        print(f"Cassandra is up: {_places(server)}  data and logs in {server.folder}")
+        return 0
+    if server is not None and any(node.pid for node in server.nodes):
+        print(f"Cassandra is partly up: {_places(server)}  logs in {server.folder}/node*/logs")
+        return 1
+    print("Cassandra is not up")
+    return 1
+
+
+def clean_data(args: argparse.Namespace) -> int:
+    """Remove the folder; one that is not a server's is left alone."""
+    server = _existing(args.data)
+    if server is None:
+        print("Cassandra has no data")
+        return 0
+    server.clean()
+    print(f"Cassandra's data removed from {server.folder}")
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; see the module's text."""
+    args = parse_args(argv)
+    try:
+        return {"up": up, "down": down, "status": status, "clean-data": clean_data}[args.command](args)
+    except DevstackError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted: what was started is ended", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""Listening TCP ports and the processes that hold them, read from /proc (Linux)."""
+
+import os
+import socket
+from pathlib import Path
+
+
+def _listening_inodes(port: int, host: str) -> set[str]:
+    """Socket inodes that listen on `port` of the IPv4 address `host`, or of every address."""
+    inodes = set()
+    packed = socket.inet_aton(host)[::-1].hex().upper()
+    everywhere = {"0" * 8, "0" * 32}
+    wanted = everywhere | {packed, "0" * 16 + "FFFF0000" + packed}
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            lines = Path(table).read_text(encoding="ascii").splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            fields = line.split()
+            address, _, number = fields[1].rpartition(":")
+            # 0A is LISTEN.
+            if fields[3] == "0A" and int(number, 16) == port and address in wanted:
+                inodes.add(fields[9])
+    return inodes
+
+
+def _holds(pid: int, inodes: set[str]) -> bool:
+    try:
+        with os.scandir(f"/proc/{pid}/fd") as entries:
+            for entry in entries:
+                try:
+                    target = os.readlink(entry.path)
+                except OSError:
+                    continue
+                if target.startswith("socket:[") and target[8:-1] in inodes:
+                    return True
+    except OSError:
+        pass
+    return False
+
+
+def is_held(port: int, host: str) -> bool:
+    """Whether anything listens there."""
+    return bool(_listening_inodes(port, host))
+
+
+def holds(pid: int, port: int, host: str) -> bool:
+    """Whether the process `pid` listens on `host`:`port`."""
+    inodes = _listening_inodes(port, host)
+    return bool(inodes) and _holds(pid, inodes)
+
+
+def holder(port: int, host: str) -> str:
+    """Words for who listens on `host`:`port`: name and pid where they may be known."""
+    inodes = _listening_inodes(port, host)
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and _holds(int(entry.name), inodes):
+            try:
+                name = (entry / "comm").read_text(encoding="utf-8", errors="replace").strip()
+            except OSError:
+                continue
+            return f"{name} (pid {entry.name})"
+    return "a process of another user"
+
+
+def free(hosts: list[str], count: int) -> list[int]:
+    """`count` ports that are free on all `hosts`; another process may still take one before it is used."""
+    ports: list[int] = []
+    held: list[socket.socket] = []
+    try:
+        while len(ports) < count:
+            first = socket.socket()
+            held.append(first)
+            first.bind((hosts[0], 0))
+            port = int(first.getsockname()[1])
+            try:
+                for host in hosts[1:]:
+                    other = socket.socket()
+                    held.append(other)
+                    other.bind((host, port))
+            except OSError:
+                continue
+            ports.append(port)
+    finally:
+        for one in held:
+            one.close()
+    return ports

@@ -1,0 +1,33 @@
+"""Fixtures: real services, started once a test run for those who ask."""
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from devstack.cassandra import Cassandra
+
+
+@pytest.fixture(scope="session")
+def cassandra(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cassandra]:
+    """A fresh Cassandra of one node on free ports: `cassandra.hosts`, `cassandra.port`; ended after the last test."""
+    with Cassandra(tmp_path_factory.mktemp("cassandra")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def spark(cassandra: Cassandra) -> Iterator[SparkSession]:
+    """A session on two cores that tries a failed task again, pointed at the fixture's Cassandra."""
+    session = (
+        SparkSession.builder.master("local[2,3]")
+        .appName("tests")
+        .config("spark.cassandra.connection.host", ",".join(cassandra.hosts))
+        .config("spark.cassandra.connection.port", cassandra.port)
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")  # starts fast; tests do not last
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "4")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
