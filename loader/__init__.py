@@ -1,0 +1,64 @@
+"""Batches for training, from a split and the images that Cassandra holds::
+
+    import loader
+
+    split = loader.open_split("splits/imagenette", index=0)
+    with loader.CassandraSource(split, hosts=["127.0.0.1"], batch_size=256, rank=0, world_size=1, seed=0) as source:
+        for images, labels in loader.ClassificationIterator(source, size=224, train=True):
+            ...                                        # float32 (b, 3, 224, 224) and int64 (b,); one epoch a pass
+
+        for batch in source.epoch(0):                  # the files' bytes, without DALI
+            batch.images, batch.labels, batch.ids
+
+        images, labels = source.read()                 # inside a DALI pipeline of your own
+
+DALI, torch and the Cassandra driver are imported when they are first used. Errors::
+
+    LoaderError(Exception)
+    ├── OptionError(ValueError)         an option is out of its range, or two contradict each other
+    ├── MissingExtraError(ImportError)  a library is not installed; the message says what to install
+    ├── SplitError                      no split that can be read at the place named
+    ├── TableError                      the data table is not there, or has other columns than the split names
+    ├── AccessError                     Cassandra refuses the user, the password or the right to read
+    ├── UnreachableError                Cassandra does not answer
+    ├── MissingImageError               a split names an image that the data table does not hold
+    ├── DecodeError                     the bytes of an image are no picture that can be decoded
+    ├── DeliveryError                   an epoch ended with more or fewer samples than it has
+    └── ClosedError                     a source is used after it was closed
+"""
+
+from loader._dali import ClassificationIterator
+from loader._errors import (
+    AccessError,
+    ClosedError,
+    DecodeError,
+    DeliveryError,
+    LoaderError,
+    MissingExtraError,
+    MissingImageError,
+    OptionError,
+    SplitError,
+    TableError,
+    UnreachableError,
+)
+from loader._source import Batch, CassandraSource
+from loader._splits import Split, open_split
+
+__all__ = [
+    "AccessError",
+    "Batch",
+    "CassandraSource",
+    "ClassificationIterator",
+    "ClosedError",
+    "DecodeError",
+    "DeliveryError",
+    "LoaderError",
+    "MissingExtraError",
+    "MissingImageError",
+    "OptionError",
+    "Split",
+    "SplitError",
+    "TableError",
+    "UnreachableError",
+    "open_split",
+]

@@ -1,0 +1,45 @@
+"""The exception tree of this package, drawn in the package's docstring."""
+
+
+class LoaderError(Exception):
+    """Images cannot be loaded as asked."""
+
+
+class OptionError(LoaderError, ValueError):
+    """An option is out of its range, or two options contradict each other."""
+
+
+class MissingExtraError(LoaderError, ImportError):
+    """A library that is needed here is not installed; the message says what to install."""
+
+
+class SplitError(LoaderError):
+    """There is no split that can be read at the place named."""
+
+
+class TableError(LoaderError):
+    """The data table is not there, or its columns are not those that the split names."""
+
+
+class AccessError(LoaderError):
+    """Cassandra answers, but refuses the user, the password or the right to read."""
+
+
+class UnreachableError(LoaderError):
+    """Cassandra does not answer, at the start or later."""
+
+
+class MissingImageError(LoaderError):
+    """A split names an image that the data table does not hold."""
+
+
+class DecodeError(LoaderError):
+    """The bytes of an image are no picture that can be decoded."""
+
+
+class DeliveryError(LoaderError):
+    """An epoch ended with more or fewer samples than it has: a fault of this software, never to be passed over."""
+
+
+class ClosedError(LoaderError):
+    """A source is used after it was closed."""

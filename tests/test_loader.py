@@ -1,0 +1,212 @@
+"""The loader's public face: names, options, splits, and imports; no database."""
+
+import inspect
+import json
+import pkgutil
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import pytest
+from split_folders import image_ids, packed, write_split_folder
+
+import loader
+from schemas import Columns
+
+IDS, LABELS = image_ids(12), [number % 3 for number in range(12)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    names = {0: "cat", 1: "dog", 2: "owl"}
+    return write_split_folder(tmp_path / "split", [(IDS, LABELS), ([], [])], class_names=names)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IMAGESTRATA_CACHE", str(tmp_path / "cache"))
+
+
+def run_python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+
+
+def test_all_is_complete_and_everything_else_is_private() -> None:
+    public = {name for name, value in vars(loader).items() if not name.startswith("_") and not inspect.ismodule(value)}
+    assert public == set(loader.__all__)
+    assert list(loader.__all__) == sorted(loader.__all__)
+    assert all(module.name.startswith("_") for module in pkgutil.iter_modules(loader.__path__))
+    assert resources.files("loader").joinpath("py.typed").is_file()
+
+
+def test_all_errors_stand_in_the_docstring_s_tree() -> None:
+    errors = {name: getattr(loader, name) for name in loader.__all__ if name.endswith("Error")}
+    assert loader.__doc__ is not None
+    for name, error in errors.items():
+        assert issubclass(error, loader.LoaderError)
+        assert f"{name}" in loader.__doc__
+    assert issubclass(loader.OptionError, ValueError)
+    assert issubclass(loader.MissingExtraError, ImportError)
+
+
+def test_public_names_have_docstrings() -> None:
+    for name in loader.__all__:
+        value = getattr(loader, name)
+        assert inspect.getdoc(value), name
+        for member, function in inspect.getmembers(value, inspect.isfunction):
+            assert member.startswith("_") or inspect.getdoc(function), f"{name}.{member}"
+
+
+def test_importing_the_loader_imports_nothing_heavy() -> None:
+    code = "import sys, loader; print([m for m in sys.argv[1:] if m in sys.modules])"
+    heavy = ["torch", "nvidia.dali", "acsylla", "cassandra", "pyspark", "pyarrow", "fsspec", "pandas", "etl", "jobs"]
+    done = subprocess.run([sys.executable, "-c", code, *heavy], capture_output=True, text=True, timeout=60)
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
+@pytest.mark.parametrize(
+    ("module", "use", "extra"),
+    [
+        ("acsylla", "next(source.epoch(0))", "loader"),
+        ("nvidia", "source.read()", "loader"),
+        ("nvidia", "loader.ClassificationIterator(source, size=8, train=True)", "loader"),
+        ("torch", "loader.ClassificationIterator(source, size=8, train=True, output='torch')", "train"),
+    ],
+)
+def test_a_missing_extra_says_what_to_install(folder: Path, module: str, use: str, extra: str) -> None:
+    code = (
+        f"import sys; sys.modules[{module!r}] = None\n"
+        f"import loader\nsplit = loader.open_split({str(folder)!r})\n"
+        f"source = loader.CassandraSource(split, hosts='127.0.0.1', batch_size=4)\n"
+        f"try:\n    {use}\nexcept ImportError as error:\n    print(type(error).__name__, error)\n"
+    )
+    done = run_python(code)
+    assert done.stdout.startswith(f"MissingExtraError Wanted {module}"), done
+    assert f"pip install 'imagestrata[{extra}]'" in done.stdout
+    assert done.stderr == ""
+
+
+def test_a_split_tells_what_it_is(folder: Path) -> None:
+    split = loader.open_split(folder, index=0)
+    assert np.array_equal(split.ids, packed(IDS))
+    assert split.labels.tolist() == LABELS
+    assert (split.ids.dtype, split.labels.dtype) == (np.uint8, np.int32)
+    assert (len(split), split.num_classes, split.counts) == (12, 3, {0: 4, 1: 4, 2: 4})
+    assert split.class_names == {0: "cat", 1: "dog", 2: "owl"}
+    assert (split.data_table, split.columns) == ("test.data", Columns())
+    assert len(split.fingerprint) == 64
+    assert "index=0: 12 images of 3 classes from test.data" in repr(split)
+    with pytest.raises(ValueError, match="read-only"):
+        split.ids[0] = 0
+
+
+@pytest.mark.parametrize("index", [-1, 2, True, "0", 0.0])
+def test_an_index_that_is_not_there_is_refused(folder: Path, index: object) -> None:
+    with pytest.raises(loader.OptionError, match=f"index from 0 to 1 .*Found: {index!r}"):
+        loader.open_split(folder, index=index)  # type: ignore[arg-type]
+
+
+def test_a_place_that_is_no_split_is_refused(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(loader.SplitError, match=r"Wanted a split folder at .*nowhere\. Found: no manifest"):
+        loader.open_split(tmp_path / "nowhere")
+    manifest = folder / "manifest.json"
+    good = json.loads(manifest.read_text())
+    for change, message in [
+        ({"format": 99}, "Found: format 99"),
+        ({"label_type": "blob"}, "labels of type 'int' .*Found: 'blob'"),
+        ({"data_table": 'ks.data"; DROP'}, "keyspace.table"),
+        ({"columns": {"id": "id", "label": "label", "data": 'd"'}}, "column name"),
+    ]:
+        manifest.write_text(json.dumps(good | change))
+        with pytest.raises(loader.SplitError, match=message):
+            loader.open_split(folder)
+
+
+def test_a_split_whose_files_were_changed_is_refused(folder: Path) -> None:
+    min((folder / "split=0").iterdir()).write_bytes(b"")
+    with pytest.raises(loader.SplitError, match=r"cannot be read.*make the split again"):
+        loader.open_split(folder)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "batch_size of at least 1. Found: 0"),
+        ({"batch_size": 2.5}, "batch_size as a whole number. Found: 2.5"),
+        ({"batch_size": True}, "batch_size as a whole number. Found: True"),
+        ({"rank": 1}, "rank from 0 to 0 .*Found: 1"),
+        ({"rank": -1, "world_size": 2}, "rank from 0 to 1 .*Found: -1"),
+        ({"world_size": 0}, "world_size of at least 1. Found: 0"),
+        ({"last_batch_policy": "FILL"}, "last_batch_policy as one of .*'PARTIAL', 'DROP'.*Found: 'FILL'"),
+        ({"last_batch_policy": "partial"}, "Found: 'partial'"),
+        ({"prefetch": 0}, "prefetch as a whole number of at least 1. Found: 0"),
+        ({"port": 70000}, "port as a whole number from 1 to 65535. Found: 70000"),
+        ({"hosts": []}, r"hosts as a list .*Found: \[\]"),
+        ({"hosts": ""}, "hosts as a list .*Found: ''"),
+        ({"hosts": "a,b"}, "hosts as a list .*Found: 'a,b'"),
+        ({"hosts": ["a", 3]}, "hosts as a list .*Found: "),
+        ({"seed": "1"}, "seed as a whole number. Found: '1'"),
+        ({"username": "me"}, "username and password, or neither"),
+    ],
+)
+def test_options_out_of_range_are_refused(folder: Path, options: dict[str, object], message: str) -> None:
+    usual: dict[str, object] = {"hosts": ["127.0.0.1"], "batch_size": 4}
+    with pytest.raises(loader.OptionError, match=message):
+        loader.CassandraSource(loader.open_split(folder), **(usual | options))  # type: ignore[arg-type]
+
+
+def test_an_empty_split_is_refused(folder: Path) -> None:
+    with pytest.raises(loader.OptionError, match=r"at least one row\. Found: 0 rows"):
+        loader.CassandraSource(loader.open_split(folder, index=1), hosts="127.0.0.1", batch_size=4)
+
+
+def test_a_source_tells_its_sizes_and_no_password(folder: Path) -> None:
+    source = loader.CassandraSource(
+        loader.open_split(folder),
+        hosts="db1",
+        batch_size=np.int64(5),
+        rank=1,
+        world_size=2,
+        username="u",
+        password="pst",
+    )
+    assert (len(source), source.samples, source.batch_size, source.rank, source.world_size) == (2, 6, 5, 1, 2)
+    assert "hosts=['db1']" in repr(source)
+    assert "pst" not in repr(source) + repr(vars(source)) + repr(vars(source._engine))
+
+
+@pytest.mark.parametrize("epoch", [-1, 1.5])
+def test_an_epoch_out_of_range_is_refused_at_once(folder: Path, epoch: int) -> None:
+    source = loader.CassandraSource(loader.open_split(folder), hosts="127.0.0.1", batch_size=4)
+    with pytest.raises(loader.OptionError, match=f"epoch as a whole number of at least 0. Found: {epoch}"):
+        source.epoch(epoch)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"size": 0}, "size and num_threads of at least 1. Found: 0"),
+        ({"crop_area": (0.5, 0.2)}, "crop_area as two shares"),
+        ({"num_threads": 0}, "Found: 8 and 0"),
+        ({"mean": [0.5]}, "for each of R, G, B"),
+        ({"std": [1, 0, 1]}, "std above 0"),
+        ({"output": "jax"}, "output as one of .*Found: 'jax'"),
+        ({"device_id": 0}, "output='torch' for batches on a GPU. Found: 'numpy' with device_id=0"),
+    ],
+)
+def test_options_of_the_iterator_are_checked(folder: Path, options: dict[str, object], message: str) -> None:
+    source = loader.CassandraSource(loader.open_split(folder), hosts="127.0.0.1", batch_size=4)
+    with pytest.raises(loader.OptionError, match=message):
+        loader.ClassificationIterator(source, **({"size": 8, "train": True} | options))  # type: ignore[arg-type]
+
+
+def test_a_host_that_is_not_there_is_named_in_time(folder: Path) -> None:
+    """The second address is one that nobody may have (RFC 5737): packets to it are lost."""
+    split = loader.open_split(folder)
+    with (
+        loader.CassandraSource(split, hosts=["127.0.0.1", "no-such-host.invalid"], port=1, batch_size=4) as source,
+        pytest.raises(loader.UnreachableError, match=r"127\.0\.0\.1, no-such-host\.invalid port 1\. Found: "),
+    ):
+        next(source.epoch(0))

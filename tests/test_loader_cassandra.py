@@ -1,0 +1,337 @@
+"""Batches from a real Cassandra: each id once, in order, with its own bytes; errors by name; quick endings."""
+
+import itertools
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pictures import execute, write_table
+from split_folders import image_ids, packed, write_split_folder
+
+import loader
+from devstack.cassandra import Cassandra
+from schemas import Columns
+
+COUNT = 103
+IDS = image_ids(COUNT)
+LABELS = [number % 7 for number in range(COUNT)]
+BYTES = {one: bytes([number]) * (20 + number) for number, one in enumerate(IDS)}
+MISSING = uuid.UUID(int=1)
+NULL = uuid.UUID(int=2)
+
+
+@pytest.fixture(scope="module")
+def folder(cassandra: Cassandra, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    write_table("loader_plain.data", BYTES | {NULL: None}, hosts=cassandra.hosts, port=cassandra.port)
+    splits = [(IDS, LABELS), ([*IDS[:20], MISSING], LABELS[:21]), ([NULL], [0])]
+    return write_split_folder(tmp_path_factory.mktemp("split"), splits, data_table="loader_plain.data")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IMAGESTRATA_CACHE", str(tmp_path / "cache"))
+
+
+class Sources:
+    """Makes sources of the folder's splits, and closes them."""
+
+    def __init__(self, folder: Path, cassandra: Cassandra) -> None:
+        self._folder, self._cassandra = folder, cassandra
+        self._made: list[loader.CassandraSource] = []
+
+    def __call__(self, index: int = 0, **options: object) -> loader.CassandraSource:
+        usual: dict[str, object] = {"hosts": self._cassandra.hosts, "port": self._cassandra.port, "batch_size": 8}
+        split = loader.open_split(self._folder, index=index)
+        self._made.append(loader.CassandraSource(split, **(usual | options)))  # type: ignore[arg-type]
+        return self._made[-1]
+
+    def close(self) -> None:
+        for source in self._made:
+            source.close()
+
+
+@pytest.fixture
+def sources(folder: Path, cassandra: Cassandra) -> Iterator[Sources]:
+    made = Sources(folder, cassandra)
+    yield made
+    made.close()
+
+
+def ids_of(batches: Iterator[loader.Batch]) -> list[uuid.UUID]:
+    return [uuid.UUID(bytes=row.tobytes()) for batch in batches for row in batch.ids]
+
+
+def test_bytes_and_labels_are_those_of_the_id(sources: Sources) -> None:
+    source = sources()
+    batches = list(source.epoch(0))
+    assert [batch.step for batch in batches] == list(range(len(source)))
+    assert [len(batch) for batch in batches] == [8] * 12 + [7]
+    for batch in batches:
+        assert (batch.labels.dtype, batch.ids.dtype, batch.positions.dtype) == (np.int32, np.uint8, np.int64)
+        assert (batch.ids.shape, batch.epoch) == ((len(batch), 16), 0)
+        assert np.array_equal(batch.ids, packed([IDS[position] for position in batch.positions]))
+        for image, label, position in zip(batch.images, batch.labels, batch.positions, strict=True):
+            assert image == BYTES[IDS[position]]
+            assert label == LABELS[position]
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_ranks_together_read_each_id_exactly_once_an_epoch(sources: Sources, world_size: int) -> None:
+    ranks = [sources(rank=rank, world_size=world_size) for rank in range(world_size)]
+    for epoch in range(2):
+        found = [ids_of(source.epoch(epoch)) for source in ranks]
+        assert sorted(itertools.chain(*found)) == sorted(IDS)
+        assert [len(one) for one in found] == [source.samples for source in ranks]
+
+
+def test_epochs_differ_and_the_same_seed_repeats(sources: Sources) -> None:
+    source, again, other = sources(), sources(prefetch=1), sources(seed=1)
+    assert ids_of(source.epoch(0)) == ids_of(again.epoch(0)) == ids_of(source.epoch(0))
+    assert ids_of(source.epoch(1)) == ids_of(again.epoch(1))
+    orders = [ids_of(source.epoch(0)), ids_of(source.epoch(1)), ids_of(other.epoch(0)), IDS]
+    assert len({tuple(one) for one in orders}) == 4
+
+
+def test_without_shuffle_the_split_s_order_comes_every_time(sources: Sources) -> None:
+    source = sources(shuffle=False)
+    assert ids_of(source.epoch(0)) == ids_of(source.epoch(5)) == IDS
+
+
+@pytest.mark.parametrize(("batch_size", "policy", "counts"), [
+    (8, "PARTIAL", [52, 51]), (8, "DROP", [48, 48]), (200, "PARTIAL", [52, 51]), (200, "DROP", [0, 0]),
+])  # fmt: skip
+def test_policies_count_as_they_say(sources: Sources, batch_size: int, policy: str, counts: list[int]) -> None:
+    pair = [sources(batch_size=batch_size, last_batch_policy=policy, rank=rank, world_size=2) for rank in (0, 1)]
+    found = [ids_of(source.epoch(0)) for source in pair]
+    assert sorted(map(len, found)) == sorted(counts)
+    assert len({*found[0], *found[1]}) == sum(counts)
+    assert [len(source) for source in pair] == [-(-len(one) // batch_size) for one in found]
+
+
+def test_two_epochs_and_two_sources_go_side_by_side(sources: Sources) -> None:
+    one, other = sources(), sources(seed=4)
+    passes = [one.epoch(0), one.epoch(1), other.epoch(0)]
+    mixed = list(zip(*passes, strict=True))
+    for number, (source, epoch) in enumerate([(one, 0), (one, 1), (other, 0)]):
+        assert ids_of(iter([batches[number] for batches in mixed])) == ids_of(source.epoch(epoch))
+    other.close()
+    assert len(ids_of(one.epoch(2))) == COUNT
+
+
+def test_an_image_that_is_not_there_is_named(sources: Sources, cassandra: Cassandra) -> None:
+    source = sources(index=1)
+    place = rf"{MISSING} from loader_plain\.data at 127\.0\.0\.1 port {cassandra.port}\. Found: no such row"
+    with pytest.raises(loader.MissingImageError, match=place):
+        list(source.epoch(0))
+    with pytest.raises(loader.MissingImageError, match=rf"{NULL} .*Found: its data is null"):
+        list(sources(index=2).epoch(0))
+
+
+@pytest.mark.parametrize(
+    ("table", "columns", "found"),
+    [
+        ("loader_plain.gone", Columns(), "no such table"),
+        ("gone.data", Columns(), "no such table"),
+        ("loader_plain.data", Columns(id="patch_id"), r"the key \(id\) and the columns data blob, id uuid, label int"),
+        ("loader_plain.data", Columns(data="picture"), r"the key \(id\) and the columns data blob, id uuid, label int"),
+        (
+            "loader_plain.data",
+            Columns(data="label", label="data"),
+            r"the key \(id\) and the columns data blob, id uuid, label int",
+        ),
+        ("loader_plain.texts", Columns(), "the key"),
+        ("loader_plain.pairs", Columns(), r"the key \(id, part\)"),
+    ],
+)
+def test_a_table_that_is_other_than_the_split_says_is_named(
+    cassandra: Cassandra, tmp_path: Path, folder: Path, table: str, columns: Columns, found: str
+) -> None:
+    where = {"hosts": cassandra.hosts, "port": cassandra.port}
+    execute("CREATE TABLE IF NOT EXISTS loader_plain.texts (id text PRIMARY KEY, data blob)", **where)  # type: ignore[arg-type]
+    execute(
+        "CREATE TABLE IF NOT EXISTS loader_plain.pairs (id uuid, part int, data blob, PRIMARY KEY (id, part))",
+        **where,  # type: ignore[arg-type]
+    )
+    other = write_split_folder(tmp_path / "split", [(IDS, LABELS)], data_table=table, columns=columns)
+    message = rf"Wanted {table} with the key {columns.id} uuid .*Found: {found}"
+    with (
+        loader.CassandraSource(loader.open_split(other), batch_size=4, **where) as source,  # type: ignore[arg-type]
+        pytest.raises(loader.TableError, match=message),
+    ):
+        next(source.epoch(0))
+
+
+def test_other_people_s_column_names_are_read(cassandra: Cassandra, tmp_path: Path) -> None:
+    columns = Columns(id="patch_id", label="Klasse", data="Bild")
+    where = {"hosts": cassandra.hosts, "port": cassandra.port}
+    write_table("loader_other.patches", BYTES, columns=columns, **where)  # type: ignore[arg-type]
+    other = write_split_folder(tmp_path / "split", [(IDS, LABELS)], data_table="loader_other.patches", columns=columns)
+    with loader.CassandraSource(loader.open_split(other), batch_size=50, **where) as source:  # type: ignore[arg-type]
+        found = {
+            one: image
+            for batch in source.epoch(0)
+            for one, image in zip(ids_of(iter([batch])), batch.images, strict=True)
+        }
+    assert found == BYTES
+
+
+def test_credentials_are_sent_and_not_shown(sources: Sources) -> None:
+    """The test's node asks for none, and so takes any."""
+    source = sources(username="reader", password="swordfish", datacenter="datacenter1")
+    assert len(ids_of(source.epoch(0))) == COUNT
+    assert "swordfish" not in repr(source)
+
+
+def test_an_epoch_that_is_left_early_ends_at_once(sources: Sources) -> None:
+    source = sources(batch_size=2)
+    for _ in range(5):
+        for batch in source.epoch(0):
+            assert batch.step == 0
+            break
+    start = time.monotonic()
+    source.close()
+    source.close()
+    assert time.monotonic() - start < 1.5
+    with pytest.raises(loader.ClosedError, match="the source was closed"):
+        next(source.epoch(0))
+
+
+def test_a_source_that_is_forgotten_closes_itself(sources: Sources, folder: Path, cassandra: Cassandra) -> None:
+    split = loader.open_split(folder)
+    source = loader.CassandraSource(split, hosts=cassandra.hosts, port=cassandra.port, batch_size=4)
+    next(source.epoch(0))
+    (thread,) = [one for one in threading.enumerate() if one.name == "loader-prefetch"]
+    del source
+    thread.join(5)
+    assert not thread.is_alive()
+
+
+def test_a_wrong_count_is_never_passed_over(sources: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = sources()
+    whole = source._requests
+
+    def short(epoch: int, first_step: int) -> Iterator[object]:
+        return itertools.islice(whole(epoch, first_step), 3)
+
+    monkeypatch.setattr(source, "_requests", short)
+    with pytest.raises(loader.DeliveryError, match=r"Wanted 103 samples in epoch 0 on rank 0\. Found: 24"):
+        list(source.epoch(0))
+
+
+def test_an_epoch_can_begin_at_any_step(sources: Sources) -> None:
+    source = sources()
+    assert ids_of(source._batches(3, first_step=5)) == ids_of(source.epoch(3))[40:]
+
+
+class Proxy:
+    """Passes bytes between clients and a server until it is told to stop, without closing any connection."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._target = (host, port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.goes_on = threading.Event()
+        self.goes_on.set()
+        self._sockets: list[socket.socket] = [self._listener]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        try:
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(self._target)
+                self._sockets += [client, server]
+                for one, other in ((client, server), (server, client)):
+                    threading.Thread(target=self._pass, args=(one, other), daemon=True).start()
+        except OSError:
+            return
+
+    def _pass(self, one: socket.socket, other: socket.socket) -> None:
+        try:
+            while data := one.recv(1 << 16):
+                self.goes_on.wait()
+                other.sendall(data)
+        except OSError:
+            return
+
+    def close(self) -> None:
+        for one in self._sockets:
+            one.close()
+        self.goes_on.set()
+
+
+@pytest.fixture
+def proxy(cassandra: Cassandra) -> Iterator[Proxy]:
+    made = Proxy(cassandra.hosts[0], cassandra.port)
+    yield made
+    made.close()
+
+
+def test_closing_does_not_wait_for_a_node_that_hangs(sources: Sources, proxy: Proxy) -> None:
+    source = sources(port=proxy.port, batch_size=2, prefetch=4)
+    epoch = source.epoch(0)
+    next(epoch)
+    proxy.goes_on.clear()
+    start = time.monotonic()
+    source.close()
+    assert time.monotonic() - start < 3
+
+
+def test_a_listener_that_never_answers_is_named_in_time(sources: Sources) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        port = mute.getsockname()[1]
+        start = time.monotonic()
+        with pytest.raises(loader.UnreachableError, match=rf"127\.0\.0\.1 port {port}\. Found: "):
+            next(sources(port=port).epoch(0))
+        assert time.monotonic() - start < 15
+
+
+SCRIPT = """
+import os, signal, sys, threading
+import loader
+split = loader.open_split(sys.argv[1])
+source = loader.CassandraSource(split, hosts="127.0.0.1", port=int(sys.argv[2]), batch_size=2)
+how = sys.argv[3]
+for batch in source.epoch(0):
+    print("first", flush=True)
+    if how == "exit":
+        break
+    if how == "raise":
+        raise ZeroDivisionError("in the loop")
+    if how == "wait":
+        for batch in source.epoch(1):
+            sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize(("how", "hangs", "code", "message"), [
+    ("exit", True, 0, ""),
+    ("raise", False, 1, "ZeroDivisionError: in the loop"),
+    ("wait", True, -signal.SIGINT, "KeyboardInterrupt"),
+])  # fmt: skip
+def test_a_process_ends_quickly_with_reads_in_flight(
+    folder: Path, proxy: Proxy, how: str, hangs: bool, code: int, message: str
+) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(folder), str(proxy.port), how],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "first\n"
+    if hangs:
+        proxy.goes_on.clear()
+    start = time.monotonic()
+    if how == "wait":
+        process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert time.monotonic() - start < 6
+    assert process.returncode == code, errors
+    assert errors.rstrip().rpartition("\n")[2] == message, errors
