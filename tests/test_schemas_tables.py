@@ -53,7 +53,7 @@ def test_table_names_that_cassandra_takes(text: str) -> None:
     ],
 )
 def test_table_names_that_it_does_not(text: str) -> None:
-    with pytest.raises(IdentifierError, match="keyspace.table"):
+    with pytest.raises(IdentifierError, match=r"keyspace\.table"):
         TableName.parse(text)
 
 

@@ -1,0 +1,334 @@
+"""Everything of this package that speaks to Cassandra: control queries, reading tables, writing from executors.
+
+Contact points, port, datacenter and user come from ``spark.cassandra.*``, as they do for the Spark connector. The
+password never stands in a `Cluster`, so in no closure and no plan: it reaches executors as a Spark local property,
+which Spark hides in its logs and pages.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import cassandra
+import cassandra.cluster
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.policies import DCAwareRoundRobinPolicy, TokenAwarePolicy
+from cassandra.query import BatchStatement, BatchType
+from pyspark import TaskContext
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import functions as F
+
+from etl.errors import TableError, UnreachableError
+from schemas import TableName
+from schemas.tables import check_column
+
+_PASSWORD = "spark.cassandra.auth.password"
+_CONNECT_SECONDS = 8.0  # with Spark's own start, a job still gives up within 15
+_REQUEST_SECONDS = 30.0
+_WRITE_ATTEMPTS = 4
+_TOO_LARGE = ("request is too big", "oversized mutation", "mutation of")  # as the server says it; it has no code for it
+_FORMAT = "org.apache.spark.sql.cassandra"
+
+
+class TooLargeError(Exception):
+    """A row is larger than the server takes; what to do about it is the caller's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where Cassandra is, and who we are to it; without the password, so that it may travel in plans and messages."""
+
+    hosts: tuple[str, ...]
+    port: int = 9042
+    datacenter: str | None = None
+    username: str | None = None
+
+    @classmethod
+    def from_spark(cls, spark: SparkSession) -> "Cluster":
+        """Read ``spark.cassandra.*``. Raises `UnreachableError` for what cannot be an address, and for TLS."""
+        get = spark.conf.get
+        hosts = tuple(host.strip() for host in (get("spark.cassandra.connection.host", None) or "127.0.0.1").split(","))
+        port = get("spark.cassandra.connection.port", None) or "9042"
+        if not all(hosts) or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise UnreachableError(
+                "Wanted hosts with commas between them in spark.cassandra.connection.host and a port in "
+                f"spark.cassandra.connection.port. Found: {','.join(hosts)!r} and {port!r}"
+            )
+        if (get("spark.cassandra.connection.ssl.enabled", None) or "false").lower() == "true":
+            raise UnreachableError(
+                "Wanted a connection without TLS: this version does not write through it yet. "
+                "Found: spark.cassandra.connection.ssl.enabled = true"
+            )
+        return cls(
+            hosts=hosts,
+            port=int(port),
+            datacenter=get("spark.cassandra.connection.localDC", None),
+            username=get("spark.cassandra.auth.username", None),
+        )
+
+    def __str__(self) -> str:
+        return f"{','.join(self.hosts)} port {self.port}"
+
+
+class Control:
+    """A session for definitions and small queries; a context manager, connected inside its block.
+
+    Entering raises `UnreachableError`, within 15 seconds, if nobody answers or we are refused.
+    """
+
+    def __init__(self, cluster: Cluster, *, password: str | None = None) -> None:
+        self.cluster = cluster
+        user = cluster.username
+        profile = cassandra.cluster.ExecutionProfile(
+            load_balancing_policy=TokenAwarePolicy(DCAwareRoundRobinPolicy(cluster.datacenter or "")),
+            consistency_level=cassandra.ConsistencyLevel.LOCAL_QUORUM,
+            serial_consistency_level=cassandra.ConsistencyLevel.LOCAL_SERIAL,
+            request_timeout=_REQUEST_SECONDS,
+        )
+        self._driver = cassandra.cluster.Cluster(
+            contact_points=cluster.hosts,
+            port=cluster.port,
+            auth_provider=None if user is None else PlainTextAuthProvider(user, password or ""),
+            protocol_version=cassandra.ProtocolVersion.V4,
+            connect_timeout=_CONNECT_SECONDS / len(cluster.hosts),
+            control_connection_timeout=_CONNECT_SECONDS / len(cluster.hosts),
+            execution_profiles={cassandra.cluster.EXEC_PROFILE_DEFAULT: profile},
+            schema_metadata_enabled=False,
+            token_metadata_enabled=False,
+            sockopts=[(6, 1, 1)],  # TCP_NODELAY: without it every small query waits for the last one's acknowledgement
+        )
+        self._session: Any = None
+        self._prepared: dict[str, Any] = {}
+
+    @classmethod
+    def from_spark(cls, spark: SparkSession) -> "Control":
+        """A session that is not yet connected, by the settings of ``spark.cassandra.*``."""
+        return cls(Cluster.from_spark(spark), password=spark.conf.get(_PASSWORD, None))
+
+    def __enter__(self) -> Self:
+        try:
+            self._session = self._driver.connect()
+        except (cassandra.DriverException, cassandra.cluster.NoHostAvailable, OSError) as error:
+            self._driver.shutdown()
+            raise UnreachableError(_refusal(self.cluster, error)) from None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._driver.shutdown()
+
+    @property
+    def datacenter(self) -> str:
+        """The datacenter that our keyspaces are replicated in: the configured one, or the first contact point's."""
+        return self.cluster.datacenter or str(self.execute("SELECT data_center FROM system.local")[0].data_center)
+
+    def execute(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Run a query with its values bound; returns the rows, as named tuples.
+
+        Raises `TableError` for what the server does not understand, `UnreachableError` for everything else.
+        """
+        with self._translated():
+            return list(self._session.execute(self._prepare(query).bind(values)))
+
+    def define(self, statement: str) -> None:
+        """Run a statement that makes a keyspace or a table. Raises as `execute` does."""
+        with self._translated():
+            self._session.execute(statement)
+
+    def apply(self, statements: Sequence[tuple[str, Sequence[Any]]]) -> bool:
+        """Run statements of one partition as one lightweight transaction; returns whether it was applied.
+
+        False also if the outcome is not known: read again before going on. Raises as `execute` does.
+        """
+        with self._translated():
+            batch = BatchStatement(BatchType.LOGGED)
+            for query, values in statements:
+                batch.add(self._prepare(query).bind(values))
+            try:
+                return bool(self._session.execute(batch).was_applied)
+            except (cassandra.WriteTimeout, cassandra.OperationTimedOut):
+                return False
+
+    def columns(self, table: TableName) -> dict[str, str] | None:
+        """The columns of a table and their CQL types, or None if there is no such table."""
+        rows = self.execute(
+            "SELECT column_name, type FROM system_schema.columns WHERE keyspace_name = ? AND table_name = ?",
+            (table.keyspace, table.table),
+        )
+        return {row.column_name: row.type for row in rows} or None
+
+    def _prepare(self, query: str) -> Any:
+        if query not in self._prepared:
+            self._prepared[query] = self._session.prepare(query)
+        return self._prepared[query]
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (cassandra.InvalidRequest, cassandra.AlreadyExists) as error:
+            raise TableError(f"Wanted a query that Cassandra at {self.cluster} takes. Found: {error}") from None
+        except (cassandra.DriverException, cassandra.cluster.NoHostAvailable) as error:
+            raise UnreachableError(_refusal(self.cluster, error)) from None
+
+
+def class_names(control: Control, *, keyspace: str, dataset: str) -> dict[str, int]:
+    """The class numbers of a dataset by class name; empty where they were never taken or the table is not there."""
+    table = TableName(keyspace, "classes")
+    if control.columns(table) is None:
+        return {}
+    rows = control.execute(f"SELECT name, label FROM {table.quoted} WHERE dataset = ?", (dataset,))
+    return {row.name: row.label for row in rows if row.name is not None}
+
+
+def check_columns(control: Control, table: TableName, *, columns: Sequence[str]) -> None:
+    """Raise `TableError`, with all that is missing, unless a table is there and has these columns."""
+    found = control.columns(table)
+    if found is None:
+        raise TableError(f"Wanted the table {table} at {control.cluster}. Found: no such table. Has it been ingested?")
+    if missing := [name for name in columns if name not in found]:
+        raise TableError(
+            f"Wanted the columns {', '.join(missing)} in {table}. Found: {', '.join(sorted(found))}. "
+            "Columns of another name are told by --id-col, --label-col and --data-col."
+        )
+
+
+def read_table(spark: SparkSession, table: TableName, *, columns: Sequence[str]) -> DataFrame:
+    """The rows of a table, these columns in this order; uuids are text (see `uuid_bytes`).
+
+    Raises `TableError` naming all columns that are missing, `UnreachableError`.
+    """
+    with Control.from_spark(spark) as control:
+        check_columns(control, table, columns=columns)
+    # A quorum of each datacenter, as rows are written with: one replica alone may not have the last ones.
+    consistency = spark.conf.get("spark.cassandra.input.consistency.level", None) or "LOCAL_QUORUM"
+    reader = spark.read.format(_FORMAT).options(keyspace=table.keyspace, table=table.table)
+    reader = reader.option("spark.cassandra.input.consistency.level", consistency)
+    # The connector would turn joins on uuids that we made binary into look-ups by uuid, and fail.
+    frame = _load(reader.option("directJoinSetting", "off"))
+    return frame.select(*(F.col(check_column(name)) for name in columns))
+
+
+def _load(reader: DataFrameReader) -> DataFrame:
+    """Open a table that is known to be there: the connector learns of a new one about a second after it was made."""
+    deadline = time.monotonic() + _CONNECT_SECONDS
+    while True:
+        try:
+            return reader.load()
+        except AnalysisException as error:
+            if "Couldn't find" not in str(error) or time.monotonic() > deadline:
+                raise
+        time.sleep(0.1)  # between two looks
+
+
+def uuid_bytes(column: str | Column) -> Column:
+    """The 16 big-endian bytes of a uuid that `read_table` gave as text."""
+    return F.unhex(F.regexp_replace(column, "-", ""))
+
+
+@contextmanager
+def password_on_executors(spark: SparkSession) -> Iterator[None]:
+    """Let the tasks of jobs that are started inside this block know the password that writers need."""
+    context = spark.sparkContext
+    before = context.getLocalProperty(_PASSWORD)
+    context.setLocalProperty(_PASSWORD, spark.conf.get(_PASSWORD, None))  # type: ignore[arg-type]  # None unsets
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_PASSWORD, before)  # type: ignore[arg-type]
+
+
+class Writer:
+    """Prepared writes through many connections, from a coroutine; `writer` makes one."""
+
+    def __init__(self, session: Any, cluster: Cluster) -> None:
+        self._session = session
+        self._cluster = cluster
+
+    async def prepare(self, query: str) -> Any:
+        """A statement for `write`. Raises `TableError` if the table does not take it."""
+        import acsylla
+
+        try:
+            return await self._session.create_prepared(query)
+        except acsylla.errors.CassException as error:
+            raise TableError(f"Wanted a table that takes {query} at {self._cluster}. Found: {_text(error)}") from None
+
+    async def write(self, prepared: Any, values: Sequence[Any], *, about: str) -> None:
+        """Write one row and wait until a quorum has it; ``about`` names the row in errors.
+
+        What a busy server drops is written again, a few times. Raises `TooLargeError`, `TableError` for a row that
+        the table does not take, `UnreachableError`.
+        """
+        import acsylla
+
+        for attempt in range(_WRITE_ATTEMPTS):
+            try:
+                await self._session.execute(prepared.bind(values))
+                return
+            except acsylla.errors.CassErrorServerInvalidQuery as error:
+                if any(words in str(error).lower() for words in _TOO_LARGE):
+                    raise TooLargeError(_text(error)) from None
+                raise TableError(f"Wanted to write {about} to {self._cluster}. Found: {_text(error)}") from None
+            except acsylla.errors.CassException as error:
+                if attempt + 1 == _WRITE_ATTEMPTS:
+                    raise UnreachableError(
+                        f"Wanted to write {about} to {self._cluster}. Found: {_text(error)}"
+                    ) from None
+            await asyncio.sleep(0.5 * 2**attempt)
+
+
+@asynccontextmanager
+async def writer(cluster: Cluster) -> AsyncIterator[Writer]:
+    """A writer on an executor, with the password of `password_on_executors`. Raises `UnreachableError`."""
+    import acsylla
+
+    task = TaskContext.get()
+    password = None if task is None else task.getLocalProperty(_PASSWORD)
+    driver = acsylla.create_cluster(
+        list(cluster.hosts),
+        port=cluster.port,
+        username=cluster.username,
+        password=password if cluster.username is not None else None,
+        connect_timeout=_CONNECT_SECONDS,
+        request_timeout=_REQUEST_SECONDS,
+        consistency=acsylla.Consistency.LOCAL_QUORUM,
+        core_connections_per_host=2,
+        load_balance_dc_aware=cluster.datacenter,
+        log_level="disabled",  # its log callback outlives the session; errors come to us as exceptions anyway
+    )
+    try:
+        session = await driver.create_session()
+    except acsylla.errors.CassException as error:
+        raise UnreachableError(_refusal(cluster, error)) from None
+    try:
+        yield Writer(session, cluster)
+    finally:
+        await session.close()
+
+
+def _text(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _refusal(cluster: Cluster, error: Exception) -> str:
+    """One line for a failed connection or request, without the password and without a list of traces."""
+    by_host = getattr(error, "errors", None)
+    causes = list(by_host.values()) if isinstance(by_host, dict) else []
+    user = "no user" if cluster.username is None else f"user {cluster.username!r}"
+    if any(isinstance(cause, cassandra.AuthenticationFailed) for cause in [error, *causes]):
+        return (
+            f"Wanted to log in to Cassandra at {cluster}. Found: it refuses {user} with this password. "
+            "Set spark.cassandra.auth.username and spark.cassandra.auth.password."
+        )
+    found = "; ".join(_text(cause) for cause in causes[:3]) or _text(error)
+    return (
+        f"Wanted Cassandra at {cluster}. Found: {found}. Is it running there? "
+        "Set spark.cassandra.connection.host and spark.cassandra.connection.port."
+    )

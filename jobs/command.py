@@ -1,0 +1,99 @@
+"""What the jobs' command lines share: defaults from Spark's configuration, the session, exit codes, the last line."""
+
+import argparse
+import json
+import logging
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, ClassVar, Protocol
+
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from etl.errors import EtlError
+
+PREFIX = "spark.imagestrata."
+
+log = logging.getLogger("imagestrata")
+
+
+class Report(Protocol):
+    """What a job's ``run`` returns: a dataclass whose ``str`` is the last line for people."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+def parse(
+    parser: argparse.ArgumentParser, argv: Sequence[str] | None, *, needed: Mapping[str, Sequence[str]]
+) -> argparse.Namespace:
+    """Parse a command line; what it lacks of ``needed`` comes from ``spark.imagestrata.NAME``.
+
+    ``needed`` maps the destination of an option that must have a value to those that come along with it: a configured
+    source brings its configured split folders, a source on the command line does not. Exits with 2 for bad arguments.
+    Spark's configuration is asked for only when something is missing, because asking may start a JVM.
+    """
+    args = parser.parse_args(argv)
+    missing = [name for name in needed if getattr(args, name) is None]
+    if missing:
+        SparkContext._ensure_initialized()  # without its JVM, SparkConf() knows nothing of spark-defaults.conf
+        conf = SparkConf()
+        for name in missing:
+            for one in (name, *needed[name]):
+                value = conf.get(PREFIX + one.replace("_", "-"))
+                if value is not None and getattr(args, one) in (None, []):
+                    setattr(args, one, value if one == name else value.split(","))
+    if still := [name for name in missing if getattr(args, name) is None]:
+        names = ", ".join(_spelling(parser, name) for name in still)
+        confs = ", ".join(PREFIX + name.replace("_", "-") for name in still)
+        parser.error(f"wanted {names} (or {confs} in spark-defaults.conf). Found: neither.")
+    return args
+
+
+def execute(name: str, run: Callable[[SparkSession], Report], *, as_json: bool) -> int:
+    """Make the session, run the job, print its last line; returns the exit code.
+
+    0: done. 1: failed, with one line on standard error that says why.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    logging.getLogger("cassandra").setLevel(logging.CRITICAL)  # what matters of its failures is in our own message
+    spark = SparkSession.builder.appName(name).getOrCreate()
+    try:
+        report = run(spark)
+        print(json.dumps(asdict(report), ensure_ascii=False) if as_json else str(report), flush=True)
+        return 0
+    except EtlError as error:
+        return _failed(name, str(error))
+    except (PySparkException, Py4JJavaError) as error:
+        return _failed(name, _executor_error(str(error)) or f"Spark failed. {_cause(error)}")
+    finally:
+        spark.stop()
+
+
+def _failed(name: str, message: str) -> int:
+    print(f"{name}: {message}", file=sys.stderr, flush=True)
+    return 1
+
+
+def _executor_error(text: str) -> str | None:
+    """Our own message out of the traces of an error that was raised on an executor."""
+    found = re.findall(r"^(?:etl\.errors|schemas\.errors)\.\w+: (.+)$", text, re.MULTILINE)
+    return found[-1] if found else None
+
+
+def _cause(error: PySparkException | Py4JJavaError) -> str:
+    """One line of an error of Spark's own: its innermost cause."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return f"Found: {(causes or lines or [type(error).__name__])[-1 if causes else 0]}"
+
+
+def _spelling(parser: argparse.ArgumentParser, name: str) -> str:
+    for action in parser._actions:
+        if action.dest == name:
+            return action.option_strings[-1] if action.option_strings else str(action.metavar)
+    raise KeyError(name)
