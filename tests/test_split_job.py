@@ -1,0 +1,209 @@
+"""jobs/split.py as its users run it: over tables in Cassandra, and with all that can be wrong about a command."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from devstack.cassandra import Cassandra
+from etl.cassandra import Control
+from etl.errors import TableError, UnreachableError
+from etl.split_plan import SplitPlan
+from formats import SplitFolder
+from jobs.split import parse_args, run
+from schemas import Columns, TableName, image_id
+from schemas.tables import Replication, create_classes, create_keyspace, create_metadata
+
+JOB = Path(__file__).parent.parent / "jobs" / "split.py"
+GOOD = ["-d", "ks.data", "-m", "ks.metadata", "-o", "unused"]
+
+
+def fill(
+    spark: SparkSession, keyspace: str, *, columns: Columns, labels: list[int | None], or_label: bool = True
+) -> None:
+    """Make a keyspace with a metadata table of one row a label."""
+    table = TableName(keyspace, "metadata")
+    with Control.from_spark(spark) as control:
+        control.define(create_keyspace(keyspace, Replication.parse("1")))
+        control.define(create_metadata(table, columns))
+        insert = f'INSERT INTO {table.quoted} ("{columns.id}", "{columns.label}", or_label) VALUES (?, ?, ?)'
+        for number, label in enumerate(labels):
+            name = f"class {label}" if or_label else None
+            control.execute(insert, (image_id(keyspace, b"", str(number).encode()), label, name))
+
+
+def plan(keyspace: str, out: Path, *, columns: Columns | None = None) -> SplitPlan:
+    return SplitPlan(
+        data_table=TableName(keyspace, "data"),
+        metadata_table=TableName(keyspace, "metadata"),
+        out=str(out),
+        seed=7,
+        columns=columns or Columns(),
+    )
+
+
+def test_a_table_becomes_a_split_with_the_names_that_its_rows_tell(spark: SparkSession, tmp_path: Path) -> None:
+    fill(spark, "split_names", columns=Columns(), labels=[0] * 10 + [2] * 5)
+    report = run(spark, plan=plan("split_names", tmp_path / "s"))
+    assert report.rows == [12, 3]
+    assert report.unused == 0
+    assert report.counts == [{"class 0": 8, "class 2": 4}, {"class 0": 2, "class 2": 1}]
+    manifest = SplitFolder.open(tmp_path / "s").manifest
+    assert manifest.num_classes == 3  # numbers go to 2, so a classifier needs three outputs
+    assert dict(manifest.class_names) == {0: "class 0", 2: "class 2"}
+    assert manifest.data_table == "split_names.data"
+    assert run(spark, plan=replace(plan("split_names", tmp_path / "s"), overwrite=True)) == report
+
+
+def test_the_class_list_names_classes_without_images_too(spark: SparkSession, tmp_path: Path) -> None:
+    fill(spark, "split_list", columns=Columns(), labels=[0, 0, 1, 1])
+    with Control.from_spark(spark) as control:
+        control.define(create_classes("split_list"))
+        for number, name in enumerate(["ant", "bee", "cat"]):
+            control.execute(
+                'INSERT INTO "split_list"."classes" (dataset, name, label) VALUES (?, ?, ?)',
+                ("split_list", name, number),
+            )
+    report = run(spark, plan=plan("split_list", tmp_path / "s"))
+    assert report.counts[0].keys() == {"ant", "bee"}
+    assert SplitFolder.open(tmp_path / "s").manifest.num_classes == 3
+
+
+def test_tables_with_columns_of_other_names_are_read_as_they_are(spark: SparkSession, tmp_path: Path) -> None:
+    columns = Columns(id="patch_id", label="klass", data="blob")
+    fill(spark, "split_patches", columns=columns, labels=[1, 1, 1, 1])
+    assert run(spark, plan=plan("split_patches", tmp_path / "s", columns=columns)).rows == [3, 1]
+    assert SplitFolder.open(tmp_path / "s").manifest.columns == columns
+    with pytest.raises(TableError, match=r"Wanted the columns? id, label in split_patches\.metadata"):
+        run(spark, plan=plan("split_patches", tmp_path / "t"))
+
+
+def test_null_labels_publish_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    fill(spark, "split_nulls", columns=Columns(), labels=[0, None, 1])
+    with pytest.raises(TableError, match=r"Found: 1 without one"):
+        run(spark, plan=plan("split_nulls", tmp_path / "s"))
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_labels_that_are_no_numbers_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    fill(spark, "split_texts", columns=Columns(), labels=[0])
+    with pytest.raises(
+        TableError, match=r"Wanted whole numbers \(int\) in split_texts\.metadata\.or_label\. Found: text"
+    ):
+        run(spark, plan=plan("split_texts", tmp_path / "s", columns=Columns(label="or_label")))
+
+
+def test_an_empty_table_and_one_that_is_not_there(spark: SparkSession, tmp_path: Path) -> None:
+    fill(spark, "split_empty", columns=Columns(), labels=[])
+    with pytest.raises(TableError, match="Found: an empty table"):
+        run(spark, plan=plan("split_empty", tmp_path / "s"))
+    with pytest.raises(TableError, match=r"split_nowhere\.metadata .* Found: no such table"):
+        run(spark, plan=plan("split_nowhere", tmp_path / "s"))
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["-d", "data", "-m", "ks.metadata", "-o", "o"],
+        ["-d", "ks.data; DROP TABLE ks.data", "-m", "ks.metadata", "-o", "o"],
+        ["-d", "ks.data", "-m", 'ks."metadata"', "-o", "o"],
+        ["-d", "Ks.data", "-m", "ks.metadata", "-o", "o"],
+        ["-d", "ks.data", "-m", "ks.data", "-o", "o"],
+        [*GOOD, "-r", "0,0"],
+        [*GOOD, "-r", "8,-2"],
+        [*GOOD, "-r", "a,b"],
+        [*GOOD, "-r", ""],
+        [*GOOD, "-r", "nan"],
+        [*GOOD, "-b", "fair"],
+        [*GOOD, "-b", "1,-1"],
+        [*GOOD, "-b", "0,0"],
+        [*GOOD, "--seed", "x"],
+        [*GOOD, "--id-col", "a b"],
+        [*GOOD, "--id-col", "label"],
+        [*GOOD, "--split", "8,2"],
+        [*GOOD, "surplus"],
+    ],
+)
+def test_bad_arguments_exit_with_2_and_say_what_was_wanted(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        parse_args(args)
+    assert stopped.value.code == 2
+    assert "error: " in capsys.readouterr().err
+
+
+def test_a_newer_manifest_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "manifest.json").write_text('{"format": 99}')
+    with pytest.raises(SystemExit) as stopped:
+        parse_args(["-d", "ks.data", "-m", "ks.metadata", "-o", str(tmp_path), "--overwrite"])
+    assert stopped.value.code == 2
+    assert "Found: format 99" in capsys.readouterr().err
+
+
+def test_arguments_become_the_plan() -> None:
+    args = ["-d", "a.b", "-m", "c.d", "--split-ofn=o", "--split-ratio=0.5,0.25,0.25", "--balance=2,1,0", "--json"]
+    made, as_json = parse_args(args)
+    assert as_json
+    assert made.ratios == (Fraction(1, 2), Fraction(1, 4), Fraction(1, 4))
+    assert made.balance == (2, 1, 0)
+    assert made.as_options()["split-ratio"] == "0.5,0.25,0.25"
+
+
+def command(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the job as a program of its own, from another folder."""
+    return subprocess.run(
+        [sys.executable, str(JOB), *args],
+        env={**os.environ, **environment},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_bad_arguments_are_found_before_a_jvm_starts(tmp_path: Path) -> None:
+    done = command(*GOOD, "-r", "a,b", JAVA_HOME=str(tmp_path), PATH="")
+    assert done.returncode == 2, done.stderr
+    assert "Wanted split ratios as numbers" in done.stderr
+    assert command("--help", JAVA_HOME=str(tmp_path), PATH="").stdout.startswith("usage: split.py")
+
+
+def test_cassandra_that_is_not_there_is_named_within_seconds(spark: SparkSession, tmp_path: Path) -> None:
+    host, port = spark.conf.get("spark.cassandra.connection.host"), spark.conf.get("spark.cassandra.connection.port")
+    try:
+        spark.conf.set("spark.cassandra.connection.host", "127.0.0.9")
+        spark.conf.set("spark.cassandra.connection.port", "1")
+        started = time.monotonic()
+        with pytest.raises(UnreachableError, match=r"127\.0\.0\.9.* 1\b"):
+            run(spark, plan=plan("ks", tmp_path / "s"))
+        assert time.monotonic() - started < 15
+    finally:
+        spark.conf.set("spark.cassandra.connection.host", host or "")
+        spark.conf.set("spark.cassandra.connection.port", port or "")
+
+
+def test_the_program_ends_with_a_line_of_json_or_one_line_that_says_why(
+    spark: SparkSession, cassandra: Cassandra, tmp_path: Path
+) -> None:
+    fill(spark, "split_program", columns=Columns(), labels=[0] * 4 + [1] * 4)
+    conf = tmp_path / "conf"
+    conf.mkdir()
+    (conf / "spark-defaults.conf").write_text(
+        f"spark.master local[1]\nspark.cassandra.connection.host {cassandra.hosts[0]}\n"
+        f"spark.cassandra.connection.port {cassandra.port}\nspark.jars {spark.conf.get('spark.jars')}\n"
+        f"spark.imagestrata.data-table split_program.data\nspark.imagestrata.metadata-table split_program.metadata\n"
+        f"spark.imagestrata.split-ofn {tmp_path / 'configured'}\n"
+    )
+    done = command("--balance", "original", "--json", SPARK_CONF_DIR=str(conf))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["rows"] == [6, 2]
+    again = command("--balance", "original", SPARK_CONF_DIR=str(conf))
+    assert again.returncode == 1
+    assert "a split that is there already. Give --overwrite" in again.stderr.splitlines()[-1]

@@ -1,0 +1,205 @@
+"""Splits over DataFrames: exact, the same for any partitioning, and what is written is what was planned."""
+
+import json
+import random
+from collections import Counter
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from etl.errors import EtlError, OutputExistsError, TableError, WeightsError
+from etl.split_output import SplitOutput, check_quotas
+from etl.split_plan import SplitPlan
+from formats import SplitFolder
+from formats.hashing import xxhash64
+from jobs.split import checked_counts, choose, order, plan_quotas
+from schemas import SplitPart, TableName, image_id
+
+CLASSES = {0: 200, 3: 61, 4: 13, 9: 1}
+"""Rows by class number: uneven, with gaps between the numbers, one class with a single row."""
+
+ROWS = [(image_id("test", b"", f"{c}/{n}".encode()).bytes, c) for c, rows in CLASSES.items() for n in range(rows)]
+
+
+def plan(**options: object) -> SplitPlan:
+    """A plan over tables that these tests never read."""
+    given = {"out": "unused", "ratios": (Fraction(8), Fraction(2)), "seed": 7, **options}
+    return SplitPlan(data_table=TableName("ks", "data"), metadata_table=TableName("ks", "metadata"), **given)  # type: ignore[arg-type]
+
+
+def images(spark: SparkSession, rows: Sequence[tuple[bytes | None, int | None]] = ROWS) -> DataFrame:
+    """Rows as the snapshot of a metadata table has them."""
+    return spark.createDataFrame([(bytearray(i) if i else None, c) for i, c in rows], "id BINARY, label INT")
+
+
+def assigned(spark: SparkSession, rows: DataFrame, this: SplitPlan) -> list[tuple[int, bytes, int, int]]:
+    """The whole way from images to positions: (split, id, label, position), sorted."""
+    quotas = plan_quotas(checked_counts(rows, plan=this), plan=this)
+    placed = order(spark, choose(spark, rows, quotas=quotas, plan=this), quotas=quotas, plan=this)
+    return sorted((row["split"], bytes(row["id"]), row["label"], row["position"]) for row in placed.collect())
+
+
+@pytest.fixture(scope="module")
+def expected(spark: SparkSession) -> list[tuple[int, bytes, int, int]]:
+    return assigned(spark, images(spark).coalesce(1), plan())
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 7])
+def test_a_split_is_the_same_for_any_partitioning_and_any_order_of_the_input(
+    spark: SparkSession, expected: list[tuple[int, bytes, int, int]], partitions: int
+) -> None:
+    shuffled = random.Random(partitions).sample(ROWS, len(ROWS))
+    assert assigned(spark, images(spark, shuffled).repartition(partitions), plan()) == expected
+
+
+def test_nothing_is_lost_or_doubled(expected: list[tuple[int, bytes, int, int]]) -> None:
+    assert Counter((i, c) for _, i, c, _ in expected) == Counter(ROWS)
+
+
+def test_counts_are_the_quota_matrix(expected: list[tuple[int, bytes, int, int]]) -> None:
+    found = Counter((split, label) for split, _, label, _ in expected)
+    assert {split: sum(n for (s, _), n in found.items() if s == split) for split in (0, 1)} == {0: 220, 1: 55}
+    assert (found[0, 0], found[1, 0]) == (160, 40)
+    assert found[0, 3] in (48, 49)
+    assert found[0, 4] in (10, 11)
+    assert found[0, 9] in (0, 1)
+
+
+def test_positions_are_dense_and_follow_the_seeded_hash(expected: list[tuple[int, bytes, int, int]]) -> None:
+    for split in (0, 1):
+        rows = sorted((position, i) for s, i, _, position in expected if s == split)
+        assert [position for position, _ in rows] == list(range(len(rows)))
+        ids = np.frombuffer(b"".join(i for _, i in rows), dtype=np.uint8).reshape(-1, 16)
+        hashes = xxhash64([np.full(len(ids), 7, dtype=np.int64), ids])
+        assert np.all(np.diff(hashes) > 0)
+
+
+def test_another_seed_makes_another_choice(spark: SparkSession, expected: list[tuple[int, bytes, int, int]]) -> None:
+    other = assigned(spark, images(spark), plan(seed=8))
+    assert {i for s, i, _, _ in other if s == 1} != {i for s, i, _, _ in expected if s == 1}
+    assert Counter(s for s, *_ in other) == Counter(s for s, *_ in expected)
+
+
+def test_where_a_row_stands_does_not_tell_its_class_when_balanced(spark: SparkSession) -> None:
+    rows = [
+        (image_id("t", b"", f"{c}/{n}".encode()).bytes, c) for c, size in ((0, 3000), (1, 300)) for n in range(size)
+    ]
+    found = assigned(spark, images(spark, rows), plan(balance="uniform", ratios=(Fraction(1),)))
+    first_half = Counter(label for _, _, label, position in found if position < 300)
+    assert len(found) == 600
+    assert 110 < first_half[0] < 190  # half of 300, within five standard deviations
+
+
+@pytest.mark.parametrize(
+    ("balance", "totals"),
+    [
+        ("uniform", {0: 1, 3: 1, 4: 1, 9: 1}),
+        ((Fraction(4), Fraction(2), Fraction(1), Fraction(0)), {0: 52, 3: 26, 4: 13}),
+    ],
+)
+def test_balance_takes_these_many_of_each_class(spark: SparkSession, balance: object, totals: dict[int, int]) -> None:
+    found = assigned(spark, images(spark), plan(balance=balance, ratios=(Fraction(1), Fraction(1), Fraction(2))))
+    assert Counter(label for _, _, label, _ in found) == totals
+
+
+def test_random_balance_repeats_with_its_seed(spark: SparkSession) -> None:
+    first, again = (assigned(spark, images(spark).repartition(n), plan(balance="random")) for n in (1, 3))
+    assert first == again
+    assert 0 < len(first) < len(ROWS)
+
+
+def test_three_hundred_small_cuts_are_exact(spark: SparkSession) -> None:
+    many = plan(ratios=tuple(Fraction(1) for _ in range(25)))
+    found = Counter(split for split, *_ in assigned(spark, images(spark), many))
+    assert sorted(found) == list(range(25))
+    assert set(found.values()) == {11}
+
+
+def test_weights_of_the_wrong_count_say_which_classes_there_are() -> None:
+    with pytest.raises(WeightsError, match=r"weight for each of the 4 classes .* 0, 3, 4, 9\. Found: 3 weights"):
+        plan_quotas(CLASSES, plan=plan(balance=(Fraction(1),) * 3))
+
+
+def test_an_empty_table_is_refused(spark: SparkSession) -> None:
+    with pytest.raises(TableError, match="Found: an empty table"):
+        checked_counts(images(spark, []), plan=plan())
+
+
+def test_null_labels_are_refused_and_counted(spark: SparkSession) -> None:
+    with pytest.raises(TableError, match=r"ks\.metadata \(label\)\. Found: 2 without one"):
+        checked_counts(images(spark, [*ROWS[:5], (b"a" * 16, None), (b"b" * 16, None)]), plan=plan())
+
+
+def test_negative_labels_are_refused(spark: SparkSession) -> None:
+    with pytest.raises(TableError, match="1 images with a negative one"):
+        checked_counts(images(spark, [*ROWS[:5], (b"a" * 16, -1)]), plan=plan())
+
+
+def write(spark: SparkSession, out: Path, *, overwrite: bool = False, seed: int = 7) -> list[str]:
+    """Write the rows as a split folder; its fingerprints."""
+    this = plan(out=str(out), overwrite=overwrite, seed=seed)
+    rows = images(spark)
+    quotas = plan_quotas(checked_counts(rows, plan=this), plan=this)
+    placed = order(spark, choose(spark, rows, quotas=quotas, plan=this), quotas=quotas, plan=this)
+    with SplitOutput(this.out, overwrite=overwrite) as output:
+        parts = output.write(spark, placed, plan=this)
+        check_quotas(parts, quotas)
+        output.publish(parts, plan=this, num_classes=10, class_names={0: "zero"})
+    return [part.fingerprint for part in parts]
+
+
+def test_what_is_written_is_read_back_whole_in_order(
+    spark: SparkSession, tmp_path: Path, expected: list[tuple[int, bytes, int, int]]
+) -> None:
+    write(spark, tmp_path / "a split")
+    folder = SplitFolder.open(tmp_path / "a split")
+    for split in (0, 1):
+        rows = folder.rows(split, cache=tmp_path / "cache")  # recomputes the fingerprint in numpy
+        wanted = sorted((position, i, c) for s, i, c, position in expected if s == split)
+        assert [bytes(i) for i in rows.ids] == [i for _, i, _ in wanted]
+        assert rows.labels.tolist() == [c for _, _, c in wanted]
+    assert folder.manifest.options["split-ratio"] == "8,2"
+    assert sum(folder.manifest.splits[0].counts.values()) == folder.manifest.splits[0].rows == 220
+
+
+def test_a_split_that_is_there_is_refused_and_overwritten_when_told(spark: SparkSession, tmp_path: Path) -> None:
+    out = tmp_path / "split"
+    first = write(spark, out)
+    before = (out / "manifest.json").read_bytes()
+    with pytest.raises(OutputExistsError, match="--overwrite"):
+        write(spark, out)
+    assert (out / "manifest.json").read_bytes() == before
+    assert write(spark, out, overwrite=True) == first
+    assert write(spark, out, overwrite=True, seed=8) != first
+    manifest = json.loads((out / "manifest.json").read_text())
+    named = {file["path"] for part in manifest["splits"] for file in part["files"]}
+    found = {str(file.relative_to(out)) for file in out.rglob("*.parquet")}
+    assert found == named
+    assert not [name for name in out.iterdir() if name.name.startswith("_attempt")]
+
+
+def test_a_folder_with_other_things_in_it_is_refused_even_with_overwrite(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(OutputExistsError, match=r"thesis\.tex"):
+        SplitOutput(str(tmp_path), overwrite=True)
+
+
+def test_a_failed_write_publishes_nothing_and_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    out = tmp_path / "split"
+    with pytest.raises(EtlError, match="cells off"), SplitOutput(str(out), overwrite=False) as output:
+        quotas = plan_quotas(CLASSES, plan=plan())
+        rows = images(spark, ROWS[:-1])
+        placed = order(spark, choose(spark, rows, quotas=quotas, plan=plan()), quotas=quotas, plan=plan())
+        check_quotas(output.write(spark, placed, plan=plan()), quotas)
+    assert [path for path in out.rglob("*") if path.is_file()] == []
+    write(spark, out)  # what is left is no obstacle
+
+
+def test_quotas_that_files_do_not_hold_are_named() -> None:
+    part = SplitPart(index=0, rows=3, counts={0: 3}, fingerprint="", files=())
+    with pytest.raises(EtlError, match="class 0 in split 0: wanted 4, found 3"):
+        check_quotas([part], {0: (4,)})
