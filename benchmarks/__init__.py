@@ -1,0 +1,1 @@
+"""Measurements: `make bench-NAME` runs ``benchmarks/NAME.py`` and writes ``build/bench/NAME.json``."""

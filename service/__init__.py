@@ -1,0 +1,1 @@
+"""The REST dataset service. Nothing is here yet."""

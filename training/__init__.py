@@ -1,0 +1,1 @@
+"""Training scripts for torchrun. Nothing is here yet; `demo/train.py` shows a training loop."""
