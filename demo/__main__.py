@@ -91,7 +91,7 @@ def run(data: Path | None = None, *, port: int | None = None) -> dict[str, Any]:
     configure(tree, subdirs, port)
     with Control(Cluster(hosts=("127.0.0.1",), port=port)) as control:
         control.define(f'DROP KEYSPACE IF EXISTS "{KEYSPACE}"')
-    console.print(f"[bold]ingest[/]  spark-submit jobs/ingest.py {tree}")
+    console.print(f"[bold]ingest[/]  spark-submit jobs/ingest.py {tree}", soft_wrap=True)
     ingested = job("ingest.py", "--overwrite")
     console.print("[bold]split[/]   spark-submit jobs/split.py -r 8,2 --balance original --seed 7")
     split = job("split.py", "-r", "8,2", "--balance", "original", "--seed", "7", "--overwrite")
