@@ -2,9 +2,7 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 SHELL := /bin/bash
-# The last line of a target is its own, also under `make -C`.
-MAKEFLAGS += --no-print-directory
-# Absolute, for paths with spaces too; from elsewhere say `make -C FOLDER TARGET`.
+# Absolute, for paths with spaces too; from elsewhere say `make --no-print-directory -C FOLDER TARGET`.
 HERE := $(CURDIR)/
 PYTHON ?= $(shell for p in python3.11 python3 python; do "$$p" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo "$$p" && break; done)
 IN := cd "$(HERE)" &&
