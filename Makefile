@@ -12,7 +12,7 @@ SETUP = $(IN) if [ -z "$(PYTHON)" ]; then echo "error: wanted Python 3.11 on PAT
 	"$(PYTHON)" -m devstack.environment
 DEMO := --extra spark --extra loader --group demo
 DEV := --extra spark --extra loader --extra train --group dev
-OURS := schemas formats etl jobs loader training service devstack
+OURS := schemas formats etl jobs loader training service devstack demo benchmarks
 
 .PHONY: help demo train-demo setup test test-all check format up down status clean-data clean lock deps.zip bench-demo
 

@@ -54,13 +54,21 @@ def write(
 ) -> bool:
     """Write the three files; `extra` replaces the demo's lines first. False when they already stood so.
 
-    Raises SetupError when pyspark or the jars are missing.
+    Where the path has a space, Spark finds Java by JAVA_HOME or PATH alone. Raises SetupError when pyspark or the jars
+    are missing.
     """
     if not (site_packages / "pyspark").is_dir():
         raise SetupError(f"wanted pyspark in {site_packages}. Found: none. Run 'make setup'.")
     if extra is not None:
         _write_if_new(demo_defaults, "".join(f"{name} {value}\n" for name, value in sorted(extra.items())))
+    folder = conf_folder(site_packages)
     machine = {"spark.jars": ",".join(path.as_uri() for path in jars.paths("spark"))}
+    # What the user's own environment says comes first: on a cluster, Python lies elsewhere.
+    environment = f'export PYSPARK_PYTHON="${{PYSPARK_PYTHON:-"{_in_quotes(str(python))}"}}"\n'
+    environment += f"export JAVA_HOME={shlex.quote(str(java_home))}\n"
+    if " " in str(folder):  # Spark's scripts read no spark-env.sh from there
+        machine["spark.pyspark.python"] = str(python)
+        environment = ""
     parts = [
         "# Written by the set-up from the repository's spark-defaults.conf: change that one and run `make setup`.\n",
         (ROOT / "spark-defaults.conf").read_text(encoding="utf-8"),
@@ -69,22 +77,16 @@ def write(
     ]
     if demo_defaults.is_file():
         parts += ["\n# The demo's.\n", demo_defaults.read_text(encoding="utf-8")]
-    # What the user's own environment says comes first: on a cluster, Python lies elsewhere.
-    environment = "".join(
-        f'export {name}="${{{name}:-"{_in_quotes(value)}"}}"\n'
-        for name, value in {"PYSPARK_PYTHON": str(python)}.items()
-    )
-    environment += f"export JAVA_HOME={shlex.quote(str(java_home))}\n"
     quiet = "".join(
         f"logger.quiet{number}.name = {name}\nlogger.quiet{number}.level = error\n"
         for number, name in enumerate(_QUIET)
     )
-    folder = conf_folder(site_packages)
     changed = [
         _write_if_new(folder / "spark-defaults.conf", "".join(parts)),
-        _write_if_new(folder / "spark-env.sh", environment),
         _write_if_new(folder / "log4j2.properties", _LOG4J + quiet),
     ]
+    if environment:
+        changed.append(_write_if_new(folder / "spark-env.sh", environment))
     return any(changed)
 
 

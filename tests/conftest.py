@@ -1,11 +1,15 @@
 """Fixtures: real services, started once a test run for those who ask."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
 
 from devstack.cassandra import Cassandra
+
+# Every Java that tests start, Spark's and Cassandra's, compiles quickly rather than well: none of them lasts.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +27,6 @@ def spark(cassandra: Cassandra) -> Iterator[SparkSession]:
         .appName("tests")
         .config("spark.cassandra.connection.host", ",".join(cassandra.hosts))
         .config("spark.cassandra.connection.port", cassandra.port)
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")  # starts fast; tests do not last
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "4")

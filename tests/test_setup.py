@@ -275,6 +275,19 @@ class TestSparkConfiguration:
         )
         assert mine.stdout.splitlines()[0] == "mine"
 
+    def test_no_script_is_left_where_spark_could_not_read_it(self, tmp_path: Path) -> None:
+        place = tmp_path / "with a space"
+        (place / "pyspark").mkdir(parents=True)
+        assert sparkconf.write(
+            site_packages=place, java_home=place, python=place / "python", demo_defaults=place / "demo.conf"
+        )
+        assert sorted(file.name for file in (place / "pyspark" / "conf").iterdir()) == [
+            "log4j2.properties",
+            "spark-defaults.conf",
+        ]
+        text = (place / "pyspark" / "conf" / "spark-defaults.conf").read_text()
+        assert f"spark.pyspark.python {place}/python\n" in text
+
     def test_without_pyspark_says_what_to_do(self, tmp_path: Path) -> None:
         with pytest.raises(SetupError, match="make setup"):
             sparkconf.write(site_packages=tmp_path, java_home=tmp_path, python=tmp_path)
