@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("schemas", "formats", "etl")
+PACKAGES = ("schemas", "formats", "etl", "jobs")
 
 
 def write(path: Path, root: Path = ROOT) -> int:
