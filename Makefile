@@ -47,7 +47,7 @@ format: setup  ## put the code into its format, mend what lint can
 
 up:  ## start the embedded Cassandra (PORT=9042, NODES=1)
 	@$(SETUP) --extra spark
-	@$(RUN) python -m devstack up --port $(or $(PORT),9042) --nodes $(or $(NODES),1)
+	@$(RUN) python -m devstack up $(if $(PORT),--port "$(PORT)") --nodes $(or $(NODES),1)
 
 down:  ## end it; its data stay
 	@$(SETUP) --extra spark

@@ -28,7 +28,7 @@ import loader
 from demo import digits, report
 from devstack import DevstackError, java, sparkconf
 from devstack.__main__ import DATA as CASSANDRA_FOLDER
-from devstack.__main__ import PORT
+from devstack.__main__ import PORT, usual_port
 from devstack.cassandra import Cassandra
 from etl.cassandra import Cluster, Control
 
@@ -104,9 +104,9 @@ def run(data: Path | None = None, *, port: int | None = None) -> dict[str, Any]:
         "classes": f"{ingested['classes']:,}",
         "rejected": f"{ingested['quarantined']:,}",
         "splits": " + ".join(f"{rows:,}" for rows in split["rows"]),
-        "ingest": f"{ingested['images_per_s']:,.0f} images/s",
-        "split": f"{sum(split['rows']) / split['seconds']:,.0f} images/s",
-        "loader, decoded": f"{epochs.images_per_s:,.0f} images/s",
+        "ingest, the whole job": f"{ingested['images_per_s']:,.0f} images/s",
+        "split, the whole job": f"{sum(split['rows']) / split['seconds']:,.0f} images/s",
+        "loader, decoded batches": f"{epochs.images_per_s:,.0f} images/s",
     }
     report.write(page, sheet=epochs.sheet, split_counts=split["counts"], facts=facts)
     table = Table(show_header=False)
@@ -129,8 +129,7 @@ def run(data: Path | None = None, *, port: int | None = None) -> dict[str, Any]:
 
 def start_cassandra(port: int | None, console: Console) -> int:
     """Bring the embedded Cassandra up, if it is not; returns its port. Raises DevstackError."""
-    known = (CASSANDRA_FOLDER / "cluster.json").is_file()
-    server = Cassandra(CASSANDRA_FOLDER, port=port or (None if known else PORT))
+    server = Cassandra(CASSANDRA_FOLDER, port=usual_port(CASSANDRA_FOLDER, port))
     started = time.monotonic()
     with console.status("Cassandra is starting"):
         fresh = server.start()

@@ -17,6 +17,8 @@ from torch import nn
 import demo.__main__ as demo
 import loader
 from devstack import DevstackError
+from etl.cassandra import Cluster, Control
+from schemas import TableName
 
 SIZE = 32
 
@@ -40,9 +42,11 @@ def network(classes: int) -> nn.Module:
 
 def train(epochs: int, console: Console) -> dict[str, float | int]:
     """Train on split 0, measure on split 1 after each epoch; returns the last accuracy and the image counts."""
-    if not (demo.SPLIT / "manifest.json").is_file():
-        demo.run()
     port = demo.start_cassandra(None, console)
+    with Control(Cluster(hosts=("127.0.0.1",), port=port)) as control:
+        is_filled = control.columns(TableName(demo.KEYSPACE, "data")) is not None
+    if not (is_filled and (demo.SPLIT / "manifest.json").is_file()):
+        demo.run()
     device_id = 0 if torch.cuda.is_available() else None
     device = torch.device("cpu" if device_id is None else f"cuda:{device_id}")
     torch.manual_seed(7)

@@ -1,6 +1,6 @@
 """The embedded Cassandra by hand.
 
-    python -m devstack up [--nodes 1] [--port 9042] [--data DIR] [--auth]
+    python -m devstack up [--nodes 1] [--port PORT] [--data DIR] [--auth]
     python -m devstack status | down | clean-data [--data DIR]
 
 Data stay in build/cassandra between runs until `clean-data`. Exit codes: 0 = done (also when there was nothing to do;
@@ -41,11 +41,11 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
             command.add_argument(
                 "--nodes", type=int, default=1, choices=range(1, MAX_NODES + 1), help="on 127.0.0.1 to .3"
             )
-            command.add_argument("--port", type=int, default=PORT, help="of CQL (9042)")
+            command.add_argument("--port", type=int, help=f"of CQL (default: the one it ran on last, or {PORT})")
             command.add_argument("--auth", action="store_true", help="ask for user and password (cassandra, cassandra)")
             command.add_argument("--heap", type=int, default=512, metavar="MB", help="heap of each node in MB (512)")
     args = parser.parse_args(argv)
-    if args.command == "up" and not 1024 <= args.port <= 65535:
+    if args.command == "up" and args.port is not None and not 1024 <= args.port <= 65535:
         parser.error(f"--port: wanted 1024 to 65535. Found: {args.port}")
     if args.command == "up" and args.heap < 256:
         parser.error(f"--heap: wanted 256 MB or more. Found: {args.heap}")
@@ -66,13 +66,20 @@ def _existing(folder: Path) -> Cassandra | None:
         ) from error
 
 
+def usual_port(folder: Path, asked: int | None) -> int | None:
+    """The port to start a server on: the one asked for, the one of its last run (None), or the usual one."""
+    return asked or (None if (folder / "cluster.json").is_file() else PORT)
+
+
 def _places(server: Cassandra) -> str:
     return ", ".join(f"{node.host}:{node.port} (pid {node.pid or 'none'})" for node in server.nodes)
 
 
 def up(args: argparse.Namespace) -> int:
     """Start, and say where."""
-    server = Cassandra(args.data, port=args.port, nodes=args.nodes, auth=args.auth, heap_mb=args.heap)
+    server = Cassandra(
+        args.data, port=usual_port(args.data, args.port), nodes=args.nodes, auth=args.auth, heap_mb=args.heap
+    )
     started = time.monotonic()
     shown = sys.stderr.isatty()
 

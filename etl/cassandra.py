@@ -28,7 +28,7 @@ from schemas import TableName
 from schemas.tables import check_column
 
 _PASSWORD = "spark.cassandra.auth.password"
-_CONNECT_SECONDS = 8.0  # with Spark's own start, a job still gives up within 15
+_CONNECT_SECONDS = 5.0  # with Spark's own start, a job still gives up within 15
 _REQUEST_SECONDS = 30.0
 _WRITE_ATTEMPTS = 4
 _TOO_LARGE = ("request is too big", "oversized mutation", "mutation of")  # as the server says it; it has no code for it
@@ -328,6 +328,8 @@ def _refusal(cluster: Cluster, error: Exception) -> str:
             "Set spark.cassandra.auth.username and spark.cassandra.auth.password."
         )
     found = "; ".join(_text(cause) for cause in causes[:3]) or _text(error)
+    if "protocol version" in found:
+        found = f"something answers there that is not Cassandra ({found})"
     return (
         f"Wanted Cassandra at {cluster}. Found: {found}. Is it running there? "
         "Set spark.cassandra.connection.host and spark.cassandra.connection.port."

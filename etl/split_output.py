@@ -5,6 +5,7 @@ driver moves them to their places and puts the manifest last, in one step, so th
 one, whole. What a killed attempt leaves behind is no split, and goes with the next one.
 """
 
+import re
 import secrets
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -17,39 +18,72 @@ from etl.errors import EtlError, OutputExistsError
 from etl.split_plan import SplitPlan
 from etl.splits import summarise
 from formats.fingerprint import split_fingerprint
+from formats.split_folder import SplitFolder
 from formats.storage import Storage
-from schemas import SplitFile, SplitManifest, SplitPart
+from schemas import FormatVersionError, SchemaError, SplitFile, SplitManifest, SplitPart
 from schemas.manifest import NAME as MANIFEST
 from schemas.splits import SPARK_SCHEMA
 
-_LEFTOVERS = ("_attempt-", "split=", ".manifest")
+_ATTEMPT = re.compile(r"_attempt-[0-9a-f]{12}")
+_SPLIT = re.compile(r"split=[0-9]+")
+_PART = re.compile(r"\.?part-.*\.parquet(\.crc)?")
 
 
 class SplitOutput:
     """A split folder in the making; a context manager that leaves nothing of a failed attempt behind."""
 
     def __init__(self, address: str, *, overwrite: bool) -> None:
-        """Raises `OutputExistsError` if the place is taken, unless by a split that ``overwrite`` allows to replace."""
+        """Raises `OutputExistsError` if the place is taken, unless by a split that ``overwrite`` allows to replace.
+
+        What is not known to be a split's, whole or half-written, is never replaced.
+        """
         self._storage = Storage(address)
         self._attempt = f"_attempt-{secrets.token_hex(6)}"
+        self._is_new = not self._storage.exists()
+        place = self._storage.address
+        if not self._is_new and not self._storage.is_folder():
+            raise OutputExistsError(f"Wanted a folder for the split at {place}. Found: a file. Name another place.")
         names = self._storage.names()
-        strangers = [name for name in names if name != MANIFEST and not name.startswith(_LEFTOVERS)]
+        self._stale = [name for name in names if _ATTEMPT.fullmatch(name)]
+        strangers = [name for name in names if not self._is_ours(name)]
         if strangers:
             raise OutputExistsError(
-                f"Wanted an empty or a new folder for the split, or an old split, at {self._storage.address}. "
+                f"Wanted an empty or a new folder for the split, or an old split, at {place}. "
                 f"Found: {', '.join(strangers[:3])} in it. Name another folder."
             )
-        if MANIFEST in names and not overwrite:
+        if len(names) > len(self._stale) and not overwrite:
+            found = "a split that is there already" if MANIFEST in names else "a split that was left half-written"
             raise OutputExistsError(
-                f"Wanted a new folder for the split at {self._storage.address}. Found: a split that is there already. "
+                f"Wanted a new folder for the split at {place}. Found: {found}. "
                 "Give --overwrite to replace it, or name another folder with -o."
             )
+        try:
+            self._storage.make_folder(self._attempt)
+        except OSError as error:
+            raise OutputExistsError(
+                f"Wanted a folder that can be written for the split at {place}. Found: {error.strerror or error}."
+            ) from None
+
+    def _is_ours(self, name: str) -> bool:
+        if name == MANIFEST:
+            try:
+                SplitFolder.open(self.address)
+            except FormatVersionError as error:
+                raise OutputExistsError(f"{error} Or name another folder.") from None
+            except SchemaError:
+                return False
+            return True
+        if _SPLIT.fullmatch(name):
+            return all(_PART.fullmatch(file) for file in self._storage.files(name))
+        return bool(_ATTEMPT.fullmatch(name) or re.fullmatch(r"\.manifest\.json\.[0-9]+", name))
 
     def __enter__(self) -> "SplitOutput":
         return self
 
     def __exit__(self, *_: object) -> None:
         self._storage.remove(self._attempt)
+        if self._is_new and not self._storage.names():
+            self._storage.remove("")
 
     @property
     def address(self) -> str:
@@ -88,13 +122,12 @@ class SplitOutput:
         for path in sorted(named):
             self._storage.move(f"{self._attempt}/rows/{path}", path)
         self._storage.publish_text(MANIFEST, manifest.to_json())
-        for folder in self._storage.names():
-            if folder.startswith("_attempt-"):
-                self._storage.remove(folder)
-            elif folder.startswith("split="):
-                for file in self._storage.files(folder):
-                    if f"{folder}/{file}" not in named:
-                        self._storage.remove(f"{folder}/{file}")
+        for folder in self._stale:
+            self._storage.remove(folder)
+        for folder in filter(_SPLIT.fullmatch, self._storage.names()):
+            for file in self._storage.files(folder):
+                if f"{folder}/{file}" not in named and _PART.fullmatch(file):
+                    self._storage.remove(f"{folder}/{file}")
         return manifest
 
 

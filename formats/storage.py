@@ -30,6 +30,14 @@ class Storage:
         """Whether a file or folder is there."""
         return bool(self.filesystem.exists(self.path(name)))
 
+    def is_folder(self, name: str = "") -> bool:
+        """Whether a folder is there."""
+        return bool(self.filesystem.isdir(self.path(name)))
+
+    def make_folder(self, name: str) -> None:
+        """Make a folder and those above it; nothing happens where it is. Raises OSError."""
+        self.filesystem.makedirs(self.path(name), exist_ok=True)
+
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
         """Open a file for reading bytes."""

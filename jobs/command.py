@@ -3,6 +3,7 @@
 import argparse
 import json
 import logging
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,10 @@ from etl.errors import EtlError
 
 PREFIX = "spark.imagestrata."
 
-log = logging.getLogger("imagestrata")
+_NO_JAVA = (
+    "Wanted Spark to start, on a Java 17. Found: it did not; its own words are above. "
+    f"JAVA_HOME is {os.environ.get('JAVA_HOME') or 'not set'}. Set it to a Java 17, or run `make setup` again."
+)
 
 
 class Report(Protocol):
@@ -28,18 +32,30 @@ class Report(Protocol):
 
 
 def parse(
-    parser: argparse.ArgumentParser, argv: Sequence[str] | None, *, needed: Mapping[str, Sequence[str]]
+    parser: argparse.ArgumentParser,
+    argv: Sequence[str] | None,
+    *,
+    needed: Mapping[str, Sequence[str]],
+    check: Callable[[argparse.Namespace], object],
 ) -> argparse.Namespace:
     """Parse a command line; what it lacks of ``needed`` comes from ``spark.imagestrata.NAME``.
 
     ``needed`` maps the destination of an option that must have a value to those that come along with it: a configured
     source brings its configured split folders, a source on the command line does not. Exits with 2 for bad arguments.
-    Spark's configuration is asked for only when something is missing, because asking may start a JVM.
+    Spark's configuration is asked for only when something is missing, because asking may start a JVM; ``check`` looks
+    at what was given before that, and raises ValueError.
     """
     args = parser.parse_args(argv)
+    try:
+        check(args)
+    except ValueError as error:
+        parser.error(str(error))
     missing = [name for name in needed if getattr(args, name) is None]
     if missing:
-        SparkContext._ensure_initialized()  # without its JVM, SparkConf() knows nothing of spark-defaults.conf
+        try:
+            SparkContext._ensure_initialized()  # without its JVM, SparkConf() knows nothing of spark-defaults.conf
+        except PySparkException:
+            sys.exit(_failed(parser.prog, _NO_JAVA))
         conf = SparkConf()
         for name in missing:
             for one in (name, *needed[name]):
@@ -61,7 +77,10 @@ def execute(name: str, run: Callable[[SparkSession], Report], *, as_json: bool) 
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
     logging.getLogger("py4j").setLevel(logging.WARNING)
     logging.getLogger("cassandra").setLevel(logging.CRITICAL)  # what matters of its failures is in our own message
-    spark = SparkSession.builder.appName(name).getOrCreate()
+    try:
+        spark = SparkSession.builder.appName(name).getOrCreate()
+    except PySparkException as error:
+        return _failed(name, _NO_JAVA if "JAVA_GATEWAY_EXITED" in str(error) else f"Spark failed. {_cause(error)}")
     try:
         report = run(spark)
         print(json.dumps(asdict(report), ensure_ascii=False) if as_json else str(report), flush=True)

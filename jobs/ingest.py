@@ -60,6 +60,7 @@ from etl.ingest_report import SUM_SEEDS, IngestReport
 from etl.trees import class_folders, list_files, text
 from jobs.command import execute, parse
 from schemas import Columns, TableName
+from schemas.tables import Replication
 
 log = logging.getLogger("imagestrata.ingest")
 
@@ -67,7 +68,7 @@ log = logging.getLogger("imagestrata.ingest")
 def parse_args(argv: Sequence[str] | None = None) -> tuple[IngestPlan, bool]:
     """The plan, and whether the report is wanted as JSON. Exits with 2 for arguments that cannot be."""
     parser = argparse.ArgumentParser(
-        "ingest", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        "ingest.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("source", metavar="DIR", nargs="?", help="the folder with the tree")
     parser.add_argument(
@@ -90,7 +91,8 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[IngestPlan, bool]:
             f"--{name}-col", default=name, metavar="NAME", help=f"the column of {what} (default: {name})"
         )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    args = parse(parser, argv, needed={"source": ["split_subdir"], "data_table": [], "metadata_table": []})
+    needed = {"source": ["split_subdir"], "data_table": [], "metadata_table": []}
+    args = parse(parser, argv, needed=needed, check=check)
     try:
         plan = IngestPlan(
             source=args.source,
@@ -107,6 +109,15 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[IngestPlan, bool]:
     except ValueError as error:
         parser.error(str(error))
     return plan, args.json
+
+
+def check(args: argparse.Namespace) -> None:
+    """Raise ValueError for options that are wrong whatever Spark's configuration says."""
+    for name in filter(None, (args.data_table, args.metadata_table)):
+        TableName.parse(name)
+    Columns(id=args.id_col, label=args.label_col, data=args.data_col)
+    if args.replication is not None:
+        Replication.parse(args.replication)
 
 
 def run(spark: SparkSession, *, plan: IngestPlan) -> IngestReport:
@@ -137,7 +148,7 @@ def run(spark: SparkSession, *, plan: IngestPlan) -> IngestReport:
                 labels={name: labels[name] for name in names},
                 ingest_id=ingest_id,
             )
-            log.info("write %s files (%.1f MB) as ingest %s", f"{total.files:,}", total.bytes / 1e6, ingest_id)
+            log.info("%s files (%.1f MB) are ingest %s", f"{total.files:,}", total.bytes / 1e6, ingest_id)
             tasks = task_count(rows=total.files, size=total.bytes, cores=spark.sparkContext.defaultParallelism)
             left = files if done is None else files.join(done.select("id"), on="id", how="left_anti")
             outcomes = write(left, order=order, tasks=tasks)
@@ -171,14 +182,16 @@ def _known(
     if plan.ingest_id is None:
         return None
     done = known.transform(already_there, files=files, ingest_id=str(ingest_id)).persist(StorageLevel.MEMORY_AND_DISK)
-    log.info("%s files were written before", f"{done.count():,}")  # now: later the table has this run's rows as well
+    log.info(
+        "%s files were written before and are left out", f"{done.count():,}"
+    )  # now: later the table has this run's rows as well
     return done
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     plan, as_json = parse_args(argv)
-    return execute("ingest", lambda spark: run(spark, plan=plan), as_json=as_json)
+    return execute("ingest.py", lambda spark: run(spark, plan=plan), as_json=as_json)
 
 
 if __name__ == "__main__":

@@ -29,11 +29,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil, log2
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from etl.cassandra import Control, class_names, read_table, uuid_bytes
+from etl.cassandra import Control, check_columns, class_names, read_table, uuid_bytes
 from etl.cuts import bucket_bits, cut_classes, place_offsets
 from etl.errors import TableError, WeightsError
 from etl.quotas import class_totals, quota_matrix, random_weights
@@ -106,27 +107,37 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[SplitPlan, bool]:
     add("--label-col", metavar="COL", default="label", help="the label column of both tables (default: label)")
     add("--data-col", metavar="COL", default="data", help="the picture column of the data table (default: data)")
     add("--json", action="store_true", help="print the report as one JSON object on the last line")
-    args = parse(parser, argv, needed={"data_table": (), "metadata_table": (), "split_ofn": ()})
+    args = parse(parser, argv, needed={"data_table": (), "metadata_table": (), "split_ofn": ()}, check=check)
     try:
-        balance = args.balance
         plan = SplitPlan(
             data_table=TableName.parse(args.data_table),
             metadata_table=TableName.parse(args.metadata_table),
             out=args.split_ofn,
-            ratios=parse_numbers(args.split_ratio, what="split ratios"),
-            balance=balance
-            if balance in BALANCES
-            else parse_numbers(balance, what=f"{', '.join(BALANCES)} or weights"),
-            seed=args.seed,
-            overwrite=args.overwrite,
             dataset=args.dataset,
-            columns=Columns(id=args.id_col, label=args.label_col, data=args.data_col),
+            overwrite=args.overwrite,
+            **check(args),
         )
         if plan.overwrite:
             check_replaceable(plan.out)
     except ValueError as error:
         parser.error(str(error))
     return plan, args.json
+
+
+def check(args: argparse.Namespace) -> dict[str, Any]:
+    """The plan's fields that need nothing of Spark's configuration. Raises ValueError."""
+    for name in filter(None, (args.data_table, args.metadata_table)):
+        TableName.parse(name)
+    balance = args.balance
+    ratios = parse_numbers(args.split_ratio, what="split ratios")
+    if not all(ratios):
+        raise ValueError(f"Wanted split ratios above 0. Found: {args.split_ratio!r}")
+    if balance not in BALANCES:
+        balance = parse_numbers(balance, what=f"a balance of {', '.join(BALANCES)}, or class weights")
+        if not any(balance):
+            raise ValueError(f"Wanted class weights of which one is above 0. Found: {args.balance!r}")
+    columns = Columns(id=args.id_col, label=args.label_col, data=args.data_col)
+    return {"ratios": ratios, "balance": balance, "seed": args.seed, "columns": columns}
 
 
 def check_replaceable(out: str) -> None:
@@ -172,6 +183,7 @@ def snapshot(spark: SparkSession, *, plan: SplitPlan, place: str) -> dict[int, s
     Returns the dataset's class names by number, as far as it has a list of them.
     """
     with Control.from_spark(spark) as control:
+        check_columns(control, plan.data_table, columns=[plan.columns.id, plan.columns.data])
         found = control.columns(plan.metadata_table) or {}
         names = class_names(control, keyspace=plan.metadata_table.keyspace, dataset=plan.dataset_name)
     label = plan.columns.label

@@ -95,7 +95,7 @@ class ClassificationIterator:
         std: Sequence[float] = _IMAGENET_STD,
         output: Output = "numpy",
     ) -> None:
-        if size < 1 or num_threads < 1:
+        if not (isinstance(size, int) and isinstance(num_threads, int)) or size < 1 or num_threads < 1:
             raise OptionError(f"Wanted size and num_threads of at least 1. Found: {size} and {num_threads}")
         if not 0 < crop_area[0] <= crop_area[1] <= 1:
             raise OptionError(f"Wanted crop_area as two shares of a picture, ascending. Found: {crop_area!r}")

@@ -124,7 +124,7 @@ class AcsyllaFetcher:
             found = "no such row" if row is None else f"its {self._columns.data} is null"
             raise MissingImageError(
                 f"Wanted image {image} from {self._table} at {self.place}. Found: {found}. "
-                "The split is older than the table's rows: make the split again, or ingest the images again."
+                "Was it deleted since the split was made? Ingest the images again, or make the split again."
             )
         return data
 

@@ -1,5 +1,6 @@
 """The source: the batches of a split, epoch after epoch, fetched ahead from Cassandra."""
 
+import re
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ from loader._order import LastBatchPolicy, Sharding, epoch_order
 from loader._prefetch import Engine
 from loader._splits import Split
 from schemas import TableName
+
+_HOST = re.compile(r"[^,\s/:]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%\w+)?")  # a name or IPv4, or an IPv6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -205,7 +208,7 @@ class CassandraSource:
 
 def _check_hosts(hosts: str | Sequence[str]) -> tuple[str, ...]:
     names = (hosts,) if isinstance(hosts, str) else tuple(hosts)
-    if not names or not all(isinstance(name, str) and name and not set(name) & set(", \t\n/") for name in names):
+    if not names or not all(isinstance(name, str) and _HOST.fullmatch(name) for name in names):
         raise OptionError(f"Wanted hosts as a list of names or addresses, without port. Found: {hosts!r}")
     return names
 

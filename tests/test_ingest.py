@@ -414,9 +414,9 @@ def test_without_a_cassandra_the_command_fails_with_one_line(tmp_path: Path) -> 
     done = submit(str(tmp_path), "--data-table=k.data", "--metadata-table=k.metadata", port=9)
     said = done.stdout + done.stderr  # spark-submit puts both of Python's into its own output
     assert done.returncode == 1, said
-    ours = [line for line in said.splitlines() if line.startswith("ingest: ")]
+    ours = [line for line in said.splitlines() if line.startswith("ingest.py: ")]
     assert len(ours) == 1, said
-    assert ours[0].startswith("ingest: Wanted Cassandra at 127.0.0.1 port 9. Found: ")
+    assert ours[0].startswith("ingest.py: Wanted Cassandra at 127.0.0.1 port 9. Found: ")
     assert "Traceback" not in said
 
 

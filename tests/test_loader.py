@@ -146,6 +146,7 @@ def test_a_split_whose_files_were_changed_is_refused(folder: Path) -> None:
         ({"hosts": []}, r"hosts as a list .*Found: \[\]"),
         ({"hosts": ""}, "hosts as a list .*Found: ''"),
         ({"hosts": "a,b"}, "hosts as a list .*Found: 'a,b'"),
+        ({"hosts": ["127.0.0.1:9042"]}, "without port. Found: "),
         ({"hosts": ["a", 3]}, "hosts as a list .*Found: "),
         ({"seed": "1"}, "seed as a whole number. Found: '1'"),
         ({"username": "me"}, "username and password, or neither"),
@@ -187,6 +188,7 @@ def test_an_epoch_out_of_range_is_refused_at_once(folder: Path, epoch: int) -> N
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"size": 32.5}, "Found: 32.5"),
         ({"size": 0}, "size and num_threads of at least 1. Found: 0"),
         ({"crop_area": (0.5, 0.2)}, "crop_area as two shares"),
         ({"num_threads": 0}, "Found: 8 and 0"),

@@ -19,7 +19,7 @@ from etl.split_plan import SplitPlan
 from formats import SplitFolder
 from jobs.split import parse_args, run
 from schemas import Columns, TableName, image_id
-from schemas.tables import Replication, create_classes, create_keyspace, create_metadata
+from schemas.tables import Replication, create_classes, create_data, create_keyspace, create_metadata
 
 JOB = Path(__file__).parent.parent / "jobs" / "split.py"
 GOOD = ["-d", "ks.data", "-m", "ks.metadata", "-o", "unused"]
@@ -33,6 +33,7 @@ def fill(
     with Control.from_spark(spark) as control:
         control.define(create_keyspace(keyspace, Replication.parse("1")))
         control.define(create_metadata(table, columns))
+        control.define(create_data(TableName(keyspace, "data"), columns))
         insert = f'INSERT INTO {table.quoted} ("{columns.id}", "{columns.label}", or_label) VALUES (?, ?, ?)'
         for number, label in enumerate(labels):
             name = f"class {label}" if or_label else None
@@ -81,7 +82,7 @@ def test_tables_with_columns_of_other_names_are_read_as_they_are(spark: SparkSes
     fill(spark, "split_patches", columns=columns, labels=[1, 1, 1, 1])
     assert run(spark, plan=plan("split_patches", tmp_path / "s", columns=columns)).rows == [3, 1]
     assert SplitFolder.open(tmp_path / "s").manifest.columns == columns
-    with pytest.raises(TableError, match=r"Wanted the columns? id, label in split_patches\.metadata"):
+    with pytest.raises(TableError, match=r"Wanted the columns? id, data in split_patches\.data"):
         run(spark, plan=plan("split_patches", tmp_path / "t"))
 
 
@@ -104,7 +105,9 @@ def test_an_empty_table_and_one_that_is_not_there(spark: SparkSession, tmp_path:
     fill(spark, "split_empty", columns=Columns(), labels=[])
     with pytest.raises(TableError, match="Found: an empty table"):
         run(spark, plan=plan("split_empty", tmp_path / "s"))
-    with pytest.raises(TableError, match=r"split_nowhere\.metadata .* Found: no such table"):
+    with pytest.raises(TableError, match=r"split_empty\.typo .* Found: no such table"):
+        run(spark, plan=replace(plan("split_empty", tmp_path / "s"), data_table=TableName("split_empty", "typo")))
+    with pytest.raises(TableError, match=r"split_nowhere\.data .* Found: no such table"):
         run(spark, plan=plan("split_nowhere", tmp_path / "s"))
 
 
@@ -172,7 +175,19 @@ def test_bad_arguments_are_found_before_a_jvm_starts(tmp_path: Path) -> None:
     done = command(*GOOD, "-r", "a,b", JAVA_HOME=str(tmp_path), PATH="")
     assert done.returncode == 2, done.stderr
     assert "Wanted split ratios as numbers" in done.stderr
+    bare = command("-r", "a,b", JAVA_HOME=str(tmp_path), PATH="")  # tables and output would come from Spark's settings
+    assert bare.returncode == 2, bare.stderr
     assert command("--help", JAVA_HOME=str(tmp_path), PATH="").stdout.startswith("usage: split.py")
+
+
+def test_without_a_java_the_last_line_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "spark-env.sh").touch()
+    for args in (GOOD, ["-r", "8,2"]):
+        done = command(*args, JAVA_HOME=str(tmp_path), SPARK_CONF_DIR=str(tmp_path))
+        assert done.returncode == 1
+        assert "Traceback" not in done.stderr
+        assert "on a Java 17. Found: it did not" in done.stderr.splitlines()[-1]
+        assert str(tmp_path) in done.stderr.splitlines()[-1]
 
 
 def test_cassandra_that_is_not_there_is_named_within_seconds(spark: SparkSession, tmp_path: Path) -> None:

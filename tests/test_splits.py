@@ -188,6 +188,49 @@ def test_a_folder_with_other_things_in_it_is_refused_even_with_overwrite(tmp_pat
         SplitOutput(str(tmp_path), overwrite=True)
 
 
+@pytest.mark.parametrize(
+    "name", ["split=train/precious.parquet", "split=notes.txt", "split=0/notes.txt", "manifest.json"]
+)
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_only_looks_like_a_split_is_never_replaced(tmp_path: Path, name: str, overwrite: bool) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text('{"name": "somebody else\'s"}')
+    with pytest.raises(OutputExistsError, match="Name another folder"):
+        SplitOutput(str(tmp_path), overwrite=overwrite)
+    assert (tmp_path / name).read_text() == '{"name": "somebody else\'s"}'
+
+
+def test_a_half_written_split_is_taken_over_only_when_told(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "split=0").mkdir()
+    (tmp_path / "split=0" / "part-00000-killed.zstd.parquet").touch()
+    (tmp_path / "_attempt-0123456789ab" / "rows").mkdir(parents=True)
+    with pytest.raises(OutputExistsError, match=r"half-written\. Give --overwrite"):
+        SplitOutput(str(tmp_path), overwrite=False)
+    write(spark, tmp_path, overwrite=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["manifest.json", "split=0", "split=1"]
+    assert not (tmp_path / "split=0" / "part-00000-killed.zstd.parquet").exists()
+
+
+def test_a_place_that_cannot_be_written_is_told_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputExistsError, match="Found: a file"):
+        SplitOutput(str(tmp_path / "file"), overwrite=True)
+    with pytest.raises(OutputExistsError, match="that can be written"):
+        SplitOutput("/proc/nope/split", overwrite=True)
+
+
+def test_a_failed_attempt_leaves_no_new_folder(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), SplitOutput(str(tmp_path / "new"), overwrite=False):
+        raise ZeroDivisionError
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_newer_split_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text('{"format": 99}')
+    with pytest.raises(OutputExistsError, match=r"Found: format 99\..* Or name another folder"):
+        SplitOutput(str(tmp_path), overwrite=True)
+
+
 def test_a_failed_write_publishes_nothing_and_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
     out = tmp_path / "split"
     with pytest.raises(EtlError, match="cells off"), SplitOutput(str(out), overwrite=False) as output:
