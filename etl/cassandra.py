@@ -6,6 +6,7 @@ which Spark hides in its logs and pages.
 """
 
 import asyncio
+import socket
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -33,6 +34,7 @@ _REQUEST_SECONDS = 30.0
 _WRITE_ATTEMPTS = 4
 _TOO_LARGE = ("request is too big", "oversized mutation", "mutation of")  # as the server says it; it has no code for it
 _FORMAT = "org.apache.spark.sql.cassandra"
+_TCP_NODELAY = (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 class TooLargeError(Exception):
@@ -90,18 +92,23 @@ class Control:
             serial_consistency_level=cassandra.ConsistencyLevel.LOCAL_SERIAL,
             request_timeout=_REQUEST_SECONDS,
         )
-        self._driver = cassandra.cluster.Cluster(
-            contact_points=cluster.hosts,
-            port=cluster.port,
-            auth_provider=None if user is None else PlainTextAuthProvider(user, password or ""),
-            protocol_version=cassandra.ProtocolVersion.V4,
-            connect_timeout=_CONNECT_SECONDS / len(cluster.hosts),
-            control_connection_timeout=_CONNECT_SECONDS / len(cluster.hosts),
-            execution_profiles={cassandra.cluster.EXEC_PROFILE_DEFAULT: profile},
-            schema_metadata_enabled=False,
-            token_metadata_enabled=False,
-            sockopts=[(6, 1, 1)],  # TCP_NODELAY: without it every small query waits for the last one's acknowledgement
-        )
+        try:
+            self._driver = cassandra.cluster.Cluster(
+                contact_points=cluster.hosts,
+                port=cluster.port,
+                auth_provider=None if user is None else PlainTextAuthProvider(user, password or ""),
+                protocol_version=cassandra.ProtocolVersion.V4,
+                connect_timeout=_CONNECT_SECONDS / len(cluster.hosts),
+                control_connection_timeout=_CONNECT_SECONDS / len(cluster.hosts),
+                execution_profiles={cassandra.cluster.EXEC_PROFILE_DEFAULT: profile},
+                schema_metadata_enabled=False,
+                token_metadata_enabled=False,
+                sockopts=[_TCP_NODELAY],  # without it every small query waits for the last one's acknowledgement
+            )
+        except cassandra.UnresolvableContactPoints:
+            raise UnreachableError(
+                f"Wanted Cassandra at {cluster}. Found: no address of that name. Check spark.cassandra.connection.host."
+            ) from None
         self._session: Any = None
         self._prepared: dict[str, Any] = {}
 

@@ -190,18 +190,28 @@ def test_without_a_java_the_last_line_says_what_to_do(tmp_path: Path) -> None:
         assert str(tmp_path) in done.stderr.splitlines()[-1]
 
 
-def test_cassandra_that_is_not_there_is_named_within_seconds(spark: SparkSession, tmp_path: Path) -> None:
-    host, port = spark.conf.get("spark.cassandra.connection.host"), spark.conf.get("spark.cassandra.connection.port")
+@pytest.mark.parametrize(
+    ("place", "found"),
+    [
+        ("127.0.0.9", r"127\.0\.0\.9 port 1\. Found: .*refused"),
+        ("no-such-host.invalid", "Found: no address of that name"),
+    ],
+)
+def test_cassandra_that_is_not_there_is_named_within_seconds(
+    spark: SparkSession, tmp_path: Path, place: str, found: str
+) -> None:
+    settings = ("spark.cassandra.connection.host", "spark.cassandra.connection.port")
+    before = [spark.conf.get(name) or "" for name in settings]
     try:
-        spark.conf.set("spark.cassandra.connection.host", "127.0.0.9")
-        spark.conf.set("spark.cassandra.connection.port", "1")
+        for name, value in zip(settings, (place, "1"), strict=True):
+            spark.conf.set(name, value)
         started = time.monotonic()
-        with pytest.raises(UnreachableError, match=r"127\.0\.0\.9.* 1\b"):
+        with pytest.raises(UnreachableError, match=found):
             run(spark, plan=plan("ks", tmp_path / "s"))
         assert time.monotonic() - started < 15
     finally:
-        spark.conf.set("spark.cassandra.connection.host", host or "")
-        spark.conf.set("spark.cassandra.connection.port", port or "")
+        for name, value in zip(settings, before, strict=True):
+            spark.conf.set(name, value)
 
 
 def test_the_program_ends_with_a_line_of_json_or_one_line_that_says_why(

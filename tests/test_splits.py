@@ -112,7 +112,7 @@ def test_random_balance_repeats_with_its_seed(spark: SparkSession) -> None:
     assert 0 < len(first) < len(ROWS)
 
 
-def test_three_hundred_small_cuts_are_exact(spark: SparkSession) -> None:
+def test_many_splits_of_small_classes_are_exact(spark: SparkSession) -> None:
     many = plan(ratios=tuple(Fraction(1) for _ in range(25)))
     found = Counter(split for split, *_ in assigned(spark, images(spark), many))
     assert sorted(found) == list(range(25))
