@@ -31,6 +31,7 @@ from devstack.__main__ import DATA as CASSANDRA_FOLDER
 from devstack.__main__ import PORT, usual_port
 from devstack.cassandra import Cassandra
 from etl.cassandra import Cluster, Control
+from etl.errors import EtlError
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "demo"
@@ -73,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse_args(argv)
     try:
         print(json.dumps(run(args.data, port=args.port), ensure_ascii=False), flush=True)
-    except (DemoError, DevstackError, loader.LoaderError) as error:
+    except (DemoError, DevstackError, EtlError, loader.LoaderError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

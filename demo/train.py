@@ -18,6 +18,7 @@ import demo.__main__ as demo
 import loader
 from devstack import DevstackError
 from etl.cassandra import Cluster, Control
+from etl.errors import EtlError
 from schemas import TableName
 
 SIZE = 32
@@ -104,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse_args(argv)
     try:
         print(json.dumps(train(args.epochs, Console(stderr=True, highlight=False))), flush=True)
-    except (demo.DemoError, DevstackError, loader.LoaderError) as error:
+    except (demo.DemoError, DevstackError, EtlError, loader.LoaderError) as error:
         print(f"train-demo: {error}", file=sys.stderr)
         return 1
     return 0
