@@ -17,7 +17,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -32,6 +32,10 @@ _log = logging.getLogger(__name__)
 _CLOSE_SECONDS = 2.0
 """How long closing waits for the driver, which lets go of a connection only when its reads are answered or timed out.
 After that the thread goes on alone; it is no obstacle to the end of the process."""
+
+_WAKE_SECONDS = 0.5
+"""How long a consumer waits at a time. Ctrl-C that comes while a thread hands over the interpreter, before it waits,
+or that the system gives to another thread, does not wake it: it is seen when it looks up."""
 
 
 class Request(Protocol):
@@ -64,7 +68,7 @@ class Stream(Generic[R]):
         """The next request with its images; raises whatever ended the pass early, in the place of the next batch."""
         if self._has_ended:
             raise StopIteration
-        item = self._ready.get()
+        item = self._take()
         if isinstance(item, BaseException):
             self._has_ended = True
             raise item
@@ -113,6 +117,11 @@ class Stream(Generic[R]):
             for task in in_flight:
                 task.cancel()
             await asyncio.gather(*in_flight, return_exceptions=True)
+
+    def _take(self) -> tuple[R, list[bytes]] | BaseException:
+        while True:
+            with suppress(queue.Empty):
+                return self._ready.get(timeout=_WAKE_SECONDS)
 
     def _tell(self, call: Callable[[], object]) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody is left to be told
@@ -171,6 +180,8 @@ class _Run:
         return not self._is_over and self._process == os.getpid()
 
     def stream(self, requests: Iterable[R], *, depth: int) -> Stream[R]:
+        while not wait((self._connected,), timeout=_WAKE_SECONDS).done:
+            pass
         fetcher = self._connected.result()
         stream = Stream(requests, self._loop, depth=depth)
         with self._lock:

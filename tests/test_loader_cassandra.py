@@ -295,7 +295,7 @@ def test_a_listener_that_never_answers_is_named_in_time(sources: Sources) -> Non
 
 
 SCRIPT = """
-import os, signal, sys, threading
+import os, signal, sys, threading, time
 import loader
 split = loader.open_split(sys.argv[1])
 source = loader.CassandraSource(split, hosts="127.0.0.1", port=int(sys.argv[2]), batch_size=2)
@@ -306,9 +306,12 @@ for batch in source.epoch(0):
         break
     if how == "raise":
         raise ZeroDivisionError("in the loop")
-    if how == "wait":
-        for batch in source.epoch(1):
-            sys.stdin.readline()
+    if how == "signal another thread":
+        sys.stdin.readline()
+        threading.Timer(0.2, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT)).start()
+    for batch in source.epoch(1):
+        while True:
+            time.sleep(0.1)
 """
 
 
@@ -316,6 +319,7 @@ for batch in source.epoch(0):
     ("exit", True, 0, ""),
     ("raise", False, 1, "ZeroDivisionError: in the loop"),
     ("wait", True, -signal.SIGINT, "KeyboardInterrupt"),
+    ("signal another thread", True, -signal.SIGINT, "KeyboardInterrupt"),
 ])  # fmt: skip
 def test_a_process_ends_quickly_with_reads_in_flight(
     folder: Path, proxy: Proxy, how: str, hangs: bool, code: int, message: str
@@ -331,7 +335,7 @@ def test_a_process_ends_quickly_with_reads_in_flight(
     start = time.monotonic()
     if how == "wait":
         process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate("\n", timeout=20)
     assert time.monotonic() - start < 6
     assert process.returncode == code, errors
     assert errors.rstrip().rpartition("\n")[2] == message, errors
