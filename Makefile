@@ -11,10 +11,10 @@ RUN := $(IN) PATH="$(HERE).venv/bin:$$PATH" VIRTUAL_ENV="$(HERE).venv"
 SETUP = $(IN) if [ -z "$(PYTHON)" ]; then echo "error: wanted Python 3.11 on PATH. Found: none. Say 'make PYTHON=/path/to/python3.11 $@'." >&2; exit 1; fi; \
 	"$(PYTHON)" -m devstack.environment
 DEMO := --extra spark --extra loader --group demo
-DEV := --extra spark --extra loader --extra train --group dev
+DEV := --extra spark --extra loader --extra train --extra s3 --extra looks --group dev
 OURS := schemas formats etl jobs loader training service devstack demo benchmarks
 
-.PHONY: help demo train-demo setup test test-all check format up down status clean-data clean lock deps.zip bench-demo
+.PHONY: help demo train-demo setup test test-all check format up down s3-up s3-down status clean-data clean lock deps.zip bench-demo bench-ingest
 
 help:  ## list the targets
 	@echo "make TARGET, where TARGET is:"; sed -nE 's/^([a-zA-Z][a-zA-Z.-]*):.*## (.*)/  \1\t\2/p' "$(HERE)Makefile" | expand -t 16
@@ -31,9 +31,11 @@ setup:  ## the environment of developers in .venv, jars, Spark's configuration
 	@$(SETUP) $(DEV)
 
 test: setup  ## the test suite
+	@$(RUN) python -m devstack s3-build >/dev/null
 	@$(RUN) python -m pytest -m "not slow"
 
 test-all: setup  ## the test suite with notebooks, drills and sweeps
+	@$(RUN) python -m devstack s3-build >/dev/null
 	@$(RUN) python -m pytest
 
 check: setup  ## lint, format and types
@@ -53,13 +55,23 @@ down:  ## end it; its data stay
 	@$(SETUP) --extra spark
 	@$(RUN) python -m devstack down
 
-status:  ## say whether it is up
+s3-up:  ## start the embedded S3 server (PORT=7070, BUCKET=name); its program is built once, which takes two minutes
+	@$(SETUP) --extra spark --extra s3
+	@$(RUN) python -m devstack s3-up $(if $(PORT),--port "$(PORT)") $(if $(BUCKET),--bucket "$(BUCKET)")
+
+s3-down:  ## end it; its buckets stay
+	@$(SETUP) --extra spark
+	@$(RUN) python -m devstack s3-down
+
+status:  ## say whether Cassandra and the S3 server are up
 	@$(SETUP) --extra spark 2>/dev/null
 	@$(RUN) python -m devstack status || true
+	@$(RUN) python -m devstack s3-status || true
 
-clean-data:  ## end it and remove its data
+clean-data:  ## end both and remove their data
 	@$(SETUP) --extra spark
 	@$(RUN) python -m devstack clean-data
+	@$(RUN) python -m devstack s3-clean-data
 
 deps.zip:  ## build/deps.zip for spark-submit --py-files on a cluster of yours
 	@$(SETUP)
@@ -68,10 +80,14 @@ deps.zip:  ## build/deps.zip for spark-submit --py-files on a cluster of yours
 bench-demo: setup  ## time and memory of the demo from a fresh clone with empty caches (QUICK=1: with yours)
 	@$(RUN) python -m benchmarks.demo $(if $(QUICK),--quick)
 
+bench-ingest: setup  ## the ingest beside other ways to write, its memory, listing and resuming; 20 minutes (QUICK=1: 4)
+	@$(RUN) python -m benchmarks.ingest $(if $(QUICK),--quick)
+
 lock:  ## resolve the dependencies again: requirements.lock and those of the set-up
 	@$(SETUP)
 	@$(RUN) python -m devstack.locks
 
-clean:  ## remove the environment and all that was built (ends Cassandra; shared downloads stay in the cache)
+clean:  ## remove the environment and all that was built (ends the servers; shared downloads stay in the cache)
 	@$(IN) if [ -x .venv/bin/python ] && [ -d build/cassandra ]; then .venv/bin/python -m devstack clean-data; fi
+	@$(IN) if [ -x .venv/bin/python ] && [ -d build/s3 ]; then .venv/bin/python -m devstack s3-clean-data; fi
 	@$(IN) rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis

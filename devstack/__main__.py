@@ -1,24 +1,32 @@
-"""The embedded Cassandra by hand.
+"""The embedded Cassandra and the embedded S3 server by hand.
 
     python -m devstack up [--nodes 1] [--port PORT] [--data DIR] [--auth]
     python -m devstack status | down | clean-data [--data DIR]
+    python -m devstack s3-up [--port PORT] [--data DIR] [--bucket NAME ...]
+    python -m devstack s3-status | s3-down | s3-clean-data [--data DIR]
+    python -m devstack s3-build
 
-Data stay in build/cassandra between runs until `clean-data`. Exit codes: 0 = done (also when there was nothing to do;
-for `status`: it is up), 1 = failed or, for `status`, not up, with one clear line, 2 = bad arguments.
+Data stay in build/cassandra and build/s3 between runs until `clean-data` and `s3-clean-data`. The S3 server's program
+is built before its first start, once a machine. Exit codes: 0 = done (also when there was nothing to do; for `status`:
+it is up), 1 = failed or, for `status`, not up, with one clear line, 2 = bad arguments.
 """
 
 import argparse
 import json
+import shlex
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from devstack import DevstackError
+from devstack import DevstackError, versitygw
 from devstack.cassandra import DEFAULT_PASSWORD, DEFAULT_USER, MAX_NODES, Cassandra
+from devstack.s3 import S3
 
 DATA = Path(__file__).resolve().parent.parent / "build" / "cassandra"
 PORT = 9042
+S3_DATA = DATA.with_name("s3")
+S3_PORT = 7070
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -44,8 +52,20 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
             command.add_argument("--port", type=int, help=f"of CQL (default: the one it ran on last, or {PORT})")
             command.add_argument("--auth", action="store_true", help="ask for user and password (cassandra, cassandra)")
             command.add_argument("--heap", type=int, default=512, metavar="MB", help="heap of each node in MB (512)")
+    for name, text in (
+        ("s3-up", "start the S3 server and wait until it answers; says how to use it"),
+        ("s3-down", "end it"),
+        ("s3-status", "say whether it is up"),
+        ("s3-clean-data", "end it and remove its buckets"),
+        ("s3-build", "build its program, if it is not there"),
+    ):
+        command = commands.add_parser(name, help=text, description=text)
+        command.add_argument("--data", type=Path, default=S3_DATA, metavar="DIR", help="folder of buckets (build/s3)")
+        if name == "s3-up":
+            command.add_argument("--port", type=int, help=f"(default: the one it ran on last, or {S3_PORT})")
+            command.add_argument("--bucket", action="append", default=[], metavar="NAME", help="a bucket to be made")
     args = parser.parse_args(argv)
-    if args.command == "up" and args.port is not None and not 1024 <= args.port <= 65535:
+    if args.command in ("up", "s3-up") and args.port is not None and not 1024 <= args.port <= 65535:
         parser.error(f"--port: wanted 1024 to 65535. Found: {args.port}")
     if args.command == "up" and args.heap < 256:
         parser.error(f"--heap: wanted 256 MB or more. Found: {args.heap}")
@@ -132,11 +152,71 @@ def clean_data(args: argparse.Namespace) -> int:
     return 0
 
 
+def s3_up(args: argparse.Namespace) -> int:
+    """Start the S3 server, and say where it is and how to use it; the secret stays in its file."""
+    known = (args.data / "settings.json").is_file()
+    server = S3(args.data, port=args.port or (None if known else S3_PORT))
+    started = time.monotonic()
+    fresh = server.start()
+    for bucket in args.bucket:
+        server.make_bucket(bucket)
+    word = f"up after {time.monotonic() - started:.1f} s" if fresh else "was up"
+    print(f"S3 {word}: {server.endpoint} (pid {server.pid})  buckets in {server.folder / 'buckets'}")
+    settings = shlex.quote(str(server.folder / "settings.json"))
+    reader = f"""sed -nE 's/.*"secret_key": "([^"]*)".*/\\1/p' {settings}"""
+    print(
+        f"  export AWS_ENDPOINT_URL={server.endpoint} AWS_ACCESS_KEY_ID={server.access_key}\n"
+        f'  export AWS_SECRET_ACCESS_KEY="$({reader})"'
+    )
+    return 0
+
+
+def s3_down(args: argparse.Namespace) -> int:
+    """End the S3 server; nothing to end is fine."""
+    print("S3 ended, its buckets stay" if S3(args.data).stop() else "S3 was not up")
+    return 0
+
+
+def s3_status(args: argparse.Namespace) -> int:
+    """Say whether the S3 server runs."""
+    server = S3(args.data)
+    up = server.is_up()
+    print(f"S3 is up: {server.endpoint} (pid {server.pid})  buckets in {server.folder}" if up else "S3 is not up")
+    return 0 if up else 1
+
+
+def s3_clean_data(args: argparse.Namespace) -> int:
+    """Remove the folder; one that is not a server's is left alone."""
+    if not (args.data / "settings.json").is_file():
+        print("S3 has no data")
+        return 0
+    server = S3(args.data)
+    server.clean()
+    print(f"S3's buckets removed from {server.folder}")
+    return 0
+
+
+def s3_build(args: argparse.Namespace) -> int:
+    """Build the S3 server's program."""
+    print(versitygw.build())
+    return 0
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; see the module's text."""
     args = parse_args(argv)
     try:
-        return {"up": up, "down": down, "status": status, "clean-data": clean_data}[args.command](args)
+        return {
+            "up": up,
+            "down": down,
+            "status": status,
+            "clean-data": clean_data,
+            "s3-up": s3_up,
+            "s3-down": s3_down,
+            "s3-status": s3_status,
+            "s3-clean-data": s3_clean_data,
+            "s3-build": s3_build,
+        }[args.command](args)
     except DevstackError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -106,6 +106,12 @@ class Environment:
                     )
                     current.detail = _short(sparkconf.conf_folder(self.site_packages), self.root)
 
+    def bring(self, wanted: Wanted, current: Step) -> None:
+        """Install what is needed now and then, into the environment as it is; raises DevstackError."""
+        with locked(self.root / "build" / "setup.lock", timeout_s=TIMEOUT_S, what="set-up"):
+            self._bring_uv(current)
+            self._install(wanted, current)
+
     def _make(self, current: Step) -> None:
         current.detail = _short(self.folder, self.root)
         if self.installed()[1]:

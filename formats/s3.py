@@ -1,0 +1,110 @@
+"""S3 endpoints: how to get in, how long to wait, and what their errors mean."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from formats.errors import StorageError
+
+CHECK_SECONDS = 10.0
+"""An endpoint that is to be looked at answers within this time, or it is down."""
+
+_CONNECT_SECONDS = 3.0
+_READ_SECONDS = 15.0
+_ATTEMPTS = 3
+_BLOCK = 4 << 20  # what is read ahead of a reader: several are open in a process
+_REFUSED = (
+    *("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "TokenRefreshRequired"),
+    "XAdminUserNotFound",  # versitygw's word for a key that it does not know
+)
+_NO_KEYS = ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError")
+
+
+@dataclass(frozen=True, slots=True)
+class S3Access:
+    """An endpoint and the keys to it; whatever is None is for the environment of the process to say.
+
+    Without an endpoint it is Amazon's. The secrets are in no repr.
+    """
+
+    endpoint: str | None = None
+    key: str | None = None
+    secret: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def from_environment(cls, env: Mapping[str, str] = os.environ) -> "S3Access":
+        """What ``AWS_*`` variables say; profiles and roles are found by the client itself."""
+        get = env.get
+        return cls(
+            endpoint=get("AWS_ENDPOINT_URL_S3") or get("AWS_ENDPOINT_URL") or None,
+            key=get("AWS_ACCESS_KEY_ID") or None,
+            secret=get("AWS_SECRET_ACCESS_KEY") or None,
+            token=get("AWS_SESSION_TOKEN") or None,
+        )
+
+    @property
+    def place(self) -> str:
+        """The endpoint as messages name it."""
+        return self.endpoint or "the S3 endpoint of this environment"
+
+    def options(self) -> dict[str, Any]:
+        """The arguments of the file system; no listing is kept, because others write as well."""
+        given = {"endpoint_url": self.endpoint, "key": self.key, "secret": self.secret, "token": self.token}
+        config = {
+            "connect_timeout": _CONNECT_SECONDS,
+            "read_timeout": _READ_SECONDS,
+            "retries": {"mode": "standard", "total_max_attempts": _ATTEMPTS},
+            "max_pool_connections": 64,
+        }
+        return {
+            **{name: value for name, value in given.items() if value},
+            "config_kwargs": config,
+            "default_block_size": _BLOCK,
+            "use_listings_cache": False,
+        }
+
+
+def is_s3(address: str) -> bool:
+    """Whether an address is of an S3 storage."""
+    return address.startswith(("s3://", "s3a://"))
+
+
+def is_foreign(error: BaseException) -> bool:
+    """Whether an error is of the client's own kinds, which callers do not know."""
+    return type(error).__module__.partition(".")[0] in ("botocore", "aiobotocore", "aiohttp", "fsspec")
+
+
+def is_down(error: BaseException) -> bool:
+    """Whether nobody answered."""
+    return any("Connect" in kind.__name__ or "Timeout" in kind.__name__ for kind in type(error).__mro__)
+
+
+def code(error: BaseException) -> str | None:
+    """The endpoint's own code for an error, as in ``NoSuchBucket``."""
+    for one in (error, error.__cause__, error.__context__):
+        response = getattr(one, "response", None)
+        if isinstance(response, dict):
+            return str(response.get("Error", {}).get("Code", "")) or None
+    return None
+
+
+def refusal(error: BaseException, *, address: str, bucket: str, access: S3Access) -> StorageError:
+    """The one line that a user reads of an error, naming the address and the endpoint."""
+    wanted = f"Wanted {address} at {access.place}."
+    found = code(error)
+    if found == "NoSuchBucket":
+        return StorageError(f"{wanted} Found: no bucket {bucket!r} there.")
+    if found in _REFUSED:
+        return StorageError(
+            f"{wanted} Found: it refuses the keys ({found}). Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+        )
+    if found == "AccessDenied":
+        return StorageError(f"{wanted} Found: the keys are not allowed to do that (AccessDenied).")
+    if type(error).__name__ in _NO_KEYS:
+        return StorageError(f"{wanted} Found: no keys. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.")
+    if is_down(error):
+        return StorageError(f"{wanted} Found: no answer. Is it up, and is its address right (AWS_ENDPOINT_URL)?")
+    words = " ".join(str(getattr(error, "strerror", None) or error).split()) or type(error).__name__
+    return StorageError(f"{wanted} Found: {words}")
