@@ -206,10 +206,13 @@ def check_columns(control: Control, table: TableName, *, columns: Sequence[str])
         )
 
 
-def read_table(spark: SparkSession, table: TableName, *, columns: Sequence[str]) -> DataFrame:
+def read_table(
+    spark: SparkSession, table: TableName, *, columns: Sequence[str], page_rows: int | None = None
+) -> DataFrame:
     """The rows of a table, these columns in this order; uuids are text (see `uuid_bytes`).
 
-    Raises `TableError` naming all columns that are missing, `UnreachableError`.
+    ``page_rows`` is how many rows the server sends at a time: few where rows are large, because it has whole pages in
+    memory. Raises `TableError` naming all columns that are missing, `UnreachableError`.
     """
     with Control.from_spark(spark) as control:
         check_columns(control, table, columns=columns)
@@ -217,6 +220,11 @@ def read_table(spark: SparkSession, table: TableName, *, columns: Sequence[str])
     consistency = spark.conf.get("spark.cassandra.input.consistency.level", None) or "LOCAL_QUORUM"
     reader = spark.read.format(_FORMAT).options(keyspace=table.keyspace, table=table.table)
     reader = reader.option("spark.cassandra.input.consistency.level", consistency)
+    if page_rows is not None:
+        reader = reader.option("spark.cassandra.input.fetch.sizeInRows", str(page_rows))
+        # Such a table is large: tasks of seconds, whatever is lost with one.
+        split = spark.conf.get("spark.cassandra.input.split.sizeInMB", None) or "256"
+        reader = reader.option("spark.cassandra.input.split.sizeInMB", split)
     # The connector would turn joins on uuids that we made binary into look-ups by uuid, and fail.
     frame = _load(reader.option("directJoinSetting", "off"))
     return frame.select(*(F.col(check_column(name)) for name in columns))
@@ -237,6 +245,17 @@ def _load(reader: DataFrameReader) -> DataFrame:
 def uuid_bytes(column: str | Column) -> Column:
     """The 16 big-endian bytes of a uuid that `read_table` gave as text."""
     return F.unhex(F.regexp_replace(column, "-", ""))
+
+
+def uuid_text(column: str | Column) -> Column:
+    """The text of a uuid's 16 bytes, as `append_rows` takes it."""
+    digits = F.lower(F.hex(column))
+    return F.regexp_replace(digits, "^(.{8})(.{4})(.{4})(.{4})(.{12})$", "$1-$2-$3-$4-$5")
+
+
+def append_rows(frame: DataFrame, *, table: TableName) -> None:
+    """Write small rows to a table, over those of the same key; columns that the frame lacks are left as they are."""
+    frame.write.format(_FORMAT).options(keyspace=table.keyspace, table=table.table).mode("append").save()
 
 
 @contextmanager
@@ -267,17 +286,25 @@ class Writer:
         except acsylla.errors.CassException as error:
             raise TableError(f"Wanted a table that takes {query} at {self._cluster}. Found: {_text(error)}") from None
 
-    async def write(self, prepared: Any, values: Sequence[Any], *, about: str) -> None:
-        """Write one row and wait until a quorum has it; ``about`` names the row in errors.
+    async def write(self, rows: Sequence[tuple[Any, Sequence[Any]]], *, about: str) -> None:
+        """Write rows and wait until a quorum has them; ``about`` names them in errors.
 
-        What a busy server drops is written again, a few times. Raises `TooLargeError`, `TableError` for a row that
-        the table does not take, `UnreachableError`.
+        Each row is a prepared statement with its values. Several must be of one partition of one keyspace: they are one
+        mutation then, however large, and all there or none. What a busy server drops is written again, a few times.
+        Raises `TooLargeError`, `TableError` for what the table does not take, `UnreachableError`.
         """
         import acsylla
 
         for attempt in range(_WRITE_ATTEMPTS):
             try:
-                await self._session.execute(prepared.bind(values))
+                if len(rows) == 1:
+                    ((prepared, values),) = rows
+                    await self._session.execute(prepared.bind(values))
+                    return
+                batch = acsylla.create_batch_unlogged()
+                for prepared, values in rows:
+                    batch.add_statement(prepared.bind(values))
+                await self._session.execute_batch(batch)
                 return
             except acsylla.errors.CassErrorServerInvalidQuery as error:
                 if any(words in str(error).lower() for words in _TOO_LARGE):

@@ -1,112 +1,89 @@
-"""Writing listed images from a Spark task: read, look at, then the data row, and when that is safe its metadata row.
+"""Writing listed images from a Spark task: read, look at, then the rows or the file.
 
-A task keeps a sliding window of images in flight, bounded in number and in bytes; files are read by a few threads, and
-one coroutine per image waits for Cassandra. Everything that a row holds follows from the file and the order, so a task
-that is run again writes the same rows.
+A task keeps a sliding window of images in flight, bounded in number and in bytes. A few threads read and look at files,
+some at a time, because each change of threads costs as much as a small write; one coroutine an image waits for
+the target. Everything that is written follows from the file and the order, so a task that is run again writes the same.
 """
 
 import asyncio
-import hashlib
 import os
-import stat
-import uuid
+import socket
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Protocol
 
 import pyarrow as pa
 
-from etl.cassandra import Cluster, TooLargeError, Writer, writer
-from etl.images import Header, RejectedError, read_header
-from etl.ingest_plan import ingest_time
-from etl.trees import text
-from schemas import Columns, TableName
+from etl.entries import Entry, text
+from etl.images import RejectedError
+from etl.outcomes import ARROW_OUTCOMES, Outcome
+from etl.pictures import Picture, Preparation, prepare
+from etl.progress import Counters
+from etl.reading import Reader
 
-IMAGES_IN_FLIGHT = 64
+IMAGES_IN_FLIGHT = 128
 BYTES_IN_FLIGHT = 64 << 20
-MAX_BYTES = 256 << 20
-"""No server takes a row of this size (a frame of its protocol is shorter), so it is not even read."""
 
 _READERS = 4
+_READ_TOGETHER = 8
+_READ_TOGETHER_BYTES = 4 << 20
 _BATCH_ROWS = 500
 
-OUTCOMES = "id BINARY, label INT, or_split STRING, bytes BIGINT, sha256 BINARY, stage STRING, reason STRING"
-"""What became of a file: ``stage`` is ``written``, or where it was rejected (``list``, ``read``, ``write``) and why."""
 
-_ARROW_OUTCOMES = pa.schema(
-    [
-        pa.field("id", pa.binary()),
-        pa.field("label", pa.int32()),
-        pa.field("or_split", pa.string()),
-        pa.field("bytes", pa.int64()),
-        pa.field("sha256", pa.binary()),
-        pa.field("stage", pa.string()),
-        pa.field("reason", pa.string()),
-    ]
-)
+class Sink(Protocol):
+    """Where images go; used from one event loop."""
+
+    async def accept(self, entry: Entry, picture: Picture, label: int | None, /) -> None:
+        """Write an image. Raises `RejectedError` for one that cannot be written."""
+
+    async def reject(self, entry: Entry, *, path: str, stage: str, reason: str) -> None:
+        """Tell why an image is not written."""
+
+
+class Target(Protocol):
+    """What a sink is made of, on an executor; it travels in the closure, so it has no secrets."""
+
+    def open(self) -> AbstractAsyncContextManager[Sink]:
+        """Connect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOrder:
     """What a task needs to know to write its images."""
 
-    cluster: Cluster
-    root: bytes
-    source: str
-    data_table: TableName
-    metadata_table: TableName
-    quarantine_table: TableName
-    columns: Columns
+    target: Target
+    preparation: Preparation
     labels: Mapping[str, int]
-    ingest_id: uuid.UUID
-
-
-class Picture(NamedTuple):
-    """A file that is an image: all of it, its SHA-256, its header."""
-
-    data: bytes
-    sha256: bytes
-    header: Header
-
-
-class _File(NamedTuple):
-    id: bytes
-    or_split: bytes
-    path: bytes
-    size: int
-    reason: str | None
-
-
-class _Outcome(NamedTuple):
-    id: bytes
-    label: int | None
-    or_split: str
-    size: int
-    sha256: bytes | None
-    stage: str
-    reason: str | None
+    """Class numbers by class name; empty unless labels are classes."""
+    in_turn: bool = False
+    """Whether images are read one after another, in the order of the rows."""
+    counters: Counters | None = None
 
 
 def write_images(batches: Iterable[pa.RecordBatch], *, order: WriteOrder) -> Iterator[pa.RecordBatch]:
-    """The task: rows of `trees.FILES` in, rows of `OUTCOMES` out, as they are done.
+    """The task: rows of `entries.ENTRIES` in, rows of `outcomes.OUTCOMES` out, as they are done.
 
-    Raises `UnreachableError`, `TableError`.
+    Raises `UnreachableError`, `TableError`, `SourceError`.
     """
-    files = (
-        _File(*row) for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    entries = (
+        Entry(*row) for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
     )
-    with ThreadPoolExecutor(_READERS) as readers, asyncio.Runner() as runner:
-        outcomes = _write(files, order, readers)
+    threads = 1 if order.in_turn else _READERS
+    with Reader() as reader, ThreadPoolExecutor(threads) as pool, asyncio.Runner() as runner:
+        outcomes = _Task(order, reader, pool).write(entries)
         try:
             while rows := runner.run(_take(outcomes, _BATCH_ROWS)):
-                yield pa.record_batch([list(column) for column in zip(*rows, strict=True)], schema=_ARROW_OUTCOMES)
+                if order.counters is not None:
+                    order.counters.add(rows)
+                yield pa.record_batch([list(column) for column in zip(*rows, strict=True)], schema=ARROW_OUTCOMES)
         finally:
             runner.run(_close(outcomes))
 
 
-async def _take(outcomes: AsyncIterator[_Outcome], count: int) -> list[_Outcome]:
-    taken: list[_Outcome] = []
+async def _take(outcomes: AsyncIterator[Outcome], count: int) -> list[Outcome]:
+    taken: list[Outcome] = []
     async for outcome in outcomes:
         taken.append(outcome)
         if len(taken) == count:
@@ -118,111 +95,103 @@ async def _close(outcomes: Any) -> None:
     await outcomes.aclose()
 
 
-async def _write(files: Iterator[_File], order: WriteOrder, readers: ThreadPoolExecutor) -> AsyncIterator[_Outcome]:
-    """Keep the window full; outcomes come in the order of their ends."""
-    async with writer(order.cluster) as session:
-        rows = await _Rows.prepare(session, order)
-        loop = asyncio.get_running_loop()
-        running: dict[asyncio.Task[_Outcome], int] = {}
-        ended: asyncio.Queue[asyncio.Task[_Outcome]] = asyncio.Queue()
-        in_flight = 0
-        try:
-            for file in files:
-                while running and (len(running) >= IMAGES_IN_FLIGHT or in_flight + file.size > BYTES_IN_FLIGHT):
-                    done = await ended.get()
-                    in_flight -= running.pop(done)
-                    yield done.result()
-                task = loop.create_task(rows.ingest(file, readers))
-                running[task] = file.size
-                in_flight += file.size
-                task.add_done_callback(ended.put_nowait)
-            while running:
-                done = await ended.get()
-                del running[done]
-                yield done.result()
-        finally:  # the session may be closed only when nothing waits for it any more
-            await asyncio.gather(*running, return_exceptions=True)
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """An entry with its picture, or with where and why it was rejected."""
+
+    entry: Entry
+    picture: Picture | None
+    stage: str = ""
+    reason: str = ""
 
 
-class _Rows:
-    """The three kinds of rows that come of files, as prepared statements."""
-
-    def __init__(self, session: Writer, order: WriteOrder, data: Any, metadata: Any, quarantine: Any) -> None:
-        self._session = session
+class _Task:
+    def __init__(self, order: WriteOrder, reader: Reader, threads: ThreadPoolExecutor) -> None:
         self._order = order
-        self._data = data
-        self._metadata = metadata
-        self._quarantine = quarantine
-        self._time = ingest_time(order.ingest_id)
+        self._reader = reader
+        self._threads = threads
+        # Python is not told its executor: the process that started this one stands for it.
+        self._executor = f"{socket.gethostname()}/{os.getppid()}"
 
-    @classmethod
-    async def prepare(cls, session: Writer, order: WriteOrder) -> "_Rows":
-        names = order.columns
-        data = f'"{names.id}", "{names.label}", "{names.data}"'
-        metadata = (
-            f'"{names.id}", "{names.label}", or_label, or_split, path, format, width, height, bytes, sha256, source, '
-            "ingested_at, ingest_id"
-        )
-        return cls(
-            session,
-            order,
-            await session.prepare(_insert(order.data_table, data)),
-            await session.prepare(_insert(order.metadata_table, metadata)),
-            await session.prepare(_insert(order.quarantine_table, "ingest_id, path, stage, reason, bytes")),
-        )
+    async def write(self, entries: Iterator[Entry]) -> AsyncIterator[Outcome]:
+        """Keep the window full; outcomes come in the order of their ends."""
+        async with self._order.target.open() as sink:
+            loop = asyncio.get_running_loop()
+            running: dict[asyncio.Task[Any], int] = {}  # with the bytes of each that is being written
+            ended: asyncio.Queue[asyncio.Task[Any]] = asyncio.Queue()
+            images = size = 0
 
-    async def ingest(self, file: _File, readers: ThreadPoolExecutor) -> _Outcome:
-        """Write a file's rows, or tell in the quarantine why there are none."""
-        if file.reason is not None:
-            return await self._reject(file, "list", file.reason)
-        path = os.path.join(self._order.root, file.or_split, file.path)
-        loop = asyncio.get_running_loop()
+            def start(coroutine: Any, held: int) -> None:
+                task = loop.create_task(coroutine)
+                running[task] = held
+                task.add_done_callback(ended.put_nowait)
+
+            try:
+                for group in _groups(entries):
+                    wanted = sum(entry.size for entry in group)
+                    while running and (images + len(group) > IMAGES_IN_FLIGHT or size + wanted > BYTES_IN_FLIGHT):
+                        async for outcome, held in self._finish(await ended.get(), running, start, sink):
+                            images, size = images - 1, size - held
+                            yield outcome
+                    images, size = images + len(group), size + wanted
+                    start(self._load(group), 0)
+                while running:
+                    async for outcome, _ in self._finish(await ended.get(), running, start, sink):
+                        yield outcome
+            finally:  # the target may be closed only when nothing waits for it any more
+                await asyncio.gather(*running, return_exceptions=True)
+
+    async def _finish(
+        self, task: asyncio.Task[Any], running: dict[asyncio.Task[Any], int], start: Any, sink: Sink
+    ) -> AsyncIterator[tuple[Outcome, int]]:
+        """Write what has been read; hand on what has been written, with the bytes that are free again."""
+        held = running.pop(task)
+        result = task.result()
+        if isinstance(result, Outcome):
+            yield result, held
+        else:
+            for loaded in result:
+                start(self._store(loaded, sink), loaded.entry.size)
+
+    async def _load(self, group: list[Entry]) -> list[_Loaded]:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._load_all, group)
+
+    def _load_all(self, group: list[Entry]) -> list[_Loaded]:
+        return [self._load_one(entry) for entry in group]
+
+    def _load_one(self, entry: Entry) -> _Loaded:
+        if entry.reason is not None:
+            return _Loaded(entry, None, "list", entry.reason)
         try:
-            picture = await loop.run_in_executor(readers, read_picture, path)
+            return _Loaded(entry, prepare(entry, self._reader, preparation=self._order.preparation))
         except RejectedError as error:
-            return await self._reject(file, "read", str(error))
-        try:
-            return await self._accept(file, picture)
-        except TooLargeError as error:
-            limits = "See max_mutation_size and native_transport_max_frame_size in the server's cassandra.yaml."
-            return await self._reject(file, "write", f"too large: {error} {limits}")
+            return _Loaded(entry, None, "read", str(error))
 
-    async def _accept(self, file: _File, picture: Picture) -> _Outcome:
-        data, sha256, header = picture
-        image, path, or_split = uuid.UUID(bytes=file.id), text(file.path), text(file.or_split)
-        or_label = text(file.path.partition(b"/")[0])
-        label = self._order.labels[or_label]
-        about = f"image {image} ({path})"
-        await self._session.write(self._data, (image, label, data), about=f"{about} into {self._order.data_table}")
-        look = (header.format, header.width, header.height, len(data), sha256)
-        run = (self._order.source, self._time, self._order.ingest_id)
-        values = (image, label, or_label, or_split, path, *look, *run)
-        await self._session.write(self._metadata, values, about=f"{about} into {self._order.metadata_table}")
-        return _Outcome(file.id, label, or_split, len(data), sha256, "written", None)
-
-    async def _reject(self, file: _File, stage: str, reason: str) -> _Outcome:
-        path = text(os.path.join(file.or_split, file.path))
-        values = (self._order.ingest_id, path, stage, reason, file.size)
-        await self._session.write(self._quarantine, values, about=f"{path} into {self._order.quarantine_table}")
-        return _Outcome(file.id, None, text(file.or_split), file.size, None, stage, reason)
+    async def _store(self, loaded: _Loaded, sink: Sink) -> Outcome:
+        entry, picture, stage, reason = loaded.entry, loaded.picture, loaded.stage, loaded.reason
+        or_split, path = text(entry.or_split), text(entry.path)
+        if picture is not None:
+            label = None if entry.or_label is None else self._order.labels.get(entry.or_label)
+            try:
+                await sink.accept(entry, picture, label)
+            except RejectedError as error:
+                stage, reason = "write", str(error)
+            else:
+                look = (len(picture.data), picture.sha256, "written", None, picture.note, picture.phash)
+                return Outcome(entry.id, label, or_split, path, *look, self._executor)
+        await sink.reject(entry, path=f"{or_split}/{path}" if or_split else path, stage=stage, reason=reason)
+        return Outcome(entry.id, None, or_split, path, entry.size, None, stage, reason, None, None, self._executor)
 
 
-def _insert(table: TableName, columns: str) -> str:
-    marks = ", ".join("?" for _ in columns.split(","))
-    return f"INSERT INTO {table.quoted} ({columns}) VALUES ({marks})"
-
-
-def read_picture(path: bytes) -> Picture:
-    """Read a whole file and look at it. Raises `RejectedError`; never waits for a pipe that nobody writes to."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb", buffering=0) as file:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode):
-                raise RejectedError("not a regular file")
-            if found.st_size > MAX_BYTES:
-                raise RejectedError("too large", f"{found.st_size} bytes")
-            data = file.readall() or b""
-    except OSError as error:
-        raise RejectedError("unreadable", error.strerror or type(error).__name__) from None
-    return Picture(data, hashlib.sha256(data).digest(), read_header(data))
+def _groups(entries: Iterator[Entry]) -> Iterator[list[Entry]]:
+    """Entries in order, as many together as one thread reads at a time."""
+    group: list[Entry] = []
+    size = 0
+    for entry in entries:
+        if group and (len(group) == _READ_TOGETHER or size + entry.size > _READ_TOGETHER_BYTES):
+            yield group
+            group, size = [], 0
+        group.append(entry)
+        size += entry.size
+    if group:
+        yield group

@@ -1,29 +1,39 @@
-"""The verbs of an ingest: which tables, which files, which are in the way, what became of them."""
+"""The verbs of an ingest: which tables, which images, which are in the way, what became of them."""
 
 import logging
 import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from functools import partial
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from etl.cassandra import Control, uuid_bytes
+from etl.cassandra import Control, append_rows, uuid_bytes, uuid_text
+from etl.class_numbers import take_numbers
+from etl.entries import ENTRIES, Listing
 from etl.errors import ConflictError, TableError
-from etl.image_writer import OUTCOMES, WriteOrder, write_images
+from etl.image_writer import WriteOrder, write_images
 from etl.ingest_plan import IngestPlan
+from etl.labels import all_integers, class_numbers_of
+from etl.look_alikes import group_look_alikes
+from etl.outcomes import OUTCOMES
+from schemas import Columns
 from schemas.tables import Replication, create_keyspace, defined_columns
 
 log = logging.getLogger(__name__)
 
-_TASK_ROWS = 5_000
-_TASK_BYTES = 512 << 20
+# A task is what is written again if it fails, and after which progress is told.
+_TASK_ROWS = 2_000
+_TASK_BYTES = 256 << 20
 _SHOWN = 5
+_COLUMNS = [column.split()[0] for column in ENTRIES.split(", ")]
 
 
 def check_tables(control: Control, *, plan: IngestPlan) -> None:
     """Raise `TableError`, with all that is wrong, unless the tables are there as we write them, or may be created."""
     wrong = []
-    for table, statement in plan.definitions.items():
+    for table, statement in plan.tables.definitions.items():
         found = control.columns(table)
         if found is None:
             if not plan.create:
@@ -42,11 +52,11 @@ def check_tables(control: Control, *, plan: IngestPlan) -> None:
 def create_tables(control: Control, *, plan: IngestPlan) -> None:
     """Create the keyspaces and tables that are missing."""
     there = {row.keyspace_name for row in control.execute("SELECT keyspace_name FROM system_schema.keyspaces")}
-    for keyspace in sorted({plan.data_table.keyspace, plan.metadata_table.keyspace} - there):
+    for keyspace in sorted({plan.tables.data.keyspace, plan.tables.metadata.keyspace} - there):
         replication = Replication.parse(plan.replication or "1", datacenter=control.datacenter)
         log.info("create keyspace %s with %s", keyspace, replication.cql)
         control.define(create_keyspace(keyspace, replication))
-    for table, statement in plan.definitions.items():
+    for table, statement in plan.tables.definitions.items():
         if control.columns(table) is None:
             log.info("create table %s", table)
             control.define(statement)
@@ -54,10 +64,34 @@ def create_tables(control: Control, *, plan: IngestPlan) -> None:
 
 def is_empty(control: Control, *, plan: IngestPlan) -> bool:
     """Whether there is no metadata row yet, of any source."""
-    table = plan.metadata_table
+    table = plan.tables.metadata
     if control.columns(table) is None:
         return True
     return not control.execute(f'SELECT "{plan.columns.id}" FROM {table.quoted} LIMIT 1')
+
+
+def number_classes(control: Control, *, plan: IngestPlan, names: Iterable[str]) -> dict[str, int]:
+    """The number of each class name: its own where names are numbers, else one that is kept in the table of classes.
+
+    Raises `SourceError` for a name that should be a number and is none.
+    """
+    names = set(names)
+    if plan.source.label_type != "int":
+        return {}
+    wanted = plan.source.class_names
+    if wanted is None and all_integers(names):
+        if plan.source.has_numbers:
+            wanted = "number"
+        else:
+            log.warning(
+                "All %d class names are integers. They are numbered as names, in code-point order: 10 comes before 2. "
+                "If they are the numbers already, say --class-names number; say --class-names name to silence this.",
+                len(names),
+            )
+    if wanted == "number":
+        return class_numbers_of(names)
+    numbers = take_numbers(control, keyspace=plan.tables.metadata.keyspace, dataset=plan.dataset, names=names)
+    return {name: numbers[name] for name in names}
 
 
 def task_count(*, rows: int, size: int, cores: int) -> int:
@@ -66,64 +100,138 @@ def task_count(*, rows: int, size: int, cores: int) -> int:
     return max(1, min(rows, math.ceil(wanted / cores) * cores))
 
 
-def known_images(metadata: DataFrame, *, plan: IngestPlan) -> DataFrame:
-    """Metadata rows as id (16 bytes), label, or_split, bytes, sha256, source, ingest_id, whatever the table's names."""
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What a listing holds, counted."""
+
+    files: int = 0
+    bytes: int = 0
+    rejected: int = 0
+    classes: frozenset[str] = frozenset()
+    images_by_split: dict[str, int] = field(default_factory=dict)
+    rejected_by_reason: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, rows: Iterable[Row], *, classes: Iterable[str]) -> "Survey":
+        """Sum up the rows of `count_entries`; ``classes`` are names that are known beside them."""
+        rows = list(rows)
+        taken = [row for row in rows if row.kind is None]
+        splits: dict[str, int] = {}
+        for row in sorted(taken, key=lambda row: str(row.or_split)):
+            splits[row.or_split] = splits.get(row.or_split, 0) + row.files
+        reasons: dict[str, int] = {}
+        for row in rows:
+            if row.kind is not None:
+                reasons[row.kind] = reasons.get(row.kind, 0) + row.files
+        return cls(
+            files=sum(row.files for row in rows),
+            bytes=sum(row.bytes for row in taken),
+            rejected=sum(reasons.values()),
+            classes=frozenset({row.or_label for row in taken if row.or_label is not None} | set(classes)),
+            images_by_split=splits,
+            rejected_by_reason=reasons,
+        )
+
+
+def count_entries(entries: DataFrame) -> DataFrame:
+    """Files and bytes by split, class and kind of reason; the kind is null for what can be taken."""
+    kind = F.substring_index("reason", ": ", 1)
+    label = F.when(F.col("reason").isNull(), F.col("or_label"))
+    by = (F.col("or_split").cast("string").alias("or_split"), label.alias("or_label"), kind.alias("kind"))
+    return entries.groupBy(*by).agg(F.count("*").alias("files"), F.sum("bytes").alias("bytes"))
+
+
+def known_images(metadata: DataFrame, *, columns: Columns) -> DataFrame:
+    """Metadata rows as id (16 bytes), label, or_split, path, bytes, sha256, source, whatever the table's names."""
     return metadata.select(
-        uuid_bytes(plan.columns.id).alias("id"),
-        F.col(plan.columns.label).alias("label"),
+        uuid_bytes(columns.id).alias("id"),
+        F.col(columns.label).alias("label"),
         "or_split",
+        "path",
         "bytes",
         "sha256",
         "source",
-        "ingest_id",
     )
 
 
-def in_the_way(files: DataFrame, *, known: DataFrame, source: str) -> DataFrame:
-    """The files whose ids are taken by images of another source: or_split, path, source."""
-    others = known.where(~F.col("source").eqNullSafe(source)).select("id", "source")
-    return files.where(F.col("reason").isNull()).join(others, on="id", how="inner").select("or_split", "path", "source")
+def there_already(entries: DataFrame, *, known: DataFrame, source: str) -> DataFrame:
+    """The rows of ``known`` that have the ids of these entries; ``ours`` tells whether they came from this source."""
+    ids = entries.where(F.col("reason").isNull()).select("id")
+    return known.join(ids, on="id", how="left_semi").withColumn("ours", F.col("source").eqNullSafe(F.lit(source)))
 
 
-def refuse(conflicts: DataFrame, *, plan: IngestPlan) -> None:
-    """Raise `ConflictError`, with their number and the first few, if any file is in the way."""
-    count = conflicts.count()
+def refuse(there: DataFrame, *, plan: IngestPlan) -> None:
+    """Raise `ConflictError`, with their number and the first few, if images are there that came from other sources."""
+    others = there.where(~F.col("ours"))
+    count = others.count()
     if not count:
         return
-    first = conflicts.orderBy("or_split", "path").limit(_SHOWN).collect()
+    first = others.orderBy("or_split", "path").limit(_SHOWN).collect()
     more = ", ..." if count > _SHOWN else ""
-    shown = ", ".join(f"{bytes(row.path).decode('utf-8', 'backslashreplace')} from {row.source}" for row in first)
+    shown = ", ".join(f"{row.path} from {row.source}" for row in first)
     raise ConflictError(
-        f"Wanted to write images from {plan.source_name} to {plan.metadata_table}. Found: {count:,} of them there "
+        f"Wanted to write images from {plan.source_name} to {plan.tables.metadata}. Found: {count:,} of them there "
         f"already from another source: {shown}{more}. Name another --dataset, or --overwrite."
     )
 
 
-def already_there(known: DataFrame, *, files: DataFrame, ingest_id: str) -> DataFrame:
-    """The files that an interrupted run of the same ingest has written, as the rows of `OUTCOMES`."""
-    done = known.where(F.col("ingest_id") == ingest_id).join(files.select("id"), on="id", how="left_semi")
-    return done.select(
+def as_outcomes(there: DataFrame) -> DataFrame:
+    """Images of this source that were written before, as the rows of `OUTCOMES`."""
+    return there.where("ours").select(
         "id",
         "label",
         "or_split",
+        "path",
         "bytes",
         "sha256",
         F.lit("already there").alias("stage"),
-        F.lit(None).cast("string").alias("reason"),
+        *(F.lit(None).cast("string").alias(name) for name in ("reason", "note")),
+        F.lit(None).cast("long").alias("phash"),
+        F.lit("").alias("executor"),
     )
 
 
-def write(files: DataFrame, *, order: WriteOrder, tasks: int) -> DataFrame:
-    """Write the files, spread evenly over so many tasks; gives the rows of `OUTCOMES`."""
-    spread = files.repartition(tasks, "id").sortWithinPartitions("or_split", "path")
-    return spread.select("id", "or_split", "path", "bytes", "reason").mapInArrow(
-        partial(write_images, order=order), OUTCOMES
-    )
+def write(entries: DataFrame, *, order: WriteOrder, tasks: int, access: str) -> DataFrame:
+    """Write images, in so many tasks; gives the rows of `OUTCOMES`.
+
+    ``access`` is that of their `Listing`. Images that travel with their rows stay in the partitions that they are in.
+    """
+    columns = _COLUMNS
+    if "data" in entries.columns:
+        columns = [*columns, "data"]
+    elif access == "random":
+        entries = entries.repartition(tasks, "id").sortWithinPartitions("place", "offset")
+    elif access == "sequential":
+        entries = entries.repartitionByRange(tasks, "place", "offset").sortWithinPartitions("place", "offset")
+    else:
+        entries = entries.repartition(tasks, "place").sortWithinPartitions("place", "offset")
+    return entries.select(*columns).mapInArrow(partial(write_images, order=order), OUTCOMES)
+
+
+def without(listing: Listing, *, entries: DataFrame, done: DataFrame | None) -> DataFrame:
+    """The entries that are to be written: all but those that are done, with their bytes where they are at hand."""
+    if not listing.has_data:
+        return entries if done is None else entries.join(done.select("id"), on="id", how="left_anti")
+    if done is None:
+        return listing.entries
+    return listing.entries.join(F.broadcast(done.select("id")), on="id", how="left_anti")  # bytes are not shuffled
+
+
+def write_groups(outcomes: DataFrame, *, plan: IngestPlan) -> int:
+    """Give images that look alike a common ``group_id`` in the metadata; returns the number of groups. Runs Spark."""
+    groups = group_look_alikes(outcomes.select("id", "phash")).persist()
+    try:
+        rows = groups.select(uuid_text("id").alias(plan.columns.id), "group_id")
+        append_rows(rows, table=plan.tables.metadata)
+        return groups.select("group_id").distinct().count()
+    finally:
+        groups.unpersist()
 
 
 def tally(outcomes: DataFrame, *, seeds: tuple[int, int]) -> DataFrame:
-    """Rows, bytes and two sums of row hashes, by or_split, stage and kind of reason."""
-    return outcomes.groupBy("or_split", "stage", F.substring_index("reason", ": ", 1).alias("kind")).agg(
+    """Rows, bytes and two sums of row hashes, by or_split, stage, kind of reason, note and executor."""
+    kind = F.substring_index("reason", ": ", 1).alias("kind")
+    return outcomes.groupBy("or_split", "stage", kind, "note", "executor").agg(
         F.count("*").alias("files"),
         F.sum("bytes").alias("bytes"),
         *(_hash_sum(seed).alias(name) for seed, name in zip(seeds, ("first", "second"), strict=True)),

@@ -1,43 +1,90 @@
 """What an ingest is asked to do: its options, checked before anything starts."""
 
-import os
 import secrets
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
+from etl.images import Check
+from etl.recode import Recode
+from etl.source_plan import SourcePlan
 from schemas import Columns, TableName
-from schemas.tables import Replication, create_classes, create_data, create_metadata, create_quarantine, defined_columns
+from schemas.tables import (
+    LabelType,
+    Replication,
+    create_classes,
+    create_data,
+    create_metadata,
+    create_quarantine,
+    defined_columns,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """How many files may be rejected: a number, or a share of all that are listed."""
+
+    count: int | None = None
+    percent: float | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "Tolerance":
+        """Read ``N`` or ``P%``; raises ValueError if it is neither."""
+        number, sign, rest = text.partition("%")
+        try:
+            if sign and not rest and 0 <= float(number) <= 100:
+                return cls(percent=float(number))
+            if not sign and int(number) >= 0:
+                return cls(count=int(number))
+        except ValueError:
+            pass
+        raise ValueError(f"Wanted a number of files, or a percentage as 0.5%. Found: {text!r}")
+
+    def allowed(self, files: int) -> int:
+        """How many of so many files may be rejected."""
+        if self.count is not None:
+            return self.count
+        return files if self.percent is None else int(files * self.percent / 100)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestPlan:
     """The options of one ingest.
 
-    ``source`` is the folder, ``splits`` its split folders (none: class folders lie in the folder itself). ``dataset``
-    is the keyspace of the metadata table unless it is named. ``create`` makes keyspaces and tables that are missing,
-    with ``replication`` (one copy unless it says otherwise). ``overwrite`` takes rows over from other sources.
-    ``ingest_id`` carries an interrupted ingest on. Raises ValueError for options that cannot be.
+    ``source`` is what is read. Images go into two tables, or with ``target`` into a folder as files. ``dataset`` is the
+    keyspace of the metadata table unless it is named. ``create`` makes keyspaces and tables that are missing, with
+    ``replication`` (one copy unless it says otherwise). ``overwrite`` takes rows over from other sources. ``resume``
+    leaves out what is there, and an ``ingest_id`` carries that ingest on, which is resuming too. ``recode`` says what
+    becomes of the pictures, ``check`` how they are looked at, ``tolerance`` how many may be rejected,
+    ``near_duplicates`` whether look-alikes get a common group. Raises ValueError for options that cannot be.
     """
 
-    source: str
-    data_table: TableName
-    metadata_table: TableName
-    splits: tuple[str, ...] = ()
+    source: SourcePlan
+    data_table: TableName | None = None
+    metadata_table: TableName | None = None
+    target: str | None = None
     dataset: str = ""
     columns: Columns = field(default_factory=Columns)
     create: bool = True
     overwrite: bool = False
+    resume: bool = False
     ingest_id: uuid.UUID | None = None
     replication: str | None = None
+    recode: Recode = field(default_factory=Recode)
+    check: Check = "header"
+    tolerance: Tolerance = field(default_factory=Tolerance)
+    near_duplicates: bool = False
 
     def __post_init__(self) -> None:
-        if not self.dataset:
-            object.__setattr__(self, "dataset", self.metadata_table.keyspace)
-        self._check_folders()
-        self._check_tables()
+        if self.target is None:
+            if self.data_table is None or self.metadata_table is None:
+                raise ValueError("Wanted a data table and a metadata table, or a folder to write to. Found: neither.")
+            if not self.dataset:
+                object.__setattr__(self, "dataset", self.metadata_table.keyspace)
+            self._check_tables(self.data_table, self.metadata_table)
+        else:
+            self._check_target()
         if not self.dataset.isprintable():
             raise ValueError(f"Wanted a dataset name of printable characters. Found: {self.dataset!r}")
         if self.replication is not None:
@@ -49,25 +96,27 @@ class IngestPlan:
                 "Wanted the ingest id of an earlier run, a time-based UUID (version 1). "
                 f"Found: {self.ingest_id}, version {self.ingest_id.version}"
             )
+        if self.near_duplicates and (self.source.group_column or self.target):
+            raise ValueError("Wanted --near-duplicates with tables and without --group-column: both write group_id.")
+        if self.ingest_id is not None:
+            object.__setattr__(self, "resume", True)
 
-    def _check_folders(self) -> None:
-        for split in self.splits:
-            if split in {"", ".", ".."} or "/" in split:
-                raise ValueError(f"Wanted the name of a folder directly in {self.source}. Found: {split!r}")
-        if len(set(self.splits)) < len(self.splits):
-            raise ValueError(f"Wanted each split folder once. Found: {', '.join(self.splits)}")
-        for folder in [self.source, *(os.path.join(self.source, split) for split in self.splits)]:
-            if not os.path.isdir(folder):
-                found = "a file" if os.path.exists(folder) else "nothing there"
-                raise ValueError(f"Wanted a folder at {os.path.abspath(folder)!r}. Found: {found}.")
+    def _check_target(self) -> None:
+        if self.data_table is not None or self.metadata_table is not None:
+            raise ValueError("Wanted two tables, or a folder to write to. Found: both.")
+        for name, value in (("--replication", self.replication), ("--no-create", not self.create)):
+            if value:
+                raise ValueError(f"Wanted {name} with tables. Found: --target-dir.")
+        if self.ingest_id is not None:
+            raise ValueError("Wanted --resume to go on with a folder. Found: --ingest-id.")
 
-    def _check_tables(self) -> None:
-        if self.data_table == self.metadata_table:
-            raise ValueError(f"Wanted two tables, for data and for metadata. Found: {self.data_table} for both.")
-        for table in (self.data_table, self.metadata_table):
-            if table in {self.classes_table, self.quarantine_table}:
+    def _check_tables(self, data: TableName, metadata: TableName) -> None:
+        if data == metadata:
+            raise ValueError(f"Wanted two tables, for data and for metadata. Found: {data} for both.")
+        for table in (data, metadata):
+            if table in {TableName(metadata.keyspace, name) for name in ("classes", "quarantine")}:
                 raise ValueError(f"Wanted a table of another name: {table} is kept for our own notes. Found: {table}")
-        fixed = defined_columns(create_metadata(self.metadata_table, Columns())).keys() - {"id", "label"}
+        fixed = defined_columns(create_metadata(metadata, Columns(), label_type="multi")).keys() - {"id", "label"}
         taken = fixed & {self.columns.id.lower(), self.columns.label.lower()}
         if taken:
             raise ValueError(
@@ -75,38 +124,45 @@ class IngestPlan:
             )
 
     @property
-    def root(self) -> bytes:
-        """The folder's real path, as raw bytes."""
-        return os.fsencode(os.path.realpath(self.source))
+    def tables(self) -> "Tables":
+        """The tables of an ingest that has no folder to write to."""
+        assert self.data_table is not None
+        assert self.metadata_table is not None
+        return Tables(self.data_table, self.metadata_table, self.columns, self.source.label_type)
 
     @property
     def source_name(self) -> str:
-        """The folder as rows name it: the ``file://`` address of its real path."""
-        return Path(os.path.realpath(self.source)).as_uri()
+        """The source as rows name it, with what was made of its pictures if they were not kept as they are."""
+        return self.source.name + (f"?{options}" if (options := str(self.recode)) else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The four tables of an ingest."""
+
+    data: TableName
+    metadata: TableName
+    columns: Columns
+    label_type: LabelType
 
     @property
-    def split_names(self) -> list[bytes]:
-        """The split folders' raw names; one empty name where there are none."""
-        return [os.fsencode(split) for split in self.splits] or [b""]
-
-    @property
-    def classes_table(self) -> TableName:
+    def classes(self) -> TableName:
         """Where class numbers are."""
-        return TableName(self.metadata_table.keyspace, "classes")
+        return TableName(self.metadata.keyspace, "classes")
 
     @property
-    def quarantine_table(self) -> TableName:
+    def quarantine(self) -> TableName:
         """Where rejected files are told."""
-        return TableName(self.metadata_table.keyspace, "quarantine")
+        return TableName(self.metadata.keyspace, "quarantine")
 
     @property
     def definitions(self) -> Mapping[TableName, str]:
-        """The four tables of an ingest, each with the statement that creates it."""
+        """Each with the statement that creates it."""
         return {
-            self.data_table: create_data(self.data_table, self.columns),
-            self.metadata_table: create_metadata(self.metadata_table, self.columns),
-            self.classes_table: create_classes(self.metadata_table.keyspace),
-            self.quarantine_table: create_quarantine(self.metadata_table.keyspace),
+            self.data: create_data(self.data, self.columns, label_type=self.label_type),
+            self.metadata: create_metadata(self.metadata, self.columns, label_type=self.label_type),
+            self.classes: create_classes(self.metadata.keyspace),
+            self.quarantine: create_quarantine(self.metadata.keyspace),
         }
 
 

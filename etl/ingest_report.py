@@ -1,13 +1,15 @@
-"""What an ingest did, for people and for programs."""
+"""What an ingest did, or would do, for people and for programs."""
 
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import Row
 
+from etl.duplicates import DuplicateSummary
+from etl.ingest import Survey
 from etl.ingest_plan import IngestPlan
 
 FORMAT = 1
@@ -15,14 +17,19 @@ SUM_SEEDS = (0x3C0FFEE, 0x4C0FFEE)
 """Prepended to (id, label, sha256), to make two independent row hashes of Spark's one function."""
 
 _TAKEN = ("written", "already there")
+_ONE_NODE_MB_PER_S = 90.0
+_ONE_NODE_IMAGES_PER_S = 800.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestReport:
     """Counts, places and the fingerprint of one ingest; its text is the last line that a job prints.
 
-    ``images`` and ``bytes`` were written by this run; ``already_there`` were written by the run that it carries on.
-    ``images_by_split`` and the fingerprint cover both, so that they are those of a run that was not interrupted.
+    ``images`` and ``bytes`` were written by this run; ``already_there`` were written before. ``images_by_split`` and
+    the fingerprint cover both, so that they are those of a run that was not interrupted. ``notes`` counts remarks on
+    images that were taken, ``unmatched`` tells what of the label sources belongs to no image, ``duplicates`` what the
+    table has several times (None if this run wrote nothing), ``groups`` how many groups of look-alikes there are, if
+    they were asked for.
     """
 
     images: int
@@ -32,24 +39,39 @@ class IngestReport:
     quarantined: int
     quarantined_by_reason: dict[str, int]
     images_by_split: dict[str, int]
+    notes: dict[str, int]
+    unmatched: list[str]
+    duplicates: DuplicateSummary | None
+    groups: int | None
+    executors: dict[str, dict[str, int]]
     seconds: float
     images_per_s: float
     mb_per_s: float
-    data_table: str
-    metadata_table: str
-    quarantine_table: str
+    data_table: str | None
+    metadata_table: str | None
+    quarantine_table: str | None
+    target: str | None
     dataset: str
     ingest_id: str
     fingerprint: str
 
     @classmethod
     def of(
-        cls, rows: Iterable[Row], *, plan: IngestPlan, classes: int, ingest_id: str, seconds: float
+        cls,
+        rows: Iterable[Row],
+        *,
+        plan: IngestPlan,
+        classes: int,
+        ingest_id: str,
+        seconds: float,
+        unmatched: Sequence[str] = (),
     ) -> "IngestReport":
         """Sum up the rows of `ingest.tally`."""
         stages: Counter[str] = Counter()
         reasons: Counter[str] = Counter()
         splits: Counter[str] = Counter()
+        notes: Counter[str] = Counter()
+        executors: dict[str, Counter[str]] = {}
         written = first = second = 0
         for row in rows:
             if row.stage in _TAKEN:
@@ -57,43 +79,136 @@ class IngestReport:
                 splits[row.or_split] += row.files
                 first, second = first + int(row["first"]), second + int(row.second)
                 written += row.bytes if row.stage == "written" else 0
+                if row.note:
+                    notes[row.note] += row.files
             else:
                 reasons[row.kind] += row.files
+            if row.executor:
+                size = row.bytes if row.stage == "written" else 0
+                count = {"images": row.files} if row.stage == "written" else {"rejected": row.files}
+                executors.setdefault(row.executor, Counter(images=0, bytes=0, rejected=0)).update(count, bytes=size)
+        tables = None if plan.target is not None else plan.tables
         return cls(
             images=stages["written"],
             already_there=stages["already there"],
             bytes=written,
             classes=classes,
             quarantined=reasons.total(),
-            quarantined_by_reason=dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
+            quarantined_by_reason=_most_first(reasons),
             images_by_split=dict(sorted(splits.items())),
+            notes=_most_first(notes),
+            unmatched=list(unmatched),
+            duplicates=None,
+            groups=None,
+            executors={name: dict(counts) for name, counts in sorted(executors.items())},
             seconds=round(seconds, 3),
             images_per_s=round(stages["written"] / seconds, 1),
             mb_per_s=round(written / 1e6 / seconds, 2),
-            data_table=str(plan.data_table),
-            metadata_table=str(plan.metadata_table),
-            quarantine_table=str(plan.quarantine_table),
+            data_table=str(tables.data) if tables else None,
+            metadata_table=str(tables.metadata) if tables else None,
+            quarantine_table=str(tables.quarantine) if tables else None,
+            target=plan.target,
             dataset=plan.dataset,
             ingest_id=ingest_id,
             fingerprint=_fingerprint(stages.total(), first, second),
         )
 
+    def finished(self, *, duplicates: DuplicateSummary | None, groups: int | None, seconds: float) -> "IngestReport":
+        """The report with what was found after the writing, and the time of it all."""
+        return replace(
+            self,
+            duplicates=duplicates,
+            groups=groups,
+            seconds=round(seconds, 3),
+            images_per_s=round(self.images / seconds, 1),
+            mb_per_s=round(self.bytes / 1e6 / seconds, 2),
+        )
+
     def __str__(self) -> str:
+        place = self.target or f"{self.data_table} and {self.metadata_table}"
         text = (
             f"ingested {self.images:,} images ({self.bytes / 1e6:,.1f} MB) of {self.classes:,} classes into "
-            f"{self.data_table} and {self.metadata_table} in {self.seconds:,.1f} s ({self.images_per_s:,.0f} images/s)"
+            f"{place} in {self.seconds:,.1f} s ({self.images_per_s:,.0f} images/s)"
         )
         if self.already_there:
             text += f"; {self.already_there:,} were there already"
         if self.quarantined:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.quarantined_by_reason.items())
-            text += f"; {self.quarantined:,} rejected ({reasons}): {self.quarantine_query}"
+            text += f"; {self.quarantined:,} rejected ({reasons}): {self.rejected_at}"
+        if self.duplicates and self.duplicates.groups:
+            text += f"; {self.duplicates}"
+        if self.groups is not None:
+            text += f"; {self.groups:,} groups of look-alikes"
+        notes = [f"{count:,} {note}" for note, count in self.notes.items()]
+        for remark in [*notes, *self.unmatched]:
+            text += f"; {remark}"
         return f"{text}; fingerprint {self.fingerprint}"
 
     @property
-    def quarantine_query(self) -> str:
-        """The query that shows what was rejected."""
+    def rejected_at(self) -> str:
+        """Where to see what was rejected: a query, or a file."""
+        if self.target is not None:
+            return f"{self.target}/{REJECTED}"
         return f"SELECT * FROM {self.quarantine_table} WHERE ingest_id = {self.ingest_id}"
+
+
+REJECTED = "rejected.csv"
+"""The list of what was rejected, in a folder of files."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestEstimate:
+    """What an ingest would do, from its listing alone; nothing was written.
+
+    ``seconds`` is a guess for one node of two cores that its client shares: more nodes and executors divide it.
+    """
+
+    images: int
+    bytes: int
+    classes: int
+    rejected: int
+    rejected_by_reason: dict[str, int]
+    images_by_split: dict[str, int]
+    unmatched: list[str] = field(default_factory=list)
+    already_there: int = 0
+    disk_bytes: int = 0
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, survey: Survey, *, plan: IngestPlan, unmatched: Sequence[str], already_there: int) -> "IngestEstimate":
+        """Sum up a survey."""
+        images = survey.files - survey.rejected
+        copies = sum(int(part.rpartition(":")[2]) for part in (plan.replication or "1").split(","))
+        left = max(0, images - already_there)
+        size = survey.bytes * left // max(images, 1)
+        return cls(
+            images=images,
+            bytes=survey.bytes,
+            classes=len(survey.classes) if plan.source.label_type == "int" else 0,
+            rejected=survey.rejected,
+            rejected_by_reason=survey.rejected_by_reason,
+            images_by_split=survey.images_by_split,
+            unmatched=list(unmatched),
+            already_there=already_there,
+            disk_bytes=survey.bytes * copies,
+            seconds=round(max(size / 1e6 / _ONE_NODE_MB_PER_S, left / _ONE_NODE_IMAGES_PER_S), 1),
+        )
+
+    def __str__(self) -> str:
+        splits = ", ".join(f"{name or 'no split'} {count:,}" for name, count in self.images_by_split.items())
+        text = (
+            f"would ingest {self.images - self.already_there:,} of {self.images:,} images ({self.bytes / 1e6:,.1f} MB; "
+            f"{splits}) of {self.classes:,} classes: {self.disk_bytes / 1e6:,.1f} MB of disk over all copies, about "
+            f"{self.seconds:,.0f} s on one node of two cores"
+        )
+        if self.rejected:
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.rejected_by_reason.items())
+            text += f"; {self.rejected:,} cannot be taken ({reasons})"
+        return "; ".join([text, *self.unmatched, "nothing was written"])
+
+
+def _most_first(counts: Counter[str]) -> dict[str, int]:
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _fingerprint(rows: int, first: int, second: int) -> str:

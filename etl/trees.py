@@ -1,7 +1,7 @@
-"""Listing image trees: ``DIR/SPLIT/CLASS/**/image``, or ``DIR/CLASS/**/image`` where there are no split folders.
+"""Listing image trees: ``DIR/SPLIT/CLASS/**/image``, ``DIR/CLASS/**/image`` without split folders, or no class folders.
 
-The driver lists the class folders, executors what is below them. Names are raw bytes; only what goes into text columns
-is made text, by `text`. Whatever is not a regular file comes out too, with the reason why it cannot be taken.
+The driver lists the topmost folders, executors what is below them. Names are raw bytes; only what goes into text
+columns is made text. Whatever is not a regular file comes out too, with the reason why it cannot be taken.
 """
 
 import errno
@@ -9,66 +9,223 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import islice
 from typing import NamedTuple
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
+from etl.entries import ENTRIES, Entry, Listing, entry_batches, text
 from etl.errors import SourceError
-from schemas import image_id
+from etl.secrets import driver_storage, executor_storage
+from formats.errors import StorageError
+from formats.storage import Storage
+from schemas.identity import image_ids
 
-_BATCH_ROWS = 1000
-_LOOSE = b""
-"""Stands for the files of a split folder that are in no class folder; no folder has this name."""
-
-FOLDERS = "or_split BINARY NOT NULL, folder BINARY NOT NULL"
-FILES = "id BINARY NOT NULL, or_split BINARY NOT NULL, path BINARY NOT NULL, bytes BIGINT NOT NULL, reason STRING"
-"""A listed file: ``path`` is relative to ``DIR/SPLIT``, and ``reason`` is null if it can be read."""
-
-_ARROW_FILES = pa.schema(
-    [
-        pa.field("id", pa.binary(), nullable=False),
-        pa.field("or_split", pa.binary(), nullable=False),
-        pa.field("path", pa.binary(), nullable=False),
-        pa.field("bytes", pa.int64(), nullable=False),
-        pa.field("reason", pa.string()),
-    ]
-)
+_BELOW, _LOOSE, _WHOLE = "below", "loose", "whole"
+_PLACES = "or_split BINARY NOT NULL, folder BINARY NOT NULL, what STRING NOT NULL"
+_LOOKED_AT = 20_000
+"""So many objects of an S3 prefix the driver looks at to find folders in it."""
 
 
 class ListedFile(NamedTuple):
-    """Something below a class folder that is no folder; ``reason`` says why it cannot be an image, if so."""
+    """Something below a folder that is no folder; ``reason`` says why it cannot be an image, if so."""
 
     path: bytes
     size: int
     reason: str | None
 
 
-def text(name: bytes) -> str:
-    r"""A raw name as text: its UTF-8, with backslash escapes (``\xff``) for what is none."""
-    return name.decode("utf-8", "backslashreplace")
+def list_tree(
+    spark: SparkSession, address: str, *, dataset: str, splits: Sequence[bytes], or_split: bytes, by_folder: bool
+) -> Listing:
+    """Every file of a tree, local or at an address.
 
-
-def class_folders(root: bytes, splits: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
-    """The class folders as sorted (split, name); ``splits`` is ``[b""]`` for a tree without split folders.
-
-    Raises `SourceError` if a split folder has no class folders, or two whose names are the same as text.
+    ``splits`` are split folders, ``[b""]`` for none: then the images' split is called ``or_split``. With ``by_folder``
+    the first folder of a path is the image's class, and files beside these folders cannot be taken; else files at any
+    depth are taken. Raises `SourceError` if there is nothing, or no class folders; also later, from a task that does
+    not see what the driver saw.
     """
-    found = []
+    local = local_path(address)
+    tree = LocalTree(local) if local else StoredTree(address, driver_storage(spark, address))
+    place = os.fsdecode(local) if local else address
+    places: list[tuple[bytes, bytes, str]] = []
+    classes: set[str] = set()
     for split in splits:
-        place = os.path.join(root, split) if split else root
+        folders, others = tree.top(split, limit=None if by_folder else _LOOKED_AT)
+        if by_folder:
+            _check_classes(folders, place=tree.name(split), has_splits=split != b"")
+            classes.update(map(text, folders or ()))
+        elif not folders and not others:
+            raise SourceError(f"Wanted images in {tree.name(split)}. Found: nothing there.")
+        if folders is None:
+            places.append((split, b"", _WHOLE))
+        else:
+            places += [(split, folder, _BELOW) for folder in folders]
+            places += [(split, b"", _LOOSE)] * others
+    rows = [(bytearray(split), bytearray(folder), what) for split, folder, what in places]
+    frame = spark.createDataFrame(rows, _PLACES)
+    tasks = min(len(places), 4 * spark.sparkContext.defaultParallelism)
+    list_batches = partial(_list_batches, address=place, dataset=dataset, or_split=or_split, by_folder=by_folder)
+    entries = frame.repartition(tasks, "or_split", "folder").mapInArrow(list_batches, ENTRIES)
+    return Listing(entries=entries, classes=frozenset(classes))
+
+
+def local_path(address: str) -> bytes | None:
+    """The absolute path that an address means on this machine, or None."""
+    if "://" not in address or address.startswith("/"):
+        return os.path.abspath(os.fsencode(address))
+    if address.startswith("file://"):
+        return os.path.abspath(os.fsencode(address.removeprefix("file://")))
+    return None
+
+
+def _check_classes(folders: Sequence[bytes] | None, *, place: str, has_splits: bool) -> None:
+    if not folders:
+        below = "" if has_splits else " Are they one level deeper? Then name the folder between with --split-subdir."
+        raise SourceError(f"Wanted a folder for every class in {place}. Found: no folders there.{below}")
+    if len({text(name) for name in folders}) < len(folders):
+        raise SourceError(f"Wanted class folders whose names differ as text in {place}. Found: {folders}")
+
+
+def _list_batches(
+    batches: Iterable[pa.RecordBatch], *, address: str, dataset: str, or_split: bytes, by_folder: bool
+) -> Iterator[pa.RecordBatch]:
+    """The task: places in, entries out."""
+    places = [
+        place for batch in batches for place in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    ]
+    if not places:
+        return
+    local = local_path(address)
+    tree = LocalTree(local) if local else StoredTree(address, executor_storage(address))
+    yield from entry_batches(
+        entry
+        for split, folder, what in places
+        for entry in _entries(tree, split, folder, what, dataset=dataset, or_split=or_split, by_folder=by_folder)
+    )
+
+
+def _entries(
+    tree: "LocalTree | StoredTree",
+    split: bytes,
+    folder: bytes,
+    what: str,
+    *,
+    dataset: str,
+    or_split: bytes,
+    by_folder: bool,
+) -> Iterator[Entry]:
+    name, start = split or or_split, tree.place(split)
+    number = image_ids(dataset, name)
+    label = text(folder) if what == _BELOW else None
+    outside = "outside a class folder" if by_folder and what == _LOOSE else None
+    files = tree.loose(split) if what == _LOOSE else tree.below(split, folder)
+    for path, size, reason in files:
+        if what == _WHOLE:
+            first, deeper, _ = path.partition(b"/")
+            label = text(first) if deeper else None
+        because = reason or outside
+        yield Entry(number(path), name, path, label, None, start + path, None, size, None, None, None, because)
+
+
+class LocalTree:
+    """A tree in this machine's file system."""
+
+    def __init__(self, root: bytes) -> None:
+        self._root = root
+
+    def name(self, split: bytes) -> str:
+        """A split's folder, for messages."""
+        return text(self._base(split))
+
+    def place(self, split: bytes) -> bytes:
+        """What stands before an image's path in its place."""
+        return os.path.join(self._base(split), b"")
+
+    def top(self, split: bytes, *, limit: int | None) -> tuple[list[bytes], bool]:
+        """The folders directly in a split's, in byte order, and whether there is anything beside them."""
+        others = False
+        folders = []
         try:
-            names = sorted(entry.name for entry in os.scandir(place) if _is_folder(entry))
+            with os.scandir(self._base(split)) as entries:
+                for entry in entries:
+                    if _is_folder(entry):
+                        folders.append(entry.name)
+                    else:
+                        others = True
         except OSError as error:
-            raise SourceError(f"Wanted class folders in {text(place)}. Found: {error.strerror}.") from None
-        if not names:
-            below = " Are they one level deeper? Then name the folder between with --split-subdir." if not split else ""
-            raise SourceError(f"Wanted a folder for every class in {text(place)}. Found: no folders there.{below}")
-        if len({text(name) for name in names}) < len(names):
-            raise SourceError(f"Wanted class folders whose names differ as text in {text(place)}. Found: {names}")
-        found += [(split, name) for name in names]
-    return found
+            raise SourceError(f"Wanted a folder of images at {self.name(split)}. Found: {error.strerror}.") from None
+        return sorted(folders), others
+
+    def below(self, split: bytes, folder: bytes) -> Iterator[ListedFile]:
+        """Every file at any depth below a folder."""
+        return walk(self._base(split), folder)
+
+    def loose(self, split: bytes) -> Iterator[ListedFile]:
+        """What lies beside the folders."""
+        return loose_files(self._base(split))
+
+    def _base(self, split: bytes) -> bytes:
+        return os.path.join(self._root, split) if split else self._root
+
+
+class StoredTree:
+    """A tree at an address. Objects are files; a folder is what several names have in common."""
+
+    def __init__(self, address: str, storage: Storage) -> None:
+        self._address = address.rstrip("/")
+        self._storage = storage
+
+    def name(self, split: bytes) -> str:
+        """A split's folder, for messages."""
+        return f"{self._address}/{text(split)}" if split else self._address
+
+    def place(self, split: bytes) -> bytes:
+        """What stands before an image's path in its place."""
+        return os.fsencode(f"{self._address}/") + (split + b"/" if split else b"")
+
+    def top(self, split: bytes, *, limit: int | None) -> tuple[list[bytes] | None, bool]:
+        """The folders directly in a split's, and whether there is anything beside them.
+
+        None for the folders if there are more objects than ``limit``, which are all to be listed by one task then.
+        """
+        others = False
+        folders = []
+        try:
+            for count, (name, _, is_folder) in enumerate(self._storage.entries(os.fsdecode(split))):
+                if limit is not None and count == limit:
+                    return None, True
+                if is_folder:
+                    folders.append(os.fsencode(name))
+                else:
+                    others = True
+        except OSError as error:
+            raise SourceError(_words(error, self.name(split))) from None
+        return sorted(folders), others
+
+    def below(self, split: bytes, folder: bytes) -> Iterator[ListedFile]:
+        """Every file at any depth below a folder, or below all of a split."""
+        start = folder + b"/" if folder else b""
+        try:
+            for name, size in self._storage.walk(os.fsdecode(b"/".join(filter(None, (split, folder))))):
+                yield ListedFile(start + os.fsencode(name), size, None)
+        except OSError as error:
+            raise SourceError(_words(error, self.name(split))) from None
+
+    def loose(self, split: bytes) -> Iterator[ListedFile]:
+        """What lies beside the folders."""
+        try:
+            for name, size, is_folder in self._storage.entries(os.fsdecode(split)):
+                if not is_folder:
+                    yield ListedFile(os.fsencode(name), size, None)
+        except OSError as error:
+            raise SourceError(_words(error, self.name(split))) from None
+
+
+def _words(error: OSError, place: str) -> str:
+    if isinstance(error, StorageError):
+        return str(error)
+    return f"Wanted a folder of images at {place}. Found: {error.strerror or error}."
 
 
 def _is_folder(entry: os.DirEntry[bytes]) -> bool:
@@ -78,50 +235,22 @@ def _is_folder(entry: os.DirEntry[bytes]) -> bool:
         return False
 
 
-def list_files(spark: SparkSession, folders: Sequence[tuple[bytes, bytes]], *, root: bytes, dataset: str) -> DataFrame:
-    """Every file below these class folders, and the loose ones beside them, as the rows of `FILES`; in no order.
-
-    ``folders`` are (split, name); a split's loose files are listed with it.
-    """
-    places = [*folders, *((split, _LOOSE) for split in sorted({split for split, _ in folders}))]
-    frame = spark.createDataFrame([(bytearray(split), bytearray(name)) for split, name in places], FOLDERS)
-    tasks = min(len(places), 4 * spark.sparkContext.defaultParallelism)
-    list_batches = partial(_list_batches, root=root, dataset=dataset)
-    return frame.repartition(tasks, "or_split", "folder").mapInArrow(list_batches, FILES)
-
-
-def _list_batches(batches: Iterable[pa.RecordBatch], *, root: bytes, dataset: str) -> Iterator[pa.RecordBatch]:
-    """The task: (or_split, folder) in, rows of `FILES` out."""
-    places = (
-        place for batch in batches for place in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+def _missing(folder: bytes) -> SourceError:
+    return SourceError(
+        f"Wanted the folder {text(folder)} on this executor. Found: nothing there. "
+        "The tree must be at the same place on the driver and on every executor: use a shared file system."
     )
-    files = ((split, file) for split, folder in places for file in _below(root, split, folder))
-    while rows := list(islice(files, _BATCH_ROWS)):
-        ids = [image_id(dataset, split, file.path).bytes for split, file in rows]
-        columns = [
-            ids,
-            [split for split, _ in rows],
-            [file.path for _, file in rows],
-            [file.size for _, file in rows],
-            [file.reason for _, file in rows],
-        ]
-        yield pa.record_batch(columns, schema=_ARROW_FILES)
-
-
-def _below(root: bytes, split: bytes, folder: bytes) -> Iterator[ListedFile]:
-    base = os.path.join(root, split) if split else root
-    if folder != _LOOSE:
-        return walk(base, folder)
-    return loose_files(base)
 
 
 def loose_files(base: bytes) -> Iterator[ListedFile]:
-    """What lies beside the class folders, where no image can be."""
-    with os.scandir(base) as entries:
-        for entry in sorted(entries, key=lambda entry: entry.name):
-            if not _is_folder(entry):
-                file = _look_at(base, entry.name)
-                yield file._replace(reason=file.reason or "outside a class folder")
+    """What lies directly in a folder and is no folder, in name order. Raises `SourceError` if there is no folder."""
+    try:
+        with os.scandir(base) as entries:
+            names = sorted(entry.name for entry in entries if not _is_folder(entry))
+    except FileNotFoundError:
+        raise _missing(base) from None
+    for name in names:
+        yield _look_at(base, name)
 
 
 def walk(base: bytes, folder: bytes) -> Iterator[ListedFile]:
@@ -130,13 +259,10 @@ def walk(base: bytes, folder: bytes) -> Iterator[ListedFile]:
     Raises `SourceError` if the folder is not there at all: then this machine does not see the driver's files.
     """
     try:
-        found = os.stat(os.path.join(base, folder))
+        above = tuple((found.st_dev, found.st_ino) for found in map(os.stat, (base, os.path.join(base, folder))))
     except FileNotFoundError:
-        raise SourceError(
-            f"Wanted the folder {text(os.path.join(base, folder))} on this executor. Found: nothing there. "
-            "The tree must be at the same place on the driver and on every executor: use a shared file system."
-        ) from None
-    pending: list[tuple[bytes, tuple[tuple[int, int], ...]]] = [(folder, ((found.st_dev, found.st_ino),))]
+        raise _missing(os.path.join(base, folder)) from None
+    pending: list[tuple[bytes, tuple[tuple[int, int], ...]]] = [(folder, above)]
     while pending:
         path, above = pending.pop()
         try:
@@ -146,17 +272,23 @@ def walk(base: bytes, folder: bytes) -> Iterator[ListedFile]:
             yield ListedFile(path, 0, f"unreadable folder: {error.strerror}")
             continue
         deeper = []
+        start = path + b"/"
+        whole = os.path.join(base, start)
         for name in names:
-            inner = os.path.join(path, name)
+            inner = start + name
             try:
-                found = os.stat(os.path.join(base, inner))
+                found = os.stat(whole + name)
             except OSError:
                 yield _look_at(base, inner)
                 continue
-            here = (found.st_dev, found.st_ino)
+            if stat.S_ISREG(found.st_mode):
+                yield ListedFile(inner, found.st_size, None)
+                continue
             if not stat.S_ISDIR(found.st_mode):
                 yield _judge(inner, found)
-            elif here in above:
+                continue
+            here = (found.st_dev, found.st_ino)
+            if here in above:
                 yield ListedFile(inner, 0, "link loop: it leads to a folder that it is in")
             else:
                 deeper.append((inner, (*above, here)))

@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from etl.errors import EtlError
+from formats.errors import FormatsError
 
 PREFIX = "spark.imagestrata."
 
@@ -35,13 +36,14 @@ def parse(
     parser: argparse.ArgumentParser,
     argv: Sequence[str] | None,
     *,
-    needed: Mapping[str, Sequence[str]],
+    needed: Callable[[argparse.Namespace], Mapping[str, Sequence[str]]],
     check: Callable[[argparse.Namespace], object],
 ) -> argparse.Namespace:
-    """Parse a command line; what it lacks of ``needed`` comes from ``spark.imagestrata.NAME``.
+    """Parse a command line; what it lacks of what is ``needed`` with it comes from ``spark.imagestrata.NAME``.
 
-    ``needed`` maps the destination of an option that must have a value to those that come along with it: a configured
-    source brings its configured split folders, a source on the command line does not. Exits with 2 for bad arguments.
+    ``needed`` gives, for what was given, the destinations of options that must have a value, each with those that come
+    along with it: a configured source brings its configured split folders, a source on the command line does not. Exits
+    with 2 for bad arguments.
     Spark's configuration is asked for only when something is missing, because asking may start a JVM; ``check`` looks
     at what was given before that, and raises ValueError.
     """
@@ -50,7 +52,8 @@ def parse(
         check(args)
     except ValueError as error:
         parser.error(str(error))
-    missing = [name for name in needed if getattr(args, name) is None]
+    wanted = needed(args)
+    missing = [name for name in wanted if getattr(args, name) is None]
     if missing:
         try:
             SparkContext._ensure_initialized()  # without its JVM, SparkConf() knows nothing of spark-defaults.conf
@@ -58,7 +61,7 @@ def parse(
             sys.exit(_failed(parser.prog, _NO_JAVA))
         conf = SparkConf()
         for name in missing:
-            for one in (name, *needed[name]):
+            for one in (name, *wanted[name]):
                 value = conf.get(PREFIX + one.replace("_", "-"))
                 if value is not None and getattr(args, one) in (None, []):
                     setattr(args, one, value if one == name else value.split(","))
@@ -85,7 +88,7 @@ def execute(name: str, run: Callable[[SparkSession], Report], *, as_json: bool) 
         report = run(spark)
         print(json.dumps(asdict(report), ensure_ascii=False) if as_json else str(report), flush=True)
         return 0
-    except EtlError as error:
+    except (EtlError, FormatsError) as error:
         return _failed(name, str(error))
     except (PySparkException, Py4JJavaError) as error:
         return _failed(name, _executor_error(str(error)) or f"Spark failed. {_cause(error)}")
@@ -100,7 +103,7 @@ def _failed(name: str, message: str) -> int:
 
 def _executor_error(text: str) -> str | None:
     """Our own message out of the traces of an error that was raised on an executor."""
-    found = re.findall(r"^(?:etl\.errors|schemas\.errors)\.\w+: (.+)$", text, re.MULTILINE)
+    found = re.findall(r"^(?:etl|formats|schemas)\.errors\.\w+: (.+)$", text, re.MULTILINE)
     return found[-1] if found else None
 
 

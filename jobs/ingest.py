@@ -1,197 +1,359 @@
-"""Read a tree of images and write it to two tables of Cassandra: the pictures, and what is known of them.
-
-A tree is DIR/SPLIT/CLASS/**/image with --split-subdir, or DIR/CLASS/**/image without. Class folders may hold folders,
-and links are followed. Missing keyspaces and tables are created.
+"""Read images and write them to two tables of Cassandra: the pictures, and what is known of them.
 
   spark-submit jobs/ingest.py /data/imagenette --split-subdir train --split-subdir val \\
       --data-table imagenette.data --metadata-table imagenette.metadata
 
-  spark-submit jobs/ingest.py /data/flowers --data-table flowers.data --metadata-table flowers.metadata --replication 3
+  spark-submit jobs/ingest.py /data/ILSVRC2012_img_train.tar --split-name train \\
+      --data-table imagenet.data --metadata-table imagenet.metadata --replication 3
 
-Every image has an id that follows from the dataset's name, the split folder and the path, so the same tree may be
-ingested twice: the same rows are written again. Images whose ids are taken by another source folder are refused before
-anything is written, unless --overwrite. An ingest that was interrupted goes on with the --ingest-id that it logged.
+  spark-submit jobs/ingest.py /data/ILSVRC2012_img_val.tar --split-name val --labels /data/val_truth.txt \\
+      --data-table imagenet.data --metadata-table imagenet.metadata
+
+  spark-submit jobs/ingest.py /data/ADE20K/images --masks /data/ADE20K/masks --split-subdir training \\
+      --data-table ade.data --metadata-table ade.metadata
+
+  spark-submit jobs/ingest.py /data/corel --arrays /data/corel \\
+      --data-table corel.data --metadata-table corel.metadata
+
+Every image has an id that follows from the dataset's name, the split and the path, so the same source may be
+ingested twice: the same rows are written again. Images whose ids are taken by another source, or by this one with other
+image options, are refused before anything is written, unless --overwrite. An ingest that was interrupted goes on with
+--resume, which reads only what is not there yet.
 
 Class numbers are kept in the table "classes" of the metadata table's keyspace: classes that are known keep theirs, new
 ones follow in the order of their names. Files that are no whole JPEG, PNG, TIFF, BMP, WEBP, JPEG 2000 or PNM pictures
 are not written; they are told, with their reasons, in the table "quarantine" of the same keyspace.
 
-Where DIR or a table is not given, spark.imagestrata.source, spark.imagestrata.split-subdir (with commas),
+"""
+
+import argparse
+import csv
+import io
+import logging
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+
+from py4j.protocol import Py4JJavaError
+from pyspark import StorageLevel
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from etl.cassandra import Control, password_on_executors, read_table
+from etl.duplicates import duplicate_groups, summarise
+from etl.errors import EtlError, OutputExistsError, SourceError
+from etl.folder_rows import files_there, folder_target
+from etl.image_writer import Target, WriteOrder
+from etl.ingest import (
+    Survey,
+    as_outcomes,
+    check_tables,
+    count_entries,
+    create_tables,
+    is_empty,
+    known_images,
+    number_classes,
+    refuse,
+    tally,
+    task_count,
+    there_already,
+    without,
+    write,
+    write_groups,
+)
+from etl.ingest_plan import IngestPlan, new_ingest_id
+from etl.ingest_report import REJECTED, SUM_SEEDS, IngestEstimate, IngestReport
+from etl.look_alikes import require_imagehash
+from etl.pictures import Preparation
+from etl.progress import Counters, Watch
+from etl.secrets import driver_storage, secrets_on_executors
+from etl.sources import Found, Leftovers, list_source
+from etl.table_rows import TableTarget
+from jobs.command import execute, parse
+from jobs.ingest_options import add_options, check, ingest_plan, needed
+from jobs.source_options import SOURCE_HELP
+
+EPILOG = (
+    SOURCE_HELP
+    + """
+Where SOURCE or a table is not given, spark.imagestrata.source, spark.imagestrata.split-subdir (with commas),
 spark.imagestrata.data-table and spark.imagestrata.metadata-table are taken, as they stand in spark-defaults.conf.
 Cassandra is found by spark.cassandra.connection.host, .port and .localDC, and spark.cassandra.auth.username and
 .password.
 
 exit codes:
   0  done; files may have been rejected
-  1  failed: Cassandra is not there, nothing to ingest, every image rejected, tables or rows that are in the way
+  1  failed: Cassandra is not there, a source that cannot be read, every image or more than --max-errors rejected,
+     tables or rows that are in the way
   2  arguments that cannot be, found before anything starts
 """
-
-import argparse
-import logging
-import sys
-import time
-import uuid
-from collections.abc import Sequence
-from dataclasses import replace
-
-from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-
-from etl.cassandra import Control, password_on_executors, read_table
-from etl.class_numbers import take_numbers
-from etl.errors import EtlError, SourceError
-from etl.image_writer import WriteOrder
-from etl.ingest import (
-    already_there,
-    check_tables,
-    create_tables,
-    in_the_way,
-    is_empty,
-    known_images,
-    refuse,
-    tally,
-    task_count,
-    write,
 )
-from etl.ingest_plan import IngestPlan, new_ingest_id
-from etl.ingest_report import SUM_SEEDS, IngestReport
-from etl.trees import class_folders, list_files, text
-from jobs.command import execute, parse
-from schemas import Columns, TableName
-from schemas.tables import Replication
 
 log = logging.getLogger("imagestrata.ingest")
 
+_BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_PICTURES_TOGETHER = 32
 
-def parse_args(argv: Sequence[str] | None = None) -> tuple[IngestPlan, bool]:
-    """The plan, and whether the report is wanted as JSON. Exits with 2 for arguments that cannot be."""
+
+def parse_args(argv: Sequence[str] | None = None) -> tuple[IngestPlan, argparse.Namespace]:
+    """The plan, and how it is to be run (``plan``, ``json``). Exits with 2 for arguments that cannot be."""
     parser = argparse.ArgumentParser(
-        "ingest.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+        "ingest.py",
+        description=__doc__,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
-    parser.add_argument("source", metavar="DIR", nargs="?", help="the folder with the tree")
-    parser.add_argument(
-        "--split-subdir",
-        action="append",
-        metavar="SPLIT",
-        help="a folder of DIR that holds class folders; may be repeated",
-    )
-    parser.add_argument("--data-table", metavar="KS.TABLE", help="the table for the pictures")
-    parser.add_argument("--metadata-table", metavar="KS.TABLE", help="the table for what is known of them")
-    parser.add_argument(
-        "--dataset", default="", metavar="NAME", help="the dataset's name (default: the metadata keyspace)"
-    )
-    parser.add_argument("--no-create", action="store_true", help="refuse to create keyspaces and tables")
-    parser.add_argument("--replication", metavar="N", help="copies in new keyspaces: 3, or dc1:3,dc2:2 (default: 1)")
-    parser.add_argument("--overwrite", action="store_true", help="write over rows that came from another source")
-    parser.add_argument("--ingest-id", type=uuid.UUID, metavar="UUID", help="carry an interrupted ingest on")
-    for name, what in (("id", "the image's id"), ("label", "the class number"), ("data", "the picture")):
-        parser.add_argument(
-            f"--{name}-col", default=name, metavar="NAME", help=f"the column of {what} (default: {name})"
-        )
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    needed = {"source": ["split_subdir"], "data_table": [], "metadata_table": []}
+    add_options(parser)
     args = parse(parser, argv, needed=needed, check=check)
     try:
-        plan = IngestPlan(
-            source=args.source,
-            splits=tuple(args.split_subdir or ()),
-            data_table=TableName.parse(args.data_table),
-            metadata_table=TableName.parse(args.metadata_table),
-            dataset=args.dataset,
-            columns=Columns(id=args.id_col, label=args.label_col, data=args.data_col),
-            create=not args.no_create,
-            overwrite=args.overwrite,
-            ingest_id=args.ingest_id,
-            replication=args.replication,
-        )
+        return ingest_plan(args), args
     except ValueError as error:
         parser.error(str(error))
-    return plan, args.json
 
 
-def check(args: argparse.Namespace) -> None:
-    """Raise ValueError for options that are wrong whatever Spark's configuration says."""
-    for name in filter(None, (args.data_table, args.metadata_table)):
-        TableName.parse(name)
-    Columns(id=args.id_col, label=args.label_col, data=args.data_col)
-    if args.replication is not None:
-        Replication.parse(args.replication)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ingest:
+    """A source that has been listed, and what is known of the place that it goes to."""
+
+    spark: SparkSession
+    plan: IngestPlan
+    found: Found
+    entries: DataFrame
+    survey: Survey
+    done: DataFrame | None
+    done_count: int
+    is_first: bool
+    """Whether the table was empty."""
+    control: Control | None
 
 
 def run(spark: SparkSession, *, plan: IngestPlan) -> IngestReport:
-    """Ingest a tree. Raises the errors of `etl`, before anything is written or if every image is rejected."""
+    """Ingest a source. Raises the errors of `etl`, before anything is written or if too much is rejected."""
     started = time.monotonic()
-    ingest_id = plan.ingest_id or new_ingest_id()
-    with Control.from_spark(spark) as control:
-        folders = class_folders(plan.root, plan.split_names)
+    with ExitStack() as stack:
+        ingest = _look(spark, plan=plan, stack=stack)
+        return _write(ingest, started=started, stack=stack)
+
+
+def estimate(spark: SparkSession, *, plan: IngestPlan) -> IngestEstimate:
+    """What an ingest would do; writes nothing. Raises as `run` does."""
+    with ExitStack() as stack:
+        ingest = _look(spark, plan=plan, stack=stack)
+        return IngestEstimate.of(
+            ingest.survey,
+            plan=plan,
+            unmatched=_unmatched(ingest.found.leftovers),
+            already_there=ingest.done_count,
+        )
+
+
+def _look(spark: SparkSession, *, plan: IngestPlan, stack: ExitStack) -> _Ingest:
+    """List the source and look at what is there already; nothing is written."""
+    if plan.near_duplicates:
+        require_imagehash()
+    control = None
+    if plan.target is None:
+        control = stack.enter_context(Control.from_spark(spark))
         check_tables(control, plan=plan)
-        log.info("list %d class folders in %s", len(folders), plan.source)
-        files = list_files(spark, folders, root=plan.root, dataset=plan.dataset).persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            total = files.agg(F.count("*").alias("files"), F.sum("bytes").alias("bytes")).first()
-            if total is None or not total.files:
-                raise SourceError(f"Wanted images in {plan.source}. Found: class folders without any file.")
-            done = _known(spark, control, files, plan=plan, ingest_id=ingest_id)
-            create_tables(control, plan=plan)
-            names = {text(name) for _, name in folders}
-            labels = take_numbers(control, keyspace=plan.metadata_table.keyspace, dataset=plan.dataset, names=names)
-            order = WriteOrder(
-                cluster=replace(control.cluster, datacenter=control.datacenter),
-                root=plan.root,
-                source=plan.source_name,
-                data_table=plan.data_table,
-                metadata_table=plan.metadata_table,
-                quarantine_table=plan.quarantine_table,
-                columns=plan.columns,
-                labels={name: labels[name] for name in names},
-                ingest_id=ingest_id,
-            )
-            log.info("%s files (%.1f MB) are ingest %s", f"{total.files:,}", total.bytes / 1e6, ingest_id)
-            tasks = task_count(rows=total.files, size=total.bytes, cores=spark.sparkContext.defaultParallelism)
-            left = files if done is None else files.join(done.select("id"), on="id", how="left_anti")
-            outcomes = write(left, order=order, tasks=tasks)
-            if done is not None:
-                outcomes = outcomes.unionByName(done)
-            with password_on_executors(spark):
-                rows = tally(outcomes, seeds=SUM_SEEDS).collect()
-        finally:
-            files.unpersist()
-    seconds = time.monotonic() - started
-    report = IngestReport.of(rows, plan=plan, classes=len(names), ingest_id=str(ingest_id), seconds=seconds)
+        stack.enter_context(password_on_executors(spark))
+    stack.enter_context(secrets_on_executors(spark))
+    log.info("list %s", plan.source.name)
+    found = list_source(spark, plan.source, dataset=plan.dataset)
+    if found.listing.has_data:
+        stack.enter_context(_small_batches(spark))
+    entries = found.listing.names.persist(StorageLevel.MEMORY_AND_DISK)
+    stack.callback(entries.unpersist)
+    survey = Survey.of(entries.transform(count_entries).collect(), classes=found.listing.classes)
+    if not survey.files:
+        raise SourceError(f"Wanted images in {plan.source.address}. Found: no file at all.")
+    found.check(entries)
+    done, is_first = _files_done(spark, entries, plan=plan) if control is None else None, True
+    if control is not None and not is_empty(control, plan=plan):
+        is_first = False
+        if plan.resume or not plan.overwrite:
+            log.info("look for these images in %s", plan.tables.metadata)
+            there = entries.transform(there_already, known=_metadata(spark, plan=plan), source=plan.source_name)
+            there = there.persist(StorageLevel.MEMORY_AND_DISK)  # now: later the table has this run's rows as well
+            stack.callback(there.unpersist)
+            if not plan.overwrite:
+                refuse(there, plan=plan)
+            done = there.transform(as_outcomes) if plan.resume else None
+    done_count = 0 if done is None else done.count()
+    if done is not None:
+        log.info("%s images are there already and are left out", f"{done_count:,}")
+    return _Ingest(
+        spark=spark,
+        plan=plan,
+        found=found,
+        entries=entries,
+        survey=survey,
+        done=done,
+        done_count=done_count,
+        is_first=is_first,
+        control=control,
+    )
+
+
+def _write(ingest: _Ingest, *, started: float, stack: ExitStack) -> IngestReport:
+    spark, plan, survey = ingest.spark, ingest.plan, ingest.survey
+    ingest_id = plan.ingest_id or new_ingest_id()
+    unmatched = _unmatched(ingest.found.leftovers)
+    for remark in unmatched:
+        log.warning("%s", remark)
+    log.info("%s files (%.1f MB) are ingest %s", f"{survey.files:,}", survey.bytes / 1e6, ingest_id)
+    outcomes, counters = _outcomes(ingest, ingest_id=ingest_id)
+    outcomes = outcomes.persist(StorageLevel.MEMORY_AND_DISK)
+    stack.callback(outcomes.unpersist)
+    allowed = plan.tolerance.allowed(survey.files)
+    group = f"ingest {ingest_id}"
+    spark.sparkContext.setJobGroup(group, f"write {plan.source.name}")
+    stop = partial(spark.sparkContext.cancelJobGroup, group)
+    watch = Watch(counters, files=survey.files - ingest.done_count, allowed=allowed, stop=stop)
+    try:
+        with watch:
+            rows = tally(outcomes, seeds=SUM_SEEDS).collect()
+    except (PySparkException, Py4JJavaError):
+        if not watch.is_over:
+            raise
+        rows = []
+    report = IngestReport.of(
+        rows,
+        plan=plan,
+        classes=len(survey.classes) if plan.source.label_type == "int" else 0,
+        ingest_id=str(ingest_id),
+        seconds=time.monotonic() - started,
+        unmatched=unmatched,
+    )
+    if plan.target is not None and not watch.is_over:
+        _tell_rejected(spark, outcomes, plan=plan)
+    _check(report, files=survey.files, allowed=allowed, stopped_at=counters.rejected if watch.is_over else 0, plan=plan)
+    duplicates = groups = None
+    if report.images:
+        images = outcomes if ingest.is_first else _metadata(spark, plan=plan)  # a table may have more than this source
+        duplicates = summarise(duplicate_groups(images))
+        if plan.near_duplicates:
+            log.info("look for pictures that look alike")
+            groups = write_groups(outcomes, plan=plan)
+    return report.finished(duplicates=duplicates, groups=groups, seconds=time.monotonic() - started)
+
+
+def _outcomes(ingest: _Ingest, *, ingest_id: uuid.UUID) -> tuple[DataFrame, Counters]:
+    """The rows of `OUTCOMES`, not written yet unless they were there already, and what will count them."""
+    plan, survey, listing = ingest.plan, ingest.survey, ingest.found.listing
+    context = ingest.spark.sparkContext
+    counters = Counters(context)
+    if ingest.done is not None and ingest.done_count == survey.files:
+        return ingest.done, counters
+    order = WriteOrder(
+        target=_target(ingest, ingest_id=ingest_id),
+        preparation=Preparation(
+            check=plan.check, recode=plan.recode, label_type=plan.source.label_type, look=plan.near_duplicates
+        ),
+        labels=_numbers(ingest),
+        in_turn=listing.access != "random",
+        counters=counters,
+    )
+    tasks = task_count(rows=survey.files, size=survey.bytes, cores=context.defaultParallelism)
+    left = without(listing, entries=ingest.entries, done=ingest.done)
+    outcomes = write(left, order=order, tasks=tasks, access=listing.access)
+    return outcomes if ingest.done is None else outcomes.unionByName(ingest.done), counters
+
+
+def _check(report: IngestReport, *, files: int, allowed: int, stopped_at: int, plan: IngestPlan) -> None:
+    """Raise `EtlError` if more was rejected than may be, or everything; ``stopped_at`` that many already."""
+    rejected = max(report.quarantined, stopped_at)
+    if rejected > allowed:
+        raise EtlError(
+            f"Wanted at most {allowed:,} of {files:,} files rejected. Found: {rejected:,}"
+            f"{' so far' if stopped_at else ''}. Reasons: {report.rejected_at}"
+        )
     if not report.images and not report.already_there:
         raise EtlError(
-            f"Wanted images in {plan.source}. Found: {report.quarantined:,} files, all rejected. "
-            f"Reasons: {report.quarantine_query}"
+            f"Wanted images in {plan.source.address}. Found: {report.quarantined:,} files, all rejected. "
+            f"Reasons: {report.rejected_at}"
         )
-    return report
 
 
-def _known(
-    spark: SparkSession, control: Control, files: DataFrame, *, plan: IngestPlan, ingest_id: uuid.UUID
-) -> DataFrame | None:
-    """Refuse files that are in the way; what an earlier run of this ingest has written, if it carries one on."""
-    if is_empty(control, plan=plan):
+def _metadata(spark: SparkSession, *, plan: IngestPlan) -> DataFrame:
+    names = (plan.columns.id, plan.columns.label, "or_split", "path", "bytes", "sha256", "source")
+    return read_table(spark, plan.tables.metadata, columns=names).transform(known_images, columns=plan.columns)
+
+
+@contextmanager
+def _small_batches(spark: SparkSession) -> Iterator[None]:
+    """Let few rows travel to Python at a time: each of them has a picture."""
+    before = spark.conf.get(_BATCH_ROWS)
+    spark.conf.set(_BATCH_ROWS, _PICTURES_TOGETHER)
+    try:
+        yield
+    finally:
+        spark.conf.set(_BATCH_ROWS, str(before))
+
+
+def _numbers(ingest: _Ingest) -> dict[str, int]:
+    """Create what is missing of the tables, and take class numbers."""
+    if ingest.control is None:
+        return {}
+    create_tables(ingest.control, plan=ingest.plan)
+    return number_classes(ingest.control, plan=ingest.plan, names=ingest.survey.classes)
+
+
+def _target(ingest: _Ingest, *, ingest_id: uuid.UUID) -> Target:
+    plan, control = ingest.plan, ingest.control
+    if control is None:
+        return folder_target(plan)
+    return TableTarget(
+        cluster=replace(control.cluster, datacenter=control.datacenter),
+        tables=plan.tables,
+        source=plan.source_name,
+        ingest_id=ingest_id,
+        has_groups=plan.source.group_column is not None,
+    )
+
+
+def _files_done(spark: SparkSession, entries: DataFrame, *, plan: IngestPlan) -> DataFrame | None:
+    """What is in the target folder already: refused, or left out by --resume."""
+    storage = driver_storage(spark, str(plan.target))
+    if not storage.is_folder() or not storage.names():
         return None
-    fields = (plan.columns.id, plan.columns.label, "or_split", "bytes", "sha256", "source", "ingest_id")
-    known = read_table(spark, plan.metadata_table, columns=fields).transform(known_images, plan=plan)
-    if not plan.overwrite:
-        log.info("look for images of other sources in %s", plan.metadata_table)
-        refuse(files.transform(in_the_way, known=known, source=plan.source_name), plan=plan)
-    if plan.ingest_id is None:
-        return None
-    done = known.transform(already_there, files=files, ingest_id=str(ingest_id)).persist(StorageLevel.MEMORY_AND_DISK)
-    log.info(
-        "%s files were written before and are left out", f"{done.count():,}"
-    )  # now: later the table has this run's rows as well
-    return done
+    if not plan.overwrite and not plan.resume:
+        raise OutputExistsError(
+            f"Wanted an empty folder, or none, at {plan.target}. Found: files. Say --resume to go on there, "
+            "or --overwrite to write over them."
+        )
+    return entries.transform(files_there, target=folder_target(plan)) if plan.resume else None
+
+
+def _tell_rejected(spark: SparkSession, outcomes: DataFrame, *, plan: IngestPlan) -> None:
+    """Write the list of what was rejected into the target folder; removes an older one."""
+    storage = driver_storage(spark, str(plan.target))
+    rejected = outcomes.where(F.col("sha256").isNull()).select("or_split", "path", "stage", "reason", "bytes")
+    text = io.StringIO(newline="")
+    lines = csv.writer(text)
+    lines.writerow(rejected.columns)
+    count = 0
+    for count, row in enumerate(rejected.orderBy("or_split", "path").toLocalIterator(), 1):  # noqa: B007
+        lines.writerow(row)
+    storage.remove(REJECTED)
+    if count:
+        storage.publish_text(REJECTED, text.getvalue())
+
+
+def _unmatched(leftovers: Sequence[Leftovers]) -> list[str]:
+    return [line for one in leftovers if (line := one.describe()) is not None]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    plan, as_json = parse_args(argv)
-    return execute("ingest.py", lambda spark: run(spark, plan=plan), as_json=as_json)
+    plan, args = parse_args(argv)
+    work = estimate if args.plan else run
+    return execute("ingest.py", lambda spark: work(spark, plan=plan), as_json=args.json)
 
 
 if __name__ == "__main__":

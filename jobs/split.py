@@ -107,7 +107,8 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[SplitPlan, bool]:
     add("--label-col", metavar="COL", default="label", help="the label column of both tables (default: label)")
     add("--data-col", metavar="COL", default="data", help="the picture column of the data table (default: data)")
     add("--json", action="store_true", help="print the report as one JSON object on the last line")
-    args = parse(parser, argv, needed={"data_table": (), "metadata_table": (), "split_ofn": ()}, check=check)
+    needed = {"data_table": (), "metadata_table": (), "split_ofn": ()}
+    args = parse(parser, argv, needed=lambda _: needed, check=check)
     try:
         plan = SplitPlan(
             data_table=TableName.parse(args.data_table),

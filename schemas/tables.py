@@ -7,11 +7,19 @@ values are never put there at all: they are bound.
 import re
 from dataclasses import dataclass
 from importlib import resources
+from typing import Literal, get_args
 
 from schemas.errors import IdentifierError
 
+LabelType = Literal["int", "blob", "multi", "none"]
+"""What a label is: a class number, a mask, an array of numbers (kept as a list in the metadata too), or nothing."""
+
+LABEL_TYPES: tuple[LabelType, ...] = get_args(LabelType)
+_DATA_LABELS = {"int": "int", "blob": "blob", "multi": "blob", "none": None}  # the CQL type in the data table
+
 _TABLE_PART = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
+_PART = re.compile(r"\$(\w+)")
 _DATACENTER = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -108,14 +116,17 @@ def create_keyspace(keyspace: str, replication: Replication) -> str:
     return _definition("keyspace", keyspace=check_keyspace(keyspace), replication=replication.cql)
 
 
-def create_data(table: TableName, columns: Columns) -> str:
+def create_data(table: TableName, columns: Columns, *, label_type: LabelType = "int") -> str:
     """The statement that creates a data table if it is not there."""
-    return _definition("data", table=table.quoted, id=columns.id, label=columns.label, data=columns.data)
+    kind = _DATA_LABELS[label_type]
+    label = columns.label if kind else None
+    return _definition("data", table=table.quoted, id=columns.id, label=label, label_type=kind, data=columns.data)
 
 
-def create_metadata(table: TableName, columns: Columns) -> str:
+def create_metadata(table: TableName, columns: Columns, *, label_type: LabelType = "int") -> str:
     """The statement that creates a metadata table if it is not there."""
-    return _definition("metadata", table=table.quoted, id=columns.id, label=columns.label)
+    labels = "labels" if label_type == "multi" else None
+    return _definition("metadata", table=table.quoted, id=columns.id, label=columns.label, labels=labels)
 
 
 def create_classes(keyspace: str) -> str:
@@ -134,7 +145,8 @@ def defined_columns(statement: str) -> dict[str, str]:
     return {found[1]: found[2] for found in lines}
 
 
-def _definition(name: str, **parts: str) -> str:
-    """A ``.cql`` file with its ``$parts`` filled in; only checked names reach it."""
+def _definition(name: str, **parts: str | None) -> str:
+    """A ``.cql`` file with its ``$parts`` filled in, without the lines of those that are None; names are checked."""
     text = resources.files("schemas").joinpath("cql", f"{name}.cql").read_text(encoding="utf-8")
-    return re.sub(r"\$(\w+)", lambda found: parts[found[1]], text)
+    lines = (line for line in text.splitlines(keepends=True) if all(parts[part] for part in _PART.findall(line)))
+    return _PART.sub(lambda found: parts[found[1]] or "", "".join(lines))

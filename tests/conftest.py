@@ -5,8 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
+from trees import PlanOf, plan_maker
 
 from devstack.cassandra import Cassandra
+from devstack.s3 import S3
+from etl.cassandra import Control
 
 # Every Java that tests start, Spark's and Cassandra's, compiles quickly rather than well: none of them lasts.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
@@ -16,6 +19,13 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 def cassandra(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cassandra]:
     """A fresh Cassandra of one node on free ports: `cassandra.hosts`, `cassandra.port`; ended after the last test."""
     with Cassandra(tmp_path_factory.mktemp("cassandra")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    """A fresh S3 server with random keys on a free port: `s3.endpoint`, `s3.access_key`, `s3.secret_key`."""
+    with S3(tmp_path_factory.mktemp("s3")) as server:
         yield server
 
 
@@ -34,3 +44,16 @@ def spark(cassandra: Cassandra) -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture
+def control(spark: SparkSession) -> Iterator[Control]:
+    """A connection to the fixture's Cassandra."""
+    with Control.from_spark(spark) as control:
+        yield control
+
+
+@pytest.fixture
+def plan_of() -> PlanOf:
+    """Makes plans that write to a keyspace of this test's own."""
+    return plan_maker()

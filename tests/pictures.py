@@ -22,6 +22,13 @@ def picture(label: int, *, width: int = 80, height: int = 64, format: str = "PNG
     return file.getvalue()
 
 
+def exif(orientation: int) -> bytes:
+    """An EXIF block that tells how a picture is to be turned, 1 to 8."""
+    notes = Image.Exif()
+    notes[0x0112] = orientation
+    return bytes(notes.tobytes())
+
+
 def texture(number: int, *, width: int = 64, height: int = 64) -> bytes:
     """A picture in which no two crops are alike."""
     pixels = np.random.default_rng(number).integers(0, 256, (height, width, 3), dtype=np.uint8)

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 import loader
 from devstack.cassandra import Cassandra
 from etl.ingest_plan import IngestPlan
+from etl.source_plan import SourcePlan
 from etl.split_plan import SplitPlan
 from jobs import ingest, split
 from schemas import Columns, TableName, image_id
@@ -41,7 +42,10 @@ def test_pictures_arrive_with_their_labels_through_tables_of_patches(
         "columns": columns,
     }
     for folder in ("train", "val"):  # one pair of tables, filled in two runs, as the examples do
-        assert ingest.run(spark, plan=IngestPlan(source=str(tree), splits=(folder,), **tables)).images == 24  # type: ignore[arg-type]
+        assert (
+            ingest.run(spark, plan=IngestPlan(source=SourcePlan(address=str(tree), splits=(folder,)), **tables)).images
+            == 24
+        )  # type: ignore[arg-type]
     report = split.run(spark, plan=SplitPlan(out=str(tmp_path / "splits"), seed=7, **tables))  # type: ignore[arg-type]
     assert report.rows == [38, 10]
     assert report.counts[0].keys() == set(CLASSES)

@@ -1,15 +1,26 @@
 """Listing trees: every file comes out, as an image to be or with a reason."""
 
 import os
+import shutil
 import socket
+from functools import partial
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from devstack.s3 import S3
+from etl.entries import Listing, text
 from etl.errors import SourceError
-from etl.trees import ListedFile, class_folders, list_files, loose_files, text, walk
+from etl.secrets import secrets_on_executors
+from etl.trees import ListedFile, list_tree, loose_files, walk
+from formats.s3 import S3Access
+from formats.storage import Storage
 from schemas import image_id
+from schemas.identity import image_ids
 
 
 def _write(root: Path, *paths: str | bytes) -> None:
@@ -24,34 +35,6 @@ def test_text_keeps_utf8_and_escapes_the_rest() -> None:
     assert text("café/日本\n".encode()) == "café/日本\n"
     assert text(b"caf\xe9") == "caf\\xe9"
     assert text(b"\xed\xa0\x80") == r"\xed\xa0\x80"
-
-
-def test_class_folders_come_by_split_and_in_byte_order(tmp_path: Path) -> None:
-    _write(tmp_path, "val/b/1", "val/a/1", "train/a/1", "train/B/1", b"train/\xff/1")
-    root = os.fsencode(tmp_path)
-    assert class_folders(root, [b"val", b"train"]) == [
-        (b"val", b"a"),
-        (b"val", b"b"),
-        (b"train", b"B"),
-        (b"train", b"a"),
-        (b"train", b"\xff"),
-    ]
-
-
-def test_trees_without_classes_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="a folder for every class"):
-        class_folders(os.fsencode(tmp_path), [b""])
-    _write(tmp_path, "1.png")
-    with pytest.raises(SourceError, match="--split-subdir"):
-        class_folders(os.fsencode(tmp_path), [b""])
-    with pytest.raises(SourceError, match="No such file"):
-        class_folders(os.fsencode(tmp_path), [b"val"])
-
-
-def test_class_folders_of_the_same_text_are_refused(tmp_path: Path) -> None:
-    _write(tmp_path, b"a\xff/1", b"a\\xff/1")
-    with pytest.raises(SourceError, match="differ as text"):
-        class_folders(os.fsencode(tmp_path), [b""])
 
 
 def test_walk_gives_every_file_at_any_depth_in_order(tmp_path: Path) -> None:
@@ -97,25 +80,122 @@ def test_a_folder_that_this_machine_does_not_see_fails(tmp_path: Path) -> None:
         list(walk(os.fsencode(tmp_path), b"c"))
 
 
-def test_loose_files_have_a_reason(tmp_path: Path) -> None:
+def test_loose_files_are_those_beside_the_folders(tmp_path: Path) -> None:
     _write(tmp_path, "c/1", "b", "a")
     (tmp_path / "gone").symlink_to(tmp_path / "nothing")
     assert list(loose_files(os.fsencode(tmp_path))) == [
-        ListedFile(b"a", 1, "outside a class folder"),
-        ListedFile(b"b", 1, "outside a class folder"),
+        ListedFile(b"a", 1, None),
+        ListedFile(b"b", 1, None),
         ListedFile(b"gone", 0, "broken link: it leads nowhere"),
     ]
 
 
-def test_executors_list_what_walk_lists(spark: SparkSession, tmp_path: Path) -> None:
-    _write(tmp_path, "train/a/1", "train/a/b/2", b"train/\xe9/1", "train/loose", "val/a/1", "other/a/1")
-    root = os.fsencode(tmp_path)
-    folders = class_folders(root, [b"train", b"val"])
-    rows = list_files(spark, folders, root=root, dataset="d").collect()
-    found = {(bytes(row.or_split), bytes(row.path)): (bytes(row.id), row.bytes, row.reason) for row in rows}
-    wanted = [(b"train", b"a/1"), (b"train", b"a/b/2"), (b"train", b"\xe9/1"), (b"val", b"a/1")]
-    assert found == {
-        **{(split, path): (image_id("d", split, path).bytes, 1, None) for split, path in wanted},
-        (b"train", b"loose"): (image_id("d", b"train", b"loose").bytes, 1, "outside a class folder"),
+def test_a_link_to_the_whole_tree_is_a_loop(tmp_path: Path) -> None:
+    _write(tmp_path, "c/1", "d/2")
+    (tmp_path / "c" / "up").symlink_to(tmp_path)
+    found = {file.path: file.reason for file in walk(os.fsencode(tmp_path), b"c")}
+    assert found == {b"c/1": None, b"c/up": "link loop: it leads to a folder that it is in"}
+
+
+def _rows(listing: Listing) -> dict[tuple[bytes, bytes], tuple[str | None, bytes, int, str | None]]:
+    rows = listing.entries.collect()
+    found = {
+        (bytes(row.or_split), bytes(row.path)): (row.or_label, bytes(row.place), row.bytes, row.reason) for row in rows
     }
-    assert len(rows) == len(found)
+    assert len(found) == len(rows)
+    for row in rows:
+        assert bytes(row.id) == image_id("d", bytes(row.or_split), bytes(row.path)).bytes
+        assert row.offset is None
+    return found
+
+
+@given(st.binary(max_size=200), st.binary(max_size=20), st.text(max_size=20))
+def test_ids_in_bulk_are_the_ids(path: bytes, split: bytes, dataset: str) -> None:
+    assert image_ids(dataset, split)(path) == image_id(dataset, split, path).bytes
+
+
+def test_trees_of_classes_are_listed_whole(spark: SparkSession, tmp_path: Path) -> None:
+    _write(tmp_path, "train/a/1", "train/a/b/2", b"train/\xe9/1", "train/loose", "val/a/1", "other/a/1")
+    (tmp_path / "val" / "empty").mkdir()
+    listing = list_tree(spark, str(tmp_path), dataset="d", splits=[b"train", b"val"], or_split=b"", by_folder=True)
+    root = os.fsencode(tmp_path)
+    assert _rows(listing) == {
+        (b"train", b"a/1"): ("a", root + b"/train/a/1", 1, None),
+        (b"train", b"a/b/2"): ("a", root + b"/train/a/b/2", 1, None),
+        (b"train", b"\xe9/1"): ("\\xe9", root + b"/train/\xe9/1", 1, None),
+        (b"train", b"loose"): (None, root + b"/train/loose", 1, "outside a class folder"),
+        (b"val", b"a/1"): ("a", root + b"/val/a/1", 1, None),
+    }
+    assert listing.classes == {"a", "\\xe9", "empty"}
+
+
+def test_trees_without_classes_are_listed_at_any_depth(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _write(tmp_path, "pictures/1", "pictures/x/y/2")
+    (tmp_path / "pictures" / "gone").symlink_to(tmp_path / "nothing")
+    monkeypatch.chdir(tmp_path)
+    listing = list_tree(spark, "pictures", dataset="d", splits=[b""], or_split=b"all", by_folder=False)
+    root = os.fsencode(tmp_path) + b"/pictures/"
+    assert _rows(listing) == {
+        (b"all", b"1"): (None, root + b"1", 1, None),
+        (b"all", b"gone"): (None, root + b"gone", 0, "broken link: it leads nowhere"),
+        (b"all", b"x/y/2"): ("x", root + b"x/y/2", 1, None),
+    }
+    assert listing.classes == frozenset()
+
+
+def test_trees_that_cannot_be_listed_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    classes = partial(list_tree, spark, dataset="d", or_split=b"", by_folder=True)
+    flat = partial(list_tree, spark, dataset="d", or_split=b"", by_folder=False)
+    with pytest.raises(SourceError, match=r"a folder for every class .*one level deeper"):
+        classes(str(tmp_path), splits=[b""])
+    with pytest.raises(SourceError, match=r"Wanted images in .*nothing there"):
+        flat(str(tmp_path), splits=[b""])
+    for lists in (classes, flat):
+        with pytest.raises(SourceError, match="No such file"):
+            lists(str(tmp_path), splits=[b"val"])
+    _write(tmp_path, "1.png")
+    with pytest.raises(SourceError, match="--split-subdir"):
+        classes(f"file://{tmp_path}", splits=[b""])
+    _write(tmp_path, b"a\xff/1", b"a\\xff/1")
+    with pytest.raises(SourceError, match="differ as text"):
+        classes(str(tmp_path), splits=[b""])
+
+
+def test_a_folder_that_vanishes_before_it_is_listed_fails(spark: SparkSession, tmp_path: Path) -> None:
+    _write(tmp_path, "a/1", "b/1")
+    listing = list_tree(spark, str(tmp_path), dataset="d", splits=[b""], or_split=b"", by_folder=True)
+    shutil.rmtree(tmp_path / "b")
+    with pytest.raises(PySparkException, match="shared file system"):
+        listing.entries.collect()
+
+
+def test_a_tree_in_s3_is_listed_as_a_local_one(spark: SparkSession, s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    s3.make_bucket("trees")
+    storage = Storage("s3://trees/here", S3Access(s3.endpoint, s3.access_key, s3.secret_key))
+    names = ["train/a/1", "train/a/b/2", "train/é #?%/1 2", "train/loose", "other/a/1"]
+    for name in names:
+        storage.write_bytes(name, b"x")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret_key)
+    with secrets_on_executors(spark):
+        tree = partial(list_tree, spark, "s3://trees/here/", dataset="d", or_split=b"")
+        listing = tree(splits=[b"train"], by_folder=True)
+        assert _rows(listing) == {
+            (b"train", b"a/1"): ("a", b"s3://trees/here/train/a/1", 1, None),
+            (b"train", b"a/b/2"): ("a", b"s3://trees/here/train/a/b/2", 1, None),
+            (b"train", "é #?%/1 2".encode()): ("é #?%", "s3://trees/here/train/é #?%/1 2".encode(), 1, None),
+            (b"train", b"loose"): (None, b"s3://trees/here/train/loose", 1, "outside a class folder"),
+        }
+        assert listing.classes == {"a", "é #?%"}
+        wanted = {(b"", name.encode()): (name.partition("/")[0], f"s3://trees/here/{name}".encode()) for name in names}
+        for looked_at in (20_000, 1):  # more objects than the driver looks at: one task lists all
+            monkeypatch.setattr("etl.trees._LOOKED_AT", looked_at)
+            found = _rows(tree(splits=[b""], by_folder=False))
+            assert {key: row[:2] for key, row in found.items()} == wanted
+        with pytest.raises(SourceError, match="Found: no folders there"):
+            tree(splits=[b"nothing"], by_folder=True)
+        with pytest.raises(SourceError, match="no bucket 'nowhere' there"):
+            list_tree(spark, "s3://nowhere/x", dataset="d", splits=[b""], or_split=b"", by_folder=True)

@@ -1,0 +1,233 @@
+"""Listing tables that hold the images themselves: Parquet files, local or at an address, and Spark's own tables.
+
+The images travel with their rows, in a column `data` behind those of `ENTRIES`. The image column is binary, or a struct
+with a field ``bytes`` and perhaps ``path``. Rows that share a path cannot be told apart: they become one entry with a
+reason, and none of them is taken.
+"""
+
+import os
+from collections.abc import Sequence
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, StructType
+
+from etl.entries import ARROW_ENTRIES, ENTRIES, Listing
+from etl.errors import SourceError
+from etl.parquet_rows import GROUPS, NO_BYTES, NO_PATH, Columns, list_groups, read_groups, unreadable
+from etl.secrets import driver_storage
+from etl.trees import local_path
+from schemas.identity import NAMESPACE
+
+DATA = ", data BINARY"
+_SAMPLE_ROWS = 100
+
+
+def list_parquet(
+    spark: SparkSession,
+    address: str,
+    *,
+    dataset: str,
+    or_split: bytes,
+    path_column: str | None,
+    data_column: str,
+    label_column: str | None = None,
+    group_column: str | None = None,
+    split_column: str | None = None,
+) -> Listing:
+    """The images in a Parquet file, or in all of them at any depth below a folder; row groups are read in parallel.
+
+    Without a path an image is called ``FILE/ROW``: its file's name below the folder, without ``.parquet``, and the
+    number of its row there, from 0. ``bare`` does not read the images; its ``bytes`` are the means of row groups.
+    Raises `SourceError` if there are no such files or columns.
+    """
+    folder, files = _parquet_files(spark, address)
+    storage = driver_storage(spark, folder)
+    try:
+        with storage.open(files[0]) as file:
+            schema = pq.read_schema(file)
+    except (OSError, pa.ArrowException) as error:
+        raise SourceError(unreadable(f"{storage.address}/{files[0]}", error)) from None
+    columns = _columns(
+        {field.name: _fields(field.type) for field in schema},
+        place=address,
+        path=path_column,
+        data=data_column,
+        others=(label_column, group_column, split_column),
+    )
+    tasks = 4 * spark.sparkContext.defaultParallelism
+    names = spark.createDataFrame([(bytearray(os.fsencode(name)),) for name in files], "file BINARY NOT NULL")
+    groups = names.repartition(min(len(files), tasks), "file").mapInArrow(
+        partial(list_groups, folder=folder, column=columns.data), GROUPS
+    )
+    groups = groups.repartition(tasks, "file", "number")
+    read = partial(read_groups, folder=folder, columns=columns, dataset=dataset, or_split=or_split)
+    bare = groups.mapInArrow(partial(read, with_data=False), ENTRIES)
+    entries = groups.mapInArrow(partial(read, with_data=True), ENTRIES + DATA)
+    return _listing(entries, bare) if columns.path else Listing(entries=entries, bare=bare)
+
+
+def list_table(
+    spark: SparkSession,
+    name: str,
+    *,
+    dataset: str,
+    or_split: bytes,
+    path_column: str | None,
+    data_column: str,
+    label_column: str | None = None,
+    group_column: str | None = None,
+    split_column: str | None = None,
+) -> Listing:
+    """The images in a table that Spark knows by name. It needs paths: its rows have no numbers.
+
+    ``bare`` does not read the images; its ``bytes`` are the mean of a few. Raises `SourceError`.
+    """
+    try:
+        table = spark.table(name)
+    except AnalysisException as error:
+        raise SourceError(f"Wanted the table {name}. Found: {str(error).splitlines()[0]}") from None
+    columns = _columns(
+        {
+            field.name: set(field.dataType.names)
+            if isinstance(field.dataType, StructType)
+            else ({"binary"} if isinstance(field.dataType, BinaryType) else None)
+            for field in table.schema
+        },
+        place=f"the table {name}",
+        path=path_column,
+        data=data_column,
+        others=(label_column, group_column, split_column),
+    )
+    if columns.path is None:
+        raise SourceError(f"Wanted a column of paths in the table {name}, named by --path-column. Found: none given.")
+    data = _at(columns.data)
+    path = F.coalesce(_at(columns.path).cast("string").cast("binary"), F.lit(b""))
+    split = F.lit(bytearray(or_split))
+    if columns.split is not None:
+        split = F.coalesce(_at(columns.split).cast("string").cast("binary"), split)
+    null = F.lit(None)
+    reason = F.when(F.octet_length(path) == 0, NO_PATH)
+    for pattern, words in ((r"^/", "it begins at the root"), (r"(^|/)\.\.(/|$)", "it leads out of its folder")):
+        reason = reason.when(path.cast("string").rlike(pattern), f"unsafe name: {words}")
+    fixed = {
+        "or_split": split,
+        "path": path,
+        "or_label": _text(columns.label),
+        "group_id": _text(columns.group),
+        "place": F.lit(bytearray(f"table:{name}".encode())),
+        "offset": null.cast("long"),
+        "label_place": null.cast("binary"),
+        "label_offset": null.cast("long"),
+        "label_bytes": null.cast("long"),
+    }
+    mean = table.limit(_SAMPLE_ROWS).agg(F.avg(F.octet_length(data))).first()
+    mean_bytes = int(mean[0] or 0) if mean else 0
+    named = [column.alias(alias) for alias, column in fixed.items()]
+    bare = table.select(*named, F.lit(mean_bytes).cast("long").alias("bytes"), reason.alias("reason"))
+    whole = table.select(
+        *named,
+        F.coalesce(F.octet_length(data), F.lit(0)).cast("long").alias("bytes"),
+        F.coalesce(reason, F.when(data.isNull(), NO_BYTES)).alias("reason"),
+        data.alias("data"),
+    )
+    ordered = ["id", *ARROW_ENTRIES.names[1:]]
+    number = _number(dataset)
+    return _listing(
+        whole.withColumn("id", number).select(*ordered, "data"), bare.withColumn("id", number).select(*ordered)
+    )
+
+
+def _listing(entries: DataFrame, bare: DataFrame) -> Listing:
+    """Every id once: rows that share one become an entry that cannot be taken."""
+    others = [name for name in ARROW_ENTRIES.names if name not in ("id", "bytes", "reason")]
+    shared = (
+        bare.groupBy("id")
+        .agg(F.count("*").alias("rows"), F.min(F.struct(*others)).alias("one"))
+        .where(F.col("rows") > 1)
+    )
+    reason = F.concat(F.lit("several rows of this path: "), F.col("rows").cast("string")).alias("reason")
+    none = F.lit(0).cast("long").alias("bytes")
+    told = shared.select("id", *(F.col(f"one.{name}").alias(name) for name in others), none, reason)
+
+    def once(rows: DataFrame) -> DataFrame:
+        alone = rows.join(F.broadcast(shared.select("id")), on="id", how="left_anti")
+        return alone.unionByName(told, allowMissingColumns=True)
+
+    return Listing(entries=once(entries).select(*entries.columns), bare=once(bare).select(*bare.columns))
+
+
+def _number(dataset: str) -> Column:
+    """`image_id` as Spark computes it: SHA-1 with the bits of version and variant set, 16 bytes."""
+    start = bytearray(NAMESPACE.bytes + dataset.encode() + b"\0")
+    hashed = F.sha1(F.concat(F.lit(start), F.col("or_split"), F.lit(bytearray(1)), F.col("path")))
+    variant = F.translate(F.substring(hashed, 17, 1), "0123456789abcdef", "89ab" * 4)
+    parts = (F.substring(hashed, 1, 12), F.lit("5"), F.substring(hashed, 14, 3), variant, F.substring(hashed, 18, 15))
+    return F.unhex(F.concat(*parts))
+
+
+def _text(name: str | None) -> Column:
+    return (F.lit(None) if name is None else _at(name)).cast("string")
+
+
+def _at(name: str) -> Column:
+    column, _, field = name.partition("\0")
+    found = F.col("`" + column.replace("`", "``") + "`")
+    return found.getField(field) if field else found
+
+
+def _fields(kind: pa.DataType) -> set[str] | None:
+    if pa.types.is_struct(kind):
+        return {kind.field(number).name for number in range(kind.num_fields)}
+    is_bytes = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
+    return {"binary"} if is_bytes else None
+
+
+def _columns(
+    found: dict[str, set[str] | None], *, place: str, path: str | None, data: str, others: Sequence[str | None]
+) -> Columns:
+    """Check the names. ``found`` has the fields of structs, ``{"binary"}`` for bytes, None for other columns."""
+    missing = [name for name in (path, data, *others) if name is not None and name not in found]
+    if missing:
+        raise SourceError(
+            f"Wanted the columns {', '.join(missing)} in {place}. Found: {', '.join(found) or 'no columns'}."
+        )
+    kind = found[data]
+    label, group, split = others
+    if kind == {"binary"}:
+        return Columns(data=data, path=path, label=label, group=group, split=split)
+    if kind is None or "bytes" not in kind:
+        raise SourceError(
+            f"Wanted bytes, or a struct with a field bytes, in the column {data} of {place}. "
+            f"Found: {'a struct of ' + ', '.join(sorted(kind)) if kind else 'another type'}. "
+            "Name the column of images with --image-column."
+        )
+    if path is None and "path" in kind:
+        path = f"{data}\0path"
+    return Columns(data=f"{data}\0bytes", path=path, label=label, group=group, split=split)
+
+
+def _parquet_files(spark: SparkSession, address: str) -> tuple[str, list[str]]:
+    """The folder, and the names of the files in it, sorted."""
+    local = local_path(address)
+    place = os.fsdecode(local) if local else address.rstrip("/")
+    storage = driver_storage(spark, place)
+    try:
+        if place.lower().endswith(".parquet") and not storage.is_folder():
+            folder, _, name = place.rpartition("/")
+            driver_storage(spark, folder).size(name)
+            return folder, [name]
+        files = sorted(
+            name
+            for name, _ in storage.walk()
+            if name.lower().endswith(".parquet") and not any(part.startswith((".", "_")) for part in name.split("/"))
+        )
+    except OSError as error:
+        raise SourceError(unreadable(place, error)) from None
+    if not files:
+        raise SourceError(f"Wanted Parquet files at {address}. Found: none.")
+    return place, files

@@ -1,0 +1,122 @@
+"""What belongs to an image beside its class: a mask of the same name in another folder, or an array of labels.
+
+Names are compared byte by byte: as text they are taken for Latin-1, which has a letter for each byte.
+"""
+
+import io
+from collections.abc import Sequence
+
+import numpy as np
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from etl.images import Check, Header, RejectedError, of_mask, read_header
+
+MAX_LABELS = 65_536
+"""No array of labels has more numbers."""
+
+_INT32 = np.iinfo(np.int32)
+_SHOWN = 80
+
+
+def attach(entries: DataFrame, *, companions: DataFrame, what: str) -> DataFrame:
+    """Give each image the companion of its split and of its name without extension; both are rows of `ENTRIES`.
+
+    ``what`` names them, ``mask`` or ``array``. An image without one, with two, or with one that cannot be read gets
+    that as its reason; those that have a reason keep it.
+    """
+    found = companions.groupBy(F.col("or_split").alias("_split"), _stem().alias("_stem")).agg(
+        F.count("*").alias("_count"),
+        F.min(F.struct("place", "offset", "bytes", "reason")).alias("_found"),
+    )
+    same = (F.col("or_split") == F.col("_split")) & (_stem() == F.col("_stem"))
+    reason = (
+        F.when(F.col("_count").isNull(), F.lit(f"no {what}: nothing of its name"))
+        .when(F.col("_count") > 1, F.lit(f"two {what}s"))
+        .when(F.col("_found.reason").isNotNull(), F.concat(F.lit(f"bad {what}: "), F.col("_found.reason")))
+    )
+    good = F.col("reason").isNull() & reason.isNull()
+    changed = {
+        "label_place": F.when(good, F.col("_found.place")),
+        "label_offset": F.when(good, F.col("_found.offset")),
+        "label_bytes": F.when(good, F.col("_found.bytes")),
+        "reason": F.coalesce("reason", reason),
+    }
+    return entries.join(found, on=same, how="left").select(_replaced(entries.columns, changed))
+
+
+def unmatched(companions: DataFrame, *, entries: DataFrame) -> DataFrame:
+    """The companions that are of no image, by ``name``: their split and path as text."""
+    images = entries.select(F.col("or_split").alias("_split"), _stem().alias("_stem")).distinct()
+    same = (F.col("or_split") == F.col("_split")) & (_stem() == F.col("_stem"))
+    return companions.join(images, on=same, how="left_anti").select(_full_name().cast("string").alias("name"))
+
+
+def split_arrays(entries: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """The images and the arrays of one listing, where arrays lie beside their images: ``a.jpg`` and ``a.npy``."""
+    is_array = F.lower(_letters("path")).endswith(".npy")
+    return entries.where(~is_array), entries.where(is_array)
+
+
+def read_array(data: bytes) -> list[int]:
+    """The numbers of an array of labels, from the bytes of an ``.npy`` file, as they are: 0 and 1, or class numbers.
+
+    They are in one row or one column, integers, whole numbers or truth values, within 32 bits, at most `MAX_LABELS`.
+    Raises `RejectedError` for anything else. Nothing in the file is ever executed.
+    """
+    file = io.BytesIO(data)
+    try:
+        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        shape, _, dtype = read[np.lib.format.read_magic(file)](file)
+    except Exception:  # whatever a strange header makes of the parser
+        raise RejectedError("bad label array", "it is no .npy file of numbers") from None
+    count = 1
+    for side in shape:
+        count *= side
+    if len(shape) not in (1, 2) or (len(shape) == 2 and 1 not in shape) or min(shape) < 0:
+        raise RejectedError("bad label array", f"its shape is {str(shape)[:_SHOWN]} instead of one row")
+    if dtype.kind not in "biuf":
+        raise RejectedError("bad label array", f"it holds {str(dtype)[:_SHOWN]} instead of numbers")
+    if count > MAX_LABELS:
+        raise RejectedError("bad label array", f"it has {count} numbers, more than {MAX_LABELS}")
+    if len(data) - file.tell() < count * dtype.itemsize:
+        raise RejectedError("bad label array", f"it is cut off: it should have {count} numbers")
+    values = np.frombuffer(data, dtype, count, file.tell())
+    if dtype.kind == "f" and not (np.isfinite(values) & (values == np.rint(values))).all():
+        raise RejectedError("bad label array", "not all of its numbers are whole")
+    if count and (int(values.min()) < _INT32.min or int(values.max()) > _INT32.max):
+        raise RejectedError("bad label array", "not all of its numbers fit into 32 bits")
+    return [int(value) for value in values.tolist()]
+
+
+def check_mask(data: bytes, image: Header, *, check: Check = "header") -> Header:
+    """Look at the mask of a picture. Raises `RejectedError` if it is no picture itself, or of another size.
+
+    With the check ``none`` only an empty file is rejected.
+    """
+    with of_mask():
+        mask = read_header(data, check=check)
+    if check == "none" or mask.width is None or mask.height is None:
+        return mask
+    if image.turn_of(mask.width, mask.height) is None:
+        raise RejectedError(
+            "mask of another size", f"{mask.width}x{mask.height} instead of {image.width}x{image.height}"
+        )
+    return mask
+
+
+def _letters(column: str) -> Column:
+    return F.decode(column, "ISO-8859-1")
+
+
+def _stem() -> Column:
+    """The path without the extension of its last part, as Latin-1; a name that begins with its only dot has none."""
+    return F.regexp_replace(_letters("path"), r"(?<=[^/])\.[^./]*\z", "")
+
+
+def _full_name() -> Column:
+    return F.when(F.length("or_split") == 0, F.col("path")).otherwise(F.concat("or_split", F.lit(b"/"), "path"))
+
+
+def _replaced(names: Sequence[str], changed: dict[str, Column]) -> list[Column]:
+    return [changed[name].alias(name) if name in changed else F.col(name) for name in names]

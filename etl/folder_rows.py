@@ -1,0 +1,128 @@
+"""Images as a tree of files, instead of rows: what an ingest writes with a target folder."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from etl.entries import Entry, text
+from etl.images import RejectedError
+from etl.ingest_plan import IngestPlan
+from etl.outcomes import ARROW_OUTCOMES, OUTCOMES
+from etl.pictures import Picture
+from etl.recode import Recode, extension
+from etl.secrets import executor_storage
+from formats.storage import Storage
+from schemas.tables import LabelType
+
+IMAGES, MASKS, ARRAYS = "images", "masks", "arrays"
+_NOTHING = (None, None, None, "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderTarget:
+    """A folder that images are written to as ``SPLIT/PATH``.
+
+    A path begins with the class, also where it comes from a file of labels. Where masks or arrays belong to the images,
+    there are two trees: ``images`` and ``masks`` or ``arrays``, with the same names in both.
+    """
+
+    address: str
+    label_type: LabelType
+    by_folder: bool
+    recode: Recode
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator["FolderRows"]:
+        """Raises `StorageError` if the folder cannot be reached."""
+        yield FolderRows(self, executor_storage(self.address))
+
+    @property
+    def images(self) -> str:
+        """What the names of images begin with."""
+        return f"{IMAGES}/" if self.label_type in ("blob", "multi") else ""
+
+    def name(self, entry: Entry) -> str:
+        """Where an image goes, below the folder (and ``images``, if there are masks or arrays)."""
+        path = text(entry.path)
+        if self.label_type == "int" and not self.by_folder and entry.or_label is not None:
+            path = f"{entry.or_label.replace('/', '_')}/{path}"
+        if self.recode.changes:
+            path = with_extension(path, extension(self.recode.format))
+        return f"{text(entry.or_split)}/{path}" if entry.or_split else path
+
+
+class FolderRows:
+    """Writes files aside and puts them in place whole; nothing is written of what is rejected."""
+
+    def __init__(self, target: FolderTarget, storage: Storage) -> None:
+        self._target = target
+        self._storage = storage
+
+    async def accept(self, entry: Entry, picture: Picture, label: int | None, /) -> None:
+        """Write an image, and what belongs to it before that."""
+        await asyncio.to_thread(self._write, entry, picture)
+
+    async def reject(self, entry: Entry, *, path: str, stage: str, reason: str) -> None:
+        """Nothing: the job writes the list of what was rejected."""
+
+    def _write(self, entry: Entry, picture: Picture) -> None:
+        name = self._target.name(entry)
+        kind = self._target.label_type
+        try:
+            if kind in ("blob", "multi") and picture.companion is not None:
+                folder, ending = (ARRAYS, ".npy") if kind == "multi" else (MASKS, ".png")
+                if kind == "blob" and not self._target.recode.changes and entry.label_place is not None:
+                    ending = "." + text(entry.label_place).rpartition(".")[2]
+                self._storage.write_bytes(f"{folder}/{with_extension(name, ending)}", picture.companion)
+            self._storage.write_bytes(self._target.images + name, picture.data)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+            raise RejectedError("no such name in the target", error.strerror or type(error).__name__) from None
+
+
+def folder_target(plan: IngestPlan) -> FolderTarget:
+    """The folder that a plan writes to."""
+    return FolderTarget(
+        address=str(plan.target),
+        label_type=plan.source.label_type,
+        by_folder=plan.source.by_folder,
+        recode=plan.recode,
+    )
+
+
+def files_there(entries: DataFrame, *, target: FolderTarget) -> DataFrame:
+    """The images whose files are in the folder already, as rows of `OUTCOMES` without a hash of their bytes."""
+    return entries.where("reason IS NULL").mapInArrow(partial(_look_for_files, target=target), OUTCOMES)
+
+
+def _look_for_files(batches: Iterable[pa.RecordBatch], *, target: FolderTarget) -> Iterator[pa.RecordBatch]:
+    storage = executor_storage(target.address)
+    for batch in batches:
+        entries = [Entry(*row) for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
+        rows = [
+            (
+                entry.id,
+                None,
+                text(entry.or_split),
+                text(entry.path),
+                storage.size(name),
+                None,
+                "already there",
+                *_NOTHING,
+            )
+            for entry in entries
+            if storage.exists(name := target.images + target.name(entry))
+        ]
+        columns = list(zip(*rows, strict=True)) or [()] * len(ARROW_OUTCOMES)
+        yield pa.record_batch([list(column) for column in columns], schema=ARROW_OUTCOMES)
+
+
+def with_extension(path: str, ending: str) -> str:
+    """A path whose last part has this extension instead of its own."""
+    folder, slash, name = path.rpartition("/")
+    stem = name.rpartition(".")[0] or name
+    return f"{folder}{slash}{stem}{ending}"

@@ -1,0 +1,148 @@
+"""What well-formed JPEG, PNG and WebP files say of themselves, read from their structure alone, in microseconds.
+
+Only what is beyond doubt is answered, and only for files that end as their format ends: anything unusual gives None
+and is left to a real decoder.
+"""
+
+import struct
+from typing import NamedTuple
+
+_PNG_DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}  # by type of colour
+_JPEG_FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended, progressive; the others are decoded by few
+_JPEG_PLAIN = frozenset({*range(0xE0, 0xF0), 0xFE, 0xDB, 0xC4, 0xDD})
+_ORIENTATION = 0x0112
+
+
+class Look(NamedTuple):
+    """A file's format, its size in pixels as stored, and how it is to be turned (EXIF's 1 to 8)."""
+
+    format: str
+    width: int
+    height: int
+    orientation: int
+
+
+def look(data: bytes) -> Look | None:
+    """Look at a whole file; None in any doubt."""
+    try:
+        if data[:3] == b"\xff\xd8\xff":
+            return _jpeg(data)
+        if data[:8] == b"\x89PNG\r\n\x1a\n":
+            return _png(data)
+        if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+            return _webp(data)
+    except (IndexError, struct.error):  # it ends too early
+        pass
+    return None
+
+
+def exif_orientation(exif: bytes) -> int:
+    """The orientation that an EXIF block tells, from 1 (as it is) to 8; 1 if it is broken or tells none."""
+    block = exif.removeprefix(b"Exif\0\0")
+    order = {b"II": "<", b"MM": ">"}.get(block[:2])
+    if order is None:
+        return 1
+    try:
+        (start,) = struct.unpack_from(order + "I", block, 4)
+        (count,) = struct.unpack_from(order + "H", block, start)
+        for at in range(start + 2, start + 2 + 12 * count, 12):
+            tag, kind, values = struct.unpack_from(order + "HHI", block, at)
+            if tag == _ORIENTATION:
+                if values != 1 or kind not in (3, 4):
+                    return 1
+                (value,) = struct.unpack_from(order + ("H" if kind == 3 else "I"), block, at + 8)
+                return value if 1 <= value <= 8 else 1
+    except struct.error:
+        pass
+    return 1
+
+
+def jpeg_ends(data: bytes) -> bool:
+    """Whether a JPEG or JPEG 2000 ends with its mark of the end; what cameras pad it with does no harm."""
+    return data[-64:].rstrip(b"\0\r\n ").endswith(b"\xff\xd9")
+
+
+def _jpeg(data: bytes) -> Look | None:
+    if not jpeg_ends(data):
+        return None
+    at, orientation = 2, 1
+    size: tuple[int, int] | None = None
+    tables: set[int] = set()
+    while data[at] == 0xFF:
+        marker, length = data[at + 1], data[at + 2] << 8 | data[at + 3]
+        if marker in _JPEG_FRAMES:
+            bits, height, width, components = struct.unpack_from(">BHHB", data, at + 4)
+            if size or bits != 8 or components not in (1, 3, 4) or length != 8 + 3 * components:
+                return None
+            size = width, height
+        elif marker == 0xDA:
+            if size is None or 0 in size or not tables >= {0xDB, 0xC4}:
+                return None
+            return Look("JPEG", *size, orientation)
+        elif marker not in _JPEG_PLAIN or length < 2:
+            return None
+        elif marker == 0xE1 and data[at + 4 : at + 10] == b"Exif\0\0":
+            orientation = exif_orientation(data[at + 4 : at + 2 + length])
+        tables.add(marker)
+        at += 2 + length
+    return None
+
+
+def _png(data: bytes) -> Look | None:
+    width, height, bits, colour, packing, filtering, interlace = struct.unpack_from(">IIBBBBB", data, 16)
+    usual = data[8:16] == b"\0\0\0\rIHDR" and packing == filtering == 0 and interlace <= 1
+    if not usual or bits not in _PNG_DEPTHS.get(colour, ()) or not (0 < width < 1 << 31 and 0 < height < 1 << 31):
+        return None
+    at, orientation = 33, 1
+    seen = set()
+    while True:
+        length, kind = struct.unpack_from(">I4s", data, at)
+        end = at + 12 + length
+        if end > len(data):
+            return None
+        if kind == b"IEND":
+            whole = b"IDAT" in seen and (colour != 3 or b"PLTE" in seen)
+            return Look("PNG", width, height, orientation) if whole else None
+        if kind not in (b"IDAT", b"PLTE") and kind[0] < ord("a"):  # must be understood, and is not
+            return None
+        if kind == b"eXIf":
+            orientation = exif_orientation(data[at + 8 : end - 4])
+        seen.add(kind)
+        at = end
+
+
+def _webp(data: bytes) -> Look | None:
+    end = 8 + int.from_bytes(data[4:8], "little")
+    if end > len(data):
+        return None
+    at, orientation = 12, 1
+    canvas: tuple[int, int] | None = None
+    size: tuple[int, int] | None = None
+    while at + 8 <= end:
+        kind, length = struct.unpack_from("<4sI", data, at)
+        start, after = at + 8, at + 8 + length
+        if after > end:
+            return None
+        if kind == b"VP8X" and at == 12:
+            canvas = (
+                1 + int.from_bytes(data[start + 4 : start + 7], "little"),
+                1 + int.from_bytes(data[start + 7 : start + 10], "little"),
+            )
+        elif kind == b"VP8 " and size is None:
+            if data[start] & 1 or data[start + 3 : start + 6] != b"\x9d\x01\x2a":
+                return None
+            width, height = struct.unpack_from("<HH", data, start + 6)
+            size = width & 0x3FFF, height & 0x3FFF
+        elif kind == b"VP8L" and size is None:
+            if data[start] != 0x2F:
+                return None
+            (sides,) = struct.unpack_from("<I", data, start + 1)
+            size = 1 + (sides & 0x3FFF), 1 + (sides >> 14 & 0x3FFF)
+        elif canvas is None or kind in (b"ANIM", b"ANMF", b"VP8X", b"VP8 ", b"VP8L"):
+            return None
+        elif kind == b"EXIF":
+            orientation = exif_orientation(data[start:after])
+        at = after + length % 2
+    if size is None or 0 in size or canvas not in (None, size):
+        return None
+    return Look("WEBP", *size, orientation)

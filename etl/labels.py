@@ -1,0 +1,288 @@
+"""Labels from a file: a table with a row for each image, or a number a line in the order of the images' names.
+
+Paths are compared byte by byte, as they are on disk and in the file.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import islice
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from etl.entries import text
+from etl.errors import SourceError
+from etl.secrets import driver_storage, executor_storage
+from formats.errors import StorageError
+
+LABELS = "path BINARY, label STRING, group STRING"
+LINES = "line BIGINT, label STRING"
+
+_BATCH_ROWS = 10_000
+_SHOWN = 5
+_TEXT = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+_NO_FILE = ("not a regular file", "broken link", "link loop", "unreadable folder", "unsafe name")
+_NUMBER = re.compile(r"\s*0*([0-9]+)\s*")
+_LINE = re.compile(rb"[+-]?[0-9]{1,18}")
+_LINE_BYTES = 100
+_BOM = b"\xef\xbb\xbf"
+
+
+def read_labels(
+    spark: SparkSession, address: str, *, path_column: str, label_column: str, group_column: str | None = None
+) -> DataFrame:
+    """The rows of a .csv, .tsv or .parquet file as those of `LABELS`, read by one task. ``group`` may be null.
+
+    Raises `SourceError` if the file or a column is not there, or a column holds neither text nor integers; the task
+    raises it for a file that is damaged further down.
+    """
+    wanted = [path_column, label_column, *([group_column] if group_column is not None else [])]
+    folder, name = _parted(address)
+    with _told(address), driver_storage(spark, folder).open(name) as file:
+        kinds = _columns(file, name)
+    missing = [column for column in wanted if [found for found, _ in kinds].count(column) != 1]
+    if missing:
+        there = ", ".join(found for found, _ in kinds)
+        raise SourceError(
+            f"Wanted the column {missing[0]!r} once in {address}. Found: {there}. "
+            "Name the columns with --path-column, --label-column and --group-column."
+        )
+    for column, kind in kinds:
+        if column in wanted and not _is_readable(kind):
+            raise SourceError(f"Wanted text or integers in the column {column!r} of {address}. Found: {kind}.")
+    return _task(spark).mapInArrow(partial(_label_batches, address=address, wanted=wanted), LABELS)
+
+
+def read_label_lines(spark: SparkSession, address: str) -> DataFrame:
+    """The lines of a .txt file, an integer each, as rows of `LINES`, counted from 1. Blank lines may follow the last.
+
+    Raises `SourceError` if the file is not there or has a line that is no integer.
+    """
+    folder, name = _parted(address)
+    with _told(address), driver_storage(spark, folder).open(name) as file:
+        for _ in _numbers(file, address):
+            pass
+    return _task(spark).mapInArrow(partial(_line_batches, address=address), LINES)
+
+
+def label_by_file(entries: DataFrame, *, labels: DataFrame, name: str) -> DataFrame:
+    """Give each image the label and the group of its row in ``labels`` (of `LABELS`, from a file called ``name``).
+
+    A row is an image's if its path is the image's path, or the image's split, ``/`` and path. An image without a row,
+    without a label in it, or with two different ones gets that as its reason; those that have a reason keep it.
+    """
+    label = F.when(F.trim("label") != "", F.col("label"))
+    rows = labels.groupBy("path").agg(
+        *(F.min(label).alias("low"), F.max(label).alias("high")),
+        *(F.min("group").alias("low_group"), F.max("group").alias("high_group")),
+    )
+    by_path = rows.select(F.col("path").alias("_path"), *_prefixed("_a_"))
+    by_name = rows.select(F.col("path").alias("_name"), *_prefixed("_b_"))
+    low, high = F.least("_a_low", "_b_low"), F.greatest("_a_high", "_b_high")  # both leave out nulls
+    low_group, high_group = F.least("_a_low_group", "_b_low_group"), F.greatest("_a_high_group", "_b_high_group")
+    reason = (
+        F.when(F.col("_path").isNull() & F.col("_name").isNull(), F.lit(f"no label: not in {name}"))
+        .when(low.isNull(), F.lit(f"no label: empty in {name}"))
+        .when(low != high, F.concat(F.lit("two labels: "), low, F.lit(" and "), high, F.lit(f" in {name}")))
+        .when(
+            low_group != high_group,
+            F.concat(F.lit("two groups: "), low_group, F.lit(" and "), high_group, F.lit(f" in {name}")),
+        )
+    )
+    changed = {
+        "or_label": F.when(reason.isNull(), low),
+        "group_id": F.when(reason.isNull(), F.coalesce(low_group, "group_id")),
+        "reason": F.coalesce("reason", reason),
+    }
+    joined = entries.join(by_path, on=F.col("path") == F.col("_path"), how="left").join(
+        by_name, on=_full_name() == F.col("_name"), how="left"
+    )
+    return joined.select([changed[c].alias(c) if c in changed else F.col(c) for c in entries.columns])
+
+
+def unmatched_labels(entries: DataFrame, *, labels: DataFrame) -> DataFrame:
+    """The paths in ``labels`` that are of no image, once each, as ``name``."""
+    names = entries.select(F.explode(F.array("path", _full_name())).alias("path"))
+    return (
+        labels.select("path")
+        .distinct()
+        .join(names, on="path", how="left_anti")
+        .select(F.col("path").cast("string").alias("name"))
+    )
+
+
+def label_by_line(entries: DataFrame, *, lines: DataFrame, name: str) -> DataFrame:
+    """Give the n-th file, by split and path in the order of their bytes, the label of the n-th of ``lines``.
+
+    All regular files count, and nothing else. `check_lines` tells whether there are as many lines as files.
+    """
+    ranked = entries.withColumn("_file", _is_file())
+    order = Window.partitionBy("_file").orderBy("or_split", "path")
+    ranked = ranked.withColumn("_line", F.when(F.col("_file"), F.row_number().over(order)))
+    numbers = lines.select(F.col("line").alias("_number"), F.col("label").alias("_label"))
+    reason = F.when(F.col("_label").isNull(), F.lit(f"no label: not in {name}"))
+    changed = {"or_label": F.col("_label"), "reason": F.coalesce("reason", reason)}
+    joined = ranked.join(numbers, on=F.col("_line") == F.col("_number"), how="left")
+    return joined.select([changed[c].alias(c) if c in changed else F.col(c) for c in entries.columns])
+
+
+def check_lines(entries: DataFrame, *, lines: DataFrame, name: str) -> None:
+    """Raise `SourceError` unless there is a line for each file; lists and counts both, so keep the entries before."""
+    files, wanted = entries.where(_is_file()).count(), lines.count()
+    if files != wanted:
+        raise SourceError(
+            f"Wanted a line in {name} for each image, in the order of their names. "
+            f"Found: {wanted:,} lines and {files:,} files. The source must hold these images and no other files."
+        )
+
+
+def class_numbers_of(names: Iterable[str]) -> dict[str, int]:
+    """Class names that are numbers from 0 to 2**31 - 1, with their numbers; raises `SourceError` for others."""
+    names = sorted(set(names))
+    numbers = {name: int(digits[1]) for name in names if (digits := _NUMBER.fullmatch(name)) and len(digits[1]) <= 10}
+    others = [name for name in names if numbers.get(name, 1 << 31) >= 1 << 31]
+    if others:
+        shown = ", ".join(repr(name) for name in others[:_SHOWN]) + (", ..." if len(others) > _SHOWN else "")
+        raise SourceError(
+            f"Wanted class names that are numbers from 0 to {(1 << 31) - 1}, for --class-names number. "
+            f"Found: {shown}. Say --class-names name to have names numbered."
+        )
+    return numbers
+
+
+def all_integers(names: Iterable[str]) -> bool:
+    """Whether there are names, and all of them are integers from 0."""
+    names = set(names)
+    return bool(names) and all(_NUMBER.fullmatch(name) for name in names)
+
+
+def _label_batches(
+    batches: Iterable[pa.RecordBatch], *, address: str, wanted: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """The task: one row in, which says nothing, rows of `LABELS` out."""
+    if not sum(batch.num_rows for batch in batches):
+        return
+    folder, name = _parted(address)
+    with _told(address), executor_storage(folder).open(name) as file:
+        for batch in _read(file, name, sorted(set(wanted))):
+            path, label, *group = (batch.column(column) for column in wanted)
+            groups = _as_text(group[0]) if group else pa.nulls(batch.num_rows, pa.string())
+            columns = [_as_bytes(path), _as_text(label), groups]
+            yield pa.RecordBatch.from_arrays(columns, names=["path", "label", "group"])
+
+
+def _line_batches(batches: Iterable[pa.RecordBatch], *, address: str) -> Iterator[pa.RecordBatch]:
+    """The task: one row in, which says nothing, rows of `LINES` out."""
+    if not sum(batch.num_rows for batch in batches):
+        return
+    folder, name = _parted(address)
+    with _told(address), executor_storage(folder).open(name) as file:
+        numbered = enumerate(_numbers(file, address), start=1)
+        while rows := list(islice(numbered, _BATCH_ROWS)):
+            lines = pa.array([line for line, _ in rows], pa.int64())
+            labels = pa.array([str(number) for _, number in rows], pa.string())
+            yield pa.RecordBatch.from_arrays([lines, labels], names=["line", "label"])
+
+
+def _numbers(file: IO[bytes], address: str) -> Iterator[int]:
+    blank = 0
+    for number, piece in enumerate(iter(partial(file.readline, _LINE_BYTES), b""), start=1):
+        line = (piece.removeprefix(_BOM) if number == 1 else piece).strip()
+        if not line:
+            blank = blank or number
+            continue
+        if blank or not _LINE.fullmatch(line):
+            what = f"{text(line)!r} on line {number}" if not blank else f"line {blank} is blank, and more follows"
+            raise SourceError(f"Wanted one integer on each line of {address}. Found: {what}.")
+        yield int(line)
+
+
+def _read(file: IO[bytes], name: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The columns of a table of labels, in pieces; those of text files as bytes."""
+    if name.lower().endswith(".parquet"):
+        yield from pq.ParquetFile(file).iter_batches(batch_size=_BATCH_ROWS, columns=list(columns))
+    else:
+        types = dict.fromkeys(columns, pa.binary())
+        convert = pa_csv.ConvertOptions(include_columns=list(columns), column_types=types)
+        yield from pa_csv.open_csv(file, parse_options=_parsing(name), convert_options=convert)
+
+
+def _columns(file: IO[bytes], name: str) -> list[tuple[str, Any]]:
+    """The names and types of the columns of a table of labels."""
+    if name.lower().endswith(".parquet"):
+        schema = pq.ParquetFile(file).schema_arrow
+        return list(zip(schema.names, schema.types, strict=True))
+    with pa_csv.open_csv(file, parse_options=_parsing(name)) as reader:
+        return [(column, pa.binary()) for column in reader.schema.names]
+
+
+def _parsing(name: str) -> Any:
+    return pa_csv.ParseOptions(delimiter="\t" if name.lower().endswith(".tsv") else ",", newlines_in_values=True)
+
+
+def _is_readable(kind: Any) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return kind in _TEXT or pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)
+
+
+def _as_bytes(column: Any) -> Any:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    column = column if column.type in _TEXT else _as_text(column)
+    return column.cast(pa.binary()).fill_null(b"")
+
+
+def _as_text(column: Any) -> Any:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_floating(column.type):  # integers with gaps, as pandas keeps them
+        column = column.cast(pa.int64())
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:  # no UTF-8
+        return pa.array([None if value is None else text(value) for value in column.to_pylist()], pa.string())
+
+
+def _task(spark: SparkSession) -> DataFrame:
+    """One row, for one task."""
+    return spark.range(1, numPartitions=1)
+
+
+def _parted(address: str) -> tuple[str, str]:
+    """The folder and the name of a file."""
+    folder, _, name = (address if "://" in address else os.path.abspath(address)).rpartition("/")
+    return folder or "/", name
+
+
+@contextmanager
+def _told(address: str) -> Iterator[None]:
+    """Turn what reading a file raises into a `SourceError`."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise SourceError(f"Wanted a file of labels at {address}. Found: nothing there.") from None
+    except StorageError as error:
+        raise SourceError(str(error)) from None
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
+        line = " ".join(str(error).split())[:500] or type(error).__name__
+        raise SourceError(f"Wanted a file of labels at {address} that can be read. Found: {line}") from None
+
+
+def _is_file() -> Column:
+    kind = F.substring_index("reason", ": ", 1)
+    return F.col("reason").isNull() | ~kind.isin(*_NO_FILE)
+
+
+def _full_name() -> Column:
+    return F.when(F.length("or_split") == 0, F.col("path")).otherwise(F.concat("or_split", F.lit(b"/"), "path"))
+
+
+def _prefixed(prefix: str) -> list[Column]:
+    return [F.col(name).alias(prefix + name) for name in ("low", "high", "low_group", "high_group")]

@@ -1,0 +1,208 @@
+"""Row groups of Parquet files as entries, on executors: with the images in them, or without reading these."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from etl.entries import ARROW_ENTRIES
+from etl.errors import SourceError
+from etl.secrets import executor_storage
+from etl.tars import unsafe
+from formats.storage import Storage
+from schemas.identity import image_ids
+
+GROUPS = "file BINARY NOT NULL, number INT NOT NULL, first BIGINT NOT NULL, rows BIGINT NOT NULL, size BIGINT NOT NULL"
+"""A row group: its file, its number in it, that of its first row, how many there are, and the length of the images."""
+NO_PATH, NO_BYTES = "no path", "no bytes in its row"
+_ARROW_WITH_DATA = ARROW_ENTRIES.append(pa.field("data", pa.binary()))
+_BATCH_BYTES = 16 << 20
+_BATCH_ROWS = 1000
+_BUFFER = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """Where a table has what: names of columns, and dotted names of fields of the image column."""
+
+    data: str
+    path: str | None
+    label: str | None = None
+    group: str | None = None
+    split: str | None = None
+
+    def named(self, *, with_data: bool) -> list[str]:
+        """The names of all that is to be read."""
+        names = (self.path, self.label, self.group, self.split, self.data if with_data else None)
+        return list(dict.fromkeys(name for name in names if name is not None))
+
+
+def list_groups(batches: Iterable[pa.RecordBatch], *, folder: str, column: str) -> Iterator[pa.RecordBatch]:
+    """The task: names of files in, their row groups out."""
+    storage: Storage | None = None
+    leaf = column.replace("\0", ".")
+    for batch in batches:
+        storage = storage or executor_storage(folder)
+        for name in batch.column(0).to_pylist():
+            rows: list[tuple[bytes, int, int, int, int]] = []
+            with _opened(storage, os.fsdecode(name)) as file:
+                start = 0
+                for number in range(file.metadata.num_row_groups):
+                    group = file.metadata.row_group(number)
+                    chunks = (group.column(at) for at in range(group.num_columns))
+                    size = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema == leaf)
+                    rows.append((name, number, start, group.num_rows, size))
+                    start += group.num_rows
+            if rows:
+                arrays = [
+                    pa.array(values, kind)
+                    for values, kind in zip(
+                        zip(*rows, strict=True),
+                        (pa.binary(), pa.int32(), pa.int64(), pa.int64(), pa.int64()),
+                        strict=True,
+                    )
+                ]
+                yield pa.RecordBatch.from_arrays(arrays, names=["file", "number", "first", "rows", "size"])
+
+
+class _opened:
+    """An open Parquet file, read a page at a time; what is wrong with it is a `SourceError`."""
+
+    def __init__(self, storage: Storage, name: str) -> None:
+        self._storage, self._name = storage, name
+        self._place = f"{storage.address}/{name}"
+
+    def __enter__(self) -> Any:
+        try:
+            self._context = self._storage.open(self._name)
+            return pq.ParquetFile(self._context.__enter__(), pre_buffer=False, buffer_size=_BUFFER)
+        except (OSError, pa.ArrowException) as error:
+            raise SourceError(unreadable(self._place, error)) from None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        self._context.__exit__(None, None, None)
+        if isinstance(error, (OSError, pa.ArrowException)):
+            raise SourceError(unreadable(self._place, error)) from None
+
+
+def read_groups(
+    batches: Iterable[pa.RecordBatch], *, folder: str, columns: Columns, dataset: str, or_split: bytes, with_data: bool
+) -> Iterator[pa.RecordBatch]:
+    """The task: row groups in, entries out, with the images or without."""
+    storage: Storage | None = None
+    numbers: dict[bytes, Callable[[bytes], bytes]] = {}
+    wanted = columns.named(with_data=with_data)
+    for batch in batches:
+        storage = storage or executor_storage(folder)
+        for name, group, first, rows, size in sorted(
+            zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        ):
+            mean = size // max(1, rows)
+            step = max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, mean))) if with_data else _BATCH_ROWS
+            place = os.fsencode(f"{storage.address}/") + name
+            with _opened(storage, os.fsdecode(name)) as file:
+                missing = [one for one in wanted if one.partition("\0")[0] not in file.schema_arrow.names]
+                if missing:
+                    raise SourceError(
+                        f"Wanted the columns {', '.join(one.replace(chr(0), '.') for one in missing)} in "
+                        f"{storage.address}/{os.fsdecode(name)}, as in the first file. "
+                        f"Found: {', '.join(file.schema_arrow.names)}."
+                    )
+                leaves = [one.replace("\0", ".") for one in wanted]
+                if not leaves:  # nothing is asked for but the number of rows
+                    read: Iterable[Any] = _empty_batches(rows, step)
+                else:
+                    read = file.iter_batches(batch_size=step, row_groups=[group], columns=leaves, use_threads=False)
+                at = first
+                for part in read:
+                    yield from _entry_batches(
+                        part,
+                        columns=columns,
+                        place=place,
+                        stem=name.rpartition(b".")[0],
+                        first=at,
+                        mean=mean,
+                        dataset=dataset,
+                        or_split=or_split,
+                        numbers=numbers,
+                        with_data=with_data,
+                    )
+                    at += part.num_rows
+
+
+def _empty_batches(rows: int, step: int) -> Iterator[pa.RecordBatch]:
+    for start in range(0, rows, step):
+        yield pa.record_batch([pa.nulls(min(step, rows - start))], names=["\0"])
+
+
+def _entry_batches(
+    part: pa.RecordBatch,
+    *,
+    columns: Columns,
+    place: bytes,
+    stem: bytes,
+    first: int,
+    mean: int,
+    dataset: str,
+    or_split: bytes,
+    numbers: dict[bytes, Callable[[bytes], bytes]],
+    with_data: bool,
+) -> Iterator[pa.RecordBatch]:
+    count = part.num_rows
+    rows = range(first, first + count)
+    data = _column(part, columns.data).cast(pa.binary()) if with_data else None
+    sizes = pc.fill_null(pc.binary_length(data), 0).cast(pa.int64()).to_pylist() if with_data else [mean] * count
+    paths = _raw(part, columns.path) if columns.path else [None] * count
+    splits = [split or or_split for split in _raw(part, columns.split)] if columns.split else [or_split] * count
+    names = [stem + b"/%d" % row if path is None else path for row, path in zip(rows, paths, strict=True)]
+    ids: list[bytes] = []
+    reasons: list[str | None] = []
+    for at, (name, split) in enumerate(zip(names, splits, strict=True)):
+        if split not in numbers:
+            numbers[split] = image_ids(dataset, split)
+        ids.append(numbers[split](name))
+        if not name:
+            reasons.append(NO_PATH)
+        else:
+            absent = data is not None and not data[at].is_valid
+            reasons.append(unsafe(name) or (NO_BYTES if absent else None))
+    nothing = pa.nulls(count)
+    texts = [_column(part, one).cast(pa.string()) if one else nothing for one in (columns.label, columns.group)]
+    arrays = [ids, splits, names, *texts, [place] * count, list(rows), sizes, *([nothing] * 3), reasons]
+    schema = _ARROW_WITH_DATA if with_data else ARROW_ENTRIES
+    made = [
+        one.cast(field.type) if isinstance(one, pa.Array) else pa.array(one, field.type)
+        for one, field in zip([*arrays, data][: len(schema)], schema, strict=True)
+    ]
+    whole = pa.RecordBatch.from_arrays(made, schema=schema)
+    start = held = 0
+    for at, size in enumerate(sizes if with_data else ()):
+        if held and held + size > _BATCH_BYTES:
+            yield whole.slice(start, at - start)
+            start, held = at, 0
+        held += size
+    yield whole.slice(start)
+
+
+def _column(part: pa.RecordBatch, name: str) -> pa.Array:
+    column, _, field = name.partition("\0")
+    found = part.column(column)
+    return pc.struct_field(found, field) if field else found
+
+
+def _raw(part: pa.RecordBatch, name: str) -> list[bytes | None]:
+    """A column as raw bytes: its text as UTF-8, whatever its type."""
+    found = _column(part, name)
+    kind = found.type
+    if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+        found = found.cast(pa.string())
+    return [None if one is None else one if isinstance(one, bytes) else one.encode() for one in found.to_pylist()]
+
+
+def unreadable(place: str, error: Exception) -> str:
+    words = "nothing there" if isinstance(error, FileNotFoundError) else " ".join(str(error).split())
+    return f"Wanted to read Parquet at {place}. Found: {words}"

@@ -1,0 +1,164 @@
+"""What is to be read: where the images are, how they lie there, and where their labels come from."""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from schemas.tables import LABEL_TYPES, LabelType
+
+Layout = Literal["tree", "tar", "webdataset", "parquet", "table"]
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)
+ClassNames = Literal["name", "number"]
+Read = Literal["random", "sequential"]
+
+_PATTERN = re.compile(r"[{*?]")
+_LABEL_FILES = (".csv", ".tsv", ".parquet", ".txt")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourcePlan:
+    """The options that say what to read.
+
+    ``address`` is a local path or an address that fsspec knows; ``layout`` follows from it unless it is given.
+    ``splits`` are split folders in it; without them every image has the split ``or_split``. ``labels`` is a file of
+    labels; ``path_column``, ``label_column``, ``group_column`` are columns of that file or of a table of bytes, whose
+    images are in ``image_column``. ``masks`` and ``arrays`` are folders with a file of the same relative name for each
+    image. ``class_names`` tells whether classes are names, or numbers already; None leaves it to the source. ``read``
+    is how archives are read. Raises ValueError for options that cannot be, local files that are not there included.
+    """
+
+    address: str
+    layout: Layout | None = None
+    splits: tuple[str, ...] = ()
+    or_split: str = ""
+    label_type: LabelType = "int"
+    labels: str | None = None
+    path_column: str | None = None
+    label_column: str | None = None
+    group_column: str | None = None
+    image_column: str | None = None
+    class_names: ClassNames | None = None
+    masks: str | None = None
+    arrays: str | None = None
+    read: Read = "random"
+
+    def __post_init__(self) -> None:
+        self._check_labels()
+        self._check_splits()
+        self._check_columns()
+        self._check_places()
+
+    @property
+    def kind(self) -> Layout:
+        """The layout: the one that was asked for, or the one that the address looks like."""
+        if self.layout is not None:
+            return self.layout
+        if _PATTERN.search(self.address.rpartition("/")[2]):
+            return "webdataset"
+        name = self.address.lower().rstrip("/")
+        if name.endswith((".tar", ".tar.gz", ".tgz")):
+            return "tar"
+        return "parquet" if name.endswith(".parquet") else "tree"
+
+    @property
+    def by_folder(self) -> bool:
+        """Whether the class of an image is the folder that it lies in."""
+        return self.label_type == "int" and self.labels is None and self.kind in ("tree", "tar")
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether classes that are integers are numbers, by the custom of the layout, and no names."""
+        return self.kind in ("webdataset", "parquet", "table") or (self.labels or "").lower().endswith(".txt")
+
+    @property
+    def split_names(self) -> list[bytes]:
+        """The split folders' raw names."""
+        return [os.fsencode(split) for split in self.splits]
+
+    @property
+    def name(self) -> str:
+        """The source as rows name it: an address, ``file://`` and the real path if it is local, or ``table:NAME``."""
+        return f"table:{self.address}" if self.kind == "table" else full_address(self.address)
+
+    def _check_labels(self) -> None:
+        if self.label_type not in LABEL_TYPES:
+            raise ValueError(f"Wanted a label type of {', '.join(LABEL_TYPES)}. Found: {self.label_type!r}")
+        if self.label_type == "blob" and not self.masks and self.kind != "webdataset":
+            raise ValueError("Wanted --masks DIR for labels that are masks. Found: none.")
+        if self.label_type == "multi" and not self.arrays and self.kind != "webdataset":
+            raise ValueError("Wanted --arrays DIR for labels that are arrays. Found: none.")
+        if self.masks and self.label_type != "blob":
+            raise ValueError(f"Wanted --masks with labels of type blob. Found: {self.label_type}.")
+        if self.arrays and self.label_type != "multi":
+            raise ValueError(f"Wanted --arrays with labels of type multi. Found: {self.label_type}.")
+        if self.class_names and self.label_type != "int":
+            raise ValueError(f"Wanted --class-names with class labels. Found: labels of type {self.label_type}.")
+        if self.labels is not None and not self.labels.lower().endswith(_LABEL_FILES):
+            raise ValueError(f"Wanted a file of labels, {', '.join(_LABEL_FILES)}. Found: {self.labels!r}")
+        if self.labels is not None and self.kind in ("webdataset", "parquet", "table"):
+            raise ValueError(
+                f"Wanted the labels of a {self.kind} source in the source itself. Found: --labels as well."
+            )
+
+    def _check_splits(self) -> None:
+        for split in self.splits:
+            if split in {"", ".", ".."} or "/" in split:
+                raise ValueError(f"Wanted the name of a folder directly in {self.address}. Found: {split!r}")
+        if len(set(self.splits)) < len(self.splits):
+            raise ValueError(f"Wanted each split folder once. Found: {', '.join(self.splits)}")
+        if self.splits and self.kind not in ("tree", "tar"):
+            raise ValueError(
+                f"Wanted --split-name for a {self.kind} source, which has no folders. Found: --split-subdir."
+            )
+        if self.splits and self.or_split:
+            raise ValueError("Wanted --split-subdir or --split-name. Found: both.")
+        if not self.or_split.isprintable() or "/" in self.or_split:
+            raise ValueError(f"Wanted a split's name of printable characters without /. Found: {self.or_split!r}")
+
+    def _check_columns(self) -> None:
+        has_columns = self.labels is not None and not self.labels.lower().endswith(".txt")
+        has_columns |= self.kind in ("parquet", "table")
+        given = self.path_column or self.label_column or self.group_column
+        if given and not has_columns:
+            raise ValueError(f"Wanted a table of labels for the column {given!r}. Found: none: name it with --labels.")
+        if self.image_column and self.kind not in ("parquet", "table"):
+            raise ValueError(f"Wanted --image-column with tables of bytes. Found: a source that is a {self.kind}.")
+        if self.read == "sequential" and self.kind not in ("tar", "webdataset"):
+            raise ValueError(f"Wanted --read sequential with tars. Found: a source that is a {self.kind}.")
+
+    def _check_places(self) -> None:
+        if self.kind == "tree":
+            for folder in [self.address, *(f"{self.address}/{split}" for split in self.splits)]:
+                _check_folder(folder)
+        elif self.kind == "tar":
+            _check_file(self.address)
+        elif self.kind == "parquet" and is_local(self.address) and not os.path.exists(self.address):
+            raise ValueError(f"Wanted Parquet files at {os.path.abspath(self.address)!r}. Found: nothing there.")
+        for folder in filter(None, (self.masks, self.arrays)):
+            _check_folder(folder)
+        if self.labels is not None:
+            _check_file(self.labels)
+
+
+def is_local(address: str) -> bool:
+    """Whether an address is a path of this machine's file system."""
+    return "://" not in address
+
+
+def full_address(address: str) -> str:
+    """An address that means the same from everywhere: a local path becomes the ``file://`` address of its real path."""
+    return Path(os.path.realpath(address)).as_uri() if is_local(address) else address.rstrip("/")
+
+
+def _check_folder(address: str) -> None:
+    if is_local(address) and not os.path.isdir(address):
+        found = "a file" if os.path.exists(address) else "nothing there"
+        raise ValueError(f"Wanted a folder at {os.path.abspath(address)!r}. Found: {found}.")
+
+
+def _check_file(address: str) -> None:
+    if is_local(address) and not os.path.isfile(address):
+        found = "a folder" if os.path.isdir(address) else "nothing there"
+        raise ValueError(f"Wanted a file at {os.path.abspath(address)!r}. Found: {found}.")

@@ -1,0 +1,140 @@
+"""From what is to be read to its listing: the one place that knows all layouts, files of labels, masks and arrays."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from etl.byte_tables import list_parquet, list_table
+from etl.companions import attach, split_arrays, unmatched
+from etl.entries import Listing
+from etl.errors import SourceError
+from etl.labels import check_lines, label_by_file, label_by_line, read_label_lines, read_labels, unmatched_labels
+from etl.secrets import driver_storage
+from etl.source_plan import SourcePlan, full_address
+from etl.tars import is_tar_of_tars, list_tar, list_tar_of_tars
+from etl.trees import list_tree
+from etl.webdataset import expand, list_shards
+
+log = logging.getLogger(__name__)
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """Rows or files of a label source that belong to no image."""
+
+    what: str
+    names: DataFrame
+    """One text column, ``name``."""
+
+    def describe(self) -> str | None:
+        """One line with their number and the first few, or None if there are none; runs Spark."""
+        count = self.names.count()
+        if not count:
+            return None
+        first = ", ".join(row.name for row in self.names.orderBy("name").limit(_SHOWN).collect())
+        return f"{count:,} {self.what} belong to no image: {first}{', ...' if count > _SHOWN else ''}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a source holds: its images, what of its labels belongs to none, and the lines of a file without names."""
+
+    listing: Listing
+    leftovers: Sequence[Leftovers] = ()
+    lines: DataFrame | None = None
+    labels: str = ""
+
+    def check(self, entries: DataFrame) -> None:
+        """Raise `SourceError` unless lines and files are as many; ``entries`` is the listing, kept. Runs Spark."""
+        if self.lines is not None:
+            check_lines(entries, lines=self.lines, name=self.labels)
+
+
+def list_source(spark: SparkSession, plan: SourcePlan, *, dataset: str) -> Found:
+    """List a source, with its labels, masks or arrays.
+
+    Raises `SourceError` if it cannot be listed at all, also later, when the listing is used.
+    """
+    listing = _list_images(spark, plan, dataset=dataset)
+    entries, leftovers, lines = listing.entries, [], None
+    name = (plan.labels or "").rstrip("/").rpartition("/")[2]
+    if plan.arrays is not None and full_address(plan.arrays) == full_address(plan.address):
+        entries, companions = split_arrays(entries)
+    elif (folder := plan.masks or plan.arrays) is not None:
+        companions = _list_tree(spark, folder, plan, dataset=dataset, by_folder=False).entries
+    if plan.masks or plan.arrays:
+        what = "mask" if plan.masks else "array"
+        leftovers.append(Leftovers(f"{what}s", companions.transform(unmatched, entries=entries)))
+        entries = entries.transform(attach, companions=companions, what=what)
+    if plan.labels is not None:
+        if plan.labels.lower().endswith(".txt"):
+            lines = read_label_lines(spark, plan.labels)
+            entries = entries.transform(label_by_line, lines=lines, name=name)
+        else:
+            labels = read_labels(
+                spark,
+                plan.labels,
+                path_column=plan.path_column or "path",
+                label_column=plan.label_column or "label",
+                group_column=plan.group_column,
+            )
+            entries, before = entries.transform(label_by_file, labels=labels, name=name), entries
+            leftovers.append(Leftovers(f"rows of {name}", before.transform(unmatched_labels, labels=labels)))
+    if plan.label_type == "int":
+        entries = entries.transform(require_label)
+        bare = None if listing.bare is None else listing.bare.transform(require_label)
+    else:
+        bare = listing.bare
+    access = "sequential" if plan.read == "sequential" and listing.access == "random" else listing.access
+    listing = replace(listing, entries=entries, bare=bare, access=access)
+    return Found(listing=listing, leftovers=leftovers, lines=lines, labels=name)
+
+
+def require_label(entries: DataFrame) -> DataFrame:
+    """Entries without the name of a class cannot be taken where labels are classes."""
+    missing = F.col("reason").isNull() & F.col("or_label").isNull()
+    return entries.withColumn("reason", F.when(missing, F.lit("no label")).otherwise(F.col("reason")))
+
+
+def _list_images(spark: SparkSession, plan: SourcePlan, *, dataset: str) -> Listing:
+    or_split = plan.or_split.encode()
+    storage_at = partial(driver_storage, spark)
+    match plan.kind:
+        case "tree":
+            return _list_tree(spark, plan.address, plan, dataset=dataset, by_folder=plan.by_folder)
+        case "tar":
+            if is_tar_of_tars(plan.address, storage_at=storage_at):
+                if plan.splits:
+                    raise SourceError(
+                        f"Wanted --split-name for {plan.address}, a tar of tars, which has no folders. "
+                        "Found: --split-subdir."
+                    )
+                return list_tar_of_tars(spark, plan.address, dataset=dataset, or_split=or_split)
+            names = plan.split_names or [b""]
+            by_folder = plan.by_folder
+            return list_tar(spark, plan.address, dataset=dataset, splits=names, or_split=or_split, by_folder=by_folder)
+        case "webdataset":
+            return list_shards(spark, expand(plan.address, storage_at=storage_at), dataset=dataset, or_split=or_split)
+        case "parquet" | "table":
+            list_rows = list_parquet if plan.kind == "parquet" else list_table
+            return list_rows(
+                spark,
+                plan.address,
+                dataset=dataset,
+                or_split=or_split,
+                path_column=plan.path_column,
+                data_column=plan.image_column or "image",
+                label_column=(plan.label_column or "label") if plan.label_type == "int" else None,
+                group_column=plan.group_column,
+            )
+
+
+def _list_tree(spark: SparkSession, address: str, plan: SourcePlan, *, dataset: str, by_folder: bool) -> Listing:
+    names, or_split = plan.split_names or [b""], plan.or_split.encode()
+    return list_tree(spark, address, dataset=dataset, splits=names, or_split=or_split, by_folder=by_folder)

@@ -1,0 +1,225 @@
+"""Listing tars: one archive, or a tar of tars as ImageNet's training pictures come.
+
+Executors read the headers and skip the bytes; nothing is extracted. The last of several members of one name counts, as
+in tar itself. What cannot be taken comes out with the reason.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from etl.archives import is_compressed, open_archive, place_of
+from etl.entries import ENTRIES, Entry, Listing, entry_batches, text
+from etl.errors import SourceError
+from etl.secrets import driver_storage, executor_storage
+from etl.tar_members import Archive, Member, NotATarError, members
+from formats.storage import Storage
+from schemas import image_id
+
+log = logging.getLogger(__name__)
+
+_PLACES = "place BINARY NOT NULL"
+_INNER = "name BINARY NOT NULL, offset BIGINT NOT NULL, bytes BIGINT NOT NULL, reason STRING"
+_TAR = b".tar"
+
+
+def is_tar_of_tars(address: str, *, storage_at: Callable[[str], Storage] = Storage) -> bool:
+    """Whether the first file in an archive is a tar itself. Raises `SourceError` if there is no archive."""
+    with open_archive(place_of(address), storage_at) as archive:
+        first = next(_checked(archive, place_of(address)), None)
+    return first is not None and first.name.lower().endswith(_TAR)
+
+
+def list_tar(
+    spark: SparkSession, address: str, *, dataset: str, splits: Sequence[bytes], or_split: bytes, by_folder: bool
+) -> Listing:
+    """The files in a ``.tar``, ``.tar.gz`` or ``.tgz``, listed by one task, in the order of the archive.
+
+    Paths are the members' names; with ``splits`` only what is below these folders counts, with names relative to them
+    (none, or only an empty one: everything is of ``or_split``). ``by_folder`` wants every file in a folder, its class.
+    Raises `SourceError` if there is no tar.
+    """
+    is_tar_of_tars(address, storage_at=partial(driver_storage, spark))  # a place that cannot be read is told right here
+    place = place_of(address)
+    list_batches = partial(
+        _list_batches,
+        dataset=dataset,
+        splits=tuple(split for split in splits if split),
+        or_split=or_split,
+        by_folder=by_folder,
+    )
+    frame = spark.createDataFrame([(bytearray(place),)], _PLACES).coalesce(1)
+    entries = frame.mapInArrow(list_batches, ENTRIES)
+    return Listing(entries=entries, access="stream" if is_compressed(place) else "random")
+
+
+def _list_batches(
+    batches: Iterable[pa.RecordBatch], *, dataset: str, splits: Sequence[bytes], or_split: bytes, by_folder: bool
+) -> Iterator[pa.RecordBatch]:
+    """The task: a place in, rows of `ENTRIES` out."""
+    for place in (place for batch in batches for place in batch.column("place").to_pylist()):
+        with open_archive(place, executor_storage) as archive:
+            found = _split_up(_checked(archive, place), splits, or_split, place)
+            yield from once(_entries(found, place, dataset, by_folder))
+            if archive.fault:
+                log.warning("%s: %s", text(place), archive.fault)
+
+
+def _checked(archive: Archive, place: bytes) -> Iterator[Member]:
+    try:
+        yield from members(archive)
+    except NotATarError as error:
+        raise SourceError(f"Wanted a tar at {text(place)}. Found: {archive.fault or error}.") from None
+
+
+def unsafe(name: bytes) -> str | None:
+    """Why a member's name must not be followed, if so."""
+    if name.startswith(b"/"):
+        return "unsafe name: it begins at the root"
+    if b".." in name.split(b"/"):
+        return "unsafe name: it leads out of its folder"
+    if not name or b"\0" in name:
+        return "unsafe name: no name of a file"
+    return None
+
+
+def plain(name: bytes) -> bytes:
+    """A member's name without the ``./`` that many archives put before it."""
+    while name.startswith(b"./"):
+        name = name[2:].lstrip(b"/")
+    return name
+
+
+def _split_up(
+    found: Iterable[Member], splits: Sequence[bytes], or_split: bytes, place: bytes
+) -> Iterator[tuple[bytes, Member]]:
+    """Members with their splits and paths; those of other folders than the splits' are left out.
+
+    Raises `SourceError` after the last if a split has none, unless the archive is known to be cut.
+    """
+    missing, others, whole = set(splits), set[bytes](), True
+    for member in found:
+        name, wrong = plain(member.name), unsafe(member.name)
+        at_fault = member.reason is not None and member.reason.startswith(("truncated", "damaged"))
+        whole = whole and not at_fault
+        if wrong:
+            yield or_split, member._replace(reason=wrong)
+        elif not splits:
+            yield or_split, member._replace(name=name)
+        else:
+            folder, _, path = name.partition(b"/")
+            if path and folder in splits:
+                missing.discard(folder)
+                yield folder, member._replace(name=path)
+            elif at_fault:  # what comes behind it may have been wanted
+                yield or_split, member._replace(name=name)
+            elif len(others) < 5:
+                others.add(folder)
+    if missing and whole:
+        there = ", ".join(map(text, sorted(others))) or "nothing else"
+        raise SourceError(f"Wanted files below {text(min(missing))}/ in {text(place)}. Found: none, but {there}.")
+
+
+def _entries(found: Iterable[tuple[bytes, Member]], place: bytes, dataset: str, by_folder: bool) -> Iterator[Entry]:
+    labels: dict[bytes, str] = {}
+    for or_split, (path, offset, size, reason, _) in found:
+        folder, slash, _ = path.partition(b"/")
+        label = None
+        if slash and (reason is None or not reason.startswith("unsafe")):
+            label = labels.get(folder) or labels.setdefault(folder, text(folder))
+        if by_folder and label is None:
+            reason = reason or "outside a class folder"
+        id = image_id(dataset, or_split, path).bytes
+        yield Entry(id, or_split, path, label, None, place, offset, size, reason=reason)
+    if by_folder and len(set(labels.values())) < len(labels):
+        names = sorted(folder for folder in labels if list(labels.values()).count(labels[folder]) > 1)
+        raise SourceError(f"Wanted class folders whose names differ as text in {text(place)}. Found: {names}")
+
+
+def once(entries: Iterator[Entry]) -> Iterator[pa.RecordBatch]:
+    """The batches of a whole archive's entries, each id once: its last entry."""
+    batches = list(entry_batches(entries))  # as Arrow a million of them take 200 MB
+    if not batches:
+        return
+    ids = np.concatenate([np.frombuffer(b"".join(batch.column("id").to_pylist()), ">u8") for batch in batches])
+    high, low = ids[0::2], ids[1::2]
+    order = np.lexsort((low, high))  # stable: of equal ids the last comes last
+    last = np.append((high[order][1:] != high[order][:-1]) | (low[order][1:] != low[order][:-1]), True)
+    kept = np.empty(len(order), dtype=bool)
+    kept[order] = last
+    at = 0
+    for batch in batches:
+        yield batch.filter(pa.array(kept[at : at + batch.num_rows]))
+        at += batch.num_rows
+
+
+def list_tar_of_tars(spark: SparkSession, address: str, *, dataset: str, or_split: bytes) -> Listing:
+    """The files in the tars of a tar: the driver finds the inner ones, executors list them, several at once.
+
+    A path is ``inner-stem/member``, and the inner stem its class. Raises `SourceError` if there is no such archive, or
+    if two of the inner ones have one stem.
+    """
+    place = place_of(address)
+    if is_compressed(place):
+        raise SourceError(f"Wanted a tar of tars without compression. Found: {text(place)}. Decompress it first.")
+    with open_archive(place, partial(driver_storage, spark)) as archive:
+        found = {plain(member.name): member for member in _checked(archive, place)}
+    stems: dict[bytes, bytes] = {}
+    for name in found:
+        if name.lower().endswith(_TAR) and stems.setdefault(_stem(name), name) != name:
+            raise SourceError(
+                f"Wanted inner archives of different names in {text(place)}. "
+                f"Found: {text(stems[_stem(name)])} and {text(name)}"
+            )
+    rows = [(bytearray(member.name), member.offset, member.size, member.reason) for member in found.values()]
+    tasks = max(1, min(len(rows), 4 * spark.sparkContext.defaultParallelism))
+    list_batches = partial(_list_inner_batches, place=place, dataset=dataset, or_split=or_split)
+    frame = spark.createDataFrame(rows, _INNER).repartition(tasks, "offset")
+    classes = frozenset(text(stem) for stem in stems)
+    return Listing(entries=frame.mapInArrow(list_batches, ENTRIES), classes=classes)
+
+
+def _stem(name: bytes) -> bytes:
+    return os.path.basename(name)[: -len(_TAR)]
+
+
+def _list_inner_batches(
+    batches: Iterable[pa.RecordBatch], *, place: bytes, dataset: str, or_split: bytes
+) -> Iterator[pa.RecordBatch]:
+    """The task: members of the outer archive in, rows of `ENTRIES` out."""
+    outer = (
+        Member(*row) for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    )
+    with open_archive(place, executor_storage) as archive:
+        for member in outer:
+            yield from once(_inner_entries(archive, member, place, dataset, or_split))
+
+
+def _inner_entries(archive: Archive, outer: Member, place: bytes, dataset: str, or_split: bytes) -> Iterator[Entry]:
+    def entry(path: bytes, member: Member, reason: str | None, label: str | None = None) -> Entry:
+        id = image_id(dataset, or_split, path).bytes
+        return Entry(id, or_split, path, label, None, place, member.offset, member.size, reason=reason)
+
+    name, whole = plain(outer.name), outer.reason is None
+    if wrong := unsafe(outer.name):
+        yield entry(outer.name, outer, wrong)
+    elif not name.lower().endswith(_TAR) or not (whole or (outer.reason or "").startswith("truncated")):
+        yield entry(name, outer, outer.reason or "not a tar: a file beside the inner archives")
+    else:
+        stem = _stem(name)
+        try:
+            for member in members(archive, start=outer.offset, end=outer.offset + outer.size):
+                wrong = unsafe(member.name)
+                path = stem + b"/" + (member.name if wrong else plain(member.name))
+                whole = whole or (member.reason is not None and member.reason.startswith("truncated"))
+                yield entry(path, member, wrong or member.reason, text(stem))
+        except NotATarError as error:
+            yield entry(name, outer, f"not a tar: {error}")
+            return
+        if not whole:  # it is cut between two members: nothing else tells so
+            yield entry(name, outer, outer.reason)

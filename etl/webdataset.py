@@ -1,0 +1,233 @@
+"""Listing WebDataset shards: tars in which members that follow each other and share a key are one sample.
+
+The key is the name up to the first dot of its last part; what comes behind the dot says what a member is: an image
+(``jpg``, ``png``, ``img.webp``), its label (``cls``, or ``json`` with "label" or "cls"), an array (``npy``) or a mask
+(``seg.png``, ``mask.png``).
+"""
+
+import glob
+import json
+import logging
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from functools import partial
+from itertools import groupby
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from etl.archives import is_compressed, is_remote, open_archive, place_of
+from etl.entries import ENTRIES, Entry, Listing, text
+from etl.errors import SourceError
+from etl.secrets import executor_storage
+from etl.tar_members import CUT, Archive, Member, NotATarError, members
+from etl.tars import once, plain, unsafe
+from formats.errors import StorageError
+from formats.storage import Storage
+from schemas import image_id
+
+log = logging.getLogger(__name__)
+
+_PLACES = "place BINARY NOT NULL"
+_TARS = (".tar", ".tar.gz", ".tgz")
+_MOST = 1_000_000
+_IMAGES = frozenset(b"jpg jpeg png webp tif tiff bmp jp2 ppm pgm".split())
+_MASKS = (b"seg", b"mask")
+_LABELS = frozenset([b"cls", b"cls.txt", b"json"])
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_RANGE = re.compile(r"(\d+)\.\.(\d+)")
+
+
+def expand(pattern: str, *, storage_at: Callable[[str], Storage] = Storage) -> list[str]:
+    """The shards that are meant by a folder, a glob in the last part (``*.tar``) or braces (``{00..46}``, ``{a,b}``).
+
+    They come in the order of their names, those of braces in the order of the braces. Raises `SourceError` if there
+    are none.
+    """
+    found = [shard for one in _expand_braces(pattern) for shard in _expand_one(one, storage_at)]
+    if not found:
+        raise SourceError(f"Wanted shards ({', '.join(_TARS)}) in {_shown(pattern)}. Found: none.")
+    return list(dict.fromkeys(found))
+
+
+def _expand_braces(pattern: str) -> list[str]:
+    """Ranges of numbers keep the width of their first; other braces are as they are."""
+    done = [""]
+    at = 0
+    for braces in _BRACES.finditer(pattern):
+        if span := _RANGE.fullmatch(braces[1]):
+            first, last = int(span[1]), int(span[2])
+            if not 0 <= last - first < _MOST:
+                raise SourceError(f"Wanted a rising range of shards. Found: {braces[0]} in {_shown(pattern)}.")
+            choices = [str(number).zfill(len(span[1])) for number in range(first, last + 1)]
+        elif "," in braces[1]:
+            choices = braces[1].split(",")
+        else:
+            choices = [braces[0]]
+        if len(done) * len(choices) > _MOST:
+            raise SourceError(f"Wanted at most {_MOST:,} shards. Found: more, in {_shown(pattern)}.")
+        done = [before + pattern[at : braces.start()] + choice for before in done for choice in choices]
+        at = braces.end()
+    return [before + pattern[at:] for before in done]
+
+
+def _expand_one(address: str, storage_at: Callable[[str], Storage]) -> list[str]:
+    remote = is_remote(os.fsencode(address))
+    folder, slash, last = address.rstrip("/").rpartition("/")
+    if remote:
+        if glob.has_magic(last):
+            return [folder + slash + name for name in _names(storage_at, folder) if fnmatchcase(name, last)]
+        if last.lower().endswith(_TARS):
+            return [address]
+        here = address.rstrip("/")
+        return [f"{here}/{name}" for name in _names(storage_at, here) if name.lower().endswith(_TARS)]
+    if os.path.isdir(address):
+        return [os.path.join(address, name) for name in sorted(os.listdir(address)) if name.lower().endswith(_TARS)]
+    if glob.has_magic(address) and not os.path.exists(address):
+        return sorted(glob.glob(address))
+    return [address]
+
+
+def _names(storage_at: Callable[[str], Storage], folder: str) -> list[str]:
+    try:
+        return storage_at(folder).names()
+    except StorageError as error:
+        raise SourceError(str(error)) from None
+    except OSError as error:
+        raise SourceError(f"Wanted to list shards in {_shown(folder)}. Found: {error.strerror or error}") from None
+
+
+def _shown(address: str) -> str:
+    return text(os.fsencode(address))
+
+
+def list_shards(spark: SparkSession, addresses: Sequence[str], *, dataset: str, or_split: bytes) -> Listing:
+    """The images of shards, several shards listed at once.
+
+    A path is ``shard-stem/member``. Labels are the text of the sample's label member; what else a sample has, an array
+    or else a mask, belongs to its image. Raises `SourceError` if local shards are missing, or if two have one stem.
+    """
+    places = [place_of(address) for address in addresses]
+    stems: dict[bytes, bytes] = {}
+    for place in places:
+        if stems.setdefault(_stem(place), place) != place:
+            raise SourceError(f"Wanted shards of different names. Found: {text(stems[_stem(place)])} and {text(place)}")
+    missing = [place for place in places if not is_remote(place) and not os.path.isfile(place)]
+    if missing:
+        raise SourceError(
+            f"Wanted {len(places):,} shards. Found: {len(missing):,} of them missing, first {text(missing[0])}."
+        )
+    tasks = max(1, min(len(stems), 4 * spark.sparkContext.defaultParallelism))
+    frame = spark.createDataFrame([(bytearray(place),) for place in stems.values()], _PLACES).repartition(tasks)
+    list_batches = partial(_list_batches, dataset=dataset, or_split=or_split)
+    entries = frame.mapInArrow(list_batches, ENTRIES)
+    return Listing(entries=entries, access="stream" if any(map(is_compressed, places)) else "random")
+
+
+def _stem(place: bytes) -> bytes:
+    name = place.rpartition(b"/")[2]
+    suffix = next((end for end in _TARS if name.lower().endswith(end.encode())), "")
+    return name[: len(name) - len(suffix)]
+
+
+def _list_batches(batches: Iterable[pa.RecordBatch], *, dataset: str, or_split: bytes) -> Iterator[pa.RecordBatch]:
+    """The task: places in, rows of `ENTRIES` out."""
+    for place in (place for batch in batches for place in batch.column("place").to_pylist()):
+        with open_archive(place, executor_storage) as archive:
+            yield from once(_entries(archive, place, dataset, or_split))
+
+
+def _entries(archive: Archive, place: bytes, dataset: str, or_split: bytes) -> Iterator[Entry]:
+    stem = _stem(place)
+
+    def entry(member: Member, reason: str | None, label: str | None = None, companion: Member | None = None) -> Entry:
+        path = stem + b"/" + (member.name if unsafe(member.name) else plain(member.name))
+        id = image_id(dataset, or_split, path).bytes
+        found = Entry(id, or_split, path, label, None, place, member.offset, member.size, reason=reason)
+        if companion is None:
+            return found
+        return found._replace(label_place=place, label_offset=companion.offset, label_size=companion.size)
+
+    try:
+        found = (member for member in members(archive, wanted=_is_label) if member.reason or not _is_hidden(member))
+        for _, sample in groupby(found, key=_key):
+            yield from _sample_entries(list(sample), entry)
+    except NotATarError as error:
+        yield entry(Member(b"@0", 0, 0), f"not a tar: {archive.fault or error}")
+    if archive.fault:
+        log.warning("%s: %s", text(place), archive.fault)
+
+
+def _sample_entries(sample: Sequence[Member], entry: Callable[..., Entry]) -> Iterator[Entry]:
+    """One image with its label, and an entry with a reason for everything else that might have been one."""
+    images = [member for member in sample if _may_be_taken(member) and _is_image(member)]
+    others = [member for member in sample if _may_be_taken(member) and not _is_image(member)]
+    cut = None
+    for member in sample:
+        if not _may_be_taken(member):
+            if images and not _is_image(member) and member.reason == CUT:
+                cut = "truncated: the archive ends inside its sample"
+            else:
+                yield entry(member, unsafe(member.name) or member.reason)
+    if images:
+        arrays = [member for member in others if _parts(member)[-1] == b"npy"]
+        masks = [member for member in others if _is_mask(member)]
+        yield entry(images[0], cut, _label(others), next(iter(arrays + masks), None))
+        for member in images[1:]:
+            yield entry(member, "second image of a sample")
+    elif len(others) == len(sample):
+        yield entry(others[0], "no image in the sample")
+
+
+def _key(member: Member) -> bytes:
+    folder, slash, name = member.name.rpartition(b"/")
+    return folder + slash + name.partition(b".")[0]
+
+
+def _parts(member: Member) -> list[bytes]:
+    """What stands behind the first dot of the name, at the dots, in small letters."""
+    return member.name.rpartition(b"/")[2].partition(b".")[2].lower().split(b".")
+
+
+def _is_hidden(member: Member) -> bool:
+    """Names that are no samples: those without a key, and those that keep notes (``__meta__``)."""
+    name = member.name.rpartition(b"/")[2]
+    return name.startswith(b".") or (name.startswith(b"__") and name.endswith(b"__"))
+
+
+def _may_be_taken(member: Member) -> bool:
+    return member.reason is None and unsafe(member.name) is None
+
+
+def _is_mask(member: Member) -> bool:
+    parts = _parts(member)
+    return len(parts) > 1 and parts[-1] in _IMAGES and parts[-2] in _MASKS
+
+
+def _is_image(member: Member) -> bool:
+    return _parts(member)[-1] in _IMAGES and not _is_mask(member)
+
+
+def _is_label(name: bytes) -> bool:
+    return b".".join(_parts(Member(name, 0, 0))) in _LABELS
+
+
+def _label(others: Sequence[Member]) -> str | None:
+    """The label of a sample as text; None where it has none, or none that can be read."""
+    bodies = {b".".join(_parts(member)): member.body for member in reversed(others) if member.body is not None}
+    label = next((_clean(bodies[kind]) for kind in (b"cls", b"cls.txt") if kind in bodies), None)
+    if label is None and b"json" in bodies:
+        try:
+            fields = json.loads(bodies[b"json"])
+        except (ValueError, RecursionError):
+            return None
+        values = (fields.get(name) for name in ("label", "cls")) if isinstance(fields, dict) else ()
+        value = next((value for value in values if isinstance(value, str | int | float)), None)
+        label = None if value is None else _clean(str(value).encode("utf-8", "surrogatepass"))
+    return label
+
+
+def _clean(label: bytes) -> str | None:
+    return text(label).strip() or None

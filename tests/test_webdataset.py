@@ -1,0 +1,257 @@
+"""Listing shards: a sample is one image with its label and what belongs to it; the rest comes out with its reason."""
+
+import gzip
+import io
+import json
+import os
+import tarfile
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from devstack.s3 import S3
+from etl import webdataset
+from etl.errors import SourceError
+from etl.secrets import driver_storage, secrets_on_executors
+from etl.tar_members import CUT
+from etl.webdataset import expand, list_shards
+from formats.s3 import S3Access
+from formats.storage import Storage
+from schemas import image_id
+
+
+def _tar(*files: tuple[str, bytes]) -> bytes:
+    with io.BytesIO() as out:
+        with tarfile.open(fileobj=out, mode="w", errors="surrogateescape") as tar:
+            for name, data in files:
+                member = tarfile.TarInfo(name)
+                member.size = len(data)
+                tar.addfile(member, io.BytesIO(data))
+        return out.getvalue()
+
+
+def _listed(place: Path) -> list[dict[str, Any]]:
+    """What the task makes of a shard."""
+    places = pa.RecordBatch.from_pydict({"place": [os.fsencode(place)]})
+    found = webdataset._list_batches([places], dataset="d", or_split=b"train")
+    return [row for batch in found for row in batch.to_pylist()]
+
+
+def _shard(folder: Path, *files: tuple[str, bytes], name: str = "s-0.tar") -> Path:
+    place = folder / name
+    place.write_bytes(_tar(*files))
+    return place
+
+
+def _seen(rows: list[dict[str, Any]]) -> list[tuple[bytes, str | None, str | None]]:
+    return [(row["path"], row["or_label"], row["reason"]) for row in rows]
+
+
+def test_a_sample_is_an_image_with_its_label(tmp_path: Path) -> None:
+    place = _shard(
+        tmp_path,
+        ("./a/1.JPG", b"one"),
+        ("./a/1.cls", b" 7\n"),
+        ("a/2.json", b'{"label": 1}'),
+        ("a/2.img.png", b"two"),
+        ("a/2.cls.txt", b"cat"),
+        ("3.webp", b"three"),
+        ("3.txt", b"a caption"),
+    )
+    rows, data = _listed(place), place.read_bytes()
+    assert _seen(rows) == [
+        (b"s-0/a/1.JPG", "7", None),
+        (b"s-0/a/2.img.png", "cat", None),
+        (b"s-0/3.webp", None, None),
+    ]
+    assert [data[row["offset"] : row["offset"] + row["bytes"]] for row in rows] == [b"one", b"two", b"three"]
+    assert {(row["place"], row["or_split"]) for row in rows} == {(os.fsencode(place), b"train")}
+    assert rows[0]["id"] == image_id("d", b"train", b"s-0/a/1.JPG").bytes
+    packed = tmp_path / "s-0.tgz"
+    packed.write_bytes(gzip.compress(data))
+    assert [{**row, "place": b""} for row in _listed(packed)] == [{**row, "place": b""} for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "label"),
+    [
+        ("cls", b"", None),
+        ("CLS", b"dog", "dog"),
+        ("cls", b"caf\xe9", r"caf\xe9"),
+        ("json", b'{"cls": "cat", "width": 3}', "cat"),
+        ("json", b'{"cls": 1, "label": 0}', "0"),
+        ("json", b'{"label": null, "cls": 5}', "5"),
+        ("json", b'{"label": [1, 2]}', None),
+        ("json", b'{"label": "\\ud800"}', r"\xed\xa0\x80"),
+        ("json", b"[1]", None),
+        ("json", b"{broken", None),
+        ("json", b"[" * 100_000, None),
+        ("json", b"9" * 5000, None),
+        ("json", b"\xff\xfe\xfd", None),
+        ("cls", b"1" * (2 << 20), None),
+        ("other.json", b'{"label": 1}', None),
+    ],
+)
+def test_labels_are_text_or_none(tmp_path: Path, name: str, body: bytes, label: str | None) -> None:
+    assert _seen(_listed(_shard(tmp_path, ("1.jpg", b"x"), (f"1.{name}", body)))) == [(b"s-0/1.jpg", label, None)]
+
+
+def test_arrays_and_masks_belong_to_their_image(tmp_path: Path) -> None:
+    place = _shard(
+        tmp_path,
+        ("1.seg.png", b"mask 1"),
+        ("1.jpg", b"x"),
+        ("2.jpg", b"x"),
+        ("2.left.mask.PNG", b"mask 2"),
+        ("3.jpg", b"x"),
+        ("3.npy", b"array 3"),
+        ("4.seg.png", b"mask 4"),
+        ("4.png", b"x"),
+        ("4.npy", b"array 4"),
+    )
+    data = place.read_bytes()
+    found = {
+        row["path"]: data[row["label_offset"] : row["label_offset"] + row["label_bytes"]]
+        for row in _listed(place)
+        if row["reason"] is None and row["label_place"] == os.fsencode(place)
+    }
+    assert found == {
+        b"s-0/1.jpg": b"mask 1",
+        b"s-0/2.jpg": b"mask 2",
+        b"s-0/3.jpg": b"array 3",
+        b"s-0/4.png": b"array 4",
+    }
+
+
+def test_what_makes_no_sample_is_told(tmp_path: Path) -> None:
+    place = tmp_path / "s-0.tar"
+    with tarfile.open(place, "w") as tar:
+        for name in ["1.cls", "1.json", "2.jpg", "2.png", "2.cls", "../3.jpg", "README", "._4.jpg", "4.jpg", "__x__"]:
+            tar.addfile(tarfile.TarInfo(name))
+        link = tarfile.TarInfo("4.png")
+        link.type = tarfile.SYMTYPE
+        tar.addfile(link)
+    assert _seen(_listed(place)) == [
+        (b"s-0/1.cls", None, "no image in the sample"),
+        (b"s-0/2.jpg", None, None),
+        (b"s-0/2.png", None, "second image of a sample"),
+        (b"s-0/../3.jpg", None, "unsafe name: it leads out of its folder"),
+        (b"s-0/README", None, "no image in the sample"),
+        (b"s-0/4.png", None, "not a regular file: a link"),
+        (b"s-0/4.jpg", None, None),
+    ]
+
+
+def test_a_cut_shard_keeps_its_whole_samples(tmp_path: Path) -> None:
+    place = _shard(tmp_path, ("1.jpg", b"x"), ("1.cls", b"1"), ("2.jpg", b"x"), ("2.cls", b"1" * 20), ("3.jpg", b"x"))
+    data = place.read_bytes()
+    place.write_bytes(data[: 3 * 1024 + 512 + 10])
+    cut = "truncated: the archive ends inside its sample"
+    assert _seen(_listed(place)) == [(b"s-0/1.jpg", "1", None), (b"s-0/2.jpg", None, cut)]
+    place.write_bytes(data[: 4 * 1024 + 512])
+    assert _seen(_listed(place))[1:] == [(b"s-0/2.jpg", "1" * 20, None), (b"s-0/3.jpg", None, CUT)]
+    place.write_bytes(data[: 2 * 1024 + 100])
+    assert _seen(_listed(place)) == [
+        (b"s-0/1.jpg", "1", None),
+        (b"s-0/@2048", None, "truncated: the archive ends inside a header"),
+    ]
+
+
+def test_a_shard_that_is_no_tar_is_told_and_others_go_on(tmp_path: Path) -> None:
+    for name, data in [("s-0.tar", b""), ("s-0.tgz", b"x" * 600)]:
+        (tmp_path / name).write_bytes(data)
+        ((path, _, reason),) = _seen(_listed(tmp_path / name))
+        assert path == b"s-0/@0"
+        assert reason is not None
+        assert reason.startswith("not a tar: ")
+
+
+def test_braces_globs_and_folders_expand(tmp_path: Path) -> None:
+    assert expand("/d/x-{008..011}.tar") == [f"/d/x-{number:03}.tar" for number in range(8, 12)]
+    assert expand("s3://b/{train,val}/{0..1}.tar") == [
+        f"s3://b/{split}/{number}.tar" for split in ("train", "val") for number in (0, 1)
+    ]
+    names = ["b.tar", "a.TAR", "c.tgz", "d.tar.gz", "no.txt"]
+    for name in names:
+        (tmp_path / name).touch()
+    assert expand(str(tmp_path)) == [str(tmp_path / name) for name in ["a.TAR", "b.tar", "c.tgz", "d.tar.gz"]]
+    assert expand(f"{tmp_path}/*.tar") == [str(tmp_path / "b.tar")]
+    assert expand(f"{tmp_path}/{{b.tar,c.tgz}}") == [str(tmp_path / "b.tar"), str(tmp_path / "c.tgz")]
+    assert expand(str(tmp_path / "b.tar")) == [str(tmp_path / "b.tar")]
+    literal = tmp_path / "x[1].tar"
+    literal.touch()
+    assert expand(str(literal)) == [str(literal)]
+    for pattern in (f"{tmp_path}/no*.tar", f"{tmp_path}/none"):
+        (tmp_path / "none").mkdir(exist_ok=True)
+        with pytest.raises(SourceError, match=r"Wanted shards .* Found: none"):
+            expand(pattern)
+    for pattern in ("{5..1}.tar", "{0..9999999999}.tar", "{0..9999}{0..9999}.tar"):
+        with pytest.raises(SourceError, match="Wanted"):
+            expand(pattern)
+
+
+def test_remote_folders_and_globs_expand() -> None:
+    storage = Storage("memory://shards")
+    for name in ["b.tar", "a.tar", "no.txt"]:
+        with storage.filesystem.open(storage.path(f"x/{name}"), "wb") as file:
+            file.write(_tar())
+    wanted = ["memory://shards/x/a.tar", "memory://shards/x/b.tar"]
+    assert expand("memory://shards/x") == wanted
+    assert expand("memory://shards/x/") == wanted
+    assert expand("memory://shards/x/?.tar") == wanted
+    assert expand("memory://shards/x/{a,b}.tar") == wanted
+    with pytest.raises(SourceError, match="Found: none"):
+        expand("memory://shards/nothing")
+
+
+def test_shards_that_are_missing_or_of_one_name_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    here = _shard(tmp_path)
+    (tmp_path / "other").mkdir()
+    with pytest.raises(SourceError, match=r"Wanted 3 shards\. Found: 2 of them missing, first .*s-1\.tar"):
+        list_shards(spark, [str(here), *(f"{tmp_path}/s-{n}.tar" for n in (1, 2))], dataset="d", or_split=b"")
+    with pytest.raises(SourceError, match="different names"):
+        list_shards(spark, [str(here), str(_shard(tmp_path / "other"))], dataset="d", or_split=b"")
+
+
+def test_executors_list_shards(spark: SparkSession, tmp_path: Path) -> None:
+    for shard in range(12):
+        files = [
+            file
+            for index in range(3)
+            for file in ((f"{index}.json", json.dumps({"label": shard}).encode()), (f"{index}.png", b"x"))
+        ]
+        _shard(tmp_path, *files, name=f"s-{shard}.tar")
+    listing = list_shards(spark, expand(f"{tmp_path}/s-{{0..11}}.tar"), dataset="d", or_split=b"train")
+    rows = listing.entries.collect()
+    assert sorted((bytes(row.path), row.or_label, row.reason) for row in rows) == sorted(
+        (f"s-{shard}/{index}.png".encode(), str(shard), None) for shard in range(12) for index in range(3)
+    )
+    assert listing.access == "random"
+    packed = tmp_path / "t.tar.gz"
+    packed.write_bytes(gzip.compress((tmp_path / "s-0.tar").read_bytes()))
+    assert list_shards(spark, [str(packed)], dataset="d", or_split=b"").access == "stream"
+
+
+def test_executors_list_shards_on_s3(spark: SparkSession, s3: S3) -> None:
+    s3.make_bucket("shards")
+    storage = Storage("s3://shards", S3Access(s3.endpoint, s3.access_key, s3.secret_key))
+    for shard in range(3):
+        storage.write_bytes(f"train/s-{shard}.tar", _tar(("1.jpg", b"x" * shard), ("1.cls", b"%d" % shard)))
+    for field, value in [("endpoint", s3.endpoint), ("access.key", s3.access_key), ("secret.key", s3.secret_key)]:
+        spark.conf.set(f"spark.imagestrata.s3.{field}", value)
+    try:
+        with secrets_on_executors(spark):
+            addresses = expand("s3://shards/train", storage_at=partial(driver_storage, spark))
+            assert addresses == [f"s3://shards/train/s-{shard}.tar" for shard in range(3)]
+            assert expand("s3://shards/train/*-[02].tar", storage_at=partial(driver_storage, spark)) == addresses[::2]
+            rows = list_shards(spark, addresses, dataset="d", or_split=b"").entries.orderBy("path").collect()
+        assert [(bytes(row.path), row.or_label, row.bytes) for row in rows] == [
+            (b"s-%d/1.jpg" % shard, str(shard), shard) for shard in range(3)
+        ]
+    finally:
+        for field in ("endpoint", "access.key", "secret.key"):
+            spark.conf.unset(f"spark.imagestrata.s3.{field}")
