@@ -1,0 +1,279 @@
+"""Check that the tables hold what they say, and that they hold what a source has; mend what can be mended.
+
+  spark-submit jobs/verify.py -d imagenette.data -m imagenette.metadata
+  spark-submit jobs/verify.py -d imagenette.data -m imagenette.metadata --check sizes
+  spark-submit jobs/verify.py -d imagenette.data -m imagenette.metadata /data/imagenette --split-subdir train --repair
+
+Without SOURCE only the tables are read:
+  missing blob             a metadata row without its picture
+  blob without metadata    a picture without its metadata row: it was never committed
+  wrong size, wrong hash   a picture of another length, or of another SHA-256, than its metadata row says
+With SOURCE, told as it was to jobs/ingest.py (labels, masks and image options too), these also:
+  missing image            a file of the source without a metadata row; files in the quarantine are not missed
+  changed in the source    a file of another size than its metadata row says (only of pictures stored as they are)
+  no longer in the source  a row that came from this source, of a file that it does not list
+
+The pictures are read in small pages, and only their lengths and hashes are kept.
+
+--repair, with SOURCE: what is missing, wrong or changed is written again from its file. Rows of files that are no
+longer in the source, and of other sources, stay as they are.
+--repair, without SOURCE: metadata rows whose picture is missing are deleted (the picture is lost; the row lies), and so
+are pictures without a metadata row. Of a wrong size or hash nothing can be known: name the source.
+Never repair while an ingest writes to the tables: what it has just written looks like half of an image.
+"""
+
+import argparse
+import logging
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from etl.cassandra import Control, check_columns, password_on_executors, read_table
+from etl.entries import Listing
+from etl.errors import SourceError
+from etl.ingest import Survey, check_tables, count_entries
+from etl.ingest_plan import IngestPlan
+from etl.recode import TARGETS, Recode
+from etl.repair import delete_halves, rewrite
+from etl.secrets import secrets_on_executors
+from etl.sources import list_source
+from etl.verification import (
+    KINDS,
+    VerifyPlan,
+    blob_facts,
+    count_problems,
+    facts,
+    first_problems,
+    page_rows,
+    source_problems,
+    table_problems,
+)
+from etl.verify_report import EXAMPLES, VerifyReport, describe
+from jobs.command import execute, parse
+from jobs.source_options import SOURCE_HELP, add_source_options, source_plan
+from schemas import Columns, TableName
+
+EPILOG = (
+    SOURCE_HELP
+    + """
+Tables that are not given are spark.imagestrata.data-table and spark.imagestrata.metadata-table, as they stand in
+spark-defaults.conf; a source is always given here. Cassandra is found by spark.cassandra.*.
+
+exit codes:
+  0  nothing is wrong, or all that was wrong has been mended
+  1  something is wrong, told on the line after the report; or the tables or the source cannot be read
+  2  arguments that cannot be, found before anything starts
+"""
+)
+
+log = logging.getLogger("imagestrata.verify")
+
+
+def parse_args(argv: Sequence[str] | None = None) -> tuple[VerifyPlan, bool]:
+    """The plan, and whether the report is wanted as JSON. Exits with 2 for arguments that cannot be."""
+    parser = argparse.ArgumentParser(
+        "verify.py",
+        description=__doc__,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add_source_options(parser)
+    add = parser.add_argument_group("image options of the ingest").add_argument
+    add("--img-format", choices=TARGETS, default="UNCHANGED", help="as it was given to ingest.py (default: UNCHANGED)")
+    add("--img-size", type=int, metavar="N", help="as it was given")
+    add("--crop", action="store_true", help="as it was given")
+    add("--quality", type=int, metavar="Q", help="as it was given")
+    add("--enlarge", action="store_true", help="as it was given")
+    add = parser.add_argument_group("what to check").add_argument
+    add("-d", "--data-table", metavar="KEYSPACE.TABLE", help="the pictures")
+    add("-m", "--metadata-table", metavar="KEYSPACE.TABLE", help="what is known of them")
+    add("--dataset", default="", metavar="NAME", help="as it was given to ingest.py (default: the keyspace)")
+    for name, what in (("id", "the image's id"), ("label", "the label"), ("data", "the picture")):
+        add(f"--{name}-col", default=name, metavar="NAME", help=f"the column of {what} (default: {name})")
+    add(
+        "--check", choices=("sizes", "hashes"), default="hashes", help="what of a picture is compared (default: hashes)"
+    )
+    add("--repair", action="store_true", help="mend what can be mended: see above; not while an ingest runs")
+    add("--json", action="store_true", help="print the report as JSON")
+    args = parse(parser, argv, needed=lambda args: {"data_table": (), "metadata_table": ()}, check=check)
+    try:
+        data, metadata = TableName.parse(args.data_table), TableName.parse(args.metadata_table)
+        columns = Columns(id=args.id_col, label=args.label_col, data=args.data_col)
+        ingest = None
+        if args.source is not None:
+            ingest = IngestPlan(
+                source=source_plan(args),
+                data_table=data,
+                metadata_table=metadata,
+                dataset=args.dataset,
+                columns=columns,
+                create=False,
+                overwrite=True,
+                recode=_recode(args),
+            )
+        plan = VerifyPlan(
+            data_table=data,
+            metadata_table=metadata,
+            columns=columns,
+            check=args.check,
+            repair=args.repair,
+            ingest=ingest,
+        )
+    except ValueError as error:
+        parser.error(str(error))
+    return plan, args.json
+
+
+def check(args: argparse.Namespace) -> None:
+    """Raise ValueError for options that are wrong whatever Spark's configuration says."""
+    for name in filter(None, (args.data_table, args.metadata_table)):
+        TableName.parse(name)
+    Columns(id=args.id_col, label=args.label_col, data=args.data_col)
+    _recode(args)
+    if args.source is not None:
+        source_plan(args)
+    elif args.split_subdir or args.split_name or args.labels or args.masks or args.arrays or args.layout:
+        raise ValueError("Wanted a SOURCE for the options that say how to read it. Found: none.")
+
+
+def _recode(args: argparse.Namespace) -> Recode:
+    return Recode(
+        format=args.img_format, size=args.img_size, crop=args.crop, quality=args.quality, enlarge=args.enlarge
+    )
+
+
+class _Source(NamedTuple):
+    """A source that has been listed."""
+
+    plan: IngestPlan
+    listing: Listing
+    entries: DataFrame
+    survey: Survey
+
+
+def run(spark: SparkSession, *, plan: VerifyPlan) -> VerifyReport:
+    """Compare, and repair if the plan says so. Raises the errors of `etl` if something cannot be read."""
+    started = time.monotonic()
+    with ExitStack() as stack:
+        control = stack.enter_context(Control.from_spark(spark))
+        metadata = _keep(_metadata(spark, control, plan=plan), stack)
+        source = None if plan.ingest is None else _list(spark, control, plan=plan, ingest=plan.ingest, stack=stack)
+        sums = metadata.agg(F.count("*").alias("rows"), F.avg("bytes").alias("mean"), F.max("bytes").alias("largest"))
+        images = sums.collect()[0]
+        rows = page_rows(mean=images["mean"] or 0, largest=images.largest or 0)
+        log.info("read the pictures of %s, %d a page", plan.data_table, rows)
+        data = read_table(spark, plan.data_table, columns=(plan.columns.id, plan.columns.data), page_rows=rows)
+        blobs = _keep(data.transform(blob_facts, columns=plan.columns, check=plan.check), stack)
+        read = blobs.agg(F.count("*").alias("rows"), F.sum("length").alias("bytes")).collect()[0]
+        problems = metadata.transform(table_problems, blobs=blobs)
+        if source is not None:
+            problems = problems.union(_compare(spark, control, metadata, source=source, plan=plan))
+        problems = _keep(problems, stack)
+        counts = {row["kind"]: row["rows"] for row in problems.transform(count_problems).collect()}
+        counts = {kind: counts[kind] for kind in KINDS if kind in counts}
+        examples = describe(problems.transform(first_problems, examples=EXAMPLES).collect()) if counts else {}
+        mended: dict[str, int] = {}
+        if plan.repair and counts:
+            log.info("mend %s problems", f"{sum(counts.values()):,}")
+            if source is None:
+                mended = delete_halves(control, problems, plan=plan)
+            else:
+                mended = rewrite(control, problems, metadata=metadata, **source._asdict())
+    return VerifyReport(
+        data_table=str(plan.data_table),
+        metadata_table=str(plan.metadata_table),
+        source=None if plan.ingest is None else plan.ingest.source_name,
+        check=plan.check,
+        images=images["rows"],
+        blobs=read["rows"],
+        bytes=read["bytes"] or 0,
+        files=None if source is None else source.survey.files,
+        problems=counts,
+        examples=examples,
+        mended=mended,
+        left=sum(counts.values()) - sum(mended.values()),
+        seconds=round(time.monotonic() - started, 3),
+    )
+
+
+def _keep(frame: DataFrame, stack: ExitStack) -> DataFrame:
+    kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
+    stack.callback(kept.unpersist)
+    return kept
+
+
+def _metadata(spark: SparkSession, control: Control, *, plan: VerifyPlan) -> DataFrame:
+    """The rows of `facts`; of tables that others made, as far as they have such columns."""
+    needed = [plan.columns.id, "bytes", *(["sha256"] if plan.check == "hashes" else [])]
+    check_columns(control, plan.metadata_table, columns=needed)
+    check_columns(control, plan.data_table, columns=[plan.columns.id, plan.columns.data])
+    found = control.columns(plan.metadata_table) or {}
+    more = [name for name in ("or_split", "path", "source", "group_id") if name in found]
+    return read_table(spark, plan.metadata_table, columns=[*needed, *more]).transform(facts, columns=plan.columns)
+
+
+def _list(spark: SparkSession, control: Control, *, plan: VerifyPlan, ingest: IngestPlan, stack: ExitStack) -> _Source:
+    if plan.repair:
+        check_tables(control, plan=ingest)
+    stack.enter_context(password_on_executors(spark))
+    stack.enter_context(secrets_on_executors(spark))
+    log.info("list %s", ingest.source.name)
+    found = list_source(spark, ingest.source, dataset=ingest.dataset)
+    listing = found.listing
+    entries = _keep(listing.names, stack)
+    survey = Survey.of(entries.transform(count_entries).collect(), classes=listing.classes)
+    if not survey.files:
+        raise SourceError(f"Wanted images in {ingest.source.address}. Found: no file at all.")
+    found.check(entries)
+    return _Source(ingest, listing, entries, survey)
+
+
+def _compare(
+    spark: SparkSession, control: Control, metadata: DataFrame, *, source: _Source, plan: VerifyPlan
+) -> DataFrame:
+    rejected = spark.createDataFrame([], "name STRING")
+    if control.columns(plan.quarantine) is not None:
+        rejected = read_table(spark, plan.quarantine, columns=["path"]).select(F.col("path").alias("name"))
+    kept_as_they_are = not source.plan.recode.changes and not source.listing.has_data
+    names = [split for split in (source.plan.source.splits or (source.plan.source.or_split,)) if split]
+    return metadata.transform(
+        source_problems,
+        entries=source.entries,
+        rejected=rejected,
+        source=source.plan.source_name,
+        splits=names,
+        sizes=kept_as_they_are,
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    plan, as_json = parse_args(argv)
+    reports: list[VerifyReport] = []
+
+    def verify(spark: SparkSession) -> VerifyReport:
+        reports.append(run(spark, plan=plan))
+        return reports[-1]
+
+    code = execute("verify.py", verify, as_json=as_json)
+    if code == 0 and reports[0].left:
+        hint = "" if plan.repair else " Say --repair to mend what can be mended."
+        print(
+            f"verify.py: Wanted {plan.metadata_table} and {plan.data_table} to hold what they say. "
+            f"Found: {reports[0].told()}.{hint}",
+            file=sys.stderr,
+            flush=True,
+        )
+        return 1
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
