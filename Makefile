@@ -17,7 +17,7 @@ OURS := schemas formats etl jobs loader training service devstack demo benchmark
 .PHONY: help demo train-demo setup test test-all check format up down s3-up s3-down status clean-data clean lock deps.zip bench-demo bench-ingest
 
 help:  ## list the targets
-	@echo "make TARGET, where TARGET is:"; sed -nE 's/^([a-zA-Z][a-zA-Z.-]*):.*## (.*)/  \1\t\2/p' "$(HERE)Makefile" | expand -t 16
+	@echo "make TARGET, where TARGET is:"; sed -nE 's/^([a-zA-Z][a-zA-Z0-9.-]*):.*## (.*)/  \1\t\2/p' "$(HERE)Makefile" | expand -t 16
 
 demo:  ## everything on real pictures: set-up, Cassandra, ingest, split, two epochs, a report (DATA=/my/tree, PORT=9042)
 	@$(SETUP) $(DEMO)

@@ -1,6 +1,8 @@
 """Images as a tree of files, instead of rows: what an ingest writes with a target folder."""
 
 import asyncio
+import errno
+import os
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -10,16 +12,20 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from etl.entries import Entry, text
-from etl.images import RejectedError
+from etl.errors import EtlError
+from etl.images import RejectedError, disagrees
 from etl.ingest_plan import IngestPlan
 from etl.outcomes import ARROW_OUTCOMES, OUTCOMES
 from etl.pictures import Picture
 from etl.recode import Recode, extension
 from etl.secrets import executor_storage
+from etl.tars import unsafe
+from formats.errors import StorageError
 from formats.storage import Storage
 from schemas.tables import LabelType
 
 IMAGES, MASKS, ARRAYS = "images", "masks", "arrays"
+_OF_THE_NAME = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL)
 _NOTHING = (None, None, None, "")
 
 
@@ -51,8 +57,10 @@ class FolderTarget:
         path = text(entry.path)
         if self.label_type == "int" and not self.by_folder and entry.or_label is not None:
             path = f"{entry.or_label.replace('/', '_')}/{path}"
-        if self.recode.changes:
-            path = with_extension(path, extension(self.recode.format))
+        if self.recode.changes and (
+            "." not in path.rpartition("/")[2] or disagrees(os.fsencode(path), self.recode.format)
+        ):
+            path += extension(self.recode.format)  # behind the old one: a.png and a.jpg stay two files
         return f"{text(entry.or_split)}/{path}" if entry.or_split else path
 
 
@@ -73,6 +81,8 @@ class FolderRows:
     def _write(self, entry: Entry, picture: Picture) -> None:
         name = self._target.name(entry)
         kind = self._target.label_type
+        if wrong := unsafe(os.fsencode(name)):  # a label may come from anybody's file
+            raise RejectedError(wrong)
         try:
             if kind in ("blob", "multi") and picture.companion is not None:
                 folder, ending = (ARRAYS, ".npy") if kind == "multi" else (MASKS, ".png")
@@ -80,8 +90,14 @@ class FolderRows:
                     ending = "." + text(entry.label_place).rpartition(".")[2]
                 self._storage.write_bytes(f"{folder}/{with_extension(name, ending)}", picture.companion)
             self._storage.write_bytes(self._target.images + name, picture.data)
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-            raise RejectedError("no such name in the target", error.strerror or type(error).__name__) from None
+        except StorageError:
+            raise
+        except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno not in _OF_THE_NAME:
+                raise EtlError(
+                    f"Wanted to write {name} into {self._target.address}. Found: {error.strerror or error}"
+                ) from None
+            raise RejectedError("no such name in the target", getattr(error, "strerror", None) or str(error)) from None
 
 
 def folder_target(plan: IngestPlan) -> FolderTarget:

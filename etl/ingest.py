@@ -9,10 +9,10 @@ from functools import partial
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from etl.cassandra import Control, append_rows, uuid_bytes, uuid_text
+from etl.cassandra import Control, append_rows, class_names, uuid_bytes, uuid_text
 from etl.class_numbers import take_numbers
 from etl.entries import ENTRIES, Listing
-from etl.errors import ConflictError, TableError
+from etl.errors import ConflictError, SourceError, TableError
 from etl.image_writer import WriteOrder, write_images
 from etl.ingest_plan import IngestPlan
 from etl.labels import all_integers, class_numbers_of
@@ -79,6 +79,10 @@ def number_classes(control: Control, *, plan: IngestPlan, names: Iterable[str]) 
     if plan.source.label_type != "int":
         return {}
     wanted = plan.source.class_names
+    tables = plan.tables
+    known = class_names(control, keyspace=tables.metadata.keyspace, dataset=plan.dataset)
+    if wanted is None and (plan.source.labels or "").lower().endswith(".txt"):
+        wanted = "number"
     if wanted is None and all_integers(names):
         if plan.source.has_numbers:
             wanted = "number"
@@ -89,6 +93,12 @@ def number_classes(control: Control, *, plan: IngestPlan, names: Iterable[str]) 
                 len(names),
             )
     if wanted == "number":
+        if known and plan.source.class_names is None:
+            raise SourceError(
+                f"Wanted classes by name: {tables.classes} has numbered those of {plan.dataset!r}. Found: numbers in "
+                f"{plan.source.address}, which mean something else. Give a table of names with --labels, another "
+                "--dataset, or say --class-names number if they are the same."
+            )
         return class_numbers_of(names)
     numbers = take_numbers(control, keyspace=plan.tables.metadata.keyspace, dataset=plan.dataset, names=names)
     return {name: numbers[name] for name in names}

@@ -1,5 +1,6 @@
 """What an ingest is asked to do: its options, checked before anything starts."""
 
+import os
 import secrets
 import uuid
 from collections.abc import Mapping
@@ -8,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from etl.images import Check
 from etl.recode import Recode
-from etl.source_plan import SourcePlan
+from etl.source_plan import SourcePlan, is_local
 from schemas import Columns, TableName
 from schemas.tables import (
     LabelType,
@@ -84,7 +85,7 @@ class IngestPlan:
                 object.__setattr__(self, "dataset", self.metadata_table.keyspace)
             self._check_tables(self.data_table, self.metadata_table)
         else:
-            self._check_target()
+            self._check_target(self.target)
         if not self.dataset.isprintable():
             raise ValueError(f"Wanted a dataset name of printable characters. Found: {self.dataset!r}")
         if self.replication is not None:
@@ -100,8 +101,14 @@ class IngestPlan:
             raise ValueError("Wanted --near-duplicates with tables and without --group-column: both write group_id.")
         if self.ingest_id is not None:
             object.__setattr__(self, "resume", True)
+        if self.near_duplicates and self.resume:
+            raise ValueError("Wanted --near-duplicates without --resume: it looks at every picture. Found: both.")
 
-    def _check_target(self) -> None:
+    def _check_target(self, target: str) -> None:
+        if is_local(target):
+            object.__setattr__(self, "target", os.path.abspath(target))
+            if os.path.exists(target) and not os.path.isdir(target):
+                raise ValueError(f"Wanted a folder, or nothing yet, at {os.path.abspath(target)!r}. Found: a file.")
         if self.data_table is not None or self.metadata_table is not None:
             raise ValueError("Wanted two tables, or a folder to write to. Found: both.")
         for name, value in (("--replication", self.replication), ("--no-create", not self.create)):

@@ -48,7 +48,8 @@ def prepare(entry: Entry, reader: Reader, *, preparation: Preparation) -> Pictur
     if preparation.recode.changes:
         data, header = preparation.recode.apply(data)
     companion, labels = None, None
-    if entry.label_place is not None and entry.label_size is not None:
+    has_companion = preparation.label_type in ("multi", "blob")
+    if has_companion and entry.label_place is not None and entry.label_size is not None:
         companion = reader.read(entry.label_place, entry.label_offset, entry.label_size)
         if preparation.label_type == "multi":
             labels = read_array(companion)
@@ -56,7 +57,7 @@ def prepare(entry: Entry, reader: Reader, *, preparation: Preparation) -> Pictur
             check_mask(companion, found, check=preparation.check)
             if preparation.recode.changes:
                 companion, _ = preparation.recode.apply_mask(companion, found)
-    elif preparation.label_type in ("multi", "blob"):
+    elif has_companion:
         raise RejectedError("no mask" if preparation.label_type == "blob" else "no array", "none belongs to it")
     looks = picture_hash(data) if preparation.look else None
     return Picture(data, hashlib.sha256(data).digest(), header, companion, labels, note, looks)

@@ -45,6 +45,10 @@ class SourcePlan:
     read: Read = "random"
 
     def __post_init__(self) -> None:
+        for name in ("address", "labels", "masks", "arrays"):
+            value = getattr(self, name)
+            if value is not None and is_local(value) and not (name == "address" and self.layout == "table"):
+                object.__setattr__(self, name, os.path.abspath(value))  # executors work in folders of their own
         self._check_labels()
         self._check_splits()
         self._check_columns()
@@ -114,7 +118,7 @@ class SourcePlan:
             )
         if self.splits and self.or_split:
             raise ValueError("Wanted --split-subdir or --split-name. Found: both.")
-        if not self.or_split.isprintable() or "/" in self.or_split:
+        if not self.or_split.isprintable() or "/" in self.or_split or self.or_split in (".", ".."):
             raise ValueError(f"Wanted a split's name of printable characters without /. Found: {self.or_split!r}")
 
     def _check_columns(self) -> None:

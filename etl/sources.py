@@ -120,7 +120,13 @@ def _list_images(spark: SparkSession, plan: SourcePlan, *, dataset: str) -> List
             by_folder = plan.by_folder
             return list_tar(spark, plan.address, dataset=dataset, splits=names, or_split=or_split, by_folder=by_folder)
         case "webdataset":
-            return list_shards(spark, expand(plan.address, storage_at=storage_at), dataset=dataset, or_split=or_split)
+            return list_shards(
+                spark,
+                expand(plan.address, storage_at=storage_at),
+                dataset=dataset,
+                or_split=or_split,
+                masks=plan.label_type == "blob",
+            )
         case "parquet" | "table":
             list_rows = list_parquet if plan.kind == "parquet" else list_table
             return list_rows(

@@ -262,6 +262,9 @@ def walk(base: bytes, folder: bytes) -> Iterator[ListedFile]:
         above = tuple((found.st_dev, found.st_ino) for found in map(os.stat, (base, os.path.join(base, folder))))
     except FileNotFoundError:
         raise _missing(os.path.join(base, folder)) from None
+    if above[0] == above[1]:
+        yield ListedFile(folder, 0, "link loop: it leads to a folder that it is in")
+        return
     pending: list[tuple[bytes, tuple[tuple[int, int], ...]]] = [(folder, above)]
     while pending:
         path, above = pending.pop()

@@ -33,6 +33,7 @@ FACTS = ("name", "or_split", "bytes", "sha256", "source", "group_id")
 
 Check = Literal["sizes", "hashes"]
 
+_UNKNOWN_PAGE_ROWS = 4  # of pictures whose size nobody tells
 _PAGE_ROWS = 100  # the server holds whole pages; larger ones have ended nodes
 _PAGE_BYTES = 16 << 20
 _LARGEST_PAGE = 256 << 20
@@ -61,6 +62,8 @@ class VerifyPlan:
 
 def page_rows(*, mean: float, largest: int) -> int:
     """How many blobs of this mean and largest size, in bytes, a page may have: 1 to 100."""
+    if mean <= 0:  # no metadata rows tell how large they are
+        return _UNKNOWN_PAGE_ROWS
     return int(max(1, min(_PAGE_ROWS, _PAGE_BYTES // max(mean, 1), _LARGEST_PAGE // max(largest, 1))))
 
 

@@ -103,11 +103,14 @@ def _shown(address: str) -> str:
     return text(os.fsencode(address))
 
 
-def list_shards(spark: SparkSession, addresses: Sequence[str], *, dataset: str, or_split: bytes) -> Listing:
+def list_shards(
+    spark: SparkSession, addresses: Sequence[str], *, dataset: str, or_split: bytes, masks: bool = False
+) -> Listing:
     """The images of shards, several shards listed at once.
 
     A path is ``shard-stem/member``. Labels are the text of the sample's label member; what else a sample has, an array
-    or else a mask, belongs to its image. Raises `SourceError` if local shards are missing, or if two have one stem.
+    or else a mask (with ``masks`` the other way round), belongs to its image. Raises `SourceError` if local shards are
+    missing, or if two have one stem.
     """
     places = [place_of(address) for address in addresses]
     stems: dict[bytes, bytes] = {}
@@ -121,7 +124,7 @@ def list_shards(spark: SparkSession, addresses: Sequence[str], *, dataset: str, 
         )
     tasks = max(1, min(len(stems), 4 * spark.sparkContext.defaultParallelism))
     frame = spark.createDataFrame([(bytearray(place),) for place in stems.values()], _PLACES).repartition(tasks)
-    list_batches = partial(_list_batches, dataset=dataset, or_split=or_split)
+    list_batches = partial(_list_batches, dataset=dataset, or_split=or_split, masks=masks)
     entries = frame.mapInArrow(list_batches, ENTRIES)
     return Listing(entries=entries, access="stream" if any(map(is_compressed, places)) else "random")
 
@@ -132,14 +135,16 @@ def _stem(place: bytes) -> bytes:
     return name[: len(name) - len(suffix)]
 
 
-def _list_batches(batches: Iterable[pa.RecordBatch], *, dataset: str, or_split: bytes) -> Iterator[pa.RecordBatch]:
+def _list_batches(
+    batches: Iterable[pa.RecordBatch], *, dataset: str, or_split: bytes, masks: bool
+) -> Iterator[pa.RecordBatch]:
     """The task: places in, rows of `ENTRIES` out."""
     for place in (place for batch in batches for place in batch.column("place").to_pylist()):
         with open_archive(place, executor_storage) as archive:
-            yield from once(_entries(archive, place, dataset, or_split))
+            yield from once(_entries(archive, place, dataset, or_split, masks=masks))
 
 
-def _entries(archive: Archive, place: bytes, dataset: str, or_split: bytes) -> Iterator[Entry]:
+def _entries(archive: Archive, place: bytes, dataset: str, or_split: bytes, *, masks: bool) -> Iterator[Entry]:
     stem = _stem(place)
 
     def entry(member: Member, reason: str | None, label: str | None = None, companion: Member | None = None) -> Entry:
@@ -153,14 +158,14 @@ def _entries(archive: Archive, place: bytes, dataset: str, or_split: bytes) -> I
     try:
         found = (member for member in members(archive, wanted=_is_label) if member.reason or not _is_hidden(member))
         for _, sample in groupby(found, key=_key):
-            yield from _sample_entries(list(sample), entry)
+            yield from _sample_entries(list(sample), entry, masks=masks)
     except NotATarError as error:
         yield entry(Member(b"@0", 0, 0), f"not a tar: {archive.fault or error}")
     if archive.fault:
         log.warning("%s: %s", text(place), archive.fault)
 
 
-def _sample_entries(sample: Sequence[Member], entry: Callable[..., Entry]) -> Iterator[Entry]:
+def _sample_entries(sample: Sequence[Member], entry: Callable[..., Entry], *, masks: bool) -> Iterator[Entry]:
     """One image with its label, and an entry with a reason for everything else that might have been one."""
     images = [member for member in sample if _may_be_taken(member) and _is_image(member)]
     others = [member for member in sample if _may_be_taken(member) and not _is_image(member)]
@@ -173,8 +178,9 @@ def _sample_entries(sample: Sequence[Member], entry: Callable[..., Entry]) -> It
                 yield entry(member, unsafe(member.name) or member.reason)
     if images:
         arrays = [member for member in others if _parts(member)[-1] == b"npy"]
-        masks = [member for member in others if _is_mask(member)]
-        yield entry(images[0], cut, _label(others), next(iter(arrays + masks), None))
+        pictures = [member for member in others if _is_mask(member)]
+        companions = pictures + arrays if masks else arrays + pictures
+        yield entry(images[0], cut, _label(others), next(iter(companions), None))
         for member in images[1:]:
             yield entry(member, "second image of a sample")
     elif len(others) == len(sample):

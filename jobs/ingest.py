@@ -6,7 +6,7 @@
   spark-submit jobs/ingest.py /data/ILSVRC2012_img_train.tar --split-name train \\
       --data-table imagenet.data --metadata-table imagenet.metadata --replication 3
 
-  spark-submit jobs/ingest.py /data/ILSVRC2012_img_val.tar --split-name val --labels /data/val_truth.txt \\
+  spark-submit jobs/ingest.py /data/ILSVRC2012_img_val.tar --split-name val --labels /data/val_wnids.csv \\
       --data-table imagenet.data --metadata-table imagenet.metadata
 
   spark-submit jobs/ingest.py /data/ADE20K/images --masks /data/ADE20K/masks --split-subdir training \\
@@ -218,10 +218,11 @@ def _write(ingest: _Ingest, *, started: float, stack: ExitStack) -> IngestReport
     try:
         with watch:
             rows = tally(outcomes, seeds=SUM_SEEDS).collect()
+        stopped_at = 0
     except (PySparkException, Py4JJavaError):
         if not watch.is_over:
             raise
-        rows = []
+        rows, stopped_at = [], counters.rejected
     report = IngestReport.of(
         rows,
         plan=plan,
@@ -230,9 +231,9 @@ def _write(ingest: _Ingest, *, started: float, stack: ExitStack) -> IngestReport
         seconds=time.monotonic() - started,
         unmatched=unmatched,
     )
-    if plan.target is not None and not watch.is_over:
+    if plan.target is not None and not stopped_at:
         _tell_rejected(spark, outcomes, plan=plan)
-    _check(report, files=survey.files, allowed=allowed, stopped_at=counters.rejected if watch.is_over else 0, plan=plan)
+    _check(report, files=survey.files, allowed=allowed, stopped_at=stopped_at, plan=plan)
     duplicates = groups = None
     if report.images:
         images = outcomes if ingest.is_first else _metadata(spark, plan=plan)  # a table may have more than this source
@@ -269,10 +270,10 @@ def _check(report: IngestReport, *, files: int, allowed: int, stopped_at: int, p
     """Raise `EtlError` if more was rejected than may be, or everything; ``stopped_at`` that many already."""
     rejected = max(report.quarantined, stopped_at)
     if rejected > allowed:
-        raise EtlError(
-            f"Wanted at most {allowed:,} of {files:,} files rejected. Found: {rejected:,}"
-            f"{' so far' if stopped_at else ''}. Reasons: {report.rejected_at}"
-        )
+        where = f"{rejected:,}. Reasons: {report.rejected_at}"
+        if stopped_at:  # there is no list in a folder yet
+            where = f"{rejected:,} so far" + ("" if plan.target else f". Reasons: {report.rejected_at}")
+        raise EtlError(f"Wanted at most {allowed:,} of {files:,} files rejected. Found: {where}")
     if not report.images and not report.already_there:
         raise EtlError(
             f"Wanted images in {plan.source.address}. Found: {report.quarantined:,} files, all rejected. "
@@ -333,7 +334,9 @@ def _files_done(spark: SparkSession, entries: DataFrame, *, plan: IngestPlan) ->
 def _tell_rejected(spark: SparkSession, outcomes: DataFrame, *, plan: IngestPlan) -> None:
     """Write the list of what was rejected into the target folder; removes an older one."""
     storage = driver_storage(spark, str(plan.target))
-    rejected = outcomes.where(F.col("sha256").isNull()).select("or_split", "path", "stage", "reason", "bytes")
+    rejected = outcomes.where(~F.col("stage").isin("written", "already there")).select(
+        "or_split", "path", "stage", "reason", "bytes"
+    )
     text = io.StringIO(newline="")
     lines = csv.writer(text)
     lines.writerow(rejected.columns)

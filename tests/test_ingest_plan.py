@@ -55,6 +55,8 @@ def test_the_source_is_its_real_path(tree: Path, monkeypatch: pytest.MonkeyPatch
         ({"columns": Columns(label="SHA256")}, "no other use"),
         ({"dataset": "a\0b"}, "printable"),
         ({"replication": "0"}, "replication"),
+        ({"near_duplicates": True, "resume": True}, "every picture"),
+        ({"target": "out"}, "both"),
         ({"replication": "3", "create": False}, "--no-create"),
         ({"ingest_id": uuid.UUID(int=0)}, "time-based"),
         ({"ingest_id": uuid.UUID("7c743c2e-685c-55f2-9f8b-e10df2a8a6a6")}, "time-based"),

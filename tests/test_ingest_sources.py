@@ -96,6 +96,24 @@ def test_the_validation_set_with_its_truth_in_the_order_of_names(
     (tmp_path / "truth.txt").write_text("490\n361\n")
     with pytest.raises(SourceError, match="2 lines and 3 files"):
         job.run(spark, plan=plan)
+    (tmp_path / "truth.txt").write_text("490\n-1\n3\n")
+    with pytest.raises(SourceError, match="'-1'"):
+        job.run(spark, plan=plan)
+
+
+def test_numbers_are_not_mixed_with_named_classes(
+    spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path
+) -> None:
+    named = plan_of(tree(tmp_path / "named", each=1))
+    job.run(spark, plan=named)
+    plant(tmp_path / "flat", {"x.png": picture(1)})
+    (tmp_path / "truth.txt").write_text("1\n")
+    numbered = plan_of(tmp_path / "flat", splits=(), or_split="more", labels=str(tmp_path / "truth.txt"))
+    before = tables_of(control, named)
+    with pytest.raises(SourceError, match="mean something else"):
+        job.run(spark, plan=numbered)
+    assert tables_of(control, named) == before
+    assert job.run(spark, plan=replace(numbered, dataset="by_number")).images == 1
 
 
 def test_a_flat_folder_with_a_file_of_labels(
@@ -216,23 +234,25 @@ def test_no_labels_and_pictures_made_small(
 
 
 def test_a_folder_of_files_instead_of_tables(spark: SparkSession, plan_of: PlanOf, tmp_path: Path) -> None:
-    plant(tmp_path / "flat", {f"{i}.png": picture(i) for i in range(3)} | {"bad.png": b"bad"})
-    (tmp_path / "labels.csv").write_text("path,label\n0.png,cat\n1.png,dog\n2.png,cat\nbad.png,cat\n")
+    plant(tmp_path / "flat", {f"{i}.png": picture(i) for i in range(3)} | {"bad.png": b"bad", "out.png": picture(9)})
+    (tmp_path / "labels.csv").write_text("path,label\nout.png,..\n0.png,cat\n1.png,dog\n2.png,cat\nbad.png,cat\n")
     options = {"splits": (), "or_split": "train", "labels": str(tmp_path / "labels.csv")}
     out = tmp_path / "out"
     plan = plan_of(tmp_path / "flat", target=str(out), recode=Recode(format="WEBP", quality=90), **options)
     report = job.run(spark, plan=plan)
     names = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
-    assert names == ["rejected.csv", "train/cat/0.webp", "train/cat/2.webp", "train/dog/1.webp"]
-    with Image.open(out / "train/cat/0.webp") as image:
+    assert names == ["rejected.csv", "train/cat/0.png.webp", "train/cat/2.png.webp", "train/dog/1.png.webp"]
+    with Image.open(out / "train/cat/0.png.webp") as image:
         assert (image.format, image.size) == ("WEBP", (16, 12))
     assert "bad.png,read,not an image" in (out / "rejected.csv").read_text()
+    assert "out.png,write,unsafe name: it leads out of its folder" in (out / "rejected.csv").read_text()
     assert str(report).startswith("ingested 3 images")
     with pytest.raises(OutputExistsError, match="--resume"):
         job.run(spark, plan=plan)
-    (out / "train/cat/0.webp").unlink()
+    (out / "train/cat/0.png.webp").unlink()
     again = job.run(spark, plan=replace(plan, resume=True))
     assert (again.images, again.already_there) == (1, 2)
+    assert (out / "rejected.csv").read_text().count("\n") == 3
 
 
 def test_resume_reads_only_what_is_not_there(

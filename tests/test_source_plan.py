@@ -51,6 +51,7 @@ def test_the_layout_follows_from_the_name(tree: Path, address: str, kind: str) -
         ({"splits": ("train",), "or_split": "train"}, "both"),
         ({"splits": ("train",), "address": "x-{0..1}.tar"}, "--split-name"),
         ({"or_split": "a/b"}, "without /"),
+        ({"or_split": ".."}, "without /"),
         ({"label_type": "float"}, "label type"),
         ({"label_type": "blob"}, "--masks"),
         ({"label_type": "multi"}, "--arrays"),

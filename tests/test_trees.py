@@ -199,3 +199,13 @@ def test_a_tree_in_s3_is_listed_as_a_local_one(spark: SparkSession, s3: S3, monk
             tree(splits=[b"nothing"], by_folder=True)
         with pytest.raises(SourceError, match="no bucket 'nowhere' there"):
             list_tree(spark, "s3://nowhere/x", dataset="d", splits=[b""], or_split=b"", by_folder=True)
+
+
+def test_a_class_that_is_the_tree_itself_is_a_loop(tmp_path: Path) -> None:
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "cat" / "1.jpg").touch()
+    (tmp_path / "loop").symlink_to(tmp_path)
+    ((path, size, reason),) = walk(os.fsencode(tmp_path), b"loop")
+    assert (path, size) == (b"loop", 0)
+    assert reason is not None
+    assert reason.startswith("link loop: ")

@@ -34,10 +34,10 @@ def _tar(*files: tuple[str, bytes]) -> bytes:
         return out.getvalue()
 
 
-def _listed(place: Path) -> list[dict[str, Any]]:
+def _listed(place: Path, *, masks: bool = False) -> list[dict[str, Any]]:
     """What the task makes of a shard."""
     places = pa.RecordBatch.from_pydict({"place": [os.fsencode(place)]})
-    found = webdataset._list_batches([places], dataset="d", or_split=b"train")
+    found = webdataset._list_batches([places], dataset="d", or_split=b"train", masks=masks)
     return [row for batch in found for row in batch.to_pylist()]
 
 
@@ -125,6 +125,8 @@ def test_arrays_and_masks_belong_to_their_image(tmp_path: Path) -> None:
         b"s-0/3.jpg": b"array 3",
         b"s-0/4.png": b"array 4",
     }
+    (preferred,) = [row for row in _listed(place, masks=True) if row["path"] == b"s-0/4.png"]
+    assert data[preferred["label_offset"] :].startswith(b"mask 4")
 
 
 def test_what_makes_no_sample_is_told(tmp_path: Path) -> None:
