@@ -30,7 +30,9 @@ class DuplicateGroup:
     last: str
 
     def __str__(self) -> str:
-        return f"{self.first} and {self.last}" + (f" ({self.images:,} images)" if self.images > 2 else "")
+        differ = [what for what, do in (("label", self.different_labels), ("split", self.different_splits)) if do]
+        text = f"{self.first} and {self.last}" + (f" ({self.images:,} images)" if self.images > 2 else "")
+        return text + (f" differ in {' and '.join(differ)}" if differ else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,6 +46,15 @@ _MAGIC = re.compile(
 )
 _STRIPS = ((273, 279), (324, 325))  # TIFF: offsets and lengths of strips, of tiles
 _ROOM = 16_000_000
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 _BLOCKS = 4
 
 # Pillow keeps as many blocks of 16 MB for all threads; freed, each thread's heap would keep its own.
@@ -118,6 +127,12 @@ def disagrees(path: bytes, format: str) -> bool:
     """Whether a file's extension tells another format than its content has; unknown extensions tell nothing."""
     told = _EXTENSIONS.get(path.rpartition(b".")[2].lower()) if b"." in path else None
     return bool(format) and told is not None and told != format
+
+
+def turned(image: Image.Image, orientation: int) -> Image.Image:
+    """A picture as EXIF's orientation (1 to 8) shows it."""
+    turn = _TURNS.get(orientation)
+    return image if turn is None else image.transpose(turn)
 
 
 @contextmanager

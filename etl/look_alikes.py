@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from etl.errors import EtlError
-from etl.images import open_picture, room
+from etl.images import open_picture, read_header, room, turned
 
 HASHES = "id BINARY, phash BIGINT"
 GROUPS = "id BINARY, group_id STRING"
@@ -31,16 +31,6 @@ _ROUNDS = 8
 
 _SIDE = 32
 _LEAST_DETAIL = 2.0
-_ORIENTATION = 0x0112
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 
 
 def require_imagehash() -> None:
@@ -66,22 +56,14 @@ def picture_hash(data: bytes) -> int | None:
     try:
         with open_picture(data) as image:
             image.draft("L", (4 * _SIDE, 4 * _SIDE))  # a JPEG is decoded small
-            turn = _TURNS.get(_orientation(image))
             with room(image):
                 small = _grey(image).resize((_SIDE, _SIDE), Image.Resampling.LANCZOS, reducing_gap=3.0)
     except Exception:  # Pillow raises almost anything for damaged files
         return None
     if np.asarray(small).std() < _LEAST_DETAIL:
         return None
-    bits = imagehash.phash(small if turn is None else small.transpose(turn)).hash
+    bits = imagehash.phash(turned(small, read_header(data, check="none").orientation)).hash
     return int.from_bytes(np.packbits(bits).tobytes(), "big", signed=True)
-
-
-def _orientation(image: Image.Image) -> int:
-    try:
-        return int(image.getexif().get(_ORIENTATION, 1))
-    except Exception:  # broken EXIF: the picture as it is stored
-        return 1
 
 
 def _grey(image: Image.Image) -> Image.Image:

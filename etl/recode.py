@@ -22,6 +22,7 @@ from etl.images import (
     open_picture,
     read_header,
     room,
+    turned,
 )
 
 Target = Literal["UNCHANGED", "JPEG", "PNG", "TIFF", "WEBP"]
@@ -37,16 +38,6 @@ _OPTIONS: dict[str, dict[str, Any]] = {"JPEG": {}, "PNG": {}, "TIFF": {"compress
 _MASK_MODES = ("1", "L", "P", "I;16", "I;16B", "I", "RGB", "RGBA", "LA")
 _GAP = 2.0
 """How much larger than wanted a picture may be decoded, or averaged, before the filter runs."""
-
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +110,7 @@ class Recode:
                 decode(image)
                 profile = image.info.get("icc_profile") if image.mode == "RGB" else None
                 try:
-                    picture = _turned(to_rgb(image), header.orientation)
+                    picture = turned(to_rgb(image), header.orientation)
                     if scaled is not None and picture.size != scaled:
                         picture = picture.resize(scaled, Image.Resampling.LANCZOS, reducing_gap=_GAP)
                     if box is not None:
@@ -142,7 +133,7 @@ class Recode:
             decode(mask)
             if mask.mode not in _MASK_MODES:
                 raise RejectedError(f"its pixels are {mask.mode}, which PNG cannot hold")
-            picture = _turned(mask, turn)
+            picture = turned(mask, turn)
             scaled, box = self._frame(picture.size)
             if scaled is not None and picture.size != scaled:
                 picture = picture.resize(scaled, Image.Resampling.NEAREST)
@@ -219,11 +210,6 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 def _grey(values: NDArray[Any]) -> Image.Image:
     return Image.fromarray(np.clip(values, 0, 255).astype(np.uint8))
-
-
-def _turned(image: Image.Image, orientation: int) -> Image.Image:
-    turn = _TURNS.get(orientation)
-    return image if turn is None else image.transpose(turn)
 
 
 def _size(image: Header) -> str:

@@ -238,6 +238,8 @@ def _write(ingest: _Ingest, *, started: float, stack: ExitStack) -> IngestReport
     if report.images:
         images = outcomes if ingest.is_first else _metadata(spark, plan=plan)  # a table may have more than this source
         duplicates = summarise(duplicate_groups(images))
+        for same in duplicates.examples:
+            log.info("the same picture: %s", same)
         if plan.near_duplicates:
             log.info("look for pictures that look alike")
             groups = write_groups(outcomes, plan=plan)

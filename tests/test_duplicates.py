@@ -50,6 +50,7 @@ def test_groups_tell_labels_splits_and_names(spark: SparkSession, partitions: in
     names = ["both", "labels", "splits", "many", "plain"]
     assert [group.sha256 for group in summary.examples] == [sha(name).hex() for name in names]
     assert summary.examples[0] == DuplicateGroup(sha("both").hex(), 2, True, True, "train/a/1", "val/b/1")
+    assert str(summary.examples[0]) == "train/a/1 and val/b/1 differ in label and split"
     assert str(summary.examples[3]) == "train/a/same0 and train/a/same6 (7 images)"
     assert str(summary).startswith("15 images are exact duplicates, in 5 groups; 2 of these groups have different")
     few = summarise(groups, examples=1)
