@@ -2,7 +2,8 @@
 
 import logging
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -70,12 +71,12 @@ def is_empty(control: Control, *, plan: IngestPlan) -> bool:
     return not control.execute(f'SELECT "{plan.columns.id}" FROM {table.quoted} LIMIT 1')
 
 
-def number_classes(control: Control, *, plan: IngestPlan, names: Iterable[str]) -> dict[str, int]:
-    """The number of each class name: its own where names are numbers, else one that is kept in the table of classes.
+def own_numbers(control: Control, *, plan: IngestPlan, names: Collection[str]) -> dict[str, int] | None:
+    """The numbers of classes whose names are numbers; None if they are to be numbered, none for other labels.
 
-    Raises `SourceError` for a name that should be a number and is none.
+    Writes nothing. Raises `SourceError` for a name that should be a number and is none, and for numbers where classes
+    have been numbered by name.
     """
-    names = set(names)
     if plan.source.label_type != "int":
         return {}
     wanted = plan.source.class_names
@@ -100,6 +101,11 @@ def number_classes(control: Control, *, plan: IngestPlan, names: Iterable[str]) 
                 "--dataset, or say --class-names number if they are the same."
             )
         return class_numbers_of(names)
+    return None
+
+
+def number_classes(control: Control, *, plan: IngestPlan, names: Collection[str]) -> dict[str, int]:
+    """The number of each class name, taken from the table of classes, which is there."""
     numbers = take_numbers(control, keyspace=plan.tables.metadata.keyspace, dataset=plan.dataset, names=names)
     return {name: numbers[name] for name in names}
 
@@ -126,20 +132,20 @@ class Survey:
         """Sum up the rows of `count_entries`; ``classes`` are names that are known beside them."""
         rows = list(rows)
         taken = [row for row in rows if row.kind is None]
-        splits: dict[str, int] = {}
-        for row in sorted(taken, key=lambda row: str(row.or_split)):
-            splits[row.or_split] = splits.get(row.or_split, 0) + row.files
-        reasons: dict[str, int] = {}
+        splits: Counter[str] = Counter()
+        reasons: Counter[str] = Counter()
         for row in rows:
-            if row.kind is not None:
-                reasons[row.kind] = reasons.get(row.kind, 0) + row.files
+            if row.kind is None:
+                splits[row.or_split] += row.files
+            else:
+                reasons[row.kind] += row.files
         return cls(
             files=sum(row.files for row in rows),
             bytes=sum(row.bytes for row in taken),
-            rejected=sum(reasons.values()),
+            rejected=reasons.total(),
             classes=frozenset({row.or_label for row in taken if row.or_label is not None} | set(classes)),
-            images_by_split=splits,
-            rejected_by_reason=reasons,
+            images_by_split=dict(sorted(splits.items())),
+            rejected_by_reason=dict(sorted(reasons.items())),
         )
 
 

@@ -13,7 +13,7 @@ from etl.cassandra import Control
 from etl.entries import Listing
 from etl.errors import EtlError
 from etl.image_writer import WriteOrder
-from etl.ingest import Survey, number_classes, task_count, write
+from etl.ingest import Survey, number_classes, own_numbers, task_count, write
 from etl.ingest_plan import IngestPlan, new_ingest_id
 from etl.pictures import Preparation
 from etl.table_rows import TableTarget
@@ -70,6 +70,7 @@ def rewrite(
     ``entries`` are those of the listing without their bytes, ``survey`` is what was counted of them; ``metadata`` are
     rows of `verification.facts`. What is rejected now goes into the quarantine and is not mended.
     """
+    numbers = own_numbers(control, plan=plan, names=survey.classes)
     order = WriteOrder(
         target=TableTarget(
             cluster=replace(control.cluster, datacenter=control.datacenter),
@@ -79,7 +80,7 @@ def rewrite(
             has_groups=True,
         ),
         preparation=Preparation(check=plan.check, recode=plan.recode, label_type=plan.source.label_type),
-        labels=number_classes(control, plan=plan, names=survey.classes),
+        labels=number_classes(control, plan=plan, names=survey.classes) if numbers is None else numbers,
         in_turn=listing.access != "random",
     )
     whole = listing.entries if listing.has_data else entries

@@ -97,6 +97,8 @@ class SourcePlan:
             raise ValueError(f"Wanted --masks with labels of type blob. Found: {self.label_type}.")
         if self.arrays and self.label_type != "multi":
             raise ValueError(f"Wanted --arrays with labels of type multi. Found: {self.label_type}.")
+        if (self.masks or self.arrays) and self.kind in ("parquet", "table"):
+            raise ValueError(f"Wanted --masks and --arrays with files. Found: a source that is a {self.kind}.")
         if self.class_names and self.label_type != "int":
             raise ValueError(f"Wanted --class-names with class labels. Found: labels of type {self.label_type}.")
         if self.labels is not None and not self.labels.lower().endswith(_LABEL_FILES):

@@ -1,6 +1,5 @@
 """From what is to be read to its listing: the one place that knows all layouts, files of labels, masks and arrays."""
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,8 +17,6 @@ from etl.source_plan import SourcePlan, full_address
 from etl.tars import is_tar_of_tars, list_tar, list_tar_of_tars
 from etl.trees import list_tree
 from etl.webdataset import expand, list_shards
-
-log = logging.getLogger(__name__)
 
 _SHOWN = 5
 

@@ -23,7 +23,6 @@ image options, are refused before anything is written, unless --overwrite. An in
 Class numbers are kept in the table "classes" of the metadata table's keyspace: classes that are known keep theirs, new
 ones follow in the order of their names. Files that are no whole JPEG, PNG, TIFF, BMP, WEBP, JPEG 2000 or PNM pictures
 are not written; they are told, with their reasons, in the table "quarantine" of the same keyspace.
-
 """
 
 import argparse
@@ -58,6 +57,7 @@ from etl.ingest import (
     is_empty,
     known_images,
     number_classes,
+    own_numbers,
     refuse,
     tally,
     task_count,
@@ -303,8 +303,10 @@ def _numbers(ingest: _Ingest) -> dict[str, int]:
     """Create what is missing of the tables, and take class numbers."""
     if ingest.control is None:
         return {}
+    names = ingest.survey.classes
+    numbers = own_numbers(ingest.control, plan=ingest.plan, names=names)  # refused before anything is created
     create_tables(ingest.control, plan=ingest.plan)
-    return number_classes(ingest.control, plan=ingest.plan, names=ingest.survey.classes)
+    return number_classes(ingest.control, plan=ingest.plan, names=names) if numbers is None else numbers
 
 
 def _target(ingest: _Ingest, *, ingest_id: uuid.UUID) -> Target:
@@ -342,11 +344,11 @@ def _tell_rejected(spark: SparkSession, outcomes: DataFrame, *, plan: IngestPlan
     text = io.StringIO(newline="")
     lines = csv.writer(text)
     lines.writerow(rejected.columns)
-    count = 0
-    for count, row in enumerate(rejected.orderBy("or_split", "path").toLocalIterator(), 1):  # noqa: B007
+    head = text.tell()
+    for row in rejected.orderBy("or_split", "path").toLocalIterator():
         lines.writerow(row)
     storage.remove(REJECTED)
-    if count:
+    if text.tell() > head:
         storage.publish_text(REJECTED, text.getvalue())
 
 

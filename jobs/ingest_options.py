@@ -7,7 +7,7 @@ from typing import get_args
 
 from etl.images import Check
 from etl.ingest_plan import IngestPlan, Tolerance
-from etl.recode import TARGETS, Recode
+from jobs.picture_options import add_picture_options, recode
 from jobs.source_options import add_source_options, source_plan
 from schemas import Columns, TableName
 from schemas.tables import Replication
@@ -17,15 +17,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add SOURCE and all options."""
     add_source_options(parser)
     group = parser.add_argument_group("pictures")
-    group.add_argument(
-        "--img-format", choices=TARGETS, default="UNCHANGED", help="re-encode (default: UNCHANGED, every byte is kept)"
-    )
-    group.add_argument(
-        "--img-size", type=int, metavar="N", help="make the shorter side N pixels, never larger than it is"
-    )
-    group.add_argument("--crop", action="store_true", help="and keep the N x N pixels of the centre")
-    group.add_argument("--quality", type=int, metavar="Q", help="of JPEG and WEBP, 1 to 100")
-    group.add_argument("--enlarge", action="store_true", help="let --img-size make small pictures larger")
+    add_picture_options(group)
     group.add_argument(
         "--check",
         choices=get_args(Check),
@@ -75,7 +67,7 @@ def ingest_plan(args: argparse.Namespace) -> IngestPlan:
         resume=args.resume,
         ingest_id=args.ingest_id,
         replication=args.replication,
-        recode=_recode(args),
+        recode=recode(args),
         check=args.check,
         tolerance=Tolerance.parse(args.max_errors) if args.max_errors else Tolerance(),
         near_duplicates=args.near_duplicates,
@@ -97,12 +89,6 @@ def check(args: argparse.Namespace) -> None:
         Replication.parse(args.replication)
     if args.max_errors:
         Tolerance.parse(args.max_errors)
-    _recode(args)
+    recode(args)
     if args.source is not None:
         source_plan(args)
-
-
-def _recode(args: argparse.Namespace) -> Recode:
-    return Recode(
-        format=args.img_format, size=args.img_size, crop=args.crop, quality=args.quality, enlarge=args.enlarge
-    )

@@ -39,7 +39,6 @@ from etl.entries import Listing
 from etl.errors import SourceError
 from etl.ingest import Survey, check_tables, count_entries
 from etl.ingest_plan import IngestPlan
-from etl.recode import TARGETS, Recode
 from etl.repair import delete_halves, rewrite
 from etl.secrets import secrets_on_executors
 from etl.sources import list_source
@@ -56,6 +55,7 @@ from etl.verification import (
 )
 from etl.verify_report import EXAMPLES, VerifyReport, describe
 from jobs.command import execute, parse
+from jobs.picture_options import add_picture_options, recode
 from jobs.source_options import SOURCE_HELP, add_source_options, source_plan
 from schemas import Columns, TableName
 
@@ -85,12 +85,7 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[VerifyPlan, bool]:
         allow_abbrev=False,
     )
     add_source_options(parser)
-    add = parser.add_argument_group("image options of the ingest").add_argument
-    add("--img-format", choices=TARGETS, default="UNCHANGED", help="as it was given to ingest.py (default: UNCHANGED)")
-    add("--img-size", type=int, metavar="N", help="as it was given")
-    add("--crop", action="store_true", help="as it was given")
-    add("--quality", type=int, metavar="Q", help="as it was given")
-    add("--enlarge", action="store_true", help="as it was given")
+    add_picture_options(parser.add_argument_group("pictures, as they were given to ingest.py"))
     add = parser.add_argument_group("what to check").add_argument
     add("-d", "--data-table", metavar="KEYSPACE.TABLE", help="the pictures")
     add("-m", "--metadata-table", metavar="KEYSPACE.TABLE", help="what is known of them")
@@ -116,7 +111,7 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[VerifyPlan, bool]:
                 columns=columns,
                 create=False,
                 overwrite=True,
-                recode=_recode(args),
+                recode=recode(args),
             )
         plan = VerifyPlan(
             data_table=data,
@@ -136,17 +131,11 @@ def check(args: argparse.Namespace) -> None:
     for name in filter(None, (args.data_table, args.metadata_table)):
         TableName.parse(name)
     Columns(id=args.id_col, label=args.label_col, data=args.data_col)
-    _recode(args)
+    recode(args)
     if args.source is not None:
         source_plan(args)
     elif args.split_subdir or args.split_name or args.labels or args.masks or args.arrays or args.layout:
         raise ValueError("Wanted a SOURCE for the options that say how to read it. Found: none.")
-
-
-def _recode(args: argparse.Namespace) -> Recode:
-    return Recode(
-        format=args.img_format, size=args.img_size, crop=args.crop, quality=args.quality, enlarge=args.enlarge
-    )
 
 
 class _Source(NamedTuple):

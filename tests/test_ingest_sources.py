@@ -101,6 +101,15 @@ def test_the_validation_set_with_its_truth_in_the_order_of_names(
         job.run(spark, plan=plan)
 
 
+def test_classes_that_should_be_numbers_are_refused_before_anything_is_created(
+    spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path
+) -> None:
+    plan = plan_of(tree(tmp_path, each=1), class_names="number")
+    with pytest.raises(SourceError, match="'a', 'b', 'c'"):
+        job.run(spark, plan=plan)
+    assert control.columns(plan.tables.data) is None
+
+
 def test_numbers_are_not_mixed_with_named_classes(
     spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path
 ) -> None:
@@ -297,5 +306,6 @@ def test_the_report_tells_duplicates_and_groups_look_alikes(
     assert "2 images are exact duplicates" in str(report)
     groups = {name: row["group_id"] for name, row in by_name(control, plan).items()}
     assert report.groups == 1
-    assert groups["train/a/1.png"] == groups["train/b/2.png"] == groups["val/a/3.jpg"] != None  # noqa: E711
+    assert groups["train/a/1.png"] is not None
+    assert groups["train/a/1.png"] == groups["train/b/2.png"] == groups["val/a/3.jpg"]
     assert groups["val/a/4.png"] is None

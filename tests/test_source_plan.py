@@ -56,6 +56,7 @@ def test_the_layout_follows_from_the_name(tree: Path, address: str, kind: str) -
         ({"label_type": "blob"}, "--masks"),
         ({"label_type": "multi"}, "--arrays"),
         ({"masks": "train"}, "type blob"),
+        ({"masks": "train", "label_type": "blob", "layout": "parquet"}, "with files"),
         ({"arrays": "train"}, "type multi"),
         ({"masks": "gone", "label_type": "blob"}, "nothing there"),
         ({"class_names": "number", "label_type": "none"}, "--class-names"),
