@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from benchmarks import ingest_pictures, ingest_work
 from benchmarks.ingest_work import (
@@ -55,9 +56,9 @@ def one_at_a_time(root: str, *, hosts: Hosts, port: int, limit: int) -> None:
             session.execute(put_metadata, metadata)
 
 
-def usual_way(spark: SparkSession, root: str, *, hosts: Hosts, port: int) -> None:
+def usual_way(spark: SparkSession, root: str, *, hosts: Hosts, port: int, limit: int) -> None:
     """The driver lists, executors write what they read through the Python driver, new random ids for all."""
-    paths = list_paths(root)
+    paths = list_paths(root)[:limit]
     write = partial(_write_partition, root=root, hosts=hosts, port=port, origin=Origin.of(root))
     spark.sparkContext.parallelize(paths).foreachPartition(write)
 
@@ -79,13 +80,14 @@ def _write_partition(paths: Iterable[str], *, root: str, hosts: Hosts, port: int
                 future.result()
 
 
-def connector(spark: SparkSession, root: str, *, tasks: int) -> None:
+def connector(spark: SparkSession, root: str, *, tasks: int, limit: int) -> None:
     """Our listing, read and hashed in Python, written by the Spark connector: the data, then the metadata.
 
     The second write computes its rows again, as Spark does; but without sending the pictures to the JVM once more.
     """
     listing = list_tree(spark, root, dataset=ingest_work.KEYSPACE, splits=[b""], or_split=b"", by_folder=True)
-    entries = listing.entries.select("path", "place").repartition(tasks)
+    last = list_paths(root)[:limit][-1]
+    entries = listing.entries.where(F.col("path") <= F.lit(last.encode())).select("path", "place").repartition(tasks)
     origin = Origin.of(root)
     for table, columns in ((DATA, DATA_COLUMNS), (METADATA, METADATA_COLUMNS)):
         append_rows(_rows(entries, table=table, columns=columns, origin=origin), table=table)

@@ -109,8 +109,11 @@ class Stage:
         for _ in range(2):
             self.empty()
             job.run(self.spark, plan=self.plan(small))
-        rivals.usual_way(self.spark, str(small.root), hosts=self._server.hosts, port=self._server.port)
-        rivals.connector(self.spark, str(small.root), tasks=CORES)
+        for _ in range(3):
+            job.run(self.spark, plan=self.plan(small, resume=True))
+        limit = small.files
+        rivals.usual_way(self.spark, str(small.root), hosts=self._server.hosts, port=self._server.port, limit=limit)
+        rivals.connector(self.spark, str(small.root), tasks=CORES, limit=limit)
         self.empty()
         third = max(WARM_UP_PICTURES, self.tree.files // 3)
         self._ask_bare(third, in_flight=IN_FLIGHT[0])
@@ -122,6 +125,8 @@ class Stage:
         self.in_flight = max(means, key=lambda number: means[number])
         self.empty()
         batched = third / self._ask_bare(third, in_flight=self.in_flight, batch=True)["seconds"]
+        self.empty()
+        self._ingest(self.tree)  # for the server too this is another kind of request than the bare writer's
         found = ", ".join(f"{rate:,.0f} with {number}" for number, rate in means.items())
         return f"bare writer in warm-up: {found} in flight, {batched:,.0f} images/s with both rows in one batch"
 
@@ -137,21 +142,24 @@ class Stage:
 
     def one_at_a_time(self, pictures: int) -> Run:
         """Inserts by hand, of the first few pictures."""
-        root, some = str(self.tree.root), list_paths(str(self.tree.root))[:pictures]
-        planned = Planted(self.tree.root, len(some), sum((self.tree.root / path).stat().st_size for path in some))
-        hosts, port = self._server.hosts, self._server.port
+        root, hosts, port = str(self.tree.root), self._server.hosts, self._server.port
         write = rivals.one_at_a_time
-        return self._measure(lambda: write(root, hosts=hosts, port=port, limit=pictures), planned=planned)
+        return self._measure(lambda: write(root, hosts=hosts, port=port, limit=pictures), planned=self._first(pictures))
 
-    def usual_way(self) -> Run:
-        """What most people write first."""
-        hosts, port = self._server.hosts, self._server.port
-        return self._measure(lambda: rivals.usual_way(self.spark, str(self.tree.root), hosts=hosts, port=port))
+    def usual_way(self, pictures: int) -> Run:
+        """What most people write first, with the first few pictures."""
+        root, hosts, port = str(self.tree.root), self._server.hosts, self._server.port
+        write = rivals.usual_way
+        return self._measure(
+            lambda: write(self.spark, root, hosts=hosts, port=port, limit=pictures), planned=self._first(pictures)
+        )
 
-    def connector(self) -> Run:
-        """The same rows written by the Spark connector."""
-        tasks = task_count(rows=self.tree.files, size=self.tree.bytes, cores=CORES)
-        return self._measure(lambda: rivals.connector(self.spark, str(self.tree.root), tasks=tasks))
+    def connector(self, pictures: int) -> Run:
+        """The same rows written by the Spark connector, of the first few pictures."""
+        planned = self._first(pictures)
+        tasks = task_count(rows=planned.files, size=planned.bytes, cores=CORES)
+        root, write = str(self.tree.root), rivals.connector
+        return self._measure(lambda: write(self.spark, root, tasks=tasks, limit=pictures), planned=planned)
 
     def first_and_resumed(self, tree: Planted) -> tuple[float, float]:
         """Seconds of a first ingest of a tree, and of one that is told to resume when all is there."""
@@ -168,6 +176,10 @@ class Stage:
         for table in self.plan(self.tree).tables.definitions:
             self._control.execute(f"TRUNCATE {table}", timeout=120)
         os.sync()
+
+    def _first(self, pictures: int) -> Planted:
+        some = list_paths(str(self.tree.root))[:pictures]
+        return Planted(self.tree.root, len(some), sum((self.tree.root / path).stat().st_size for path in some))
 
     def _ingest(self, tree: Planted) -> IngestReport:
         report = job.run(self.spark, plan=self.plan(tree))

@@ -21,6 +21,7 @@ from etl.errors import SourceError
 from etl.parquet_rows import GROUPS, NO_BYTES, NO_PATH, Columns, list_groups, read_groups, unreadable
 from etl.secrets import driver_storage
 from etl.trees import local_path
+from etl.workers import map_batches, map_items
 from schemas.identity import NAMESPACE
 
 DATA = ", data BINARY"
@@ -60,14 +61,11 @@ def list_parquet(
         others=(label_column, group_column, split_column),
     )
     tasks = 4 * spark.sparkContext.defaultParallelism
-    names = spark.createDataFrame([(bytearray(os.fsencode(name)),) for name in files], "file BINARY NOT NULL")
-    groups = names.repartition(min(len(files), tasks), "file").mapInArrow(
-        partial(list_groups, folder=folder, column=columns.data), GROUPS
-    )
+    groups = map_items(spark, files, task=partial(list_groups, folder=folder, column=columns.data), schema=GROUPS)
     groups = groups.repartition(tasks, "file", "number")
     read = partial(read_groups, folder=folder, columns=columns, dataset=dataset, or_split=or_split)
-    bare = groups.mapInArrow(partial(read, with_data=False), ENTRIES)
-    entries = groups.mapInArrow(partial(read, with_data=True), ENTRIES + DATA)
+    bare = map_batches(groups, task=partial(read, with_data=False), schema=ENTRIES)
+    entries = map_batches(groups, task=partial(read, with_data=True), schema=ENTRIES + DATA)
     return _listing(entries, bare) if columns.path else Listing(entries=entries, bare=bare)
 
 

@@ -32,6 +32,7 @@ _PASSWORD = "spark.cassandra.auth.password"
 _CONNECT_SECONDS = 5.0  # with Spark's own start, a job still gives up within 15
 _REQUEST_SECONDS = 30.0
 _WRITE_ATTEMPTS = 4
+_PAGE_ROWS = "5000"  # of metadata: 1 to 2 MB; a fifth faster than the connector's own 1,000
 _TOO_LARGE = ("request is too big", "oversized mutation", "mutation of")  # as the server says it; it has no code for it
 _FORMAT = "org.apache.spark.sql.cassandra"
 _TCP_NODELAY = (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -211,8 +212,8 @@ def read_table(
 ) -> DataFrame:
     """The rows of a table, these columns in this order; uuids are text (see `uuid_bytes`).
 
-    ``page_rows`` is how many rows the server sends at a time: few where rows are large, because it has whole pages in
-    memory. Raises `TableError` naming all columns that are missing, `UnreachableError`.
+    ``page_rows`` is how many rows the server sends at a time: few where rows hold pictures, because it has whole pages
+    in memory. Raises `TableError` naming all columns that are missing, `UnreachableError`.
     """
     with Control.from_spark(spark) as control:
         check_columns(control, table, columns=columns)
@@ -220,7 +221,10 @@ def read_table(
     consistency = spark.conf.get("spark.cassandra.input.consistency.level", None) or "LOCAL_QUORUM"
     reader = spark.read.format(_FORMAT).options(keyspace=table.keyspace, table=table.table)
     reader = reader.option("spark.cassandra.input.consistency.level", consistency)
-    if page_rows is not None:
+    if page_rows is None:
+        rows = spark.conf.get("spark.cassandra.input.fetch.sizeInRows", None) or _PAGE_ROWS
+        reader = reader.option("spark.cassandra.input.fetch.sizeInRows", rows)
+    else:
         reader = reader.option("spark.cassandra.input.fetch.sizeInRows", str(page_rows))
         # Such a table is large: tasks of seconds, whatever is lost with one.
         split = spark.conf.get("spark.cassandra.input.split.sizeInMB", None) or "256"

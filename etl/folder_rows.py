@@ -20,6 +20,7 @@ from etl.pictures import Picture
 from etl.recode import Recode, extension
 from etl.secrets import executor_storage
 from etl.tars import unsafe
+from etl.workers import map_batches
 from formats.errors import StorageError
 from formats.storage import Storage
 from schemas.tables import LabelType
@@ -112,7 +113,7 @@ def folder_target(plan: IngestPlan) -> FolderTarget:
 
 def files_there(entries: DataFrame, *, target: FolderTarget) -> DataFrame:
     """The images whose files are in the folder already, as rows of `OUTCOMES` without a hash of their bytes."""
-    return entries.where("reason IS NULL").mapInArrow(partial(_look_for_files, target=target), OUTCOMES)
+    return map_batches(entries.where("reason IS NULL"), task=partial(_look_for_files, target=target), schema=OUTCOMES)
 
 
 def _look_for_files(batches: Iterable[pa.RecordBatch], *, target: FolderTarget) -> Iterator[pa.RecordBatch]:

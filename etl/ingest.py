@@ -19,6 +19,7 @@ from etl.ingest_plan import IngestPlan
 from etl.labels import all_integers, class_numbers_of
 from etl.look_alikes import group_look_alikes
 from etl.outcomes import OUTCOMES
+from etl.workers import map_batches
 from schemas import Columns
 from schemas.tables import Replication, create_keyspace, defined_columns
 
@@ -176,13 +177,17 @@ def there_already(entries: DataFrame, *, known: DataFrame, source: str) -> DataF
     return known.join(ids, on="id", how="left_semi").withColumn("ours", F.col("source").eqNullSafe(F.lit(source)))
 
 
-def refuse(there: DataFrame, *, plan: IngestPlan) -> None:
+def count_there(there: DataFrame) -> tuple[int, int]:
+    """How many of the rows of `there_already` came from this source, and how many from others; runs Spark."""
+    row = there.agg(F.count_if("ours").alias("ours"), F.count_if(~F.col("ours")).alias("others")).collect()[0]
+    return row.ours, row.others
+
+
+def refuse(there: DataFrame, *, count: int, plan: IngestPlan) -> None:
     """Raise `ConflictError`, with their number and the first few, if images are there that came from other sources."""
-    others = there.where(~F.col("ours"))
-    count = others.count()
     if not count:
         return
-    first = others.orderBy("or_split", "path").limit(_SHOWN).collect()
+    first = there.where(~F.col("ours")).orderBy("or_split", "path").limit(_SHOWN).collect()
     more = ", ..." if count > _SHOWN else ""
     shown = ", ".join(f"{row.path} from {row.source}" for row in first)
     raise ConflictError(
@@ -221,7 +226,7 @@ def write(entries: DataFrame, *, order: WriteOrder, tasks: int, access: str) -> 
         entries = entries.repartitionByRange(tasks, "place", "offset").sortWithinPartitions("place", "offset")
     else:
         entries = entries.repartition(tasks, "place").sortWithinPartitions("place", "offset")
-    return entries.select(*columns).mapInArrow(partial(write_images, order=order), OUTCOMES)
+    return map_batches(entries.select(*columns), task=partial(write_images, order=order), schema=OUTCOMES)
 
 
 def without(listing: Listing, *, entries: DataFrame, done: DataFrame | None) -> DataFrame:

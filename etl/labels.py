@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 from etl.entries import text
 from etl.errors import SourceError
 from etl.secrets import driver_storage, executor_storage
+from etl.workers import map_batches
 from formats.errors import StorageError
 
 LABELS = "path BINARY, label STRING, group STRING"
@@ -57,7 +58,7 @@ def read_labels(
     for column, kind in kinds:
         if column in wanted and not _is_readable(kind):
             raise SourceError(f"Wanted text or integers in the column {column!r} of {address}. Found: {kind}.")
-    return _task(spark).mapInArrow(partial(_label_batches, address=address, wanted=wanted), LABELS)
+    return map_batches(_task(spark), task=partial(_label_batches, address=address, wanted=wanted), schema=LABELS)
 
 
 def read_label_lines(spark: SparkSession, address: str) -> DataFrame:
@@ -69,7 +70,7 @@ def read_label_lines(spark: SparkSession, address: str) -> DataFrame:
     with _told(address), driver_storage(spark, folder).open(name) as file:
         for _ in _numbers(file, address):
             pass
-    return _task(spark).mapInArrow(partial(_line_batches, address=address), LINES)
+    return map_batches(_task(spark), task=partial(_line_batches, address=address), schema=LINES)
 
 
 def label_by_file(entries: DataFrame, *, labels: DataFrame, name: str) -> DataFrame:

@@ -41,32 +41,28 @@ class Columns:
         return list(dict.fromkeys(name for name in names if name is not None))
 
 
-def list_groups(batches: Iterable[pa.RecordBatch], *, folder: str, column: str) -> Iterator[pa.RecordBatch]:
+def list_groups(names: Iterable[str], *, folder: str, column: str) -> Iterator[pa.RecordBatch]:
     """The task: names of files in, their row groups out."""
-    storage: Storage | None = None
+    storage = executor_storage(folder)
     leaf = column.replace("\0", ".")
-    for batch in batches:
-        storage = storage or executor_storage(folder)
-        for name in batch.column(0).to_pylist():
-            rows: list[tuple[bytes, int, int, int, int]] = []
-            with _opened(storage, os.fsdecode(name)) as file:
-                start = 0
-                for number in range(file.metadata.num_row_groups):
-                    group = file.metadata.row_group(number)
-                    chunks = (group.column(at) for at in range(group.num_columns))
-                    size = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema == leaf)
-                    rows.append((name, number, start, group.num_rows, size))
-                    start += group.num_rows
-            if rows:
-                arrays = [
-                    pa.array(values, kind)
-                    for values, kind in zip(
-                        zip(*rows, strict=True),
-                        (pa.binary(), pa.int32(), pa.int64(), pa.int64(), pa.int64()),
-                        strict=True,
-                    )
-                ]
-                yield pa.RecordBatch.from_arrays(arrays, names=["file", "number", "first", "rows", "size"])
+    for name in names:
+        rows: list[tuple[bytes, int, int, int, int]] = []
+        with _opened(storage, name) as file:
+            start = 0
+            for number in range(file.metadata.num_row_groups):
+                group = file.metadata.row_group(number)
+                chunks = (group.column(at) for at in range(group.num_columns))
+                size = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema == leaf)
+                rows.append((os.fsencode(name), number, start, group.num_rows, size))
+                start += group.num_rows
+        if rows:
+            arrays = [
+                pa.array(values, kind)
+                for values, kind in zip(
+                    zip(*rows, strict=True), (pa.binary(), pa.int32(), pa.int64(), pa.int64(), pa.int64()), strict=True
+                )
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, names=["file", "number", "first", "rows", "size"])
 
 
 class _opened:

@@ -18,13 +18,12 @@ from etl.entries import ENTRIES, Entry, Listing, entry_batches, text
 from etl.errors import SourceError
 from etl.secrets import driver_storage, executor_storage
 from etl.tar_members import Archive, Member, NotATarError, members
+from etl.workers import map_items
 from formats.storage import Storage
 from schemas import image_id
 
 log = logging.getLogger(__name__)
 
-_PLACES = "place BINARY NOT NULL"
-_INNER = "name BINARY NOT NULL, offset BIGINT NOT NULL, bytes BIGINT NOT NULL, reason STRING"
 _TAR = b".tar"
 
 
@@ -53,16 +52,15 @@ def list_tar(
         or_split=or_split,
         by_folder=by_folder,
     )
-    frame = spark.createDataFrame([(bytearray(place),)], _PLACES).coalesce(1)
-    entries = frame.mapInArrow(list_batches, ENTRIES)
+    entries = map_items(spark, [place], task=list_batches, schema=ENTRIES)
     return Listing(entries=entries, access="stream" if is_compressed(place) else "random")
 
 
 def _list_batches(
-    batches: Iterable[pa.RecordBatch], *, dataset: str, splits: Sequence[bytes], or_split: bytes, by_folder: bool
+    places: Iterable[bytes], *, dataset: str, splits: Sequence[bytes], or_split: bytes, by_folder: bool
 ) -> Iterator[pa.RecordBatch]:
     """The task: a place in, rows of `ENTRIES` out."""
-    for place in (place for batch in batches for place in batch.column("place").to_pylist()):
+    for place in places:
         with open_archive(place, executor_storage) as archive:
             found = _split_up(_checked(archive, place), splits, or_split, place)
             yield from once(_entries(found, place, dataset, by_folder))
@@ -176,12 +174,10 @@ def list_tar_of_tars(spark: SparkSession, address: str, *, dataset: str, or_spli
                 f"Wanted inner archives of different names in {text(place)}. "
                 f"Found: {text(stems[_stem(name)])} and {text(name)}"
             )
-    rows = [(bytearray(member.name), member.offset, member.size, member.reason) for member in found.values()]
-    tasks = max(1, min(len(rows), 4 * spark.sparkContext.defaultParallelism))
     list_batches = partial(_list_inner_batches, place=place, dataset=dataset, or_split=or_split)
-    frame = spark.createDataFrame(rows, _INNER).repartition(tasks, "offset")
     classes = frozenset(text(stem) for stem in stems)
-    return Listing(entries=frame.mapInArrow(list_batches, ENTRIES), classes=classes)
+    entries = map_items(spark, list(found.values()), task=list_batches, schema=ENTRIES)
+    return Listing(entries=entries, classes=classes)
 
 
 def _stem(name: bytes) -> bytes:
@@ -189,12 +185,9 @@ def _stem(name: bytes) -> bytes:
 
 
 def _list_inner_batches(
-    batches: Iterable[pa.RecordBatch], *, place: bytes, dataset: str, or_split: bytes
+    outer: Iterable[Member], *, place: bytes, dataset: str, or_split: bytes
 ) -> Iterator[pa.RecordBatch]:
     """The task: members of the outer archive in, rows of `ENTRIES` out."""
-    outer = (
-        Member(*row) for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
-    )
     with open_archive(place, executor_storage) as archive:
         for member in outer:
             yield from once(_inner_entries(archive, member, place, dataset, or_split))

@@ -17,12 +17,12 @@ from pyspark.sql import SparkSession
 from etl.entries import ENTRIES, Entry, Listing, entry_batches, text
 from etl.errors import SourceError
 from etl.secrets import driver_storage, executor_storage
+from etl.workers import map_items
 from formats.errors import StorageError
 from formats.storage import Storage
 from schemas.identity import image_ids
 
 _BELOW, _LOOSE, _WHOLE = "below", "loose", "whole"
-_PLACES = "or_split BINARY NOT NULL, folder BINARY NOT NULL, what STRING NOT NULL"
 _LOOKED_AT = 20_000
 """So many objects of an S3 prefix the driver looks at to find folders in it."""
 
@@ -62,11 +62,8 @@ def list_tree(
         else:
             places += [(split, folder, _BELOW) for folder in folders]
             places += [(split, b"", _LOOSE)] * others
-    rows = [(bytearray(split), bytearray(folder), what) for split, folder, what in places]
-    frame = spark.createDataFrame(rows, _PLACES)
-    tasks = min(len(places), 4 * spark.sparkContext.defaultParallelism)
     list_batches = partial(_list_batches, address=place, dataset=dataset, or_split=or_split, by_folder=by_folder)
-    entries = frame.repartition(tasks, "or_split", "folder").mapInArrow(list_batches, ENTRIES)
+    entries = map_items(spark, places, task=list_batches, schema=ENTRIES)
     return Listing(entries=entries, classes=frozenset(classes))
 
 
@@ -88,14 +85,9 @@ def _check_classes(folders: Sequence[bytes] | None, *, place: str, has_splits: b
 
 
 def _list_batches(
-    batches: Iterable[pa.RecordBatch], *, address: str, dataset: str, or_split: bytes, by_folder: bool
+    places: Iterable[tuple[bytes, bytes, str]], *, address: str, dataset: str, or_split: bytes, by_folder: bool
 ) -> Iterator[pa.RecordBatch]:
     """The task: places in, entries out."""
-    places = [
-        place for batch in batches for place in zip(*(column.to_pylist() for column in batch.columns), strict=True)
-    ]
-    if not places:
-        return
     local = local_path(address)
     tree = LocalTree(local) if local else StoredTree(address, executor_storage(address))
     yield from entry_batches(

@@ -24,13 +24,13 @@ from etl.errors import SourceError
 from etl.secrets import executor_storage
 from etl.tar_members import CUT, Archive, Member, NotATarError, members
 from etl.tars import once, plain, unsafe
+from etl.workers import map_items
 from formats.errors import StorageError
 from formats.storage import Storage
 from schemas import image_id
 
 log = logging.getLogger(__name__)
 
-_PLACES = "place BINARY NOT NULL"
 _TARS = (".tar", ".tar.gz", ".tgz")
 _MOST = 1_000_000
 _IMAGES = frozenset(b"jpg jpeg png webp tif tiff bmp jp2 ppm pgm".split())
@@ -122,10 +122,8 @@ def list_shards(
         raise SourceError(
             f"Wanted {len(places):,} shards. Found: {len(missing):,} of them missing, first {text(missing[0])}."
         )
-    tasks = max(1, min(len(stems), 4 * spark.sparkContext.defaultParallelism))
-    frame = spark.createDataFrame([(bytearray(place),) for place in stems.values()], _PLACES).repartition(tasks)
     list_batches = partial(_list_batches, dataset=dataset, or_split=or_split, masks=masks)
-    entries = frame.mapInArrow(list_batches, ENTRIES)
+    entries = map_items(spark, list(stems.values()), task=list_batches, schema=ENTRIES)
     return Listing(entries=entries, access="stream" if any(map(is_compressed, places)) else "random")
 
 
@@ -135,11 +133,9 @@ def _stem(place: bytes) -> bytes:
     return name[: len(name) - len(suffix)]
 
 
-def _list_batches(
-    batches: Iterable[pa.RecordBatch], *, dataset: str, or_split: bytes, masks: bool
-) -> Iterator[pa.RecordBatch]:
+def _list_batches(places: Iterable[bytes], *, dataset: str, or_split: bytes, masks: bool) -> Iterator[pa.RecordBatch]:
     """The task: places in, rows of `ENTRIES` out."""
-    for place in (place for batch in batches for place in batch.column("place").to_pylist()):
+    for place in places:
         with open_archive(place, executor_storage) as archive:
             yield from once(_entries(archive, place, dataset, or_split, masks=masks))
 

@@ -53,6 +53,7 @@ from etl.ingest import (
     as_outcomes,
     check_tables,
     count_entries,
+    count_there,
     create_tables,
     is_empty,
     known_images,
@@ -174,6 +175,7 @@ def _look(spark: SparkSession, *, plan: IngestPlan, stack: ExitStack) -> _Ingest
         raise SourceError(f"Wanted images in {plan.source.address}. Found: no file at all.")
     found.check(entries)
     done, is_first = _files_done(spark, entries, plan=plan) if control is None else None, True
+    done_count = 0 if done is None else done.count()
     if control is not None and not is_empty(control, plan=plan):
         is_first = False
         if plan.resume or not plan.overwrite:
@@ -181,10 +183,11 @@ def _look(spark: SparkSession, *, plan: IngestPlan, stack: ExitStack) -> _Ingest
             there = entries.transform(there_already, known=_metadata(spark, plan=plan), source=plan.source_name)
             there = there.persist(StorageLevel.MEMORY_AND_DISK)  # now: later the table has this run's rows as well
             stack.callback(there.unpersist)
+            ours, others = count_there(there)
             if not plan.overwrite:
-                refuse(there, plan=plan)
-            done = there.transform(as_outcomes) if plan.resume else None
-    done_count = 0 if done is None else done.count()
+                refuse(there, count=others, plan=plan)
+            if plan.resume:
+                done, done_count = there.transform(as_outcomes), ours
     if done is not None:
         log.info("%s images are there already and are left out", f"{done_count:,}")
     return _Ingest(
