@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.ingest_work import KEYSPACE, session
 from etl.ingest import count_entries
-from etl.trees import list_tree
+from etl.sources.trees import list_tree
 
 
 def count_files(spark: SparkSession, root: str) -> int:

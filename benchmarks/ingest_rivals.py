@@ -29,7 +29,7 @@ from benchmarks.ingest_work import (
     rows_of,
 )
 from etl.cassandra import append_rows
-from etl.trees import list_tree
+from etl.sources.trees import list_tree
 from schemas import TableName
 
 # Executors do not find the benchmarks: what tasks need of these modules travels with them.

@@ -22,7 +22,7 @@ from devstack.cassandra import Cassandra
 from etl.ingest import task_count
 from etl.ingest_plan import IngestPlan
 from etl.ingest_report import IngestReport
-from etl.source_plan import SourcePlan
+from etl.sources.plan import SourcePlan
 from jobs import ingest as job
 from schemas.tables import Replication, create_keyspace
 
@@ -57,7 +57,8 @@ def describe(runs: Sequence[Run]) -> str:
     rate = statistics.median(run.images_per_s for run in runs)
     client = statistics.median(1e3 * run.client_cpu / run.images for run in runs)
     server = statistics.median(1e3 * run.server_cpu / run.images for run in runs)
-    return f"{rate:,.0f} images/s, CPU ms an image {client:.2f} client + {server:.2f} server"
+    of_client = f"{client:.2f} client + " if client > 0 else ""  # workers that Spark ends take their time with them
+    return f"{rate:,.0f} images/s, CPU ms an image {of_client}{server:.2f} server"
 
 
 class Stage:

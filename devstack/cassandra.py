@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,10 +48,20 @@ class Settings:
 
 
 class Cassandra:
-    """A server whose data lie in `folder`; `port=None` takes the folder's last one, or a free one."""
+    """A server whose data lie in `folder`; `port=None` takes the folder's last one, or a free one.
+
+    `yaml` are lines of cassandra.yaml that are written instead of ours.
+    """
 
     def __init__(
-        self, folder: Path, *, port: int | None = None, nodes: int = 1, auth: bool = False, heap_mb: int = 512
+        self,
+        folder: Path,
+        *,
+        port: int | None = None,
+        nodes: int = 1,
+        auth: bool = False,
+        heap_mb: int = 512,
+        yaml: Mapping[str, object] | None = None,
     ) -> None:
         if not 1 <= nodes <= MAX_NODES:
             raise NodeError(f"wanted 1 to {MAX_NODES} nodes. Found: {nodes}.")
@@ -59,6 +69,7 @@ class Cassandra:
             raise NodeError(f"wanted a port from 1024 to 65535. Found: {port}.")
         self.folder = Path(folder).resolve()
         self.heap_mb = heap_mb
+        self._yaml = dict(yaml or {})
         self._asked_port = port
         self._nodes = nodes
         self._auth = auth
@@ -96,6 +107,7 @@ class Cassandra:
                 token=None if self._nodes == 1 else -(2**63) + (2 * number + 1) * (2**63 // self._nodes),
                 auth=settings.auth,
                 heap_mb=self.heap_mb,
+                changes=self._yaml,
             )
             for number, host in enumerate(self.hosts)
         ]

@@ -11,7 +11,8 @@ import json
 import os
 import signal
 import subprocess
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from devstack import NodeError, PortError, ports, processes
@@ -84,6 +85,8 @@ class Node:
     token: int | None = None
     auth: bool = False
     heap_mb: int = 512
+    changes: Mapping[str, object] = field(default_factory=dict)
+    """Lines of cassandra.yaml instead of ours."""
 
     @property
     def pid_file(self) -> Path:
@@ -157,6 +160,9 @@ class Node:
         }
         if self.token is not None:
             settings["initial_token"] = str(self.token)
+        settings |= self.changes
+        if settings["commitlog_sync"] != "group":  # the server refuses what its way of syncing does not know
+            del settings["commitlog_sync_group_window"]
         return json.dumps(settings, indent=2) + "\n"
 
     def start(self, java_home: Path, class_path: list[Path], *, tied: bool = False) -> "subprocess.Popen[bytes]":

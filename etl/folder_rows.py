@@ -19,7 +19,7 @@ from etl.outcomes import ARROW_OUTCOMES, OUTCOMES
 from etl.pictures import Picture
 from etl.recode import Recode, extension
 from etl.secrets import executor_storage
-from etl.tars import unsafe
+from etl.sources.tars import unsafe
 from etl.workers import map_batches
 from formats.errors import StorageError
 from formats.storage import Storage

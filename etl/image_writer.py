@@ -10,7 +10,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -47,6 +47,21 @@ class Target(Protocol):
 
     def open(self) -> AbstractAsyncContextManager[Sink]:
         """Connect."""
+
+
+class Nowhere:
+    """A target and its sink that keep nothing: for looking at pictures only."""
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator["Nowhere"]:
+        """Nothing to connect to."""
+        yield self
+
+    async def accept(self, entry: Entry, picture: Picture, label: int | None, /) -> None:
+        """It can be taken."""
+
+    async def reject(self, entry: Entry, *, path: str, stage: str, reason: str) -> None:
+        """It cannot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

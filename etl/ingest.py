@@ -16,9 +16,9 @@ from etl.entries import ENTRIES, Listing
 from etl.errors import ConflictError, SourceError, TableError
 from etl.image_writer import WriteOrder, write_images
 from etl.ingest_plan import IngestPlan
-from etl.labels import all_integers, class_numbers_of
 from etl.look_alikes import group_look_alikes
 from etl.outcomes import OUTCOMES
+from etl.sources.labels import all_integers, class_numbers_of
 from etl.workers import map_batches
 from schemas import Columns
 from schemas.tables import Replication, create_keyspace, defined_columns
@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 _TASK_ROWS = 2_000
 _TASK_BYTES = 256 << 20
 _SHOWN = 5
+THERE, THERE_FROM_OTHERS = "already there", "from another source"
 _COLUMNS = [column.split()[0] for column in ENTRIES.split(", ")]
 
 
@@ -177,12 +178,6 @@ def there_already(entries: DataFrame, *, known: DataFrame, source: str) -> DataF
     return known.join(ids, on="id", how="left_semi").withColumn("ours", F.col("source").eqNullSafe(F.lit(source)))
 
 
-def count_there(there: DataFrame) -> tuple[int, int]:
-    """How many of the rows of `there_already` came from this source, and how many from others; runs Spark."""
-    row = there.agg(F.count_if("ours").alias("ours"), F.count_if(~F.col("ours")).alias("others")).collect()[0]
-    return row.ours, row.others
-
-
 def refuse(there: DataFrame, *, count: int, plan: IngestPlan) -> None:
     """Raise `ConflictError`, with their number and the first few, if images are there that came from other sources."""
     if not count:
@@ -197,15 +192,15 @@ def refuse(there: DataFrame, *, count: int, plan: IngestPlan) -> None:
 
 
 def as_outcomes(there: DataFrame) -> DataFrame:
-    """Images of this source that were written before, as the rows of `OUTCOMES`."""
-    return there.where("ours").select(
+    """Images that were written before, by this source or by others, as the rows of `OUTCOMES`."""
+    return there.select(
         "id",
         "label",
         "or_split",
         "path",
         "bytes",
         "sha256",
-        F.lit("already there").alias("stage"),
+        F.when(F.col("ours"), THERE).otherwise(THERE_FROM_OTHERS).alias("stage"),
         *(F.lit(None).cast("string").alias(name) for name in ("reason", "note")),
         F.lit(None).cast("long").alias("phash"),
         F.lit("").alias("executor"),

@@ -4,12 +4,12 @@ import os
 import secrets
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from etl.images import Check
 from etl.recode import Recode
-from etl.source_plan import SourcePlan, is_local
+from etl.sources.plan import SourcePlan, is_local
 from schemas import Columns, TableName
 from schemas.tables import (
     LabelType,
@@ -111,9 +111,14 @@ class IngestPlan:
                 raise ValueError(f"Wanted a folder, or nothing yet, at {os.path.abspath(target)!r}. Found: a file.")
         if self.data_table is not None or self.metadata_table is not None:
             raise ValueError("Wanted two tables, or a folder to write to. Found: both.")
-        for name, value in (("--replication", self.replication), ("--no-create", not self.create)):
-            if value:
-                raise ValueError(f"Wanted {name} with tables. Found: --target-dir.")
+        with_tables = {
+            "--replication": self.replication,
+            "--no-create": not self.create,
+            "--class-names": self.source.class_names,
+            **{f"--{name}-col": value != name for name, value in asdict(self.columns).items()},
+        }
+        for name in (name for name, value in with_tables.items() if value):
+            raise ValueError(f"Wanted {name} with tables. Found: --target-dir.")
         if self.ingest_id is not None:
             raise ValueError("Wanted --resume to go on with a folder. Found: --ingest-id.")
 

@@ -8,7 +8,8 @@ OUTCOMES = (
     "id BINARY, label INT, or_split STRING, path STRING, bytes BIGINT, sha256 BINARY, stage STRING, reason STRING, "
     "note STRING, phash BIGINT, executor STRING"
 )
-"""``stage`` is ``written``, ``already there``, or where a file was rejected: ``list``, ``read``, ``write``."""
+"""``stage`` is ``written``, ``already there`` (or there ``from another source``), or where a file was rejected:
+``list``, ``read``, ``write``."""
 
 ARROW_OUTCOMES = pa.schema(
     [

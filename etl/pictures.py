@@ -4,12 +4,12 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from etl.companions import check_mask, read_array
 from etl.entries import Entry
 from etl.images import Check, Header, RejectedError, disagrees, read_header
 from etl.look_alikes import picture_hash
 from etl.reading import Reader
 from etl.recode import Recode
+from etl.sources.companions import check_mask, read_array
 from schemas.tables import LabelType
 
 

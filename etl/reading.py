@@ -9,11 +9,11 @@ from heapq import heappop, heappush
 from types import TracebackType
 from typing import Self
 
-from etl.archives import GzipBytes, is_compressed, is_remote, open_regular, read_on, split_address
 from etl.entries import text
 from etl.errors import SourceError
 from etl.images import RejectedError
 from etl.secrets import executor_storage
+from etl.sources.archives import GzipBytes, is_compressed, is_remote, open_regular, read_on, split_address
 from formats.errors import StorageError
 from formats.storage import Storage
 

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from etl.cassandra import Control
 from etl.entries import Listing
 from etl.errors import EtlError
-from etl.image_writer import WriteOrder
+from etl.image_writer import Nowhere, WriteOrder
 from etl.ingest import Survey, number_classes, own_numbers, task_count, write
 from etl.ingest_plan import IngestPlan, new_ingest_id
 from etl.pictures import Preparation
@@ -53,6 +53,24 @@ def delete_halves(control: Control, problems: DataFrame, *, plan: VerifyPlan) ->
         mended[row["kind"]] += 1
     log.info("deleted the rest of %s images", f"{len(rows):,}")
     return dict(mended)
+
+
+def still_rejected(suspects: DataFrame, *, plan: IngestPlan, listing: Listing) -> DataFrame:
+    """The ids of rows of `verification.rejected_before` that are rejected today as well, as far as that can be seen.
+
+    They are decoded whole: nobody tells how closely they were looked at when they were rejected.
+    """
+    order = WriteOrder(
+        target=Nowhere(),
+        preparation=Preparation(check="full", recode=plan.recode, label_type=plan.source.label_type),
+        labels={},
+        in_turn=listing.access != "random",
+    )
+    seen = suspects.where(~F.col("by_server")).drop("by_server")
+    if listing.has_data:
+        seen = listing.entries.join(F.broadcast(seen.select("id")), on="id", how="left_semi")
+    outcomes = write(seen, order=order, tasks=seen.sparkSession.sparkContext.defaultParallelism, access=listing.access)
+    return outcomes.where(F.col("stage") != "written").select("id").union(suspects.where("by_server").select("id"))
 
 
 def rewrite(

@@ -125,9 +125,9 @@ def source_problems(
 ) -> DataFrame:
     """What is wrong between the rows of `facts` and what a source lists (`entries.ENTRIES`), as rows of `PROBLEMS`.
 
-    Entries that cannot be taken are missed by nobody, nor are those whose full names are among ``rejected`` (one text
-    column, ``name``). Rows of this ``source`` are no longer there if it lists none of their ids; only those of
-    ``splits`` are looked at, if any are named. ``sizes`` compares sizes as well: where pictures are stored as they are.
+    Entries that cannot be taken are missed by nobody, nor are those whose ids are among ``rejected``. Rows of this
+    ``source`` are no longer there if it lists none of their ids; only those of ``splits`` are looked at, if any are
+    named. ``sizes`` compares sizes as well: where pictures are stored as they are.
     """
     listed = entries.select(
         "id",
@@ -136,9 +136,8 @@ def source_problems(
         "reason",
     )
     readable = listed.where(F.col("reason").isNull())
-    told = rejected.select(_comparable("name").alias("told")).distinct()
     missing = readable.join(metadata.select("id"), on="id", how="left_anti")
-    missing = missing.join(told, on=_comparable("name") == F.col("told"), how="left_anti")
+    missing = missing.join(rejected.select("id"), on="id", how="left_anti")
     own = metadata.where(F.col("source") == source)
     looked_at = own.where(F.col("or_split").isin(list(splits))) if splits else own
     gone = looked_at.join(listed.select("id"), on="id", how="left_anti")
@@ -153,7 +152,20 @@ def source_problems(
     return found.union(compared.select(F.lit(CHANGED), "id", "name", "source", detail))
 
 
-def _comparable(name: str) -> Column:
+def rejected_before(entries: DataFrame, /, *, metadata: DataFrame, told: DataFrame) -> DataFrame:
+    """The entries without a row of `facts` whose full names were ever in the quarantine (``path, stage, bytes``).
+
+    ``by_server`` tells whether the server refused a file of this size; all others can be looked at again.
+    """
+    name = full_name(F.decode("or_split", "UTF-8"), F.decode("path", "UTF-8"))
+    refused = F.collect_set(F.when(F.col("stage") == "write", F.col("bytes")))
+    names = told.groupBy(_comparable("path").alias("told")).agg(refused.alias("refused"))
+    missing = entries.where(F.col("reason").isNull()).join(metadata.select("id"), on="id", how="left_anti")
+    found = missing.join(names, on=_comparable(name) == F.col("told"), how="inner")
+    return found.withColumn("by_server", F.array_contains("refused", F.col("bytes"))).drop("told", "refused")
+
+
+def _comparable(name: str | Column) -> Column:
     r"""A name in which bytes that are no UTF-8 are all alike: the JVM makes them U+FFFD, the quarantine ``\xff``."""
     return F.regexp_replace(name, r"(\uFFFD|\\x[0-9a-f]{2})+", "\ufffd")
 

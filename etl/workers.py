@@ -52,4 +52,4 @@ def _forget_archives() -> None:
     """
     for place, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimporter):
-            del sys.path_importer_cache[place]
+            sys.path_importer_cache.pop(place, None)

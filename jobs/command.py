@@ -91,7 +91,7 @@ def execute(name: str, run: Callable[[SparkSession], Report], *, as_json: bool) 
     except (EtlError, FormatsError) as error:
         return _failed(name, str(error))
     except (PySparkException, Py4JJavaError) as error:
-        return _failed(name, _executor_error(str(error)) or f"Spark failed. {_cause(error)}")
+        return _failed(name, executor_error(str(error)) or f"Spark failed. {_cause(error)}")
     finally:
         spark.stop()
 
@@ -101,7 +101,7 @@ def _failed(name: str, message: str) -> int:
     return 1
 
 
-def _executor_error(text: str) -> str | None:
+def executor_error(text: str) -> str | None:
     """Our own message out of the traces of an error that was raised on an executor."""
     found = re.findall(r"^(?:etl|formats|schemas)\.errors\.\w+: (.+)$", text, re.MULTILINE)
     return found[-1] if found else None

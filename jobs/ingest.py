@@ -32,15 +32,14 @@ import logging
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
 from py4j.protocol import Py4JJavaError
-from pyspark import StorageLevel
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra import Control, password_on_executors, read_table
@@ -49,11 +48,12 @@ from etl.errors import EtlError, OutputExistsError, SourceError
 from etl.folder_rows import files_there, folder_target
 from etl.image_writer import Target, WriteOrder
 from etl.ingest import (
+    THERE,
+    THERE_FROM_OTHERS,
     Survey,
     as_outcomes,
     check_tables,
     count_entries,
-    count_there,
     create_tables,
     is_empty,
     known_images,
@@ -73,9 +73,10 @@ from etl.look_alikes import require_imagehash
 from etl.pictures import Preparation
 from etl.progress import Counters, Watch
 from etl.secrets import driver_storage, secrets_on_executors
-from etl.sources import Found, Leftovers, list_source
+from etl.sources.listing import Found, Leftovers, list_source
 from etl.table_rows import TableTarget
 from jobs.command import execute, parse
+from jobs.frames import kept, pictures_in_rows, plain_inside
 from jobs.ingest_options import add_options, check, ingest_plan, needed
 from jobs.source_options import SOURCE_HELP
 
@@ -96,9 +97,6 @@ exit codes:
 )
 
 log = logging.getLogger("imagestrata.ingest")
-
-_BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
-_PICTURES_TOGETHER = 32
 
 
 def parse_args(argv: Sequence[str] | None = None) -> tuple[IngestPlan, argparse.Namespace]:
@@ -129,6 +127,8 @@ class _Ingest:
     survey: Survey
     done: DataFrame | None
     done_count: int
+    done_rows: list[Row]
+    """What `tally` says of them, where it was asked."""
     is_first: bool
     """Whether the table was empty."""
     control: Control | None
@@ -165,29 +165,30 @@ def _look(spark: SparkSession, *, plan: IngestPlan, stack: ExitStack) -> _Ingest
         stack.enter_context(password_on_executors(spark))
     stack.enter_context(secrets_on_executors(spark))
     log.info("list %s", plan.source.name)
-    found = list_source(spark, plan.source, dataset=plan.dataset)
+    stack.enter_context(plain_inside(spark))
+    found = list_source(spark, plan.source, dataset=plan.dataset, keep=partial(kept, stack=stack))
     if found.listing.has_data:
-        stack.enter_context(_small_batches(spark))
-    entries = found.listing.names.persist(StorageLevel.MEMORY_AND_DISK)
-    stack.callback(entries.unpersist)
+        stack.enter_context(pictures_in_rows(spark))
+    entries = kept(found.listing.names, stack=stack)
     survey = Survey.of(entries.transform(count_entries).collect(), classes=found.listing.classes)
     if not survey.files:
         raise SourceError(f"Wanted images in {plan.source.address}. Found: no file at all.")
     found.check(entries)
     done, is_first = _files_done(spark, entries, plan=plan) if control is None else None, True
-    done_count = 0 if done is None else done.count()
+    done_count, done_rows = 0 if done is None else done.count(), list[Row]()
     if control is not None and not is_empty(control, plan=plan):
         is_first = False
         if plan.resume or not plan.overwrite:
             log.info("look for these images in %s", plan.tables.metadata)
             there = entries.transform(there_already, known=_metadata(spark, plan=plan), source=plan.source_name)
-            there = there.persist(StorageLevel.MEMORY_AND_DISK)  # now: later the table has this run's rows as well
-            stack.callback(there.unpersist)
-            ours, others = count_there(there)
+            there = kept(there, stack=stack)  # now: later the table has this run's rows as well
+            before = there.transform(as_outcomes)
+            told = before.transform(tally, seeds=SUM_SEEDS).collect()
             if not plan.overwrite:
-                refuse(there, count=others, plan=plan)
+                refuse(there, count=sum(row.files for row in told if row.stage == THERE_FROM_OTHERS), plan=plan)
             if plan.resume:
-                done, done_count = there.transform(as_outcomes), ours
+                done, done_rows = before.where(F.col("stage") == THERE), [row for row in told if row.stage == THERE]
+                done_count = sum(row.files for row in done_rows)
     if done is not None:
         log.info("%s images are there already and are left out", f"{done_count:,}")
     return _Ingest(
@@ -198,6 +199,7 @@ def _look(spark: SparkSession, *, plan: IngestPlan, stack: ExitStack) -> _Ingest
         survey=survey,
         done=done,
         done_count=done_count,
+        done_rows=done_rows,
         is_first=is_first,
         control=control,
     )
@@ -209,18 +211,19 @@ def _write(ingest: _Ingest, *, started: float, stack: ExitStack) -> IngestReport
     unmatched = _unmatched(ingest.found.leftovers)
     for remark in unmatched:
         log.warning("%s", remark)
-    log.info("%s files (%.1f MB) are ingest %s", f"{survey.files:,}", survey.bytes / 1e6, ingest_id)
+    left = survey.files - ingest.done_count
+    log.info("%s of %s files are ingest %s", f"{left:,}", f"{survey.files:,}", ingest_id)
     outcomes, counters = _outcomes(ingest, ingest_id=ingest_id)
-    outcomes = outcomes.persist(StorageLevel.MEMORY_AND_DISK)
-    stack.callback(outcomes.unpersist)
+    outcomes = kept(outcomes, stack=stack)
     allowed = plan.tolerance.allowed(survey.files)
     group = f"ingest {ingest_id}"
     spark.sparkContext.setJobGroup(group, f"write {plan.source.name}")
     stop = partial(spark.sparkContext.cancelJobGroup, group)
-    watch = Watch(counters, files=survey.files - ingest.done_count, allowed=allowed, stop=stop)
+    watch = Watch(counters, files=left, allowed=allowed, stop=stop)
     try:
         with watch:
-            rows = tally(outcomes, seeds=SUM_SEEDS).collect()
+            all_there = ingest.done_rows and ingest.done_count == survey.files
+            rows = ingest.done_rows if all_there else tally(outcomes, seeds=SUM_SEEDS).collect()
         stopped_at = 0
     except (PySparkException, Py4JJavaError):
         if not watch.is_over:
@@ -289,17 +292,6 @@ def _check(report: IngestReport, *, files: int, allowed: int, stopped_at: int, p
 def _metadata(spark: SparkSession, *, plan: IngestPlan) -> DataFrame:
     names = (plan.columns.id, plan.columns.label, "or_split", "path", "bytes", "sha256", "source")
     return read_table(spark, plan.tables.metadata, columns=names).transform(known_images, columns=plan.columns)
-
-
-@contextmanager
-def _small_batches(spark: SparkSession) -> Iterator[None]:
-    """Let few rows travel to Python at a time: each of them has a picture."""
-    before = spark.conf.get(_BATCH_ROWS)
-    spark.conf.set(_BATCH_ROWS, _PICTURES_TOGETHER)
-    try:
-        yield
-    finally:
-        spark.conf.set(_BATCH_ROWS, str(before))
 
 
 def _numbers(ingest: _Ingest) -> dict[str, int]:

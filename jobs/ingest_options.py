@@ -34,7 +34,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--data-table", metavar="KEYSPACE.TABLE", help="the pictures")
     group.add_argument("--metadata-table", metavar="KEYSPACE.TABLE", help="what is known of them")
     group.add_argument(
-        "--target-dir", metavar="DIR", help="write a tree of files instead (a folder, or s3://bucket/prefix)"
+        "--target-dir",
+        metavar="DIR",
+        help="write a tree of files instead (a folder, or s3://bucket/prefix); without options of tables",
     )
     group.add_argument(
         "--dataset", default="", metavar="NAME", help="ids and class numbers belong to it (default: the keyspace)"

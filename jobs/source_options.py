@@ -2,7 +2,7 @@
 
 import argparse
 
-from etl.source_plan import LAYOUTS, SourcePlan
+from etl.sources.plan import LAYOUTS, SourcePlan
 from schemas.tables import LABEL_TYPES, LabelType
 
 SOURCE_HELP = """\

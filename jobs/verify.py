@@ -28,9 +28,9 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import NamedTuple
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -39,9 +39,9 @@ from etl.entries import Listing
 from etl.errors import SourceError
 from etl.ingest import Survey, check_tables, count_entries
 from etl.ingest_plan import IngestPlan
-from etl.repair import delete_halves, rewrite
+from etl.repair import delete_halves, rewrite, still_rejected
 from etl.secrets import secrets_on_executors
-from etl.sources import list_source
+from etl.sources.listing import list_source
 from etl.verification import (
     KINDS,
     VerifyPlan,
@@ -50,11 +50,13 @@ from etl.verification import (
     facts,
     first_problems,
     page_rows,
+    rejected_before,
     source_problems,
     table_problems,
 )
 from etl.verify_report import EXAMPLES, VerifyReport, describe
 from jobs.command import execute, parse
+from jobs.frames import kept, pictures_in_rows, plain_inside
 from jobs.picture_options import add_picture_options, recode
 from jobs.source_options import SOURCE_HELP, add_source_options, source_plan
 from schemas import Columns, TableName
@@ -152,19 +154,20 @@ def run(spark: SparkSession, *, plan: VerifyPlan) -> VerifyReport:
     started = time.monotonic()
     with ExitStack() as stack:
         control = stack.enter_context(Control.from_spark(spark))
-        metadata = _keep(_metadata(spark, control, plan=plan), stack)
+        stack.enter_context(plain_inside(spark))
+        metadata = kept(_metadata(spark, control, plan=plan), stack=stack)
         source = None if plan.ingest is None else _list(spark, control, plan=plan, ingest=plan.ingest, stack=stack)
         sums = metadata.agg(F.count("*").alias("rows"), F.avg("bytes").alias("mean"), F.max("bytes").alias("largest"))
         images = sums.collect()[0]
         rows = page_rows(mean=images["mean"] or 0, largest=images.largest or 0)
         log.info("read the pictures of %s, %d a page", plan.data_table, rows)
         data = read_table(spark, plan.data_table, columns=(plan.columns.id, plan.columns.data), page_rows=rows)
-        blobs = _keep(data.transform(blob_facts, columns=plan.columns, check=plan.check), stack)
+        blobs = kept(data.transform(blob_facts, columns=plan.columns, check=plan.check), stack=stack)
         read = blobs.agg(F.count("*").alias("rows"), F.sum("length").alias("bytes")).collect()[0]
         problems = metadata.transform(table_problems, blobs=blobs)
         if source is not None:
-            problems = problems.union(_compare(spark, control, metadata, source=source, plan=plan))
-        problems = _keep(problems, stack)
+            problems = problems.union(_compare(spark, control, metadata, source=source, plan=plan, stack=stack))
+        problems = kept(problems, stack=stack)
         counts = {row["kind"]: row["rows"] for row in problems.transform(count_problems).collect()}
         counts = {kind: counts[kind] for kind in KINDS if kind in counts}
         examples = describe(problems.transform(first_problems, examples=EXAMPLES).collect()) if counts else {}
@@ -192,12 +195,6 @@ def run(spark: SparkSession, *, plan: VerifyPlan) -> VerifyReport:
     )
 
 
-def _keep(frame: DataFrame, stack: ExitStack) -> DataFrame:
-    kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
-    stack.callback(kept.unpersist)
-    return kept
-
-
 def _metadata(spark: SparkSession, control: Control, *, plan: VerifyPlan) -> DataFrame:
     """The rows of `facts`; of tables that others made, as far as they have such columns."""
     needed = [plan.columns.id, "bytes", *(["sha256"] if plan.check == "hashes" else [])]
@@ -214,9 +211,11 @@ def _list(spark: SparkSession, control: Control, *, plan: VerifyPlan, ingest: In
     stack.enter_context(password_on_executors(spark))
     stack.enter_context(secrets_on_executors(spark))
     log.info("list %s", ingest.source.name)
-    found = list_source(spark, ingest.source, dataset=ingest.dataset)
+    found = list_source(spark, ingest.source, dataset=ingest.dataset, keep=partial(kept, stack=stack))
     listing = found.listing
-    entries = _keep(listing.names, stack)
+    if listing.has_data:
+        stack.enter_context(pictures_in_rows(spark))
+    entries = kept(listing.names, stack=stack)
     survey = Survey.of(entries.transform(count_entries).collect(), classes=listing.classes)
     if not survey.files:
         raise SourceError(f"Wanted images in {ingest.source.address}. Found: no file at all.")
@@ -225,11 +224,15 @@ def _list(spark: SparkSession, control: Control, *, plan: VerifyPlan, ingest: In
 
 
 def _compare(
-    spark: SparkSession, control: Control, metadata: DataFrame, *, source: _Source, plan: VerifyPlan
+    spark: SparkSession, control: Control, metadata: DataFrame, *, source: _Source, plan: VerifyPlan, stack: ExitStack
 ) -> DataFrame:
-    rejected = spark.createDataFrame([], "name STRING")
+    rejected = source.entries.where(F.lit(False))
     if control.columns(plan.quarantine) is not None:
-        rejected = read_table(spark, plan.quarantine, columns=["path"]).select(F.col("path").alias("name"))
+        told = read_table(spark, plan.quarantine, columns=["path", "stage", "bytes"])
+        before = kept(source.entries.transform(rejected_before, metadata=metadata, told=told), stack=stack)
+        if count := before.count():
+            log.info("look again at %s files that were rejected", f"{count:,}")
+            rejected = kept(before.transform(still_rejected, plan=source.plan, listing=source.listing), stack=stack)
     kept_as_they_are = not source.plan.recode.changes and not source.listing.has_data
     names = [split for split in (source.plan.source.splits or (source.plan.source.or_split,)) if split]
     return metadata.transform(

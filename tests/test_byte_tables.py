@@ -12,11 +12,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from devstack.s3 import S3
-from etl.byte_tables import list_parquet, list_table
 from etl.entries import ARROW_ENTRIES
 from etl.errors import SourceError
-from etl.parquet_rows import Columns, read_groups
 from etl.secrets import secrets_on_executors
+from etl.sources.byte_tables import list_parquet, list_table
+from etl.sources.parquet_rows import Columns, read_groups
 from formats.s3 import S3Access
 from formats.storage import Storage
 from schemas import image_id

@@ -13,9 +13,9 @@ from hypothesis.extra import numpy as arrays
 from PIL import Image
 from pyspark.sql import DataFrame, SparkSession
 
-from etl.companions import MAX_LABELS, attach, check_mask, read_array, split_arrays, unmatched
 from etl.entries import ENTRIES
 from etl.images import Header, RejectedError, read_header
+from etl.sources.companions import MAX_LABELS, attach, check_mask, read_array, split_arrays, unmatched
 from tests.pictures import exif, picture
 
 

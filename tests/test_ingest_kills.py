@@ -17,7 +17,7 @@ from devstack.cassandra import Cassandra
 from etl.cassandra import Cluster, Control
 from etl.errors import EtlError
 from etl.ingest_plan import IngestPlan
-from etl.source_plan import SourcePlan
+from etl.sources.plan import SourcePlan
 from schemas import TableName
 
 pytestmark = pytest.mark.slow
@@ -48,12 +48,12 @@ def plan(images: Path, keyspace: str) -> IngestPlan:
     return IngestPlan(source=source, dataset="drill", **tables)  # type: ignore[arg-type]
 
 
-def start(images: Path, keyspace: str, server: Cassandra) -> "subprocess.Popen[str]":
+def start(images: Path, keyspace: str, server: Cassandra, *options: str) -> "subprocess.Popen[str]":
     """The job as users run it, on two executors that are processes of their own."""
     command = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local-cluster[2,1,1024]"]
     command += ["--conf", f"spark.cassandra.connection.port={server.port}", "--conf", "spark.ui.enabled=false"]
     command += [str(ROOT / "jobs" / "ingest.py"), str(images), "--split-subdir=train", "--dataset=drill"]
-    command += [f"--data-table={keyspace}.data", f"--metadata-table={keyspace}.metadata"]
+    command += [f"--data-table={keyspace}.data", f"--metadata-table={keyspace}.metadata", *options]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return subprocess.Popen(
         command, cwd="/", env={**os.environ, "PATH": path}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -124,24 +124,24 @@ def test_an_executor_is_killed(
     assert tables(server, images, keyspace) == undisturbed
 
 
-@pytest.mark.parametrize("part", [0.01, 0.6])
+@pytest.mark.parametrize(("part", "options"), [(0.01, []), (0.6, ["--resume"])])
 def test_the_driver_is_killed(
-    server: Cassandra, images: Path, undisturbed: list[list[dict[str, Any]]], part: float
+    server: Cassandra, images: Path, undisturbed: list[list[dict[str, Any]]], part: float, options: list[str]
 ) -> None:
     keyspace = f"driver_{int(part * 100)}"
     job = start(images, keyspace, server)
     await_rows(job, server, keyspace, count=int(part * IMAGES))
     os.killpg(job.pid, signal.SIGKILL)
     end(job)
-    again = start(images, keyspace, server)
+    again = start(images, keyspace, server, *options)
     said = end(again)
     assert again.returncode == 0, said[-4000:]
     assert tables(server, images, keyspace) == undisturbed
 
 
-@pytest.mark.parametrize("part", [0.1, 0.7])
+@pytest.mark.parametrize(("part", "options"), [(0.1, ["--resume"]), (0.7, [])])
 def test_the_database_is_killed(
-    server: Cassandra, images: Path, undisturbed: list[list[dict[str, Any]]], part: float
+    server: Cassandra, images: Path, undisturbed: list[list[dict[str, Any]]], part: float, options: list[str]
 ) -> None:
     keyspace = f"database_{int(part * 100)}"
     job = start(images, keyspace, server)
@@ -153,7 +153,7 @@ def test_the_database_is_killed(
     ours = [line for line in said.splitlines() if line.startswith("ingest.py: ")]
     assert len(ours) == 1, said[-4000:]
     assert "Cassandra" in ours[0] or "Wanted to write" in ours[0]
-    again = start(images, keyspace, server)
+    again = start(images, keyspace, server, *options)
     said = end(again)
     assert again.returncode == 0, said[-4000:]
     assert tables(server, images, keyspace) == undisturbed

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from etl.ingest import task_count
 from etl.ingest_plan import IngestPlan, ingest_time, new_ingest_id
-from etl.source_plan import SourcePlan
+from etl.sources.plan import SourcePlan
 from jobs import ingest as job
 from schemas import Columns, TableName
 
@@ -45,6 +45,9 @@ def test_the_source_is_its_real_path(tree: Path, monkeypatch: pytest.MonkeyPatch
     assert plan.source_name == (tree / "train").resolve().as_uri()
 
 
+FOLDER = {"target": "out", "data_table": None, "metadata_table": None}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -57,6 +60,8 @@ def test_the_source_is_its_real_path(tree: Path, monkeypatch: pytest.MonkeyPatch
         ({"replication": "0"}, "replication"),
         ({"near_duplicates": True, "resume": True}, "every picture"),
         ({"target": "out"}, "both"),
+        ({**FOLDER, "columns": Columns(id="patch_id")}, "--id-col with tables"),
+        ({**FOLDER, "replication": "3"}, "--replication with tables"),
         ({"replication": "3", "create": False}, "--no-create"),
         ({"ingest_id": uuid.UUID(int=0)}, "time-based"),
         ({"ingest_id": uuid.UUID("7c743c2e-685c-55f2-9f8b-e10df2a8a6a6")}, "time-based"),

@@ -2,49 +2,24 @@
 
 import csv
 import io
-import tarfile
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from archives import mask, npy, tar
 from pictures import texture
 from PIL import Image
 from pyspark.sql import SparkSession
 from trees import PlanOf, by_name, picture, plant, quarantine, tables_of, tree
 
-from devstack.s3 import S3
 from etl.cassandra import Control
 from etl.errors import EtlError, OutputExistsError, SourceError
 from etl.ingest_plan import Tolerance
 from etl.recode import Recode
 from jobs import ingest as job
 from schemas import image_id
-
-
-def tar(files: Mapping[str, bytes], *, mode: str = "w") -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode=mode) as archive:  # type: ignore[call-overload]
-        for name, data in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            archive.addfile(member, io.BytesIO(data))
-    return buffer.getvalue()
-
-
-def npy(values: list[int]) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, np.array(values, np.uint8))
-    return buffer.getvalue()
-
-
-def mask(value: int, *, size: tuple[int, int] = (16, 12)) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("L", size, value).save(buffer, "PNG")
-    return buffer.getvalue()
 
 
 def test_a_tar_of_tars_is_the_tree_that_it_was_made_of(
@@ -168,30 +143,6 @@ def test_a_table_of_bytes(spark: SparkSession, control: Control, plan_of: PlanOf
     assert [rows[f"/{i}.png"]["label"] for i in range(5)] == [4, 4, 0, 0, 2]
     again = job.run(spark, plan=replace(plan, resume=True))
     assert (again.images, again.already_there) == (0, 5)
-
-
-def test_a_tree_on_s3(
-    spark: SparkSession, control: Control, plan_of: PlanOf, s3: S3, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from formats.s3 import S3Access
-    from formats.storage import Storage
-
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.access_key)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret_key)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
-    s3.make_bucket("ingest")
-    address = "s3://ingest"
-    store = Storage(f"{address}/set", S3Access(s3.endpoint, s3.access_key, s3.secret_key))
-    files = {f"train/{name}/{i} é.png": picture(i) for name in "ab" for i in range(3)}
-    for name, data in files.items():
-        store.write_bytes(name, data)
-    plan = plan_of(f"{address}/set", splits=("train",))
-    assert job.run(spark, plan=plan).images == 6
-    rows = by_name(control, plan)
-    assert {name: row["data"] for name, row in rows.items()} == files
-    assert {row["source"] for row in rows.values()} == {f"{address}/set"}
-    one = image_id(plan.dataset, b"train", "a/0 é.png".encode())
-    assert rows["train/a/0 é.png"]["id"] == one
 
 
 def test_masks_beside_images(spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from etl.entries import ENTRIES
 from etl.errors import SourceError
-from etl.labels import (
+from etl.sources.labels import (
     all_integers,
     check_lines,
     class_numbers_of,

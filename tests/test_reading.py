@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devstack.s3 import S3
-from etl import archives, reading
+from etl import reading
 from etl.errors import SourceError
 from etl.images import RejectedError
 from etl.reading import Reader
+from etl.sources import archives
 from formats.errors import StorageError
 from formats.s3 import S3Access
 from formats.storage import Storage

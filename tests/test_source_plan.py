@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from etl.source_plan import SourcePlan, full_address
+from etl.sources.plan import SourcePlan, full_address
 
 
 @pytest.fixture

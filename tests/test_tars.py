@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from pyspark.sql import Row, SparkSession
 
 from devstack.s3 import S3
-from etl import tars
-from etl.archives import GzipBytes, RangedBytes, open_archive
 from etl.errors import SourceError
 from etl.reading import Reader
 from etl.secrets import driver_storage, secrets_on_executors
-from etl.tar_members import CUT, Archive, Member, NotATarError, members
-from etl.tars import is_tar_of_tars, list_tar, list_tar_of_tars
+from etl.sources import tars
+from etl.sources.archives import GzipBytes, RangedBytes, open_archive
+from etl.sources.tar_members import CUT, Archive, Member, NotATarError, members
+from etl.sources.tars import is_tar_of_tars, list_tar, list_tar_of_tars
 from formats.s3 import S3Access
 from formats.storage import Storage
 from schemas import image_id

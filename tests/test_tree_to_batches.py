@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 import loader
 from devstack.cassandra import Cassandra
 from etl.ingest_plan import IngestPlan
-from etl.source_plan import SourcePlan
+from etl.sources.plan import SourcePlan
 from etl.split_plan import SplitPlan
 from jobs import ingest, split
 from schemas import Columns, TableName, image_id

@@ -16,7 +16,7 @@ from devstack.s3 import S3
 from etl.entries import Listing, text
 from etl.errors import SourceError
 from etl.secrets import secrets_on_executors
-from etl.trees import ListedFile, list_tree, loose_files, walk
+from etl.sources.trees import ListedFile, list_tree, loose_files, walk
 from formats.s3 import S3Access
 from formats.storage import Storage
 from schemas import image_id
@@ -192,7 +192,7 @@ def test_a_tree_in_s3_is_listed_as_a_local_one(spark: SparkSession, s3: S3, monk
         assert listing.classes == {"a", "é #?%"}
         wanted = {(b"", name.encode()): (name.partition("/")[0], f"s3://trees/here/{name}".encode()) for name in names}
         for looked_at in (20_000, 1):  # more objects than the driver looks at: one task lists all
-            monkeypatch.setattr("etl.trees._LOOKED_AT", looked_at)
+            monkeypatch.setattr("etl.sources.trees._LOOKED_AT", looked_at)
             found = _rows(tree(splits=[b""], by_folder=False))
             assert {key: row[:2] for key, row in found.items()} == wanted
         with pytest.raises(SourceError, match="Found: no folders there"):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pictures import write_table
+from pictures import texture, write_table
 from PIL import Image
 from pyspark.sql import DataFrame, SparkSession
 
@@ -22,7 +22,7 @@ from etl.cassandra import Control, read_table
 from etl.entries import ENTRIES
 from etl.errors import EtlError, SourceError, TableError
 from etl.ingest_plan import IngestPlan
-from etl.source_plan import SourcePlan
+from etl.sources.plan import SourcePlan
 from etl.verification import MISSING_BLOB, NO_METADATA, PROBLEMS, VerifyPlan, blob_facts, page_rows, to_rewrite
 from etl.verify_report import VerifyReport
 from jobs import ingest as ingest_job
@@ -197,6 +197,19 @@ def test_what_the_source_has_lost_and_changed_is_told(
     after = job.run(spark, plan=verification(plan, source=True))
     assert after.problems == {"no longer in the source": 1}  # the bad one is in the quarantine now
     assert after.images == 13
+    plant(tmp_path / "one", {"train/a/bad.png": picture(77)})  # it was rejected once; now it is missed
+    missed = job.run(spark, plan=verification(plan, source=True))
+    assert missed.problems == {"missing image": 1, "no longer in the source": 1}
+    broken = bytearray(texture(1))
+    broken[len(broken) // 2] ^= 255  # only decoding finds it
+    plant(tmp_path / "one", {"train/a/bad.png": bytes(broken)})
+    row = f"INSERT INTO {keyspace}.quarantine (ingest_id, path, stage, reason, bytes) VALUES (now(), ?, ?, ?, ?)"
+    plant(tmp_path / "one", {"train/a/huge.png": picture(8), "train/a/less.png": picture(9)})
+    control.execute(row, ("train/a/huge.png", "write", "too large", len(picture(8))))
+    control.execute(row, ("train/a/less.png", "write", "too large", len(picture(9)) + 1))
+    again = job.run(spark, plan=verification(plan, source=True))
+    assert again.problems == {"missing image": 1, "no longer in the source": 1}
+    assert "train/a/less.png" in again.examples["missing image"][0]
 
     for split in ("train", "val"):
         (tmp_path / "two" / split / "a").mkdir(parents=True)

@@ -13,11 +13,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from devstack.s3 import S3
-from etl import webdataset
 from etl.errors import SourceError
 from etl.secrets import driver_storage, secrets_on_executors
-from etl.tar_members import CUT
-from etl.webdataset import expand, list_shards
+from etl.sources import webdataset
+from etl.sources.tar_members import CUT
+from etl.sources.webdataset import expand, list_shards
 from formats.s3 import S3Access
 from formats.storage import Storage
 from schemas import image_id

@@ -13,7 +13,7 @@ from PIL import Image
 from etl.cassandra import Control
 from etl.ingest_plan import IngestPlan
 from etl.ingest_report import IngestReport
-from etl.source_plan import SourcePlan
+from etl.sources.plan import SourcePlan
 from schemas import TableName
 
 PlanOf = Callable[..., IngestPlan]

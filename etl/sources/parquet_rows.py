@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from etl.entries import ARROW_ENTRIES
 from etl.errors import SourceError
 from etl.secrets import executor_storage
-from etl.tars import unsafe
+from etl.sources.tars import unsafe
 from formats.storage import Storage
 from schemas.identity import image_ids
 

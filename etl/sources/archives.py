@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from etl.entries import text
 from etl.errors import SourceError
-from etl.tar_members import Archive
+from etl.sources.tar_members import Archive
 from formats.errors import StorageError
 from formats.storage import Storage
 

@@ -18,9 +18,9 @@ from pyspark.sql.types import BinaryType, StructType
 
 from etl.entries import ARROW_ENTRIES, ENTRIES, Listing
 from etl.errors import SourceError
-from etl.parquet_rows import GROUPS, NO_BYTES, NO_PATH, Columns, list_groups, read_groups, unreadable
 from etl.secrets import driver_storage
-from etl.trees import local_path
+from etl.sources.parquet_rows import GROUPS, NO_BYTES, NO_PATH, Columns, list_groups, read_groups, unreadable
+from etl.sources.trees import local_path
 from etl.workers import map_batches, map_items
 from schemas.identity import NAMESPACE
 

@@ -18,12 +18,12 @@ from itertools import groupby
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from etl.archives import is_compressed, is_remote, open_archive, place_of
 from etl.entries import ENTRIES, Entry, Listing, text
 from etl.errors import SourceError
 from etl.secrets import executor_storage
-from etl.tar_members import CUT, Archive, Member, NotATarError, members
-from etl.tars import once, plain, unsafe
+from etl.sources.archives import is_compressed, is_remote, open_archive, place_of
+from etl.sources.tar_members import CUT, Archive, Member, NotATarError, members
+from etl.sources.tars import once, plain, unsafe
 from etl.workers import map_items
 from formats.errors import StorageError
 from formats.storage import Storage

@@ -1,22 +1,29 @@
 """From what is to be read to its listing: the one place that knows all layouts, files of labels, masks and arrays."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from etl.byte_tables import list_parquet, list_table
-from etl.companions import attach, split_arrays, unmatched
 from etl.entries import Listing
 from etl.errors import SourceError
-from etl.labels import check_lines, label_by_file, label_by_line, read_label_lines, read_labels, unmatched_labels
 from etl.secrets import driver_storage
-from etl.source_plan import SourcePlan, full_address
-from etl.tars import is_tar_of_tars, list_tar, list_tar_of_tars
-from etl.trees import list_tree
-from etl.webdataset import expand, list_shards
+from etl.sources.byte_tables import list_parquet, list_table
+from etl.sources.companions import attach, split_arrays, unmatched
+from etl.sources.labels import (
+    check_lines,
+    label_by_file,
+    label_by_line,
+    read_label_lines,
+    read_labels,
+    unmatched_labels,
+)
+from etl.sources.plan import SourcePlan, full_address
+from etl.sources.tars import is_tar_of_tars, list_tar, list_tar_of_tars
+from etl.sources.trees import list_tree
+from etl.sources.webdataset import expand, list_shards
 
 _SHOWN = 5
 
@@ -53,18 +60,27 @@ class Found:
             check_lines(entries, lines=self.lines, name=self.labels)
 
 
-def list_source(spark: SparkSession, plan: SourcePlan, *, dataset: str) -> Found:
+def list_source(
+    spark: SparkSession,
+    plan: SourcePlan,
+    *,
+    dataset: str,
+    keep: Callable[[DataFrame], DataFrame] = lambda frame: frame,
+) -> Found:
     """List a source, with its labels, masks or arrays.
 
-    Raises `SourceError` if it cannot be listed at all, also later, when the listing is used.
+    ``keep`` persists what is used several times: what has been listed, where something is joined to it. Raises
+    `SourceError` if the source cannot be listed at all, also later, when the listing is used.
     """
     listing = _list_images(spark, plan, dataset=dataset)
     entries, leftovers, lines = listing.entries, [], None
+    if (plan.masks or plan.arrays or plan.labels) and not listing.has_data:
+        entries = keep(entries)
     name = (plan.labels or "").rstrip("/").rpartition("/")[2]
     if plan.arrays is not None and full_address(plan.arrays) == full_address(plan.address):
         entries, companions = split_arrays(entries)
     elif (folder := plan.masks or plan.arrays) is not None:
-        companions = _list_tree(spark, folder, plan, dataset=dataset, by_folder=False).entries
+        companions = keep(_list_tree(spark, folder, plan, dataset=dataset, by_folder=False).entries)
     if plan.masks or plan.arrays:
         what = "mask" if plan.masks else "array"
         leftovers.append(Leftovers(f"{what}s", companions.transform(unmatched, entries=entries)))
