@@ -80,10 +80,10 @@ deps.zip:  ## build/deps.zip for spark-submit --py-files on a cluster of yours
 bench-demo: setup  ## time and memory of the demo from a fresh clone with empty caches (QUICK=1: with yours)
 	@$(RUN) python -m benchmarks.demo $(if $(QUICK),--quick)
 
-bench-ingest: setup  ## the ingest beside other ways to write, its memory, listing and resuming; 20 minutes (QUICK=1: 4)
+bench-ingest: setup  ## the ingest beside other ways to write, its memory, listing and resuming; 23 minutes (QUICK=1: 4)
 	@$(RUN) python -m benchmarks.ingest $(if $(QUICK),--quick)
 
-bench-server: setup  ## what settings of the server are worth for writing pictures; 10 minutes (QUICK=1: 3)
+bench-server: setup  ## what settings of the server are worth for writing pictures; 11 minutes (QUICK=1: less)
 	@$(RUN) python -m benchmarks.server $(if $(QUICK),--quick)
 
 lock:  ## resolve the dependencies again: requirements.lock and those of the set-up

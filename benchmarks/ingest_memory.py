@@ -12,28 +12,21 @@ import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.ingest_work import LABELS, list_paths, session
-from etl.image_writer import WriteOrder
+from etl.image_writer import Nowhere, WriteOrder
 from etl.ingest import write
 from etl.pictures import Preparation
 
 HELD_SECONDS = 0.1  # then the task's window of pictures in flight is full
 
 
-class Forget:
-    """A target and its sink: takes every picture and keeps nothing."""
-
-    @asynccontextmanager
-    async def open(self) -> AsyncIterator["Forget"]:
-        """Nothing to connect to."""
-        yield self
+class Forget(Nowhere):
+    """Takes every picture, holds it for a while and keeps nothing."""
 
     async def accept(self, entry: Any, picture: Any, label: int | None) -> None:
         """Hold a picture for a while."""

@@ -15,7 +15,7 @@ from etl.entries import Entry, text
 from etl.errors import EtlError
 from etl.images import RejectedError, disagrees
 from etl.ingest_plan import IngestPlan
-from etl.outcomes import ARROW_OUTCOMES, OUTCOMES
+from etl.outcomes import ARROW_OUTCOMES, OUTCOMES, THERE
 from etl.pictures import Picture
 from etl.recode import Recode, extension
 from etl.secrets import executor_storage
@@ -128,7 +128,7 @@ def _look_for_files(batches: Iterable[pa.RecordBatch], *, target: FolderTarget) 
                 text(entry.path),
                 storage.size(name),
                 None,
-                "already there",
+                THERE,
                 *_NOTHING,
             )
             for entry in entries

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from etl.entries import Entry, text
 from etl.images import RejectedError
-from etl.outcomes import ARROW_OUTCOMES, Outcome
+from etl.outcomes import ARROW_OUTCOMES, WRITTEN, Outcome
 from etl.pictures import Picture, Preparation, prepare
 from etl.progress import Counters
 from etl.reading import Reader
@@ -192,7 +192,7 @@ class _Task:
             except RejectedError as error:
                 stage, reason = "write", str(error)
             else:
-                look = (len(picture.data), picture.sha256, "written", None, picture.note, picture.phash)
+                look = (len(picture.data), picture.sha256, WRITTEN, None, picture.note, picture.phash)
                 return Outcome(entry.id, label, or_split, path, *look, self._executor)
         await sink.reject(entry, path=f"{or_split}/{path}" if or_split else path, stage=stage, reason=reason)
         return Outcome(entry.id, None, or_split, path, entry.size, None, stage, reason, None, None, self._executor)

@@ -17,7 +17,7 @@ from etl.errors import ConflictError, SourceError, TableError
 from etl.image_writer import WriteOrder, write_images
 from etl.ingest_plan import IngestPlan
 from etl.look_alikes import group_look_alikes
-from etl.outcomes import OUTCOMES
+from etl.outcomes import OUTCOMES, THERE, THERE_FROM_OTHERS
 from etl.sources.labels import all_integers, class_numbers_of
 from etl.workers import map_batches
 from schemas import Columns
@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 _TASK_ROWS = 2_000
 _TASK_BYTES = 256 << 20
 _SHOWN = 5
-THERE, THERE_FROM_OTHERS = "already there", "from another source"
 _COLUMNS = [column.split()[0] for column in ENTRIES.split(", ")]
 
 

@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+WRITTEN, THERE, THERE_FROM_OTHERS = "written", "already there", "from another source"
+
 OUTCOMES = (
     "id BINARY, label INT, or_split STRING, path STRING, bytes BIGINT, sha256 BINARY, stage STRING, reason STRING, "
     "note STRING, phash BIGINT, executor STRING"

@@ -15,6 +15,7 @@ from etl.errors import EtlError
 from etl.image_writer import Nowhere, WriteOrder
 from etl.ingest import Survey, number_classes, own_numbers, task_count, write
 from etl.ingest_plan import IngestPlan, new_ingest_id
+from etl.outcomes import WRITTEN
 from etl.pictures import Preparation
 from etl.table_rows import TableTarget
 from etl.verification import KINDS, MISSING_BLOB, NO_METADATA, REWRITABLE, VerifyPlan, count_problems, to_rewrite
@@ -70,7 +71,7 @@ def still_rejected(suspects: DataFrame, *, plan: IngestPlan, listing: Listing) -
     if listing.has_data:
         seen = listing.entries.join(F.broadcast(seen.select("id")), on="id", how="left_semi")
     outcomes = write(seen, order=order, tasks=seen.sparkSession.sparkContext.defaultParallelism, access=listing.access)
-    return outcomes.where(F.col("stage") != "written").select("id").union(suspects.where("by_server").select("id"))
+    return outcomes.where(F.col("stage") != WRITTEN).select("id").union(suspects.where("by_server").select("id"))
 
 
 def rewrite(
@@ -107,7 +108,7 @@ def rewrite(
     tasks = task_count(rows=survey.files, size=survey.bytes, cores=cores)
     outcomes = write(chosen, order=order, tasks=tasks, access=listing.access).persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        written = outcomes.where(F.col("stage") == "written").select("id")
+        written = outcomes.where(F.col("stage") == WRITTEN).select("id")
         mended = problems.where(F.col("kind").isin(list(REWRITABLE))).join(written, on="id", how="left_semi")
         counts = {row["kind"]: row["rows"] for row in mended.transform(count_problems).collect()}
     finally:

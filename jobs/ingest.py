@@ -48,8 +48,6 @@ from etl.errors import EtlError, OutputExistsError, SourceError
 from etl.folder_rows import files_there, folder_target
 from etl.image_writer import Target, WriteOrder
 from etl.ingest import (
-    THERE,
-    THERE_FROM_OTHERS,
     Survey,
     as_outcomes,
     check_tables,
@@ -70,6 +68,7 @@ from etl.ingest import (
 from etl.ingest_plan import IngestPlan, new_ingest_id
 from etl.ingest_report import REJECTED, SUM_SEEDS, IngestEstimate, IngestReport
 from etl.look_alikes import require_imagehash
+from etl.outcomes import THERE, THERE_FROM_OTHERS, WRITTEN
 from etl.pictures import Preparation
 from etl.progress import Counters, Watch
 from etl.secrets import driver_storage, secrets_on_executors
@@ -333,7 +332,7 @@ def _files_done(spark: SparkSession, entries: DataFrame, *, plan: IngestPlan) ->
 def _tell_rejected(spark: SparkSession, outcomes: DataFrame, *, plan: IngestPlan) -> None:
     """Write the list of what was rejected into the target folder; removes an older one."""
     storage = driver_storage(spark, str(plan.target))
-    rejected = outcomes.where(~F.col("stage").isin("written", "already there")).select(
+    rejected = outcomes.where(~F.col("stage").isin(WRITTEN, THERE)).select(
         "or_split", "path", "stage", "reason", "bytes"
     )
     text = io.StringIO(newline="")

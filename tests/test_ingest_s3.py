@@ -1,18 +1,16 @@
 """Every kind of source on a real S3 server, and servers that refuse, that miss what is asked for, or that go away."""
 
-import shutil
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from archives import mask, tar
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from trees import PlanOf, by_name, picture, plan_maker, tree
+from pyspark.sql import SparkSession
+from trees import PlanOf, before_writing, by_name, picture, plan_maker
 
 from devstack.s3 import S3
 from etl.cassandra import Control
@@ -34,17 +32,6 @@ def use(server: S3, monkeypatch: pytest.MonkeyPatch, *, secret: str | None = Non
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.access_key)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret or server.secret_key)
     monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
-
-
-def before_writing(monkeypatch: pytest.MonkeyPatch, what: Callable[[], object]) -> None:
-    """Let something happen when the source has been listed."""
-    write = job.write
-
-    def write_then(*args: Any, **options: Any) -> DataFrame:
-        what()
-        return write(*args, **options)
-
-    monkeypatch.setattr(job, "write", write_then)
 
 
 @pytest.fixture
@@ -156,13 +143,3 @@ def test_a_server_that_goes_away_after_the_listing(
         with pytest.raises(PySparkException) as told:
             job.run(spark, plan=plan_of("s3://ingest/set", splits=()))
         assert server.endpoint in (executor_error(str(told.value)) or "")
-
-
-def test_a_class_folder_that_vanishes_after_the_listing(
-    spark: SparkSession, control: Control, plan_of: PlanOf, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    plan = plan_of(tree(tmp_path, splits=("train",)), splits=("train",))
-    before_writing(monkeypatch, lambda: shutil.rmtree(tmp_path / "train" / "b"))
-    report = job.run(spark, plan=plan)
-    assert (report.images, report.quarantined_by_reason) == (8, {"unreadable": 4})
-    assert len(by_name(control, plan)) == 8

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from archives import mask, npy, tar
 from pictures import texture
 from PIL import Image
 from pyspark.sql import SparkSession
-from trees import PlanOf, by_name, picture, plant, quarantine, tables_of, tree
+from trees import PlanOf, before_writing, by_name, picture, plant, quarantine, tables_of, tree
 
 from etl.cassandra import Control
 from etl.errors import EtlError, OutputExistsError, SourceError
@@ -260,3 +261,13 @@ def test_the_report_tells_duplicates_and_groups_look_alikes(
     assert groups["train/a/1.png"] is not None
     assert groups["train/a/1.png"] == groups["train/b/2.png"] == groups["val/a/3.jpg"]
     assert groups["val/a/4.png"] is None
+
+
+def test_a_class_folder_that_vanishes_after_the_listing(
+    spark: SparkSession, control: Control, plan_of: PlanOf, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plan = plan_of(tree(tmp_path, splits=("train",)), splits=("train",))
+    before_writing(monkeypatch, lambda: shutil.rmtree(tmp_path / "train" / "b"))
+    report = job.run(spark, plan=plan)
+    assert (report.images, report.quarantined_by_reason) == (8, {"unreadable": 4})
+    assert len(by_name(control, plan)) == 8

@@ -8,12 +8,15 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import pytest
 from PIL import Image
+from pyspark.sql import DataFrame
 
 from etl.cassandra import Control
 from etl.ingest_plan import IngestPlan
 from etl.ingest_report import IngestReport
 from etl.sources.plan import SourcePlan
+from jobs import ingest
 from schemas import TableName
 
 PlanOf = Callable[..., IngestPlan]
@@ -95,3 +98,14 @@ def quarantine(control: Control, report: IngestReport) -> dict[str, tuple[str, s
     """Stage and reason of what an ingest rejected, by path."""
     rows = control.execute(report.rejected_at)
     return {row.path: (row.stage, row.reason) for row in rows}
+
+
+def before_writing(monkeypatch: pytest.MonkeyPatch, what: Callable[[], object]) -> None:
+    """Let something happen when the source has been listed: nothing else hits that moment in every run."""
+    write = ingest.write
+
+    def write_then(*args: Any, **options: Any) -> DataFrame:
+        what()
+        return write(*args, **options)
+
+    monkeypatch.setattr(ingest, "write", write_then)
