@@ -1,15 +1,28 @@
-"""How things lie on disk: split folders, the keyed hash and permutation, and the storage that holds them.
+"""How things lie on disk: splits as folders and as dictionaries, hash and permutation, and the storage of it all.
 
 No Spark, no Cassandra, no torch. Errors::
 
     FormatsError(Exception)
-    ├── NotASplitError           a place holds no split folder that can be read
+    ├── NotASplitError           a place holds no split folder or dictionary that can be read
     ├── DamagedError             files and manifest disagree: lengths, counts or fingerprint
     └── StorageError(OSError)    a storage does not answer, refuses us, or cannot be used at all
 """
 
 from formats.errors import DamagedError, FormatsError, NotASplitError, StorageError
 from formats.permutation import Permutation
+from formats.split_dictionary import SplitDictionary, is_dictionary, read_dictionary, write_dictionary
 from formats.split_folder import SplitFolder, SplitRows
 
-__all__ = ["DamagedError", "FormatsError", "NotASplitError", "Permutation", "SplitFolder", "SplitRows", "StorageError"]
+__all__ = [
+    "DamagedError",
+    "FormatsError",
+    "NotASplitError",
+    "Permutation",
+    "SplitDictionary",
+    "SplitFolder",
+    "SplitRows",
+    "StorageError",
+    "is_dictionary",
+    "read_dictionary",
+    "write_dictionary",
+]

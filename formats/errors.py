@@ -6,11 +6,11 @@ class FormatsError(Exception):
 
 
 class NotASplitError(FormatsError):
-    """A place holds no split folder that can be read."""
+    """A place holds no split folder or dictionary that can be read."""
 
 
 class DamagedError(FormatsError):
-    """Files and manifest disagree."""
+    """Files and manifest disagree, or the parts of a split dictionary."""
 
 
 class StorageError(FormatsError, OSError):

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 from uuid import UUID
 
 import numpy as np
@@ -20,6 +20,11 @@ _REQUEST_SECONDS = 30.0  # a read may stand behind hundreds of others on a slow 
 _IO_THREADS = 2
 _CONNECTIONS = 2  # for each node and thread: one connection carries at most its window per round trip
 _QUEUE = 1 << 15  # reads that wait for a connection; the driver refuses more
+_WHOLE = ("int", "tinyint", "smallint", "bigint")  # what others keep class numbers in
+
+
+Fetched: TypeAlias = tuple[list[bytes], NDArray[np.int32]]
+"""The images of some ids, and their labels int32 ``(b,)``, or ``(0,)`` where none were asked for."""
 
 
 class Fetcher(Protocol):
@@ -28,28 +33,32 @@ class Fetcher(Protocol):
     async def connect(self) -> None:
         """Be ready to read. Raises `UnreachableError`, `AccessError` or `TableError`."""
 
-    async def get(self, ids: NDArray[np.uint8], /) -> list[bytes]:
-        """The images of uint8 ``(b, 16)`` ids, in their order. Raises `MissingImageError`, `UnreachableError`."""
+    async def get(self, ids: NDArray[np.uint8], /) -> Fetched:
+        """What belongs to uint8 ``(b, 16)`` ids, in their order.
+
+        Raises `MissingImageError`, `TableError` for an image without a label, `UnreachableError`.
+        """
 
     async def close(self) -> None:
         """Let go of all connections; also after a failed or cancelled `connect`."""
 
 
 class AcsyllaFetcher:
-    """Reads over acsylla, which is DataStax's C++ driver under asyncio."""
+    """Reads over acsylla, which is DataStax's C++ driver under asyncio; ``with_labels`` in the same reads."""
 
     def __init__(
         self,
         *,
         table: TableName,
         columns: Columns,
+        with_labels: bool,
         hosts: Sequence[str],
         port: int,
         username: str | None,
         password: str | None,
         datacenter: str | None,
     ) -> None:
-        self._table, self._columns = table, columns
+        self._table, self._columns, self._with_labels = table, columns, with_labels
         self._hosts, self._port = tuple(hosts), port
         self._username, self._password, self._datacenter = username, password, datacenter
         self._acsylla = require("acsylla", extra="loader", purpose="reading from Cassandra")
@@ -93,14 +102,17 @@ class AcsyllaFetcher:
             self._session = self._connecting.result()
             await self._check_columns()
             column = self._columns
+            wanted = f'"{column.data}", "{column.label}"' if self._with_labels else f'"{column.data}"'
             self._select = await self._session.create_prepared(
-                f'SELECT "{column.data}" FROM {self._table.quoted} WHERE "{column.id}" = ?'
+                f'SELECT {wanted} FROM {self._table.quoted} WHERE "{column.id}" = ?'
             )
         except self._errors.CassException as error:
             raise self._translate(error, f"Cassandra at {self.place}") from error
 
-    async def get(self, ids: NDArray[np.uint8], /) -> list[bytes]:
-        return await asyncio.gather(*map(self._read, _uuids(ids)))
+    async def get(self, ids: NDArray[np.uint8], /) -> Fetched:
+        rows = await asyncio.gather(*map(self._read, _uuids(ids)))
+        labels = [label for _, label in rows if label is not None]
+        return [image for image, _ in rows], np.array(labels, dtype=np.int32)
 
     async def close(self) -> None:
         if self._connecting is None:
@@ -111,7 +123,7 @@ class AcsyllaFetcher:
             await self._connecting.result().close()
         self._cluster.destroy()
 
-    async def _read(self, image: str) -> bytes:
+    async def _read(self, image: str) -> tuple[bytes, int | None]:
         try:
             row = (await self._session.execute(self._select.bind((image,)))).first()
             if row is None:
@@ -126,7 +138,16 @@ class AcsyllaFetcher:
                 f"Wanted image {image} from {self._table} at {self.place}. Found: {found}. "
                 "Was it deleted since the split was made? Ingest the images again, or make the split again."
             )
-        return data
+        return data, self._label(image, row.column_value_by_index(1)) if self._with_labels else None
+
+    def _label(self, image: str, label: Any) -> int:
+        if not isinstance(label, int) or not -(1 << 31) <= label < 1 << 31:
+            raise TableError(
+                f"Wanted a label of 32 bits for image {image} from {self._table} at {self.place}. "
+                f"Found: its {self._columns.label} is {'null' if label is None else repr(label)}. "
+                "Write it to the table."
+            )
+        return label
 
     async def _read_missing(self, image: str) -> Any:
         """Ask a quorum before a row is called missing: the one replica asked may have missed its write."""
@@ -141,14 +162,17 @@ class AcsyllaFetcher:
         result = await self._session.execute(statement)
         found = {name: (cql_type, kind) for name, cql_type, kind in (row.as_tuple() for row in result.all())}
         column = self._columns
+        label = f", and the column {column.label} int" if self._with_labels else ""
         wanted = (
-            f"Wanted {self._table} with the key {column.id} uuid and the column {column.data} blob at {self.place}."
+            f"Wanted {self._table} with the key {column.id} uuid and the column {column.data} blob{label} "
+            f"at {self.place}."
         )
         if not found:
             raise TableError(f"{wanted} Found: no such table")
         key = [name for name, (_, kind) in found.items() if kind in ("partition_key", "clustering")]
         types = {name: cql_type for name, (cql_type, _) in found.items()}
-        if key != [column.id] or types[column.id] not in ("uuid", "timeuuid") or types.get(column.data) != "blob":
+        is_right = key == [column.id] and types[column.id] in ("uuid", "timeuuid") and types.get(column.data) == "blob"
+        if not is_right or (self._with_labels and types.get(column.label) not in _WHOLE):
             has = ", ".join(f"{name} {cql_type}" for name, cql_type in sorted(types.items()))
             raise TableError(f"{wanted} Found: the key ({', '.join(key)}) and the columns {has}")
 

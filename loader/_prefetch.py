@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loader._errors import ClosedError
-from loader._fetch import Fetcher
+from loader._fetch import Fetched, Fetcher
 
 _log = logging.getLogger(__name__)
 
@@ -57,15 +57,15 @@ class Stream(Generic[R]):
         self._requests: Iterable[R] = requests
         self._loop = loop
         self._slots = asyncio.Semaphore(depth)
-        self._ready: queue.SimpleQueue[tuple[R, list[bytes]] | BaseException] = queue.SimpleQueue()
+        self._ready: queue.SimpleQueue[tuple[R, Fetched] | BaseException] = queue.SimpleQueue()
         self._has_ended = False
         self.task: asyncio.Task[None] | None = None
 
-    def __iter__(self) -> Iterator[tuple[R, list[bytes]]]:
+    def __iter__(self) -> Iterator[tuple[R, Fetched]]:
         return self
 
-    def __next__(self) -> tuple[R, list[bytes]]:
-        """The next request with its images; raises whatever ended the pass early, in the place of the next batch."""
+    def __next__(self) -> tuple[R, Fetched]:
+        """The next request and what came for it; raises whatever ended the pass early, in the next batch's place."""
         if self._has_ended:
             raise StopIteration
         item = self._take()
@@ -86,7 +86,7 @@ class Stream(Generic[R]):
 
     async def run(self, fetcher: Fetcher) -> None:
         """Read all requests, on the loop; whatever happens, the consumer finds an end or an error."""
-        launched: asyncio.Queue[tuple[R, asyncio.Task[list[bytes]]] | None] = asyncio.Queue()
+        launched: asyncio.Queue[tuple[R, asyncio.Task[Fetched]] | None] = asyncio.Queue()
         in_flight: set[asyncio.Task[Any]] = set()
 
         async def launch() -> None:
@@ -118,7 +118,7 @@ class Stream(Generic[R]):
                 task.cancel()
             await asyncio.gather(*in_flight, return_exceptions=True)
 
-    def _take(self) -> tuple[R, list[bytes]] | BaseException:
+    def _take(self) -> tuple[R, Fetched] | BaseException:
         while True:
             with suppress(queue.Empty):
                 return self._ready.get(timeout=_WAKE_SECONDS)

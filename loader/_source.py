@@ -62,7 +62,7 @@ class CassandraSource:
     batch if it is partial. ``prefetch`` is the number of batches held in memory or in flight. Connections are made
     at the first use and closed by `close`, by the end of a ``with`` block or of the process. ``hosts`` are contact
     points, one name or address as a string or several in a list; ``datacenter`` is the one to read from, by default
-    the one of the first contact point that answers.
+    the one of the first contact point that answers. Labels that the split does not know are read with the images.
 
     Raises `OptionError` for an option out of its range. Reading raises `UnreachableError`, `AccessError`,
     `TableError`, `MissingImageError` and, after `close`, `ClosedError`.
@@ -105,6 +105,7 @@ class CassandraSource:
             return AcsyllaFetcher(
                 table=table,
                 columns=split.columns,
+                with_labels=split.labels is None,
                 hosts=contact_points,
                 port=port,
                 username=username,
@@ -184,12 +185,13 @@ class CassandraSource:
 
     def _batches(self, epoch: int, *, first_step: int = 0) -> Iterator[Batch]:
         stream = self._engine.stream(self._requests(epoch, first_step), depth=self.prefetch)
+        known = self.split.labels
         wanted = self.samples - min(first_step * self.batch_size, self.samples)
         delivered = 0
         try:
-            for request, images in stream:
+            for request, (images, fetched) in stream:
                 delivered += len(images)
-                labels = self.split.labels[request.positions]
+                labels = fetched if known is None else known[request.positions]
                 yield Batch(images, labels, request.ids, request.positions, epoch, request.step)
         finally:
             stream.close()

@@ -15,13 +15,14 @@ from schemas import Columns, TableName
 class Split:
     """One split, opened for reading.
 
-    ``ids``: uint8 ``(n, 16)``, big-endian UUIDs; ``labels``: int32 ``(n,)``; both by position, read-only and mapped
-    into memory, so that the ranks of a host share them. ``counts``: rows by class number. ``class_names`` may be
-    fewer than ``num_classes``, where the tables do not tell them.
+    ``ids``: uint8 ``(n, 16)``, big-endian UUIDs; ``labels``: int32 ``(n,)``; both by position and read-only, and mapped
+    into memory from a split folder, so that the ranks of a host share them. ``labels`` is None where a split dictionary
+    does not tell them: sources read them with the images. ``counts``: rows by class number, empty without labels.
+    ``class_names`` may be fewer than ``num_classes``, where the tables do not tell them.
     """
 
     ids: NDArray[np.uint8] = field(repr=False)
-    labels: NDArray[np.int32] = field(repr=False)
+    labels: NDArray[np.int32] | None = field(repr=False)
     index: int
     num_classes: int
     class_names: Mapping[int, str] = field(repr=False)
@@ -44,34 +45,34 @@ class Split:
 def open_split(
     address: str | os.PathLike[str], *, index: int = 0, cache: str | os.PathLike[str] | None = None
 ) -> Split:
-    """Open one split of a split folder, at a local path or an address such as ``s3://bucket/splits/imagenette``.
+    """Open one split of a split folder or split dictionary, at a local path or an address such as ``s3://bucket/name``.
 
-    The first opening on a host reads the Parquet files, checks them against their fingerprint and writes ids and
-    labels to ``cache`` (by default ``$IMAGESTRATA_CACHE``, or a folder in the user's cache); later ones map those.
+    Of a folder, the first opening on a host reads the Parquet files, checks them against their fingerprint and writes
+    ids and labels to ``cache`` (by default ``$IMAGESTRATA_CACHE``, or a folder in the user's cache); later ones map
+    those. A dictionary, a file whose name ends with ``.pckl`` or ``.pkl``, may be another tool's: it is read whole at
+    each opening, and nothing that it might want to run is run.
 
     Raises `OptionError` for an index that is not there, `SplitError` for a place without a split, of a newer format,
-    with labels other than class numbers, or whose files disagree with its manifest.
+    with labels other than class numbers, whose parts disagree, or for a pickle of anything else than a split.
     """
     # Parquet and storage take a third of a second to import: not before a split is opened.
-    from formats import FormatsError, SplitFolder
+    from formats import FormatsError, is_dictionary
     from schemas import SchemaError
 
     try:
-        folder = SplitFolder.open(address)
-        manifest = folder.manifest
-        if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(manifest.splits):
-            raise OptionError(
-                f"Wanted index from 0 to {len(manifest.splits) - 1} for {folder.address}. Found: {index!r}"
-            )
-        if manifest.label_type != "int":
-            raise SplitError(
-                f"Wanted a split with labels of type 'int' at {folder.address}. Found: {manifest.label_type!r}"
-            )
-        TableName.parse(manifest.data_table)
-        part = folder.part(index)
-        rows = folder.rows(index, cache=cache)
+        return _open_dictionary(address, index) if is_dictionary(address) else _open_folder(address, index, cache)
     except (FormatsError, SchemaError) as error:
         raise SplitError(str(error)) from error
+
+
+def _open_folder(address: str | os.PathLike[str], index: int, cache: str | os.PathLike[str] | None) -> Split:
+    from formats import SplitFolder
+
+    folder = SplitFolder.open(address)
+    manifest = folder.manifest
+    _check(folder.address, index, len(manifest.splits), manifest.label_type, manifest.data_table)
+    part = folder.part(index)
+    rows = folder.rows(index, cache=cache)
     return Split(
         ids=np.asarray(rows.ids),
         labels=np.asarray(rows.labels),
@@ -84,3 +85,36 @@ def open_split(
         fingerprint=part.fingerprint,
         address=folder.address,
     )
+
+
+def _open_dictionary(address: str | os.PathLike[str], index: int) -> Split:
+    from formats import read_dictionary
+
+    found = read_dictionary(address)
+    _check(found.address, index, len(found.splits), found.label_type, found.data_table)
+    rows = found.splits[index]
+    return Split(
+        ids=rows.ids,
+        labels=rows.labels,
+        index=index,
+        num_classes=found.num_classes,
+        class_names={},
+        counts={} if rows.labels is None else _counts(rows.labels),
+        data_table=found.data_table,
+        columns=found.columns,
+        fingerprint=rows.fingerprint,
+        address=found.address,
+    )
+
+
+def _counts(labels: NDArray[np.int32]) -> dict[int, int]:
+    classes, counts = np.unique(labels, return_counts=True)
+    return dict(zip(classes.tolist(), counts.tolist(), strict=True))
+
+
+def _check(address: str, index: int, splits: int, label_type: str, data_table: str) -> None:
+    if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < splits:
+        raise OptionError(f"Wanted index from 0 to {splits - 1} for {address}. Found: {index!r}")
+    if label_type != "int":
+        raise SplitError(f"Wanted a split with labels of type 'int' at {address}. Found: {label_type!r}")
+    TableName.parse(data_table)

@@ -2,6 +2,8 @@
 
 import inspect
 import json
+import os
+import pickle
 import pkgutil
 import subprocess
 import sys
@@ -11,8 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from split_folders import image_ids, packed, write_split_folder
+from test_split_dictionary import theirs
 
 import loader
+from formats import SplitFolder, write_dictionary
+from formats.storage import Storage
 from schemas import Columns
 
 IDS, LABELS = image_ids(12), [number % 3 for number in range(12)]
@@ -91,6 +96,7 @@ def test_a_missing_extra_says_what_to_install(folder: Path, module: str, use: st
 def test_a_split_tells_what_it_is(folder: Path) -> None:
     split = loader.open_split(folder, index=0)
     assert np.array_equal(split.ids, packed(IDS))
+    assert split.labels is not None
     assert split.labels.tolist() == LABELS
     assert (split.ids.dtype, split.labels.dtype) == (np.uint8, np.int32)
     assert (len(split), split.num_classes, split.counts) == (12, 3, {0: 4, 1: 4, 2: 4})
@@ -122,6 +128,60 @@ def test_a_place_that_is_no_split_is_refused(folder: Path, tmp_path: Path) -> No
         manifest.write_text(json.dumps(good | change))
         with pytest.raises(loader.SplitError, match=message):
             loader.open_split(folder)
+
+
+def test_a_split_dictionary_of_ours_is_the_same_split(folder: Path, tmp_path: Path) -> None:
+    opened = SplitFolder.open(folder)
+    write_dictionary(Storage(tmp_path), "split.pckl", manifest=opened.manifest, splits=[opened.rows(0), opened.rows(1)])
+    split, same = loader.open_split(tmp_path / "split.pckl"), loader.open_split(folder)
+    assert split.labels is not None
+    assert np.array_equal(split.ids, same.ids)
+    assert split.labels.tolist() == LABELS
+    assert (split.ids.dtype, split.labels.dtype) == (same.ids.dtype, np.int32)
+    assert (split.num_classes, split.counts, split.class_names) == (3, {0: 4, 1: 4, 2: 4}, {})
+    assert (split.data_table, split.columns, split.address) == ("test.data", Columns(), str(tmp_path / "split.pckl"))
+    assert len(split.fingerprint) == 64
+    assert len(loader.open_split(tmp_path / "split.pckl", index=1)) == 0
+    with pytest.raises(ValueError, match="read-only"):
+        split.ids[0] = 0
+
+
+def test_a_split_dictionary_of_others_has_no_labels(tmp_path: Path) -> None:
+    path = tmp_path / "split.PKL"
+    path.write_bytes(pickle.dumps(theirs(split=[np.array([5, 3]), np.array([0, 1, 2])])))
+    split = loader.open_split(path, index=1)
+    assert np.array_equal(split.ids, packed(IDS[:3]))
+    assert (split.labels, split.counts, split.class_names, split.index) == (None, {}, {}, 1)
+    assert "index=1: 3 images of 10 classes from imagenette.data" in repr(split)
+    with pytest.raises(loader.OptionError, match=r"index from 0 to 1 for .*split\.PKL\. Found: 2"):
+        loader.open_split(path, index=2)
+
+
+class Touch:
+    """Pickled, it makes a file when it is loaded."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> object:
+        return os.system, (f"touch {self.path}",)
+
+
+def test_a_split_dictionary_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    path, mark = tmp_path / "split.pckl", tmp_path / "was-run"
+    with pytest.raises(loader.SplitError, match=r"Wanted a split dictionary at .*Found: no such file"):
+        loader.open_split(path)
+    for changes, message in [
+        ({"label_type": "blob"}, "labels of type 'int' .*Found: 'blob'"),
+        ({"data_table": 'ks.data"; DROP'}, "keyspace.table"),
+        ({"data_col": 'd"'}, "column name"),
+        ({"split": [np.array([99])]}, "places outside"),
+        ({"extra": Touch(mark)}, "wants to load 'posix.system', which was not loaded"),
+    ]:
+        path.write_bytes(pickle.dumps(theirs(**changes)))
+        with pytest.raises(loader.SplitError, match=message):
+            loader.open_split(path)
+    assert not mark.exists()
 
 
 def test_a_split_whose_files_were_changed_is_refused(folder: Path) -> None:

@@ -1,6 +1,7 @@
 """Batches from a real Cassandra: each id once, in order, with its own bytes; errors by name; quick endings."""
 
 import itertools
+import pickle
 import signal
 import socket
 import subprocess
@@ -15,9 +16,12 @@ import numpy as np
 import pytest
 from pictures import execute, write_table
 from split_folders import image_ids, packed, write_split_folder
+from test_split_dictionary import theirs
 
 import loader
 from devstack.cassandra import Cassandra
+from formats import SplitFolder, write_dictionary
+from formats.storage import Storage
 from schemas import Columns
 
 COUNT = 103
@@ -181,6 +185,94 @@ def test_other_people_s_column_names_are_read(cassandra: Cassandra, tmp_path: Pa
             for one, image in zip(ids_of(iter([batch])), batch.images, strict=True)
         }
     assert found == BYTES
+
+
+@pytest.fixture(scope="module")
+def labelled(cassandra: Cassandra) -> dict[str, object]:
+    """A table with labels, and some images without: where it is."""
+    where: dict[str, object] = {"hosts": cassandra.hosts, "port": cassandra.port}
+    write_table("loader_labels.data", BYTES | {NULL: b"no label"}, columns=Columns(id="patch_id"), **where)  # type: ignore[arg-type]
+    rows = "".join(
+        f"UPDATE loader_labels.data SET label = {label} WHERE patch_id = {one}; "
+        for one, label in zip(IDS, LABELS, strict=True)
+    )
+    execute(f"BEGIN UNLOGGED BATCH {rows} APPLY BATCH", **where)  # type: ignore[arg-type]
+    return where
+
+
+def others(path: Path, ids: list[uuid.UUID], **changes: object) -> loader.Split:
+    """A split of another tool's dictionary, with these ids in the opposite order."""
+    keys, order = np.array(ids, dtype=object), np.arange(len(ids))[::-1]
+    options = {"data_table": "loader_labels.data", "row_keys": keys, "split": [order]} | changes
+    path.write_bytes(pickle.dumps(theirs(**options)))
+    return loader.open_split(path)
+
+
+def test_labels_that_the_split_does_not_tell_come_with_the_images(labelled: dict[str, object], tmp_path: Path) -> None:
+    split = others(tmp_path / "split.pckl", IDS)
+    assert split.labels is None
+    with loader.CassandraSource(split, batch_size=8, **labelled) as source:  # type: ignore[arg-type]
+        batches = list(source.epoch(0))
+        plain = loader.CassandraSource(split, batch_size=8, shuffle=False, **labelled)  # type: ignore[arg-type]
+        with plain:
+            assert ids_of(plain.epoch(0)) == IDS[::-1]
+    assert sorted(ids_of(iter(batches))) == sorted(IDS)
+    for batch in batches:
+        places = [IDS.index(one) for one in ids_of(iter([batch]))]
+        assert batch.labels.dtype == np.int32
+        assert batch.labels.tolist() == [LABELS[place] for place in places]
+        assert batch.images == [BYTES[IDS[place]] for place in places]
+
+
+def test_a_dictionary_of_ours_needs_no_labels_in_the_table(sources: Sources, folder: Path, tmp_path: Path) -> None:
+    """Its table has none; batches are those of the folder without shuffling."""
+    opened = SplitFolder.open(folder)
+    write_dictionary(Storage(tmp_path), "split.pckl", manifest=opened.manifest, splits=[opened.rows(0)])
+    source = sources(shuffle=False)
+    split = loader.open_split(tmp_path / "split.pckl")
+    with loader.CassandraSource(split, hosts=source.hosts, port=source.port, batch_size=8, shuffle=False) as other:
+        for one, same in zip(other.epoch(0), source.epoch(0), strict=True):
+            assert (one.images, one.labels.tolist()) == (same.images, same.labels.tolist())
+            assert np.array_equal(one.ids, same.ids)
+
+
+def test_an_image_without_a_label_is_named(labelled: dict[str, object], tmp_path: Path) -> None:
+    split = others(tmp_path / "split.pckl", [*IDS[:3], NULL])
+    message = rf"Wanted a label .*image {NULL} from loader_labels\.data .*Found: its label is null"
+    with (
+        loader.CassandraSource(split, batch_size=4, **labelled) as source,  # type: ignore[arg-type]
+        pytest.raises(loader.TableError, match=message),
+    ):
+        next(source.epoch(0))
+
+
+def test_labels_of_other_whole_numbers_are_read_if_they_fit(labelled: dict[str, object], tmp_path: Path) -> None:
+    for kind, label, found in [
+        ("tinyint", -3, None),
+        ("smallint", 400, None),
+        ("bigint", 1 << 20, None),
+        ("bigint", 1 << 31, r"image .* from loader_labels\.{}.*Found: its label is 2147483648"),
+        ("text", "'cat'", r"loader_labels\.{} .*the column label int .*Found: the key \(id\) and .*label text"),
+        (
+            "",
+            None,
+            r"loader_labels\.{} .*the column label int .*Found: the key \(id\) and the columns data blob, id uuid",
+        ),
+    ]:
+        table = f"labels_{kind or 'none'}"
+        column, name, value = (f", label {kind}", ", label", f", {label}") if kind else ("", "", "")
+        for statement in (
+            f"CREATE TABLE IF NOT EXISTS loader_labels.{table} (id uuid PRIMARY KEY, data blob{column})",
+            f"INSERT INTO loader_labels.{table} (id, data{name}) VALUES ({IDS[0]}, 0x00{value})",
+        ):
+            execute(statement, **labelled)  # type: ignore[arg-type]
+        split = others(tmp_path / "split.pckl", IDS[:1], data_table=f"loader_labels.{table}", data_id_col="id")
+        with loader.CassandraSource(split, batch_size=1, **labelled) as source:  # type: ignore[arg-type]
+            if found is None:
+                assert next(source.epoch(0)).labels.tolist() == [label]
+            else:
+                with pytest.raises(loader.TableError, match=found.format(table)):
+                    next(source.epoch(0))
 
 
 def test_credentials_are_sent_and_not_shown(sources: Sources) -> None:

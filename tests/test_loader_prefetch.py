@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from loader import ClosedError, MissingImageError, UnreachableError
+from loader._fetch import Fetched
 from loader._prefetch import Engine
 
 
@@ -40,7 +41,7 @@ class FakeFetcher:
         if self.refuses:
             raise UnreachableError("Wanted Cassandra. Found: nothing")
 
-    async def get(self, ids: NDArray[np.uint8], /) -> list[bytes]:
+    async def get(self, ids: NDArray[np.uint8], /) -> Fetched:
         number = int(ids[0, 0])
         with self.changed:
             self.launched.append(number)
@@ -53,7 +54,7 @@ class FakeFetcher:
             raise
         if number == self.fails:
             raise MissingImageError(f"Wanted {number}. Found: no such row")
-        return [bytes([number])] * len(ids)
+        return [bytes([number])] * len(ids), np.full(len(ids), number, dtype=np.int32)
 
     async def close(self) -> None:
         self.is_closed = True
@@ -91,8 +92,11 @@ Make = Callable[..., tuple[Engine, FakeFetcher]]
 @pytest.mark.parametrize("depth", [1, 3, 100])
 def test_batches_come_in_order_with_their_requests(make: Make, depth: int) -> None:
     engine, _ = make()
-    found = [(request.number, images) for request, images in engine.stream(requests(20), depth=depth)]
-    assert found == [(number, [bytes([number])] * 2) for number in range(20)]
+    found = [
+        (request.number, images, labels.tolist())
+        for request, (images, labels) in engine.stream(requests(20), depth=depth)
+    ]
+    assert found == [(number, [bytes([number])] * 2, [number] * 2) for number in range(20)]
 
 
 def test_no_requests_are_an_empty_pass(make: Make) -> None:
