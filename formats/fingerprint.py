@@ -30,3 +30,9 @@ def split_fingerprint(*, seed: int, index: int, rows: int, sums: tuple[int, int]
     wrapped = [value % (1 << 64) for value in sums]
     text = json.dumps(["split", FORMAT, seed, index, rows, *wrapped])
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def rows_fingerprint(*, rows: int, sums: tuple[int, int]) -> str:
+    """The fingerprint of a metadata cache: of its rows' ids and labels, in any order."""
+    text = json.dumps(["rows", FORMAT, rows, *(value % (1 << 64) for value in sums)])
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from formats.errors import DamagedError, NotASplitError
 from formats.fingerprint import row_sums, split_fingerprint
+from formats.hashing import xxhash64
 from formats.storage import Storage
 from schemas import SchemaError, SplitManifest, SplitPart
 from schemas.manifest import NAME as MANIFEST
@@ -105,14 +106,16 @@ class SplitFolder:
         try:
             ids = _create(aside / "ids", (part.rows, ID_BYTES), np.uint8)
             labels = _create(aside / "labels", (part.rows,), np.int32)
-            rows, sums = 0, (0, 0)
+            seed, rows, sums = self.manifest.seed, 0, (0, 0)
+            places = None if self.manifest.has_position else self._places(part)
             for new_ids, new_labels, positions in self._batches(part):
+                more = row_sums(new_ids, new_labels, positions)
+                if places is not None:
+                    positions = places[rows : rows + len(positions)]
                 if positions.size and (positions.min() < 0 or positions.max() >= part.rows):
                     raise DamagedError(self._disagree(part, f"a position outside 0..{part.rows - 1}"))
                 ids[positions], labels[positions] = new_ids, new_labels
-                more = row_sums(new_ids, new_labels, positions)
                 rows, sums = rows + len(positions), (sums[0] + more[0], sums[1] + more[1])
-            seed = self.manifest.seed
             found = split_fingerprint(seed=seed, index=part.index, rows=rows, sums=sums)
             if rows != part.rows or found != part.fingerprint:
                 raise DamagedError(self._disagree(part, f"{rows} rows of fingerprint {found}"))
@@ -122,12 +125,27 @@ class SplitFolder:
         finally:
             shutil.rmtree(aside, ignore_errors=True)
 
+    def _places(self, part: SplitPart) -> NDArray[np.int64]:
+        """The positions of rows without any, in the order of the files: their ranks by (seeded hash of the id, id)."""
+        ids = np.concatenate([np.empty((0, ID_BYTES), np.uint8), *(found for found, _, _ in self._batches(part))])
+        hashes = xxhash64([np.full(len(ids), self.manifest.seed, dtype=np.int64), ids])
+        order = np.argsort(hashes, kind="stable")
+        ties = np.flatnonzero(np.diff(hashes[order]) == 0)
+        if ties.size:
+            halves = ids.view(">u8").reshape(-1, 2)
+            order = np.lexsort((halves[:, 1], halves[:, 0], hashes))
+        places = np.empty(len(ids), dtype=np.int64)
+        places[order] = np.arange(len(ids))
+        return places
+
     def _batches(self, part: SplitPart) -> Iterator[Arrays]:
+        has_position = self.manifest.has_position
+        columns = ["id", "label", "position"] if has_position else ["id", "label"]
         for file in part.files:
             try:
                 with self._storage.open(file.path) as stream, pq.ParquetFile(stream) as parquet:
-                    for batch in parquet.iter_batches(_BATCH_ROWS, columns=["id", "label", "position"]):
-                        yield _arrays(batch)
+                    for batch in parquet.iter_batches(_BATCH_ROWS, columns=columns):
+                        yield _arrays(batch if has_position else _unplaced(batch))
             except FileNotFoundError:
                 raise DamagedError(self._disagree(part, f"no file {file.path}")) from None
             except (pa.ArrowException, KeyError, OSError) as error:
@@ -138,6 +156,11 @@ class SplitFolder:
             f"Wanted {part.rows} rows of fingerprint {part.fingerprint} in split {part.index} of {self.address}. "
             f"Found: {found}. Its files were changed after it was made: make the split again."
         )
+
+
+def _unplaced(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows with -1 as their position, as their fingerprint has it."""
+    return batch.append_column("position", pa.array(np.full(len(batch), -1, dtype=np.int64)))
 
 
 def _arrays(batch: pa.RecordBatch) -> Arrays:

@@ -38,7 +38,9 @@ class SplitManifest:
     """What a split folder holds and how it was made.
 
     ``num_classes`` is one more than the largest class number, so that it is the width of a classifier's output.
-    ``options`` are the job's options, verbatim. Class names may be fewer than classes, where tables do not tell them.
+    ``options`` are the job's options, verbatim, ``warnings`` what it found worth knowing. Class names may be fewer than
+    classes, where tables do not tell them. Without ``has_position`` the files have no positions: they are the ranks of
+    the rows by (xxhash64 of the id, seeded with ``seed``; id), which readers compute.
     """
 
     data_table: str
@@ -52,6 +54,8 @@ class SplitManifest:
     splits: tuple[SplitPart, ...]
     created: str
     code_version: str
+    has_position: bool = True
+    warnings: tuple[str, ...] = ()
     format: int = field(default=FORMAT)
 
     def to_json(self) -> str:
@@ -91,6 +95,8 @@ class SplitManifest:
                 splits=tuple(_part(part) for part in found["splits"]),
                 created=found["created"],
                 code_version=found["code_version"],
+                has_position=found.get("has_position", True),
+                warnings=tuple(found.get("warnings", ())),
                 format=version,
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:

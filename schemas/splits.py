@@ -16,4 +16,7 @@ ARROW_SCHEMA = pa.schema(
     ]
 )
 
-SPARK_SCHEMA = "id BINARY NOT NULL, label INT NOT NULL, position BIGINT NOT NULL"
+SPARK_SCHEMA = "id BINARY NOT NULL, label INT NOT NULL, position BIGINT NOT NULL, split INT NOT NULL"
+
+UNPLACED_SCHEMA = "id BINARY NOT NULL, label INT NOT NULL, split INT NOT NULL"
+"""A split that was written without positions: readers order its rows themselves."""

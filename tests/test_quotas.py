@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etl.quotas import class_totals, quota_matrix, random_weights
-from etl.split_plan import parse_numbers
+from etl.splits.plan import parse_numbers
+from etl.splits.quotas import apportion, quota_matrix
+from etl.splits.weights import class_totals, random_weights
 
 RATIOS = st.lists(
     st.fractions(min_value=Fraction(1, 1000), max_value=100, max_denominator=1000), min_size=1, max_size=7
@@ -106,3 +107,56 @@ def test_what_is_no_list_of_plain_numbers_is_refused(text: str) -> None:
 
 def test_numbers_are_read_exactly() -> None:
     assert parse_numbers(" 0.7, .2,0.1 ", what="ratios") == (Fraction(7, 10), Fraction(1, 5), Fraction(1, 10))
+
+
+@st.composite
+def held(draw: st.DrawFn) -> tuple[list[int], list[Fraction], list[list[int]]]:
+    """Totals, ratios, and images that are in splits already, no more than there are."""
+    ratios = draw(RATIOS)
+    fixed, totals = [], []
+    for _ in range(draw(st.integers(1, 12))):
+        row = draw(st.lists(st.integers(0, 9), min_size=len(ratios), max_size=len(ratios)))
+        fixed.append(row)
+        totals.append(sum(row) + draw(st.integers(0, 20)))
+    return totals, ratios, fixed
+
+
+@settings(max_examples=300, deadline=None)
+@given(given_=held(), seed=st.integers(0, 2**32))
+def test_what_is_in_a_split_stays_and_the_rest_fills_up_evenly(
+    given_: tuple[list[int], list[Fraction], list[list[int]]], seed: int
+) -> None:
+    totals, ratios, fixed = given_
+    quotas = quota_matrix(totals, ratios, seed=seed, fixed=fixed)
+    assert quotas.sum(axis=1).tolist() == totals
+    for label, row in enumerate(quotas.tolist()):
+        assert all(got >= there for got, there in zip(row, fixed[label], strict=True))
+        # Where something was added, no other split is behind by a whole image and more: water finds one level.
+        added = [s for s, (got, there) in enumerate(zip(row, fixed[label], strict=True)) if got > there]
+        for high in added:
+            assert all((row[high] - 1) / ratios[high] < (row[low] + 1) / ratios[low] for low in range(len(ratios)))
+    if all(
+        there * sum(ratios) <= total * r
+        for total, of in zip(totals, fixed, strict=True)
+        for there, r in zip(of, ratios, strict=True)
+    ):
+        for split, ratio in enumerate(ratios):
+            ideal = sum(totals) * ratio / sum(ratios)
+            assert floor(ideal) <= quotas[:, split].sum() <= ceil(ideal)
+
+
+def test_strata_of_one_class_keep_its_share_together() -> None:
+    strata, classes = [3] * 400, [place // 40 for place in range(400)]
+    quotas = quota_matrix(strata, [Fraction(8), Fraction(1), Fraction(1)], seed=1, families=classes)
+    of_class = quotas.reshape(10, 40, 3).sum(axis=1)
+    assert abs(of_class - [96, 12, 12]).max() <= 2
+
+
+@given(total=st.integers(0, 100), shares=st.lists(st.integers(0, 50), min_size=1, max_size=20), seed=st.integers(0, 99))
+def test_apportioned_numbers_are_their_ideals_rounded_down_or_up(total: int, shares: list[int], seed: int) -> None:
+    total = min(total, sum(shares))
+    found = apportion(total, shares, seed=seed)
+    assert sum(found) == total
+    for number, part in zip(found, shares, strict=True):
+        ideal = Fraction(total * part, sum(shares)) if sum(shares) else 0
+        assert floor(ideal) <= number <= min(ceil(ideal), part)

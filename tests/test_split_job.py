@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from devstack.cassandra import Cassandra
 from etl.cassandra import Control
-from etl.errors import TableError, UnreachableError
-from etl.split_plan import SplitPlan
+from etl.errors import OutputExistsError, TableError, UnreachableError
+from etl.splits.plan import SplitPlan
 from formats import SplitFolder
 from jobs.split import parse_args, run
 from schemas import Columns, TableName, image_id
@@ -86,6 +86,54 @@ def test_tables_with_columns_of_other_names_are_read_as_they_are(spark: SparkSes
         run(spark, plan=plan("split_patches", tmp_path / "t"))
 
 
+def test_metadata_are_kept_and_splits_made_of_them_without_a_database(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(spark, "split_kept", columns=Columns(id="patch_id"), labels=[0] * 10 + [2] * 5)
+    wanted = plan("split_kept", tmp_path / "s", columns=Columns(id="patch_id"))
+    kept = replace(wanted, metadata_out=str(tmp_path / "cache"))
+    report = run(spark, plan=kept)
+    with pytest.raises(OutputExistsError, match="read it with --metadata-ifn"):
+        run(spark, plan=replace(kept, out=str(tmp_path / "t")))
+    assert run(spark, plan=replace(kept, overwrite=True)) == report
+    found = json.loads((tmp_path / "cache" / "cache.json").read_text())
+    assert found["columns"]["id"] == "patch_id"
+    assert found["class_names"] == {"0": "class 0", "2": "class 2"}
+    files = {str(file.relative_to(tmp_path / "cache")) for file in tmp_path.glob("cache/**/*.parquet")}
+    assert files == {file["path"] for file in found["files"]}
+
+    def no_database(*_: object, **__: object) -> None:
+        raise AssertionError("Cassandra was asked")
+
+    monkeypatch.setattr("etl.splits.metadata.Control.from_spark", no_database)
+    again = SplitPlan(metadata_in=str(tmp_path / "cache"), out=str(tmp_path / "u"), seed=7)
+    assert run(spark, plan=again).fingerprints == report.fingerprints
+    manifest = SplitFolder.open(tmp_path / "u").manifest
+    assert (manifest.data_table, manifest.columns.id) == ("split_kept.data", "patch_id")
+    assert run(spark, plan=replace(again, out=str(tmp_path / "w"), where="or_label = 'class 2'")).rows == [4, 1]
+
+
+def test_images_without_labels_and_with_several_are_told_by_their_tables(spark: SparkSession, tmp_path: Path) -> None:
+    for kind, labels in (("none", None), ("blob", None), ("multi", [1, 2])):
+        keyspace = f"split_{kind}"
+        table = TableName(keyspace, "metadata")
+        with Control.from_spark(spark) as control:
+            control.define(create_keyspace(keyspace, Replication.parse("1")))
+            control.define(create_metadata(table, Columns(), label_type=kind))  # type: ignore[arg-type]
+            control.define(create_data(TableName(keyspace, "data"), Columns(), label_type=kind))  # type: ignore[arg-type]
+            for number in range(5):
+                row = image_id(keyspace, b"", str(number).encode())
+                if labels is None:
+                    control.execute(f"INSERT INTO {table.quoted} (id, path) VALUES (?, ?)", (row, str(number)))
+                else:
+                    control.execute(f"INSERT INTO {table.quoted} (id, labels) VALUES (?, ?)", (row, labels))
+        report = run(spark, plan=plan(keyspace, tmp_path / kind))
+        assert report.rows == [4, 1]
+        manifest = SplitFolder.open(tmp_path / kind).manifest
+        assert manifest.label_type == kind
+        assert dict(manifest.splits[0].counts) == ({1: 4, 2: 4} if labels else {})
+
+
 def test_null_labels_publish_nothing(spark: SparkSession, tmp_path: Path) -> None:
     fill(spark, "split_nulls", columns=Columns(), labels=[0, None, 1])
     with pytest.raises(TableError, match=r"Found: 1 without one"):
@@ -130,6 +178,33 @@ def test_an_empty_table_and_one_that_is_not_there(spark: SparkSession, tmp_path:
         [*GOOD, "--seed", "x"],
         [*GOOD, "--id-col", "a b"],
         [*GOOD, "--id-col", "label"],
+        [*GOOD, "-r", ",".join(["1"] * 2_000)],
+        [*GOOD, "-b", "cat=x"],
+        [*GOOD, "-b", "cat=1,cat=2"],
+        [*GOOD, "-b", "cat=0,dog=0"],
+        [*GOOD, "-b", "2,1", "--per-class", "10"],
+        [*GOOD, "-b", "uniform", "--stratify", "or_split"],
+        [*GOOD, "--per-class", "0"],
+        [*GOOD, "--limit", "-1"],
+        [*GOOD, "--min-per-split", "-1"],
+        [*GOOD, "--folds", "1"],
+        [*GOOD, "--folds", "5", "-r", "8,2"],
+        [*GOOD, "--folds", "5", "--pin", "or_split=val:1"],
+        [*GOOD, "--folds", "5", "--extend", "old"],
+        [*GOOD, "--stratify", ""],
+        [*GOOD, "--stratify", "label,label"],
+        [*GOOD, "--stratify", "labels,or_split"],
+        [*GOOD, "--stratify", "a;b"],
+        [*GOOD, "--group-column", "a b"],
+        [*GOOD, "--group-column", "label", "--stratify", "label"],
+        [*GOOD, "--pin", "or_split"],
+        [*GOOD, "--pin", "or_split=val"],
+        [*GOOD, "--pin", "or_split=val:2"],
+        [*GOOD, "--pin", "or_split=val:x"],
+        [*GOOD, "--exclude", ""],
+        [*GOOD, "--where", " "],
+        [*GOOD, "--metadata-ifn", "a", "--metadata-ofn", "b"],
+        ["--metadata-ifn", "", "-o", "o"],
         [*GOOD, "--split", "8,2"],
         [*GOOD, "surplus"],
     ],
@@ -151,11 +226,33 @@ def test_a_newer_manifest_is_not_overwritten(tmp_path: Path, capsys: pytest.Capt
 
 def test_arguments_become_the_plan() -> None:
     args = ["-d", "a.b", "-m", "c.d", "--split-ofn=o", "--split-ratio=0.5,0.25,0.25", "--balance=2,1,0", "--json"]
-    made, as_json = parse_args(args)
-    assert as_json
+    made, others = parse_args(args)
+    assert others.json
     assert made.ratios == (Fraction(1, 2), Fraction(1, 4), Fraction(1, 4))
     assert made.balance == (2, 1, 0)
     assert made.as_options()["split-ratio"] == "0.5,0.25,0.25"
+
+
+def test_weights_are_told_by_name_too_and_names_may_hold_commas() -> None:
+    made, _ = parse_args([*GOOD, "-b", "tench, Tinca=2,dog=0.5,a=b=1"])
+    assert made.balance == (("tench, Tinca", 2), ("dog", Fraction(1, 2)), ("a=b", 1))
+    assert made.as_options()["balance"] == "tench, Tinca=2,dog=0.5,a=b=1"
+
+
+def test_a_cache_needs_no_tables() -> None:
+    made, others = parse_args(
+        ["--metadata-ifn", "cache", "--explain", "--exclude", "splits/a:1", "--exclude", "s3://b/c"]
+    )
+    assert (made.data_table, made.out, others.explain) == (None, None, True)
+    assert [str(ref) for ref in made.exclude] == ["splits/a:1", "s3://b/c"]
+    assert [ref.index for ref in made.exclude] == [1, None]
+
+
+def test_a_condition_that_is_none_is_told_before_anything_is_read(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        parse_args(["--metadata-ifn", "nowhere", "-o", "o", "--where", "width >="])
+    assert stopped.value.code == 2
+    assert "Found: 'width >='" in capsys.readouterr().err
 
 
 def command(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:

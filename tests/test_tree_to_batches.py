@@ -11,7 +11,7 @@ import loader
 from devstack.cassandra import Cassandra
 from etl.ingest_plan import IngestPlan
 from etl.sources.plan import SourcePlan
-from etl.split_plan import SplitPlan
+from etl.splits.plan import SplitPlan
 from jobs import ingest, split
 from schemas import Columns, TableName, image_id
 

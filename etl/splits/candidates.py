@@ -1,0 +1,81 @@
+"""Which images take part in a split, and what is known of each, as DataFrame verbs.
+
+The rows are ``id, label``, and as far as it was asked for: ``group`` (bigint, a hash of the group's name), ``fixed``
+(int, the split that a row must go to; -1 where two are wanted), ``labels``, and ``stratum`` (int).
+"""
+
+from collections.abc import Sequence
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from etl.splits.plan import LABELS, Pin
+
+
+def take_part(
+    rows: DataFrame, /, *, where: str | None, group_column: str | None, pins: Sequence[Pin], keep: Sequence[str]
+) -> DataFrame:
+    """The rows that a condition chooses: ``id, label``, what was asked for, and columns to ``keep``."""
+    chosen = rows.where(F.expr(where)) if where else rows
+    columns = [F.col("id"), F.col("label")]
+    if group_column:
+        columns.append(F.when(F.col(group_column).isNotNull(), F.xxhash64(group_column)).alias("group"))
+    if pins:
+        columns.append(_only([_pinned(pin) for pin in pins]).alias("fixed"))
+    return chosen.select(*columns, *(F.col(name) for name in keep))
+
+
+def _pinned(pin: Pin) -> Column:
+    return F.when(F.col(pin.column).cast("string") == pin.value, F.lit(pin.split))
+
+
+def _only(splits: Sequence[Column]) -> Column:
+    """The one split among them, null where there is none, -1 where there are two."""
+    found = F.array_compact(F.array(*splits))
+    return F.when(F.array_min(found) == F.array_max(found), F.array_min(found)).when(F.size(found) > 0, F.lit(-1))
+
+
+def leave_out(rows: DataFrame, /, *, others: DataFrame) -> DataFrame:
+    """The rows whose ``id`` is not among the others', nor their ``group`` where there are groups."""
+    others = others.select("id").distinct()
+    if "group" not in rows.columns:
+        return rows.join(others, on="id", how="left_anti")
+    groups = rows.join(others, on="id", how="left_semi").select("group").distinct()
+    return rows.join(groups, on="group", how="left_anti").select(*rows.columns)
+
+
+def stay(rows: DataFrame, /, *, old: DataFrame) -> DataFrame:
+    """The rows with the split that ``old`` (``id, split``) has them in as ``fixed``."""
+    known = old.select("id", F.col("split").alias("old"))
+    splits = [F.col("old"), *([F.col("fixed")] if "fixed" in rows.columns else [])]
+    others = [name for name in rows.columns if name != "fixed"]
+    return rows.join(known, on="id", how="left").select(*others, _only(splits).alias("fixed"))
+
+
+def stay_together(rows: DataFrame, /) -> DataFrame:
+    """The rows with the ``fixed`` split of any row of their group; -1 where a group's rows are wanted in two."""
+    wanted = (
+        rows.where(F.col("fixed").isNotNull())
+        .groupBy("group")
+        .agg(F.min("fixed").alias("least"), F.max("fixed").alias("most"))
+        .select("group", F.when(F.col("least") == F.col("most"), F.col("least")).otherwise(-1).alias("fixed"))
+    )
+    return rows.drop("fixed").join(wanted, on="group", how="left")
+
+
+def number_strata(rows: DataFrame, /, *, strata: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """The rows with the number of their stratum; ``strata`` has the columns' combinations and ``stratum``."""
+    numbered = strata.select(*(F.col(name).alias(f"stratum_{name}") for name in columns), "stratum")
+    same = reduce(Column.__and__, (F.col(name).eqNullSafe(F.col(f"stratum_{name}")) for name in columns))
+    return rows.join(F.broadcast(numbered), on=same, how="inner").drop(*(f"stratum_{name}" for name in columns))
+
+
+def label_set(column: str = LABELS) -> Column:
+    """The set of an image's labels in one form: sorted, each once, empty where there are none."""
+    return F.coalesce(F.array_sort(F.array_distinct(F.col(column))), F.array().cast("array<int>"))
+
+
+def name_labels(rows: DataFrame, /) -> DataFrame:
+    """A name for each class, from the folders that its images came from: ``label, name``, where there is one."""
+    return rows.where(F.col("or_label").isNotNull()).groupBy("label").agg(F.min("or_label").alias("name"))

@@ -1,0 +1,216 @@
+"""What a split is made from: a metadata table, copied once to Parquet, or a cache of one that was kept.
+
+Counting and choosing must see the same rows, so that the table is read a single time. The copy of one run lies in the
+attempt and goes with it; a cache (``cache.json`` beside Parquet files) stays, and needs no Cassandra afterwards.
+"""
+
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from etl.cassandra import Control, check_columns, class_names, read_table, uuid_bytes
+from etl.errors import OutputExistsError, TableError
+from etl.splits.plan import LABELS, SplitPlan
+from etl.splits.positions import fingerprint_sums
+from formats.fingerprint import rows_fingerprint
+from formats.storage import Storage
+from schemas import Columns, SchemaError, SplitFile, TableName
+from schemas.cache import NAME as MANIFEST
+from schemas.cache import CacheManifest
+
+ID_AND_LABEL = ("id", "label")
+_SIMPLE = re.compile(
+    r"ascii|bigint|blob|boolean|date|double|float|int|smallint|text|timestamp|tinyint|uuid|varchar|varint"
+)
+_OF_THE_INGEST = ("ingested_at", "ingest_id")  # they differ between ingests of the same images
+_ROWS = "rows"
+_ATTEMPT = re.compile(r"_attempt-[0-9a-f]{12}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metadata:
+    """The rows of a metadata table, ``id, label`` and others, and what is known of the tables.
+
+    ``label`` is -1 where labels are no class numbers. ``cache`` is the manifest of a cache that the rows come from.
+    """
+
+    rows: DataFrame
+    data_table: TableName
+    metadata_table: TableName
+    columns: Columns
+    label_type: str
+    class_names: Mapping[int, str]
+    cache: CacheManifest | None = None
+
+    @property
+    def stratify_by(self) -> str:
+        """The column that images are shared out by unless others are named; none for images without classes."""
+        return {"int": "label", "multi": LABELS}.get(self.label_type, "")
+
+
+def read_cache(spark: SparkSession, address: str, *, plan: SplitPlan) -> Metadata:
+    """Open a metadata cache, and check that its files are those that were written.
+
+    Raises `TableError` for a place without one, a cache of other tables than the plan's, files that were changed.
+    """
+    storage = Storage(address)
+    try:
+        manifest = CacheManifest.from_json(storage.read_text(MANIFEST), place=f"{storage.address}/{MANIFEST}")
+    except (FileNotFoundError, NotADirectoryError):
+        raise TableError(
+            f"Wanted a metadata cache at {storage.address}. Found: no {MANIFEST} there. Make one with --metadata-ofn."
+        ) from None
+    except SchemaError as error:
+        raise TableError(str(error)) from None
+    for wanted, found in ((plan.data_table, manifest.data_table), (plan.metadata_table, manifest.metadata_table)):
+        if wanted is not None and str(wanted) != found:
+            raise TableError(f"Wanted a metadata cache of {wanted} at {storage.address}. Found: one of {found}.")
+    scheme = "file://" if storage.is_local else ""
+    paths = [f"{scheme}{storage.address}/{file.path}" for file in manifest.files]
+    if missing := [file.path for file in manifest.files if not storage.exists(file.path)]:
+        raise TableError(f"Wanted the files of the metadata cache {storage.address}. Found: no {missing[0]}.")
+    rows = spark.read.parquet(*paths)
+    return Metadata(
+        rows=rows if manifest.label_type == "int" else rows.withColumn("label", F.lit(-1)),
+        data_table=TableName.parse(manifest.data_table),
+        metadata_table=TableName.parse(manifest.metadata_table),
+        columns=manifest.columns,
+        label_type=manifest.label_type,
+        class_names=manifest.class_names,
+        cache=manifest,
+    )
+
+
+def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, only: Sequence[str] | None) -> Metadata:
+    """Copy a metadata table to Parquet files at ``address``, once: its ids, labels, and the columns of ``only`` or all.
+
+    Without an address, rows are those of the table, read anew each time.
+    Raises `TableError` for tables that are missing, empty or of other columns; `UnreachableError`.
+    """
+    data, table, names = plan.data_table, plan.metadata_table, plan.columns
+    if data is None or table is None:
+        raise TableError("Wanted a data table and a metadata table. Found: none named.")
+    with Control.from_spark(spark) as control:
+        check_columns(control, data, columns=[names.id, names.data])
+        check_columns(control, table, columns=[names.id])
+        found, of_data = control.columns(table) or {}, control.columns(data) or {}
+        classes = class_names(control, keyspace=table.keyspace, dataset=plan.dataset or table.keyspace)
+    in_data = of_data.get(names.label)
+    label_type = _label_type(in_data, found, plan)
+    others = [name for name, kind in found.items() if _SIMPLE.fullmatch(kind) or (name == LABELS and "int" in kind)]
+    others = [name for name in others if name not in {*ID_AND_LABEL, names.id, names.label, *_OF_THE_INGEST}]
+    if only is not None:
+        others = [name for name in others if name in only]
+    label = F.col(names.label) if label_type == "int" else F.lit(-1)
+    kinds = {name: found[name] for name in others}
+    read = [names.id, *([names.label] if label_type == "int" else []), *others]
+    rows = read_table(spark, table, columns=read).select(
+        uuid_bytes(names.id).alias("id"),
+        label.cast("int").alias("label"),
+        *(uuid_bytes(name).alias(name) if kinds[name] == "uuid" else F.col(name) for name in others),
+    )
+    if address is not None:
+        rows.write.option("compression", "zstd").parquet(address)
+        rows = spark.read.parquet(address)
+    if label_type == "int" and in_data is None and rows.where(F.col("label").isNotNull()).isEmpty():
+        label_type, rows = "none", rows.withColumn("label", F.lit(-1))
+    return Metadata(
+        rows=rows,
+        data_table=data,
+        metadata_table=table,
+        columns=names,
+        label_type=label_type,
+        class_names={number: name for name, number in classes.items()},
+    )
+
+
+def _label_type(in_data: str | None, metadata: Mapping[str, str], plan: SplitPlan) -> str:
+    """``int``, ``multi``, ``blob`` or ``none``, from the columns of both tables. Raises `TableError`."""
+    label = plan.columns.label
+    in_metadata = metadata.get(label)
+    if LABELS in metadata and in_data != "int":
+        return "multi"
+    if in_data == "blob":
+        return "blob"
+    if in_data is None and label not in metadata:
+        return "none"
+    if in_metadata != "int":
+        found = f"{in_metadata}" if in_metadata else "no such column"
+        raise TableError(f"Wanted whole numbers (int) in {plan.metadata_table}.{label}. Found: {found}")
+    return "int"
+
+
+def sums() -> list[Column]:
+    """Aggregates of a cache's rows: ``rows``, and its fingerprint's sums, ``high0, low0, high1, low1``."""
+    return [F.count("*").alias("rows"), *fingerprint_sums("id", "label")]
+
+
+class CacheOutput:
+    """A metadata cache in the making; a context manager that leaves nothing of a failed attempt behind."""
+
+    def __init__(self, address: str, *, overwrite: bool) -> None:
+        """Raises `OutputExistsError` if the place is taken, unless by a cache that ``overwrite`` allows to replace."""
+        self._storage = Storage(address)
+        self._attempt = f"_attempt-{secrets.token_hex(6)}"
+        place = self._storage.address
+        self._is_new = not self._storage.exists()
+        if not self._is_new and not self._storage.is_folder():
+            raise OutputExistsError(f"Wanted a folder for the metadata at {place}. Found: a file. Name another place.")
+        names = self._storage.names()
+        known = {MANIFEST, _ROWS}
+        if strangers := [name for name in names if name not in known and not _ATTEMPT.fullmatch(name)]:
+            raise OutputExistsError(
+                f"Wanted an empty or a new folder for the metadata, or an old cache, at {place}. "
+                f"Found: {', '.join(strangers[:3])} in it. Name another folder."
+            )
+        if known.intersection(names) and not overwrite:
+            raise OutputExistsError(
+                f"Wanted a new folder for the metadata at {place}. Found: a cache that is there already. "
+                "Give --overwrite to replace it, or read it with --metadata-ifn."
+            )
+
+    def __enter__(self) -> "CacheOutput":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._storage.remove(self._attempt)
+        if self._is_new and not self._storage.names():
+            self._storage.remove("")
+
+    @property
+    def aside(self) -> str:
+        """An address for Spark, inside this attempt."""
+        return f"{'file://' if self._storage.is_local else ''}{self._storage.address}/{self._attempt}"
+
+    def publish(self, metadata: Metadata, *, sums: tuple[int, int], sizes: Mapping[str, int]) -> CacheManifest:
+        """Put the files in their place and the manifest last. ``sizes`` are rows by file, as Spark names it."""
+        files = []
+        for number, (address, rows) in enumerate(sorted(sizes.items())):
+            path = f"{_ROWS}/{number:05}-{self._attempt[-12:]}.parquet"
+            self._storage.move(f"{self._attempt}/{address.rpartition('/')[2]}", path)
+            files.append(SplitFile(path, rows))
+        rows = sum(sizes.values())
+        manifest = CacheManifest(
+            data_table=str(metadata.data_table),
+            metadata_table=str(metadata.metadata_table),
+            columns=metadata.columns,
+            label_type=metadata.label_type,
+            class_names=dict(sorted(metadata.class_names.items())),
+            rows=rows,
+            fingerprint=rows_fingerprint(rows=rows, sums=sums),
+            files=tuple(files),
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+        self._storage.publish_text(MANIFEST, manifest.to_json())
+        for stale in filter(_ATTEMPT.fullmatch, self._storage.names()):
+            self._storage.remove(stale)
+        named = {file.path for file in files}
+        for stale in self._storage.files(_ROWS):
+            if f"{_ROWS}/{stale}" not in named:
+                self._storage.remove(f"{_ROWS}/{stale}")
+        return manifest

@@ -1,0 +1,279 @@
+"""The place where a split is written: aside, checked from what lies on disk, then published by its manifest.
+
+A folder is a split from the moment that its manifest is there. Files are written below an attempt of their own; the
+driver moves them to their places and puts the manifest last, in one step, so that readers see the old split or the new
+one, whole. What a killed attempt leaves behind is no split, and goes with the next one.
+"""
+
+import re
+import secrets
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from etl.errors import EtlError, OutputExistsError
+from etl.splits.metadata import Metadata
+from etl.splits.plan import SplitPlan
+from etl.splits.positions import summarise
+from formats.fingerprint import split_fingerprint
+from formats.split_dictionary import read_dictionary, write_dictionary
+from formats.split_folder import SplitFolder
+from formats.storage import Storage
+from schemas import FormatVersionError, SchemaError, SplitFile, SplitManifest, SplitPart
+from schemas.manifest import NAME as MANIFEST
+from schemas.splits import SPARK_SCHEMA, UNPLACED_SCHEMA
+
+PAGE = "report.html"
+# Ids and positions are all different: a dictionary of them is work for nothing.
+_PARQUET = {
+    "compression": "zstd",
+    "parquet.enable.dictionary#id": "false",
+    "parquet.enable.dictionary#position": "false",
+    "parquet.block.size": str(8 << 20),
+}
+_ATTEMPT = re.compile(r"_attempt-[0-9a-f]{12}")
+_BESIDE = re.compile(r"report\.html|\.(manifest\.json|report\.html)\.[0-9.]+")  # whole, or as a killed writer leaves it
+_SPLIT = re.compile(r"split=[0-9]+")
+_PART = re.compile(r"\.?part-.*\.parquet(\.crc)?")
+
+
+class SplitOutput:
+    """A split folder in the making; a context manager that leaves nothing of a failed attempt behind."""
+
+    def __init__(self, address: str, *, overwrite: bool) -> None:
+        """Raises `OutputExistsError` if the place is taken, unless by a split that ``overwrite`` allows to replace.
+
+        What is not known to be a split's, whole or half-written, is never replaced.
+        """
+        self._storage = Storage(address)
+        self._attempt = f"_attempt-{secrets.token_hex(6)}"
+        self._is_new = not self._storage.exists()
+        place = self._storage.address
+        if not self._is_new and not self._storage.is_folder():
+            raise OutputExistsError(f"Wanted a folder for the split at {place}. Found: a file. Name another place.")
+        names = self._storage.names()
+        self._stale = [name for name in names if _ATTEMPT.fullmatch(name)]
+        strangers = [name for name in names if not self._is_ours(name)]
+        if strangers:
+            raise OutputExistsError(
+                f"Wanted an empty or a new folder for the split, or an old split, at {place}. "
+                f"Found: {', '.join(strangers[:3])} in it. Name another folder."
+            )
+        if len(names) > len(self._stale) and not overwrite:
+            found = "a split that is there already" if MANIFEST in names else "a split that was left half-written"
+            raise OutputExistsError(
+                f"Wanted a new folder for the split at {place}. Found: {found}. "
+                "Give --overwrite to replace it, or name another folder with -o."
+            )
+        try:
+            self._storage.make_folder(self._attempt)
+        except OSError as error:
+            raise OutputExistsError(
+                f"Wanted a folder that can be written for the split at {place}. Found: {error.strerror or error}."
+            ) from None
+
+    def _is_ours(self, name: str) -> bool:
+        if name == MANIFEST:
+            try:
+                SplitFolder.open(self.address)
+            except FormatVersionError as error:
+                raise OutputExistsError(f"{error} Or name another folder.") from None
+            except SchemaError:
+                return False
+            return True
+        if _SPLIT.fullmatch(name):
+            return all(_PART.fullmatch(file) for file in self._storage.files(name))
+        return bool(_ATTEMPT.fullmatch(name) or _BESIDE.fullmatch(name))
+
+    def __enter__(self) -> "SplitOutput":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._storage.remove(self._attempt)
+        if self._is_new and not self._storage.names():
+            self._storage.remove("")
+
+    @property
+    def address(self) -> str:
+        """The split folder, as messages name it."""
+        return self._storage.address
+
+    def aside(self, name: str) -> str:
+        """An address for Spark, inside this attempt."""
+        scheme = "file://" if self._storage.is_local else ""
+        return f"{scheme}{self._storage.address}/{self._attempt}/{name}"
+
+    def write(self, spark: SparkSession, rows: DataFrame, *, has_position: bool) -> DataFrame:
+        """Write rows of ``split, id, label`` and ``position`` aside; what lies there now, by split and class.
+
+        One file a task and split: the rows of a task are not sorted by split for it.
+        """
+        writer = rows.write.partitionBy("split").options(**_PARQUET)
+        writer.parquet(self.aside("rows"))
+        written = spark.read.schema(SPARK_SCHEMA if has_position else UNPLACED_SCHEMA).parquet(self.aside("rows"))
+        return summarise(written)
+
+    def files(self) -> dict[int, list[SplitFile]]:
+        """The files that were written, by split, with the rows that they say they have."""
+        found: dict[int, list[SplitFile]] = defaultdict(list)
+        for path in self._storage.files(f"{self._attempt}/rows"):
+            folder, _, name = path.partition("/")
+            if _SPLIT.fullmatch(folder) and _PART.fullmatch(name) and name.endswith(".parquet"):
+                with self._storage.open(f"{self._attempt}/rows/{path}") as file:
+                    found[int(folder.partition("=")[2])].append(SplitFile(path, pq.read_metadata(file).num_rows))
+        return found
+
+    def publish(
+        self,
+        splits: Sequence[SplitPart],
+        *,
+        plan: SplitPlan,
+        metadata: Metadata,
+        warnings: Sequence[str],
+        page: str,
+    ) -> SplitManifest:
+        """Move the files to their places and put the manifest last; what it does not name is removed.
+
+        ``page`` is the report as HTML, for `report.html`.
+        """
+        manifest = SplitManifest(
+            data_table=str(metadata.data_table),
+            metadata_table=str(metadata.metadata_table),
+            columns=metadata.columns,
+            label_type=metadata.label_type,
+            num_classes=1
+            + max([*(label for part in splits for label in part.counts), *metadata.class_names], default=-1),
+            class_names=dict(sorted(metadata.class_names.items())),
+            has_position=plan.has_position,
+            warnings=tuple(warnings),
+            seed=plan.seed,
+            options=plan.as_options(),
+            splits=tuple(splits),
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            code_version=code_version(),
+        )
+        named = {file.path for part in manifest.splits for file in part.files}
+        for path in sorted(named):
+            self._storage.move(f"{self._attempt}/rows/{path}", path)
+        self._storage.write_bytes(PAGE, page.encode())
+        self._storage.publish_text(MANIFEST, manifest.to_json())
+        for folder in self._stale:
+            self._storage.remove(folder)
+        for folder in filter(_SPLIT.fullmatch, self._storage.names()):
+            for file in self._storage.files(folder):
+                if f"{folder}/{file}" not in named and _PART.fullmatch(file):
+                    self._storage.remove(f"{folder}/{file}")
+        return manifest
+
+
+class DictionaryOutput(SplitOutput):
+    """A split dictionary in the making: a split folder beside it first, which goes when the file is there."""
+
+    def __init__(self, address: str, *, overwrite: bool) -> None:
+        """Raises `OutputExistsError` if the file is there, unless it is a dictionary that ``overwrite`` may replace."""
+        folder, _, name = Storage(address).address.rpartition("/")
+        self._name = str(name)
+        self._beside = Storage(folder)
+        if self._beside.exists(self._name):
+            if not overwrite:
+                raise OutputExistsError(
+                    f"Wanted a new file for the split at {address}. Found: one that is there already. "
+                    "Give --overwrite to replace it, or name another file with -o."
+                )
+            read_dictionary(address)
+        super().__init__(f"{folder}/.{self._name}.{secrets.token_hex(6)}", overwrite=False)
+
+    def __exit__(self, *_: object) -> None:
+        self._storage.remove("")
+
+    @property
+    def address(self) -> str:
+        """The file, as messages name it."""
+        return f"{self._beside.address}/{self._name}"
+
+    def publish(self, splits: Sequence[SplitPart], **published: Any) -> SplitManifest:
+        """Turn the folder into the file, put there in one step."""
+        manifest = super().publish(splits, **published)
+        with TemporaryDirectory() as cache:
+            folder = SplitFolder.open(self._storage.address)
+            rows = [folder.rows(part.index, cache=cache) for part in splits]
+            write_dictionary(self._beside, self._name, manifest=manifest, splits=rows)
+        return manifest
+
+
+def parts(
+    summary: Iterable[Mapping[Any, Any]],
+    *,
+    files: Mapping[int, Sequence[SplitFile]],
+    counts: Mapping[int, Sequence[int]],
+    splits: int,
+    plan: SplitPlan,
+    label_type: str,
+) -> tuple[SplitPart, ...]:
+    """The manifest's entries from `summarise`'s rows; a split that got no rows has an entry too.
+
+    ``files``: by split; ``counts``: images by class and split, for labels that are not in the files. Raises `EtlError`
+    if positions are not 0..n-1, or files have other rows than were read of them.
+    """
+    of_split: dict[int, list[Mapping[Any, Any]]] = defaultdict(list)
+    for row in summary:
+        of_split[int(row["split"])].append(row)
+    found = []
+    for index in range(splits):
+        labels: dict[int, int] = defaultdict(int)
+        sums = [0, 0]
+        for row in of_split[index]:
+            labels[int(row["label"])] += int(row["rows"])
+            for number in (0, 1):
+                sums[number] += (int(row[f"high{number}"]) << 32) + int(row[f"low{number}"])
+        rows = sum(labels.values())
+        if plan.has_position:
+            last = max((int(row["max_position"]) for row in of_split[index]), default=-1)
+            total = sum(int(row["sum_position"]) for row in of_split[index])
+            if last != rows - 1 or total != rows * (rows - 1) // 2:
+                raise EtlError(f"Wanted positions 0 to {rows - 1} in split {index}. Found: others, to {last}.")
+        if (in_files := sum(file.rows for file in files.get(index, []))) != rows:
+            raise EtlError(f"Wanted {rows} rows in the files of split {index}. Found: {in_files}.")
+        if label_type != "int":
+            labels = {label: row[index] for label, row in counts.items() if row[index]}
+        found.append(
+            SplitPart(
+                index=index,
+                rows=rows,
+                counts=dict(sorted(labels.items())),
+                fingerprint=split_fingerprint(seed=plan.seed, index=index, rows=rows, sums=(sums[0], sums[1])),
+                files=tuple(sorted(files.get(index, []), key=lambda file: file.path)),
+            )
+        )
+    return tuple(found)
+
+
+def check_parts(splits: Sequence[SplitPart], *, sizes: Sequence[int], counts: Mapping[int, Sequence[int]]) -> None:
+    """Raise `EtlError` unless what was read back is what was planned. ``counts``: images by class and split."""
+    off = [
+        f"class {label} in split {part.index}: wanted {of_class[part.index]}, found {part.counts.get(label, 0)}"
+        for part in splits
+        for label, of_class in counts.items()
+        if part.counts.get(label, 0) != of_class[part.index]
+    ]
+    off += [
+        f"split {p.index}: wanted {size}, found {p.rows}"
+        for p, size in zip(splits, sizes, strict=True)
+        if p.rows != size
+    ]
+    if off:
+        raise EtlError(f"Wanted the files to hold the quotas. Found: {len(off)} counts off, {'; '.join(off[:3])}.")
+
+
+def code_version() -> str:
+    """The installed version of this software, or ``unknown`` where it is shipped as a zip."""
+    try:
+        return version("imagestrata")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,240 @@
+"""The options of a split: checked when they are made, written into the manifest as they are."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from schemas import Columns, TableName
+from schemas.tables import check_column
+
+USUAL_RATIOS = (Fraction(8), Fraction(2))
+BALANCES = ("original", "random", "uniform")
+LABELS = "labels"
+"""The column of several labels an image, and the name under which to stratify by them."""
+
+_NUMBER = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?|\.[0-9]{1,9}")
+_WEIGHT = re.compile(rf"(?P<name>.+?)=(?P<weight>{_NUMBER.pattern})(?:,|$)")  # a name may hold commas
+_MOST_SPLITS = 1_000
+
+Balance = str | tuple[Fraction, ...] | tuple[tuple[str, Fraction], ...]
+
+
+def parse_numbers(text: str, *, what: str) -> tuple[Fraction, ...]:
+    """Read ``8,2`` or ``0.7,0.2,0.1`` exactly; raises ValueError for anything that is no list of plain numbers >= 0."""
+    items = [item.strip() for item in text.split(",")]
+    if not all(_NUMBER.fullmatch(item) for item in items):
+        raise ValueError(f"Wanted {what} as numbers of 0 or more with commas between them, as in 8,2. Found: {text!r}")
+    return tuple(Fraction(item) for item in items)
+
+
+def parse_balance(text: str) -> Balance:
+    """Read ``original``, ``random``, ``uniform``, ``2,1,0.5`` or ``cat=2,dog=1``. Raises ValueError."""
+    if text in BALANCES:
+        return text
+    if "=" not in text:
+        return parse_numbers(text, what=f"a balance of {', '.join(BALANCES)}, or class weights (as 2,1 or cat=2,dog=1)")
+    items = list(_WEIGHT.finditer(text))
+    weights = {item["name"].strip(): Fraction(item["weight"]) for item in items}
+    if "".join(item[0] for item in items) != text or text.endswith(","):
+        raise ValueError(f"Wanted class weights as NAME=NUMBER with commas between them. Found: {text!r}")
+    if len(weights) < len(items):
+        raise ValueError(f"Wanted one weight for a class. Found: a class twice in {text!r}")
+    return tuple(weights.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """Rows whose ``column`` says ``value`` go to split ``split``."""
+
+    column: str
+    value: str
+    split: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Pin":
+        """Read ``or_split=val:1``. Raises ValueError."""
+        column, is_equal, rest = text.partition("=")
+        value, colon, split = rest.rpartition(":")
+        if not (is_equal and colon and split.isdecimal() and len(split) < 5):
+            raise ValueError(f"Wanted a pin as COLUMN=VALUE:SPLIT, as in or_split=val:1. Found: {text!r}")
+        return cls(check_column(column), value, int(split))
+
+    def __str__(self) -> str:
+        return f"{self.column}={self.value}:{self.split}"
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRef:
+    """A split folder, and one of its splits or all of them (None)."""
+
+    address: str
+    index: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "SplitRef":
+        """Read ``splits/OTHER`` or ``splits/OTHER:1``. Raises ValueError."""
+        address, colon, index = text.rpartition(":")
+        if colon and index.isdecimal() and len(index) < 5:
+            text, number = address, int(index)
+        else:
+            number = None
+        if not text:
+            raise ValueError("Wanted a split folder. Found: an empty name")
+        return cls(text, number)
+
+    def __str__(self) -> str:
+        return self.address if self.index is None else f"{self.address}:{self.index}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitPlan:
+    """What a split is made from, how, and where to.
+
+    From the tables, or from a cache of their metadata (``metadata_in``), whose tables are then taken where none are
+    named. ``ratios``: one positive number a split; None means those of ``extend``, or 8:2. ``folds``: that many pairs
+    of training and validation splits instead. ``balance``: ``original`` keeps the classes' proportions, ``uniform``
+    takes equally many of each, ``random`` draws a weight for each class from the seed; or one weight a class, in the
+    order of class numbers or by name. ``per_class`` and ``limit`` cap the images of a class and of all splits.
+    ``group_column`` keeps a group on one side; ``stratify`` names the columns whose every combination is shared out
+    exactly; None means the label, or the labels. ``where`` chooses rows, ``exclude`` leaves out other splits' images,
+    ``pins`` and ``extend`` say where some must go. ``dataset`` names the class list; None means the metadata table's
+    keyspace. Raises ValueError for values that make no split.
+    """
+
+    data_table: TableName | None = None
+    metadata_table: TableName | None = None
+    out: str | None = None
+    metadata_in: str | None = None
+    metadata_out: str | None = None
+    ratios: tuple[Fraction, ...] | None = None
+    folds: int | None = None
+    balance: Balance = "original"
+    per_class: int | None = None
+    limit: int | None = None
+    group_column: str | None = None
+    stratify: tuple[str, ...] | None = None
+    where: str | None = None
+    exclude: tuple[SplitRef, ...] = ()
+    pins: tuple[Pin, ...] = ()
+    extend: str | None = None
+    min_per_split: int = 0
+    has_position: bool = True
+    seed: int = 0
+    overwrite: bool = False
+    dataset: str | None = None
+    columns: Columns = field(default_factory=Columns)
+
+    def __post_init__(self) -> None:
+        if self.metadata_in is None and not (self.data_table and self.metadata_table):
+            raise ValueError("Wanted a data table and a metadata table, or a metadata cache. Found: neither")
+        if self.data_table and self.data_table == self.metadata_table:
+            raise ValueError(f"Wanted two different tables for data and metadata. Found: {self.data_table} for both")
+        if self.metadata_in and self.metadata_out:
+            raise ValueError(
+                "Wanted a metadata cache to read or one to write. Found: --metadata-ifn and --metadata-ofn"
+            )
+        for name in (self.out, self.metadata_in, self.metadata_out, self.extend):
+            if name is not None and not name.strip():
+                raise ValueError("Wanted a folder. Found: an empty name")
+        self._check_shares()
+        self._check_balance()
+        self._check_columns()
+        for number, what in ((self.per_class, "--per-class"), (self.limit, "--limit")):
+            if number is not None and number < 1:
+                raise ValueError(f"Wanted {what} of 1 or more. Found: {number}")
+        if self.min_per_split < 0:
+            raise ValueError(f"Wanted --min-per-split of 0 or more. Found: {self.min_per_split}")
+        if not -(1 << 63) <= self.seed < 1 << 63:
+            raise ValueError(f"Wanted a seed of 64 bits. Found: {self.seed}")
+
+    def _check_shares(self) -> None:
+        ratios = self.ratios
+        if ratios is not None and (not ratios or not all(ratio > 0 for ratio in ratios)):
+            raise ValueError(f"Wanted split ratios above 0. Found: {listed(ratios)}")
+        if ratios is not None and len(ratios) > _MOST_SPLITS:
+            raise ValueError(f"Wanted at most {_MOST_SPLITS:,} splits. Found: {len(ratios):,} ratios")
+        if self.folds is not None:
+            if not 2 <= self.folds <= _MOST_SPLITS:
+                raise ValueError(f"Wanted from 2 to {_MOST_SPLITS:,} folds. Found: {self.folds}")
+            for given, name in ((ratios, "--split-ratio"), (self.pins, "--pin"), (self.extend, "--extend")):
+                if given:
+                    raise ValueError(f"Wanted folds, whose shares are equal, or {name}. Found: both")
+        splits = len(ratios or USUAL_RATIOS)
+        if (ratios or not self.extend) and (beyond := [pin for pin in self.pins if pin.split >= splits]):
+            raise ValueError(f"Wanted pins to splits from 0 to {splits - 1}. Found: {beyond[0]}")
+
+    def _check_columns(self) -> None:
+        by = self.stratify or ()
+        for column in (*by, *filter(None, (self.group_column,))):
+            check_column(column)
+        if self.stratify is not None and (not by or len(set(by)) < len(by)):
+            raise ValueError(f"Wanted different columns to stratify by. Found: {','.join(by) or 'none'}")
+        if self.group_column in by:
+            raise ValueError(f"Wanted groups kept whole or shared out. Found: {self.group_column} for both")
+        if by and LABELS in by and len(by) > 1:
+            raise ValueError(f"Wanted {LABELS} alone to stratify by, or other columns. Found: {','.join(by)}")
+        if by and "label" not in by and (self.balance != "original" or self.per_class is not None):
+            raise ValueError(f"Wanted label among the columns to stratify by, for a balance. Found: {','.join(by)}")
+
+    def _check_balance(self) -> None:
+        if isinstance(self.balance, str):
+            if self.balance not in BALANCES:
+                raise ValueError(f"Wanted a balance of {', '.join(BALANCES)} or numbers. Found: {self.balance!r}")
+        elif not any(self.weights) or any(weight < 0 for weight in self.weights):
+            raise ValueError(f"Wanted class weights of 0 or more, one above 0. Found: {listed(self.weights)}")
+        if self.per_class is not None and self.balance != "original":
+            raise ValueError(f"Wanted --per-class or a balance. Found: {self.per_class} and {self.as_balance()}")
+
+    @property
+    def weights(self) -> tuple[Fraction, ...]:
+        """The weights alone, in the order in which they were given; none for a balance of a name."""
+        if isinstance(self.balance, str):
+            return ()
+        return tuple(weight[1] if isinstance(weight, tuple) else weight for weight in self.balance)
+
+    def as_balance(self) -> str:
+        """The balance as it would be typed."""
+        if isinstance(self.balance, str):
+            return self.balance
+        return ",".join(f"{w[0]}={number(w[1])}" if isinstance(w, tuple) else number(w) for w in self.balance)
+
+    def as_options(self) -> dict[str, Any]:
+        """The options as the manifest keeps them: by their command-line names, numbers as they would be typed."""
+        return {
+            "data-table": self.data_table and str(self.data_table),
+            "metadata-table": self.metadata_table and str(self.metadata_table),
+            "metadata-ifn": self.metadata_in,
+            "metadata-ofn": self.metadata_out,
+            "split-ofn": self.out,
+            "split-ratio": self.ratios and listed(self.ratios),
+            "folds": self.folds,
+            "balance": self.as_balance(),
+            "per-class": self.per_class,
+            "limit": self.limit,
+            "group-column": self.group_column,
+            "stratify": self.stratify and ",".join(self.stratify),
+            "where": self.where,
+            "exclude": [str(ref) for ref in self.exclude],
+            "pin": [str(pin) for pin in self.pins],
+            "extend": self.extend,
+            "min-per-split": self.min_per_split,
+            "position": self.has_position,
+            "seed": self.seed,
+            "overwrite": self.overwrite,
+            "dataset": self.dataset,
+            "id-col": self.columns.id,
+            "label-col": self.columns.label,
+            "data-col": self.columns.data,
+        }
+
+
+def number(value: Fraction) -> str:
+    """A number of at most nine decimals as it would be typed."""
+    return str(int(value)) if value.denominator == 1 else f"{float(value):.9f}".rstrip("0")
+
+
+def listed(numbers: Sequence[Fraction]) -> str:
+    """Numbers with commas between them."""
+    return ",".join(map(number, numbers))

@@ -1,0 +1,122 @@
+"""The place of each row in its split, as DataFrame verbs: dense from 0, in a second seeded order.
+
+That order is not the one by which rows are chosen, so that the place of a row says nothing about why it is there. It is
+cut into chunks of up to a million rows or so, one file each: no split is ever sorted whole, and any slice of a split
+lies in a few neighbouring files.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, log2
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from formats.fingerprint import SUM_SEEDS
+
+_ROWS_A_CHUNK = 1_000_000
+_ORDER_BITS = 64
+_SIGN = -(1 << 63)
+_ROW_BITS = 33
+"""Spark's running number of a row has the partition above these bits, and the row's place in it below."""
+
+
+def seeded_order(seed: int) -> Column:
+    """The order of ``position``: xxhash64 of the id, seeded. Ties are broken by the id."""
+    return F.xxhash64(F.lit(seed).cast("long"), F.col("id"))
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """How the order of each split is cut: split ``s`` has ``1 << bits[s]`` chunks, numbered through all splits."""
+
+    bits: tuple[int, ...]
+
+    @classmethod
+    def of(cls, sizes: Sequence[int]) -> "Chunks":
+        """Chunks for splits of these sizes."""
+        return cls(tuple(max(0, ceil(log2(max(1, size) / _ROWS_A_CHUNK))) for size in sizes))
+
+    @property
+    def firsts(self) -> list[int]:
+        """The first chunk of each split, and the number of all."""
+        found = [0]
+        for bits in self.bits:
+            found.append(found[-1] + (1 << bits))
+        return found
+
+    def starts(self, sizes: Mapping[int, int]) -> list[int]:
+        """How many rows of its split lie before each chunk, from the chunks' sizes; an empty one may be missing."""
+        found = []
+        for first, end in zip(self.firsts, self.firsts[1:], strict=False):
+            before = 0
+            for chunk in range(first, end):
+                found.append(before)
+                before += sizes.get(chunk, 0)
+        return found
+
+    def column(self, *, order: Column) -> Column:
+        """The chunk of a row, from its ``split`` and its order; within a split, chunks ascend with the order."""
+        unsigned = F.shiftrightunsigned(order.bitwiseXOR(F.lit(_SIGN)), 1)  # 63 bits, in the same order
+        drop = _at(F.col("split"), [_ORDER_BITS - 1 - bits for bits in self.bits])
+        place = F.call_function("shiftrightunsigned", unsigned, drop).cast("int")
+        return _at(F.col("split"), self.firsts[:-1]) + place
+
+
+def count_chunks(assigned: DataFrame, /, *, chunks: Chunks, seed: int) -> DataFrame:
+    """Rows by chunk: ``chunk, rows``."""
+    return assigned.groupBy(chunks.column(order=seeded_order(seed)).alias("chunk")).agg(F.count("*").alias("rows"))
+
+
+def partition_keys(spark: SparkSession, partitions: int) -> list[int]:
+    """A number for each partition that Spark's own partitioning sends there, so that rows can be told where to go."""
+    enough = int(partitions * (log2(partitions + 1) + 24))  # to miss a partition has a chance below e^-24
+    key = F.col("id").cast("int")
+    of_keys = spark.range(0, enough, 1, 1).groupBy(F.pmod(F.hash(key), F.lit(partitions)).alias("partition"))
+    found = {row["partition"]: row["key"] for row in of_keys.agg(F.min(key).alias("key")).collect()}
+    return [found[partition] for partition in range(partitions)]
+
+
+def add_positions(
+    assigned: DataFrame, /, *, chunks: Chunks, starts: Sequence[int], keys: Sequence[int], seed: int
+) -> DataFrame:
+    """Each row's rank 0..n-1 in its split's order: ``split, id, label, position``, one partition a chunk, sorted.
+
+    ``starts`` are the rows of its split before each chunk, ``keys`` those of `partition_keys` for as many partitions.
+    """
+    row_in_chunk = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << _ROW_BITS) - 1))
+    return (
+        assigned.withColumn("order", seeded_order(seed))
+        .withColumn("chunk", chunks.column(order=F.col("order")))
+        .repartition(len(keys), _at(F.col("chunk"), keys))
+        .sortWithinPartitions("order", "id")
+        .select("split", "id", "label", (_at(F.col("chunk"), starts).cast("long") + row_in_chunk).alias("position"))
+    )
+
+
+def summarise(written: DataFrame, /) -> DataFrame:
+    """What lies in each split by class: ``split, label, rows``, positions, and the fingerprint's sums."""
+    position = F.col("position") if "position" in written.columns else F.lit(-1).cast("long")
+    placed = written.withColumn("position", position)
+    positions = [function("position").alias(f"{name}_position") for name, function in (("max", F.max), ("sum", F.sum))]
+    return placed.groupBy("split", "label").agg(
+        F.count("*").alias("rows"), *positions, *fingerprint_sums("id", "label", "position")
+    )
+
+
+def fingerprint_sums(*columns: str) -> list[Column]:
+    """Aggregates that add up to `formats.fingerprint`'s sums over these columns: ``high0, low0, high1, low1``.
+
+    Halves are summed apart so that no sum overflows, in ANSI mode or out of it.
+    """
+    hashes = [F.xxhash64(F.lit(seed).cast("long"), *columns) for seed in SUM_SEEDS]
+    return [
+        F.sum(part).alias(f"{name}{number}")
+        for number, hashed in enumerate(hashes)
+        for name, part in (("high", F.shiftright(hashed, 32)), ("low", hashed.bitwiseAND(F.lit(0xFFFFFFFF))))
+    ]
+
+
+def _at(place: Column, values: Sequence[int]) -> Column:
+    """The value at a place, counted from 0."""
+    return F.element_at(F.array(*map(F.lit, values)), place + 1)

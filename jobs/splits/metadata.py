@@ -1,0 +1,79 @@
+"""Reading what a split is made from: a cache, or the tables, whose copy is kept as a cache if that is wanted."""
+
+from collections import defaultdict
+from dataclasses import replace
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from etl.errors import TableError
+from etl.splits.candidates import name_labels
+from etl.splits.leaks import WATCHED
+from etl.splits.metadata import CacheOutput, Metadata, copy_table, read_cache, sums
+from etl.splits.plan import LABELS, SplitPlan
+from formats.fingerprint import rows_fingerprint
+
+
+def open_metadata(spark: SparkSession, *, plan: SplitPlan, aside: str | None) -> Metadata:
+    """The metadata of a plan, with class names as far as they are known; the tables are copied to ``aside`` once.
+
+    Without ``aside`` the tables are read as they are, for a single count. Raises `TableError`, `OutputExistsError`,
+    `UnreachableError`.
+    """
+    if plan.metadata_in is not None:
+        metadata = read_cache(spark, plan.metadata_in, plan=plan)
+        _check_cache(metadata)
+        return _named(metadata)
+    if plan.metadata_out is None or aside is None:
+        return _named(copy_table(spark, aside, plan=plan, only=_needed(plan)))
+    with CacheOutput(plan.metadata_out, overwrite=plan.overwrite) as output:
+        copied = _named(copy_table(spark, output.aside, plan=plan, only=None))
+        by_file = copied.rows.withColumn("file", F.input_file_name())
+        sizes: dict[str, int] = defaultdict(int)
+        total = [0, 0]
+        for row in by_file.groupBy("file").agg(*sums()).collect():
+            sizes[row["file"]] += row["rows"]
+            for number in (0, 1):
+                total[number] += (row[f"high{number}"] << 32) + row[f"low{number}"]
+        if not sizes:
+            raise TableError(
+                f"Wanted images in {copied.metadata_table}. Found: an empty table. Fill it with jobs/ingest.py."
+            )
+        output.publish(copied, sums=(total[0], total[1]), sizes=sizes)
+    return replace(read_cache(spark, plan.metadata_out, plan=plan), class_names=copied.class_names)
+
+
+def _needed(plan: SplitPlan) -> list[str] | None:
+    """The columns beside id and label that a plan may ask for; None where a condition may ask for any."""
+    if plan.where:
+        return None
+    named = [*(plan.stratify or ()), plan.group_column, *(pin.column for pin in plan.pins)]
+    return [*filter(None, named), *WATCHED.values(), LABELS, "or_label"]
+
+
+def _named(metadata: Metadata) -> Metadata:
+    """With the names that the rows tell, where the tables have no list of them."""
+    if metadata.class_names or metadata.label_type != "int" or "or_label" not in metadata.rows.columns:
+        return metadata
+    found = metadata.rows.transform(name_labels).collect()
+    return replace(metadata, class_names={row["label"]: row["name"] for row in found if row["label"] is not None})
+
+
+def _check_cache(metadata: Metadata) -> None:
+    """Raise `TableError` if the rows of a cache are not those that were written, or an id is there twice.
+
+    A cache is written from a table whose key is the id: the same rows as then have no id twice.
+    """
+    wanted = metadata.cache
+    if wanted is None:
+        return
+    row = metadata.rows.agg(*sums()).collect()[0]
+    total = [((row[f"high{number}"] or 0) << 32) + (row[f"low{number}"] or 0) for number in (0, 1)]
+    if rows_fingerprint(rows=row["rows"], sums=(total[0], total[1])) == wanted.fingerprint:
+        return
+    repeated = metadata.rows.groupBy("id").count().where("count > 1").count()
+    found = f"{repeated:,} ids that are there more than once" if repeated else f"{row['rows']:,} rows of other contents"
+    raise TableError(
+        f"Wanted the {wanted.rows:,} rows that were written to the metadata cache of {metadata.metadata_table}, each "
+        f"id once. Found: {found}. Make it again with --metadata-ofn."
+    )

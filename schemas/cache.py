@@ -1,0 +1,67 @@
+"""The manifest of a metadata cache: ``cache.json``, written last, beside Parquet files of a metadata table's rows.
+
+In the files the id is ``id`` (16 big-endian bytes) and the label ``label``, whatever the table calls them; the other
+columns have the table's own names.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from schemas.errors import FormatVersionError, SchemaError
+from schemas.manifest import SplitFile
+from schemas.tables import Columns
+
+FORMAT = 1
+NAME = "cache.json"
+
+
+@dataclass(frozen=True, slots=True)
+class CacheManifest:
+    """What a metadata cache holds, and of which tables.
+
+    ``fingerprint`` is that of its rows' ids and labels, in any order. ``created``: ISO 8601, UTC.
+    """
+
+    data_table: str
+    metadata_table: str
+    columns: Columns
+    label_type: str
+    class_names: Mapping[int, str]
+    rows: int
+    fingerprint: str
+    files: tuple[SplitFile, ...]
+    created: str
+    format: int = field(default=FORMAT)
+
+    def to_json(self) -> str:
+        """The manifest as indented JSON text."""
+        return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, *, place: str) -> "CacheManifest":
+        """Read a manifest; ``place`` is named in errors. Raises `FormatVersionError`, `SchemaError`."""
+        try:
+            found = json.loads(text)
+            version = found["format"]
+            if isinstance(version, int) and version > FORMAT:
+                raise FormatVersionError(
+                    f"Wanted a metadata cache of format {FORMAT} or older at {place}. Found: format {version}. "
+                    "It was written by a newer imagestrata: upgrade this one."
+                )
+            return cls(
+                data_table=found["data_table"],
+                metadata_table=found["metadata_table"],
+                columns=Columns(**found["columns"]),
+                label_type=found["label_type"],
+                class_names={int(label): name for label, name in found["class_names"].items()},
+                rows=int(found["rows"]),
+                fingerprint=found["fingerprint"],
+                files=tuple(SplitFile(**file) for file in found["files"]),
+                created=found["created"],
+                format=version,
+            )
+        except FormatVersionError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise SchemaError(f"Wanted a metadata cache at {place}. Found: no whole manifest ({error!r})") from None
