@@ -353,10 +353,11 @@ _SIZED = {b"\x8a": 1, b"\x8c": 1, b"C": 1, b"U": 1, b"\x8b": 4, b"B": 4, b"T": 4
 _SIZED |= {b"\x8d": 8, b"\x8e": 8, b"\x95": 8, b"\x96": 8}
 # Those that make a tuple of something:
 _TUPLES = (b"t", b"\x85", b"\x86", b"\x87")
-# All others, as many as there are, with what follows them; and the two sizes of LONG1 that most UUIDs have:
+# All others, many at a time, with what follows them; and the two sizes of LONG1 that most UUIDs have. (Not as many as
+# there are: without end, the matcher would need memory for each; possessively, Python before 3.11.3 matches wrongly.)
 _SIMPLE = (
     rb"(?:[\x81\x88\x89\x8f-\x94\x97\x98()012NQR\]abdelosu}]|[Khq\x80].|\x8a(?:\x10.{16}|\x11.{17})|M..|[Jj].{4}"
-    rb"|r...[\0-%b]|G.{8}|p[0-9]{1,7}\n|[FILPSVg][^\n]*\n|[ci][^\n]*\n[^\n]*\n)*+"
+    rb"|r...[\0-%b]|G.{8}|p[0-9]{1,7}\n|[FILPSVg][^\n]*\n|[ci][^\n]*\n[^\n]*\n){1,500}"
 )
 
 
@@ -368,8 +369,10 @@ def _check_opcodes(data: bytes) -> None:
     """
     simple = re.compile(_SIMPLE % re.escape(bytes([min(len(data) >> 24, 255)])), re.DOTALL)
     place = tuples = 0
-    while matched := simple.match(data, place):
-        place = matched.end()
+    while True:
+        if matched := simple.match(data, place):
+            place = matched.end()
+            continue
         code = data[place : place + 1]
         if code == pickle.STOP:
             return

@@ -98,10 +98,12 @@ def test_every_command_does_what_the_readme_says(output: str, checkout: Path) ->
     ingested = [line for line in lines if line.startswith("ingested 1,797 images")]
     assert [re.findall(r"into (\w+)\.data and", line) for line in ingested] == [["digits"], ["demo"]]
     split = [line for line in lines if line.startswith("split 1,797 images of 10 classes into 1,438 + 359")]
-    assert len(split) == 2
+    assert len(split) == 3
+    assert any(line.startswith("would split 1,797 images of 10 classes into 1,43") for line in lines)
     assert any(re.match(r"compared 1,797 rows of digits\.metadata .*: nothing is wrong", line) for line in lines)
     assert "epoch 1: 6 batches" in output
     assert (checkout / "splits" / "digits" / "manifest.json").is_file()
+    assert (checkout / "build" / "digits-metadata" / "cache.json").is_file()
 
 
 def test_a_page_of_the_manual_is_printed_without_a_cluster(output: str, checkout: Path) -> None:

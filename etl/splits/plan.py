@@ -121,6 +121,7 @@ class SplitPlan:
     extend: str | None = None
     min_per_split: int = 0
     has_position: bool = True
+    has_leak_check: bool = True
     seed: int = 0
     overwrite: bool = False
     dataset: str | None = None
@@ -221,6 +222,7 @@ class SplitPlan:
             "extend": self.extend,
             "min-per-split": self.min_per_split,
             "position": self.has_position,
+            "leak-check": self.has_leak_check,
             "seed": self.seed,
             "overwrite": self.overwrite,
             "dataset": self.dataset,

@@ -45,6 +45,11 @@ class Chunks:
             found.append(found[-1] + (1 << bits))
         return found
 
+    @property
+    def splits(self) -> list[int]:
+        """The split of each chunk."""
+        return [split for split, bits in enumerate(self.bits) for _ in range(1 << bits)]
+
     def starts(self, sizes: Mapping[int, int]) -> list[int]:
         """How many rows of its split lie before each chunk, from the chunks' sizes; an empty one may be missing."""
         found = []
@@ -85,12 +90,13 @@ def add_positions(
     ``starts`` are the rows of its split before each chunk, ``keys`` those of `partition_keys` for as many partitions.
     """
     row_in_chunk = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << _ROW_BITS) - 1))
+    position = _at(F.col("chunk"), starts).cast("long") + row_in_chunk
     return (
         assigned.withColumn("order", seeded_order(seed))
-        .withColumn("chunk", chunks.column(order=F.col("order")))
+        .select("id", "label", "order", chunks.column(order=F.col("order")).alias("chunk"))
         .repartition(len(keys), _at(F.col("chunk"), keys))
         .sortWithinPartitions("order", "id")
-        .select("split", "id", "label", (_at(F.col("chunk"), starts).cast("long") + row_in_chunk).alias("position"))
+        .select(_at(F.col("chunk"), chunks.splits).alias("split"), "id", "label", position.alias("position"))
     )
 
 

@@ -32,7 +32,7 @@ def candidates(spark: SparkSession, metadata: Metadata, *, plan: SplitPlan, by: 
         _check_condition(rows, plan.where)
     if LABELS in by:
         rows = rows.withColumn(LABELS, label_set())
-    watched = [name for name in WATCHED.values() if name in rows.columns and name not in by]
+    watched = [name for name in WATCHED.values() if plan.has_leak_check and name in rows.columns and name not in by]
     keep = [*(name for name in by if name != "label"), *watched]
     part = rows.transform(take_part, where=plan.where, group_column=plan.group_column, pins=plan.pins, keep=keep)
     for ref in plan.exclude:

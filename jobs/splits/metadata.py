@@ -48,7 +48,8 @@ def _needed(plan: SplitPlan) -> list[str] | None:
     if plan.where:
         return None
     named = [*(plan.stratify or ()), plan.group_column, *(pin.column for pin in plan.pins)]
-    return [*filter(None, named), *WATCHED.values(), LABELS, "or_label"]
+    watched = WATCHED.values() if plan.has_leak_check else ()
+    return [*filter(None, named), *watched, LABELS, "or_label"]
 
 
 def _named(metadata: Metadata) -> Metadata:

@@ -100,6 +100,7 @@ def _result(group: Any) -> None:
     add = group.add_argument
     add("-o", "--split-ofn", metavar="PLACE", help="a folder for the split; or NAME.pckl or .pkl, a split dictionary")
     add("--no-position", action="store_true", help="leave the order of the rows to their readers: a faster job")
+    add("--no-leak-check", action="store_true", help="do not count copies and look-alikes that lie in two splits")
     add("--overwrite", action="store_true", help="replace a split, and a metadata cache, that is there")
     add("--explain", action="store_true", help="tell how many images of each class would go where; write nothing")
     add("--json", action="store_true", help="print the report as one JSON object on the last line")
@@ -132,6 +133,7 @@ def _check(args: argparse.Namespace) -> dict[str, Any]:
         "pins": tuple(map(Pin.parse, args.pin)),
         "extend": args.extend,
         "has_position": not args.no_position,
+        "has_leak_check": not args.no_leak_check,
         "overwrite": args.overwrite,
         "dataset": args.dataset,
         "columns": Columns(id=args.id_col, label=args.label_col, data=args.data_col),

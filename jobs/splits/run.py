@@ -52,7 +52,7 @@ def run(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
                 f"Wanted at most {MAX_ROWS:,} images in a split dictionary. Found: {sum(dealt.sizes):,}. "
                 "Write a folder instead: -o with a name that does not end with .pckl or .pkl."
             )
-        leaks = _leaks(dealt.rows)
+        leaks = _leaks(dealt.rows) if plan.has_leak_check else {}
         if plan.folds:
             dealt = as_folds(dealt)
         rows = dealt.rows.select("id", "label", "split")
