@@ -14,7 +14,7 @@ DEMO := --extra spark --extra loader --group demo
 DEV := --extra spark --extra loader --extra train --extra s3 --extra looks --group dev
 OURS := schemas formats etl jobs loader training service devstack demo benchmarks
 
-.PHONY: help demo train-demo setup test test-all check format up down s3-up s3-down status clean-data clean lock deps.zip bench-demo bench-ingest bench-server
+.PHONY: help demo train-demo setup test test-all check format up down s3-up s3-down status clean-data clean lock deps.zip bench-demo bench-ingest bench-server bench-splits
 
 help:  ## list the targets
 	@echo "make TARGET, where TARGET is:"; sed -nE 's/^([a-zA-Z][a-zA-Z0-9.-]*):.*## (.*)/  \1\t\2/p' "$(HERE)Makefile" | expand -t 16
@@ -82,6 +82,9 @@ bench-demo: setup  ## time and memory of the demo from a fresh clone with empty 
 
 bench-ingest: setup  ## the ingest beside other ways to write, its memory, listing and resuming; 23 minutes (QUICK=1: 4)
 	@$(RUN) python -m benchmarks.ingest $(if $(QUICK),--quick)
+
+bench-splits: setup  ## splits beside plain Spark and pandas, up to 100 million rows; under an hour (QUICK=1: 3 minutes; ONLY=1,2: these rows)
+	@$(RUN) python -m benchmarks.splits $(if $(QUICK),--quick) $(if $(ONLY),--only "$(ONLY)")
 
 bench-server: setup  ## what settings of the server are worth for writing pictures; 11 minutes (QUICK=1: less)
 	@$(RUN) python -m benchmarks.server $(if $(QUICK),--quick)

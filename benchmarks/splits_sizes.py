@@ -1,0 +1,81 @@
+"""How much the benchmark of splits measures."""
+
+from dataclasses import dataclass, replace
+
+MILLION = 1_000_000
+DISK_BYTES_A_ROW = 105
+"""Two caches, what is written, and what Spark puts aside while it writes."""
+DISK_BYTES_BESIDES = 1_000_000_000
+"""The server's tables, the pandas way's files."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Rows and runs of each part; pairs are runs of two contenders in turn."""
+
+    large: int
+    small: int
+    """A tenth of the large; these rows have groups, too."""
+    groups: int
+    warm: int
+    """Rows of the runs before those that count; 0 where none do."""
+    pairs: int
+    heavy_pairs: int
+    """Runs of a heavy class, while others run too; alone (``--only``) there are as many as of those."""
+    tables: int
+    """Rows that lie in Cassandra."""
+    table_pairs: int
+    memory: int
+    memory_pairs: int
+    command: int
+    command_runs: int
+    group_pairs: int
+    identity: int
+    note: str = ""
+    """Why it is less than was asked for."""
+
+
+FULL = Sizes(
+    large=100 * MILLION,
+    small=10 * MILLION,
+    groups=MILLION,
+    warm=2 * MILLION,
+    pairs=3,
+    heavy_pairs=1,
+    tables=2 * MILLION,
+    table_pairs=7,
+    memory=20 * MILLION,
+    memory_pairs=3,
+    command=1_280_000,
+    command_runs=3,
+    group_pairs=3,
+    identity=200_000,
+)
+QUICK = Sizes(
+    large=2 * MILLION,
+    small=200_000,
+    groups=20_000,
+    warm=0,
+    pairs=2,
+    heavy_pairs=1,
+    tables=50_000,
+    table_pairs=2,
+    memory=400_000,
+    memory_pairs=1,
+    command=400_000,
+    command_runs=1,
+    group_pairs=2,
+    identity=20_000,
+)
+
+
+def fitted(sizes: Sizes, *, free: int) -> Sizes:
+    """The sizes as far as ``free`` bytes of disk allow; raises OSError where there is no room for a million rows."""
+    room = (free - DISK_BYTES_BESIDES) // DISK_BYTES_A_ROW // MILLION * MILLION
+    if room >= sizes.large:
+        return sizes
+    if room < MILLION:
+        wanted = (MILLION * DISK_BYTES_A_ROW + DISK_BYTES_BESIDES) / 1e9
+        raise OSError(f"Wanted {wanted:.1f} GB free for a million rows. Found: {free / 1e9:.1f} GB.")
+    note = f"{room:,} rows instead of {sizes.large:,}, for which the disk had no room; "
+    return replace(sizes, large=room, small=room // 10, groups=room // 100, note=note)
