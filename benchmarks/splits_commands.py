@@ -24,28 +24,29 @@ _UUID_BYTES = 700
 def rows_of_commands(folder: Path, caches: Mapping[int, Cache], sizes: Sizes, *, quick: bool) -> dict[int, Row]:
     """Measure the rows that there are caches for."""
     rows: dict[int, Row] = {}
-    if 5 in caches:
-        rows[5] = _time(folder, caches[5], runs=sizes.command_runs, quick=quick)
+    seconds: list[float] = []
     if 4 in caches:
-        rows[4] = _memory(folder, caches[4], pairs=sizes.memory_pairs, quick=quick)
+        rows[4], seconds = _memory(folder, caches[4], pairs=sizes.memory_pairs, quick=quick)
+    if 5 in caches:
+        if not (quick and seconds):  # else those of the same command will do
+            seconds = [_command(folder, caches[5], turn=turn + 1) for turn in range(sizes.command_runs)]
+        told = ", ".join(f"{one:.1f}" for one in seconds)
+        note = f"{caches[5].rows:,} rows, 2 cores, Spark's default heap; median of {len(seconds)}: {told}"
+        rows[5] = value_row(5, statistics.median(seconds), note=note, quick=quick, runs=len(seconds))
     return rows
 
 
-def _time(folder: Path, cache: Cache, *, runs: int, quick: bool) -> Row:
-    seconds = []
-    for turn in range(runs):
-        found = split_command(cache.folder, out=folder / "out", local=folder / "spark")
-        _prove(found.answer["rows"], [cache.rows * ratio / sum(RATIOS) for ratio in RATIOS])
-        seconds.append(found.seconds)
-        tell(f"{turn + 1}: spark-submit over {cache.rows:,} rows: {found.seconds:.1f} s")
+def _command(folder: Path, cache: Cache, *, turn: int) -> float:
+    """Seconds of our command."""
+    found = split_command(cache.folder, out=folder / "out", local=folder / "spark")
+    _prove(found.answer["rows"], [cache.rows * ratio / sum(RATIOS) for ratio in RATIOS])
     shutil.rmtree(folder / "out")
-    inside = f"the last job's own part {found.answer['seconds']:.1f} s; " if "seconds" in found.answer else ""
-    note = f"{cache.rows:,} rows, 2 cores, Spark's default heap; {inside}median of {runs}: "
-    note += ", ".join(f"{one:.1f}" for one in seconds)
-    return value_row(5, statistics.median(seconds), note=note, quick=quick, runs=runs)
+    tell(f"{turn}: spark-submit over {cache.rows:,} rows: {found.seconds:.1f} s")
+    return found.seconds
 
 
-def _memory(folder: Path, cache: Cache, *, pairs: int, quick: bool) -> Row:
+def _memory(folder: Path, cache: Cache, *, pairs: int, quick: bool) -> tuple[Row, list[float]]:
+    """The row of memory, and the seconds of our command."""
     known = contents(cache.files)
     as_uuids = cache.rows * _UUID_BYTES < _available_bytes()
     kind = "uuid" if as_uuids else "bytes"
@@ -53,7 +54,9 @@ def _memory(folder: Path, cache: Cache, *, pairs: int, quick: bool) -> Row:
     tell(f"{cache.rows:,} ids as {kind} objects in a pickled DataFrame")
     made = module("splits_pandas", "make", pickled, cache.folder, kind)
     tell(f"made in {made.seconds:.0f} s")
-    ours, others, times = [], [], []
+    ours: list[float] = []
+    others: list[float] = []
+    times: list[float] = []
 
     def measure_ours() -> None:
         found = split_command(cache.folder, out=folder / "out", local=folder / "spark", heap=HEAP)
@@ -79,7 +82,7 @@ def _memory(folder: Path, cache: Cache, *, pairs: int, quick: bool) -> Row:
     note = f"{cache.rows:,} rows; RssAnon of all processes together, in MB; ours with a heap of 2 GB, Spark's launcher "
     note += f"and Python included, {statistics.median(times):.0f} s; pandas with ids as "
     note += "UUID objects" if as_uuids else "bytes of 16, as UUID objects would not fit this machine"
-    return ratio_row(4, ours, others, note=note, quick=quick)
+    return ratio_row(4, ours, others, note=note, quick=quick), times
 
 
 def prove_pandas(answer: Mapping[str, Any], known: Contents) -> None:

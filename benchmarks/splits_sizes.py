@@ -56,15 +56,15 @@ QUICK = Sizes(
     small=200_000,
     groups=20_000,
     warm=0,
-    pairs=2,
+    pairs=1,
     heavy_pairs=1,
     tables=50_000,
-    table_pairs=2,
+    table_pairs=1,
     memory=400_000,
     memory_pairs=1,
     command=400_000,
     command_runs=1,
-    group_pairs=2,
+    group_pairs=1,
     identity=20_000,
 )
 

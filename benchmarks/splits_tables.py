@@ -125,10 +125,10 @@ def _measure(stage: Stage, server: Cassandra, known: Contents, sizes: Sizes, *, 
             break
         for work in (measure_ours, measure_pandas) if turn % 2 == 0 else (measure_pandas, measure_ours):
             work()
-    note = (
-        f"{known.rows:,} rows of 12 columns, the server on the same 2 cores; ours with positions, Parquet and report, "
+    note = f"{known.rows:,} rows of 12 columns, the server on the same 2 cores; ours with positions, Parquet and "
+    note += (
+        "report, Spark started before; pandas with ids as UUID objects and a pickle, imports done before; in seconds"
     )
-    note += "Spark started before; pandas with ids as UUID objects and a pickle, imports done before; in seconds"
     if len(ours) < warm + pairs:
         note += f"; {len(ours) - warm} pairs instead of {pairs}, which would take too long"
     return ratio_row(3, ours[warm:], others[warm:], note=note, quick=quick)

@@ -100,11 +100,12 @@ def deal_one_by_one(
 ) -> Dealt:
     """Images with several labels by iterative stratification, on the driver."""
     frame = fetched(rows.select("id", choice_order(plan.seed).alias("choice"), LABELS))
+    frame = frame.sort_values(["choice", "id"], ignore_index=True)  # by the id where two hashes are the same
     labels = [np.asarray(of_image, dtype=np.int64) for of_image in frame[LABELS]]
     starts = np.concatenate([[0], np.cumsum([len(of_image) for of_image in labels])]).astype(np.int64)
     flat = np.concatenate([*labels, np.empty(0, dtype=np.int64)])
     splits, unused = len(shares.ratios), len(frame) - sum(shares.sizes)
-    sets = LabelSets(starts=starts, labels=flat, order=frame["choice"].to_numpy("int64"))
+    sets = LabelSets(starts=starts, labels=flat, order=np.arange(len(frame), dtype=np.int64))
     split = stratify(sets, [*shares.sizes, unused], seed=plan.seed)
     of_label = np.repeat(split, np.diff(starts))
     counts = {
