@@ -28,10 +28,12 @@ def rows_of_commands(folder: Path, caches: Mapping[int, Cache], sizes: Sizes, *,
     if 4 in caches:
         rows[4], seconds = _memory(folder, caches[4], pairs=sizes.memory_pairs, quick=quick)
     if 5 in caches:
-        if not (quick and seconds):  # else those of the same command will do
+        heap = "a heap of 2 GB"
+        if not (quick and seconds):  # else those of nearly the same command will do
+            heap = "Spark's default heap"
             seconds = [_command(folder, caches[5], turn=turn + 1) for turn in range(sizes.command_runs)]
         told = ", ".join(f"{one:.1f}" for one in seconds)
-        note = f"{caches[5].rows:,} rows, 2 cores, Spark's default heap; median of {len(seconds)}: {told}"
+        note = f"{caches[5].rows:,} rows, 2 cores, {heap}; median of {len(seconds)}: {told}"
         rows[5] = value_row(5, statistics.median(seconds), note=note, quick=quick, runs=len(seconds))
     return rows
 

@@ -179,7 +179,11 @@ def test_each_split_has_its_share_of_each_label(fewest: int, seed: int) -> None:
     assert found.max() < 2
 
 
-def test_many_labels_an_image_are_shared_out_though_the_published_steps_fail() -> None:
+@pytest.mark.parametrize("candidates", [2, 1024])
+def test_many_labels_an_image_are_shared_out_though_the_published_steps_fail(
+    monkeypatch: pytest.MonkeyPatch, candidates: int
+) -> None:
+    monkeypatch.setattr(label_sets, "_CANDIDATES", candidates)
     random = np.random.default_rng(0)
     rows = [random.permutation(60)[:count].tolist() for count in random.integers(1, 30, 2000)]
     sets, sizes = sets_of(rows), [1400, 400, 200]

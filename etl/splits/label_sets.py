@@ -189,25 +189,23 @@ def _repair(
     off = _deviations(sets, numbers, assigned, sizes)
     surplus, weight = (held.sum(axis=1) - sizes) * unit, 1
     while True:
-        # How much each split has too much of what a kind counts for: a move gains the difference of two, less a cost.
+        # How much each split has too much of all that a kind counts for, labels and total.
         excess = np.stack([np.diff(np.append(0, np.cumsum(row[labels]))[starts]) for row in off])
         excess += weight * surplus[:, np.newaxis]
         cost = (np.diff(starts) + weight) * unit
-        least, next_least = np.sort(excess, axis=0)[:2]
-        gain = excess - np.where(excess > least, least, next_least) - cost
-        gain[held == 0] = np.iinfo(np.int64).min
+        gain = _gains(excess, cost, held)
         if gain.max() <= 0:
             if not surplus.any():
                 return
             weight *= 2
             continue
         # The best to leave each split, whether it has too many or too few: both directions are needed to go on.
-        few = np.unique(np.concatenate([_highest(row, _CANDIDATES) for row in gain]))
+        few = np.unique(np.concatenate([_highest(row, min(kinds, _CANDIDATES)) for row in gain]))
         places, lengths = _places(starts, few)
         few_labels, of_few = labels[places], np.repeat(np.arange(len(few)), lengths)
         excess, cost, few_held = excess[:, few], cost[few], held[:, few]
         while True:
-            gain = np.where(few_held > 0, excess - excess.min(axis=0) - cost, 0)
+            gain = _gains(excess, cost, few_held)
             source, place = divmod(int(gain.argmax()), len(few))
             if gain[source, place] <= 0:
                 break
@@ -239,9 +237,13 @@ def _kinds(
     return kind, np.append(0, np.cumsum(lengths)), numbers[places]
 
 
+def _gains(excess: NDArray[np.int64], cost: NDArray[np.int64], held: NDArray[np.int64]) -> NDArray[np.int64]:
+    """What it gains to move an image of a kind out of a split to the best one; never above 0 if that is the best."""
+    return np.where(held > 0, excess - excess.min(axis=0) - cost, np.iinfo(np.int64).min)
+
+
 def _highest(gain: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """The kinds of the highest gains, so many of them; the first of equals."""
-    size = min(size, len(gain))
+    """The kinds of the highest gains, so many of them, and the first of equals."""
     least = np.partition(gain, -size)[-size]  # not argpartition: which of equals it finds differs between machines
     above = np.flatnonzero(gain > least)
     return np.append(above, np.flatnonzero(gain == least)[: size - len(above)])
