@@ -58,6 +58,11 @@ class Storage:
         """The full path, without the address's scheme."""
         return f"{self.root}/{name}" if name else self.root
 
+    def url(self, name: str = "") -> str:
+        """The address of a file or folder as Spark takes it, with a scheme where it is local, too."""
+        place = f"{self.address}/{name}" if name else self.address
+        return f"file://{place}" if self.is_local else place
+
     def check(self) -> None:
         """Ask an S3 storage whether it is there and lets us in; within 15 seconds, and nothing for others."""
         if self._access is None:

@@ -253,6 +253,8 @@ def test_a_condition_that_is_none_is_told_before_anything_is_read(capsys: pytest
         parse_args(["--metadata-ifn", "nowhere", "-o", "o", "--where", "width >="])
     assert stopped.value.code == 2
     assert "Found: 'width >='" in capsys.readouterr().err
+    made, _ = parse_args(["--metadata-ifn", "nowhere", "-o", "o", "--where", "width >= 224 AND format = 'JPEG'"])
+    assert made.where == "width >= 224 AND format = 'JPEG'"
 
 
 def command(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -25,7 +25,7 @@ def draw(seed: int) -> Column:
 
 
 def compose(rows: DataFrame, /, *, totals: DataFrame, labels: str | None) -> DataFrame:
-    """One row a group: ``group, images, need, lead, strata, counts`` and ``fixed`` where rows have it.
+    """One row a group: ``group, need, lead, strata, counts`` and ``fixed`` where rows have it.
 
     ``rows``: ``group``, and ``stratum`` or several in the array ``labels``; ``totals``: ``stratum, total``. ``need`` is
     the largest part of a stratum that the group holds, ``lead`` that stratum; ``strata`` and ``counts`` are parallel
@@ -35,7 +35,6 @@ def compose(rows: DataFrame, /, *, totals: DataFrame, labels: str | None) -> Dat
         several = F.concat(F.col(labels), F.array(F.lit(EVERY_IMAGE)))
         rows = rows.withColumn("stratum", F.explode(several))
     fixed = [F.max("fixed").alias("fixed")] if "fixed" in rows.columns else []
-    of_group = [F.max("fixed").alias("fixed")] if fixed else []
     part = F.col("images") / F.col("total")
     members = (
         rows.select("group", "stratum", *(["fixed"] if fixed else []))
@@ -47,14 +46,12 @@ def compose(rows: DataFrame, /, *, totals: DataFrame, labels: str | None) -> Dat
         members.join(F.broadcast(totals), on="stratum", how="inner")
         .groupBy("group")
         .agg(
-            F.sum("images").alias("images"),
             F.max(F.struct(part.alias("need"), F.col("stratum"))).alias("most"),
             F.array_sort(F.collect_list(F.struct("stratum", "images"))).alias("parts"),
-            *of_group,
+            *fixed,
         )
         .select(
             "group",
-            "images",
             F.col("most.need").alias("need"),
             F.col("most.stratum").alias("lead"),
             F.col("parts.stratum").alias("strata"),

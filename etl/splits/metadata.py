@@ -70,8 +70,7 @@ def read_cache(spark: SparkSession, address: str, *, plan: SplitPlan) -> Metadat
     for wanted, found in ((plan.data_table, manifest.data_table), (plan.metadata_table, manifest.metadata_table)):
         if wanted is not None and str(wanted) != found:
             raise TableError(f"Wanted a metadata cache of {wanted} at {storage.address}. Found: one of {found}.")
-    scheme = "file://" if storage.is_local else ""
-    paths = [f"{scheme}{storage.address}/{file.path}" for file in manifest.files]
+    paths = [storage.url(file.path) for file in manifest.files]
     if missing := [file.path for file in manifest.files if not storage.exists(file.path)]:
         raise TableError(f"Wanted the files of the metadata cache {storage.address}. Found: no {missing[0]}.")
     rows = spark.read.parquet(*paths)
@@ -185,7 +184,7 @@ class CacheOutput:
     @property
     def aside(self) -> str:
         """An address for Spark, inside this attempt."""
-        return f"{'file://' if self._storage.is_local else ''}{self._storage.address}/{self._attempt}"
+        return self._storage.url(self._attempt)
 
     def publish(self, metadata: Metadata, *, sums: tuple[int, int], sizes: Mapping[str, int]) -> CacheManifest:
         """Put the files in their place and the manifest last. ``sizes`` are rows by file, as Spark names it."""

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from etl.errors import EtlError, OutputExistsError
 from etl.splits.metadata import Metadata
 from etl.splits.plan import SplitPlan
-from etl.splits.positions import summarise
+from etl.splits.positions import added_up, summarise
 from formats.fingerprint import split_fingerprint
 from formats.split_dictionary import read_dictionary, write_dictionary
 from formats.split_folder import SplitFolder
@@ -106,8 +106,7 @@ class SplitOutput:
 
     def aside(self, name: str) -> str:
         """An address for Spark, inside this attempt."""
-        scheme = "file://" if self._storage.is_local else ""
-        return f"{scheme}{self._storage.address}/{self._attempt}/{name}"
+        return self._storage.url(f"{self._attempt}/{name}")
 
     def write(self, spark: SparkSession, rows: DataFrame, *, has_position: bool) -> DataFrame:
         """Write rows of ``split, id, label`` and ``position`` aside; what lies there now, by split and class.
@@ -227,11 +226,8 @@ def parts(
     found = []
     for index in range(splits):
         labels: dict[int, int] = defaultdict(int)
-        sums = [0, 0]
         for row in of_split[index]:
             labels[int(row["label"])] += int(row["rows"])
-            for number in (0, 1):
-                sums[number] += (int(row[f"high{number}"]) << 32) + int(row[f"low{number}"])
         rows = sum(labels.values())
         if plan.has_position:
             last = max((int(row["max_position"]) for row in of_split[index]), default=-1)
@@ -247,7 +243,7 @@ def parts(
                 index=index,
                 rows=rows,
                 counts=dict(sorted(labels.items())),
-                fingerprint=split_fingerprint(seed=plan.seed, index=index, rows=rows, sums=(sums[0], sums[1])),
+                fingerprint=split_fingerprint(seed=plan.seed, index=index, rows=rows, sums=added_up(of_split[index])),
                 files=tuple(sorted(files.get(index, []), key=lambda file: file.path)),
             )
         )

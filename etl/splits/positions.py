@@ -5,9 +5,10 @@ cut into chunks of up to a million rows or so, one file each: no split is ever s
 lies in a few neighbouring files.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, log2
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -121,6 +122,15 @@ def fingerprint_sums(*columns: str) -> list[Column]:
         for number, hashed in enumerate(hashes)
         for name, part in (("high", F.shiftright(hashed, 32)), ("low", hashed.bitwiseAND(F.lit(0xFFFFFFFF))))
     ]
+
+
+def added_up(rows: Iterable[Mapping[Any, Any]]) -> tuple[int, int]:
+    """The sums of a fingerprint from rows of `fingerprint_sums`."""
+    first, second = 0, 0
+    for row in rows:
+        first += (int(row["high0"] or 0) << 32) + int(row["low0"] or 0)  # null where nothing was added up
+        second += (int(row["high1"] or 0) << 32) + int(row["low1"] or 0)
+    return first, second
 
 
 def _at(place: Column, values: Sequence[int]) -> Column:

@@ -6,7 +6,7 @@ A stratum is a class, or a combination of values of the columns that are shared 
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
@@ -91,7 +91,7 @@ def share(
     quotas = quota_matrix(used, ratios, seed=plan.seed, fixed=fixed, families=families)
     shares = Shares(strata=strata, ratios=ratios, used=used, quotas=quotas)
     warnings = (*_of_counts(wanted, counts, plan, names), *_of_fixed(shares), *_of_sizes(shares, plan, names))
-    return Shares(strata=strata, ratios=ratios, used=used, quotas=quotas, warnings=warnings)
+    return replace(shares, warnings=warnings)
 
 
 def _of_counts(

@@ -13,6 +13,7 @@ from etl.splits.metadata import Metadata
 from etl.splits.plan import LABELS, SplitPlan, SplitRef
 from formats import SplitFolder
 from formats.storage import Storage
+from jobs.frames import small_table
 
 
 def candidates(spark: SparkSession, metadata: Metadata, *, plan: SplitPlan, by: Sequence[str]) -> DataFrame:
@@ -55,11 +56,10 @@ def split_rows(spark: SparkSession, ref: SplitRef) -> DataFrame:
     parts = folder.manifest.splits
     if ref.index is not None and ref.index >= len(parts):
         raise TableError(f"Wanted split {ref.index} of {folder.address}. Found: splits 0 to {len(parts) - 1}.")
-    scheme = "file://" if Storage(ref.address).is_local else ""
-    found = spark.createDataFrame([], "id BINARY, split INT")
+    storage = Storage(ref.address)
+    found = small_table(spark, {"id": [], "split": []}, "id BINARY, split INT")
     for part in parts if ref.index is None else [parts[ref.index]]:
-        if part.files:
-            paths = [f"{scheme}{folder.address}/{file.path}" for file in part.files]
+        if paths := [storage.url(file.path) for file in part.files]:
             found = found.union(spark.read.parquet(*paths).select("id", F.lit(part.index).alias("split")))
     return found
 

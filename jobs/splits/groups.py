@@ -54,7 +54,7 @@ def deal_groups(
     )
     groups = kept(composed, stack=stack)
     bounds = _bounds(spark, numbers, matrix)
-    one_by_one = _choose(groups, seed=plan.seed)
+    total, one_by_one = _choose(groups, seed=plan.seed)
     fixed = F.col("fixed") if "fixed" in groups.columns else F.lit(None).cast("int")
     sent = groups.where(fixed.isNull() & ~one_by_one).transform(send, bounds=bounds, splits=splits, seed=plan.seed)
     stay = groups.where(fixed.isNotNull()).withColumn("split", fixed)
@@ -71,7 +71,7 @@ def deal_groups(
         spark, {"group": placed["group"].tolist(), "split": assigned.tolist()}, "group BIGINT, split INT"
     )
     everywhere = settled.select("group", "split").unionByName(table)
-    if groups.count() <= _BROADCAST:
+    if total <= _BROADCAST:
         everywhere = F.broadcast(everywhere)
     dealt = rows.join(everywhere, on="group", how="inner").where(F.col("split") < splits)
     return _dealt(dealt.select("id", "label", "split", *keep), shares, numbers, got + images, is_multi=is_multi)
@@ -95,15 +95,15 @@ def _bounds(spark: SparkSession, numbers: NDArray[np.int64], matrix: NDArray[np.
     return small_table(spark, columns, ", ".join(f"{name} {'INT' if name == 'lead' else 'BIGINT'}" for name in columns))
 
 
-def _choose(groups: DataFrame, *, seed: int) -> Column:
-    """Which groups are placed one by one: all where they are few, else the most needed and a sample, half each."""
+def _choose(groups: DataFrame, *, seed: int) -> tuple[int, Column]:
+    """How many groups there are, and which are placed one by one: all, or the most needed and a sample, half each."""
     steps = fetched(groups.transform(count_needs)).sort_values("step", ascending=False)
     total = int(steps["groups"].sum())
     if total <= PLACED:
-        return F.lit(True)
+        return total, F.lit(True)
     enough = np.searchsorted(np.cumsum(steps["groups"].to_numpy("int64")), PLACED // 2, side="right")
     step = int(steps["step"].iloc[enough]) + 1
-    return is_placed(step=step, sample=draw_bound(PLACED / 2 / total), seed=seed)
+    return total, is_placed(step=step, sample=draw_bound(PLACED / 2 / total), seed=seed)
 
 
 def _matrix(counted: DataFrame, numbers: NDArray[np.int64], splits: int) -> NDArray[np.float64]:

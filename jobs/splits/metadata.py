@@ -1,6 +1,5 @@
 """Reading what a split is made from: a cache, or the tables, whose copy is kept as a cache if that is wanted."""
 
-from collections import defaultdict
 from dataclasses import replace
 
 from pyspark.sql import SparkSession
@@ -11,6 +10,7 @@ from etl.splits.candidates import name_labels
 from etl.splits.leaks import WATCHED
 from etl.splits.metadata import CacheOutput, Metadata, copy_table, read_cache, sums
 from etl.splits.plan import LABELS, SplitPlan
+from etl.splits.positions import added_up
 from formats.fingerprint import rows_fingerprint
 
 
@@ -29,17 +29,12 @@ def open_metadata(spark: SparkSession, *, plan: SplitPlan, aside: str | None) ->
     with CacheOutput(plan.metadata_out, overwrite=plan.overwrite) as output:
         copied = _named(copy_table(spark, output.aside, plan=plan, only=None))
         by_file = copied.rows.withColumn("file", F.input_file_name())
-        sizes: dict[str, int] = defaultdict(int)
-        total = [0, 0]
-        for row in by_file.groupBy("file").agg(*sums()).collect():
-            sizes[row["file"]] += row["rows"]
-            for number in (0, 1):
-                total[number] += (row[f"high{number}"] << 32) + row[f"low{number}"]
-        if not sizes:
+        found = [row.asDict() for row in by_file.groupBy("file").agg(*sums()).collect()]
+        if not found:
             raise TableError(
                 f"Wanted images in {copied.metadata_table}. Found: an empty table. Fill it with jobs/ingest.py."
             )
-        output.publish(copied, sums=(total[0], total[1]), sizes=sizes)
+        output.publish(copied, sums=added_up(found), sizes={row["file"]: row["rows"] for row in found})
     return replace(read_cache(spark, plan.metadata_out, plan=plan), class_names=copied.class_names)
 
 
@@ -68,9 +63,8 @@ def _check_cache(metadata: Metadata) -> None:
     wanted = metadata.cache
     if wanted is None:
         return
-    row = metadata.rows.agg(*sums()).collect()[0]
-    total = [((row[f"high{number}"] or 0) << 32) + (row[f"low{number}"] or 0) for number in (0, 1)]
-    if rows_fingerprint(rows=row["rows"], sums=(total[0], total[1])) == wanted.fingerprint:
+    row = metadata.rows.agg(*sums()).collect()[0].asDict()
+    if rows_fingerprint(rows=row["rows"], sums=added_up([row])) == wanted.fingerprint:
         return
     repeated = metadata.rows.groupBy("id").count().where("count > 1").count()
     found = f"{repeated:,} ids that are there more than once" if repeated else f"{row['rows']:,} rows of other contents"

@@ -4,7 +4,9 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
+from pyspark.errors import ParseException
 
 from etl.splits.plan import Pin, SplitPlan, SplitRef, parse_balance, parse_numbers
 from formats import NotASplitError, SplitFolder
@@ -156,9 +158,9 @@ def _check_expression(text: str) -> None:
     SparkContext._ensure_initialized()
     jvm: Any = SparkContext._jvm
     try:
-        jvm.org.apache.spark.sql.catalyst.parser.CatalystSqlParser.parseExpression(text)
-    except Exception as error:
-        told = str(getattr(error, "java_exception", error)).strip().splitlines()[0]
+        jvm.org.apache.spark.sql.execution.SparkSqlParser().parseExpression(text)
+    except (Py4JJavaError, ParseException) as error:  # as Java has it, or as a session translates it
+        told = " ".join(str(getattr(error, "java_exception", error)).partition(":")[2].split())[:200]
         raise ValueError(f"Wanted a condition in Spark's SQL for --where. Found: {text!r} ({told})") from None
 
 

@@ -36,9 +36,9 @@ def deal(
     schema = "stratum INT, shift INT"
     shift_table = small_table(spark, {"stratum": strata.tolist(), "shift": shifts.tolist()}, schema)
     histogram = fetched(dealt.transform(count_buckets, shifts=shift_table, seed=seed))
-    of, buckets, rows_in = (histogram[name].to_numpy("int64") for name in ("stratum", "bucket", "rows"))
-    cuts = cut_strata(of, buckets, rows_in, quotas)
-    inside = sorted({(s, cut.bucket, cut.take + 1) for s, of in cuts.items() for cut in of if cut and cut.take})
+    owners, buckets, sizes = (histogram[name].to_numpy("int64") for name in ("stratum", "bucket", "rows"))
+    cuts = cut_strata(owners, buckets, sizes, quotas)
+    inside = sorted({(s, cut.bucket, cut.take + 1) for s, each in cuts.items() for cut in each if cut and cut.take})
     ranked: dict[tuple[int, int, int], Edge] = {}
     if inside:
         found = dealt.transform(find_edges, shifts=shift_table, cuts=_cut_table(spark, inside), seed=seed).collect()
