@@ -5,14 +5,17 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from split_caches import write_cache
 
 from etl.errors import EtlError, OutputExistsError, TableError, WeightsError
+from etl.splits import choice
 from etl.splits.metadata import Metadata
 from etl.splits.output import SplitOutput, check_parts
 from etl.splits.plan import SplitPlan
@@ -21,7 +24,7 @@ from formats import SplitFolder
 from formats.hashing import xxhash64
 from jobs.splits.methods import deal_strata
 from jobs.splits.run import run
-from jobs.splits.steps import place
+from jobs.splits.steps import deal, place
 from jobs.splits.survey import survey
 from schemas import SplitPart, TableName, image_id
 
@@ -80,6 +83,35 @@ def test_a_split_is_the_same_for_any_partitioning_and_any_order_of_the_input(
 ) -> None:
     shuffled = random.Random(partitions).sample(ROWS, len(ROWS))
     assert assigned(spark, images(spark, shuffled).repartition(partitions), plan()) == expected
+
+
+@pytest.mark.parametrize("values", [1 << 64, 5])
+def test_rows_are_dealt_in_order_wherever_that_order_puts_them(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, values: int
+) -> None:
+    """Also where cuts do not lie where they are expected, and where rows share a place in the order."""
+    shift = F.lit((1 << 62) + 1)
+    order = F.xxhash64("id").bitwiseAND(shift) if values > 5 else F.pmod(F.xxhash64("id"), F.lit(values)) - shift
+    monkeypatch.setattr(choice, "choice_order", lambda seed: order)
+    rows = images(spark)
+    in_order = sorted(
+        (row["stratum"], row["choice"], bytes(row["id"]))
+        for row in rows.select(F.col("label").alias("stratum"), order.alias("choice"), "id").collect()
+    )
+    quotas = {0: [33, 0, 67], 3: [1, 59, 1], 4: [0, 0, 0], 9: [0, 1, 0]}
+    wanted = {}
+    for stratum, of_split in quotas.items():
+        ids = iter([i for s, _, i in in_order if s == stratum])
+        wanted |= {i: split for split, number in enumerate(of_split) for i in islice(ids, number)}
+    strata = rows.withColumn("stratum", F.col("label"))
+    dealt = deal(spark, strata, free=CLASSES, quotas=quotas, splits=3, seed=7)
+    assert {bytes(row["id"]): row["split"] for row in dealt.collect()} == wanted
+
+
+def test_rows_that_are_others_than_were_counted_are_refused(spark: SparkSession) -> None:
+    strata = images(spark).withColumn("stratum", F.col("label"))
+    with pytest.raises(TableError, match="Wanted the rows that were counted before"):
+        deal(spark, strata, free={**CLASSES, 9: 8}, quotas={9: [5]}, splits=1, seed=7)
 
 
 def test_nothing_is_lost_or_doubled(expected: list[tuple[int, bytes, int, int]]) -> None:

@@ -1,17 +1,19 @@
 """Which split each row goes to, as DataFrame verbs: an exact share of every stratum, without sorting one.
 
 Rows are ``id`` (16 bytes), ``label``, ``stratum`` (int) and, where some rows have their split already, ``fixed`` (int).
-The rows of a stratum are dealt in the order of a seeded hash of their ids: a histogram of that order tells the bucket
-in which each split ends, the rows of these few buckets are ranked, and from then on a row's split follows from the row
-alone. Nothing depends on partitions, on the order of the input or on retries.
+The rows of a stratum are dealt in the order of a seeded hash of their ids. One count tells the row at which each split
+ends, and from then on a row's split follows from the row alone. Nothing depends on partitions, on the order of the
+input or on retries.
 """
 
 from collections.abc import Sequence
 from functools import reduce
-from operator import add
+from operator import add, or_
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+
+from etl.splits.cuts import FIRST
 
 _CHOICE = 0x63686F696365  # "choice", so that this order and that of positions differ
 
@@ -21,35 +23,44 @@ def choice_order(seed: int) -> Column:
     return F.xxhash64(F.lit(_CHOICE).cast("long"), F.lit(seed).cast("long"), F.col("id"))
 
 
-def count_buckets(rows: DataFrame, /, *, shifts: DataFrame, seed: int) -> DataFrame:
-    """Rows by stratum and bucket of the choice: ``stratum, bucket, rows``; buckets ascend with the order.
+def count_places(rows: DataFrame, /, *, zones: DataFrame, each: int, seed: int) -> DataFrame:
+    """Rows by stratum and place in the order: ``stratum, place, rows``; for all in a gap, its start is their place.
 
-    ``shifts`` has the strata to be counted, ``stratum, shift``: a bucket is the choice without its last ``shift`` bits.
+    ``zones`` has the strata to be counted, one row each: ``stratum``, and ``low_Z, high_Z`` for so many zones each.
     """
+    choice = F.col("choice")
+    zone_numbers = range(each)
+    is_inside = reduce(
+        or_, ((choice >= F.col(f"low_{zone}")) & (choice < F.col(f"high_{zone}")) for zone in zone_numbers)
+    )
+    starts = (F.when(choice >= F.col(f"high_{zone}"), F.col(f"high_{zone}")) for zone in zone_numbers)
+    gap = F.greatest(F.lit(FIRST), F.lit(FIRST), *starts)  # nulls are passed over
     return (
         rows.select("stratum", choice_order(seed).alias("choice"))
-        .join(F.broadcast(shifts), on="stratum", how="inner")
-        .groupBy("stratum", F.expr("shiftright(choice, shift)").alias("bucket"))
+        .join(F.broadcast(zones), on="stratum", how="inner")
+        .groupBy("stratum", F.when(is_inside, choice).otherwise(gap).alias("place"))
         .agg(F.count("*").alias("rows"))
     )
 
 
-def find_edges(rows: DataFrame, /, *, shifts: DataFrame, cuts: DataFrame, seed: int) -> DataFrame:
-    """The first row beyond each cut inside a bucket: ``stratum, bucket, rank, choice, id``.
+def find_cuts(counted: DataFrame, /, *, cuts: DataFrame) -> DataFrame:
+    """The place of each cut, and the rows of the stratum before that place: ``stratum, cut, place, before``.
 
-    ``cuts``: ``stratum, bucket, rank``, the ranks from 1 that are wanted of a bucket's rows.
+    ``cuts``: ``stratum, cut``, the number of rows of the stratum that lie before it.
     """
-    buckets = cuts.groupBy("stratum", "bucket").agg(F.collect_set("rank").alias("ranks"))
-    in_order = Window.partitionBy("stratum", "bucket").orderBy("choice", "id")
+    in_order = Window.partitionBy("stratum").orderBy("place").rowsBetween(Window.unboundedPreceding, -1)
     return (
-        rows.select("stratum", "id", choice_order(seed).alias("choice"))
-        .join(F.broadcast(shifts), on="stratum", how="inner")
-        .withColumn("bucket", F.expr("shiftright(choice, shift)"))
-        .join(F.broadcast(buckets), on=["stratum", "bucket"], how="inner")
-        .withColumn("rank", F.row_number().over(in_order))
-        .where(F.array_contains("ranks", F.col("rank")))
-        .select("stratum", "bucket", "rank", "choice", "id")
+        counted.withColumn("before", F.coalesce(F.sum("rows").over(in_order), F.lit(0)))
+        .join(F.broadcast(cuts), on="stratum", how="inner")
+        .where((F.col("cut") >= F.col("before")) & (F.col("cut") < F.col("before") + F.col("rows")))
+        .select("stratum", "cut", "place", "before")
     )
+
+
+def find_tied(rows: DataFrame, /, *, places: DataFrame, seed: int) -> DataFrame:
+    """The rows that share one place: ``stratum, place, id``. ``places``: ``stratum, place``, those that are wanted."""
+    placed = rows.select("stratum", choice_order(seed).alias("place"), "id")
+    return placed.join(F.broadcast(places), on=["stratum", "place"], how="inner")
 
 
 def assign_splits(

@@ -1,73 +1,70 @@
-"""Where each stratum is cut into splits, from a histogram: exact without sorting it. Pure arithmetic.
+"""Where each stratum is cut into splits, without sorting it: first where a cut is to be expected. Pure arithmetic.
 
-The rows of a stratum stand in a seeded random order. The order is cut into buckets of neighbours, the histogram counts
-the rows of each. A cut that falls between two buckets is an edge at once; one that falls inside a bucket leaves only
-that bucket's rows to be ranked::
+The rows of a stratum stand in a seeded random order, the signed 64-bit numbers. So the k-th of n rows stands about a
+fraction k/n of the way, give or take a few standard deviations of that order statistic. Rows in such a zone are
+counted each on its own, those of a gap between zones together, and the counts tell the cut::
 
-    buckets of stratum c    |  31  |  28  |  35  |  30  | ...     quotas 8 : 2
-                            split 0 ............|.. split 1 ...
-                                                ^ cut: bucket 2, after 17 of its rows
+    stratum c    |   gap, 31,402 rows   | zone, row by row |   gap, 7,611 rows   |
+                 split 0 .......................|.. split 1 ...
+                                                ^ cut: here stands the first of its rows with 32,000 before it
+
+Where a cut lies in a gap after all, that gap is the next zone: the cuts are exact whatever was expected.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-_CELLS = 1 << 15
-"""How many buckets there are at least, while strata are fewer; twice as many fit into Spark's quick map of groups."""
-_FINEST = 24
-_ORDER_BITS = 64
+FIRST, LAST = -(1 << 63), (1 << 63) - 1
+"""The ends of the order."""
+_DEVIATIONS = 5
+_ROWS_AROUND = 25
+"""Where a cut has few rows on one side, deviations alone would be too narrow."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """The end of a split within a stratum: rows after ``take`` rows of ``bucket`` lie beyond it.
+@dataclass(frozen=True, slots=True, eq=False)
+class Zones:
+    """Stretches of the order of some strata: ``lows <= place < highs``, int64 of shape (strata, zones each)."""
 
-    ``take`` 0 means that the whole bucket lies beyond, so that nothing in it needs a rank.
-    """
+    strata: NDArray[np.int64]
+    lows: NDArray[np.int64]
+    highs: NDArray[np.int64]
 
-    bucket: int
-    take: int
+    @classmethod
+    def expected(cls, rows: Mapping[int, int], cuts: Iterable[tuple[int, int]]) -> "Zones":
+        """Where the cuts, each a stratum and the rows before it, may be expected in strata of so many rows."""
+
+        def around(of_stratum: Sequence[int], total: int) -> Iterator[tuple[int, int]]:
+            for before in of_stratum:
+                middle = before / total
+                reach = _DEVIATIONS * (middle * (1 - middle) / total) ** 0.5 + _ROWS_AROUND / total
+                yield _at(middle - reach), _at(middle + reach)
+
+        befores: dict[int, list[int]] = {}
+        for stratum, before in cuts:
+            befores.setdefault(stratum, []).append(before)
+        return cls.of({stratum: list(around(each, rows[stratum])) for stratum, each in befores.items()})
+
+    @classmethod
+    def of(cls, zones: Mapping[int, Sequence[tuple[int, int]]]) -> "Zones":
+        """These zones, as pairs by stratum."""
+        each = max(map(len, zones.values()), default=0)
+        bounds = np.full((len(zones), each, 2), FIRST, dtype=np.int64)  # from the first to the first: no zone
+        for row, of_stratum in zip(bounds, zones.values(), strict=True):
+            row[: len(of_stratum)] = of_stratum
+        return cls(np.array(list(zones), dtype=np.int64), bounds[:, :, 0], bounds[:, :, 1])
+
+    def gap(self, stratum: int, place: int) -> tuple[int, int] | None:
+        """The gap that begins at a place, as a zone; None where the place is in a zone."""
+        row = int(np.flatnonzero(self.strata == stratum)[0])
+        lows, highs = self.lows[row], self.highs[row]
+        if place == LAST or np.any((lows <= place) & (place < highs)):
+            return None
+        return place, min((int(low) for low in lows if low > place), default=LAST)
 
 
-def bucket_shifts(rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many bits of the order are dropped to make the buckets of each stratum, from its rows; both int64 ``(k,)``.
-
-    Large strata have more buckets than small ones, so that a bucket has about as many rows everywhere.
-    """
-    target = max(1, -(-int(rows.sum()) // _CELLS))
-    bits = np.ceil(np.log2(np.maximum(2, rows / target))).astype(np.int64)
-    return _ORDER_BITS - np.clip(bits, 1, _FINEST)
-
-
-def cut_stratum(buckets: NDArray[np.int64], rows: NDArray[np.int64], quotas: Sequence[int]) -> list[Cut | None]:
-    """One cut a split, for one stratum; None where no row lies beyond.
-
-    ``buckets`` are the stratum's buckets, ascending, ``rows`` the rows in each; both int64 ``(k,)``. ``quotas`` are
-    rows by split; their sum is at most the stratum's rows, and what remains belongs to no split.
-    """
-    ends = np.cumsum(rows)
-    cuts: list[Cut | None] = []
-    for wanted in np.cumsum(quotas).tolist():
-        place = int(np.searchsorted(ends, wanted, side="right"))  # the bucket that holds the first row beyond
-        if place == len(ends):
-            cuts.append(None)
-        else:
-            cuts.append(Cut(int(buckets[place]), wanted - int(ends[place] - rows[place])))
-    return cuts
-
-
-def cut_strata(
-    strata: NDArray[np.int64], buckets: NDArray[np.int64], rows: NDArray[np.int64], quotas: Mapping[int, Sequence[int]]
-) -> dict[int, list[Cut | None]]:
-    """The cuts of every stratum in the histogram, whose three columns, int64 ``(k,)``, may be in any order."""
-    order = np.lexsort((buckets, strata))
-    strata, buckets, rows = strata[order], buckets[order], rows[order]
-    known, starts = np.unique(strata, return_index=True)
-    ends = np.append(starts[1:], len(strata))
-    return {
-        stratum: cut_stratum(buckets[start:end], rows[start:end], quotas[stratum])
-        for stratum, start, end in zip(known.tolist(), starts.tolist(), ends.tolist(), strict=True)
-    }
+def _at(fraction: float) -> int:
+    """The place in the order that so much of it lies before."""
+    return max(FIRST, min(LAST, int((fraction - 0.5) * 2.0**64)))

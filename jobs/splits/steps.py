@@ -1,12 +1,14 @@
 """The steps of a split that ask Spark for numbers and go on with them."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
-import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 
-from etl.splits.choice import assign_splits, count_buckets, find_edges
-from etl.splits.cuts import bucket_shifts, cut_strata
+from etl.errors import TableError
+from etl.splits.choice import assign_splits, count_places, find_cuts, find_tied
+from etl.splits.cuts import FIRST, Zones
 from etl.splits.positions import Chunks, add_positions, count_chunks, partition_keys
 from jobs.frames import fetched, small_table
 
@@ -27,38 +29,68 @@ def deal(
     """Deal the rows of each stratum to splits, exactly: ``id, label, split`` and the columns to ``keep``.
 
     ``rows``: ``id, label, stratum`` and perhaps ``fixed``; ``free``: how many rows of a stratum are not fixed;
-    ``quotas``: how many of these each split gets. A histogram, then the few ranks that it leaves open.
+    ``quotas``: how many of these each split gets. Raises `TableError` if the rows are not as many as were counted.
     """
+    ends = {stratum: list(accumulate(of_stratum)) for stratum, of_stratum in quotas.items()}
+    inside = {(stratum, cut) for stratum, cuts in ends.items() for cut in cuts if 0 < cut < free.get(stratum, 0)}
     dealt = rows.where("fixed IS NULL") if "fixed" in rows.columns else rows
-    strata = np.array(sorted(free), dtype=np.int64)
-    shifts = bucket_shifts(np.array([free[stratum] for stratum in strata.tolist()], dtype=np.int64))
-    of_stratum = dict(zip(strata.tolist(), shifts.tolist(), strict=True))
-    schema = "stratum INT, shift INT"
-    shift_table = small_table(spark, {"stratum": strata.tolist(), "shift": shifts.tolist()}, schema)
-    histogram = fetched(dealt.transform(count_buckets, shifts=shift_table, seed=seed))
-    owners, buckets, sizes = (histogram[name].to_numpy("int64") for name in ("stratum", "bucket", "rows"))
-    cuts = cut_strata(owners, buckets, sizes, quotas)
-    inside = sorted({(s, cut.bucket, cut.take + 1) for s, each in cuts.items() for cut in each if cut and cut.take})
-    ranked: dict[tuple[int, int, int], Edge] = {}
-    if inside:
-        found = dealt.transform(find_edges, shifts=shift_table, cuts=_cut_table(spark, inside), seed=seed).collect()
-        ranked = {(row["stratum"], row["bucket"], row["rank"]): (row["choice"], bytes(row["id"])) for row in found}
-    edges: dict[int, list[Edge]] = {stratum: [(-(1 << 63), b"")] * splits for stratum in quotas}  # none is dealt
-    for stratum, of_stratum_cuts in cuts.items():
-        edges[stratum] = [
-            None
-            if cut is None
-            else ranked[stratum, cut.bucket, cut.take + 1]
-            if cut.take
-            else (cut.bucket << of_stratum[stratum], b"")
-            for cut in of_stratum_cuts
-        ]
+    found = _find_edges(spark, dealt, free=free, cuts=sorted(inside), seed=seed)
+
+    def edge(stratum: int, cut: int) -> Edge:
+        if cut >= free.get(stratum, 0):
+            return None
+        return found[stratum, cut] if cut else (FIRST, b"")
+
+    edges = {stratum: [edge(stratum, cut) for cut in cuts] for stratum, cuts in ends.items()}
     return rows.transform(assign_splits, edges=_edge_table(spark, edges, splits), splits=splits, seed=seed, keep=keep)
 
 
-def _cut_table(spark: SparkSession, inside: Sequence[tuple[int, int, int]]) -> DataFrame:
-    columns = dict(zip(("stratum", "bucket", "rank"), map(list, zip(*inside, strict=True)), strict=True))
-    return small_table(spark, columns, "stratum INT, bucket BIGINT, rank INT")
+def _find_edges(
+    spark: SparkSession, dealt: DataFrame, *, free: Mapping[int, int], cuts: Sequence[tuple[int, int]], seed: int
+) -> dict[tuple[int, int], tuple[int, bytes]]:
+    """The first row beyond each cut, by stratum and the rows before it: its place in the order, and its id if that
+    is what tells it from others in that place.
+    """
+    edges: dict[tuple[int, int], tuple[int, bytes]] = {}
+    tied: dict[tuple[int, int], tuple[int, int]] = {}
+    zones = Zones.expected(free, cuts)
+    while cuts:
+        counted = dealt.transform(count_places, zones=_zone_table(spark, zones), each=zones.lows.shape[1], seed=seed)
+        strata, befores = zip(*cuts, strict=True)
+        cut_table = small_table(spark, {"stratum": strata, "cut": befores}, "stratum INT, cut BIGINT")
+        found = fetched(counted.transform(find_cuts, cuts=cut_table))
+        if len(found) != len(cuts):
+            raise TableError(f"Wanted the rows that were counted before. Found: others, for {len(cuts)} cuts.")
+        gaps: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        missed = []
+        for stratum, cut, place, before in found.itertuples(index=False):
+            if cut == before:
+                edges[stratum, cut] = (place, b"")
+            elif gap := zones.gap(stratum, place):
+                gaps[stratum].append(gap)
+                missed.append((stratum, cut))
+            else:
+                tied[stratum, cut] = (place, cut - before)
+        cuts, zones = missed, Zones.of(gaps)
+    if tied:
+        places = sorted({(stratum, place) for (stratum, _), (place, _) in tied.items()})
+        columns = dict(zip(("stratum", "place"), zip(*places, strict=True), strict=True))
+        same: dict[tuple[int, int], list[bytes]] = defaultdict(list)
+        wanted = small_table(spark, columns, "stratum INT, place BIGINT")
+        for row in dealt.transform(find_tied, places=wanted, seed=seed).collect():
+            same[row["stratum"], row["place"]].append(bytes(row["id"]))
+        for (stratum, cut), (place, rank) in tied.items():
+            edges[stratum, cut] = (place, sorted(same[stratum, place])[rank])
+    return edges
+
+
+def _zone_table(spark: SparkSession, zones: Zones) -> DataFrame:
+    columns = {"stratum": zones.strata.tolist()}
+    for zone in range(zones.lows.shape[1]):
+        columns |= {f"low_{zone}": zones.lows[:, zone].tolist(), f"high_{zone}": zones.highs[:, zone].tolist()}
+    return small_table(
+        spark, columns, ", ".join(f"{name} {'INT' if name == 'stratum' else 'BIGINT'}" for name in columns)
+    )
 
 
 def _edge_table(spark: SparkSession, edges: Mapping[int, Sequence[Edge]], splits: int) -> DataFrame:
