@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from benchmarks.ingest import tell
 from benchmarks.results import Row
-from benchmarks.splits_caches import metadata, plant
+from benchmarks.splits_caches import CLASSES, metadata, plant
 from benchmarks.splits_commands import prove_pandas
 from benchmarks.splits_figures import ratio_row
 from benchmarks.splits_processes import module
@@ -20,7 +20,7 @@ from benchmarks.splits_stage import RATIOS, Stage
 from devstack.cassandra import Cassandra
 from etl.cassandra import uuid_text
 from schemas import Columns, TableName
-from schemas.tables import Replication, create_data, create_keyspace, create_metadata
+from schemas.tables import Replication, create_classes, create_data, create_keyspace, create_metadata
 
 NUMBERS = (3,)
 KEYSPACE = "bench"
@@ -52,6 +52,10 @@ def rows_of_tables(stage: Stage, sizes: Sizes, *, quick: bool) -> dict[int, Row]
             control.execute(f"ALTER KEYSPACE {KEYSPACE} WITH durable_writes = false")
             control.execute(create_data(DATA, Columns()))
             control.execute(create_metadata(METADATA, Columns()))
+            control.execute(create_classes(KEYSPACE))
+            insert = control.prepare(f"INSERT INTO {KEYSPACE}.classes (dataset, name, label) VALUES (?, ?, ?)")
+            for number in range(CLASSES):
+                control.execute(insert, (KEYSPACE, f"class {number}", number))
             known = fill(stage, sizes.tables)
             settle(control)
         row = _measure(stage, server, known, sizes, quick=quick)

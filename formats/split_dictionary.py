@@ -10,23 +10,20 @@
     split                                  a list of integer arrays, one a split: places in row_keys, in order
     labels                                 int32, by place in row_keys; ours alone, and others ignore it
 
-A pickle is a program. `read_dictionary` runs it with stand-ins for the few classes that such files name, and with
-nothing else in reach.
+A pickle is a program: `formats.pickles` runs it with nothing in reach.
 """
 
-import io
 import os
-import pickle
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, Self, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from formats.errors import DamagedError, FormatsError, NotASplitError
 from formats.fingerprint import row_sums, split_fingerprint
+from formats.pickles import Array, Scalar, load_pickle
 from formats.split_folder import SplitRows
 from formats.storage import Storage
 from schemas import Columns, SplitManifest
@@ -38,8 +35,6 @@ MAX_ROWS = 20_000_000
 _Part: TypeAlias = bytes | memoryview
 
 _CHUNK = 65_536
-_MOST_TUPLES = 20_000
-_NUMBERS = re.compile(r"O8?|[<>|=]?[biuf][1248]")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,7 +171,7 @@ def read_dictionary(address: str | os.PathLike[str]) -> SplitDictionary:
     storage = Storage(folder or slash or ".")
     place = storage.path(name) if storage.is_local else text
     try:
-        return _checked(_load(storage.read_bytes(name)), place)
+        return _checked(load_pickle(storage.read_bytes(name)), place)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         found = "no such file. Make one with jobs/split.py."
         raise NotASplitError(f"Wanted a split dictionary at {place}. Found: {found}") from None
@@ -190,7 +185,7 @@ def _checked(found: Mapping[Any, Any], address: str) -> SplitDictionary:
         raise NotASplitError(f"a dictionary without {', '.join(missing)}")
     if wrong := [key for key in texts if type(found[key]) is not str]:
         raise DamagedError(f"no text as {', '.join(wrong)}")
-    classes = found["num_classes"].value if isinstance(found["num_classes"], _Scalar) else found["num_classes"]
+    classes = found["num_classes"].value if isinstance(found["num_classes"], Scalar) else found["num_classes"]
     if type(classes) is not int or classes < 0:
         raise DamagedError("no whole number as num_classes")
     if type(found["split"]) not in (list, tuple):
@@ -209,7 +204,7 @@ def _checked(found: Mapping[Any, Any], address: str) -> SplitDictionary:
 
 
 def _ids(keys: object) -> NDArray[np.uint8]:
-    items = keys.items if isinstance(keys, _Array) else None
+    items = keys.items if isinstance(keys, Array) else None
     if items is None:
         raise DamagedError("no array of UUIDs as row_keys")
     ids = np.empty((len(items), ID_BYTES), np.uint8)
@@ -227,14 +222,14 @@ def _ids(keys: object) -> NDArray[np.uint8]:
 
 
 def _labels(labels: object, *, rows: int) -> NDArray[np.int32]:
-    numbers = labels.numbers if isinstance(labels, _Array) else None
+    numbers = labels.numbers if isinstance(labels, Array) else None
     if numbers is None or not np.can_cast(numbers.dtype, np.int32) or len(numbers) != rows:
         raise DamagedError(f"no {rows} int32 as labels")
     return numbers.astype(np.int32)
 
 
 def _rows(index: int, part: object, ids: NDArray[np.uint8], labels: NDArray[np.int32] | None) -> DictionaryRows:
-    numbers = part.numbers if isinstance(part, _Array) else None
+    numbers = part.numbers if isinstance(part, Array) else None
     if numbers is None or (numbers.dtype.kind not in "iu" and numbers.size):  # numpy's empty array is one of floats
         raise DamagedError(f"no array of integers as split {index}")
     if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(ids):
@@ -247,144 +242,3 @@ def _rows(index: int, part: object, ids: NDArray[np.uint8], labels: NDArray[np.i
     sums = row_sums(own_ids, own_labels, np.arange(len(places), dtype=np.int64))
     fingerprint = split_fingerprint(seed=0, index=index, rows=len(places), sums=sums)
     return DictionaryRows(own_ids, None if labels is None else own_labels, fingerprint)
-
-
-class _StandIn:
-    """What a file gets for a class that it names.
-
-    Numpy's own classes believe what they are told: a forged dtype has them take bytes for addresses of objects.
-    """
-
-    def __new__(cls, *_: object) -> Self:
-        return object.__new__(cls)
-
-    def __init__(self, *_: object) -> None:
-        pass
-
-    def __setstate__(self, state: Any) -> None:  # without one, a file could set attributes of the class itself
-        raise pickle.UnpicklingError("a state where there is none")
-
-
-class _Uuid(_StandIn):
-    __slots__ = ("int",)
-
-    def __setstate__(self, state: Any) -> None:
-        self.int = state["int"]
-
-
-class _Dtype(_StandIn):
-    def __init__(self, text: object, *_: object) -> None:
-        if not isinstance(text, str) or not _NUMBERS.fullmatch(text):
-            raise pickle.UnpicklingError("an array of neither numbers nor objects")
-        self.numpy = np.dtype(text)
-
-    def __setstate__(self, state: Any) -> None:
-        if state[1] in ("<", ">"):
-            self.numpy = self.numpy.newbyteorder(state[1])
-
-
-class _Array(_StandIn):
-    """``items`` of an array of objects, or ``numbers``; neither if it has more dimensions than one."""
-
-    items: list[Any] | None = None
-    numbers: NDArray[Any] | None = None
-
-    def __setstate__(self, state: Any) -> None:
-        *_, shape, dtype, _, data = state
-        self._fill(data, dtype, shape)
-
-    def _fill(self, data: Any, dtype: _Dtype, shape: object) -> None:
-        if dtype.numpy.kind == "O":
-            self.items = data if type(data) is list and shape == (len(data),) else None
-        else:
-            numbers = np.frombuffer(data, dtype.numpy)
-            self.numbers = numbers if shape == numbers.shape else None
-
-
-class _FromBuffer(_Array):
-    def __init__(self, data: Any, dtype: _Dtype, shape: object, *_: object) -> None:
-        self._fill(data, dtype, shape)
-
-
-class _Scalar(_StandIn):
-    def __init__(self, dtype: _Dtype, data: Any) -> None:
-        self.value = np.frombuffer(data, dtype.numpy)[0].item()
-
-
-_STAND_INS: dict[tuple[str, str], type[_StandIn]] = {
-    ("uuid", "UUID"): _Uuid,
-    ("uuid", "SafeUUID"): _StandIn,
-    ("numpy", "dtype"): _Dtype,
-    ("numpy", "ndarray"): _Array,
-}
-for _core in ("numpy.core", "numpy._core"):  # numpy 1 and 2
-    _STAND_INS[f"{_core}.multiarray", "_reconstruct"] = _Array
-    _STAND_INS[f"{_core}.multiarray", "scalar"] = _Scalar
-    _STAND_INS[f"{_core}.numeric", "_frombuffer"] = _FromBuffer
-
-
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str, /) -> type[_StandIn]:
-        if stand_in := _STAND_INS.get((module, name)):
-            return stand_in
-        found = f"{module}.{name}"[:200]
-        raise NotASplitError(f"a file that wants to load {found!r}, which was not loaded: do not trust it")
-
-    def persistent_load(self, pid: object, /) -> NoReturn:
-        raise NotASplitError("a file that wants to load a persistent id, which was not loaded: do not trust it")
-
-
-def _load(data: bytes) -> Mapping[Any, Any]:
-    try:
-        _check_opcodes(data)
-        found = _Unpickler(io.BufferedReader(io.BytesIO(data), 1 << 20)).load()
-    except FormatsError:
-        raise
-    except Exception as error:  # a file that is damaged, or made to do damage, may cause any
-        reason = f"{type(error).__name__}: {error}"[:200]
-        raise NotASplitError(f"no pickle, or one that is cut off or damaged ({reason})") from None
-    if type(found) is not dict:
-        raise NotASplitError("a pickle of something else than a dictionary")
-    return found
-
-
-# All opcodes but copyreg's extensions. Those with a length of so many bytes before what follows:
-_SIZED = {b"\x8a": 1, b"\x8c": 1, b"C": 1, b"U": 1, b"\x8b": 4, b"B": 4, b"T": 4, b"X": 4}
-_SIZED |= {b"\x8d": 8, b"\x8e": 8, b"\x95": 8, b"\x96": 8}
-# Those that make a tuple of something:
-_TUPLES = (b"t", b"\x85", b"\x86", b"\x87")
-# All others, many at a time, with what follows them; and the two sizes of LONG1 that most UUIDs have. (Not as many as
-# there are: without end, the matcher would need memory for each; possessively, Python before 3.11.3 matches wrongly.)
-_SIMPLE = (
-    rb"(?:[\x81\x88\x89\x8f-\x94\x97\x98()012NQR\]abdelosu}]|[Khq\x80].|\x8a(?:\x10.{16}|\x11.{17})|M..|[Jj].{4}"
-    rb"|r...[\0-%b]|G.{8}|p[0-9]{1,7}\n|[FILPSVg][^\n]*\n|[ci][^\n]*\n[^\n]*\n){1,500}"
-)
-
-
-def _check_opcodes(data: bytes) -> None:
-    """Refuse what would end the process before any error could be raised; raises `pickle.UnpicklingError`.
-
-    That is: tuples within tuples without end (as keys they are hashed recursively, on C's stack), and memo numbers
-    beyond all need (the memo is an array: they may not be much larger than the file).
-    """
-    simple = re.compile(_SIMPLE % re.escape(bytes([min(len(data) >> 24, 255)])), re.DOTALL)
-    place = tuples = 0
-    while True:
-        if matched := simple.match(data, place):
-            place = matched.end()
-            continue
-        code = data[place : place + 1]
-        if code == pickle.STOP:
-            return
-        if code in _TUPLES:
-            tuples, place = tuples + 1, place + 1
-        elif code in _SIZED:
-            start = place + 1 + _SIZED[code]
-            end = start + int.from_bytes(data[place + 1 : start], "little")
-            place = start if code == pickle.FRAME else end  # what is in a frame are opcodes
-            if end > len(data):
-                raise pickle.UnpicklingError("it is cut off")
-        else:
-            raise pickle.UnpicklingError(f"opcode {code!r} at byte {place}" if code else "it is cut off")
-        if tuples > _MOST_TUPLES:
-            raise pickle.UnpicklingError(f"more than {_MOST_TUPLES:,} tuples")

@@ -180,6 +180,18 @@ def test_a_split_grows_and_no_image_moves(spark: SparkSession, place: Path, cach
     assert report.counts[1] == {"ant": 50, "bee": 30, "cat": 15, "dog": 5}
 
 
+def test_images_that_are_gone_from_a_split_that_grows_are_counted(spark: SparkSession, place: Path) -> None:
+    """Also where others of their groups have come since."""
+    groups = (Fraction(3), Fraction(1))
+    before = write_cache(place / "earlier", {name: values[:300] for name, values in COLUMNS.items()}, names=NAMES)
+    run(spark, plan=plan(before, place / "whole", group_column="group_id", ratios=groups))
+    since = write_cache(place / "later", {name: values[50:] for name, values in COLUMNS.items()}, names=NAMES)
+    report = run(spark, plan=plan(since, place / "part", group_column="group_id", extend=str(place / "whole")))
+    assert f"50 images of {place / 'whole'} are not among those that were chosen now" in report.warnings
+    for old, new in zip(members(place / "whole"), members(place / "part"), strict=True):
+        assert old.intersection(COLUMNS["id"][50:]) <= new
+
+
 def test_caps_on_classes_and_on_all(spark: SparkSession, cache: str, place: Path) -> None:
     subset = run(spark, plan=plan(cache, place / "subset", ratios=(Fraction(1),), per_class=30))
     assert subset.counts == [{"ant": 30, "bee": 30, "cat": 30, "dog": 20}]
@@ -247,7 +259,9 @@ def test_a_dictionary_for_other_tools_has_the_same_splits(
         assert np.array_equal(theirs.labels, ours.labels)
     with pytest.raises(OutputExistsError, match="Give --overwrite"):
         run(spark, plan=plan(cache, file))
+    (place / ".usual.pckl.0123456789ab" / "split=0").mkdir(parents=True)  # as a killed run leaves it
     assert run(spark, plan=plan(cache, file, overwrite=True)) == report
+    assert [path.name for path in place.iterdir() if path.name.startswith(".usual")] == []
 
 
 def test_more_rows_than_a_dictionary_holds_are_refused(

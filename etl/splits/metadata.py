@@ -5,7 +5,6 @@ attempt and goes with it; a cache (``cache.json`` beside Parquet files) stays, a
 """
 
 import re
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from pyspark.sql import functions as F
 
 from etl.cassandra import Control, check_columns, class_names, read_table, uuid_bytes
 from etl.errors import OutputExistsError, TableError
+from etl.splits.attempt import Attempt
 from etl.splits.plan import LABELS, SplitPlan
 from etl.splits.positions import fingerprint_sums
 from formats.fingerprint import rows_fingerprint
@@ -24,12 +24,13 @@ from schemas.cache import NAME as MANIFEST
 from schemas.cache import CacheManifest
 
 ID_AND_LABEL = ("id", "label")
+CLASS_NAME = "or_label"
+"""The column that tells the names of classes where the tables have no list of them."""
 _SIMPLE = re.compile(
     r"ascii|bigint|blob|boolean|date|double|float|int|smallint|text|timestamp|tinyint|uuid|varchar|varint"
 )
 _OF_THE_INGEST = ("ingested_at", "ingest_id")  # they differ between ingests of the same images
 _ROWS = "rows"
-_ATTEMPT = re.compile(r"_attempt-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +87,9 @@ def read_cache(spark: SparkSession, address: str, *, plan: SplitPlan) -> Metadat
 
 
 def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, only: Sequence[str] | None) -> Metadata:
-    """Copy a metadata table to Parquet files at ``address``, once: its ids, labels, and the columns of ``only`` or all.
+    """Copy a metadata table to Parquet files at ``address``, once: ids, labels, and the columns of ``only`` or all.
 
+    Names of classes are copied, too, where no table lists them.
     Without an address, rows are those of the table, read anew each time.
     Raises `TableError` for tables that are missing, empty or of other columns; `UnreachableError`.
     """
@@ -104,6 +106,7 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
     others = [name for name, kind in found.items() if _SIMPLE.fullmatch(kind) or (name == LABELS and "int" in kind)]
     others = [name for name in others if name not in {*ID_AND_LABEL, names.id, names.label, *_OF_THE_INGEST}]
     if only is not None:
+        only = [*only, *([] if classes else [CLASS_NAME])]
         others = [name for name in others if name in only]
     label = F.col(names.label) if label_type == "int" else F.lit(-1)
     kinds = {name: found[name] for name in others}
@@ -149,49 +152,30 @@ def sums() -> list[Column]:
     return [F.count("*").alias("rows"), *fingerprint_sums("id", "label")]
 
 
-class CacheOutput:
-    """A metadata cache in the making; a context manager that leaves nothing of a failed attempt behind."""
+class CacheOutput(Attempt):
+    """A metadata cache in the making."""
 
     def __init__(self, address: str, *, overwrite: bool) -> None:
         """Raises `OutputExistsError` if the place is taken, unless by a cache that ``overwrite`` allows to replace."""
-        self._storage = Storage(address)
-        self._attempt = f"_attempt-{secrets.token_hex(6)}"
-        place = self._storage.address
-        self._is_new = not self._storage.exists()
-        if not self._is_new and not self._storage.is_folder():
-            raise OutputExistsError(f"Wanted a folder for the metadata at {place}. Found: a file. Name another place.")
-        names = self._storage.names()
-        known = {MANIFEST, _ROWS}
-        if strangers := [name for name in names if name not in known and not _ATTEMPT.fullmatch(name)]:
+        super().__init__(address, what="metadata")
+        place, known = self._storage.address, {MANIFEST, _ROWS}
+        if strangers := [name for name in self._there if name not in known]:
             raise OutputExistsError(
                 f"Wanted an empty or a new folder for the metadata, or an old cache, at {place}. "
                 f"Found: {', '.join(strangers[:3])} in it. Name another folder."
             )
-        if known.intersection(names) and not overwrite:
+        if self._there and not overwrite:
             raise OutputExistsError(
                 f"Wanted a new folder for the metadata at {place}. Found: a cache that is there already. "
                 "Give --overwrite to replace it, or read it with --metadata-ifn."
             )
-
-    def __enter__(self) -> "CacheOutput":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._storage.remove(self._attempt)
-        if self._is_new and not self._storage.names():
-            self._storage.remove("")
-
-    @property
-    def aside(self) -> str:
-        """An address for Spark, inside this attempt."""
-        return self._storage.url(self._attempt)
 
     def publish(self, metadata: Metadata, *, sums: tuple[int, int], sizes: Mapping[str, int]) -> CacheManifest:
         """Put the files in their place and the manifest last. ``sizes`` are rows by file, as Spark names it."""
         files = []
         for number, (address, rows) in enumerate(sorted(sizes.items())):
             path = f"{_ROWS}/{number:05}-{self._attempt[-12:]}.parquet"
-            self._storage.move(f"{self._attempt}/{address.rpartition('/')[2]}", path)
+            self._storage.move(f"{self._attempt}/{_ROWS}/{address.rpartition('/')[2]}", path)
             files.append(SplitFile(path, rows))
         rows = sum(sizes.values())
         manifest = CacheManifest(
@@ -206,8 +190,7 @@ class CacheOutput:
             created=datetime.now(UTC).isoformat(timespec="seconds"),
         )
         self._storage.publish_text(MANIFEST, manifest.to_json())
-        for stale in filter(_ATTEMPT.fullmatch, self._storage.names()):
-            self._storage.remove(stale)
+        self._remove_stale()
         named = {file.path for file in files}
         for stale in self._storage.files(_ROWS):
             if f"{_ROWS}/{stale}" not in named:

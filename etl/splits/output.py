@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from etl.errors import EtlError, OutputExistsError
+from etl.splits.attempt import Attempt
 from etl.splits.metadata import Metadata
 from etl.splits.plan import SplitPlan
 from etl.splits.positions import added_up, summarise
@@ -39,36 +40,29 @@ _PARQUET = {
     "parquet.enable.dictionary#position": "false",
     "parquet.block.size": str(8 << 20),
 }
-_ATTEMPT = re.compile(r"_attempt-[0-9a-f]{12}")
 _BESIDE = re.compile(r"report\.html|\.(manifest\.json|report\.html)\.[0-9.]+")  # whole, or as a killed writer leaves it
 _SPLIT = re.compile(r"split=[0-9]+")
 _PART = re.compile(r"\.?part-.*\.parquet(\.crc)?")
 
 
-class SplitOutput:
-    """A split folder in the making; a context manager that leaves nothing of a failed attempt behind."""
+class SplitOutput(Attempt):
+    """A split folder in the making."""
 
     def __init__(self, address: str, *, overwrite: bool) -> None:
         """Raises `OutputExistsError` if the place is taken, unless by a split that ``overwrite`` allows to replace.
 
         What is not known to be a split's, whole or half-written, is never replaced.
         """
-        self._storage = Storage(address)
-        self._attempt = f"_attempt-{secrets.token_hex(6)}"
-        self._is_new = not self._storage.exists()
+        super().__init__(address, what="split")
         place = self._storage.address
-        if not self._is_new and not self._storage.is_folder():
-            raise OutputExistsError(f"Wanted a folder for the split at {place}. Found: a file. Name another place.")
-        names = self._storage.names()
-        self._stale = [name for name in names if _ATTEMPT.fullmatch(name)]
-        strangers = [name for name in names if not self._is_ours(name)]
+        strangers = [name for name in self._there if not self._is_ours(name)]
         if strangers:
             raise OutputExistsError(
                 f"Wanted an empty or a new folder for the split, or an old split, at {place}. "
                 f"Found: {', '.join(strangers[:3])} in it. Name another folder."
             )
-        if len(names) > len(self._stale) and not overwrite:
-            found = "a split that is there already" if MANIFEST in names else "a split that was left half-written"
+        if self._there and not overwrite:
+            found = "a split that is there already" if MANIFEST in self._there else "a split that was left half-written"
             raise OutputExistsError(
                 f"Wanted a new folder for the split at {place}. Found: {found}. "
                 "Give --overwrite to replace it, or name another folder with -o."
@@ -91,24 +85,12 @@ class SplitOutput:
             return True
         if _SPLIT.fullmatch(name):
             return all(_PART.fullmatch(file) for file in self._storage.files(name))
-        return bool(_ATTEMPT.fullmatch(name) or _BESIDE.fullmatch(name))
-
-    def __enter__(self) -> "SplitOutput":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._storage.remove(self._attempt)
-        if self._is_new and not self._storage.names():
-            self._storage.remove("")
+        return bool(_BESIDE.fullmatch(name))
 
     @property
     def address(self) -> str:
         """The split folder, as messages name it."""
         return self._storage.address
-
-    def aside(self, name: str) -> str:
-        """An address for Spark, inside this attempt."""
-        return self._storage.url(f"{self._attempt}/{name}")
 
     def write(self, spark: SparkSession, rows: DataFrame, *, has_position: bool) -> DataFrame:
         """Write rows of ``split, id, label`` and ``position`` aside; what lies there now, by split and class.
@@ -164,8 +146,7 @@ class SplitOutput:
             self._storage.move(f"{self._attempt}/rows/{path}", path)
         self._storage.write_bytes(PAGE, page.encode())
         self._storage.publish_text(MANIFEST, manifest.to_json())
-        for folder in self._stale:
-            self._storage.remove(folder)
+        self._remove_stale()
         for folder in filter(_SPLIT.fullmatch, self._storage.names()):
             for file in self._storage.files(folder):
                 if f"{folder}/{file}" not in named and _PART.fullmatch(file):
@@ -188,6 +169,8 @@ class DictionaryOutput(SplitOutput):
                     "Give --overwrite to replace it, or name another file with -o."
                 )
             read_dictionary(address)
+        killed = re.compile(rf"\.{re.escape(self._name)}\.[0-9a-f]{{12}}")
+        self._left = [name for name in self._beside.names() if killed.fullmatch(name)]
         super().__init__(f"{folder}/.{self._name}.{secrets.token_hex(6)}", overwrite=False)
 
     def __exit__(self, *_: object) -> None:
@@ -205,6 +188,8 @@ class DictionaryOutput(SplitOutput):
             folder = SplitFolder.open(self._storage.address)
             rows = [folder.rows(part.index, cache=cache) for part in splits]
             write_dictionary(self._beside, self._name, manifest=manifest, splits=rows)
+        for folder_of_killed in self._left:
+            self._beside.remove(folder_of_killed)
         return manifest
 
 

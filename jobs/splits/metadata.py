@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from etl.errors import TableError
 from etl.splits.candidates import name_labels
 from etl.splits.leaks import WATCHED
-from etl.splits.metadata import CacheOutput, Metadata, copy_table, read_cache, sums
+from etl.splits.metadata import CLASS_NAME, CacheOutput, Metadata, copy_table, read_cache, sums
 from etl.splits.plan import LABELS, SplitPlan
 from etl.splits.positions import added_up
 from formats.fingerprint import rows_fingerprint
@@ -27,7 +27,7 @@ def open_metadata(spark: SparkSession, *, plan: SplitPlan, aside: str | None) ->
     if plan.metadata_out is None or aside is None:
         return _named(copy_table(spark, aside, plan=plan, only=_needed(plan)))
     with CacheOutput(plan.metadata_out, overwrite=plan.overwrite) as output:
-        copied = _named(copy_table(spark, output.aside, plan=plan, only=None))
+        copied = _named(copy_table(spark, output.aside("rows"), plan=plan, only=None))
         by_file = copied.rows.withColumn("file", F.input_file_name())
         found = [row.asDict() for row in by_file.groupBy("file").agg(*sums()).collect()]
         if not found:
@@ -44,12 +44,12 @@ def _needed(plan: SplitPlan) -> list[str] | None:
         return None
     named = [*(plan.stratify or ()), plan.group_column, *(pin.column for pin in plan.pins)]
     watched = WATCHED.values() if plan.has_leak_check else ()
-    return [*filter(None, named), *watched, LABELS, "or_label"]
+    return [*filter(None, named), *watched, LABELS]
 
 
 def _named(metadata: Metadata) -> Metadata:
     """With the names that the rows tell, where the tables have no list of them."""
-    if metadata.class_names or metadata.label_type != "int" or "or_label" not in metadata.rows.columns:
+    if metadata.class_names or metadata.label_type != "int" or CLASS_NAME not in metadata.rows.columns:
         return metadata
     found = metadata.rows.transform(name_labels).collect()
     return replace(metadata, class_names={row["label"]: row["name"] for row in found if row["label"] is not None})

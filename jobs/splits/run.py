@@ -16,12 +16,12 @@ from etl.splits.leaks import WATCHED, count_leaks
 from etl.splits.metadata import Metadata
 from etl.splits.output import DictionaryOutput, SplitOutput, check_parts, parts
 from etl.splits.page import render
-from etl.splits.plan import LABELS, USUAL_RATIOS, SplitPlan, parse_numbers
+from etl.splits.plan import LABELS, USUAL_RATIOS, SplitPlan, SplitRef, parse_numbers
 from etl.splits.shares import Shares, share
 from formats import SplitFolder
 from formats.split_dictionary import MAX_ROWS, is_dictionary
 from jobs.frames import fetched, files_side_by_side, kept, plain_inside
-from jobs.splits.candidates import candidates, is_plain
+from jobs.splits.candidates import candidates, is_plain, split_rows
 from jobs.splits.groups import deal_groups
 from jobs.splits.metadata import open_metadata
 from jobs.splits.methods import MOST_ONE_BY_ONE, Dealt, deal_one_by_one, deal_strata, shared_only
@@ -120,7 +120,7 @@ def share_out(
     if plan.folds and not all(dealt.sizes):
         what = "groups" if plan.group_column else "images"
         raise TableError(f"Wanted {plan.folds} folds with {what} in each. Found: too few {what} for that.")
-    return replace(dealt, warnings=(*dealt.warnings, *_of_extension(plan, shares)))
+    return replace(dealt, warnings=(*dealt.warnings, *_of_extension(spark, rows, plan=plan)))
 
 
 def _shares(
@@ -178,14 +178,13 @@ def _asked(manifest: SplitManifest) -> tuple[Fraction, ...] | None:
     return parse_numbers(str(text), what="split ratios") if text else None
 
 
-def _of_extension(plan: SplitPlan, shares: Shares) -> list[str]:
-    if plan.extend is None or plan.pins:
+def _of_extension(spark: SparkSession, rows: DataFrame, *, plan: SplitPlan) -> list[str]:
+    """A warning where images of the split that is extended do not take part."""
+    if plan.extend is None:
         return []
-    there = sum(part.rows for part in SplitFolder.open(plan.extend).manifest.splits)
-    still = sum(sum(stratum.fixed) for stratum in shares.strata)
-    return (
-        [f"{there - still:,} images of {plan.extend} are not among those that were chosen now"] if still < there else []
-    )
+    old = split_rows(spark, SplitRef(plan.extend))
+    gone = old.join(rows.select("id"), on="id", how="left_anti").count()
+    return [f"{gone:,} images of {plan.extend} are not among those that were chosen now"] if gone else []
 
 
 def _leaks(assigned: DataFrame) -> dict[str, dict[str, int]]:

@@ -1,0 +1,46 @@
+"""A folder in the making, whose files lie aside until a manifest makes them what the folder holds."""
+
+import re
+import secrets
+from typing import Self
+
+from etl.errors import OutputExistsError
+from formats.storage import Storage
+
+_NAME = re.compile(r"_attempt-[0-9a-f]{12}")
+
+
+class Attempt:
+    """The files of one attempt, below a folder of its own; a context manager that leaves nothing of it behind.
+
+    What a killed attempt leaves is known by its name, and goes with the next one that ends well.
+    """
+
+    def __init__(self, address: str, *, what: str) -> None:
+        """``what`` is to be put there, for messages. Raises `OutputExistsError` where a file is."""
+        self._storage = Storage(address)
+        self._attempt = f"_attempt-{secrets.token_hex(6)}"
+        self._is_new = not self._storage.exists()
+        if not self._is_new and not self._storage.is_folder():
+            place = self._storage.address
+            raise OutputExistsError(f"Wanted a folder for the {what} at {place}. Found: a file. Name another place.")
+        names = self._storage.names()
+        self._stale = [name for name in names if _NAME.fullmatch(name)]
+        self._there = [name for name in names if name not in self._stale]
+        """What others have put there."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._storage.remove(self._attempt)
+        if self._is_new and not self._storage.names():
+            self._storage.remove("")
+
+    def aside(self, name: str) -> str:
+        """An address for Spark, inside this attempt."""
+        return self._storage.url(f"{self._attempt}/{name}")
+
+    def _remove_stale(self) -> None:
+        for folder in self._stale:
+            self._storage.remove(folder)
