@@ -171,6 +171,14 @@ class Control:
         )
         return {row.column_name: row.type for row in rows} or None
 
+    def key(self, table: TableName) -> list[str]:
+        """The columns of a table's primary key, sorted."""
+        rows = self.execute(
+            "SELECT column_name, kind FROM system_schema.columns WHERE keyspace_name = ? AND table_name = ?",
+            (table.keyspace, table.table),
+        )
+        return sorted(row.column_name for row in rows if row.kind in ("partition_key", "clustering"))
+
     def _prepare(self, query: str) -> Any:
         if query not in self._prepared:
             self._prepared[query] = self._session.prepare(query)
@@ -248,7 +256,7 @@ def _load(reader: DataFrameReader) -> DataFrame:
 
 def uuid_bytes(column: str | Column) -> Column:
     """The 16 big-endian bytes of a uuid that `read_table` gave as text."""
-    return F.unhex(F.regexp_replace(column, "-", ""))
+    return F.unhex(F.replace(F.col(column) if isinstance(column, str) else column, F.lit("-"), F.lit("")))
 
 
 def uuid_text(column: str | Column) -> Column:

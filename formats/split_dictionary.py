@@ -67,7 +67,7 @@ class SplitDictionary:
 
 def is_dictionary(address: str | os.PathLike[str]) -> bool:
     """Whether an address is one of a split dictionary: its name ends with ``.pckl`` or ``.pkl``, in any case."""
-    return os.fspath(address).lower().endswith((".pckl", ".pkl"))
+    return os.fspath(address).rstrip("/").lower().endswith((".pckl", ".pkl"))
 
 
 def write_dictionary(storage: Storage, name: str, *, manifest: SplitManifest, splits: Sequence[SplitRows]) -> None:
@@ -239,6 +239,11 @@ def _rows(index: int, part: object, ids: NDArray[np.uint8], labels: NDArray[np.i
         raise DamagedError(f"rows that come twice in split {index}")
     own_ids, own_labels = ids[places], np.full(len(places), -1, np.int32) if labels is None else labels[places]
     own_ids.flags.writeable = own_labels.flags.writeable = False
-    sums = row_sums(own_ids, own_labels, np.arange(len(places), dtype=np.int64))
-    fingerprint = split_fingerprint(seed=0, index=index, rows=len(places), sums=sums)
+    fingerprint = fingerprint_of(index, own_ids, own_labels)
     return DictionaryRows(own_ids, None if labels is None else own_labels, fingerprint)
+
+
+def fingerprint_of(index: int, ids: NDArray[np.uint8], labels: NDArray[np.int32]) -> str:
+    """The fingerprint of a split in a dictionary: of seed 0, positions are places; labels are -1 where unknown."""
+    sums = row_sums(ids, labels, np.arange(len(ids), dtype=np.int64))
+    return split_fingerprint(seed=0, index=index, rows=len(ids), sums=sums)

@@ -20,7 +20,8 @@ from etl.errors import OutputExistsError, TableError, WeightsError
 from etl.splits.plan import Pin, SplitPlan, SplitRef
 from formats import NotASplitError, SplitFolder
 from jobs.split import SplitReport, explain, run
-from schemas import TableName
+from jobs.splits.candidates import dealing_seed
+from schemas import Columns, TableName
 
 ROWS = 400
 CLASSES = [0] * 200 + [3] * 120 + [4] * 60 + [9] * 20
@@ -160,6 +161,23 @@ def test_held_out_images_are_never_used_again(spark: SparkSession, cache: str, p
     assert set().union(*members(place / "no-group")) == {i for i in LABELS if column("group_id")[i] not in known}
 
 
+def test_others_are_excluded_by_an_order_that_is_not_theirs(
+    spark: SparkSession, cache: str, place: Path, usual: SplitReport
+) -> None:
+    """What a split left over is no random part of the order by which it was made; and a split of others is told."""
+    rest = plan(cache, place / "rest", exclude=(SplitRef(str(place / "usual"), 1),))
+    assert dealing_seed(rest) not in (7, dealing_seed(replace(rest, seed=8)))
+    manifest = place / "usual" / "manifest.json"
+    text = manifest.read_text()
+    try:
+        manifest.write_text(text.replace('"ks.metadata"', '"ks.others"'))
+        report = run(spark, plan=rest)
+    finally:
+        manifest.write_text(text)
+    assert f"{place / 'usual'} was made from ks.others, not from ks.metadata" in report.warnings
+    assert report.rows == [256, 64]
+
+
 def test_pinned_rows_go_where_they_must_and_the_rest_fills_up(spark: SparkSession, cache: str, place: Path) -> None:
     pins = (Pin("or_split", "val", 1),)
     report = run(spark, plan=plan(cache, place / "pins", pins=pins, ratios=(Fraction(7), 3)))
@@ -225,6 +243,29 @@ def test_images_of_several_labels_are_stratified_by_each(
     assert report.method.startswith("iterative" if most > 10 else "exact quotas by set of labels")
 
 
+def test_what_is_asked_of_classes_is_asked_of_what_was_dealt(spark: SparkSession, tmp_path: Path) -> None:
+    """Of images of several labels, and of whole groups: no balance, but as many as are wanted in each split."""
+    columns = {"id": ids(300), "label": [None] * 300, "labels": LABEL_SETS}
+    several = write_cache(tmp_path / "several", columns, label_type="multi")
+    none = write_cache(tmp_path / "none", {"id": ids(10), "label": [None] * 10}, label_type="none")
+    kinds = {"id": ids(20), "label": [0, 1] * 10, "kind": ["a", "b"] * 10}
+    grouped = write_cache(tmp_path / "grouped", kinds)
+
+    def refused(address: str, match: str, **options: Any) -> None:
+        with pytest.raises(TableError, match=match):
+            run(spark, plan=plan(address, tmp_path / "out", **options))
+        assert not (tmp_path / "out").exists()
+
+    refused(several, r"one class each.*Found: ks\.metadata has images of several labels each", balance="uniform")
+    refused(several, r"one class each", per_class=10)
+    refused(none, r"one class each.*Found: ks\.metadata has images without classes", balance=(Fraction(1),))
+    refused(none, r"at least 3 images in each split\. Found: 8, 2", min_per_split=3)
+    refused(several, "at least 100 images of each class", min_per_split=100)
+    refused(grouped, "at least 1 images of each class", group_column="kind", min_per_split=1, ratios=(Fraction(1), 1))
+    warned = run(spark, plan=plan(grouped, tmp_path / "out", group_column="kind", ratios=(Fraction(1), 1)))
+    assert any("2 classes are too small to reach every split" in warning for warning in warned.warnings)
+
+
 def test_groups_of_images_with_several_labels_stay_whole(spark: SparkSession, place: Path) -> None:
     groups = [f"g{number % 60}" for number in range(300)]
     columns = {"id": ids(300), "label": [None] * 300, "labels": LABEL_SETS, "group_id": groups}
@@ -253,6 +294,7 @@ def test_a_dictionary_for_other_tools_has_the_same_splits(
     for index in (0, 1):
         theirs = loader.open_split(file, index=index)
         ours = loader.open_split(place / "usual", index=index, cache=place / "opened")
+        assert theirs.fingerprint == report.fingerprints[index]
         assert np.array_equal(theirs.ids, ours.ids)
         assert theirs.labels is not None
         assert ours.labels is not None
@@ -284,7 +326,15 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"stratify": ("label", "colour")}, TableError, "Wanted the column colour"),
     ({"min_per_split": 5}, TableError, "at least 5 images of each class.*1 classes with fewer; dog has 16, 4"),
     ({"data_table": TableName("ks", "other")}, TableError, r"cache of ks\.other.*Found: one of ks\.data"),
-    ({"folds": 401}, TableError, "Wanted 401 folds with images in each"),
+    ({"folds": 100, "where": "width < 120"}, TableError, "Wanted 100 folds with images in each"),
+    ({"where": "now() > '2020-01-01'"}, TableError, "whose answer changes"),
+    ({"columns": Columns(label="y")}, TableError, "cache of columns id, y, data at .*Found: one of id, label, data"),
+    (
+        {"exclude": (SplitRef("some.pckl"),)},
+        TableError,
+        r"a split folder .*Found: some\.pckl, a split dictionary",
+    ),
+    ({"pins": (Pin("or_split", "vall", 1),)}, TableError, "for --pin or_split=vall:1. Found: none whose or_split is"),
     ({"exclude": (SplitRef("nowhere"),)}, NotASplitError, "Wanted a split folder at"),
     ({"pins": (Pin("or_split", "val", 1), Pin("label", "0", 0))}, TableError, "40 images.* that are wanted in two"),
 ]
@@ -329,4 +379,7 @@ def test_extending_folds_or_with_other_ratios_is_refused(
     wanted = plan(cache, place / "refused", extend=str(place / "usual"))
     with pytest.raises(TableError, match="ratio for each of the 2 splits"):
         run(spark, plan=replace(wanted, ratios=(Fraction(1), 1, 1)))
+    beyond = (Pin("or_split", "val", 2),)
+    with pytest.raises(TableError, match=r"pins to splits from 0 to 1\. Found: or_split=val:2"):
+        run(spark, plan=replace(wanted, pins=beyond))
     assert not (place / "refused").exists()

@@ -71,7 +71,7 @@ def written(folder: Path, splits: Sequence[Rows] = SPLITS, **options: Any) -> Pa
 
 
 @pytest.mark.parametrize(("address", "expected"), [
-    ("a.pckl", True), ("s3://bucket/a/b.PKL", True), (Path("x/Split.Pckl"), True), ("a.pckl/", False),
+    ("a.pckl", True), ("s3://bucket/a/b.PKL", True), (Path("x/Split.Pckl"), True), ("a.pckl/", True),
     ("splits/pckl", False), ("a.pkl.parquet", False), ("", False),
 ])  # fmt: skip
 def test_the_ending_tells_a_dictionary(address: str | Path, expected: bool) -> None:

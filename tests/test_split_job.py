@@ -18,6 +18,7 @@ from etl.errors import OutputExistsError, TableError, UnreachableError
 from etl.splits.plan import SplitPlan
 from formats import SplitFolder
 from jobs.split import parse_args, run
+from jobs.splits.conditions import check_condition
 from schemas import Columns, TableName, image_id
 from schemas.tables import Replication, create_classes, create_data, create_keyspace, create_metadata
 
@@ -84,6 +85,21 @@ def test_tables_with_columns_of_other_names_are_read_as_they_are(spark: SparkSes
     assert SplitFolder.open(tmp_path / "s").manifest.columns == columns
     with pytest.raises(TableError, match=r"Wanted the columns? id, data in split_patches\.data"):
         run(spark, plan=plan("split_patches", tmp_path / "t"))
+
+
+def test_a_table_whose_key_is_more_than_the_id_may_have_no_id_twice(spark: SparkSession, tmp_path: Path) -> None:
+    fill(spark, "split_twice", columns=Columns(), labels=[])
+    with Control.from_spark(spark) as control:
+        control.execute('DROP TABLE "split_twice"."metadata"')
+        control.execute('CREATE TABLE "split_twice"."metadata" (id uuid, part int, label int, PRIMARY KEY (id, part))')
+        for part, name in ((0, b"a"), (0, b"b"), (1, b"a")):
+            insert = 'INSERT INTO "split_twice"."metadata" (id, part, label) VALUES (?, ?, 1)'
+            control.execute(insert, (image_id("split_twice", b"", name), part))
+    kept = replace(plan("split_twice", tmp_path / "s"), metadata_out=str(tmp_path / "cache"))
+    for wanted in (kept, replace(kept, metadata_out=None)):
+        with pytest.raises(TableError, match=r"each id once in split_twice\.metadata \(id\)\. Found: 1 more than once"):
+            run(spark, plan=wanted)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_metadata_are_kept_and_splits_made_of_them_without_a_database(
@@ -204,6 +220,15 @@ def test_an_empty_table_and_one_that_is_not_there(spark: SparkSession, tmp_path:
         [*GOOD, "--exclude", ""],
         [*GOOD, "--where", " "],
         [*GOOD, "--metadata-ifn", "a", "--metadata-ofn", "b"],
+        [*GOOD, "--metadata-ifn", "a", "--dataset", "b"],
+        [*GOOD, "--explain", "--metadata-ofn", "b"],
+        [*GOOD, "-b", "cat=1,,dog=2"],
+        [*GOOD, "-b", ",cat=1"],
+        [*GOOD, "-b", " =1,b=2"],
+        [*GOOD, "--group-column", ""],
+        [*GOOD, "--group-column", "label"],
+        [*GOOD, "--pin", "or_split=val:1", "--pin", "or_split=val:0"],
+        [*GOOD, "--extend", "old", "--exclude", "old/:1"],
         ["--metadata-ifn", "", "-o", "o"],
         [*GOOD, "--split", "8,2"],
         [*GOOD, "surplus"],
@@ -253,6 +278,9 @@ def test_a_condition_that_is_none_is_told_before_anything_is_read(capsys: pytest
         parse_args(["--metadata-ifn", "nowhere", "-o", "o", "--where", "width >="])
     assert stopped.value.code == 2
     assert "Found: 'width >='" in capsys.readouterr().err
+    for text in ("width > 200 AS wide", "width IN (SELECT 224)", "EXISTS (SELECT 1)", "id = (SELECT 1)"):
+        with pytest.raises(ValueError, match=r"Wanted a condition .* which (names a column|asks other tables)"):
+            check_condition(text)
     made, _ = parse_args(["--metadata-ifn", "nowhere", "-o", "o", "--where", "width >= 224 AND format = 'JPEG'"])
     assert made.where == "width >= 224 AND format = 'JPEG'"
 

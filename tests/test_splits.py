@@ -16,8 +16,8 @@ from split_caches import write_cache
 
 from etl.errors import EtlError, OutputExistsError, TableError, WeightsError
 from etl.splits import choice
-from etl.splits.metadata import Metadata
-from etl.splits.output import SplitOutput, check_parts
+from etl.splits.metadata import CacheOutput, Metadata
+from etl.splits.output import DictionaryOutput, SplitOutput, check_parts
 from etl.splits.plan import SplitPlan
 from etl.splits.shares import Shares, share
 from formats import SplitFolder
@@ -263,6 +263,9 @@ def test_what_only_looks_like_a_split_is_never_replaced(tmp_path: Path, name: st
 
 
 def test_a_half_written_split_is_taken_over_only_when_told(spark: SparkSession, cache: str, tmp_path: Path) -> None:
+    (tmp_path / "_attempt-fedcba987654").mkdir()
+    with pytest.raises(OutputExistsError, match=r"half-written\. Give --overwrite"):
+        SplitOutput(str(tmp_path), overwrite=False)
     (tmp_path / "split=0").mkdir()
     (tmp_path / "split=0" / "part-00000-killed.zstd.parquet").touch()
     (tmp_path / "_attempt-0123456789ab" / "rows").mkdir(parents=True)
@@ -277,6 +280,11 @@ def test_a_place_that_cannot_be_written_is_told_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OutputExistsError, match="Found: a file"):
         SplitOutput(str(tmp_path / "file"), overwrite=True)
+    for kind in (SplitOutput, CacheOutput):
+        with pytest.raises(OutputExistsError, match=r"a folder for the .*file/below\. Found: a file"):
+            kind(str(tmp_path / "file" / "below"), overwrite=False)
+    with pytest.raises(OutputExistsError, match="Found: a file"):
+        DictionaryOutput(str(tmp_path / "file" / "below.pckl"), overwrite=False)
     with pytest.raises(OutputExistsError, match="that can be written"):
         SplitOutput("/proc/nope/split", overwrite=True)
 

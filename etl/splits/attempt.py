@@ -13,18 +13,22 @@ _NAME = re.compile(r"_attempt-[0-9a-f]{12}")
 class Attempt:
     """The files of one attempt, below a folder of its own; a context manager that leaves nothing of it behind.
 
-    What a killed attempt leaves is known by its name, and goes with the next one that ends well.
+    What a killed attempt leaves, or one that is under way, is known by its name. It goes with the next one that may
+    take the place over and ends well.
     """
 
     def __init__(self, address: str, *, what: str) -> None:
         """``what`` is to be put there, for messages. Raises `OutputExistsError` where a file is."""
         self._storage = Storage(address)
         self._attempt = f"_attempt-{secrets.token_hex(6)}"
-        self._is_new = not self._storage.exists()
-        if not self._is_new and not self._storage.is_folder():
-            place = self._storage.address
-            raise OutputExistsError(f"Wanted a folder for the {what} at {place}. Found: a file. Name another place.")
-        names = self._storage.names()
+        try:
+            self._is_new = not self._storage.exists()
+            is_file = not self._is_new and not self._storage.is_folder()
+            names = [] if is_file else self._storage.names()
+        except NotADirectoryError:
+            is_file = True
+        if is_file:
+            raise OutputExistsError(f"Wanted a folder for the {what} at {address}. Found: a file. Name another place.")
         self._stale = [name for name in names if _NAME.fullmatch(name)]
         self._there = [name for name in names if name not in self._stale]
         """What others have put there."""

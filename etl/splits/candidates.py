@@ -22,12 +22,13 @@ def take_part(
     if group_column:
         columns.append(F.when(F.col(group_column).isNotNull(), F.xxhash64(group_column)).alias("group"))
     if pins:
-        columns.append(_only([_pinned(pin) for pin in pins]).alias("fixed"))
+        columns.append(_only([F.when(is_pinned(pin), F.lit(pin.split)) for pin in pins]).alias("fixed"))
     return chosen.select(*columns, *(F.col(name) for name in keep))
 
 
-def _pinned(pin: Pin) -> Column:
-    return F.when(F.col(pin.column).cast("string") == pin.value, F.lit(pin.split))
+def is_pinned(pin: Pin) -> Column:
+    """Whether a row must go where a pin says."""
+    return F.col(pin.column).cast("string") == pin.value
 
 
 def _only(splits: Sequence[Column]) -> Column:

@@ -71,6 +71,9 @@ def read_cache(spark: SparkSession, address: str, *, plan: SplitPlan) -> Metadat
     for wanted, found in ((plan.data_table, manifest.data_table), (plan.metadata_table, manifest.metadata_table)):
         if wanted is not None and str(wanted) != found:
             raise TableError(f"Wanted a metadata cache of {wanted} at {storage.address}. Found: one of {found}.")
+    if plan.columns not in (Columns(), manifest.columns):
+        names, found = (f"{each.id}, {each.label}, {each.data}" for each in (plan.columns, manifest.columns))
+        raise TableError(f"Wanted a metadata cache of columns {names} at {storage.address}. Found: one of {found}.")
     paths = [storage.url(file.path) for file in manifest.files]
     if missing := [file.path for file in manifest.files if not storage.exists(file.path)]:
         raise TableError(f"Wanted the files of the metadata cache {storage.address}. Found: no {missing[0]}.")
@@ -101,6 +104,7 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
         check_columns(control, table, columns=[names.id])
         found, of_data = control.columns(table) or {}, control.columns(data) or {}
         classes = class_names(control, keyspace=table.keyspace, dataset=plan.dataset or table.keyspace)
+        is_key = control.key(table) == [names.id]
     in_data = of_data.get(names.label)
     label_type = _label_type(in_data, found, plan)
     others = [name for name, kind in found.items() if _SIMPLE.fullmatch(kind) or (name == LABELS and "int" in kind)]
@@ -119,6 +123,8 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
     if address is not None:
         rows.write.option("compression", "zstd").parquet(address)
         rows = spark.read.parquet(address)
+        if not is_key and (repeated := count_repeated(rows)):
+            raise TableError(f"Wanted each id once in {table} ({names.id}). Found: {repeated:,} more than once.")
     if label_type == "int" and in_data is None and rows.where(F.col("label").isNotNull()).isEmpty():
         label_type, rows = "none", rows.withColumn("label", F.lit(-1))
     return Metadata(
@@ -147,6 +153,11 @@ def _label_type(in_data: str | None, metadata: Mapping[str, str], plan: SplitPla
     return "int"
 
 
+def count_repeated(rows: DataFrame) -> int:
+    """How many ids are there more than once."""
+    return rows.groupBy("id").count().where("count > 1").count()
+
+
 def sums() -> list[Column]:
     """Aggregates of a cache's rows: ``rows``, and its fingerprint's sums, ``high0, low0, high1, low1``."""
     return [F.count("*").alias("rows"), *fingerprint_sums("id", "label")]
@@ -164,9 +175,10 @@ class CacheOutput(Attempt):
                 f"Wanted an empty or a new folder for the metadata, or an old cache, at {place}. "
                 f"Found: {', '.join(strangers[:3])} in it. Name another folder."
             )
-        if self._there and not overwrite:
+        if (self._there or self._stale) and not overwrite:
+            found = "a cache that is there already" if MANIFEST in self._there else "a cache that was left half-written"
             raise OutputExistsError(
-                f"Wanted a new folder for the metadata at {place}. Found: a cache that is there already. "
+                f"Wanted a new folder for the metadata at {place}. Found: {found}. "
                 "Give --overwrite to replace it, or read it with --metadata-ifn."
             )
 

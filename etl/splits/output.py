@@ -2,13 +2,14 @@
 
 A folder is a split from the moment that its manifest is there. Files are written below an attempt of their own; the
 driver moves them to their places and puts the manifest last, in one step, so that readers see the old split or the new
-one, whole. What a killed attempt leaves behind is no split, and goes with the next one.
+one, whole. What a killed attempt leaves behind is no split, and goes with the next one that may overwrite it.
 """
 
 import re
 import secrets
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from tempfile import TemporaryDirectory
@@ -23,7 +24,7 @@ from etl.splits.metadata import Metadata
 from etl.splits.plan import SplitPlan
 from etl.splits.positions import added_up, summarise
 from formats.fingerprint import split_fingerprint
-from formats.split_dictionary import read_dictionary, write_dictionary
+from formats.split_dictionary import fingerprint_of, read_dictionary, write_dictionary
 from formats.split_folder import SplitFolder
 from formats.storage import Storage
 from schemas import FormatVersionError, SchemaError, SplitFile, SplitManifest, SplitPart
@@ -54,14 +55,14 @@ class SplitOutput(Attempt):
         What is not known to be a split's, whole or half-written, is never replaced.
         """
         super().__init__(address, what="split")
-        place = self._storage.address
+        place = self.address
         strangers = [name for name in self._there if not self._is_ours(name)]
         if strangers:
             raise OutputExistsError(
                 f"Wanted an empty or a new folder for the split, or an old split, at {place}. "
                 f"Found: {', '.join(strangers[:3])} in it. Name another folder."
             )
-        if self._there and not overwrite:
+        if (self._there or self._stale) and not overwrite:
             found = "a split that is there already" if MANIFEST in self._there else "a split that was left half-written"
             raise OutputExistsError(
                 f"Wanted a new folder for the split at {place}. Found: {found}. "
@@ -77,7 +78,7 @@ class SplitOutput(Attempt):
     def _is_ours(self, name: str) -> bool:
         if name == MANIFEST:
             try:
-                SplitFolder.open(self.address)
+                SplitFolder.open(self._storage.address)
             except FormatVersionError as error:
                 raise OutputExistsError(f"{error} Or name another folder.") from None
             except SchemaError:
@@ -162,15 +163,19 @@ class DictionaryOutput(SplitOutput):
         folder, _, name = Storage(address).address.rpartition("/")
         self._name = str(name)
         self._beside = Storage(folder)
-        if self._beside.exists(self._name):
+        killed = re.compile(rf"\.{re.escape(self._name)}\.[0-9a-f]{{12}}")
+        try:
+            is_there = self._beside.exists(self._name)
+            self._left = [name for name in self._beside.names() if killed.fullmatch(name)]
+        except NotADirectoryError:
+            raise OutputExistsError(f"Wanted a folder for {address}. Found: a file. Name another place.") from None
+        if is_there:
             if not overwrite:
                 raise OutputExistsError(
                     f"Wanted a new file for the split at {address}. Found: one that is there already. "
                     "Give --overwrite to replace it, or name another file with -o."
                 )
             read_dictionary(address)
-        killed = re.compile(rf"\.{re.escape(self._name)}\.[0-9a-f]{{12}}")
-        self._left = [name for name in self._beside.names() if killed.fullmatch(name)]
         super().__init__(f"{folder}/.{self._name}.{secrets.token_hex(6)}", overwrite=False)
 
     def __exit__(self, *_: object) -> None:
@@ -182,15 +187,17 @@ class DictionaryOutput(SplitOutput):
         return f"{self._beside.address}/{self._name}"
 
     def publish(self, splits: Sequence[SplitPart], **published: Any) -> SplitManifest:
-        """Turn the folder into the file, put there in one step."""
+        """Turn the folder into the file, put there in one step. The fingerprints are those of the file's rows."""
         manifest = super().publish(splits, **published)
         with TemporaryDirectory() as cache:
             folder = SplitFolder.open(self._storage.address)
             rows = [folder.rows(part.index, cache=cache) for part in splits]
             write_dictionary(self._beside, self._name, manifest=manifest, splits=rows)
+            prints = [fingerprint_of(index, of_split.ids, of_split.labels) for index, of_split in enumerate(rows)]
         for folder_of_killed in self._left:
             self._beside.remove(folder_of_killed)
-        return manifest
+        parts = [replace(part, fingerprint=text) for part, text in zip(manifest.splits, prints, strict=True)]
+        return replace(manifest, splits=tuple(parts))
 
 
 def parts(

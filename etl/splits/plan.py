@@ -16,7 +16,7 @@ LABELS = "labels"
 
 _NUMBER = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?|\.[0-9]{1,9}")
 _WEIGHT = re.compile(rf"(?P<name>.+?)=(?P<weight>{_NUMBER.pattern})(?:,|$)")  # a name may hold commas
-_MOST_SPLITS = 1_000
+_MOST_SPLITS = 100
 
 Balance = str | tuple[Fraction, ...] | tuple[tuple[str, Fraction], ...]
 
@@ -37,7 +37,8 @@ def parse_balance(text: str) -> Balance:
         return parse_numbers(text, what=f"a balance of {', '.join(BALANCES)}, or class weights (as 2,1 or cat=2,dog=1)")
     items = list(_WEIGHT.finditer(text))
     weights = {item["name"].strip(): Fraction(item["weight"]) for item in items}
-    if "".join(item[0] for item in items) != text or text.endswith(","):
+    is_whole = "".join(item[0] for item in items) == text and not text.endswith(",")
+    if not is_whole or any(not name or name.startswith((",", "=")) for name in weights):
         raise ValueError(f"Wanted class weights as NAME=NUMBER with commas between them. Found: {text!r}")
     if len(weights) < len(items):
         raise ValueError(f"Wanted one weight for a class. Found: a class twice in {text!r}")
@@ -139,7 +140,10 @@ class SplitPlan:
         for name in (self.out, self.metadata_in, self.metadata_out, self.extend):
             if name is not None and not name.strip():
                 raise ValueError("Wanted a folder. Found: an empty name")
+        if self.metadata_in and self.dataset:
+            raise ValueError("Wanted a dataset's list of classes, or a metadata cache, which has one. Found: both")
         self._check_shares()
+        self._check_others()
         self._check_balance()
         self._check_columns()
         for number, what in ((self.per_class, "--per-class"), (self.limit, "--limit")):
@@ -166,13 +170,22 @@ class SplitPlan:
         if (ratios or not self.extend) and (beyond := [pin for pin in self.pins if pin.split >= splits]):
             raise ValueError(f"Wanted pins to splits from 0 to {splits - 1}. Found: {beyond[0]}")
 
+    def _check_others(self) -> None:
+        """Pins, and the splits that are excluded or extended."""
+        split_of: dict[tuple[str, str], Pin] = {}
+        for pin in self.pins:
+            if split_of.setdefault((pin.column, pin.value), pin).split != pin.split:
+                raise ValueError(f"Wanted one split for {pin.column}={pin.value}. Found: pins to two")
+        if self.extend and self.extend.rstrip("/") in {ref.address.rstrip("/") for ref in self.exclude}:
+            raise ValueError(f"Wanted a split to extend or to exclude. Found: {self.extend} for both")
+
     def _check_columns(self) -> None:
         by = self.stratify or ()
-        for column in (*by, *filter(None, (self.group_column,))):
+        for column in (*by, *([] if self.group_column is None else [self.group_column])):
             check_column(column)
         if self.stratify is not None and (not by or len(set(by)) < len(by)):
             raise ValueError(f"Wanted different columns to stratify by. Found: {','.join(by) or 'none'}")
-        if self.group_column in by:
+        if self.group_column in (by if self.stratify is not None else ("label", LABELS)):
             raise ValueError(f"Wanted groups kept whole or shared out. Found: {self.group_column} for both")
         if by and LABELS in by and len(by) > 1:
             raise ValueError(f"Wanted {LABELS} alone to stratify by, or other columns. Found: {','.join(by)}")

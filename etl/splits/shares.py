@@ -90,8 +90,7 @@ def share(
     fixed = [stratum.fixed for stratum in strata]
     quotas = quota_matrix(used, ratios, seed=plan.seed, fixed=fixed, families=families)
     shares = Shares(strata=strata, ratios=ratios, used=used, quotas=quotas)
-    warnings = (*_of_counts(wanted, counts, plan, names), *_of_fixed(shares), *_of_sizes(shares, plan, names))
-    return replace(shares, warnings=warnings)
+    return replace(shares, warnings=(*_of_counts(wanted, counts, plan, names), *_of_fixed(shares)))
 
 
 def _of_counts(
@@ -118,20 +117,26 @@ def _of_fixed(shares: Shares) -> list[str]:
     return [f"images that stay in their splits leave {', '.join(f'{s:,}' for s in shares.sizes)}; asked were {asked}"]
 
 
-def _of_sizes(shares: Shares, plan: SplitPlan, names: Mapping[int, str]) -> list[str]:
-    """Warnings for classes that do not reach every split. Raises `TableError` where the plan refuses them."""
-    by_class = {label: row for label, row in shares.by_class(shares.quotas).items() if sum(row)}
+def check_sizes(
+    counts: Mapping[int, Sequence[int]], sizes: Sequence[int], *, plan: SplitPlan, names: Mapping[int, str]
+) -> list[str]:
+    """Warnings for classes that do not reach every split, from images by class and split, and by split.
+
+    Raises `TableError` where the plan refuses them; without classes, where it refuses a split's size.
+    """
+    wanted = f"Wanted at least {plan.min_per_split:,} images"
+    by_class = {label: row for label, row in counts.items() if sum(row)}
     few = [label for label, row in by_class.items() if min(row) < plan.min_per_split]
     if few:
-        row = ", ".join(f"{int(images):,}" for images in by_class[few[0]])
+        row = ", ".join(f"{images:,}" for images in by_class[few[0]])
         raise TableError(
-            f"Wanted at least {plan.min_per_split:,} images of each class in each split. "
+            f"{wanted} of each class in each split. "
             f"Found: {len(few):,} classes with fewer; {_called(few[0], names)} has {row}."
         )
-    found = []
-    if len(shares.ratios) == 1:
-        found.append("there is one split: nothing is held out")
-    if missing := [_called(label, names) for label, row in by_class.items() if label >= 0 and not min(row)]:
+    if not by_class and min(sizes) < plan.min_per_split:
+        raise TableError(f"{wanted} in each split. Found: {', '.join(f'{size:,}' for size in sizes)}.")
+    found = ["there is one split: nothing is held out"] if len(sizes) == 1 else []
+    if missing := [_called(label, names) for label, row in by_class.items() if not min(row)]:
         found.append(f"{len(missing):,} classes are too small to reach every split: {some(missing)}")
     return found
 

@@ -1,19 +1,21 @@
 """The images that take part in a split: conditions, exclusions, and the splits that some are in already."""
 
+import hashlib
 from collections.abc import Sequence
 
-from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.errors import TableError
-from etl.splits.candidates import label_set, leave_out, stay, stay_together, take_part
+from etl.splits.candidates import is_pinned, label_set, leave_out, stay, stay_together, take_part
 from etl.splits.leaks import WATCHED
 from etl.splits.metadata import Metadata
 from etl.splits.plan import LABELS, SplitPlan, SplitRef
 from formats import SplitFolder
+from formats.split_dictionary import is_dictionary
 from formats.storage import Storage
 from jobs.frames import small_table
+from jobs.splits.conditions import check_answers
 
 
 def candidates(spark: SparkSession, metadata: Metadata, *, plan: SplitPlan, by: Sequence[str]) -> DataFrame:
@@ -29,8 +31,11 @@ def candidates(spark: SparkSession, metadata: Metadata, *, plan: SplitPlan, by: 
                 f"Wanted the column {name} in the metadata of {metadata.metadata_table}. "
                 f"Found: {', '.join(rows.columns)}."
             )
+    for pin in plan.pins:
+        if rows.where(is_pinned(pin)).isEmpty():
+            raise TableError(f"Wanted images for --pin {pin}. Found: none whose {pin.column} is {pin.value!r}.")
     if plan.where:
-        _check_condition(rows, plan.where)
+        check_answers(rows, plan.where)
     if LABELS in by:
         rows = rows.withColumn(LABELS, label_set())
     watched = [name for name in WATCHED.values() if plan.has_leak_check and name in rows.columns and name not in by]
@@ -50,9 +55,44 @@ def is_plain(plan: SplitPlan) -> bool:
     return not (plan.where or plan.exclude or plan.extend or plan.pins)
 
 
+def dealing_seed(plan: SplitPlan) -> int:
+    """The seed of the order in which images are dealt to splits.
+
+    Where others are excluded, it is another one than theirs: what they left over is no random part of their order.
+    """
+    if not plan.exclude:
+        return plan.seed
+    known = [part.fingerprint for ref in plan.exclude for part in open_other(ref.address).manifest.splits]
+    digest = hashlib.sha256(" ".join([str(plan.seed), *known]).encode()).digest()
+    return int.from_bytes(digest[:8], "big", signed=True)
+
+
+def of_others(spark: SparkSession, rows: DataFrame, *, plan: SplitPlan, metadata: Metadata) -> list[str]:
+    """Warnings about the splits that are excluded or extended: of other tables, or with images that are gone."""
+    named = [*(ref.address for ref in plan.exclude), *([plan.extend] if plan.extend else [])]
+    made_from = {address: open_other(address).manifest.metadata_table for address in named}
+    found = [
+        f"{address} was made from {table}, not from {metadata.metadata_table}"
+        for address, table in made_from.items()
+        if table != str(metadata.metadata_table)
+    ]
+    if plan.extend:
+        old = split_rows(spark, SplitRef(plan.extend))
+        if gone := old.join(rows.select("id"), on="id", how="left_anti").count():
+            found.append(f"{gone:,} images of {plan.extend} are not among those that were chosen now")
+    return found
+
+
+def open_other(address: str) -> SplitFolder:
+    """Open a split that is excluded or extended. Raises `FormatsError`, `TableError`."""
+    if is_dictionary(address):
+        raise TableError(f"Wanted a split folder to exclude or to extend. Found: {address}, a split dictionary.")
+    return SplitFolder.open(address)
+
+
 def split_rows(spark: SparkSession, ref: SplitRef) -> DataFrame:
     """The images of a split folder, or of one of its splits: ``id, split``. Raises `FormatsError`, `TableError`."""
-    folder = SplitFolder.open(ref.address)
+    folder = open_other(ref.address)
     parts = folder.manifest.splits
     if ref.index is not None and ref.index >= len(parts):
         raise TableError(f"Wanted split {ref.index} of {folder.address}. Found: splits 0 to {len(parts) - 1}.")
@@ -62,15 +102,3 @@ def split_rows(spark: SparkSession, ref: SplitRef) -> DataFrame:
         if paths := [storage.url(file.path) for file in part.files]:
             found = found.union(spark.read.parquet(*paths).select("id", F.lit(part.index).alias("split")))
     return found
-
-
-def _check_condition(rows: DataFrame, where: str) -> None:
-    """Raises `TableError` for a condition that these rows cannot answer, or that answers differently each time."""
-    wanted = f"Wanted a condition over the columns {', '.join(rows.columns)} for --where."
-    try:
-        chosen = rows.where(F.expr(where))
-    except (AnalysisException, ParseException) as error:
-        raise TableError(f"{wanted} Found: {where!r}: {str(error).splitlines()[0]}") from None
-    condition = chosen._jdf.queryExecution().analyzed().condition()
-    if not condition.deterministic():
-        raise TableError(f"{wanted} Found: {where!r}, whose answer changes from run to run.")

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from etl.errors import TableError
 from etl.splits.candidates import name_labels
 from etl.splits.leaks import WATCHED
-from etl.splits.metadata import CLASS_NAME, CacheOutput, Metadata, copy_table, read_cache, sums
+from etl.splits.metadata import CLASS_NAME, CacheOutput, Metadata, copy_table, count_repeated, read_cache, sums
 from etl.splits.plan import LABELS, SplitPlan
 from etl.splits.positions import added_up
 from formats.fingerprint import rows_fingerprint
@@ -58,15 +58,16 @@ def _named(metadata: Metadata) -> Metadata:
 def _check_cache(metadata: Metadata) -> None:
     """Raise `TableError` if the rows of a cache are not those that were written, or an id is there twice.
 
-    A cache is written from a table whose key is the id: the same rows as then have no id twice.
+    What is written to a cache has no id twice: the table's key is the id, or it was counted.
     """
     wanted = metadata.cache
     if wanted is None:
         return
     row = metadata.rows.agg(*sums()).collect()[0].asDict()
-    if rows_fingerprint(rows=row["rows"], sums=added_up([row])) == wanted.fingerprint:
+    fingerprint = rows_fingerprint(rows=row["rows"], sums=added_up([row]))
+    if (row["rows"], fingerprint) == (wanted.rows, wanted.fingerprint):
         return
-    repeated = metadata.rows.groupBy("id").count().where("count > 1").count()
+    repeated = count_repeated(metadata.rows)
     found = f"{repeated:,} ids that are there more than once" if repeated else f"{row['rows']:,} rows of other contents"
     raise TableError(
         f"Wanted the {wanted.rows:,} rows that were written to the metadata cache of {metadata.metadata_table}, each "

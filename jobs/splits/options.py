@@ -4,14 +4,11 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
-from pyspark import SparkContext
-from pyspark.errors import ParseException
-
 from etl.splits.plan import Pin, SplitPlan, SplitRef, parse_balance, parse_numbers
 from formats import NotASplitError, SplitFolder
 from formats.split_dictionary import is_dictionary
 from jobs.command import parse
+from jobs.splits.conditions import check_condition
 from schemas import Columns, FormatVersionError, SchemaError, TableName
 
 
@@ -28,7 +25,7 @@ def parse_args(argv: Sequence[str] | None, *, manual: str) -> tuple[SplitPlan, a
     try:
         plan = _plan(args)
         if plan.where:
-            _check_expression(plan.where)
+            check_condition(plan.where)
         if plan.overwrite and plan.out and not is_dictionary(plan.out):
             _check_replaceable(plan.out)
     except ValueError as error:
@@ -103,7 +100,11 @@ def _result(group: Any) -> None:
     add("-o", "--split-ofn", metavar="PLACE", help="a folder for the split; or NAME.pckl or .pkl, a split dictionary")
     add("--no-position", action="store_true", help="leave the order of the rows to their readers: a faster job")
     add("--no-leak-check", action="store_true", help="do not count copies and look-alikes that lie in two splits")
-    add("--overwrite", action="store_true", help="replace a split, and a metadata cache, that is there")
+    add(
+        "--overwrite",
+        action="store_true",
+        help="replace a split, and a metadata cache, that is there, or what a killed run left of it",
+    )
     add("--explain", action="store_true", help="tell how many images of each class would go where; write nothing")
     add("--json", action="store_true", help="print the report as one JSON object on the last line")
 
@@ -144,6 +145,8 @@ def _check(args: argparse.Namespace) -> dict[str, Any]:
         raise ValueError(f"Wanted split ratios above 0. Found: {args.split_ratio!r}")
     missing = {"data_table": TableName("ks", "data"), "metadata_table": TableName("ks", "metadata")}
     SplitPlan(**{**missing, **fields})  # what may still come from Spark's configuration is not judged yet
+    if args.explain and args.metadata_ofn:
+        raise ValueError("Wanted --explain, which writes nothing, or --metadata-ofn. Found: both")
     if args.where is not None and not args.where.strip():
         raise ValueError("Wanted a condition for --where. Found: an empty one")
     return fields
@@ -151,17 +154,6 @@ def _check(args: argparse.Namespace) -> dict[str, Any]:
 
 def _plan(args: argparse.Namespace) -> SplitPlan:
     return SplitPlan(**_check(args))
-
-
-def _check_expression(text: str) -> None:
-    """Let Spark's own parser read a condition. Raises ValueError."""
-    SparkContext._ensure_initialized()
-    jvm: Any = SparkContext._jvm
-    try:
-        jvm.org.apache.spark.sql.execution.SparkSqlParser().parseExpression(text)
-    except (Py4JJavaError, ParseException) as error:  # as Java has it, or as a session translates it
-        told = " ".join(str(getattr(error, "java_exception", error)).partition(":")[2].split())[:200]
-        raise ValueError(f"Wanted a condition in Spark's SQL for --where. Found: {text!r} ({told})") from None
 
 
 def _check_replaceable(out: str) -> None:

@@ -1,6 +1,7 @@
 """What jobs/split.py tells: the last line, JSON for programs, and the facts of the page."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -81,12 +82,13 @@ def report(
     seconds: float,
 ) -> SplitReport:
     """The report of images with their splits."""
+    names = _names(dealt.counts, metadata)
     return SplitReport(
         out=out,
         rows=[int(size) for size in dealt.sizes],
         unused=dealt.unused,
         counts=[
-            {_called(label, metadata): int(row[split]) for label, row in dealt.counts.items() if row[split]}
+            {names[label]: int(row[split]) for label, row in dealt.counts.items() if row[split]}
             for split in range(len(dealt.sizes))
         ],
         fingerprints=list(fingerprints),
@@ -127,6 +129,7 @@ def page_facts(
         "pinned": ", ".join(map(str, plan.pins)),
         "goes on from": plan.extend,
     }
+    called = _names(dealt.counts, metadata)
     names = (
         [f"fold {number // 2} {'validation' if number % 2 else 'training'}" for number in range(len(parts))]
         if plan.folds
@@ -140,8 +143,7 @@ def page_facts(
         ideal_rows=list(dealt.ideal_sizes),
         fingerprints=[part.fingerprint for part in parts],
         classes=[
-            (_called(label, metadata), dealt.counts[label], dealt.ideals[label], dealt.images[label])
-            for label in dealt.counts
+            (called[label], dealt.counts[label], dealt.ideals[label], dealt.images[label]) for label in dealt.counts
         ],
         leaks=leaks,
         warnings=list(warnings),
@@ -149,5 +151,8 @@ def page_facts(
     )
 
 
-def _called(label: int, metadata: Metadata) -> str:
-    return metadata.class_names.get(label, str(label))
+def _names(labels: Iterable[int], metadata: Metadata) -> dict[int, str]:
+    """The names of classes, each once: with the number where two classes have one name."""
+    names = {label: metadata.class_names.get(label, str(label)) for label in labels}
+    times = Counter(names.values())
+    return {label: name if times[name] == 1 else f"{name} ({label})" for label, name in names.items()}

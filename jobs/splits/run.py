@@ -16,12 +16,11 @@ from etl.splits.leaks import WATCHED, count_leaks
 from etl.splits.metadata import Metadata
 from etl.splits.output import DictionaryOutput, SplitOutput, check_parts, parts
 from etl.splits.page import render
-from etl.splits.plan import LABELS, USUAL_RATIOS, SplitPlan, SplitRef, parse_numbers
-from etl.splits.shares import Shares, share
-from formats import SplitFolder
+from etl.splits.plan import LABELS, USUAL_RATIOS, SplitPlan, parse_numbers
+from etl.splits.shares import Shares, check_sizes, share
 from formats.split_dictionary import MAX_ROWS, is_dictionary
 from jobs.frames import fetched, files_side_by_side, kept, plain_inside
-from jobs.splits.candidates import candidates, is_plain, split_rows
+from jobs.splits.candidates import candidates, dealing_seed, is_plain, of_others, open_other
 from jobs.splits.groups import deal_groups
 from jobs.splits.metadata import open_metadata
 from jobs.splits.methods import MOST_ONE_BY_ONE, Dealt, deal_one_by_one, deal_strata, shared_only
@@ -70,12 +69,12 @@ def run(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
         check_parts(found, sizes=dealt.sizes, counts=dealt.counts)
         warnings = [*dealt.warnings, *_of_leaks(leaks)]
         facts = page_facts(plan, dealt, metadata=metadata, ratios=ratios, parts=found, leaks=leaks, warnings=warnings)
-        output.publish(found, plan=plan, metadata=metadata, warnings=warnings, page=render(facts))
+        published = output.publish(found, plan=plan, metadata=metadata, warnings=warnings, page=render(facts))
         return report(
             dealt,
             metadata=metadata,
             out=output.address,
-            fingerprints=[part.fingerprint for part in found],
+            fingerprints=[part.fingerprint for part in published.splits],
             leaks=leaks,
             warnings=warnings,
             seconds=time.monotonic() - started,
@@ -90,11 +89,13 @@ def explain(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
         metadata = open_metadata(spark, plan=plan, aside=None)
         rows, shares, by = _shares(spark, metadata, plan=plan, ratios=ratios, stack=stack)
         dealt = shared_only(rows, shares, by=by)
+        told = check_sizes(dealt.counts, dealt.sizes, plan=plan, names=metadata.class_names)
+        dealt = replace(dealt, warnings=(*dealt.warnings, *told))
     if plan.folds:
         dealt = as_folds(dealt)
-    told = " (whole groups come as close to this as they can)" if plan.group_column else ""
+    nearly = " (whole groups come as close to this as they can)" if plan.group_column else ""
     return report(
-        replace(dealt, method=dealt.method + told),
+        replace(dealt, method=dealt.method + nearly),
         metadata=metadata,
         out=None,
         fingerprints=[],
@@ -111,22 +112,33 @@ def share_out(
     rows, shares, by = _shares(spark, metadata, plan=plan, ratios=ratios, stack=stack)
     log.info("%s images in %s strata", f"{sum(s.images for s in shares.strata):,}", f"{len(shares.strata):,}")
     keep = [name for name in rows.columns if name in (*WATCHED.values(), "group")]
+    dealing = replace(plan, seed=dealing_seed(plan))
     if plan.group_column:
-        dealt = deal_groups(spark, rows, shares, by=by, plan=plan, keep=keep, stack=stack)
+        dealt = deal_groups(spark, rows, shares, by=by, plan=dealing, keep=keep, stack=stack)
     elif LABELS in by and "fixed" not in rows.columns and sum(s.images for s in shares.strata) <= MOST_ONE_BY_ONE:
-        dealt = deal_one_by_one(spark, rows, shares, plan=plan, keep=keep)
+        dealt = deal_one_by_one(spark, rows, shares, plan=dealing, keep=keep)
     else:
-        dealt = deal_strata(spark, rows, shares, by=by, plan=plan, keep=keep)
+        dealt = deal_strata(spark, rows, shares, by=by, plan=dealing, keep=keep)
     if plan.folds and not all(dealt.sizes):
         what = "groups" if plan.group_column else "images"
         raise TableError(f"Wanted {plan.folds} folds with {what} in each. Found: too few {what} for that.")
-    return replace(dealt, warnings=(*dealt.warnings, *_of_extension(spark, rows, plan=plan)))
+    sizes = check_sizes(dealt.counts, dealt.sizes, plan=plan, names=metadata.class_names)
+    others = of_others(spark, rows, plan=plan, metadata=metadata)
+    return replace(dealt, warnings=(*dealt.warnings, *sizes, *others))
 
 
 def _shares(
     spark: SparkSession, metadata: Metadata, *, plan: SplitPlan, ratios: tuple[Fraction, ...], stack: ExitStack
 ) -> tuple[DataFrame, Shares, Sequence[str]]:
     by = plan.stratify if plan.stratify is not None else tuple(filter(None, (metadata.stratify_by,)))
+    if "label" not in by and (plan.balance != "original" or plan.per_class is not None):
+        kind = "of several labels each" if LABELS in by else "without classes"
+        raise TableError(
+            "Wanted images of one class each, for a balance or --per-class. "
+            f"Found: {metadata.metadata_table} has images {kind}. --limit takes fewer of them."
+        )
+    if beyond := [pin for pin in plan.pins if pin.split >= len(ratios)]:
+        raise TableError(f"Wanted pins to splits from 0 to {len(ratios) - 1}. Found: {beyond[0]}.")
     rows = candidates(spark, metadata, plan=plan, by=by)
     if not is_plain(plan):
         rows = kept(rows, stack=stack)
@@ -161,7 +173,7 @@ def _ratios(plan: SplitPlan) -> tuple[Fraction, ...]:
         return (Fraction(1),) * plan.folds
     if plan.extend is None:
         return plan.ratios or USUAL_RATIOS
-    manifest = SplitFolder.open(plan.extend).manifest
+    manifest = open_other(plan.extend).manifest
     if manifest.options.get("folds"):
         raise TableError(f"Wanted a split to extend at {plan.extend}. Found: folds, whose splits overlap.")
     ratios = plan.ratios or _asked(manifest) or USUAL_RATIOS
@@ -176,15 +188,6 @@ def _ratios(plan: SplitPlan) -> tuple[Fraction, ...]:
 def _asked(manifest: SplitManifest) -> tuple[Fraction, ...] | None:
     text = manifest.options.get("split-ratio")
     return parse_numbers(str(text), what="split ratios") if text else None
-
-
-def _of_extension(spark: SparkSession, rows: DataFrame, *, plan: SplitPlan) -> list[str]:
-    """A warning where images of the split that is extended do not take part."""
-    if plan.extend is None:
-        return []
-    old = split_rows(spark, SplitRef(plan.extend))
-    gone = old.join(rows.select("id"), on="id", how="left_anti").count()
-    return [f"{gone:,} images of {plan.extend} are not among those that were chosen now"] if gone else []
 
 
 def _leaks(assigned: DataFrame) -> dict[str, dict[str, int]]:
