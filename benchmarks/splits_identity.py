@@ -96,10 +96,10 @@ def main() -> int:
         }
         for files, cache in caches.items():
             found[f"{files} partition{'s' * (files > 1)}"] = stage.ours(cache).fingerprints
-        _, before = settled_tasks(stage.spark)
+        before = settled_tasks(stage.spark).killed
         with Killer(stage.spark):
             found["retried tasks"] = stage.ours(caches[PARTITIONS[1]]).fingerprints
-        _, after = settled_tasks(stage.spark)
+        after = settled_tasks(stage.spark).killed
         other = plant(stage.spark, folder / "identity-shuffled", rows=rows, files=PARTITIONS[1], is_shuffled=True)
         found["shuffled rows"] = stage.ours(turned_round(other)).fingerprints
     for place in folder.glob("identity-*"):

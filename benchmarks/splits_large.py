@@ -121,13 +121,16 @@ def rows_of_large(stage: Stage, sizes: Sizes, wanted: Collection[int], *, quick:
 def _driver_load(stage: Stage, sizes: Sizes, runs: list[Run], *, quick: bool) -> dict[int, Row]:
     """What tasks return to the driver, beside a tenth of the rows."""
     folder = stage.folder / "cache-small"
-    small = stage.ours(plant(stage.spark, folder, rows=sizes.small)).result_bytes / 1e6
+    fewer = stage.ours(plant(stage.spark, folder, rows=sizes.small))
+    small, asked = fewer.result_bytes / 1e6, statistics.median(run.asked_bytes for run in runs)
     shutil.rmtree(folder)
     large = statistics.median(run.result_bytes for run in runs) / 1e6
     note = f"{sizes.note}resultSize of all stages in the session's status store; {sizes.large:,} rows"
+    kept = f"in MB; rows that the driver asked for: {asked / 1e6:.2f} over {fewer.asked_bytes / 1e6:.2f}, "
+    kept += f"{asked / fewer.asked_bytes:.2f}; the rest is what Spark counts of each task"
     done = f"{note}; all of them done with a heap of {stage.heap_bytes / 2**30:.1f} GB"
     return {
-        7: ratio_row(7, [large], [small], note=f"{note} over {sizes.small:,}; in MB", quick=quick),
+        7: ratio_row(7, [large], [small], note=f"{note} over {sizes.small:,}; {kept}", quick=quick),
         8: value_row(8, large, note=done, quick=quick, runs=len(runs)),
     }
 

@@ -68,11 +68,20 @@ def end(spark: SparkSession, *, orderly: bool = True) -> None:
     SparkContext._gateway = SparkContext._jvm = None
 
 
-def settled_tasks(spark: SparkSession) -> tuple[int, int]:
-    """Bytes of results and number of killed attempts of all tasks so far, as the session's status store has them.
+@dataclass(frozen=True)
+class Tasks:
+    """Of all tasks so far: bytes of results, those of stages whose rows went to the driver, and killed attempts.
 
-    It knows a thousand stages, and needs no web page.
+    All others return what Spark itself counts, some kilobytes a task.
     """
+
+    result_bytes: int
+    asked_bytes: int
+    killed: int
+
+
+def settled_tasks(spark: SparkSession) -> Tasks:
+    """What the session's status store, which needs no web page, has of the last thousand stages."""
     context: Any = spark.sparkContext._jsc.sc()
     jvm: Any = spark.sparkContext._jvm
     context.listenerBus().waitUntilEmpty()
@@ -80,7 +89,12 @@ def settled_tasks(spark: SparkSession) -> tuple[int, int]:
     quantiles = spark.sparkContext._gateway.new_array(jvm.double, 0)  # type: ignore[union-attr]
     stages = context.statusStore().stageList(nothing(), False, False, quantiles, nothing())
     found = [stages.apply(number) for number in range(stages.size())]
-    return sum(stage.resultSize() for stage in found), sum(stage.numKilledTasks() for stage in found)
+    asked = [stage for stage in found if not stage.shuffleWriteBytes() and not stage.outputBytes()]
+    return Tasks(
+        sum(stage.resultSize() for stage in found),
+        sum(stage.resultSize() for stage in asked),
+        sum(stage.numKilledTasks() for stage in found),
+    )
 
 
 @dataclass(frozen=True)
@@ -89,6 +103,8 @@ class Run:
 
     seconds: float
     result_bytes: int
+    asked_bytes: int
+    """Those of results that hold rows which the driver asked for."""
     files: int
     fingerprints: tuple[str, ...] = ()
 
@@ -127,19 +143,20 @@ class Stage:
         plan = SplitPlan(out=str(self.out), ratios=ratios, seed=SEED, overwrite=True, **place, **options)
         reports: list[Any] = []
         run = self.measure(lambda: reports.append(job.run(self.spark, plan=plan)), rows=rows)
-        return Run(run.seconds, run.result_bytes, run.files, tuple(reports[0].fingerprints))
+        return Run(run.seconds, run.result_bytes, run.asked_bytes, run.files, tuple(reports[0].fingerprints))
 
     def measure(self, work: Callable[[], object], *, rows: int | None) -> Run:
         """Tidy, let somebody write to ``out``, look whether so many rows lie there. Raises RuntimeError otherwise."""
         self.tidy()
-        before, _ = settled_tasks(self.spark)
+        before = settled_tasks(self.spark)
         started = time.monotonic()
         work()
         seconds = time.monotonic() - started
-        after, _ = settled_tasks(self.spark)
+        after = settled_tasks(self.spark)
         if rows is not None and (found := footer_rows(self.out)) != rows:
             raise RuntimeError(f"Wanted {rows:,} rows to be written. Found: {found:,}")
-        return Run(seconds, after - before, sum(1 for _ in self.out.rglob("part-*.parquet")))
+        results, asked = after.result_bytes - before.result_bytes, after.asked_bytes - before.asked_bytes
+        return Run(seconds, results, asked, sum(1 for _ in self.out.rglob("part-*.parquet")))
 
     def tidy(self) -> None:
         """Remove the last output and what Spark has put aside, and let the disk take what waits for it."""

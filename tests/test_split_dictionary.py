@@ -23,8 +23,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from split_folders import Rows, image_ids, packed, write_split_folder
 
-from formats import DamagedError, FormatsError, NotASplitError, SplitFolder, is_dictionary, read_dictionary
-from formats import split_dictionary as module
+from formats import DamagedError, FormatsError, NotASplitError, SplitFolder, is_dictionary, pickles, read_dictionary
 from formats.split_dictionary import write_dictionary
 from formats.split_folder import SplitRows
 from formats.storage import Storage
@@ -165,10 +164,10 @@ def test_an_image_with_two_labels_is_not_written(tmp_path: Path) -> None:
 
 
 def test_more_images_than_may_be_are_sent_to_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_ROWS", 60)
+    monkeypatch.setattr("formats.split_dictionary.MAX_ROWS", 60)
     path = written(tmp_path)  # as many as may be
     content = path.read_bytes()
-    monkeypatch.setattr(module, "MAX_ROWS", 59)
+    monkeypatch.setattr("formats.split_dictionary.MAX_ROWS", 59)
     with pytest.raises(FormatsError, match=r"at most 59 images .*Found: 60\. Write a folder instead"):
         written(tmp_path)
     assert path.read_bytes() == content
@@ -375,7 +374,7 @@ def test_classes_that_are_named_cannot_be_changed(saved: Save) -> None:
         content = b"c%b\n%b\n(N}X\x04\0\0\0evilK\x01stb." % (module_name.encode(), name.encode())
         with pytest.raises(NotASplitError, match="no pickle, or one that is cut off or damaged"):
             read_dictionary(saved(content))
-        assert not hasattr(module._STAND_INS[module_name, name], "evil")
+        assert not hasattr(pickles._STAND_INS[module_name, name], "evil")
         assert not hasattr(getattr(sys.modules[module_name], name), "evil")
 
 
@@ -424,16 +423,16 @@ def test_no_file_ends_the_process(tmp_path: Path) -> None:
 
 def test_every_opcode_is_known() -> None:
     """Those of the newest protocol too: an opcode with a length that was taken for another would be passed over."""
-    simple = re.compile(module._SIMPLE % b"\0", re.DOTALL)
+    simple = re.compile(pickles._SIMPLE % b"\0", re.DOTALL)
     for opcode in pickletools.opcodes:
         code, size = opcode.code.encode("latin-1"), opcode.arg.n if opcode.arg else 0
         if opcode.name.startswith("EXT") or opcode.name == "STOP":
             assert simple.match(code + bytes(9)) is None
         elif opcode.name.startswith("TUPLE"):
-            assert code in module._TUPLES
-        elif code in module._SIZED:
+            assert code in pickles._TUPLES
+        elif code in pickles._SIZED:
             widths = {-2: 1, -3: 4, -4: 4, -5: 8, 8: 8}
-            assert module._SIZED[code] == widths[size], opcode.name
+            assert pickles._SIZED[code] == widths[size], opcode.name
         elif size == pickletools.UP_TO_NEWLINE:
             lines = 2 if "pair" in opcode.arg.name else 1  # type: ignore[union-attr]
             assert simple.match(code + b"1\n" * lines + b"\xff").end() == 1 + 2 * lines, opcode.name  # type: ignore[union-attr]
