@@ -4,13 +4,12 @@ Memory is anonymous (RssAnon): what is mapped from files, and the page cache, ar
 """
 
 import os
-import threading
 import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+
+from benchmarks.background import Background
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PROC = Path("/proc")
@@ -77,31 +76,20 @@ def quarter_peaks(samples: Iterable[tuple[float, float]], *, start: float, end: 
     return peaks
 
 
-class MemoryWatch:
+class MemoryWatch(Background):
     """Samples a process that runs Spark, a few times a second; a context manager."""
 
     def __init__(self, pid: int, *, seconds: float = 0.1) -> None:
+        super().__init__()
         self._pid = pid
         self._seconds = seconds
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
         self.samples: list[Sample] = []
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        self._thread.join()
 
     def peak(self, names: Sequence[str]) -> float:
         """The highest sum of these fields of `Sample`, in MB."""
         return max((sum(getattr(sample, name) for name in names) for sample in self.samples), default=0.0)
 
-    def _watch(self) -> None:
+    def _work(self) -> None:
         while not self._stop.wait(self._seconds):
             jvm = worker = 0.0
             for pid in descendants(self._pid):

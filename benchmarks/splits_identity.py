@@ -10,16 +10,15 @@ those of each case's splits, "killed": attempts}.
 import json
 import shutil
 import sys
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
+from benchmarks.background import Background
 from benchmarks.results import Row
 from benchmarks.splits_caches import Cache, plant
 from benchmarks.splits_figures import value_row
@@ -33,25 +32,14 @@ EVERY = 3
 _LOOK_SECONDS = 0.002
 
 
-class Killer:
+class Killer(Background):
     """Kills every third task attempt as soon as it runs; a context manager."""
 
     def __init__(self, spark: SparkSession) -> None:
+        super().__init__()
         self._context: Any = spark.sparkContext._jsc.sc()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._kill, daemon=True)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _kill(self) -> None:
+    def _work(self) -> None:
         scheduler = self._context.taskScheduler()
         seen = int(scheduler.nextTaskId())
         while not self._stop.is_set():

@@ -5,14 +5,13 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from benchmarks.background import Background
 from benchmarks.ingest_watch import anonymous_mb, descendants
 from benchmarks.results import ROOT
 from benchmarks.splits_stage import RATIOS, SEED
@@ -21,27 +20,16 @@ _SECONDS_A_LOOK = 0.2
 _PROCESS_SECONDS = 1_800
 
 
-class TreeWatch:
+class TreeWatch(Background):
     """Samples the anonymous memory of a process and of all below it, together; a context manager."""
 
     def __init__(self, pid: int) -> None:
+        super().__init__()
         self._pid = pid
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
         self.samples: list[tuple[float, float]] = []
         """Times (``time.monotonic``) and MB."""
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
+    def _work(self) -> None:
         while not self._stop.wait(_SECONDS_A_LOOK):
             memory = sum(map(anonymous_mb, descendants(self._pid)))
             self.samples.append((time.monotonic(), memory))
