@@ -1,7 +1,7 @@
-"""Spark's ``xxhash64`` in numpy, so that what Spark wrote can be checked and ordered without Spark.
+"""Spark's hashes in numpy, so that what Spark wrote, or where it will send a row, is known without Spark.
 
-The method is XXH64 (Yann Collet's published specification), which Spark chains over a row's columns: the hash of one
-column is the seed of the next. Fixed-width columns need only the branch for inputs below 32 bytes.
+The method of ``xxhash64`` is XXH64 (Yann Collet's published specification), which Spark chains over a row's columns:
+the hash of one column is the seed of the next. Fixed-width columns need only the branch for inputs below 32 bytes.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SPARK_SEED = 42
-"""The seed that Spark's ``xxhash64`` always starts from."""
+"""The seed that Spark's hashes always start from."""
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
 _P2 = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -34,6 +34,22 @@ def xxhash64(columns: Sequence[Column], *, seed: int = SPARK_SEED) -> NDArray[np
         for column in columns:
             hashes = _hash_column(column, hashes)
     return hashes.view(np.int64)
+
+
+def murmur3(column: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The hash of each row, as ``F.hash(column)`` gives it, by which Spark sends rows to partitions; int32 ``(n,)``.
+
+    MurmurHash3 for 32 bits (Austin Appleby, public domain), of one block.
+    """
+    with np.errstate(over="ignore"):
+        block = column.view(np.uint32) * np.uint32(0xCC9E2D51)
+        block = (block << np.uint32(15) | block >> np.uint32(17)) * np.uint32(0x1B873593)
+        hashes = np.uint32(SPARK_SEED) ^ block
+        hashes = (hashes << np.uint32(13) | hashes >> np.uint32(19)) * np.uint32(5) + np.uint32(0xE6546B64)
+        hashes ^= np.uint32(column.itemsize)
+        hashes = (hashes ^ hashes >> np.uint32(16)) * np.uint32(0x85EBCA6B)
+        hashes = (hashes ^ hashes >> np.uint32(13)) * np.uint32(0xC2B2AE35)
+        return np.asarray(hashes ^ hashes >> np.uint32(16)).view(np.int32)
 
 
 def mix64(values: Hashes) -> Hashes:

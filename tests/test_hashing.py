@@ -7,9 +7,12 @@ import pytest
 import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
+from etl.splits.positions import partition_keys
 from formats.fingerprint import row_sums, split_fingerprint
-from formats.hashing import SPARK_SEED, mix64, xxhash64
+from formats.hashing import SPARK_SEED, mix64, murmur3, xxhash64
 
 int32s = st.integers(-(1 << 31), (1 << 31) - 1)
 int64s = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -79,3 +82,12 @@ def test_swapping_two_rows_changes_the_sums() -> None:
     ids = np.arange(32, dtype=np.uint8).reshape(2, 16)
     labels, positions = np.array([5, 5], dtype=np.int32), np.arange(2, dtype=np.int64)
     assert row_sums(ids, labels, positions) != row_sums(ids, labels, positions[::-1].copy())
+
+
+def test_partitions_are_those_that_spark_sends_numbers_to(spark: SparkSession) -> None:
+    numbers = np.concatenate([np.arange(-500, 500), [-(1 << 31), (1 << 31) - 1]]).astype(np.int32)
+    frame = spark.createDataFrame([(int(number),) for number in numbers], "number INT")
+    found = {row["number"]: row["hash"] for row in frame.select("number", F.hash("number").alias("hash")).collect()}
+    assert murmur3(numbers).tolist() == [found[int(number)] for number in numbers]
+    keys = partition_keys(37)
+    assert (murmur3(np.array(keys, dtype=np.int32)) % 37).tolist() == list(range(37))

@@ -370,6 +370,9 @@ def test_caches_that_are_none_or_were_changed(spark: SparkSession, tmp_path: Pat
     manifest = json.loads((tmp_path / "empty" / "cache.json").read_text())
     (tmp_path / "empty" / "cache.json").write_text(json.dumps({**manifest, "format": 99}))
     refused(str(tmp_path / "empty"), "Found: format 99")
+    file = tmp_path / "nulls" / "rows" / "00000.parquet"
+    file.write_bytes(file.read_bytes()[:-10])
+    refused(str(tmp_path / "nulls"), r"Found: rows/00000\.parquet is damaged .*Make the cache again")
     assert not (tmp_path / "out").exists()
 
 

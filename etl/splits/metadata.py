@@ -4,13 +4,17 @@ Counting and choosing must see the same rows, so that the table is read a single
 attempt and goes with it; a cache (``cache.json`` beside Parquet files) stays, and needs no Cassandra afterwards.
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from etl.cassandra import Control, check_columns, class_names, read_table, uuid_bytes
 from etl.errors import OutputExistsError, TableError
@@ -77,7 +81,8 @@ def read_cache(spark: SparkSession, address: str, *, plan: SplitPlan) -> Metadat
     paths = [storage.url(file.path) for file in manifest.files]
     if missing := [file.path for file in manifest.files if not storage.exists(file.path)]:
         raise TableError(f"Wanted the files of the metadata cache {storage.address}. Found: no {missing[0]}.")
-    rows = spark.read.parquet(*paths)
+    schema = _schema(storage, manifest)
+    rows = (spark.read.schema(schema) if schema else spark.read).parquet(*paths)
     return Metadata(
         rows=rows if manifest.label_type == "int" else rows.withColumn("label", F.lit(-1)),
         data_table=TableName.parse(manifest.data_table),
@@ -87,6 +92,22 @@ def read_cache(spark: SparkSession, address: str, *, plan: SplitPlan) -> Metadat
         class_names=manifest.class_names,
         cache=manifest,
     )
+
+
+def _schema(storage: Storage, manifest: CacheManifest) -> StructType | None:
+    """The schema that Spark wrote into the files, so that it need not look for it; None where others wrote them."""
+    for file in manifest.files[:1]:
+        try:
+            with storage.open(file.path) as stream:
+                told = pq.read_metadata(stream).metadata or {}
+        except pa.ArrowInvalid as error:
+            raise TableError(
+                f"Wanted Parquet files in the metadata cache {storage.address}. "
+                f"Found: {file.path} is damaged ({error}). Make the cache again with --metadata-ofn."
+            ) from None
+        if text := told.get(b"org.apache.spark.sql.parquet.row.metadata"):
+            return StructType.fromJson(json.loads(text))
+    return None
 
 
 def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, only: Sequence[str] | None) -> Metadata:

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from math import ceil, log2
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+import numpy as np
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from formats.fingerprint import SUM_SEEDS
+from formats.hashing import murmur3
 
 _ROWS_A_CHUNK = 1_000_000
 _ORDER_BITS = 64
@@ -74,13 +76,13 @@ def count_chunks(assigned: DataFrame, /, *, chunks: Chunks, seed: int) -> DataFr
     return assigned.groupBy(chunks.column(order=seeded_order(seed)).alias("chunk")).agg(F.count("*").alias("rows"))
 
 
-def partition_keys(spark: SparkSession, partitions: int) -> list[int]:
+def partition_keys(partitions: int) -> list[int]:
     """A number for each partition that Spark's own partitioning sends there, so that rows can be told where to go."""
     enough = int(partitions * (log2(partitions + 1) + 24))  # to miss a partition has a chance below e^-24
-    key = F.col("id").cast("int")
-    of_keys = spark.range(0, enough, 1, 1).groupBy(F.pmod(F.hash(key), F.lit(partitions)).alias("partition"))
-    found = {row["partition"]: row["key"] for row in of_keys.agg(F.min(key).alias("key")).collect()}
-    return [found[partition] for partition in range(partitions)]
+    sent_to, keys = np.unique(murmur3(np.arange(enough, dtype=np.int32)) % partitions, return_index=True)
+    if len(sent_to) < partitions:
+        raise ValueError(f"Wanted a key for each of {partitions} partitions. Found: {len(sent_to)}")
+    return [int(key) for key in keys]
 
 
 def add_positions(

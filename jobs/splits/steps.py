@@ -111,5 +111,5 @@ def place(spark: SparkSession, assigned: DataFrame, *, sizes: Sequence[int], see
         row["chunk"]: row["rows"] for row in assigned.transform(count_chunks, chunks=chunks, seed=seed).collect()
     }
     starts = chunks.starts(of_chunk)
-    keys = partition_keys(spark, len(starts))
+    keys = partition_keys(len(starts))
     return assigned.transform(add_positions, chunks=chunks, starts=starts, keys=keys, seed=seed)
