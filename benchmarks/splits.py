@@ -64,7 +64,7 @@ def measure(folder: Path, sizes: Sizes, wanted: Collection[int], *, quick: bool)
 def main() -> int:
     """Measure and report; returns the exit code: 0 also where targets are missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="less of everything, in under three minutes")
+    parser.add_argument("--quick", action="store_true", help="less of everything, in some five minutes")
     parser.add_argument(
         "--only", metavar="ROW,...", help=f"these rows again, by number, of {len(FIGURES)}; the others stay as they are"
     )

@@ -14,7 +14,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from formats.fingerprint import SUM_SEEDS, rows_fingerprint
+from etl.splits.metadata import sums
+from etl.splits.positions import added_up
+from formats.fingerprint import rows_fingerprint
 from schemas import Columns, SplitFile
 from schemas.cache import NAME, CacheManifest
 
@@ -97,10 +99,7 @@ def plant(
 
 
 def _manifest(spark: SparkSession, cache: Cache, files: tuple[SplitFile, ...]) -> CacheManifest:
-    hashes = [F.xxhash64(F.lit(seed).cast("long"), "id", "label") for seed in SUM_SEEDS]
-    halves = [part for one in hashes for part in (F.shiftright(one, 32), one.bitwiseAND(F.lit(0xFFFFFFFF)))]
-    rows = spark.read.parquet(f"file://{cache.folder}/rows")
-    high0, low0, high1, low1 = rows.agg(*(F.sum(half).alias(f"sum{at}") for at, half in enumerate(halves))).collect()[0]
+    found = spark.read.parquet(f"file://{cache.folder}/rows").agg(*sums()).collect()[0].asDict()
     return CacheManifest(
         data_table="bench.data",
         metadata_table="bench.metadata",
@@ -108,7 +107,7 @@ def _manifest(spark: SparkSession, cache: Cache, files: tuple[SplitFile, ...]) -
         label_type="int",
         class_names={number: f"class {number}" for number in range(CLASSES)},
         rows=cache.rows,
-        fingerprint=rows_fingerprint(rows=cache.rows, sums=((high0 << 32) + low0, (high1 << 32) + low1)),
+        fingerprint=rows_fingerprint(rows=cache.rows, sums=added_up([found])),
         files=files,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )

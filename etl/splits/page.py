@@ -113,7 +113,7 @@ def _balance(facts: PageFacts, classes: Sequence[OfClass]) -> str:
 def _leaks(leaks: Mapping[str, Mapping[str, int]]) -> str:
     lines = []
     for kind, numbers in leaks.items():
-        found = "; ".join(f"{text(what)}: {number:,}" for what, number in numbers.items())
+        found = "; ".join(f"{text(what)}: {images:,}" for what, images in numbers.items())
         said = f"<b>⚠ {found}</b>" if any(numbers.values()) else "none found"
         lines.append((text(kind), said if numbers else _NOT_CHECKED))
     return table("facts", (), lines) if lines else f"<p>{_NOT_CHECKED}</p>"

@@ -16,7 +16,7 @@ LABELS = "labels"
 
 _NUMBER = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?|\.[0-9]{1,9}")
 _WEIGHT = re.compile(rf"(?P<name>.+?)=(?P<weight>{_NUMBER.pattern})(?:,|$)")  # a name may hold commas
-_MOST_SPLITS = 100
+_MOST_SPLITS = 100  # a row is compared with the end of each, in expressions that Spark compiles
 
 Balance = str | tuple[Fraction, ...] | tuple[tuple[str, Fraction], ...]
 

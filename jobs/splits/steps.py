@@ -72,16 +72,22 @@ def _find_edges(
             else:
                 tied[stratum, cut] = (place, cut - before)
         cuts, zones = missed, Zones.of(gaps)
-    if tied:
-        places = sorted({(stratum, place) for (stratum, _), (place, _) in tied.items()})
-        columns = dict(zip(("stratum", "place"), zip(*places, strict=True), strict=True))
-        same: dict[tuple[int, int], list[bytes]] = defaultdict(list)
-        wanted = small_table(spark, columns, "stratum INT, place BIGINT")
-        for row in dealt.transform(find_tied, places=wanted, seed=seed).collect():
-            same[row["stratum"], row["place"]].append(bytes(row["id"]))
-        for (stratum, cut), (place, rank) in tied.items():
-            edges[stratum, cut] = (place, sorted(same[stratum, place])[rank])
-    return edges
+    return edges | _untie(spark, dealt, tied, seed=seed) if tied else edges
+
+
+def _untie(
+    spark: SparkSession, dealt: DataFrame, tied: Mapping[tuple[int, int], tuple[int, int]], *, seed: int
+) -> dict[tuple[int, int], tuple[int, bytes]]:
+    """The first rows beyond cuts between rows of one place; ``tied``: by cut, the place and the rank in it, from 0."""
+    places = sorted({(stratum, place) for (stratum, _), (place, _) in tied.items()})
+    columns = dict(zip(("stratum", "place"), zip(*places, strict=True), strict=True))
+    wanted = small_table(spark, columns, "stratum INT, place BIGINT")
+    same: dict[tuple[int, int], list[bytes]] = defaultdict(list)
+    for row in dealt.transform(find_tied, places=wanted, seed=seed).collect():
+        same[row["stratum"], row["place"]].append(bytes(row["id"]))
+    return {
+        (stratum, cut): (place, sorted(same[stratum, place])[rank]) for (stratum, cut), (place, rank) in tied.items()
+    }
 
 
 def _zone_table(spark: SparkSession, zones: Zones) -> DataFrame:
