@@ -367,6 +367,16 @@ def test_caches_that_are_none_or_were_changed(spark: SparkSession, tmp_path: Pat
     table = pq.read_table(tmp_path / "twice" / "rows" / "00000.parquet")
     pq.write_table(pa.concat_tables([table, table.slice(0, 2)]), tmp_path / "twice" / "rows" / "00000.parquet")
     refused(twice, "each id once. Found: 2 ids that are there more than once")
+    refused(twice, "each id once. Found: 2 ids that are there more than once", where="label = 1")
+    with pytest.raises(TableError, match=r"each id once\. Found: 2 ids that are there more than once"):
+        explain(spark, plan=plan(twice, tmp_path / "out"))
+    others = write_cache(tmp_path / "others", {"id": ids(6), "label": [0] * 6})
+    pq.write_table(
+        table.set_column(1, "label", pa.array([0] * 5 + [1], pa.int32())),
+        tmp_path / "others" / "rows" / "00000.parquet",
+    )
+    for where in (None, "label = 0"):
+        refused(others, "Wanted the 6 rows that were written .*Found: 6 rows of other contents", where=where)
     manifest = json.loads((tmp_path / "empty" / "cache.json").read_text())
     (tmp_path / "empty" / "cache.json").write_text(json.dumps({**manifest, "format": 99}))
     refused(str(tmp_path / "empty"), "Found: format 99")

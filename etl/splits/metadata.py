@@ -41,7 +41,8 @@ _ROWS = "rows"
 class Metadata:
     """The rows of a metadata table, ``id, label`` and others, and what is known of the tables.
 
-    ``label`` is -1 where labels are no class numbers. ``cache`` is the manifest of a cache that the rows come from.
+    ``label`` is -1 where labels are no class numbers. ``cache`` is the manifest of a cache that the rows come from, as
+    long as they were not compared with it.
     """
 
     rows: DataFrame

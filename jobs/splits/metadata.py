@@ -1,8 +1,9 @@
 """Reading what a split is made from: a cache, or the tables, whose copy is kept as a cache if that is wanted."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from etl.errors import TableError
@@ -12,6 +13,7 @@ from etl.splits.metadata import CLASS_NAME, CacheOutput, Metadata, copy_table, c
 from etl.splits.plan import LABELS, SplitPlan
 from etl.splits.positions import added_up
 from formats.fingerprint import rows_fingerprint
+from schemas.cache import CacheManifest
 
 
 def open_metadata(spark: SparkSession, *, plan: SplitPlan, aside: str | None) -> Metadata:
@@ -21,9 +23,7 @@ def open_metadata(spark: SparkSession, *, plan: SplitPlan, aside: str | None) ->
     `UnreachableError`.
     """
     if plan.metadata_in is not None:
-        metadata = read_cache(spark, plan.metadata_in, plan=plan)
-        _check_cache(metadata)
-        return _named(metadata)
+        return _named(read_cache(spark, plan.metadata_in, plan=plan))
     if plan.metadata_out is None or aside is None:
         return _named(copy_table(spark, aside, plan=plan, only=_needed(plan)))
     with CacheOutput(plan.metadata_out, overwrite=plan.overwrite) as output:
@@ -35,7 +35,8 @@ def open_metadata(spark: SparkSession, *, plan: SplitPlan, aside: str | None) ->
                 f"Wanted images in {copied.metadata_table}. Found: an empty table. Fill it with jobs/ingest.py."
             )
         output.publish(copied, sums=added_up(found), sizes={row["file"]: row["rows"] for row in found})
-    return replace(read_cache(spark, plan.metadata_out, plan=plan), class_names=copied.class_names)
+    written = read_cache(spark, plan.metadata_out, plan=plan)
+    return replace(written, class_names=copied.class_names, cache=None)
 
 
 def _needed(plan: SplitPlan) -> list[str] | None:
@@ -55,20 +56,26 @@ def _named(metadata: Metadata) -> Metadata:
     return replace(metadata, class_names={row["label"]: row["name"] for row in found if row["label"] is not None})
 
 
-def _check_cache(metadata: Metadata) -> None:
+def checked(metadata: Metadata) -> Metadata:
+    """The metadata after a pass over its rows that compares a cache with its manifest. Raises `TableError`."""
+    if metadata.cache is None:
+        return metadata
+    check_sums(metadata, metadata.cache, metadata.rows.agg(*sums()).collect())
+    return replace(metadata, cache=None)
+
+
+def check_sums(metadata: Metadata, wanted: CacheManifest, summed: Sequence[Row]) -> None:
     """Raise `TableError` if the rows of a cache are not those that were written, or an id is there twice.
 
-    What is written to a cache has no id twice: the table's key is the id, or it was counted.
+    ``summed``: `etl.splits.metadata.sums` of parts of the rows, which together are all. What is written to a cache has
+    no id twice: the table's key is the id, or it was counted.
     """
-    wanted = metadata.cache
-    if wanted is None:
-        return
-    row = metadata.rows.agg(*sums()).collect()[0].asDict()
-    fingerprint = rows_fingerprint(rows=row["rows"], sums=added_up([row]))
-    if (row["rows"], fingerprint) == (wanted.rows, wanted.fingerprint):
+    parts = [row.asDict() for row in summed]
+    rows = sum(part["rows"] for part in parts)
+    if (rows, rows_fingerprint(rows=rows, sums=added_up(parts))) == (wanted.rows, wanted.fingerprint):
         return
     repeated = count_repeated(metadata.rows)
-    found = f"{repeated:,} ids that are there more than once" if repeated else f"{row['rows']:,} rows of other contents"
+    found = f"{repeated:,} ids that are there more than once" if repeated else f"{rows:,} rows of other contents"
     raise TableError(
         f"Wanted the {wanted.rows:,} rows that were written to the metadata cache of {metadata.metadata_table}, each "
         f"id once. Found: {found}. Make it again with --metadata-ofn."

@@ -22,7 +22,7 @@ from formats.split_dictionary import MAX_ROWS, is_dictionary
 from jobs.frames import fetched, files_side_by_side, kept, plain_inside
 from jobs.splits.candidates import candidates, dealing_seed, is_plain, of_others, open_other
 from jobs.splits.groups import deal_groups
-from jobs.splits.metadata import open_metadata
+from jobs.splits.metadata import checked, open_metadata
 from jobs.splits.methods import MOST_ONE_BY_ONE, Dealt, deal_one_by_one, deal_strata, shared_only
 from jobs.splits.report import SplitReport, page_facts, report
 from jobs.splits.steps import place
@@ -139,9 +139,11 @@ def _shares(
         )
     if beyond := [pin for pin in plan.pins if pin.split >= len(ratios)]:
         raise TableError(f"Wanted pins to splits from 0 to {len(ratios) - 1}. Found: {beyond[0]}.")
-    rows = candidates(spark, metadata, plan=plan, by=by)
-    if not is_plain(plan):
-        rows = kept(rows, stack=stack)
+    if is_plain(plan):
+        rows = candidates(spark, metadata, plan=plan, by=by)
+    else:
+        metadata = checked(metadata)
+        rows = kept(candidates(spark, metadata, plan=plan, by=by), stack=stack)
     strata = survey(rows, by=by, plan=plan, metadata=metadata, splits=len(ratios))
     return rows, share(strata, ratios=ratios, plan=plan, names=metadata.class_names), by
 

@@ -9,21 +9,26 @@ from pyspark.sql import functions as F
 
 from etl.errors import TableError
 from etl.splits.candidates import number_strata
-from etl.splits.metadata import Metadata
+from etl.splits.metadata import Metadata, sums
 from etl.splits.plan import SplitPlan
 from etl.splits.shares import Stratum
 from jobs.frames import small_table
+from jobs.splits.metadata import check_sums
 
 _MOST_STRATA = 2_000_000
 
 
 def survey(rows: DataFrame, *, by: Sequence[str], plan: SplitPlan, metadata: Metadata, splits: int) -> list[Stratum]:
-    """The strata of the images that take part, in the order of their values. Raises `TableError`."""
+    """The strata of the images that take part, in the order of their values. Raises `TableError`.
+
+    A cache that was not compared with its manifest yet is compared in the same pass; all of its rows must take part.
+    """
     columns = [*by, *(["fixed"] if "fixed" in rows.columns else [])]
     no_group = F.count_if(F.col("group").isNull()) if "group" in rows.columns else F.lit(0)
-    found = (
-        rows.groupBy(*columns).agg(F.count("*").alias("rows"), no_group.alias("no_group")).where("rows > 0").collect()
-    )
+    counts = sums() if metadata.cache else [F.count("*").alias("rows")]
+    found = rows.groupBy(*columns).agg(*counts, no_group.alias("no_group")).where("rows > 0").collect()
+    if metadata.cache:
+        check_sums(metadata, metadata.cache, found)
     _check(found, by=by, plan=plan, metadata=metadata)
     images: dict[tuple[Any, ...], int] = defaultdict(int)
     fixed: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0] * splits)
