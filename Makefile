@@ -10,6 +10,8 @@ IN := cd "$(HERE)" &&
 RUN := $(IN) PATH="$(HERE).venv/bin:$$PATH" VIRTUAL_ENV="$(HERE).venv"
 SETUP = $(IN) if [ -z "$(PYTHON)" ]; then echo "error: wanted Python 3.11 on PATH. Found: none. Say 'make PYTHON=/path/to/python3.11 $@'." >&2; exit 1; fi; \
 	"$(PYTHON)" -m devstack.environment
+# Two processes, each with services of its own, for files of tests in turn.
+SIDE_BY_SIDE := -n 2 --dist loadfile
 DEMO := --extra spark --extra loader --group demo
 DEV := --extra spark --extra loader --extra train --extra s3 --extra looks --group dev
 OURS := schemas formats etl jobs loader training service devstack demo benchmarks
@@ -32,11 +34,11 @@ setup:  ## the environment of developers in .venv, jars, Spark's configuration
 
 test: setup  ## the test suite
 	@$(RUN) python -m devstack s3-build >/dev/null
-	@$(RUN) python -m pytest -m "not slow"
+	@$(RUN) python -m pytest $(SIDE_BY_SIDE) -m "not slow"
 
 test-all: setup  ## the test suite with notebooks, drills and sweeps
 	@$(RUN) python -m devstack s3-build >/dev/null
-	@$(RUN) python -m pytest
+	@$(RUN) python -m pytest $(SIDE_BY_SIDE)
 
 check: setup  ## lint, format and types
 	@$(RUN) ruff check .

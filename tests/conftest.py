@@ -4,12 +4,17 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 from pyspark.sql import SparkSession
 from trees import PlanOf, plan_maker
 
 from devstack.cassandra import Cassandra
 from devstack.s3 import S3
 from etl.cassandra import Control
+
+# How long an example takes says how busy the machine is, not whether it is right.
+settings.register_profile("untimed", settings.default, deadline=None)
+settings.load_profile("untimed")
 
 # Every Java that tests start, Spark's and Cassandra's, compiles quickly rather than well: none of them lasts.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
