@@ -92,7 +92,7 @@ def report(
             for split in range(len(dealt.sizes))
         ],
         fingerprints=list(fingerprints),
-        ideals=list(dealt.ideal_sizes),
+        ideals=[round(ideal, 6) for ideal in dealt.ideal_sizes],
         method=dealt.method,
         leaks={name: dict(found) for name, found in leaks.items()},
         warnings=list(warnings),
