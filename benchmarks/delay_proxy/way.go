@@ -1,0 +1,160 @@
+package main
+
+import (
+	"container/heap"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A way is one direction of a connection: what is on it, and when it arrives.
+type way struct {
+	window int64
+	oneWay time.Duration
+
+	lock      sync.Mutex
+	changed   *sync.Cond
+	pieces    pieces
+	following uint64
+	onWay     int64 // bytes sent whose acknowledgement is not back
+	isOver    bool  // nobody reads any more
+	atEnd     func()
+}
+
+type piece struct {
+	due    time.Time
+	number uint64
+	bytes  []byte
+}
+
+func newWay(window int64, oneWay time.Duration) *way {
+	w := &way{window: window, oneWay: oneWay}
+	w.changed = sync.NewCond(&w.lock)
+	return w
+}
+
+// room waits until the window has room, and returns how much of what is wanted fits; a frame goes whole.
+func (w *way) room(wanted int) int {
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	for w.onWay >= w.window && !w.isOver {
+		w.changed.Wait()
+	}
+	if free := w.window - w.onWay; int64(wanted) > free && free > 0 {
+		return int(free)
+	}
+	return wanted
+}
+
+// put sends bytes on their way, which takes some time more than usual for those that are held.
+func (w *way) put(bytes []byte, extra time.Duration) {
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	w.onWay += int64(len(bytes))
+	w.push(time.Now().Add(w.oneWay+extra), bytes)
+}
+
+func (w *way) push(due time.Time, bytes []byte) {
+	heap.Push(&w.pieces, piece{due, w.following, bytes})
+	w.following++
+	w.changed.Broadcast()
+}
+
+// finish lets this happen once all that was put has arrived.
+func (w *way) finish(then func()) {
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	w.atEnd = then
+	w.changed.Broadcast()
+}
+
+// deliver writes what is due, in its order, and gives its room back when the acknowledgement would arrive.
+func (w *way) deliver(to *net.TCPConn, carried *atomic.Int64) {
+	for {
+		next, ok := w.take()
+		if !ok {
+			return
+		}
+		if _, err := to.Write(next.bytes); err != nil {
+			w.end()
+			return
+		}
+		n := int64(len(next.bytes))
+		carried.Add(n)
+		if w.oneWay == 0 {
+			w.acknowledge(n)
+		} else {
+			time.AfterFunc(w.oneWay, func() { w.acknowledge(n) })
+		}
+	}
+}
+
+// take waits for the next piece that is due.
+func (w *way) take() (piece, bool) {
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	for {
+		if w.isOver {
+			return piece{}, false
+		}
+		if len(w.pieces) == 0 {
+			if w.atEnd != nil {
+				w.atEnd()
+				w.isOver = true
+				return piece{}, false
+			}
+			w.changed.Wait()
+			continue
+		}
+		wait := time.Until(w.pieces[0].due)
+		if wait <= 0 {
+			return heap.Pop(&w.pieces).(piece), true
+		}
+		// Asleep without the lock: a held frame may be overtaken by one that is put meanwhile.
+		timer := time.AfterFunc(wait, w.wake)
+		w.changed.Wait()
+		timer.Stop()
+	}
+}
+
+// wake takes the lock, so that nobody is on the point of going to sleep.
+func (w *way) wake() {
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	w.changed.Broadcast()
+}
+
+func (w *way) acknowledge(n int64) {
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	w.onWay -= n
+	w.changed.Broadcast()
+}
+
+// end gives up what is on its way.
+func (w *way) end() {
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	w.isOver = true
+	w.changed.Broadcast()
+}
+
+type pieces []piece
+
+func (p pieces) Len() int { return len(p) }
+func (p pieces) Less(i, j int) bool {
+	if p[i].due.Equal(p[j].due) {
+		return p[i].number < p[j].number
+	}
+	return p[i].due.Before(p[j].due)
+}
+func (p pieces) Swap(i, j int) { p[i], p[j] = p[j], p[i] }
+func (p *pieces) Push(x any)   { *p = append(*p, x.(piece)) }
+func (p *pieces) Pop() any {
+	old := *p
+	last := old[len(old)-1]
+	old[len(old)-1] = piece{}
+	*p = old[:len(old)-1]
+	return last
+}
