@@ -176,9 +176,9 @@ class CountedSource(loader.CassandraSource):
 
     seen: set[bytes]
 
-    def epoch(self, epoch: int, /) -> Any:
+    def batches(self, epoch: int, /) -> Any:
         """As the source's own, noting the ids."""
-        for batch in super().epoch(epoch):
+        for batch in super().batches(epoch):
             self.seen.update(map(bytes, batch.ids))
             yield batch
 

@@ -12,12 +12,16 @@
 
         images, labels = source.read()                 # inside a DALI pipeline of your own
 
+        state = source.state_dict()                    # in the middle of an epoch; later, on any number of ranks:
+        source.load_state_dict(state)                  # epoch source.first_epoch goes on at the very next sample
+
 DALI, torch and the Cassandra driver are imported when they are first used. Errors::
 
     LoaderError(Exception)
     ├── OptionError(ValueError)         an option is out of its range, or two contradict each other
     ├── MissingExtraError(ImportError)  a library is not installed; the message says what to install
     ├── SplitError                      no split that can be read at the place named
+    ├── StateError(ValueError)          a state of another split or order, or of one rank where all are needed
     ├── TableError                      the data table is not there, or has other columns than the split names
     ├── AccessError                     Cassandra refuses the user, the password or the right to read
     ├── UnreachableError                Cassandra does not answer
@@ -38,11 +42,13 @@ from loader._errors import (
     MissingImageError,
     OptionError,
     SplitError,
+    StateError,
     TableError,
     UnreachableError,
 )
 from loader._source import Batch, CassandraSource
 from loader._splits import Split, open_split
+from loader._state import merge_states
 
 __all__ = [
     "AccessError",
@@ -58,7 +64,9 @@ __all__ = [
     "OptionError",
     "Split",
     "SplitError",
+    "StateError",
     "TableError",
     "UnreachableError",
+    "merge_states",
     "open_split",
 ]

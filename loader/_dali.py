@@ -1,9 +1,10 @@
 """The source inside DALI: outputs for a pipeline, and a whole pipeline for classification."""
 
 import hashlib
+import itertools
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from uuid import UUID
 
@@ -54,7 +55,7 @@ class EpochReader:
         epoch = self._first_epoch + info.epoch_idx
         if epoch != self._epoch:
             self._epoch = epoch
-            self._batches = self._source.epoch(epoch)
+            self._batches = self._source.batches(epoch)
         batch = next(self._batches)
         self.recent.append(batch)
         return [np.frombuffer(image, dtype=np.uint8) for image in batch.images], batch.labels[:, None]
@@ -73,7 +74,8 @@ class ClassificationIterator:
     shorter side is resized to ``size * 256 / 224`` and the centre is cropped. Crops follow the source's seed and rank:
     the same passes give the same crops, on any number of threads.
 
-    Each pass is the next epoch, from 0 on, also after a pass that was left early. ``output="numpy"`` gives read-only
+    Each pass is the next epoch, from the source's first on, also after a pass that was left early. `state_dict` counts
+    the batches that were given, not what DALI has prepared ahead. ``output="numpy"`` gives read-only
     arrays; ``output="torch"`` gives tensors, on the GPU ``device_id`` where there is one, else on the CPU. Without
     ``device_id`` DALI works on the CPU and needs no GPU.
 
@@ -113,30 +115,47 @@ class ClassificationIterator:
         self._output = output
         self._torch = require("torch", extra="train", purpose="output='torch'") if output == "torch" else None
         _dali("pipeline")
-        self._next_epoch = 0
-        self._idle: tuple[Any, EpochReader] | None = None
+        self._begin()
 
     def __len__(self) -> int:
         """The batches of one epoch on this rank."""
         return len(self._source)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where delivery stands, behind the batch that was given last; see `CassandraSource.state_dict`."""
+        return self._source.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any], /) -> None:
+        """Let the next pass go on from a state; see `CassandraSource.load_state_dict`."""
+        self._source.load_state_dict(state)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._next_epoch = self._source.first_epoch
+        self._source.note(self._next_epoch)
+        self._idle: tuple[Any, EpochReader] | None = None
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         # A pipeline is kept for the next pass only from a pass that reached its end: after one that was left early,
         # what DALI has prepared ahead belongs to an epoch that is over.
         pipeline, reader = self._idle or self._build()
         self._idle = None
+        epoch = self._next_epoch
         self._next_epoch += 1
+        self._source.note(epoch)
         try:
-            while True:
+            for step in itertools.count(self._source.first_step(epoch)):
                 try:
                     images, labels = pipeline.run()
                 except StopIteration:
                     break
                 except RuntimeError as error:
                     raise _explain(error, reader.recent) from error
+                self._source.note(epoch, step + 1)  # what DALI has prepared beyond this batch is not given away
                 yield self._convert(images, labels)
         finally:
             reader.close()
+        self._source.note(epoch + 1)
         pipeline.reset()
         self._idle = pipeline, reader
 

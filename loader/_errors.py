@@ -17,6 +17,10 @@ class SplitError(LoaderError):
     """There is no split that can be read at the place named."""
 
 
+class StateError(LoaderError, ValueError):
+    """A state is of another split, seed or order, or of one rank where all are needed."""
+
+
 class TableError(LoaderError):
     """The data table is not there, or its columns are not those that the split names."""
 

@@ -11,7 +11,7 @@ from loader._errors import OptionError
 if TYPE_CHECKING:
     from formats import Permutation
 
-LastBatchPolicy: TypeAlias = Literal["PARTIAL", "DROP"]
+LastBatchPolicy: TypeAlias = Literal["FILL", "PARTIAL", "DROP"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +23,14 @@ class Sharding:
 
         step            0            1            2            3
         places   0 1 2  3 4 5 | 6 7 8 9 10 11 | 12 13 14 15 16 17 | 18 19 20 21
-        rank 0   0 1 2        | 6 7 8         | 12 13 14          | 18 19          PARTIAL; nothing if DROP
-        rank 1          3 4 5 |       9 10 11 |          15 16 17 |       20 21    PARTIAL; nothing if DROP
+        rank 0   0 1 2        | 6 7 8         | 12 13 14          | 18 19          PARTIAL; FILL: 18 19 19
+        rank 1          3 4 5 |       9 10 11 |          15 16 17 |       20 21    PARTIAL; FILL: 20 21 21
 
     The last, partial global batch of ``m`` places is divided evenly, ``m * (r + 1) // W - m * r // W`` places to rank
-    ``r``: over the epoch each rank gets as many samples as DALI's readers give to a shard. With ``m`` below ``W`` some
-    ranks get none, and have a step fewer. With DROP all ranks have the same number of steps.
+    ``r``: over the epoch each rank gets as many samples as DALI's readers give to a shard. With PARTIAL and ``m`` below
+    ``W`` some ranks get none, and have a step fewer. FILL repeats a rank's last place until its batch is whole, as
+    DALI's readers do with ``pad_last_batch``; DROP leaves the partial global batch out. With both, all ranks have the
+    same number of steps, of whole batches only.
     """
 
     rows: int
@@ -57,10 +59,12 @@ class Sharding:
 
     @property
     def samples(self) -> int:
-        """The samples of one epoch on this rank."""
+        """The samples of one epoch on this rank; those that FILL repeats count."""
         whole, rest = divmod(self.rows, self.global_batch_size)
         if self.last_batch_policy == "DROP":
             return whole * self.batch_size
+        if self.last_batch_policy == "FILL":
+            return (whole + (rest > 0)) * self.batch_size
         start, stop = self._share(rest)
         return whole * self.batch_size + stop - start
 
@@ -75,7 +79,31 @@ class Sharding:
             raise IndexError(f"Wanted a step from 0 to {self.steps - 1}. Found: {step}")
         first = step * self.global_batch_size
         start, stop = self._share(min(self.rows - first, self.global_batch_size))
-        return np.arange(first + start, first + stop, dtype=np.int64)
+        places = np.arange(first + start, first + stop, dtype=np.int64)
+        if self.last_batch_policy != "FILL":
+            return places
+        before = first - self.global_batch_size + (self.rank + 1) * self.batch_size - 1
+        last = first + stop - 1 if stop > start else max(0, before)  # a rank without a place in this step
+        return np.concatenate([places, np.full(self.batch_size - len(places), last, dtype=np.int64)])
+
+    def own(self, numbers: NDArray[np.int64], /) -> NDArray[np.int64]:
+        """The places of this rank's samples by their number, 0 for its first of the epoch; those of FILL left aside.
+
+        int64 in, int64 of the same shape out; numbers must be below the samples that PARTIAL would give.
+        """
+        steps, inside = np.divmod(numbers, self.batch_size)
+        firsts: NDArray[np.int64] = steps * self.global_batch_size
+        shares: NDArray[np.int64] = (
+            np.minimum(self.rows - firsts, self.global_batch_size) * self.rank // self.world_size
+        )
+        return firsts + shares + inside
+
+    def repeats(self, step: int, /) -> int:
+        """How many places at the end of this step's batch FILL has repeated; 0 with other policies."""
+        if self.last_batch_policy != "FILL":
+            return 0
+        start, stop = self._share(min(self.rows - step * self.global_batch_size, self.global_batch_size))
+        return self.batch_size - (stop - start)
 
     def _share(self, places: int) -> tuple[int, int]:
         """This rank's slice of a global batch; for a whole one it is batch ``rank`` of ``world_size``."""

@@ -199,7 +199,7 @@ def test_a_split_whose_files_were_changed_is_refused(folder: Path) -> None:
         ({"rank": 1}, "rank from 0 to 0 .*Found: 1"),
         ({"rank": -1, "world_size": 2}, "rank from 0 to 1 .*Found: -1"),
         ({"world_size": 0}, "world_size of at least 1. Found: 0"),
-        ({"last_batch_policy": "FILL"}, "last_batch_policy as one of .*'PARTIAL', 'DROP'.*Found: 'FILL'"),
+        ({"last_batch_policy": "fill"}, "last_batch_policy as one of .*'FILL', 'PARTIAL', 'DROP'.*Found: 'fill'"),
         ({"last_batch_policy": "partial"}, "Found: 'partial'"),
         ({"prefetch": 0}, "prefetch as a whole number of at least 1. Found: 0"),
         ({"port": 70000}, "port as a whole number from 1 to 65535. Found: 70000"),

@@ -1,6 +1,7 @@
 """Batches from a real Cassandra: each id once, in order, with its own bytes; errors by name; quick endings."""
 
 import itertools
+import json
 import pickle
 import signal
 import socket
@@ -111,13 +112,65 @@ def test_without_shuffle_the_split_s_order_comes_every_time(sources: Sources) ->
 
 @pytest.mark.parametrize(("batch_size", "policy", "counts"), [
     (8, "PARTIAL", [52, 51]), (8, "DROP", [48, 48]), (200, "PARTIAL", [52, 51]), (200, "DROP", [0, 0]),
+    (8, "FILL", [56, 56]), (200, "FILL", [200, 200]),
 ])  # fmt: skip
 def test_policies_count_as_they_say(sources: Sources, batch_size: int, policy: str, counts: list[int]) -> None:
     pair = [sources(batch_size=batch_size, last_batch_policy=policy, rank=rank, world_size=2) for rank in (0, 1)]
     found = [ids_of(source.epoch(0)) for source in pair]
     assert sorted(map(len, found)) == sorted(counts)
-    assert len({*found[0], *found[1]}) == sum(counts)
+    assert len({*found[0], *found[1]}) == min(sum(counts), COUNT)
+    assert [len(one) for one in found] == [source.samples for source in pair]
     assert [len(source) for source in pair] == [-(-len(one) // batch_size) for one in found]
+
+
+def test_fill_repeats_the_last_sample_of_a_rank(sources: Sources) -> None:
+    batches = list(sources(batch_size=16, last_batch_policy="FILL").epoch(0))
+    assert [(len(batch), batch.repeats) for batch in batches] == [(16, 0)] * 6 + [(16, 9)]
+    last = batches[-1]
+    assert last.images[6:] == [last.images[6]] * 10
+    assert last.images == [BYTES[IDS[position]] for position in last.positions]
+    assert last.labels.tolist() == [LABELS[position] for position in last.positions]
+    assert ids_of(iter([last])) == [IDS[position] for position in last.positions]
+    assert sorted(ids_of(iter(batches))[:COUNT]) == sorted(IDS)
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 2), (2, 1), (1, 4)])
+def test_an_interrupted_epoch_goes_on_at_the_next_sample(sources: Sources, before: int, after: int) -> None:
+    """In the order of steps and ranks, what was read before and after is the undisturbed epoch."""
+
+    def turns(ranks: list[loader.CassandraSource], epoch: int) -> Iterator[tuple[loader.Batch, ...]]:
+        for batches in itertools.zip_longest(*(source.epoch(epoch) for source in ranks)):
+            yield tuple(batch for batch in batches if batch is not None)
+
+    undisturbed = ids_of(sources().epoch(1))
+    first = [sources(rank=rank, world_size=before) for rank in range(before)]
+    found: list[uuid.UUID] = []
+    for together in itertools.islice(turns(first, 1), 3):
+        found += ids_of(iter(together))
+    states = [json.loads(json.dumps(source.state_dict())) for source in first]
+    assert all(state == states[0] for state in states)
+    assert loader.merge_states(states) == states[0]
+    second = [sources(rank=rank, world_size=after) for rank in range(after)]
+    for source in second:
+        source.load_state_dict(states[0])
+        assert (source.first_epoch, source.state_dict()) == (1, {**states[0], "global_batch_size": 8 * after})
+    for together in turns(second, 1):
+        found += ids_of(iter(together))
+    assert found == undisturbed
+    assert {source.state_dict()["epoch"] for source in second} == {2}
+    assert sorted(itertools.chain(*(ids_of(source.epoch(2)) for source in second))) == sorted(IDS)
+
+
+def test_a_state_of_another_order_or_split_is_refused(sources: Sources) -> None:
+    state = sources(seed=1).state_dict()
+    source = sources()
+    with pytest.raises(loader.StateError, match=r"a state of this order: seed 0\. Found: 1"):
+        source.load_state_dict(state)
+    with pytest.raises(loader.StateError, match="a state of this split: fingerprint"):
+        sources(index=1).load_state_dict(source.state_dict())
+    with pytest.raises(loader.OptionError, match=r"epoch and steps, or neither\. Found: one"):
+        source.state_dict(epoch=1)
+    assert len(ids_of(source.epoch(0))) == COUNT
 
 
 def test_two_epochs_and_two_sources_go_side_by_side(sources: Sources) -> None:

@@ -123,6 +123,55 @@ def test_a_pass_that_is_left_early_is_followed_by_the_next_epoch(source: loader.
     assert [labels.tolist() for _, labels in batches] == labels_of(source, 2)
 
 
+@pytest.mark.parametrize("policy", ["FILL", "PARTIAL", "DROP"])
+def test_what_dali_has_prepared_ahead_is_not_delivered(
+    folder: Path, cassandra: Cassandra, tmp_path: Path, policy: loader._order.LastBatchPolicy
+) -> None:
+    def begin(batch_size: int) -> tuple[loader.CassandraSource, loader.ClassificationIterator]:
+        source = loader.CassandraSource(
+            loader.open_split(folder, cache=tmp_path),
+            hosts=cassandra.hosts,
+            port=cassandra.port,
+            batch_size=batch_size,
+            last_batch_policy=policy,
+        )
+        return source, loader.ClassificationIterator(source, size=8, train=True)
+
+    source, batches = begin(8)
+    with source:
+        undisturbed = [labels_of(source, epoch) for epoch in range(3)]
+        list(batches)
+        assert batches.state_dict()["epoch"] == 1
+        for step, (_, labels) in enumerate(batches, 1):
+            assert labels.tolist() == undisturbed[1][step - 1]
+            if step == 3:
+                break
+        state = batches.state_dict()
+    assert (state["epoch"], state["start"]) == (1, 24)
+    again, rest = begin(8)
+    with again:
+        rest.load_state_dict(state)
+        assert [labels.tolist() for _, labels in rest] == undisturbed[1][3:]
+        assert [labels.tolist() for _, labels in rest] == undisturbed[2]
+    smaller, rest = begin(5)
+    with smaller:
+        rest.load_state_dict(state)
+        found = [label for _, labels in rest for label in labels.tolist()]
+        wanted = [label for labels in undisturbed[1][3:] for label in labels]
+        assert found[:15] == wanted[:15]
+        assert len(found) == {"FILL": 20, "PARTIAL": 19, "DROP": 15}[policy]
+
+
+def test_a_pipeline_of_one_s_own_must_tell_what_has_left_it(source: loader.CassandraSource) -> None:
+    pipeline = Pipeline(batch_size=8, num_threads=2, device_id=None, prefetch_queue_depth=3)
+    with pipeline:
+        pipeline.set_outputs(*source.read())
+    pipeline.run()
+    with pytest.raises(loader.OptionError, match="what has left your pipeline"):
+        source.state_dict()
+    assert source.state_dict(epoch=0, steps=1)["start"] == 8
+
+
 def test_crops_repeat_with_the_seed_and_differ_between_epochs(
     folder: Path, cassandra: Cassandra, tmp_path: Path
 ) -> None:

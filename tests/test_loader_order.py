@@ -37,7 +37,7 @@ def test_partial_counts_are_those_of_dali_s_shards(size: tuple[int, int, int]) -
         assert all(0 < len(batch) <= batch_size for batch in batches)
 
 
-@given(sizes, st.sampled_from(["PARTIAL", "DROP"]))
+@given(sizes, st.sampled_from(["FILL", "PARTIAL", "DROP"]))
 def test_ranks_differ_by_one_step_at_the_most(size: tuple[int, int, int], policy: LastBatchPolicy) -> None:
     steps = [len(batches) for batches in shares(*size, policy)]
     assert max(steps) - min(steps) <= (1 if policy == "PARTIAL" else 0)
@@ -50,6 +50,34 @@ def test_drop_leaves_out_the_last_partial_global_batch_only(size: tuple[int, int
     places = np.concatenate([np.empty(0, np.int64)] + [batch for batches in ranks for batch in batches])
     assert np.array_equal(np.sort(places), np.arange(n - n % (batch_size * world_size)))
     assert all(len(batch) == batch_size for batches in ranks for batch in batches)
+
+
+@given(sizes)
+def test_fill_repeats_a_rank_s_last_place_until_its_batch_is_whole(size: tuple[int, int, int]) -> None:
+    n, batch_size, world_size = size
+    steps = -(-n // (batch_size * world_size))
+    found = []
+    for rank, batches in enumerate(shares(*size, "FILL")):
+        sharding = Sharding(n, batch_size, rank, world_size, "FILL")
+        assert [len(batch) for batch in batches] == [batch_size] * steps
+        assert sharding.samples == steps * batch_size
+        own = np.concatenate(batches)
+        repeats = sharding.repeats(steps - 1)
+        assert sum(map(sharding.repeats, range(steps))) == repeats
+        real = own[: len(own) - repeats]
+        assert np.array_equal(real, sharding.own(np.arange(len(real))))
+        assert set(own[len(real) :].tolist()) <= ({int(real[-1])} if len(real) else {0})
+        found.append(real)
+    assert np.array_equal(np.sort(np.concatenate(found)), np.arange(n))
+
+
+@given(sizes, st.sampled_from(["PARTIAL", "DROP"]))
+def test_samples_have_numbers(size: tuple[int, int, int], policy: LastBatchPolicy) -> None:
+    n, batch_size, world_size = size
+    for rank, batches in enumerate(shares(*size, policy)):
+        sharding = Sharding(n, batch_size, rank, world_size, policy)
+        places = np.concatenate([np.empty(0, np.int64), *batches])
+        assert np.array_equal(sharding.own(np.arange(sharding.samples)), places)
 
 
 @given(sizes)
@@ -68,27 +96,45 @@ def test_the_docstring_s_drawing_is_true() -> None:
     assert [batch.tolist() for batch in first] == [[0, 1, 2], [6, 7, 8], [12, 13, 14], [18, 19]]
     assert [batch.tolist() for batch in second] == [[3, 4, 5], [9, 10, 11], [15, 16, 17], [20, 21]]
     assert [len(batches) for batches in shares(22, 3, 2, "DROP")] == [3, 3]
+    assert [batches[-1].tolist() for batches in shares(22, 3, 2, "FILL")] == [[18, 19, 19], [20, 21, 21]]
 
 
-@pytest.mark.parametrize(("n", "batch_size", "world_size"), [(23, 4, 3), (7, 16, 2), (24, 4, 3), (5, 1, 4)])
-def test_counts_are_those_of_dali_s_file_reader(tmp_path: Path, n: int, batch_size: int, world_size: int) -> None:
+def of_dali(files: list[str], batch_size: int, rank: int, world_size: int, policy: LastBatchPolicy) -> list[list[int]]:
+    """The places of each batch of one of DALI's own shards, where those that pad a batch are repeated at its end."""
     from nvidia.dali import Pipeline, fn
+    from nvidia.dali.plugin.base_iterator import LastBatchPolicy as Policy
+    from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
+    pipeline = Pipeline(batch_size=batch_size, num_threads=1, device_id=None)
+    with pipeline:
+        _, places = fn.readers.file(
+            files=files,
+            labels=list(range(len(files))),
+            shard_id=rank,
+            num_shards=world_size,
+            pad_last_batch=True,
+            stick_to_shard=True,
+            name="Reader",
+        )
+        pipeline.set_outputs(places)
+    pipeline.build()
+    batches = DALIGenericIterator([pipeline], ["places"], reader_name="Reader", last_batch_policy=Policy[policy])
+    return [batch[0]["places"].flatten().tolist() for batch in batches]
+
+
+@pytest.mark.parametrize("policy", ["FILL", "PARTIAL", "DROP"])
+@pytest.mark.parametrize(("n", "batch_size", "world_size"), [(23, 4, 3), (24, 4, 3), (25, 4, 3), (26, 4, 3), (5, 1, 4)])
+def test_counts_are_those_of_dali_s_file_reader(
+    tmp_path: Path, n: int, batch_size: int, world_size: int, policy: LastBatchPolicy
+) -> None:
     files = [tmp_path / f"{number:03}" for number in range(n)]
     for file in files:
         file.write_bytes(b"x")
-    for rank, batches in enumerate(shares(n, batch_size, world_size, "PARTIAL")):
-        pipeline = Pipeline(batch_size=batch_size, num_threads=1, device_id=None)
-        with pipeline:
-            out = fn.readers.file(
-                files=[str(file) for file in files], shard_id=rank, num_shards=world_size, name="Reader"
-            )
-            pipeline.set_outputs(*out)
-        pipeline.build()
-        meta = pipeline.reader_meta("Reader")
-        start, stop = (meta["epoch_size"] * place // meta["number_of_shards"] for place in (rank, rank + 1))
-        assert meta["shard_id"] == rank
-        assert sum(map(len, batches)) == stop - start
+    for rank, ours in enumerate(shares(n, batch_size, world_size, policy)):
+        theirs = of_dali([str(file) for file in files], batch_size, rank, world_size, policy)
+        repeats = Sharding(n, batch_size, rank, world_size, policy).repeats(len(ours) - 1)
+        assert list(map(len, ours)) == [len(batch) for batch in theirs if batch]  # DALI ends PARTIAL with empty ones
+        assert len(set(theirs[-1])) == batch_size - repeats or policy != "FILL" or repeats == batch_size
 
 
 def order(epoch: int, *, n: int = 500, fingerprint: str = "f", seed: int = 0) -> list[int]:
@@ -120,7 +166,7 @@ def test_without_shuffle_the_order_is_the_split_s_own() -> None:
         ({"world_size": 0}, "world_size of at least 1. Found: 0"),
         ({"rank": 2}, r"rank from 0 to 1 .*Found: 2"),
         ({"rank": -1}, r"rank from 0 to 1 .*Found: -1"),
-        ({"last_batch_policy": "FILL"}, "'PARTIAL', 'DROP'.*Found: 'FILL'"),
+        ({"last_batch_policy": "REPEAT"}, "'FILL', 'PARTIAL', 'DROP'.*Found: 'REPEAT'"),
     ],
 )
 def test_impossible_shares_are_refused(change: dict[str, object], message: str) -> None:
