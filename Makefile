@@ -85,7 +85,7 @@ bench-demo: setup  ## time and memory of the demo from a fresh clone with empty 
 bench-ingest: setup  ## the ingest beside other ways to write, its memory, listing and resuming; 23 minutes (QUICK=1: 4)
 	@$(RUN) python -m benchmarks.ingest $(if $(QUICK),--quick)
 
-bench-splits: setup  ## splits beside plain Spark and pandas, up to 100 million rows; 70 minutes (QUICK=1: 5; ONLY=1,2: these rows)
+bench-splits: setup  ## splits beside plain Spark and pandas, up to 100 million rows; an hour (QUICK=1: 5 minutes; ONLY=1,2: these rows)
 	@$(RUN) python -m benchmarks.splits $(if $(QUICK),--quick) $(if $(ONLY),--only "$(ONLY)")
 
 bench-server: setup  ## what settings of the server are worth for writing pictures; 11 minutes (QUICK=1: less)

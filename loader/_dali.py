@@ -75,8 +75,8 @@ class ClassificationIterator:
     the same passes give the same crops, on any number of threads.
 
     Each pass is the next epoch, from the source's first on, also after a pass that was left early. `state_dict` counts
-    the batches that were given, not what DALI has prepared ahead. ``output="numpy"`` gives read-only
-    arrays; ``output="torch"`` gives tensors, on the GPU ``device_id`` where there is one, else on the CPU. Without
+    the batches that were given, not what DALI has prepared ahead. ``output="numpy"`` gives read-only arrays;
+    ``output="torch"`` gives tensors, on the GPU ``device_id`` where there is one, else on the CPU. Without
     ``device_id`` DALI works on the CPU and needs no GPU.
 
     Raises `OptionError` for an option out of its range and `MissingExtraError` without DALI or torch; a pass raises
@@ -128,14 +128,17 @@ class ClassificationIterator:
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
         """Let the next pass go on from a state; see `CassandraSource.load_state_dict`."""
         self._source.load_state_dict(state)
-        self._begin()
 
     def _begin(self) -> None:
+        """Start with the source's first epoch, as it is after the state that it has loaded now."""
+        self._schedule = self._source._schedule
         self._next_epoch = self._source.first_epoch
         self._source.note(self._next_epoch)
         self._idle: tuple[Any, EpochReader] | None = None
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        if self._schedule is not self._source._schedule:  # a state was loaded since
+            self._begin()
         # A pipeline is kept for the next pass only from a pass that reached its end: after one that was left early,
         # what DALI has prepared ahead belongs to an epoch that is over.
         pipeline, reader = self._idle or self._build()

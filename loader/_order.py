@@ -60,13 +60,10 @@ class Sharding:
     @property
     def samples(self) -> int:
         """The samples of one epoch on this rank; those that FILL repeats count."""
+        if self.last_batch_policy == "PARTIAL":
+            return self._dealt
         whole, rest = divmod(self.rows, self.global_batch_size)
-        if self.last_batch_policy == "DROP":
-            return whole * self.batch_size
-        if self.last_batch_policy == "FILL":
-            return (whole + (rest > 0)) * self.batch_size
-        start, stop = self._share(rest)
-        return whole * self.batch_size + stop - start
+        return (whole + (rest > 0 and self.last_batch_policy == "FILL")) * self.batch_size
 
     @property
     def steps(self) -> int:
@@ -77,14 +74,10 @@ class Sharding:
         """The places of this rank's batch at one step: int64 ``(b,)``, ascending. Raises IndexError past the end."""
         if not 0 <= step < self.steps:
             raise IndexError(f"Wanted a step from 0 to {self.steps - 1}. Found: {step}")
-        first = step * self.global_batch_size
-        start, stop = self._share(min(self.rows - first, self.global_batch_size))
-        places = np.arange(first + start, first + stop, dtype=np.int64)
-        if self.last_batch_policy != "FILL":
-            return places
-        before = first - self.global_batch_size + (self.rank + 1) * self.batch_size - 1
-        last = first + stop - 1 if stop > start else max(0, before)  # a rank without a place in this step
-        return np.concatenate([places, np.full(self.batch_size - len(places), last, dtype=np.int64)])
+        numbers = np.arange(step * self.batch_size, min((step + 1) * self.batch_size, self.samples), dtype=np.int64)
+        if not self._dealt:  # fewer rows than ranks, and FILL
+            return np.zeros_like(numbers)
+        return self.own(np.minimum(numbers, self._dealt - 1))
 
     def own(self, numbers: NDArray[np.int64], /) -> NDArray[np.int64]:
         """The places of this rank's samples by their number, 0 for its first of the epoch; those of FILL left aside.
@@ -100,14 +93,14 @@ class Sharding:
 
     def repeats(self, step: int, /) -> int:
         """How many places at the end of this step's batch FILL has repeated; 0 with other policies."""
-        if self.last_batch_policy != "FILL":
-            return 0
-        start, stop = self._share(min(self.rows - step * self.global_batch_size, self.global_batch_size))
-        return self.batch_size - (stop - start)
+        return max(0, min((step + 1) * self.batch_size, self.samples) - self._dealt)
 
-    def _share(self, places: int) -> tuple[int, int]:
-        """This rank's slice of a global batch; for a whole one it is batch ``rank`` of ``world_size``."""
-        return places * self.rank // self.world_size, places * (self.rank + 1) // self.world_size
+    @property
+    def _dealt(self) -> int:
+        """The places of this rank's share: with those that DROP leaves out, without what FILL repeats."""
+        whole, rest = divmod(self.rows, self.global_batch_size)
+        share = rest * (self.rank + 1) // self.world_size - rest * self.rank // self.world_size
+        return whole * self.batch_size + share
 
 
 def epoch_order(rows: int, /, *, fingerprint: str, seed: int, epoch: int, shuffle: bool) -> "Permutation | None":

@@ -236,7 +236,8 @@ class CassandraSource:
         or order.
         """
         self._schedule = self._schedule.going_on(state)
-        self._delivered = self._delivered and (self.first_epoch, None)
+        if self._delivered is not None:  # else a pipeline reads ahead, before as after
+            self.note(self.first_epoch)
 
     def read(self) -> tuple[Any, Any]:
         """Images and labels as outputs of the DALI pipeline that is being defined.

@@ -107,9 +107,15 @@ class State:
             share = fields.pop("share")
             if share is not None:
                 share = Share(**{**share, "late": tuple(share["late"])})
-            return cls(**{**fields, "pending": tuple(fields["pending"]), "share": share})
+            state = cls(**{**fields, "pending": tuple(fields["pending"]), "share": share})
+            is_sound = state.epoch >= 0 and 0 <= state.start <= state.rows
+            is_sound &= all(0 <= place < state.start for place in state.pending)
+            is_sound &= state.start < state.rows or bool(state.pending)  # something is left
         except (KeyError, TypeError) as error:
             raise StateError(f"Wanted a state, as state_dict() gives it. Found: {error} in it") from None
+        if not is_sound:
+            raise StateError(f"Wanted a state with places of its epoch. Found: {state}")
+        return state
 
 
 def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

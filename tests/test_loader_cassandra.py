@@ -371,6 +371,13 @@ def test_a_wrong_count_is_never_passed_over(sources: Sources, monkeypatch: pytes
         list(source.epoch(0))
 
 
+def test_an_epoch_can_begin_at_any_step(sources: Sources) -> None:
+    source = sources()
+    whole = ids_of(source.epoch(3))
+    source.load_state_dict(source.state_dict(epoch=3, steps=5))
+    assert ids_of(source.epoch(3)) == whole[40:]
+
+
 class Proxy:
     """Passes bytes between clients and a server until it is told to stop, without closing any connection."""
 

@@ -150,7 +150,8 @@ def test_what_dali_has_prepared_ahead_is_not_delivered(
     assert (state["epoch"], state["start"]) == (1, 24)
     again, rest = begin(8)
     with again:
-        rest.load_state_dict(state)
+        again.load_state_dict(state)  # the source's, while an iterator stands on it
+        assert rest.state_dict() == state
         assert [labels.tolist() for _, labels in rest] == undisturbed[1][3:]
         assert [labels.tolist() for _, labels in rest] == undisturbed[2]
     smaller, rest = begin(5)

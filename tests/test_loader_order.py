@@ -118,12 +118,16 @@ def of_dali(files: list[str], batch_size: int, rank: int, world_size: int, polic
         )
         pipeline.set_outputs(places)
     pipeline.build()
+    if policy == "DROP" and len(files) // world_size < batch_size:
+        return []  # DALI's iterator refuses to begin
     batches = DALIGenericIterator([pipeline], ["places"], reader_name="Reader", last_batch_policy=Policy[policy])
     return [batch[0]["places"].flatten().tolist() for batch in batches]
 
 
 @pytest.mark.parametrize("policy", ["FILL", "PARTIAL", "DROP"])
-@pytest.mark.parametrize(("n", "batch_size", "world_size"), [(23, 4, 3), (24, 4, 3), (25, 4, 3), (26, 4, 3), (5, 1, 4)])
+@pytest.mark.parametrize(
+    ("n", "batch_size", "world_size"), [(23, 4, 3), (7, 16, 2), (24, 4, 3), (25, 4, 3), (26, 4, 3), (5, 1, 4)]
+)
 def test_counts_are_those_of_dali_s_file_reader(
     tmp_path: Path, n: int, batch_size: int, world_size: int, policy: LastBatchPolicy
 ) -> None:
@@ -132,9 +136,10 @@ def test_counts_are_those_of_dali_s_file_reader(
         file.write_bytes(b"x")
     for rank, ours in enumerate(shares(n, batch_size, world_size, policy)):
         theirs = of_dali([str(file) for file in files], batch_size, rank, world_size, policy)
-        repeats = Sharding(n, batch_size, rank, world_size, policy).repeats(len(ours) - 1)
         assert list(map(len, ours)) == [len(batch) for batch in theirs if batch]  # DALI ends PARTIAL with empty ones
-        assert len(set(theirs[-1])) == batch_size - repeats or policy != "FILL" or repeats == batch_size
+        if policy == "FILL":
+            repeats = Sharding(n, batch_size, rank, world_size, policy).repeats(len(ours) - 1)
+            assert len(set(theirs[-1])) == max(1, batch_size - repeats)
 
 
 def order(epoch: int, *, n: int = 500, fingerprint: str = "f", seed: int = 0) -> list[int]:

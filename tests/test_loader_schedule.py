@@ -1,6 +1,7 @@
 """Epochs of a rank: what was delivered before a state and what is delivered after it are an undisturbed epoch."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -121,10 +122,10 @@ def test_fewer_steps_than_before_are_no_state() -> None:
         ({"shuffle": False}, "a state of this order: shuffle False. Found: True"),
     ],
 )
-def test_a_state_of_another_split_or_order_is_refused(change: dict[str, object], match: str) -> None:
+def test_a_state_of_another_split_or_order_is_refused(change: dict[str, Any], match: str) -> None:
     state = USUAL.after(0, steps=2).to_dict()
     with pytest.raises(StateError, match=match):
-        replace(USUAL, **change).going_on(state)  # type: ignore[arg-type]
+        replace(USUAL, **change).going_on(state)
 
 
 def test_one_rank_alone_is_refused() -> None:

@@ -303,15 +303,8 @@ def test_classes_of_the_same_text_are_refused(tmp_path: Path) -> None:
         ("x.tgz", gzip.compress(b"x" * 3000), "other data"),
         ("x.tar.gz", b"", "truncated: the compressed data end too early"),
     ],
-    ids=[
-        "empty",
-        "short",
-        "no tar",
-        "compressed",
-        "not compressed",
-        "no tar in gzip",
-        "empty gzip",
-    ],  # the same each time
+    # Of the data they would differ each time.
+    ids=["empty", "short", "no tar", "compressed", "not compressed", "no tar in gzip", "empty gzip"],
 )
 def test_what_is_no_tar_is_refused(tmp_path: Path, name: str, data: bytes, found: str) -> None:
     (tmp_path / name).write_bytes(data)

@@ -52,11 +52,7 @@ func (w *way) put(bytes []byte, extra time.Duration) {
 	w.lock.Lock()
 	defer w.lock.Unlock()
 	w.onWay += int64(len(bytes))
-	w.push(time.Now().Add(w.oneWay+extra), bytes)
-}
-
-func (w *way) push(due time.Time, bytes []byte) {
-	heap.Push(&w.pieces, piece{due, w.following, bytes})
+	heap.Push(&w.pieces, piece{time.Now().Add(w.oneWay + extra), w.following, bytes})
 	w.following++
 	w.changed.Broadcast()
 }
