@@ -13,10 +13,10 @@ SETUP = $(IN) if [ -z "$(PYTHON)" ]; then echo "error: wanted Python 3.11 on PAT
 # Two processes, each with services of its own, for files of tests in turn.
 SIDE_BY_SIDE := -n 2 --dist loadfile
 DEMO := --extra spark --extra loader --group demo
-DEV := --extra spark --extra loader --extra train --extra s3 --extra looks --group dev
+DEV := --extra spark --extra loader --extra train --extra s3 --extra looks --extra metrics --group dev
 OURS := schemas formats etl jobs loader training service devstack demo benchmarks
 
-.PHONY: help demo train-demo setup test test-all check format up down s3-up s3-down status clean-data clean lock deps.zip bench-demo bench-ingest bench-server bench-splits
+.PHONY: help demo train-demo setup test test-all check format up down s3-up s3-down status clean-data clean lock deps.zip bench-demo bench-ingest bench-loader bench-server bench-splits
 
 help:  ## list the targets
 	@echo "make TARGET, where TARGET is:"; sed -nE 's/^([a-zA-Z][a-zA-Z0-9.-]*):.*## (.*)/  \1\t\2/p' "$(HERE)Makefile" | expand -t 16
@@ -84,6 +84,9 @@ bench-demo: setup  ## time and memory of the demo from a fresh clone with empty 
 
 bench-ingest: setup  ## the ingest beside other ways to write, its memory, listing and resuming; 23 minutes (QUICK=1: 4)
 	@$(RUN) python -m benchmarks.ingest $(if $(QUICK),--quick)
+
+bench-loader: setup  ## the loader beside a bare client, files and torch's workers, near and far; half an hour (QUICK=1: 3 minutes; ONLY=1,2: these rows)
+	@$(RUN) python -m benchmarks.loader $(if $(QUICK),--quick) $(if $(ONLY),--only "$(ONLY)")
 
 bench-splits: setup  ## splits beside plain Spark and pandas, up to 100 million rows; an hour (QUICK=1: 5 minutes; ONLY=1,2: these rows)
 	@$(RUN) python -m benchmarks.splits $(if $(QUICK),--quick) $(if $(ONLY),--only "$(ONLY)")

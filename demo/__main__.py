@@ -176,9 +176,9 @@ class CountedSource(loader.CassandraSource):
 
     seen: set[bytes]
 
-    def batches(self, epoch: int, /) -> Any:
+    def batches(self, epoch: int, /, *, offset: int = 0, every: int = 1) -> Any:
         """As the source's own, noting the ids."""
-        for batch in super().batches(epoch):
+        for batch in super().batches(epoch, offset=offset, every=every):
             self.seen.update(map(bytes, batch.ids))
             yield batch
 

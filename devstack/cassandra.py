@@ -10,6 +10,7 @@ manager it is a fresh server on free ports for a test:
 import functools
 import json
 import shutil
+import ssl
 import subprocess
 import sys
 import time
@@ -50,7 +51,8 @@ class Settings:
 class Cassandra:
     """A server whose data lie in `folder`; `port=None` takes the folder's last one, or a free one.
 
-    `yaml` are lines of cassandra.yaml that are written instead of ours.
+    `yaml` are lines of cassandra.yaml that are written instead of ours. Where they have the nodes speak TLS, `tls` is
+    what our own sessions speak.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Cassandra:
         auth: bool = False,
         heap_mb: int = 512,
         yaml: Mapping[str, object] | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         if not 1 <= nodes <= MAX_NODES:
             raise NodeError(f"wanted 1 to {MAX_NODES} nodes. Found: {nodes}.")
@@ -70,6 +73,7 @@ class Cassandra:
         self.folder = Path(folder).resolve()
         self.heap_mb = heap_mb
         self._yaml = dict(yaml or {})
+        self._tls = tls
         self._asked_port = port
         self._nodes = nodes
         self._auth = auth
@@ -132,7 +136,7 @@ class Cassandra:
             self._settings = self._read_settings()
             if self.is_up() and self._same_port():
                 for node in self.nodes:
-                    release_version(node.host, node.port, auth=node.auth)
+                    release_version(node.host, node.port, auth=node.auth, tls=self._tls)
                 return False
             java_home = java.find(_site_packages())
             class_path = jars.paths("cassandra")
@@ -191,7 +195,7 @@ class Cassandra:
 
     def session(self) -> AbstractContextManager[Any]:
         """A session of the Python driver with `execute(query, values)`, as its default user where there is log-in."""
-        return connect(self.hosts, self.port, auth=self._auth)
+        return connect(self.hosts, self.port, auth=self._auth, tls=self._tls)
 
     def _known(self) -> Settings:
         if self._settings is None:
@@ -267,7 +271,7 @@ class Cassandra:
                 )
             progress(f"starting, {waited:.0f} s")
             time.sleep(0.1)
-        version = release_version(node.host, node.port, auth=node.auth)
+        version = release_version(node.host, node.port, auth=node.auth, tls=self._tls)
         progress(f"Cassandra {version} answers")
 
 
@@ -276,7 +280,9 @@ def _tell(progress: Callable[[str], None], number: int, text: str) -> None:
 
 
 @contextmanager
-def connect(hosts: list[str], port: int, *, auth: bool = False, timeout_s: float = 30.0) -> Iterator[Any]:
+def connect(
+    hosts: list[str], port: int, *, auth: bool = False, tls: ssl.SSLContext | None = None, timeout_s: float = 30.0
+) -> Iterator[Any]:
     """A session of the Python driver, for control queries; raises NodeError when nothing answers in time."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -291,6 +297,7 @@ def connect(hosts: list[str], port: int, *, auth: bool = False, timeout_s: float
             port=port,
             protocol_version=5,
             auth_provider=PlainTextAuthProvider(DEFAULT_USER, DEFAULT_PASSWORD) if auth else None,
+            ssl_context=tls,
             connect_timeout=5,
             execution_profiles={EXEC_PROFILE_DEFAULT: ExecutionProfile(RoundRobinPolicy(), request_timeout=30)},
         )
@@ -312,9 +319,11 @@ def connect(hosts: list[str], port: int, *, auth: bool = False, timeout_s: float
         cluster.shutdown()
 
 
-def release_version(host: str, port: int, *, auth: bool = False, timeout_s: float = 30.0) -> str:
+def release_version(
+    host: str, port: int, *, auth: bool = False, tls: ssl.SSLContext | None = None, timeout_s: float = 30.0
+) -> str:
     """Ask a node for its version by CQL; raises NodeError when it does not answer in time."""
-    with connect([host], port, auth=auth, timeout_s=timeout_s) as session:
+    with connect([host], port, auth=auth, tls=tls, timeout_s=timeout_s) as session:
         return str(session.execute("SELECT release_version FROM system.local").one().release_version)
 
 

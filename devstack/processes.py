@@ -15,9 +15,10 @@ def start_time(pid: int) -> str | None:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    # The name, in brackets, may hold anything; what follows it is plain. A zombie runs no more.
+    # The name, in brackets, may hold anything; what follows it is plain. A zombie runs no more, but for one whose other
+    # threads are still ending: until then it holds its ports.
     fields = text.rpartition(")")[2].split()
-    return None if fields[0] == "Z" else fields[19]
+    return None if fields[0] == "Z" and int(fields[17]) <= 1 else fields[19]
 
 
 def remember(pid: int, path: Path) -> None:

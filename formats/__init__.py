@@ -10,8 +10,9 @@ No Spark, no Cassandra, no torch. Errors::
 
 from formats.errors import DamagedError, FormatsError, NotASplitError, StorageError
 from formats.permutation import Permutation
+from formats.split_cache import SplitRows
 from formats.split_dictionary import SplitDictionary, is_dictionary, read_dictionary, write_dictionary
-from formats.split_folder import SplitFolder, SplitRows
+from formats.split_folder import SplitFolder
 
 __all__ = [
     "DamagedError",

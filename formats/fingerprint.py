@@ -15,13 +15,13 @@ FORMAT = 1
 SUM_SEEDS = (0x1C0FFEE, 0x2C0FFEE)
 """Prepended to (id, label, position) as an int64 column, to make two independent row hashes of Spark's one function."""
 
+_AFTER_SEEDS = tuple(int(xxhash64([np.array([seed], dtype=np.int64)])[0]) for seed in SUM_SEEDS)
+"""The hash of that column, which is the same in each row: the seed of the next."""
+
 
 def row_sums(ids: NDArray[np.uint8], labels: NDArray[np.int32], positions: NDArray[np.int64]) -> tuple[int, int]:
     """The two wrapped sums over rows: ids uint8 ``(n, 16)``, labels int32 ``(n,)``, positions int64 ``(n,)``."""
-    first, second = (
-        xxhash64([np.full(len(ids), seed, dtype=np.int64), ids, labels, positions]).view(np.uint64)
-        for seed in SUM_SEEDS
-    )
+    first, second = (xxhash64([ids, labels, positions], seed=seed).view(np.uint64) for seed in _AFTER_SEEDS)
     return int(first.sum(dtype=np.uint64)), int(second.sum(dtype=np.uint64))
 
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from formats.errors import DamagedError, FormatsError, NotASplitError
 from formats.fingerprint import row_sums, split_fingerprint
 from formats.pickles import Array, Scalar, load_pickle
-from formats.split_folder import SplitRows
+from formats.split_cache import SplitRows
 from formats.storage import Storage
 from schemas import Columns, SplitManifest
 from schemas.splits import ID_BYTES

@@ -1,4 +1,4 @@
-"""Split folders: reading one, and turning it once into files that every rank of a host maps into memory.
+"""Split folders: their manifest, and their rows by position, checked against the fingerprint.
 
 ::
 
@@ -9,43 +9,28 @@
 """
 
 import os
-import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TypeAlias
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from filelock import FileLock
 from numpy.typing import NDArray
 
-from formats.errors import DamagedError, NotASplitError
+from formats.errors import DamagedError, NotASplitError, StorageError
 from formats.fingerprint import row_sums, split_fingerprint
-from formats.hashing import xxhash64
+from formats.seeded_order import SeededOrder
+from formats.split_cache import SplitRows, cached_rows
 from formats.storage import Storage
-from schemas import SchemaError, SplitManifest, SplitPart
+from schemas import SchemaError, SplitFile, SplitManifest, SplitPart
 from schemas.manifest import NAME as MANIFEST
 from schemas.splits import ID_BYTES
 
+_KINDS = {"id": pa.binary(ID_BYTES), "label": pa.int32(), "position": pa.int64()}
 _BATCH_ROWS = 65_536
-
-Arrays: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.int32], NDArray[np.int64]]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SplitRows:
-    """The rows of one split in the order of ``position``: ids uint8 ``(n, 16)`` and labels int32 ``(n,)``.
-
-    Both are read-only and mapped from the cache, so that opening costs no memory and the ranks of a host share pages.
-    """
-
-    ids: NDArray[np.uint8]
-    labels: NDArray[np.int32]
-
-    def __len__(self) -> int:
-        return len(self.labels)
+_THREADS = min(4, os.cpu_count() or 1)
+"""So many files are read side by side: each takes memory for a row group, on hosts with any number of cores."""
 
 
 class SplitFolder:
@@ -87,69 +72,75 @@ class SplitFolder:
     def rows(self, index: int, *, cache: str | os.PathLike[str] | None = None) -> SplitRows:
         """The rows of one split, checked against its fingerprint when they are first read on this host.
 
-        Raises IndexError for a split that is not there, `DamagedError` if files and manifest disagree.
+        Raises IndexError for a split that is not there, `DamagedError` if files and manifest disagree, `StorageError`
+        for a storage that does not answer and a cache that cannot be written.
         """
         part = self.part(index)
-        folder = Path(cache or cache_folder()) / part.fingerprint
-        if not _is_whole(folder, part.rows):
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(f"{folder}.lock"):
-                if not _is_whole(folder, part.rows):
-                    self._build(part, folder)
-        return _map(folder, part.rows)
 
-    def _build(self, part: SplitPart, folder: Path) -> None:
-        """Scatter the rows of a split to their positions in raw files, written aside and renamed."""
-        aside = folder.with_name(f"{folder.name}.{os.getpid()}")
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir()
+        def fill(ids: NDArray[np.uint8], labels: NDArray[np.int32]) -> None:
+            with ThreadPoolExecutor(_THREADS) as pool:
+                self._fill(ids, labels, part, pool)
+
+        return cached_rows(cache, fingerprint=part.fingerprint, rows=part.rows, fill=fill)
+
+    def _fill(
+        self, ids: NDArray[np.uint8], labels: NDArray[np.int32], part: SplitPart, pool: ThreadPoolExecutor
+    ) -> None:
+        """Put the rows of a split to their positions, in memory for a batch of each file that is being read."""
+        order = None if self.manifest.has_position else SeededOrder(part.rows, seed=self.manifest.seed)
+        if order is not None:
+            for _ in pool.map(lambda file: self._count(part, file, order), part.files):
+                pass
+            if len(order) != part.rows:
+                raise DamagedError(self._disagree(part, f"{len(order)} rows"))
+        rows, first, second = 0, 0, 0
+        for more in pool.map(lambda file: self._put(ids, labels, part, file, order), part.files):
+            rows, first, second = rows + more[0], first + more[1], second + more[2]
+        found = split_fingerprint(seed=self.manifest.seed, index=part.index, rows=rows, sums=(first, second))
+        if rows != part.rows or found != part.fingerprint:
+            raise DamagedError(self._disagree(part, f"{rows} rows of fingerprint {found}"))
+        if order is not None:
+            for _ in pool.map(lambda piece: order.sort(ids[piece], labels[piece]), order.pieces()):
+                pass
+
+    def _count(self, part: SplitPart, file: SplitFile, order: SeededOrder) -> None:
+        for (ids,) in self._batches(part, file, ["id"]):
+            order.count(ids)
+
+    def _put(
+        self,
+        ids: NDArray[np.uint8],
+        labels: NDArray[np.int32],
+        part: SplitPart,
+        file: SplitFile,
+        order: SeededOrder | None,
+    ) -> tuple[int, int, int]:
+        """Put the rows of one file to their places; how many there are, and the two sums of their fingerprint."""
+        names = ["id", "label", "position"] if order is None else ["id", "label"]
+        rows, first, second = 0, 0, 0
+        for some_ids, some_labels, *placed in self._batches(part, file, names):
+            # The fingerprint has -1 for rows without a position.
+            positions = placed[0] if placed else np.full(len(some_ids), -1, dtype=np.int64)
+            more = row_sums(some_ids, some_labels, positions)
+            places = positions if order is None else order.places(some_ids)
+            if places.size and (places.min() < 0 or places.max() >= part.rows):
+                raise DamagedError(self._disagree(part, f"a position outside 0..{part.rows - 1}"))
+            ids[places], labels[places] = some_ids, some_labels
+            rows, first, second = rows + len(places), first + more[0], second + more[1]
+        return rows, first, second
+
+    def _batches(self, part: SplitPart, file: SplitFile, names: list[str]) -> Iterator[list[NDArray[Any]]]:
+        """Some rows of a file at a time: an array for each column that is named."""
         try:
-            ids = _create(aside / "ids", (part.rows, ID_BYTES), np.uint8)
-            labels = _create(aside / "labels", (part.rows,), np.int32)
-            seed, rows, sums = self.manifest.seed, 0, (0, 0)
-            places = None if self.manifest.has_position else self._places(part)
-            for new_ids, new_labels, positions in self._batches(part):
-                more = row_sums(new_ids, new_labels, positions)
-                if places is not None:
-                    positions = places[rows : rows + len(positions)]
-                if positions.size and (positions.min() < 0 or positions.max() >= part.rows):
-                    raise DamagedError(self._disagree(part, f"a position outside 0..{part.rows - 1}"))
-                ids[positions], labels[positions] = new_ids, new_labels
-                rows, sums = rows + len(positions), (sums[0] + more[0], sums[1] + more[1])
-            found = split_fingerprint(seed=seed, index=part.index, rows=rows, sums=sums)
-            if rows != part.rows or found != part.fingerprint:
-                raise DamagedError(self._disagree(part, f"{rows} rows of fingerprint {found}"))
-            del ids, labels  # flushes the maps
-            shutil.rmtree(folder, ignore_errors=True)
-            os.rename(aside, folder)
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
-
-    def _places(self, part: SplitPart) -> NDArray[np.int64]:
-        """The positions of rows without any, in the order of the files: their ranks by (seeded hash of the id, id)."""
-        ids = np.concatenate([np.empty((0, ID_BYTES), np.uint8), *(found for found, _, _ in self._batches(part))])
-        hashes = xxhash64([np.full(len(ids), self.manifest.seed, dtype=np.int64), ids])
-        order = np.argsort(hashes, kind="stable")
-        ties = np.flatnonzero(np.diff(hashes[order]) == 0)
-        if ties.size:
-            halves = ids.view(">u8").reshape(-1, 2)
-            order = np.lexsort((halves[:, 1], halves[:, 0], hashes))
-        places = np.empty(len(ids), dtype=np.int64)
-        places[order] = np.arange(len(ids))
-        return places
-
-    def _batches(self, part: SplitPart) -> Iterator[Arrays]:
-        has_position = self.manifest.has_position
-        columns = ["id", "label", "position"] if has_position else ["id", "label"]
-        for file in part.files:
-            try:
-                with self._storage.open(file.path) as stream, pq.ParquetFile(stream) as parquet:
-                    for batch in parquet.iter_batches(_BATCH_ROWS, columns=columns):
-                        yield _arrays(batch if has_position else _unplaced(batch))
-            except FileNotFoundError:
-                raise DamagedError(self._disagree(part, f"no file {file.path}")) from None
-            except (pa.ArrowException, KeyError, OSError) as error:
-                raise DamagedError(self._disagree(part, f"{file.path} cannot be read ({error})")) from error
+            with self._storage.open(file.path) as stream, pq.ParquetFile(stream) as parquet:
+                for batch in parquet.iter_batches(_BATCH_ROWS, columns=names, use_threads=False):
+                    yield [_array(batch, name) for name in names]
+        except FileNotFoundError:
+            raise DamagedError(self._disagree(part, f"no file {file.path}")) from None
+        except StorageError:
+            raise
+        except (pa.ArrowException, KeyError, OSError) as error:
+            raise DamagedError(self._disagree(part, f"{file.path} cannot be read ({error})")) from error
 
     def _disagree(self, part: SplitPart, found: str) -> str:
         return (
@@ -158,48 +149,12 @@ class SplitFolder:
         )
 
 
-def _unplaced(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows with -1 as their position, as their fingerprint has it."""
-    return batch.append_column("position", pa.array(np.full(len(batch), -1, dtype=np.int64)))
-
-
-def _arrays(batch: pa.RecordBatch) -> Arrays:
-    """Ids, labels and positions of some rows; raises pyarrow's errors and KeyError for columns of other kinds."""
-    ids, labels, positions = (
-        batch.column(name).cast(kind)
-        for name, kind in (("id", pa.binary(ID_BYTES)), ("label", pa.int32()), ("position", pa.int64()))
-    )
-    if ids.null_count or labels.null_count or positions.null_count:
+def _array(batch: pa.RecordBatch, name: str) -> NDArray[Any]:
+    """A column as `schemas.splits` has it; raises pyarrow's errors and KeyError for one of another kind."""
+    column = batch.column(name).cast(_KINDS[name])
+    if column.null_count:
         raise pa.ArrowInvalid("there are nulls in it")
-    packed = np.frombuffer(ids.buffers()[1], dtype=np.uint8, offset=ID_BYTES * ids.offset, count=ID_BYTES * len(ids))
-    return packed.reshape(-1, ID_BYTES), labels.to_numpy(), positions.to_numpy()
-
-
-def cache_folder() -> Path:
-    """Where opened splits are kept: ``$IMAGESTRATA_CACHE``, or ``imagestrata/splits`` in the user's cache folder."""
-    if own := os.environ.get("IMAGESTRATA_CACHE"):
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "imagestrata" / "splits"
-
-
-def _create(path: Path, shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[np.generic]:
-    """A new file as a writable array; an empty file cannot be mapped."""
-    if 0 in shape:
-        path.touch()
-        return np.empty(shape, dtype=dtype)
-    return np.memmap(path, dtype=dtype, mode="w+", shape=shape)
-
-
-def _is_whole(folder: Path, rows: int) -> bool:
-    try:
-        sizes = (folder / "ids").stat().st_size, (folder / "labels").stat().st_size
-    except FileNotFoundError:
-        return False
-    return sizes == (ID_BYTES * rows, 4 * rows)
-
-
-def _map(folder: Path, rows: int) -> SplitRows:
-    if not rows:
-        return SplitRows(np.empty((0, ID_BYTES), np.uint8), np.empty(0, np.int32))
-    ids = np.memmap(folder / "ids", dtype=np.uint8, mode="r", shape=(rows, ID_BYTES))
-    return SplitRows(ids, np.memmap(folder / "labels", dtype=np.int32, mode="r", shape=(rows,)))
+    if name != "id":
+        return np.asarray(column)
+    start, count = ID_BYTES * column.offset, ID_BYTES * len(column)
+    return np.frombuffer(column.buffers()[1], dtype=np.uint8, offset=start, count=count).reshape(-1, ID_BYTES)

@@ -10,7 +10,13 @@
         for batch in source.epoch(0):                  # the files' bytes, without DALI
             batch.images, batch.labels, batch.ids
 
-        images, labels = source.read()                 # inside a DALI pipeline of your own
+        for arrays in loader.GenericIterator(source, graph, names=["images", "boxes"]):
+            arrays["boxes"]                            # a DALI graph of your own
+        images, labels = source.read()                 # inside a DALI pipeline that you run yourself
+
+        dataset = loader.TorchDataset(source, transform=...)     # of pictures of PIL, in processes of their own:
+        for images, labels in torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=4):
+            ...                                        # what the transform makes of them, and int64 (b,)
 
         state = source.state_dict()                    # in the middle of an epoch; later, on any number of ranks:
         source.load_state_dict(state)                  # epoch source.first_epoch goes on at the very next sample
@@ -23,7 +29,7 @@ DALI, torch and the Cassandra driver are imported when they are first used. Erro
     ├── SplitError                      no split that can be read at the place named
     ├── StateError(ValueError)          a state of another split or order, or of one rank where all are needed
     ├── TableError                      the data table is not there, or has other columns than the split names
-    ├── AccessError                     Cassandra refuses the user, the password or the right to read
+    ├── AccessError                     user, password, certificates or TLS are refused, or the right to read
     ├── UnreachableError                Cassandra does not answer
     ├── MissingImageError               a split names an image that the data table does not hold
     ├── DecodeError                     the bytes of an image are no picture that can be decoded
@@ -31,7 +37,10 @@ DALI, torch and the Cassandra driver are imported when they are first used. Erro
     └── ClosedError                     a source is used after it was closed
 """
 
-from loader._dali import ClassificationIterator
+import typing
+
+from loader._access import Access
+from loader._batch import Batch, Skipped
 from loader._errors import (
     AccessError,
     ClosedError,
@@ -46,11 +55,17 @@ from loader._errors import (
     TableError,
     UnreachableError,
 )
-from loader._source import Batch, CassandraSource
+from loader._iterators import ClassificationIterator, GenericIterator
+from loader._source import CassandraSource
 from loader._splits import Split, open_split
 from loader._state import merge_states
+from loader._stats import Stats
+
+if typing.TYPE_CHECKING:
+    from loader._torch import TorchDataset
 
 __all__ = [
+    "Access",
     "AccessError",
     "Batch",
     "CassandraSource",
@@ -58,15 +73,30 @@ __all__ = [
     "ClosedError",
     "DecodeError",
     "DeliveryError",
+    "GenericIterator",
     "LoaderError",
     "MissingExtraError",
     "MissingImageError",
     "OptionError",
+    "Skipped",
     "Split",
     "SplitError",
     "StateError",
+    "Stats",
     "TableError",
+    "TorchDataset",
     "UnreachableError",
     "merge_states",
     "open_split",
 ]
+
+
+def __getattr__(name: str) -> typing.Any:
+    if name != "TorchDataset":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from loader._extras import require
+
+    require("torch", extra="train", purpose="TorchDataset")
+    from loader._torch import TorchDataset  # a class of torch's, which takes seconds to import
+
+    return TorchDataset

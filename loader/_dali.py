@@ -1,244 +1,163 @@
-"""The source inside DALI: outputs for a pipeline, and a whole pipeline for classification."""
+"""The source inside DALI: what a pipeline calls for each batch, and which of its images it cannot decode."""
 
-import hashlib
-import itertools
-import math
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
 from uuid import UUID
 
 import numpy as np
+from numpy.typing import NDArray
 
-from loader._errors import DecodeError, OptionError
+from loader._batch import Batch
+from loader._errors import DecodeError, TableError
 from loader._extras import require
 
-if TYPE_CHECKING:
-    from loader._source import Batch, CassandraSource
 
-Output: TypeAlias = Literal["numpy", "torch"]
+class Batches(Protocol):
+    """What is asked of a source."""
 
-_DEPTH = 2
-"""Batches that DALI prepares ahead. The source reads ahead of it; more here would only take memory."""
+    @property
+    def metadata(self) -> tuple[str, ...]:
+        """The columns that its batches have."""
+        ...
 
-_IMAGENET_MEAN = (0.485, 0.456, 0.406)
-_IMAGENET_STD = (0.229, 0.224, 0.225)
+    @property
+    def label_type(self) -> str:
+        """What its labels are."""
+        ...
+
+    def batches(self, epoch: int, /) -> Iterator[Batch]:
+        """The batches of an epoch."""
+        ...
+
+
+def dali(module: str) -> Any:
+    """A module of DALI's. Raises `MissingExtraError` without DALI."""
+    return require(f"nvidia.dali.{module}", extra="loader", purpose="decoding images")
 
 
 class EpochReader:
     """What a DALI pipeline calls for each batch; DALI's own count of epochs says which epoch it wants."""
 
-    def __init__(self, source: "CassandraSource", *, first_epoch: int = 0) -> None:
+    def __init__(self, source: Batches, *, first_epoch: int = 0) -> None:
         self._source = source
         self._first_epoch = first_epoch
         self._epoch: int | None = None
         self._batches: Iterator[Batch] = iter(())
-        self.recent: deque[Batch] = deque(maxlen=_DEPTH + 2)
-        """The batches that DALI may be working on, to find the one that fails."""
+        self._again: deque[Batch] = deque()
+        self.pending: deque[Batch] = deque()
+        """The batches that DALI was given, but for those that were `given`: it may be working on them."""
 
-    def outputs(self) -> tuple[Any, Any]:
-        """Images and labels as outputs of the pipeline that is being defined."""
-        fn, types = _dali("fn"), _dali("types")
+    def outputs(self) -> tuple[Any, ...]:
+        """Images, labels and metadata as outputs of the pipeline that is being defined."""
+        fn, types = dali("fn"), dali("types")
+        source = self._source
+        labels = [] if source.label_type == "none" else [types.INT32 if source.label_type == "int" else types.UINT8]
+        known = {"dtype": [types.UINT8, *labels], "ndim": 1} if not source.metadata else {}
         # DALI keeps the arrays that it is given, and with them the bytes, until it is done: nothing is copied.
-        images, labels = fn.external_source(
-            self,
-            num_outputs=2,
-            batch_info=True,
-            dtype=[types.UINT8, types.INT32],
-            ndim=[1, 1],
-            no_copy=True,
+        outputs = fn.external_source(
+            self, num_outputs=1 + len(labels) + len(source.metadata), batch_info=True, no_copy=True, **known
         )
-        return images, labels
+        return tuple(outputs)
 
-    def __call__(self, info: Any) -> tuple[list[Any], Any]:
+    def __call__(self, info: Any) -> tuple[Any, ...]:
         # DALI reads ahead, and calls again behind the end of an epoch: that is no new epoch, but StopIteration again.
         epoch = self._first_epoch + info.epoch_idx
         if epoch != self._epoch:
             self._epoch = epoch
             self._batches = self._source.batches(epoch)
-        batch = next(self._batches)
-        self.recent.append(batch)
-        return [np.frombuffer(image, dtype=np.uint8) for image in batch.images], batch.labels[:, None]
+        batch = self._again.popleft() if self._again else next(self._batches)
+        self.pending.append(batch)
+        columns = [_column(batch, name) for name in self._source.metadata]
+        return [_bytes(image) for image in batch.images], *_labels(batch), *columns
+
+    def given(self) -> Batch:
+        """Take note that the pipeline has given out its next batch, and tell which."""
+        return self.pending.popleft()
+
+    def repeat(self, batches: Iterable[Batch], *, epoch: int) -> None:
+        """Let a new pipeline begin with these batches of an epoch, and go on behind them."""
+        self._again = deque(batches)
+        self.pending.clear()
+        self._first_epoch = epoch
 
     def close(self) -> None:
         """Give up the epoch that is being read."""
         self._batches = iter(())
+        self._again.clear()
+        self.pending.clear()
 
 
-class ClassificationIterator:
-    """Decoded, cropped and normalised batches of a source: ``(images, labels)``, one epoch a pass.
+def undecodable(batch: Batch) -> list[int]:
+    """The places of a batch's images that are no pictures."""
+    return [place for place, image in enumerate(batch.images) if not _is_decodable(image)]
 
-    ``images``: float32 ``(b, 3, size, size)``, RGB, ``(value / 255 - mean) / std`` for each channel; ``labels``: int64
-    ``(b,)``. The last batch of an epoch may be smaller. With ``train=True`` a random crop (``crop_area`` of the
-    picture, sides 3:4 to 4:3) is resized to ``size`` and, with ``mirror``, mirrored half the time; otherwise the
-    shorter side is resized to ``size * 256 / 224`` and the centre is cropped. Crops follow the source's seed and rank:
-    the same passes give the same crops, on any number of threads.
 
-    Each pass is the next epoch, from the source's first on, also after a pass that was left early. `state_dict` counts
-    the batches that were given, not what DALI has prepared ahead. ``output="numpy"`` gives read-only arrays;
-    ``output="torch"`` gives tensors, on the GPU ``device_id`` where there is one, else on the CPU. Without
-    ``device_id`` DALI works on the CPU and needs no GPU.
+def decode_error(batch: Batch, place: int, library: str = "DALI") -> DecodeError:
+    """The error that names an image that a library cannot decode."""
+    label = f"class {batch.labels[place]}, " if len(batch.labels) else ""
+    return DecodeError(
+        f"Wanted a picture that {library} can decode as image {UUID(bytes=batch.ids[place].tobytes())} "
+        f"({label}position {batch.positions[place]}). "
+        f"Found: {len(batch.images[place])} bytes that begin with {batch.images[place][:12]!r}"
+    )
 
-    Raises `OptionError` for an option out of its range and `MissingExtraError` without DALI or torch; a pass raises
-    what reading the source raises, and `DecodeError` for an image that is no picture.
+
+def without(batch: Batch, places: Sequence[int], *, is_padded: bool) -> Batch:
+    """A batch without the samples at some places; with ``is_padded`` its last is repeated until it is as large again.
+
+    Raises `DecodeError` if nothing is left.
     """
+    kept = [place for place in range(len(batch)) if place not in {*places}]
+    fresh = [place for place in kept if place < len(batch) - batch.repeats]
+    if not kept:
+        raise decode_error(batch, places[0])
+    if is_padded:
+        kept += kept[-1:] * (len(batch) - len(kept))
 
-    def __init__(
-        self,
-        source: "CassandraSource",
-        *,
-        size: int,
-        train: bool,
-        crop_area: tuple[float, float] = (0.08, 1.0),
-        mirror: bool = True,
-        device_id: int | None = None,
-        num_threads: int = 4,
-        mean: Sequence[float] = _IMAGENET_MEAN,
-        std: Sequence[float] = _IMAGENET_STD,
-        output: Output = "numpy",
-    ) -> None:
-        if not (isinstance(size, int) and isinstance(num_threads, int)) or size < 1 or num_threads < 1:
-            raise OptionError(f"Wanted size and num_threads of at least 1. Found: {size} and {num_threads}")
-        if not 0 < crop_area[0] <= crop_area[1] <= 1:
-            raise OptionError(f"Wanted crop_area as two shares of a picture, ascending. Found: {crop_area!r}")
-        if len(mean) != 3 or len(std) != 3 or min(std) <= 0:
-            raise OptionError(f"Wanted a mean and a std above 0 for each of R, G, B. Found: {mean!r} and {std!r}")
-        if output not in get_args(Output):
-            raise OptionError(f"Wanted output as one of {get_args(Output)}. Found: {output!r}")
-        if output == "numpy" and device_id is not None:
-            raise OptionError(f"Wanted output='torch' for batches on a GPU. Found: 'numpy' with device_id={device_id}")
-        self._source = source
-        self._size, self._train = size, train
-        self._crop_area, self._mirror = crop_area, mirror
-        self._device_id, self._num_threads = device_id, num_threads
-        self._mean, self._std = [255 * value for value in mean], [255 * value for value in std]
-        self._output = output
-        self._torch = require("torch", extra="train", purpose="output='torch'") if output == "torch" else None
-        _dali("pipeline")
-        self._begin()
+    def of(values: Sequence[Any]) -> list[Any]:
+        return [values[place] for place in kept] if values else []
 
-    def __len__(self) -> int:
-        """The batches of one epoch on this rank."""
-        return len(self._source)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Where delivery stands, behind the batch that was given last; see `CassandraSource.state_dict`."""
-        return self._source.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any], /) -> None:
-        """Let the next pass go on from a state; see `CassandraSource.load_state_dict`."""
-        self._source.load_state_dict(state)
-
-    def _begin(self) -> None:
-        """Start with the source's first epoch, as it is after the state that it has loaded now."""
-        self._schedule = self._source._schedule
-        self._next_epoch = self._source.first_epoch
-        self._source.note(self._next_epoch)
-        self._idle: tuple[Any, EpochReader] | None = None
-
-    def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        if self._schedule is not self._source._schedule:  # a state was loaded since
-            self._begin()
-        # A pipeline is kept for the next pass only from a pass that reached its end: after one that was left early,
-        # what DALI has prepared ahead belongs to an epoch that is over.
-        pipeline, reader = self._idle or self._build()
-        self._idle = None
-        epoch = self._next_epoch
-        self._next_epoch += 1
-        self._source.note(epoch)
-        try:
-            for step in itertools.count(self._source.first_step(epoch)):
-                try:
-                    images, labels = pipeline.run()
-                except StopIteration:
-                    break
-                except RuntimeError as error:
-                    raise _explain(error, reader.recent) from error
-                self._source.note(epoch, step + 1)  # what DALI has prepared beyond this batch is not given away
-                yield self._convert(images, labels)
-        finally:
-            reader.close()
-        self._source.note(epoch + 1)
-        pipeline.reset()
-        self._idle = pipeline, reader
-
-    def _build(self) -> tuple[Any, EpochReader]:
-        fn, types = _dali("fn"), _dali("types")
-        reader = EpochReader(self._source, first_epoch=self._next_epoch)
-        is_on_gpu = self._device_id is not None
-        pipeline = _dali("pipeline").Pipeline(
-            batch_size=self._source.batch_size,
-            num_threads=self._num_threads,
-            device_id=self._device_id,
-            seed=_augmentation_seed(self._source.seed, self._source.rank, self._next_epoch),
-            prefetch_queue_depth=_DEPTH,
-            exec_dynamic=True,  # outputs own their memory, so that they can be handed on without a copy
-        )
-        with pipeline:
-            files, labels = reader.outputs()
-            device = "mixed" if is_on_gpu else "cpu"
-            if self._train:
-                images = fn.decoders.image_random_crop(
-                    files,
-                    device=device,
-                    output_type=types.RGB,
-                    random_area=list(self._crop_area),
-                    random_aspect_ratio=[3 / 4, 4 / 3],
-                    num_attempts=100,
-                )
-                images = fn.resize(images, size=[self._size, self._size], interp_type=types.INTERP_TRIANGULAR)
-                mirror = fn.random.coin_flip() if self._mirror else 0
-            else:
-                images = fn.decoders.image(files, device=device, output_type=types.RGB)
-                shorter = math.ceil(self._size * 256 / 224)
-                images = fn.resize(images, resize_shorter=shorter, interp_type=types.INTERP_TRIANGULAR)
-                mirror = 0
-            images = fn.crop_mirror_normalize(
-                images,
-                dtype=types.FLOAT,
-                output_layout="CHW",
-                crop=[self._size, self._size],
-                mean=self._mean,
-                std=self._std,
-                mirror=mirror,
-            )
-            labels = fn.cast(fn.squeeze(labels, axes=[0]), dtype=types.INT64)
-            pipeline.set_outputs(images, labels.gpu() if is_on_gpu else labels)
-        pipeline.build()
-        return pipeline, reader
-
-    def _convert(self, images: Any, labels: Any) -> tuple[Any, Any]:
-        library = np if self._torch is None else self._torch
-        return library.from_dlpack(images.as_tensor()), library.from_dlpack(labels.as_tensor())
+    return replace(
+        batch,
+        images=of(batch.images),
+        labels=batch.labels[kept] if len(batch.labels) else batch.labels,
+        ids=batch.ids[kept],
+        positions=batch.positions[kept],
+        label_blobs=of(batch.label_blobs),
+        metadata={name: of(values) for name, values in batch.metadata.items()},
+        repeats=len(kept) - len(fresh),
+    )
 
 
-def _dali(module: str) -> Any:
-    return require(f"nvidia.dali.{module}", extra="loader", purpose="decoding images")
+def _bytes(data: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(data, dtype=np.uint8)
 
 
-def _augmentation_seed(seed: int, rank: int, epoch: int) -> int:
-    digest = hashlib.blake2b(f"augmentation 1\0{seed}\0{rank}\0{epoch}".encode(), digest_size=4).digest()
-    return int.from_bytes(digest, "little") >> 1
+def _labels(batch: Batch) -> list[Any]:
+    if batch.label_blobs:
+        return [[_bytes(label) for label in batch.label_blobs]]
+    return [batch.labels[:, None]] if len(batch.labels) else []
 
 
-def _explain(error: RuntimeError, batches: Sequence["Batch"]) -> Exception:
-    """DALI's error, or one that names the image where decoding one by one finds it."""
-    for batch in batches:
-        for place, image in enumerate(batch.images):
-            if not _is_decodable(image):
-                return DecodeError(
-                    f"Wanted a picture that DALI can decode as image {UUID(bytes=batch.ids[place].tobytes())} "
-                    f"(class {batch.labels[place]}, position {batch.positions[place]}). "
-                    f"Found: {len(image)} bytes that begin with {image[:12]!r}"
-                )
-    return error
+def _column(batch: Batch, name: str) -> list[NDArray[Any]]:
+    values = batch.metadata[name]
+    if None in values:
+        one = UUID(bytes=batch.ids[values.index(None)].tobytes())
+        raise TableError(f"Wanted a value of {name} for image {one}, as DALI has no nulls. Found: null")
+    if all(isinstance(value, int) for value in values):
+        return [np.array([value], dtype=np.int64) for value in values]
+    if all(isinstance(value, (int, float)) for value in values):
+        return [np.array([value], dtype=np.float64) for value in values]
+    return [_bytes(value if isinstance(value, bytes) else str(value).encode()) for value in values]
 
 
 def _is_decodable(image: bytes) -> bool:
-    fn, types = _dali("fn"), _dali("types")
-    pipeline = _dali("pipeline").Pipeline(batch_size=1, num_threads=1, device_id=None, prefetch_queue_depth=1)
+    fn, types = dali("fn"), dali("types")
+    pipeline = dali("pipeline").Pipeline(batch_size=1, num_threads=1, device_id=None, prefetch_queue_depth=1)
     with pipeline:
-        file = fn.external_source([[np.frombuffer(image, dtype=np.uint8)]], dtype=types.UINT8, ndim=1)
+        file = fn.external_source([[_bytes(image)]], dtype=types.UINT8, ndim=1)
         pipeline.set_outputs(fn.decoders.image(file, output_type=types.RGB))
     try:
         pipeline.run()

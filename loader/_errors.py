@@ -26,7 +26,7 @@ class TableError(LoaderError):
 
 
 class AccessError(LoaderError):
-    """Cassandra answers, but refuses the user, the password or the right to read."""
+    """Cassandra answers, but one side refuses the other: user, password, certificates, TLS or the right to read."""
 
 
 class UnreachableError(LoaderError):

@@ -1,170 +1,120 @@
-"""Reading images by id. The only module of the loader that talks to Cassandra."""
+"""What the engine asks of a client of Cassandra, and what all clients do alike."""
 
-import asyncio
-import logging
-from collections.abc import Sequence
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias
 from uuid import UUID
 
-import numpy as np
-from numpy.typing import NDArray
-
-from loader._errors import AccessError, LoaderError, MissingImageError, TableError, UnreachableError
-from loader._extras import require
+from loader._access import Access
+from loader._errors import AccessError, MissingImageError, TableError
 from schemas import Columns, TableName
 
-_log = logging.getLogger("loader.driver")
-
-_CONNECT_SECONDS = 14.0  # the first answer of a cluster that is there takes well under one
-_REQUEST_SECONDS = 30.0  # a read may stand behind hundreds of others on a slow link
-_IO_THREADS = 2
-_CONNECTIONS = 2  # for each node and thread: one connection carries at most its window per round trip
-_QUEUE = 1 << 15  # reads that wait for a connection; the driver refuses more
+CONNECT_SECONDS = 14.0
+"""How long connecting may take; the first answer of a cluster that is there takes well under a second."""
 _WHOLE = ("int", "tinyint", "smallint", "bigint")  # what others keep class numbers in
 
-
-Fetched: TypeAlias = tuple[list[bytes], NDArray[np.int32]]
-"""The images of some ids, and their labels int32 ``(b,)``, or ``(0,)`` where none were asked for."""
+Label: TypeAlias = int | bytes | None
+"""A class number, or the bytes of a mask or an array."""
+Kind: TypeAlias = Literal["int", "blob"]
 
 
 class Fetcher(Protocol):
-    """What the prefetch engine asks of a client; all of it is called on one event loop."""
+    """Reads images by id; all of it is called on one event loop, but for properties and `wanted`."""
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open, over all nodes."""
+        ...
+
+    @property
+    def most_in_flight(self) -> int | None:
+        """How many reads at a time it is good for; None if more never slow it down."""
+        ...
 
     async def connect(self) -> None:
         """Be ready to read. Raises `UnreachableError`, `AccessError` or `TableError`."""
+        ...
 
-    async def get(self, ids: NDArray[np.uint8], /) -> Fetched:
-        """What belongs to uint8 ``(b, 16)`` ids, in their order.
+    async def read(self, one: bytes, /) -> tuple[bytes, Label]:
+        """The image that belongs to an id of 16 bytes, and its label where labels are wanted.
 
-        Raises `MissingImageError`, `TableError` for an image without a label, `UnreachableError`.
+        Raises `UnreachableError`, after which it may be tried again, `MissingImageError`, `AccessError`, and
+        `TableError`, also for an image without a label.
         """
+        ...
+
+    async def metadata(self, one: bytes, /) -> tuple[Any, ...]:
+        """What the metadata columns that are wanted hold for an id. Raises as `read` does."""
+        ...
+
+    def wanted(self, one: bytes, /) -> str:
+        """The image with its table and hosts, as messages name it."""
+        ...
 
     async def close(self) -> None:
         """Let go of all connections; also after a failed or cancelled `connect`."""
+        ...
 
 
-class AcsyllaFetcher:
-    """Reads over acsylla, which is DataStax's C++ driver under asyncio; ``with_labels`` in the same reads."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The table that is read, where it is and how to get in.
 
-    def __init__(
-        self,
-        *,
-        table: TableName,
-        columns: Columns,
-        with_labels: bool,
-        hosts: Sequence[str],
-        port: int,
-        username: str | None,
-        password: str | None,
-        datacenter: str | None,
-    ) -> None:
-        self._table, self._columns, self._with_labels = table, columns, with_labels
-        self._hosts, self._port = tuple(hosts), port
-        self._username, self._password, self._datacenter = username, password, datacenter
-        self._acsylla = require("acsylla", extra="loader", purpose="reading from Cassandra")
-        self._errors = require("acsylla.errors", extra="loader", purpose="reading from Cassandra")
-        self._cluster: Any = None
-        self._connecting: asyncio.Task[Any] | None = None
-        self._session: Any = None
-        self._select: Any = None
+    ``label``: what labels in the same reads as the images must be, None for no labels there. ``metadata``: columns that
+    are wanted of ``metadata_table``.
+    """
+
+    table: TableName
+    columns: Columns
+    label: Kind | None
+    metadata_table: TableName
+    metadata: tuple[str, ...]
+    hosts: Sequence[str]
+    port: int
+    datacenter: str | None
+    access: Access
 
     @property
     def place(self) -> str:
         """The cluster as messages name it."""
-        return f"{', '.join(self._hosts)} port {self._port}"
+        if self.access.bundle is not None:
+            return f"the hosts of the bundle {self.access.bundle}"
+        return f"{', '.join(self.hosts)} port {self.port}"
 
-    async def connect(self) -> None:
-        """Connect, check the table's columns and prepare the one statement."""
-        self._cluster = self._acsylla.create_cluster(
-            list(self._hosts),
-            port=self._port,
-            username=self._username,
-            password=self._password,
-            connect_timeout=5.0,
-            request_timeout=_REQUEST_SECONDS,
-            load_balance_dc_aware=self._datacenter,
-            num_threads_io=_IO_THREADS,
-            core_connections_per_host=_CONNECTIONS,
-            queue_size_io=_QUEUE,
-            # An image never changes under its id, so that one replica's answer is as good as a quorum's, for a third
-            # of the work. A replica that has missed a write is not believed: see _read_missing.
-            consistency=self._acsylla.Consistency.LOCAL_ONE,
-            logging_callback=_pass_on,
-            application_name="imagestrata.loader",
+    @property
+    def select(self) -> str:
+        """The one statement: image, and label where wanted, by id."""
+        column = self.columns
+        wanted = f'"{column.data}", "{column.label}"' if self.label else f'"{column.data}"'
+        return f'SELECT {wanted} FROM {self.table.quoted} WHERE "{column.id}" = ?'
+
+    @property
+    def select_metadata(self) -> str:
+        """The statement for the metadata columns, by id."""
+        names = ", ".join(f'"{name}"' for name in self.metadata)
+        return f'SELECT {names} FROM {self.metadata_table.quoted} WHERE "{self.columns.id}" = ?'
+
+    def wanted(self, one: bytes, /) -> str:
+        """An image with its table and hosts, as messages name it."""
+        return f"image {UUID(bytes=one)} from {self.table} at {self.place}"
+
+    def refusal(self, wanted: str, reason: str) -> AccessError:
+        """The error for a log-in that a node refuses for this reason."""
+        if (user := self.access.username) is None:
+            return AccessError(
+                f"Wanted {wanted}. Found: it asks who you are ({reason}). Give username and password, or "
+                "IMAGESTRATA_USERNAME and IMAGESTRATA_PASSWORD."
+            )
+        return AccessError(
+            f"Wanted {wanted}. Found: user {user!r} is refused ({reason}). Correct the user name or the password."
         )
-        self._connecting = asyncio.create_task(self._cluster.create_session())
-        done, _ = await asyncio.wait({self._connecting}, timeout=_CONNECT_SECONDS)
-        if not done:
-            raise UnreachableError(
-                f"Wanted Cassandra at {self.place}. Found: no answer within {_CONNECT_SECONDS:.0f} s"
-            )
-        try:
-            self._session = self._connecting.result()
-            await self._check_columns()
-            column = self._columns
-            wanted = f'"{column.data}", "{column.label}"' if self._with_labels else f'"{column.data}"'
-            self._select = await self._session.create_prepared(
-                f'SELECT {wanted} FROM {self._table.quoted} WHERE "{column.id}" = ?'
-            )
-        except self._errors.CassException as error:
-            raise self._translate(error, f"Cassandra at {self.place}") from error
 
-    async def get(self, ids: NDArray[np.uint8], /) -> Fetched:
-        rows = await asyncio.gather(*map(self._read, _uuids(ids)))
-        labels = [label for _, label in rows if label is not None]
-        return [image for image, _ in rows], np.array(labels, dtype=np.int32)
-
-    async def close(self) -> None:
-        if self._connecting is None:
-            return
-        # A session must be closed before it is forgotten, also one that comes up after nobody waits for it.
-        await asyncio.wait({self._connecting})
-        if not self._connecting.cancelled() and self._connecting.exception() is None:
-            await self._connecting.result().close()
-        self._cluster.destroy()
-
-    async def _read(self, image: str) -> tuple[bytes, int | None]:
-        try:
-            row = (await self._session.execute(self._select.bind((image,)))).first()
-            if row is None:
-                row = await self._read_missing(image)
-        except self._errors.CassException as error:
-            wanted = f"image {image} from {self._table} at {self.place}"
-            raise self._translate(error, wanted) from error
-        data: bytes | None = None if row is None else row.column_value_by_index(0)
-        if data is None:
-            found = "no such row" if row is None else f"its {self._columns.data} is null"
-            raise MissingImageError(
-                f"Wanted image {image} from {self._table} at {self.place}. Found: {found}. "
-                "Was it deleted since the split was made? Ingest the images again, or make the split again."
-            )
-        return data, self._label(image, row.column_value_by_index(1)) if self._with_labels else None
-
-    def _label(self, image: str, label: Any) -> int:
-        if not isinstance(label, int) or not -(1 << 31) <= label < 1 << 31:
-            raise TableError(
-                f"Wanted a label of 32 bits for image {image} from {self._table} at {self.place}. "
-                f"Found: its {self._columns.label} is {'null' if label is None else repr(label)}. "
-                "Write it to the table."
-            )
-        return label
-
-    async def _read_missing(self, image: str) -> Any:
-        """Ask a quorum before a row is called missing: the one replica asked may have missed its write."""
-        again = self._select.bind((image,), consistency=self._acsylla.Consistency.LOCAL_QUORUM)
-        return (await self._session.execute(again)).first()
-
-    async def _check_columns(self) -> None:
-        statement = self._acsylla.create_statement(
-            "SELECT column_name, type, kind FROM system_schema.columns WHERE keyspace_name = ? AND table_name = ?", 2
-        )
-        statement.bind_list([self._table.keyspace, self._table.table])
-        result = await self._session.execute(statement)
-        found = {name: (cql_type, kind) for name, cql_type, kind in (row.as_tuple() for row in result.all())}
-        column = self._columns
-        label = f", and the column {column.label} int" if self._with_labels else ""
+    def check(self, found: Mapping[str, tuple[str, str]], /) -> None:
+        """Compare the table's columns, type and kind by name, with what is read. Raises `TableError`."""
+        column = self.columns
+        label = f", and the column {column.label} {self.label}" if self.label else ""
         wanted = (
-            f"Wanted {self._table} with the key {column.id} uuid and the column {column.data} blob{label} "
+            f"Wanted {self.table} with the key {column.id} uuid and the column {column.data} blob{label} "
             f"at {self.place}."
         )
         if not found:
@@ -172,29 +122,51 @@ class AcsyllaFetcher:
         key = [name for name, (_, kind) in found.items() if kind in ("partition_key", "clustering")]
         types = {name: cql_type for name, (cql_type, _) in found.items()}
         is_right = key == [column.id] and types[column.id] in ("uuid", "timeuuid") and types.get(column.data) == "blob"
-        if not is_right or (self._with_labels and types.get(column.label) not in _WHOLE):
+        is_right &= self.label is None or types.get(column.label) in (_WHOLE if self.label == "int" else ("blob",))
+        if not is_right:
             has = ", ".join(f"{name} {cql_type}" for name, cql_type in sorted(types.items()))
             raise TableError(f"{wanted} Found: the key ({', '.join(key)}) and the columns {has}")
 
-    def _translate(self, error: Exception, wanted: str) -> LoaderError:
-        """The driver's error as one of ours."""
-        reason = str(error).strip() or type(error).__name__
-        if isinstance(error, self._errors.CassErrorServerBadCredentials):
-            user = "no user name" if self._username is None else f"user {self._username!r}"
-            return AccessError(f"Wanted {wanted}. Found: {user} is refused ({reason})")
-        if isinstance(error, self._errors.CassErrorServerUnauthorized):
-            return AccessError(f"Wanted {wanted}. Found: no permission ({reason})")
-        if isinstance(error, self._errors.CassErrorServerInvalidQuery):
-            return TableError(f"Wanted {wanted}. Found: {reason}")
-        return UnreachableError(f"Wanted {wanted}. Found: {reason}")
+    def check_metadata(self, found: Mapping[str, tuple[str, str]], /) -> None:
+        """Compare the metadata table's columns, type and kind by name, with those wanted. Raises `TableError`."""
+        gone = [name for name in self.metadata if name not in found]
+        if gone or self.columns.id not in found:
+            has = ", ".join(sorted(found)) or "no such table"
+            raise TableError(
+                f"Wanted the columns {', '.join([self.columns.id, *self.metadata])} in {self.metadata_table} at "
+                f"{self.place}. Found: {has}"
+            )
 
+    def image(self, one: bytes, row: Sequence[Any] | None, /) -> tuple[bytes, Label]:
+        """What a row holds, image and label; raises `MissingImageError` without one, `TableError` without a label."""
+        data: bytes | None = row[0] if row is not None else None
+        if data is None:
+            found = "no such row" if row is None else f"its {self.columns.data} is null"
+            raise MissingImageError(
+                f"Wanted {self.wanted(one)}. Found: {found}. "
+                "Was it deleted since the split was made? Ingest the images again, or make the split again."
+            )
+        assert row is not None
+        return data, self._label(one, row[1]) if self.label else None
 
-def _uuids(ids: NDArray[np.uint8]) -> list[str]:
-    """The ids as the driver takes them."""
-    packed = ids.tobytes()
-    return [str(UUID(bytes=packed[start : start + 16])) for start in range(0, len(packed), 16)]
+    def values(self, one: bytes, row: Sequence[Any] | None, /) -> tuple[Any, ...]:
+        """What a row of metadata holds; raises `MissingImageError` without one."""
+        if row is None:
+            raise MissingImageError(f"Wanted {self.wanted(one)} in {self.metadata_table} too. Found: no such row")
+        return tuple(row)
 
-
-def _pass_on(message: Any) -> None:
-    """The driver's remarks, for those who want them: what matters to the caller arrives as an error."""
-    _log.info("%s: %s", message.log_level.lower(), message.message)
+    def _label(self, one: bytes, label: Any) -> int | bytes:
+        if self.label == "blob":
+            if not isinstance(label, bytes):
+                raise TableError(
+                    f"Wanted a label for {self.wanted(one)}. Found: its {self.columns.label} is null. "
+                    "Write it to the table."
+                )
+            return label
+        if not isinstance(label, int) or not -(1 << 31) <= label < 1 << 31:
+            raise TableError(
+                f"Wanted a label of 32 bits for {self.wanted(one)}. "
+                f"Found: its {self.columns.label} is {'null' if label is None else repr(label)}. "
+                "Write it to the table."
+            )
+        return label

@@ -1,6 +1,6 @@
 """Which samples a rank delivers in each epoch, batch by batch, and where it stands after a batch. Pure arithmetic."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -10,7 +10,10 @@ from numpy.typing import NDArray
 
 from loader._errors import OptionError, StateError
 from loader._order import LastBatchPolicy, Sharding, epoch_order
-from loader._state import State
+from loader._state import Share, State
+
+_PLACES_AT_ONCE = 1 << 14
+"""So many places of an order are worked out together: a call takes milliseconds, for few of them as for these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +56,32 @@ class Schedule:
         """The epoch that the loaded state stands in; 0 without one."""
         return 0 if self.loaded is None else self.loaded.epoch
 
-    def samples(self, epoch: int, /) -> int:
-        """The samples that the epoch has on this rank; those that FILL repeats count."""
-        return self._sharding(len(self._begin(epoch).left)).samples
+    def samples(self, epoch: int, /, *, offset: int = 0, every: int = 1) -> int:
+        """The samples that the epoch has on this rank, in the batches that `steps` gives; what FILL repeats counts."""
+        sharding = self._sharding(len(self._begin(epoch).left))
+        taken = range(offset, sharding.steps, every)
+        lacking = sharding.steps * sharding.batch_size - sharding.samples  # in the last batch
+        return len(taken) * sharding.batch_size - (lacking if sharding.steps - 1 in taken else 0)
 
     def first_step(self, epoch: int, /) -> int:
         """The number of an epoch's first batch: 0, or how many of this size what was delivered before would make."""
         begin = self._begin(epoch)
         return (begin.rows - len(begin.left)) // begin.global_batch_size
 
-    def steps(self, epoch: int, /) -> Iterator[Step]:
-        """The batches of an epoch on this rank, in order."""
+    def steps(self, epoch: int, /, *, offset: int = 0, every: int = 1) -> Iterator[Step]:
+        """The batches of an epoch on this rank, in order; or of those that it has left, every so many-th from one."""
         begin = self._begin(epoch)
         left, sharding, first = begin.left, self._sharding(len(begin.left)), self.first_step(epoch)
         order = epoch_order(self.rows, fingerprint=self.fingerprint, seed=self.seed, epoch=epoch, shuffle=self.shuffle)
-        for step in range(sharding.steps):
-            places = left(sharding.places(step))
-            yield Step(first + step, places if order is None else order(places), sharding.repeats(step))
+        at_once = max(1, _PLACES_AT_ONCE // self.batch_size)
+        wanted = range(offset, sharding.steps, every)
+        for start in range(0, len(wanted), at_once):
+            steps = wanted[start : start + at_once]
+            places = [left(sharding.places(step)) for step in steps]
+            if order is not None:
+                places = np.split(order(np.concatenate(places)), np.cumsum([len(one) for one in places[:-1]]))
+            for step, positions in zip(steps, places, strict=True):
+                yield Step(first + step, positions, sharding.repeats(step))
 
     def after(self, epoch: int, /, *, steps: int | None = None) -> State:
         """The state once all ranks have delivered the batches of an epoch before number ``steps``.
@@ -87,6 +99,17 @@ class Schedule:
         if steps == most:
             return begin.following()
         return begin.after(min((steps - first) * sharding.global_batch_size, sharding.rows))
+
+    def after_samples(self, epoch: int, /, *, end: int, late: Iterable[int]) -> State:
+        """The state once this rank has delivered, of what its epoch had left, all samples below ``end`` but the late.
+
+        Of one rank among several it is a share of the state; see `merge_states`.
+        """
+        begin, late = self._begin(epoch), tuple(late)
+        sharding = self._sharding(len(begin.left))
+        if self.world_size == 1 or (not late and end >= sharding.samples):
+            return begin.following() if end >= sharding.samples and not late else begin.after(end, late=late)
+        return replace(begin, share=Share(self.rank, self.world_size, self.batch_size, end, late))
 
     def going_on(self, state: Mapping[str, Any], /) -> "Schedule":
         """The same, from a state on. Raises `StateError` for one of another split, seed or order, or of one rank."""

@@ -1,57 +1,26 @@
 """The source: the batches of a split, epoch after epoch, fetched ahead from Cassandra."""
 
-import re
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, get_args
+from uuid import UUID
 
-import numpy as np
-from numpy.typing import NDArray
-
+from loader._access import Access
+from loader._assembly import Filled
+from loader._batch import Batch, Skipped, batch_of
+from loader._clients import Client, check_client, fetcher, target_of
+from loader._engine import Engine
+from loader._epochs import assemblies
 from loader._errors import DeliveryError, OptionError
-from loader._fetch import AcsyllaFetcher
+from loader._fetch import Fetcher
+from loader._options import check_bools, check_choice, check_hosts, check_int, check_names, check_seconds
 from loader._order import LastBatchPolicy
-from loader._prefetch import Engine
-from loader._schedule import Schedule, Step
+from loader._progress import Progress
+from loader._schedule import Schedule
 from loader._splits import Split
-from schemas import TableName
-
-_HOST = re.compile(r"[^,\s/:]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%\w+)?")  # a name or IPv4, or an IPv6
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Batch:
-    """One rank's samples of one step, in the order of the epoch.
-
-    ``images``: the ``b`` files' bytes, as they were ingested; ``labels``: int32 ``(b,)``; ``ids``: uint8 ``(b, 16)``,
-    big-endian UUIDs; ``positions``: int64 ``(b,)``, where the samples stand in the split. ``step`` counts the epoch's
-    batches from 0, the same on all ranks. The last ``repeats`` samples repeat the one before them, so that FILL's last
-    batch is whole.
-    """
-
-    images: list[bytes] = field(repr=False)
-    labels: NDArray[np.int32] = field(repr=False)
-    ids: NDArray[np.uint8] = field(repr=False)
-    positions: NDArray[np.int64] = field(repr=False)
-    epoch: int
-    step: int
-    repeats: int = 0
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    step: Step
-    all_ids: NDArray[np.uint8]
-
-    @property
-    def ids(self) -> NDArray[np.uint8]:
-        """What is read: a sample that is repeated once only."""
-        return self.all_ids[: max(1, len(self.all_ids) - self.step.repeats)]
+from loader._stats import Stats
+from loader._stream import OnMissing, Stream
 
 
 class CassandraSource:
@@ -69,20 +38,43 @@ class CassandraSource:
     until its batch is whole, as DALI does; DROP leaves out the last global batch if it is partial. With FILL and DROP
     all ranks have the same number of whole batches.
 
-    ``prefetch`` is the number of batches held in memory or in flight. Connections are made at the first use and closed
-    by `close`, by the end of a ``with`` block or of the process. ``hosts`` are contact points, one name or address as a
-    string or several in a list; ``datacenter`` is the one to read from, by default the one of the first contact point
-    that answers. Labels that the split does not know are read with the images.
+    Batches come in this order. With ``in_order=False`` they are made of the samples that have arrived: none
+    overtakes one of a later batch of its rank by 4,096 or more, nor the end of an epoch.
+
+    Reads in flight and connections follow the round trip and the rate that are measured; ``memory_budget`` bounds, in
+    bytes, what is read ahead: what is here and not taken, and what is in flight. ``max_in_flight`` and ``connections``
+    (to each node) are for those who insist. The next epoch's first batches are read while the last of one are taken; a
+    source that was asked for another epoch than the next stops guessing.
+
+    ``metadata`` names columns of the split's metadata table, which are read beside the images: a second read for each.
+
+    A read that fails is tried again, and one that takes too long is sent a second time, until ``timeout`` seconds have
+    passed since its first. An image that is not in the table ends the epoch with an error, or with
+    ``on_missing="skip"`` is left out and noted in `skipped`: then PARTIAL's batch is smaller, or left out if nothing
+    is left of it, and FILL and DROP repeat the last sample.
+
+    Connections are made at the first use and closed by `close`, by the end of a ``with`` block or of the process.
+    ``hosts`` are contact points, one name or address as a string or several in a list; ``datacenter`` is the one to
+    read from, by default the one of the first contact point that answers. ``username`` and ``password`` log in;
+    ``access`` says all that `Access` can, with a bundle also where to go, without hosts. Without ``access``, what is
+    not given comes from the environment: `Access.from_environment`. Labels that the split does not know are read with
+    the images.
+
+    ``client`` is the library that reads, ``"acsylla"`` or ``"cassandra-driver"``; by default acsylla, or where it is
+    not installed the other, which is several times slower and makes one connection to each node.
 
     Raises `OptionError` for an option out of its range. Reading raises `UnreachableError`, `AccessError`,
     `TableError`, `MissingImageError` and, after `close`, `ClosedError`.
+
+    A source pickles as its options, secrets among them, its split and the loaded state: it begins anew where it is
+    unpickled.
     """
 
     def __init__(
         self,
         split: Split,
         *,
-        hosts: str | Sequence[str],
+        hosts: str | Sequence[str] | None = None,
         port: int = 9042,
         batch_size: int,
         rank: int = 0,
@@ -90,45 +82,101 @@ class CassandraSource:
         seed: int = 0,
         shuffle: bool = True,
         last_batch_policy: LastBatchPolicy = "PARTIAL",
-        prefetch: int = 8,
+        in_order: bool = True,
+        metadata: Sequence[str] = (),
+        on_missing: OnMissing = "raise",
+        memory_budget: int = 256_000_000,
+        timeout: float = 60.0,
+        max_in_flight: int = 4096,
+        connections: int | None = None,
+        client: Client | None = None,
         username: str | None = None,
         password: str | None = None,
+        access: Access | None = None,
         datacenter: str | None = None,
     ) -> None:
+        if not isinstance(split, Split):
+            raise OptionError(f"Wanted a split, as loader.open_split gives it. Found: {split!r}")
         self.split = split
-        self.hosts = _check_hosts(hosts)
-        self.port = _check_int("port", port, 1, 65535)
-        self.prefetch = _check_int("prefetch", prefetch, 1)
+        check_bools(shuffle=shuffle, in_order=in_order)
+        metadata = check_names("metadata", metadata)
+        if access is None:
+            access = Access.from_environment(username=username, password=password)
+        elif not isinstance(access, Access):
+            raise OptionError(f"Wanted access as loader.Access(...). Found: {type(access).__name__}")
+        elif username is not None or password is not None:
+            raise OptionError("Wanted access, or username and password. Found: both. Put them into the access.")
+        self.hosts = check_hosts(hosts, access)
+        self.port = check_int("port", port, 1, 65535)
+        self.in_order = in_order
+        self._options: dict[str, Any] = {
+            "hosts": self.hosts,
+            "port": port,
+            "batch_size": batch_size,
+            "rank": rank,
+            "world_size": world_size,
+            "seed": seed,
+            "shuffle": shuffle,
+            "last_batch_policy": last_batch_policy,
+            "in_order": self.in_order,
+            "metadata": metadata,
+            "on_missing": on_missing,
+            "memory_budget": memory_budget,
+            "timeout": timeout,
+            "max_in_flight": max_in_flight,
+            "connections": connections,
+            "client": client,
+            "access": access,
+            "datacenter": datacenter,
+        }
+        self.skipped: list[Skipped] = []
         self._schedule = Schedule(
             fingerprint=split.fingerprint,
             rows=len(split),
-            seed=_check_int("seed", seed),
+            seed=check_int("seed", seed),
             shuffle=shuffle,
-            batch_size=_check_int("batch_size", batch_size),
-            rank=_check_int("rank", rank),
-            world_size=_check_int("world_size", world_size),
+            batch_size=check_int("batch_size", batch_size),
+            rank=check_int("rank", rank),
+            world_size=check_int("world_size", world_size),
             last_batch_policy=last_batch_policy,
         )
-        self._delivered: tuple[int, int | None] | None = (0, None)
-        if (username is None) != (password is None):
-            raise OptionError("Wanted username and password, or neither. Found: one of them")
+        self._progress = Progress(in_order=self.in_order)
+        self._ahead: tuple[Schedule, int, Stream] | None = None
+        self._is_followed = True
+        check_choice("on_missing", on_missing, get_args(OnMissing))
+        check_client(client, connections)
+        target = target_of(
+            split,
+            metadata=metadata,
+            hosts=self.hosts,
+            port=self.port,
+            datacenter=datacenter,
+            access=access,
+        )
 
-        def make_fetcher() -> AcsyllaFetcher:  # a closure, because it shows no password, and without `self`
-            return AcsyllaFetcher(
-                table=table,
-                columns=split.columns,
-                with_labels=split.labels is None,
-                hosts=contact_points,
-                port=port,
-                username=username,
-                password=password,
-                datacenter=datacenter,
-            )
+        def make_fetcher() -> Fetcher:  # without `self`, which must be free to go
+            return fetcher(target, client=client, connections=connections)
 
-        table, contact_points = TableName.parse(split.data_table), self.hosts
-        self._engine = Engine(make_fetcher)
+        self._engine = Engine(
+            make_fetcher,
+            budget=check_int("memory_budget", memory_budget, 1),
+            max_in_flight=check_int("max_in_flight", max_in_flight, 1),
+            timeout=check_seconds("timeout", timeout),
+            on_missing=on_missing,
+            with_metadata=bool(target.metadata),
+        )
+        self.metadata = target.metadata
         # Runs when the source is forgotten, and at the end of the process at the latest.
         self._closing = weakref.finalize(self, self._engine.close)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        loaded = self._schedule.loaded
+        return _again, (self.split, self._options, None if loaded is None else loaded.to_dict())
+
+    def again(self, **changes: Any) -> "CassandraSource":
+        """A source that has not begun, with the same options but for the changes, and the state that is loaded now."""
+        split, options, state = self.__reduce__()[1]
+        return _again(split, options | changes, state)
 
     def __repr__(self) -> str:
         plan = self._schedule
@@ -136,7 +184,7 @@ class CassandraSource:
             f"CassandraSource({self.split!r}, hosts={list(self.hosts)}, port={self.port}, "
             f"batch_size={plan.batch_size}, rank={plan.rank}, world_size={plan.world_size}, "
             f"seed={plan.seed}, shuffle={plan.shuffle}, last_batch_policy={plan.last_batch_policy!r}, "
-            f"prefetch={self.prefetch})"
+            f"in_order={self.in_order})"
         )
 
     def __len__(self) -> int:
@@ -164,6 +212,11 @@ class CassandraSource:
         return self._schedule.seed
 
     @property
+    def label_type(self) -> str:
+        """What the labels are: "int", "blob", "multi" or "none"; see `Split`."""
+        return self.split.label_type
+
+    @property
     def first_epoch(self) -> int:
         """The epoch to begin with: the one that the loaded state stands in, or 0."""
         return self._schedule.first_epoch
@@ -173,39 +226,62 @@ class CassandraSource:
         """The samples of a whole epoch on this rank; those that FILL repeats count."""
         return self._schedule.whole.samples
 
+    def connect(self) -> None:
+        """Make the connections now, rather than at the first use; errors of access and tables come to light here."""
+        self._engine.connect()
+
     def epoch(self, epoch: int, /) -> Iterator[Batch]:
         """The batches of one epoch, the same at every call; they are fetched ahead from the first ``next`` on.
 
         Of the epoch that a loaded state stands in, those that are left. `state_dict` counts what is taken from here.
         An iterator that is left early gives up its reads when it is closed or forgotten. Epochs may be read side by
-        side, each with its own ``prefetch``.
+        side, each within a memory budget of its own.
         """
-        return self._counted(_check_int("epoch", epoch, 0))
+        return self._counted(check_int("epoch", epoch, 0))
 
-    def batches(self, epoch: int, /) -> Iterator[Batch]:
-        """As `epoch`, for those who read ahead: `state_dict` does not count these batches; see `note`."""
+    def batches(self, epoch: int, /, *, offset: int = 0, every: int = 1) -> Iterator[Batch]:
+        """As `epoch`, for those who read ahead: `state_dict` does not count these batches; see `note`.
+
+        Of the batches that the epoch has left, ``every`` so many-th from number ``offset`` on: several processes share
+        them so. Then the next epoch is not read ahead.
+        """
         schedule = self._schedule
-        stream = self._engine.stream(self._requests(schedule, epoch), depth=self.prefetch)
-        known = self.split.labels
-        wanted, delivered = schedule.samples(epoch), 0
+        is_whole = (offset, every) == (0, 1)
+        stream = self._stream(schedule, epoch) if is_whole else self._begin(schedule, epoch, False, offset, every)
+        meter = self._engine.meter
+        delivered = skipped = 0
+        late: tuple[int, ...] = ()
+        is_kept = False
         try:
-            for request, (images, labels) in stream:
-                step, again = request.step, len(request.all_ids) - len(images)
-                images += images[-1:] * again
-                labels = np.append(labels, np.repeat(labels[-1:], again)) if known is None else known[step.positions]
-                delivered += len(images)
-                yield Batch(images, labels, request.all_ids, step.positions, epoch, step.number, step.repeats)
+            while (filled := stream.take()) is not None:
+                batch = self._batch(filled, epoch)
+                delivered, skipped, late = delivered + len(batch), skipped + len(filled.skipped), filled.late
+                meter.images += len(batch) - filled.repeats
+                meter.bytes += sum(map(len, batch.images[: len(batch) - filled.repeats]))
+                if len(batch):  # all of it may have been skipped
+                    yield batch
+            if is_whole and self._is_followed and schedule.whole.samples:
+                self._keep(schedule, epoch + 1, stream)
+                is_kept = True
         finally:
-            stream.close()
-        if delivered != wanted:
+            if not is_kept:
+                stream.close()
+        wanted = schedule.samples(epoch, offset=offset, every=every)
+        wanted -= skipped if schedule.last_batch_policy == "PARTIAL" else 0
+        if delivered != wanted or late:
             raise DeliveryError(f"Wanted {wanted} samples in epoch {epoch} on rank {self.rank}. Found: {delivered}")
 
     def note(self, epoch: int, steps: int | None = None, /) -> None:
-        """Take down for `state_dict` that the batches of an epoch before number ``steps`` were given away.
+        """Take down for `state_dict` that the batches of an epoch up to number ``steps`` - 1 were given away.
 
         None: what this epoch began with.
         """
-        self._delivered = epoch, steps
+        self._progress.note(epoch, steps)
+
+    def skip(self, sample: Skipped, /) -> None:
+        """Take down in `skipped` a sample that is done without."""
+        self.skipped.append(sample)
+        self._engine.meter.skipped += 1
 
     def first_step(self, epoch: int, /) -> int:
         """The number of an epoch's first batch: 0 but for the epoch that a loaded state stands in."""
@@ -216,18 +292,13 @@ class CassandraSource:
 
         By default behind the batch that `epoch` or an iterator of this package gave last. A pipeline of your own reads
         ahead, so that only you know: give the ``epoch``, and the ``steps`` that have left it, counted from its batch 0.
-        The states of all ranks at one step are equal, and any number of ranks can go on from there. Raises
-        `OptionError` for more batches than the epoch has, and where nobody knows.
+        In order, the states of all ranks at one step are equal, and any number of ranks can go on from there. Out of
+        order, a rank knows of its own samples only: `merge_states` makes the state of all. Raises `OptionError` for
+        more batches than the epoch has, and where nobody knows.
         """
         if (epoch is None) != (steps is None):
             raise OptionError("Wanted epoch and steps, or neither. Found: one of them")
-        if epoch is None:
-            if self._delivered is None:
-                raise OptionError(
-                    "Wanted epoch and steps, which say what has left your pipeline. Found: neither; DALI reads ahead."
-                )
-            epoch, steps = self._delivered
-        return self._schedule.after(epoch, steps=steps).to_dict()
+        return self._progress.state(self._schedule, epoch, steps).to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
         """Go on from a state: its epoch, `first_epoch`, has from now on what was left of it, the others are whole.
@@ -236,24 +307,45 @@ class CassandraSource:
         or order.
         """
         self._schedule = self._schedule.going_on(state)
-        if self._delivered is not None:  # else a pipeline reads ahead, before as after
-            self.note(self.first_epoch)
+        self._progress.begin(self.first_epoch)
+        self._drop_ahead()
 
-    def read(self) -> tuple[Any, Any]:
-        """Images and labels as outputs of the DALI pipeline that is being defined.
+    def read(self) -> tuple[Any, ...]:
+        """Images, labels and metadata as outputs of the DALI pipeline that is being defined.
 
-        Images are uint8 samples of shape ``(bytes,)``, not decoded; labels are int32 samples of shape ``(1,)``, as
-        DALI's readers give them. ``StopIteration`` ends each epoch, and the pipeline's ``reset()`` begins the next
-        one, from `first_epoch` on. Each pipeline counts its own epochs. DALI reads ahead, so that `state_dict` must be
-        told what has left the pipeline. Raises `MissingExtraError` without DALI.
+        Images are uint8 samples of shape ``(bytes,)``, not decoded; class numbers are int32 samples of shape ``(1,)``,
+        as DALI's readers give them, masks and arrays uint8 samples as images are; a split without labels has no such
+        output. Then come the ``metadata`` columns in their order: whole numbers as int64 and others as float64 samples
+        of shape ``(1,)``, texts in UTF-8 and blobs as uint8 samples. ``StopIteration`` ends each epoch, and the
+        pipeline's ``reset()`` begins the next one, from `first_epoch` on. Each pipeline counts its own epochs. DALI
+        reads ahead, so that `state_dict` must be told what has left the pipeline. Raises `MissingExtraError` without
+        DALI.
         """
         from loader._dali import EpochReader
 
-        self._delivered = None
+        self._progress.leave()
         return EpochReader(self, first_epoch=self.first_epoch).outputs()
 
+    def stats(self) -> Stats:
+        """What was delivered so far, and how reading goes."""
+        return self._engine.stats()
+
+    def serve_metrics(self, *, port: int, host: str = "127.0.0.1") -> int:
+        """Answer Prometheus at ``http://host:port/metrics`` with `stats`, until the source is closed; gives the port.
+
+        Port 0 takes a free one. Nobody is asked who he is: open it to hosts that you trust. Raises `OptionError` for an
+        address that cannot be had, and `MissingExtraError` without prometheus-client.
+        """
+        from loader._metrics import MetricsServer
+
+        labels = {"table": self.split.data_table, "split": str(self.split.index), "rank": str(self.rank)}
+        server = MetricsServer(self._engine.stats, labels, host=host, port=check_int("port", port, 0, 65535))
+        self._engine.at_close(server.close)
+        return server.port
+
     def close(self) -> None:
-        """Give up all reads and connections, within about two seconds. Safe to call twice."""
+        """Give up all reads, what was read ahead and connections, within about two seconds. Safe to call twice."""
+        self._drop_ahead()
         self._closing()
 
     def __enter__(self) -> Self:
@@ -270,22 +362,38 @@ class CassandraSource:
             yield batch
         self.note(epoch + 1)  # also on a rank that had a step fewer than others
 
-    def _requests(self, schedule: Schedule, epoch: int) -> Iterator[_Request]:
-        for step in schedule.steps(epoch):
-            yield _Request(step, np.asarray(self.split.ids[step.positions]))
+    def _stream(self, schedule: Schedule, epoch: int) -> Stream:
+        """What has begun to read this epoch, or a new stream."""
+        if self._ahead is not None:
+            its_schedule, its_epoch, stream = self._ahead
+            if its_schedule is schedule and its_epoch == epoch and stream.is_usable():
+                self._ahead = None
+                return stream
+            self._drop_ahead()
+            self._is_followed &= its_schedule is not schedule
+        return self._begin(schedule, epoch, self._is_followed)
+
+    def _begin(self, schedule: Schedule, epoch: int, is_followed: bool, offset: int = 0, every: int = 1) -> Stream:
+        return self._engine.stream(assemblies(schedule, self.split, epoch, self.in_order, is_followed, offset, every))
+
+    def _keep(self, schedule: Schedule, epoch: int, stream: Stream) -> None:
+        self._drop_ahead()
+        self._ahead = schedule, epoch, stream
+
+    def _drop_ahead(self) -> None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead[2].close()
+
+    def _batch(self, filled: Filled, epoch: int) -> Batch:
+        for sample in filled.skipped:
+            self.skip(Skipped(UUID(bytes=sample.id), sample.position, epoch, str(sample.error)))
+        self._progress.mark(epoch, filled)
+        return batch_of(filled, epoch, self.split, self.metadata)
 
 
-def _check_hosts(hosts: str | Sequence[str]) -> tuple[str, ...]:
-    names = (hosts,) if isinstance(hosts, str) else tuple(hosts)
-    if not names or not all(isinstance(name, str) and _HOST.fullmatch(name) for name in names):
-        raise OptionError(f"Wanted hosts as a list of names or addresses, without port. Found: {hosts!r}")
-    return names
-
-
-def _check_int(name: str, value: int, least: int | None = None, most: int | None = None) -> int:
-    """The value itself, if it is a whole number in its range (NumPy's are welcome)."""
-    is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not is_whole or (least is not None and value < least) or (most is not None and value > most):
-        span = f" from {least} to {most}" if most is not None else f" of at least {least}" if least is not None else ""
-        raise OptionError(f"Wanted {name} as a whole number{span}. Found: {value!r}")
-    return int(value)
+def _again(split: Split, options: dict[str, Any], state: Mapping[str, Any] | None) -> CassandraSource:
+    source = CassandraSource(split, **options)
+    if state is not None:
+        source.load_state_dict(state)
+    return source

@@ -2,13 +2,15 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loader._errors import OptionError, SplitError
 from schemas import Columns, TableName
+from schemas.tables import LABEL_TYPES
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -16,9 +18,14 @@ class Split:
     """One split, opened for reading.
 
     ``ids``: uint8 ``(n, 16)``, big-endian UUIDs; ``labels``: int32 ``(n,)``; both by position and read-only, and mapped
-    into memory from a split folder, so that the ranks of a host share them. ``labels`` is None where a split dictionary
-    does not tell them: sources read them with the images. ``counts``: rows by class number, empty without labels.
-    ``class_names`` may be fewer than ``num_classes``, where the tables do not tell them.
+    into memory from a split folder, so that the ranks of a host share them. ``label_type``: "int" for class numbers,
+    "blob" for masks, "multi" for arrays, "none". ``labels`` is None but for class numbers, and where a split dictionary
+    does not tell these: sources read labels with the images then. ``counts``: rows by class number, empty without
+    labels. ``class_names`` may be fewer than ``num_classes``, where the tables do not tell them.
+
+    What `open_split` opened (``is_opened``, with the ``cache`` that it was given) pickles as the place and the
+    fingerprint, and is opened again where it is unpickled, in a worker process; that raises `SplitError` if there is
+    another split by then. Any other pickles with its arrays.
     """
 
     ids: NDArray[np.uint8] = field(repr=False)
@@ -28,9 +35,13 @@ class Split:
     class_names: Mapping[int, str] = field(repr=False)
     counts: Mapping[int, int] = field(repr=False)
     data_table: str
+    metadata_table: str
     columns: Columns = field(repr=False)
     fingerprint: str = field(repr=False)
     address: str
+    label_type: str = "int"
+    cache: str | None = field(default=None, repr=False)
+    is_opened: bool = field(default=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -41,6 +52,11 @@ class Split:
             f"from {self.data_table}, fingerprint {self.fingerprint[:12]})"
         )
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.is_opened:
+            return _open_again, (self.address, self.index, self.cache, self.fingerprint)
+        return type(self), tuple(getattr(self, one.name) for one in fields(self))
+
 
 def open_split(
     address: str | os.PathLike[str], *, index: int = 0, cache: str | os.PathLike[str] | None = None
@@ -48,12 +64,13 @@ def open_split(
     """Open one split of a split folder or split dictionary, at a local path or an address such as ``s3://bucket/name``.
 
     Of a folder, the first opening on a host reads the Parquet files, checks them against their fingerprint and writes
-    ids and labels to ``cache`` (by default ``$IMAGESTRATA_CACHE``, or a folder in the user's cache); later ones map
-    those. A dictionary, a file whose name ends with ``.pckl`` or ``.pkl``, may be another tool's: it is read whole at
-    each opening, and nothing that it might want to run is run.
+    ids and labels to ``cache`` (by default ``$IMAGESTRATA_CACHE``, or a folder in the user's cache), 20 bytes an image;
+    later ones map those, and look at their sizes only. A dictionary, a file whose name ends with ``.pckl`` or ``.pkl``,
+    may be another tool's: it is read whole at each opening, and nothing that it might want to run is run.
 
     Raises `OptionError` for an index that is not there, `SplitError` for a place without a split, of a newer format,
-    with labels other than class numbers, whose parts disagree, or for a pickle of anything else than a split.
+    with labels of an unknown type, whose parts disagree, for a pickle of anything else than a split, or for a
+    cache that cannot be written.
     """
     # Parquet and storage take a third of a second to import: not before a split is opened.
     from formats import FormatsError, is_dictionary
@@ -75,15 +92,19 @@ def _open_folder(address: str | os.PathLike[str], index: int, cache: str | os.Pa
     rows = folder.rows(index, cache=cache)
     return Split(
         ids=np.asarray(rows.ids),
-        labels=np.asarray(rows.labels),
+        labels=np.asarray(rows.labels) if manifest.label_type == "int" else None,
         index=index,
         num_classes=manifest.num_classes,
         class_names=manifest.class_names,
         counts=part.counts,
         data_table=manifest.data_table,
+        metadata_table=manifest.metadata_table,
         columns=manifest.columns,
         fingerprint=part.fingerprint,
         address=folder.address,
+        label_type=manifest.label_type,
+        cache=None if cache is None else os.path.abspath(cache),
+        is_opened=True,
     )
 
 
@@ -95,16 +116,29 @@ def _open_dictionary(address: str | os.PathLike[str], index: int) -> Split:
     rows = found.splits[index]
     return Split(
         ids=rows.ids,
-        labels=rows.labels,
+        labels=rows.labels if found.label_type == "int" else None,
         index=index,
         num_classes=found.num_classes,
         class_names={},
-        counts={} if rows.labels is None else _counts(rows.labels),
+        counts={} if rows.labels is None or found.label_type != "int" else _counts(rows.labels),
         data_table=found.data_table,
+        metadata_table=found.metadata_table,
         columns=found.columns,
         fingerprint=rows.fingerprint,
         address=found.address,
+        label_type=found.label_type,
+        is_opened=True,
     )
+
+
+def _open_again(address: str, index: int, cache: str | None, fingerprint: str) -> Split:
+    split = open_split(address, index=index, cache=cache)
+    if split.fingerprint != fingerprint:
+        raise SplitError(
+            f"Wanted the split {address}, index {index}, with the fingerprint {fingerprint}, as it was opened first. "
+            f"Found: {split.fingerprint}. It was made again since: start anew, or give each split a name of its own."
+        )
+    return split
 
 
 def _counts(labels: NDArray[np.int32]) -> dict[int, int]:
@@ -115,6 +149,8 @@ def _counts(labels: NDArray[np.int32]) -> dict[int, int]:
 def _check(address: str, index: int, splits: int, label_type: str, data_table: str) -> None:
     if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < splits:
         raise OptionError(f"Wanted index from 0 to {splits - 1} for {address}. Found: {index!r}")
-    if label_type != "int":
-        raise SplitError(f"Wanted a split with labels of type 'int' at {address}. Found: {label_type!r}")
+    if label_type not in LABEL_TYPES:
+        raise SplitError(
+            f"Wanted a split with labels of type {', '.join(LABEL_TYPES)} at {address}. Found: {label_type!r}"
+        )
     TableName.parse(data_table)

@@ -99,6 +99,8 @@ class State:
     @classmethod
     def from_dict(cls, found: Mapping[str, Any], /) -> "State":
         """The state that `to_dict` gave; raises `StateError` for anything else."""
+        if not isinstance(found, Mapping):
+            raise StateError(f"Wanted a state, as state_dict() gives it. Found: {type(found).__name__}")
         fields = dict(found)
         version = fields.pop("format", None)
         if version != _FORMAT:
@@ -111,7 +113,12 @@ class State:
             is_sound = state.epoch >= 0 and 0 <= state.start <= state.rows
             is_sound &= all(0 <= place < state.start for place in state.pending)
             is_sound &= state.start < state.rows or bool(state.pending)  # something is left
-        except (KeyError, TypeError) as error:
+            whole = (state.epoch, state.start, state.rows, state.global_batch_size, *state.pending)
+            is_sound &= all(type(number) is int for number in whole) and state.global_batch_size > 0
+            is_sound &= len({*state.pending}) == len(state.pending)
+        except KeyError as error:
+            raise StateError(f"Wanted a state, as state_dict() gives it. Found: one without {error}") from None
+        except (TypeError, ValueError) as error:
             raise StateError(f"Wanted a state, as state_dict() gives it. Found: {error} in it") from None
         if not is_sound:
             raise StateError(f"Wanted a state with places of its epoch. Found: {state}")

@@ -9,7 +9,7 @@ import acsylla
 import numpy as np
 from PIL import Image
 
-from schemas.tables import Columns, Replication, TableName, create_data, create_keyspace
+from schemas.tables import Columns, LabelType, Replication, TableName, create_data, create_keyspace
 
 SHADES = 20
 """A class is the shade of grey ``SHADES * label``, so that it can be read off after any crop."""
@@ -44,8 +44,10 @@ def write_table(
     hosts: Sequence[str],
     port: int,
     columns: Columns | None = None,
+    label_type: LabelType = "int",
+    labels: Mapping[uuid.UUID, bytes] | None = None,
 ) -> None:
-    """A data table with these rows (None is a null), created if it is not there."""
+    """A data table with these rows (None is a null), with labels that are bytes; created if it is not there."""
     table, columns = TableName.parse(name), columns or Columns()
 
     async def write() -> None:
@@ -53,15 +55,17 @@ def write_table(
         session = await cluster.create_session()
         for statement in (
             create_keyspace(table.keyspace, Replication.parse("1")),
-            create_data(table, columns),
+            create_data(table, columns, label_type=label_type),
             f"TRUNCATE {table.quoted}",
         ):
             await session.execute(acsylla.create_statement(statement))
+        names = [f'"{name}"' for name in (columns.id, columns.data, *([columns.label] if labels is not None else []))]
         insert = await session.create_prepared(
-            f'INSERT INTO {table.quoted} ("{columns.id}", "{columns.data}") VALUES (?, ?)'
+            f"INSERT INTO {table.quoted} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
         )
+        values = [(one, data, *([labels[one]] if labels is not None else [])) for one, data in rows.items()]
         for start in range(0, len(rows), 64):
-            pairs = list(rows.items())[start : start + 64]
+            pairs = values[start : start + 64]
             await asyncio.gather(*(session.execute(insert.bind(pair)) for pair in pairs))
         await session.close()
         cluster.destroy()
@@ -69,13 +73,14 @@ def write_table(
     asyncio.run(write())
 
 
-def execute(statement: str, *, hosts: Sequence[str], port: int) -> None:
-    """Run one statement."""
+def execute(*statements: str, hosts: Sequence[str], port: int) -> None:
+    """Run statements one after another."""
 
     async def run() -> None:
         cluster = acsylla.create_cluster(list(hosts), port=port, log_level="critical")
         session = await cluster.create_session()
-        await session.execute(acsylla.create_statement(statement))
+        for statement in statements:
+            await session.execute(acsylla.create_statement(statement))
         await session.close()
         cluster.destroy()
 

@@ -40,6 +40,8 @@ def write_split_folder(
     seed: int = 7,
     files: int = 2,
     label_type: str = "int",
+    has_position: bool = True,
+    metadata_table: str = "test.metadata",
 ) -> Path:
     """A split folder with its rows cut into some files, in a mixed order."""
     parts = []
@@ -52,14 +54,15 @@ def write_split_folder(
             path = f"split={index}/part-{number:05d}.parquet"
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             arrays: list[Any] = [[ids[row].bytes for row in chunk], numbers[chunk], positions[chunk]]
-            pq.write_table(pa.table(arrays, schema=ARROW_SCHEMA), folder / path)
+            table = pa.table(arrays, schema=ARROW_SCHEMA)
+            pq.write_table(table if has_position else table.drop_columns("position"), folder / path)
             written.append(SplitFile(path, len(chunk)))
-        sums = row_sums(packed(ids), numbers, positions)
+        sums = row_sums(packed(ids), numbers, positions if has_position else np.full(rows, -1, dtype=np.int64))
         fingerprint = split_fingerprint(seed=seed, index=index, rows=rows, sums=sums)
         parts.append(SplitPart(index, rows, dict(Counter(numbers.tolist())), fingerprint, tuple(written)))
     manifest = SplitManifest(
         data_table=data_table,
-        metadata_table="test.metadata",
+        metadata_table=metadata_table,
         columns=columns or Columns(),
         label_type=label_type,
         num_classes=1 + max((label for _, labels in splits for label in labels), default=-1),
@@ -69,6 +72,7 @@ def write_split_folder(
         splits=tuple(parts),
         created="2026-01-01T00:00:00+00:00",
         code_version="test",
+        has_position=has_position,
     )
     (folder / NAME).write_text(manifest.to_json(), encoding="utf-8")
     return folder

@@ -89,6 +89,34 @@ def test_pid_file_never_names_a_strangers_process(tmp_path: Path) -> None:
     child.wait()
 
 
+LINGERING = """
+import ctypes, socket, threading, time
+held = socket.create_server(("127.0.0.1", 0))
+threading.Thread(target=lambda: (print(held.getsockname()[1], flush=True), time.sleep(60))).start()
+ctypes.CDLL(None).syscall(60, 0)  # the first thread alone exits
+"""
+
+
+def test_a_process_runs_until_its_last_thread_has_let_go_of_its_ports(tmp_path: Path) -> None:
+    """Threads of a process that is killed end one after another; a restart must not find the port held."""
+    child = subprocess.Popen([sys.executable, "-c", LINGERING], stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout is not None
+        port = int(child.stdout.readline())
+        processes.remember(child.pid, tmp_path / "pid")
+        deadline = time.monotonic() + 10
+        while Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert ports.is_held(port, "127.0.0.1")
+        assert processes.recall(tmp_path / "pid") == child.pid
+        assert processes.end(tmp_path / "pid", timeout_s=10, by=signal.SIGKILL) is True
+        assert not ports.is_held(port, "127.0.0.1")
+    finally:
+        child.kill()
+        child.communicate()
+
+
 def test_bad_arguments_are_refused_before_anything_starts(tmp_path: Path) -> None:
     for arguments in (["up", "--port", "80"], ["up", "--nodes", "4"], ["up", "--heap", "1"], ["sideways"], []):
         with pytest.raises(SystemExit) as refused:

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from etl.splits.positions import partition_keys
-from formats.fingerprint import row_sums, split_fingerprint
+from formats.fingerprint import SUM_SEEDS, row_sums, split_fingerprint
 from formats.hashing import SPARK_SEED, mix64, murmur3, xxhash64
 
 int32s = st.integers(-(1 << 31), (1 << 31) - 1)
@@ -40,6 +40,15 @@ def test_bytes_of_each_width_hash_as_the_reference_does(width: int) -> None:
     assert xxhash64([np.frombuffer(row, dtype=np.uint8).reshape(1, width)]).tolist() == [reference(row)]
 
 
+def test_rows_hash_alone_as_they_do_among_many() -> None:
+    ids = np.random.default_rng(0).integers(0, 256, (20_000, 16), dtype=np.uint8)
+    numbers = np.arange(20_000, dtype=np.int64)
+    found = xxhash64([ids, numbers])
+    for row in (0, 8191, 8192, 16_383, 16_384, 19_999):
+        assert found[row] == reference(ids[row].tobytes(), struct.pack("<q", row))
+    assert len(xxhash64([ids[:0], numbers[:0]])) == 0
+
+
 def test_spark_s_own_answer_is_pinned() -> None:
     """What `SELECT xxhash64(1), xxhash64(1L)` answers."""
     assert xxhash64([np.array([1], dtype=np.int32)])[0] == -6698625589789238999
@@ -55,6 +64,13 @@ def test_other_columns_are_refused(column: np.ndarray) -> None:
 @given(st.lists(st.integers(0, (1 << 64) - 1), max_size=50, unique=True))
 def test_mixing_keeps_different_numbers_different(values: list[int]) -> None:
     assert len(set(mix64(np.array(values, dtype=np.uint64)).tolist())) == len(values)
+
+
+def test_sums_are_of_hashes_that_spark_makes_of_seed_id_label_and_position() -> None:
+    row = bytes(range(16)), struct.pack("<i", 5), struct.pack("<q", 9)
+    ids = np.frombuffer(row[0], dtype=np.uint8).reshape(1, 16)
+    sums = row_sums(ids, np.array([5], dtype=np.int32), np.array([9], dtype=np.int64))
+    assert sums == tuple(reference(struct.pack("<q", seed), *row) % (1 << 64) for seed in SUM_SEEDS)
 
 
 @given(st.permutations(range(12)), st.integers(0, 12))

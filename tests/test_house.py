@@ -23,8 +23,8 @@ ARROWS = {
 PACKAGES = {*ARROWS, "demo", "benchmarks", "tests"}
 # Libraries with one door each: files, or whole packages, in which they may be imported.
 DOORS = {
-    "acsylla": ("etl/cassandra.py", "loader/_fetch.py", "devstack/"),
-    "cassandra": ("etl/cassandra.py", "loader/_fetch.py", "devstack/"),
+    "acsylla": ("etl/cassandra.py", "loader/_fetch_acsylla.py", "devstack/"),
+    "cassandra": ("etl/cassandra.py", "loader/_fetch_driver.py", "devstack/"),
     "fsspec": ("formats/storage.py",),
     "s3fs": ("formats/storage.py",),
     "pyspark": ("schemas/", "etl/", "jobs/"),

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +25,8 @@ import loader
 from devstack.cassandra import Cassandra
 from formats import SplitFolder, write_dictionary
 from formats.storage import Storage
+from loader._schedule import Schedule
+from loader._stats import Stats
 from schemas import Columns
 
 COUNT = 103
@@ -48,12 +52,13 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 class Sources:
     """Makes sources of the folder's splits, and closes them."""
 
-    def __init__(self, folder: Path, cassandra: Cassandra) -> None:
-        self._folder, self._cassandra = folder, cassandra
+    def __init__(self, folder: Path, cassandra: Cassandra, client: str = "acsylla") -> None:
+        self._folder, self._cassandra, self._client = folder, cassandra, client
         self._made: list[loader.CassandraSource] = []
 
     def __call__(self, index: int = 0, **options: object) -> loader.CassandraSource:
         usual: dict[str, object] = {"hosts": self._cassandra.hosts, "port": self._cassandra.port, "batch_size": 8}
+        usual["client"] = self._client
         split = loader.open_split(self._folder, index=index)
         self._made.append(loader.CassandraSource(split, **(usual | options)))  # type: ignore[arg-type]
         return self._made[-1]
@@ -70,12 +75,25 @@ def sources(folder: Path, cassandra: Cassandra) -> Iterator[Sources]:
     made.close()
 
 
+@pytest.fixture(params=["acsylla", "cassandra-driver"])
+def client(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def either(folder: Path, cassandra: Cassandra, client: str) -> Iterator[Sources]:
+    """Sources over each client in turn."""
+    made = Sources(folder, cassandra, client)
+    yield made
+    made.close()
+
+
 def ids_of(batches: Iterator[loader.Batch]) -> list[uuid.UUID]:
     return [uuid.UUID(bytes=row.tobytes()) for batch in batches for row in batch.ids]
 
 
-def test_bytes_and_labels_are_those_of_the_id(sources: Sources) -> None:
-    source = sources()
+def test_bytes_and_labels_are_those_of_the_id(either: Sources) -> None:
+    source = either()
     batches = list(source.epoch(0))
     assert [batch.step for batch in batches] == list(range(len(source)))
     assert [len(batch) for batch in batches] == [8] * 12 + [7]
@@ -98,7 +116,7 @@ def test_ranks_together_read_each_id_exactly_once_an_epoch(sources: Sources, wor
 
 
 def test_epochs_differ_and_the_same_seed_repeats(sources: Sources) -> None:
-    source, again, other = sources(), sources(prefetch=1), sources(seed=1)
+    source, again, other = sources(), sources(memory_budget=1), sources(seed=1)
     assert ids_of(source.epoch(0)) == ids_of(again.epoch(0)) == ids_of(source.epoch(0))
     assert ids_of(source.epoch(1)) == ids_of(again.epoch(1))
     orders = [ids_of(source.epoch(0)), ids_of(source.epoch(1)), ids_of(other.epoch(0)), IDS]
@@ -183,13 +201,13 @@ def test_two_epochs_and_two_sources_go_side_by_side(sources: Sources) -> None:
     assert len(ids_of(one.epoch(2))) == COUNT
 
 
-def test_an_image_that_is_not_there_is_named(sources: Sources, cassandra: Cassandra) -> None:
-    source = sources(index=1)
+def test_an_image_that_is_not_there_is_named(either: Sources, cassandra: Cassandra) -> None:
+    source = either(index=1)
     place = rf"{MISSING} from loader_plain\.data at 127\.0\.0\.1 port {cassandra.port}\. Found: no such row"
     with pytest.raises(loader.MissingImageError, match=place):
         list(source.epoch(0))
     with pytest.raises(loader.MissingImageError, match=rf"{NULL} .*Found: its data is null"):
-        list(sources(index=2).epoch(0))
+        list(either(index=2).epoch(0))
 
 
 @pytest.mark.parametrize(
@@ -209,7 +227,7 @@ def test_an_image_that_is_not_there_is_named(sources: Sources, cassandra: Cassan
     ],
 )
 def test_a_table_that_is_other_than_the_split_says_is_named(
-    cassandra: Cassandra, tmp_path: Path, folder: Path, table: str, columns: Columns, found: str
+    cassandra: Cassandra, tmp_path: Path, folder: Path, client: str, table: str, columns: Columns, found: str
 ) -> None:
     where = {"hosts": cassandra.hosts, "port": cassandra.port}
     execute("CREATE TABLE IF NOT EXISTS loader_plain.texts (id text PRIMARY KEY, data blob)", **where)  # type: ignore[arg-type]
@@ -220,7 +238,7 @@ def test_a_table_that_is_other_than_the_split_says_is_named(
     other = write_split_folder(tmp_path / "split", [(IDS, LABELS)], data_table=table, columns=columns)
     message = rf"Wanted {table} with the key {columns.id} uuid .*Found: {found}"
     with (
-        loader.CassandraSource(loader.open_split(other), batch_size=4, **where) as source,  # type: ignore[arg-type]
+        loader.CassandraSource(loader.open_split(other), batch_size=4, client=client, **where) as source,  # type: ignore[arg-type]
         pytest.raises(loader.TableError, match=message),
     ):
         next(source.epoch(0))
@@ -289,11 +307,11 @@ def test_a_dictionary_of_ours_needs_no_labels_in_the_table(sources: Sources, fol
             assert np.array_equal(one.ids, same.ids)
 
 
-def test_an_image_without_a_label_is_named(labelled: dict[str, object], tmp_path: Path) -> None:
+def test_an_image_without_a_label_is_named(labelled: dict[str, object], tmp_path: Path, client: str) -> None:
     split = others(tmp_path / "split.pckl", [*IDS[:3], NULL])
     message = rf"Wanted a label .*image {NULL} from loader_labels\.data .*Found: its label is null"
     with (
-        loader.CassandraSource(split, batch_size=4, **labelled) as source,  # type: ignore[arg-type]
+        loader.CassandraSource(split, batch_size=4, client=client, **labelled) as source,  # type: ignore[arg-type]
         pytest.raises(loader.TableError, match=message),
     ):
         next(source.epoch(0))
@@ -335,8 +353,8 @@ def test_credentials_are_sent_and_not_shown(sources: Sources) -> None:
     assert "swordfish" not in repr(source)
 
 
-def test_an_epoch_that_is_left_early_ends_at_once(sources: Sources) -> None:
-    source = sources(batch_size=2)
+def test_an_epoch_that_is_left_early_ends_at_once(either: Sources) -> None:
+    source = either(batch_size=2)
     for _ in range(5):
         for batch in source.epoch(0):
             assert batch.step == 0
@@ -360,15 +378,117 @@ def test_a_source_that_is_forgotten_closes_itself(sources: Sources, folder: Path
 
 
 def test_a_wrong_count_is_never_passed_over(sources: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = sources()
-    whole = source._requests
-
-    def short(epoch: int, first_step: int) -> Iterator[object]:
-        return itertools.islice(whole(epoch, first_step), 3)
-
-    monkeypatch.setattr(source, "_requests", short)
+    whole = Schedule.steps
+    monkeypatch.setattr(Schedule, "steps", lambda *given, **more: itertools.islice(whole(*given, **more), 3))
     with pytest.raises(loader.DeliveryError, match=r"Wanted 103 samples in epoch 0 on rank 0\. Found: 24"):
-        list(source.epoch(0))
+        list(sources().epoch(0))
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_out_of_order_each_id_comes_once_with_its_bytes(sources: Sources, world_size: int) -> None:
+    ranks = [sources(rank=rank, world_size=world_size, in_order=False) for rank in range(world_size)]
+    for epoch in range(2):
+        found = [list(source.epoch(epoch)) for source in ranks]
+        assert sorted(itertools.chain(*(ids_of(iter(batches)) for batches in found))) == sorted(IDS)
+        assert [[batch.step for batch in batches] for batches in found] == [list(range(len(one))) for one in ranks]
+        for batch in itertools.chain(*found):
+            assert batch.images == [BYTES[IDS[position]] for position in batch.positions]
+            assert batch.labels.tolist() == [LABELS[position] for position in batch.positions]
+            assert np.array_equal(batch.ids, packed([IDS[position] for position in batch.positions]))
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 2), (2, 1), (1, 4)])
+def test_out_of_order_an_interrupted_epoch_misses_and_repeats_nothing(
+    sources: Sources, before: int, after: int
+) -> None:
+    first = [sources(rank=rank, world_size=before, in_order=False) for rank in range(before)]
+    found: list[uuid.UUID] = []
+    for source in first:
+        found += ids_of(itertools.islice(source.epoch(1), 3))
+    state = loader.merge_states([json.loads(json.dumps(source.state_dict())) for source in first])
+    if before > 1:
+        with pytest.raises(loader.StateError, match="merge_states"):
+            sources().load_state_dict(first[0].state_dict())
+    for rank in range(after):
+        second = sources(rank=rank, world_size=after, in_order=rank % 2 == 0)
+        second.load_state_dict(state)
+        found += ids_of(second.epoch(1))
+        assert second.state_dict()["epoch"] == 2
+    assert sorted(found) == sorted(IDS)
+
+
+def test_an_image_that_is_not_there_can_be_skipped_and_is_told(either: Sources) -> None:
+    source = either(index=1, on_missing="skip")
+    batches = list(source.epoch(0))
+    assert sorted(ids_of(iter(batches))) == sorted(IDS[:20])
+    (skipped,) = source.skipped
+    assert (skipped.id, skipped.position, skipped.epoch) == (MISSING, 20, 0)
+    assert "no such row" in skipped.reason
+    assert source.stats().skipped == 1
+    assert [len(batch) for batch in either(index=1, on_missing="skip", last_batch_policy="FILL").epoch(0)] == [8] * 3
+
+
+def test_the_next_epoch_is_read_while_the_last_batches_are_taken(sources: Sources) -> None:
+    source = sources()
+    first = list(source.epoch(0))
+    streams = source._ahead
+    assert streams is not None
+    deadline = time.monotonic() + 10
+    while source.stats().held_bytes < sum(map(len, BYTES.values())):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert len(ids_of(source.epoch(1))) == COUNT
+    assert source._ahead is not None
+    assert source._ahead[2] is streams[2]  # the same stream went on
+    assert ids_of(source.epoch(0)) == ids_of(iter(first))
+    assert source._ahead is None  # no epoch in turn: the source guesses no more
+
+
+def test_what_was_read_ahead_is_gone_after_closing(sources: Sources) -> None:
+    source = sources()
+    list(source.epoch(0))
+    assert source._ahead is not None
+    source.close()
+    assert source._ahead is None
+    with pytest.raises(loader.ClosedError):
+        next(source.epoch(1))
+
+
+def test_stats_tell_what_was_delivered(either: Sources, client: str) -> None:
+    source = either()
+    assert source.stats() == Stats()
+    batches = list(source.epoch(0))
+    found = source.stats()
+    assert (found.images, found.bytes) == (COUNT, sum(len(image) for batch in batches for image in batch.images))
+    assert found.images_per_second > 0
+    assert found.p99 >= found.p50 > 0
+    assert found.connections >= (2 if client == "acsylla" else 1)
+    source.close()
+    assert source.stats().connections == 0
+    assert source.stats().in_flight == source.stats().held_bytes == 0
+
+
+def test_metrics_are_served_until_the_source_is_closed(sources: Sources) -> None:
+    source = sources()
+    source.connect()
+    port = source.serve_metrics(port=0)
+    with pytest.raises(
+        loader.OptionError, match=rf"metrics at 127\.0\.0\.1 port {port}\. Found: Address already in use"
+    ):
+        source.serve_metrics(port=port)
+    assert len(list(source.epoch(0))) == 13
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    place = '{rank="0",split="0",table="loader_plain.data"}'
+    assert f"imagestrata_loader_images_total{place} {COUNT}.0" in text
+    assert f"imagestrata_loader_skipped_total{place} 0.0" in text
+    assert "# TYPE imagestrata_loader_stall_share gauge" in text
+    assert all(f"imagestrata_loader_{name}" in text for name in Stats.__slots__)
+    source.close()
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10)
+    with pytest.raises(loader.ClosedError):
+        source.serve_metrics(port=0)
 
 
 def test_an_epoch_can_begin_at_any_step(sources: Sources) -> None:
@@ -422,8 +542,8 @@ def proxy(cassandra: Cassandra) -> Iterator[Proxy]:
     made.close()
 
 
-def test_closing_does_not_wait_for_a_node_that_hangs(sources: Sources, proxy: Proxy) -> None:
-    source = sources(port=proxy.port, batch_size=2, prefetch=4)
+def test_closing_does_not_wait_for_a_node_that_hangs(either: Sources, proxy: Proxy) -> None:
+    source = either(port=proxy.port, batch_size=2)
     epoch = source.epoch(0)
     next(epoch)
     proxy.goes_on.clear()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from nvidia.dali import Pipeline, fn, types
-from pictures import SHADES, picture, shades, texture, write_table
+from pictures import SHADES, execute, picture, shades, texture, write_table
 from split_folders import image_ids, write_split_folder
 
 import loader
@@ -81,7 +81,7 @@ def test_a_pipeline_gets_each_epoch_whole_and_in_order(
 @pytest.mark.parametrize("train", [False, True])
 @pytest.mark.parametrize("output", ["numpy", "torch"])
 def test_the_iterator_gives_decoded_batches_one_epoch_a_pass(
-    source: loader.CassandraSource, train: bool, output: loader._dali.Output
+    source: loader.CassandraSource, train: bool, output: str
 ) -> None:
     batches = loader.ClassificationIterator(source, size=24, train=train, output=output, num_threads=2, **PLAIN)
     assert len(batches) == len(source) == 6
@@ -211,9 +211,140 @@ def test_an_image_that_is_no_picture_is_named(source: loader.CassandraSource, tr
             list(batches)
 
 
-@pytest.mark.parametrize("source", [{"batch_size": 2, "prefetch": 1}], indirect=True)
+@pytest.mark.parametrize("source", [{"batch_size": 2, "memory_budget": 1}], indirect=True)
 def test_a_source_that_is_closed_in_mid_epoch_ends_the_pass(source: loader.CassandraSource) -> None:
     batches = loader.ClassificationIterator(source, size=8, train=True)
     with pytest.raises(loader.ClosedError):
         for _ in batches:
             source.close()
+
+
+@pytest.mark.parametrize("source", [{"index": 1}, {"index": 1, "last_batch_policy": "FILL"}], indirect=True)
+@pytest.mark.parametrize("in_order", [True, False])
+def test_an_image_that_is_no_picture_can_be_skipped(
+    source: loader.CassandraSource, in_order: bool, folder: Path, cassandra: Cassandra
+) -> None:
+    policy = source._schedule.last_batch_policy
+    with loader.CassandraSource(
+        source.split,
+        hosts=cassandra.hosts,
+        port=cassandra.port,
+        batch_size=8,
+        in_order=in_order,
+        last_batch_policy=policy,
+    ) as other:
+        batches = loader.ClassificationIterator(other, size=8, train=False, on_undecodable="skip", **PLAIN)
+        for epoch in range(2):
+            found = [(shades(images).tolist(), labels.tolist()) for images, labels in batches]
+            assert all(seen == labels for seen, labels in found)
+            numbers = [label for _, labels in found for label in labels]
+            if policy == "PARTIAL":
+                assert sorted(numbers) == sorted(LABELS[:12])
+            else:
+                assert [len(labels) for _, labels in found] == [8, 8]
+            assert other.state_dict()["epoch"] == epoch + 1
+        assert [(one.id, one.position, one.epoch) for one in other.skipped] == [
+            (NO_PICTURE, 12, epoch) for epoch in range(2)
+        ]
+        assert "this is no p" in other.skipped[0].reason
+
+
+def test_a_graph_of_one_s_own_gives_its_outputs_by_name(source: loader.CassandraSource) -> None:
+    def graph(files: object, labels: object) -> tuple[object, object]:
+        return fn.decoders.image(files, output_type=types.RGB), labels
+
+    found = list(loader.GenericIterator(source, graph, names=["pictures", "numbers"]))
+    assert [one["numbers"][:, 0].tolist() for one in found] == labels_of(source, 0)
+    sizes = [picture.shape for one in found for picture in one["pictures"]]
+    positions = [position for batch in source.epoch(0) for position in batch.positions]
+    assert sizes == [(90 - position, 60 + position, 3) for position in positions]
+    with pytest.raises(loader.OptionError, match=r"outputs only of the graph\. Found: 2"):
+        list(loader.GenericIterator(source, graph, names=["only"]))
+
+
+@pytest.fixture(scope="module")
+def masks(cassandra: Cassandra, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Splits of masks and of no labels, with metadata."""
+    rows = {one: picture(number % 10, width=20, height=10) for number, one in enumerate(IDS)}
+    labels = {one: bytes([number]) * 3 for number, one in enumerate(IDS)}
+    hosts, port = cassandra.hosts, cassandra.port
+    write_table("loader_masks.data", rows, hosts=hosts, port=port, label_type="blob", labels=labels)
+    write_table("loader_masks.bare", rows, hosts=hosts, port=port, label_type="none")
+    execute(
+        "CREATE TABLE IF NOT EXISTS loader_masks.metadata (id uuid PRIMARY KEY, width int, path text, score double)",
+        *(
+            "INSERT INTO loader_masks.metadata (id, width, path, score) "
+            f"VALUES ({one}, {number}, 'p\u00e9/{number}', 0.5)"
+            for number, one in enumerate(IDS)
+        ),
+        hosts=hosts,
+        port=port,
+    )
+    for kind, table in (("blob", "data"), ("none", "bare")):
+        write_split_folder(
+            tmp_path_factory.getbasetemp() / f"masks-{kind}",
+            [(IDS, [-1] * COUNT)],
+            data_table=f"loader_masks.{table}",
+            metadata_table="loader_masks.metadata",
+            label_type=kind,
+        )
+    return tmp_path_factory.getbasetemp()
+
+
+@pytest.mark.parametrize("kind", ["blob", "none"])
+def test_masks_or_no_labels_and_metadata_come_with_their_images(
+    masks: Path, cassandra: Cassandra, tmp_path: Path, kind: str
+) -> None:
+    split = loader.open_split(masks / f"masks-{kind}", cache=tmp_path)
+    assert (split.labels, split.label_type) == (None, kind)
+    with loader.CassandraSource(
+        split, hosts=cassandra.hosts, port=cassandra.port, batch_size=8, metadata=["path", "width", "score"]
+    ) as source:
+        for batch in source.epoch(0):
+            numbers = batch.positions.tolist()
+            assert batch.labels.shape == (0,)
+            assert batch.label_blobs == ([bytes([number]) * 3 for number in numbers] if kind == "blob" else [])
+            assert dict(batch.metadata) == {
+                "path": [f"p\u00e9/{number}" for number in numbers],
+                "width": numbers,
+                "score": [0.5] * len(numbers),
+            }
+        pipeline = Pipeline(batch_size=8, num_threads=2, device_id=None)
+        with pipeline:
+            pipeline.set_outputs(*source.read())
+        _, *outputs = pipeline.run()
+        first = next(source.epoch(0))
+        if kind == "blob":
+            assert [np.array(one).tobytes() for one in outputs[0]] == first.label_blobs
+        path, width, score = outputs[-3:]
+        assert [np.array(one).tobytes().decode() for one in path] == first.metadata["path"]
+        assert np.array(width.as_tensor())[:, 0].tolist() == first.metadata["width"]
+        assert np.array(score.as_tensor()).dtype == np.float64
+        with pytest.raises(loader.OptionError, match="Wanted a split with class numbers"):
+            loader.ClassificationIterator(source, size=8, train=True)
+
+
+@pytest.mark.parametrize("kind", ["blob", "none"])
+def test_torch_gets_masks_or_no_labels_too(masks: Path, cassandra: Cassandra, tmp_path: Path, kind: str) -> None:
+    split = loader.open_split(masks / f"masks-{kind}", cache=tmp_path)
+    with loader.CassandraSource(split, hosts=cassandra.hosts, port=cassandra.port, batch_size=8) as source:
+        dataset = loader.TorchDataset(source, transform=lambda picture: torch.tensor(picture.size))
+        batches = list(torch.utils.data.DataLoader(dataset, batch_size=None))
+        wanted = [batch.label_blobs for batch in source.epoch(0)]
+    sizes = [one[0] if kind == "blob" else one for one in batches]
+    assert [one.tolist() for one in sizes] == [[[20, 10]] * len(one) for one in sizes]
+    if kind == "blob":
+        assert [labels for _, labels in batches] == wanted
+
+
+def test_metadata_that_are_not_there_are_named(masks: Path, cassandra: Cassandra, tmp_path: Path) -> None:
+    split = loader.open_split(masks / "masks-blob", cache=tmp_path)
+    with (
+        loader.CassandraSource(
+            split, hosts=cassandra.hosts, port=cassandra.port, batch_size=8, metadata=["colour"]
+        ) as source,
+        pytest.raises(loader.TableError, match=r"the columns id, colour in loader_masks\.metadata .*Found: id, "),
+    ):
+        next(source.epoch(0))
+    with pytest.raises(loader.OptionError, match="metadata as a list of different names"):
+        loader.CassandraSource(split, hosts=cassandra.hosts, batch_size=8, metadata="path")

@@ -1,15 +1,16 @@
 """Epochs of a rank: what was delivered before a state and what is delivered after it are an undisturbed epoch."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loader import OptionError, StateError
-from loader._order import LastBatchPolicy
+from loader import OptionError, StateError, _schedule
+from loader._order import LastBatchPolicy, epoch_order
 from loader._schedule import Schedule
 from loader._state import Share
 
@@ -83,6 +84,57 @@ def test_the_same_ranks_go_on_with_the_same_batches(
             real = len(step.positions) - step.repeats
             assert np.array_equal(step.positions[:real], wanted.positions[:real])
         assert [step.number for step in rest] == [step.number for step in whole][len(whole) - len(rest) :]
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 30, 1 << 14])
+@pytest.mark.parametrize("policy", ["FILL", "PARTIAL", "DROP"])
+def test_batches_are_the_same_however_many_are_worked_out_together(
+    monkeypatch: pytest.MonkeyPatch, policy: LastBatchPolicy, at_once: int
+) -> None:
+    monkeypatch.setattr(_schedule, "_PLACES_AT_ONCE", at_once)
+    order = epoch_order(100, fingerprint="f", seed=3, epoch=0, shuffle=True)
+    assert order is not None
+    for plan in ranks(replace(USUAL, last_batch_policy=policy), 3, 4):
+        steps = list(plan.steps(0))
+        assert len(steps) == plan.whole.steps
+        for number, step in enumerate(steps):
+            assert (step.number, step.repeats) == (number, plan.whole.repeats(number))
+            assert np.array_equal(step.positions, order(plan.whole.places(number)))
+
+
+def test_the_order_of_a_huge_split_is_worked_out_little_by_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def counted(rows: int, **_: object) -> Callable[[np.ndarray], np.ndarray]:
+        return lambda places: asked.append(len(places)) or places
+
+    monkeypatch.setattr(_schedule, "epoch_order", counted)
+    steps = replace(USUAL, rows=10**11, batch_size=256).steps(0)
+    for number in range(100):
+        assert next(steps).positions.tolist() == list(range(256 * number, 256 * (number + 1)))
+    assert asked == [1 << 14, 1 << 14]
+
+
+@settings(max_examples=40)
+@given(
+    st.integers(1, 50),
+    batches_and_worlds,
+    st.sampled_from(["FILL", "PARTIAL", "DROP"]),
+    st.integers(1, 7),
+    st.data(),
+)
+def test_workers_that_take_turns_deliver_what_one_does(
+    rows: int, size: tuple[int, int], policy: LastBatchPolicy, every: int, data: st.DataObject
+) -> None:
+    for plan in ranks(replace(USUAL, rows=rows, last_batch_policy=policy), *size):
+        plan = plan.going_on(plan.after(0, steps=data.draw(st.integers(0, plan.whole.steps))).to_dict())
+        whole = [(step.number, step.positions.tolist(), step.repeats) for step in plan.steps(0)]
+        turns = [list(plan.steps(0, offset=offset, every=every)) for offset in range(every)]
+        found = [(step.number, step.positions.tolist(), step.repeats) for turn in turns for step in turn]
+        assert sorted(found) == whole
+        for offset, turn in enumerate(turns):
+            assert [step.number for step in turn] == [number for number, _, _ in whole][offset::every]
+            assert plan.samples(0, offset=offset, every=every) == sum(len(step.positions) for step in turn)
 
 
 def test_a_state_can_be_taken_again_and_again() -> None:

@@ -148,7 +148,7 @@ def shared(rank: int, **other: Any) -> dict[str, Any]:
         ([], "Found: none"),
         ([{}], r"format 1, as state_dict\(\) gives it\. Found: format None"),
         ([{"format": 2}], "Found: format 2"),
-        ([{"format": 1, "epoch": 0}], "Found: 'share' in it"),
+        ([{"format": 1, "epoch": 0}], "Found: one without 'share'"),
         ([{**GOOD, "colour": 3}], "Found: .*colour"),
         ([{**GOOD, "start": 41}], "places of its epoch. Found: .*start=41"),
         ([{**GOOD, "start": 40}], "places of its epoch. Found: .*start=40"),

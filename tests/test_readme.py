@@ -6,6 +6,7 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,13 +23,14 @@ def blocks() -> list[tuple[str, str]]:
 
 
 def script(port: int) -> str:
-    """The blocks as one script, on a port of its own; each says when it begins."""
+    """The blocks as one script, on a port of its own; each says when it begins. This run's Python has torch, too."""
     lines = ["set -eu"]
     for number, (language, text) in enumerate(blocks()):
         here = text.replace("9042", str(port)).replace("make demo", f"make demo PORT={port}")
         kept = "\n".join(line for line in here.splitlines() if line.partition("#")[0].strip() not in NOT_HERE)
         lines.append(f"echo '== block {number}'")
-        lines.append(kept if language == "bash" else f"python - <<'PYTHON'\n{here}PYTHON")
+        python = sys.executable if "import torch" in here else "python"
+        lines.append(kept if language == "bash" else f"'{python}' - <<'PYTHON'\n{here}PYTHON")
     return "\n".join(lines)
 
 
@@ -102,6 +104,9 @@ def test_every_command_does_what_the_readme_says(output: str, checkout: Path) ->
     assert any(line.startswith("would split 1,797 images of 10 classes into 1,43") for line in lines)
     assert any(re.match(r"compared 1,797 rows of digits\.metadata .*: nothing is wrong", line) for line in lines)
     assert "epoch 1: 6 batches" in output
+    assert "torch: 6 batches" in output
+    assert re.search(r"^359 images, p99 \d+ ms$", output, re.MULTILINE)
+    assert "next is epoch 1" in output
     assert (checkout / "splits" / "digits" / "manifest.json").is_file()
     assert (checkout / "build" / "digits-metadata" / "cache.json").is_file()
 

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from split_folders import Rows, image_ids, packed, write_split_folder
 
 from formats import DamagedError, FormatsError, NotASplitError, SplitFolder, is_dictionary, pickles, read_dictionary
+from formats.split_cache import SplitRows
 from formats.split_dictionary import write_dictionary
-from formats.split_folder import SplitRows
 from formats.storage import Storage
 from schemas import Columns, IdentifierError, SchemaError
 

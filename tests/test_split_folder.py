@@ -1,9 +1,6 @@
-"""Reading split folders: what is there, what is damaged, and the cache that ranks share."""
+"""Reading split folders: what is there, and what is damaged."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 from split_folders import image_ids, packed, write_split_folder
 
-from formats import DamagedError, NotASplitError, SplitFolder
-from formats.split_folder import cache_folder
+from formats import DamagedError, NotASplitError, SplitFolder, StorageError
+from formats.hashing import xxhash64
+from formats.storage import Storage
 from schemas import FormatVersionError, SchemaError
 
 IDS, LABELS = image_ids(50), [number % 4 for number in range(50)]
@@ -131,64 +129,43 @@ def test_files_that_were_changed_are_noticed(folder: Path, cache: Path, damage, 
     assert [path.name for path in cache.iterdir() if path.suffix != ".lock"] == []
 
 
-def test_a_cache_serves_without_the_files(folder: Path, cache: Path) -> None:
-    first = SplitFolder.open(folder).rows(0, cache=cache)
-    first_file(folder).unlink()
-    assert np.array_equal(SplitFolder.open(folder).rows(0, cache=cache).ids, first.ids)
+def test_rows_without_positions_come_by_seeded_hash_however_the_files_are_cut(tmp_path: Path) -> None:
+    hashes = xxhash64([np.full(50, 7, dtype=np.int64), packed(IDS)])
+    wanted = np.argsort(hashes)
+    for files in (1, 3, 40):
+        folder = write_split_folder(tmp_path / str(files), [(IDS, LABELS)], files=files, has_position=False)
+        rows = SplitFolder.open(folder).rows(0, cache=tmp_path / f"cache-{files}")
+        assert np.array_equal(rows.ids, packed(IDS)[wanted])
+        assert np.array_equal(rows.labels, np.array(LABELS)[wanted])
 
 
-@pytest.mark.parametrize("name", ["ids", "labels"])
-@pytest.mark.parametrize("size", [None, 0, 7])
-def test_a_cache_of_another_size_is_made_again(folder: Path, cache: Path, name: str, size: int | None) -> None:
+def test_rows_without_positions_that_were_changed_are_noticed(tmp_path: Path, cache: Path) -> None:
+    folder = write_split_folder(tmp_path / "split", [(IDS[:40], LABELS[:40])], has_position=False)
+    change(folder, "label", [3, 3, 3, 3])
+    with pytest.raises(DamagedError, match=r"Wanted 40 rows .*Found: 40 rows of fingerprint"):
+        SplitFolder.open(folder).rows(0, cache=cache)
+    pq.write_table(pq.read_table(first_file(folder)).slice(1), first_file(folder))
+    with pytest.raises(DamagedError, match=r"Wanted 40 rows .*Found: 39 rows"):
+        SplitFolder.open(folder).rows(0, cache=cache)
+    assert [path.name for path in cache.iterdir() if path.suffix != ".lock"] == []
+
+
+def test_of_several_damaged_files_the_first_is_named(tmp_path: Path, cache: Path) -> None:
+    folder = write_split_folder(tmp_path / "split", [(IDS, LABELS)], files=20)
+    for file in sorted((folder / "split=0").iterdir())[4:]:
+        file.write_bytes(b"")
+    with pytest.raises(DamagedError, match=r"part-00004\.parquet cannot be read"):
+        SplitFolder.open(folder).rows(0, cache=cache)
+
+
+def test_a_storage_that_went_away_is_no_damage(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: object) -> None:
+        raise StorageError("no answer")
+
     opened = SplitFolder.open(folder)
-    opened.rows(0, cache=cache)
-    file = cache / opened.part(0).fingerprint / name
-    if size is None:
-        file.unlink()
-    else:
-        os.truncate(file, size)
-    assert np.array_equal(opened.rows(0, cache=cache).ids, packed(IDS[:40]))
-
-
-def test_what_a_killed_builder_left_is_no_obstacle(folder: Path, cache: Path) -> None:
-    opened = SplitFolder.open(folder)
-    left = cache / f"{opened.part(0).fingerprint}.{os.getpid()}"
-    left.mkdir(parents=True)
-    (left / "ids").write_bytes(b"half")
-    assert len(opened.rows(0, cache=cache)) == 40
-
-
-def test_two_processes_at_once_make_one_cache(tmp_path: Path) -> None:
-    ids = image_ids(20_000)
-    folder = write_split_folder(tmp_path / "split", [(ids, [0] * len(ids))], files=5)
-    code = (
-        "import hashlib, sys\n"
-        "from formats import SplitFolder\n"
-        "sys.stdin.readline()\n"
-        "print(hashlib.sha256(SplitFolder.open(sys.argv[1]).rows(0, cache=sys.argv[2]).ids).hexdigest())\n"
-    )
-    command = [sys.executable, "-c", code, str(folder), str(tmp_path / "cache")]
-    both = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    for process in both:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    answers = [process.communicate(timeout=60) for process in both]
-    assert answers[0][0] == answers[1][0] != "", answers
-    assert [process.returncode for process in both] == [0, 0]
-    names = sorted(path.suffix for path in (tmp_path / "cache").iterdir())
-    assert names == ["", ".lock"]
-
-
-def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("IMAGESTRATA_CACHE", str(tmp_path / "own"))
-    assert cache_folder() == tmp_path / "own"
-    monkeypatch.delenv("IMAGESTRATA_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_folder() == tmp_path / "imagestrata" / "splits"
+    monkeypatch.setattr(Storage, "open", gone)
+    with pytest.raises(StorageError, match="no answer"):
+        opened.rows(0, cache=cache)
 
 
 def test_a_split_folder_may_lie_in_any_storage(folder: Path, cache: Path) -> None:

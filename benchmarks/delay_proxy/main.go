@@ -131,9 +131,9 @@ func (l *link) carry(from, to *net.TCPConn, carried *atomic.Int64, isHeld bool) 
 		read = l.readFrame
 	}
 	for {
-		piece, extra, err := read(from, way)
+		piece, extra, buffer, err := read(from, way)
 		if len(piece) > 0 {
-			way.put(piece, extra)
+			way.put(piece, extra, buffer)
 		}
 		if err != nil {
 			if errors.Is(err, io.EOF) {
@@ -146,34 +146,35 @@ func (l *link) carry(from, to *net.TCPConn, carried *atomic.Int64, isHeld bool) 
 	}
 }
 
-func (l *link) readChunk(from *net.TCPConn, way *way) ([]byte, time.Duration, error) {
-	piece := make([]byte, way.room(chunkBytes))
-	n, err := from.Read(piece)
-	return piece[:n], 0, err
+func (l *link) readChunk(from *net.TCPConn, way *way) ([]byte, time.Duration, *[]byte, error) {
+	room := way.room(chunkBytes)
+	buffer := buffers.Get().(*[]byte)
+	n, err := from.Read((*buffer)[:room])
+	return (*buffer)[:n], 0, buffer, err
 }
 
 // readFrame reads one frame, and draws whether it is held.
-func (l *link) readFrame(from *net.TCPConn, way *way) ([]byte, time.Duration, error) {
+func (l *link) readFrame(from *net.TCPConn, way *way) ([]byte, time.Duration, *[]byte, error) {
 	var header [headerBytes]byte
 	if _, err := io.ReadFull(from, header[:]); err != nil {
-		return nil, 0, err
+		return nil, 0, nil, err
 	}
 	body := int(header[5])<<24 | int(header[6])<<16 | int(header[7])<<8 | int(header[8])
 	way.room(headerBytes + body)
 	frame := make([]byte, headerBytes+body)
 	copy(frame, header[:])
 	if _, err := io.ReadFull(from, frame[headerBytes:]); err != nil {
-		return nil, 0, err
+		return nil, 0, nil, err
 	}
 	if header[4] != resultCode || body < smallBytes {
-		return frame, 0, nil
+		return frame, 0, nil, nil
 	}
 	l.lock.Lock()
 	isHeld := l.chance.Float64() < l.holdShare
 	l.lock.Unlock()
 	if !isHeld {
-		return frame, 0, nil
+		return frame, 0, nil, nil
 	}
 	l.held.Add(1)
-	return frame, l.hold, nil
+	return frame, l.hold, nil, nil
 }

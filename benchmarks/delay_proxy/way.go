@@ -26,7 +26,14 @@ type piece struct {
 	due    time.Time
 	number uint64
 	bytes  []byte
+	buffer *[]byte // what the bytes lie in, for those to come
 }
+
+// buffers are used again: to allocate and collect each would cost more than to carry its bytes.
+var buffers = sync.Pool{New: func() any {
+	buffer := make([]byte, chunkBytes)
+	return &buffer
+}}
 
 func newWay(window int64, oneWay time.Duration) *way {
 	w := &way{window: window, oneWay: oneWay}
@@ -48,11 +55,11 @@ func (w *way) room(wanted int) int {
 }
 
 // put sends bytes on their way, which takes some time more than usual for those that are held.
-func (w *way) put(bytes []byte, extra time.Duration) {
+func (w *way) put(bytes []byte, extra time.Duration, buffer *[]byte) {
 	w.lock.Lock()
 	defer w.lock.Unlock()
 	w.onWay += int64(len(bytes))
-	heap.Push(&w.pieces, piece{time.Now().Add(w.oneWay + extra), w.following, bytes})
+	heap.Push(&w.pieces, piece{time.Now().Add(w.oneWay + extra), w.following, bytes, buffer})
 	w.following++
 	w.changed.Broadcast()
 }
@@ -77,6 +84,9 @@ func (w *way) deliver(to *net.TCPConn, carried *atomic.Int64) {
 			return
 		}
 		n := int64(len(next.bytes))
+		if next.buffer != nil {
+			buffers.Put(next.buffer)
+		}
 		carried.Add(n)
 		if w.oneWay == 0 {
 			w.acknowledge(n)

@@ -1,0 +1,71 @@
+"""Options as callers give them, checked. All raise `OptionError`."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from loader._access import Access
+from loader._errors import OptionError
+
+_HOST = re.compile(r"[^,\s/:]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%\w+)?")  # a name or IPv4, or an IPv6
+_COLUMN = re.compile(r"[A-Za-z]\w*", re.ASCII)
+
+
+def check_hosts(hosts: str | Sequence[str] | None, access: Access) -> tuple[str, ...]:
+    """Contact points as given, one or several, without ports; none with a bundle, which names its own."""
+    is_list = isinstance(hosts, Iterable) and not isinstance(hosts, str)
+    names: tuple[Any, ...] = () if hosts is None else tuple(hosts) if is_list else (hosts,)
+    if access.bundle is not None:
+        if names:
+            raise OptionError(
+                f"Wanted hosts, or a bundle, which names its own. Found: {hosts!r} and {access.bundle}, "
+                "from the access or from IMAGESTRATA_BUNDLE"
+            )
+        return ()
+    if not names or not all(isinstance(name, str) and _HOST.fullmatch(name) for name in names):
+        raise OptionError(f"Wanted hosts as a list of names or addresses, without port. Found: {hosts!r}")
+    return names
+
+
+def check_int(name: str, value: int, least: int | None = None, most: int | None = None) -> int:
+    """The value itself, if it is a whole number in its range (NumPy's are welcome)."""
+    is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not is_whole or (least is not None and value < least) or (most is not None and value > most):
+        span = f" from {least} to {most}" if most is not None else f" of at least {least}" if least is not None else ""
+        raise OptionError(f"Wanted {name} as a whole number{span}. Found: {value!r}")
+    return int(value)
+
+
+def check_seconds(name: str, value: float) -> float:
+    """A time above 0."""
+    is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if not is_number or not 0 < value < float("inf"):
+        raise OptionError(f"Wanted {name} in seconds, above 0. Found: {value!r}")
+    return float(value)
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """One of a few words."""
+    if value not in choices:
+        raise OptionError(f"Wanted {name} as one of {tuple(choices)}. Found: {value!r}")
+
+
+def check_names(name: str, value: Sequence[str]) -> tuple[str, ...]:
+    """Names of columns, none twice."""
+    is_list = isinstance(value, Iterable) and not isinstance(value, str)
+    names: tuple[Any, ...] = tuple(value) if is_list else (None,)
+    is_good = all(isinstance(one, str) and _COLUMN.fullmatch(one) for one in names) and len({*names}) == len(names)
+    if not is_good:
+        raise OptionError(
+            f"Wanted {name} as a list of different names, of letters, digits and underscores. Found: {value!r}"
+        )
+    return names
+
+
+def check_bools(**values: bool) -> None:
+    """True or False, by their names."""
+    for name, value in values.items():
+        if not isinstance(value, (bool, np.bool_)):
+            raise OptionError(f"Wanted {name} as True or False. Found: {value!r}")

@@ -1,0 +1,108 @@
+"""How many reads to keep in flight: as many as rate times round trip needs, found out while reading. Pure arithmetic.
+
+Too few leave the link idle; more than it needs only stand in queues, and a burst of them can lose packets. So the
+window begins small and doubles every round trip until answers take twice the shortest round trip: from then on reads
+stand in a queue. It is then twice what the best rate of late and the shortest round trip of late ask for, or as many
+as keep a near server busy. Now and then it is raised for a round, to see whether more has become possible. (The
+measures are those of BBR, Cardwell et al. 2016; a window paces reads well enough where TCP paces the bytes.)
+"""
+
+import math
+from collections import deque
+
+_FIRST = 16
+_BUSY = 256
+"""Reads in flight that keep a server without any delay busy, measured; and no more than it answers in this time:"""
+_BUSY_SECONDS = 0.25
+_GAIN = 2.0
+_PROBE_GAIN = 3.0
+_ROUNDS_A_PROBE = 8
+_QUEUED = 2.0
+"""How much longer than the shortest round trip an answer takes that has stood in a queue."""
+_BEST_ROUNDS = 10
+_SECONDS_OF_LEAST = 30.0
+_REMEMBERED = 1024
+"""Answers whose times are kept; a power of two."""
+
+
+class Pace:
+    """The window of reads in flight; times are in seconds, of any clock that only goes forward."""
+
+    def __init__(self, *, most: int, now: float) -> None:
+        """``most`` reads in flight are never passed."""
+        self._most = max(most, 1)
+        self.window = min(_FIRST, self._most)
+        """How many reads may be in flight."""
+        self.answers = 0
+        """How many reads were answered."""
+        self._times = [0.0] * _REMEMBERED
+        self._is_beginning = True
+        self._rates: deque[float] = deque(maxlen=_BEST_ROUNDS)
+        self._rounds = 0
+        self._round_began = now
+        self._round_answers = 0
+        self._was_full = self._was_refused = False
+        # The shortest round trip of this span and the one before it.
+        self._span_began = now
+        self._shortest_before = self._shortest = float("inf")
+
+    @property
+    def round_trip(self) -> float | None:
+        """The shortest answer of late, in seconds; None before the first."""
+        found = min(self._shortest_before, self._shortest)
+        return None if found == float("inf") else found
+
+    @property
+    def rate(self) -> float:
+        """The best rate of late, in reads a second; 0 before the first round."""
+        return max(self._rates, default=0.0)
+
+    def quantiles(self, *shares: float) -> list[float]:
+        """How long the answers of late took at most, for these shares of them, in seconds; 0 before the first."""
+        known = sorted(self._times[: min(self.answers, _REMEMBERED)]) or [0.0]
+        return [known[math.ceil(share * len(known)) - 1] for share in shares]
+
+    def full(self) -> None:
+        """Take note that reads waited for the window, and not for those who use what was read."""
+        self._was_full = True
+
+    def answered(self, *, sent: float, now: float) -> None:
+        """Take note of an answer to a read that was sent at this time."""
+        taken = now - sent
+        self._times[self.answers & (_REMEMBERED - 1)] = taken
+        self.answers += 1
+        if taken < self._shortest:
+            self._shortest = taken
+        if self._is_beginning and self._was_full:
+            self.window = min(self.window + 1, self._most)
+            shortest = min(self._shortest_before, self._shortest)
+            self._is_beginning = self.window < self._least or taken < _QUEUED * shortest
+        if sent >= self._round_began and now > self._round_began:
+            self._end_round(now)
+
+    def refused(self) -> None:
+        """Take note that the server had too much to do, or was not there: half as many, once a round."""
+        if not self._was_refused:
+            self._was_refused, self._is_beginning = True, False
+            self.window = max(1, self.window // 2)
+            self._rates.clear()
+
+    @property
+    def _least(self) -> int:
+        return min(_BUSY, self._most, max(_FIRST, round(self.rate * _BUSY_SECONDS)))
+
+    def _end_round(self, now: float) -> None:
+        rate = (self.answers - self._round_answers) / (now - self._round_began)
+        was_full, self._was_full, self._was_refused = self._was_full, False, False
+        self._round_began, self._round_answers = now, self.answers
+        if now - self._span_began > _SECONDS_OF_LEAST:
+            self._span_began = now
+            self._shortest_before, self._shortest = self._shortest, float("inf")
+        if not was_full and rate <= self.rate:
+            return  # those who use what is read set the pace: it says nothing of the link
+        self._rates.append(rate)
+        self._rounds += 1
+        if not self._is_beginning:
+            gain = _PROBE_GAIN if self._rounds % _ROUNDS_A_PROBE == 0 else _GAIN
+            wanted = round(gain * self.rate * (self.round_trip or 0.0))
+            self.window = min(max(wanted, self._least), self._most)

@@ -1,0 +1,37 @@
+"""How far away a node is, and how many connections that asks for."""
+
+import asyncio
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+
+OPTIONS = bytes([4, 0, 0, 0, 5, 0, 0, 0, 0])
+"""A frame of the native protocol, version 4, that asks what the node supports: it answers without a log-in."""
+_SECONDS = 2.0
+_BYTES_A_SECOND = 500e6
+"""What one rank may want to read,"""
+_WINDOW = 2e6
+"""and what one connection has under way at most, with usual buffers: per round trip it carries no more."""
+_LEAST, _MOST = 2, 64
+
+
+def connections_for(seconds: float | None, /) -> int:
+    """The connections to a node for its round trip; None where that is not known."""
+    return _MOST // 4 if seconds is None else min(max(_LEAST, math.ceil(_BYTES_A_SECOND * seconds / _WINDOW)), _MOST)
+
+
+async def round_trip(hosts: Sequence[str], port: int, /) -> float | None:
+    """The round trip to the first node that answers, in seconds; None if none does in time."""
+    now = asyncio.get_running_loop().time
+    for host in hosts:
+        with suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
+            async with asyncio.timeout(_SECONDS):
+                reader, writer = await asyncio.open_connection(host, port)
+                try:
+                    sent = now()
+                    writer.write(OPTIONS)
+                    await reader.readexactly(1)
+                    return now() - sent
+                finally:
+                    writer.close()
+    return None

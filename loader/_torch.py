@@ -1,0 +1,227 @@
+"""The source under torch's DataLoader: an iterable dataset whose workers take turns at the batches of a rank."""
+
+import io
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+from torch.utils.data import IterableDataset, default_collate, get_worker_info
+
+from loader._batch import Batch
+from loader._dali import decode_error
+from loader._errors import OptionError, StateError
+from loader._extras import require
+from loader._options import check_int
+
+if TYPE_CHECKING:
+    from loader._source import CassandraSource
+
+_FORMAT = 1
+_MOST_WORKERS = 1024
+_ANOTHER_STATE = (
+    "Wanted states to be loaded into the dataset, and workers that begin after that. "
+    "Found: a source with another state. Use TorchDataset.load_state_dict and a new DataLoader."
+)
+
+
+class TorchDataset(IterableDataset[Any]):
+    """The batches of a source for ``DataLoader(dataset, batch_size=None, num_workers=k)``, or a StatefulDataLoader.
+
+    With a ``transform``, which makes an RGB picture of PIL a tensor (or whatever torch's ``default_collate`` takes):
+    ``(images, labels)``, the collated images and int64 labels ``(b,)``, or the bytes of the masks or arrays of a split
+    that has these; of a split without labels, the images alone. Without a transform: `Batch` objects.
+
+    Each pass is the next epoch, from the source's first on, with and without ``persistent_workers``; `set_epoch` names
+    another. Worker j of k delivers steps j, j + k, j + 2k, ... of the rank with a source of its own, which has a k-th
+    of ``memory_budget`` and ``max_in_flight``; torch takes from workers in turn, so that batches come in the order of
+    the epoch, the same for any number of workers. Ranks are those of the source. What a worker skips with
+    ``on_missing="skip"`` is noted there, not in the main process.
+
+    **Going on in the middle of an epoch.** A StatefulDataLoader saves and restores it, with as many workers as before.
+    With a DataLoader, which reads ahead, the loop knows what it was given; any numbers of workers and ranks go on::
+
+        for step, batch in enumerate(batches, source.first_step(epoch)):        # batches = DataLoader(dataset, ...)
+            state = source.state_dict(epoch=epoch, steps=step + 1)              # or batch.epoch, batch.step + 1
+
+        dataset.load_state_dict(state)      # into the dataset, not the source; the next pass is source.first_epoch
+
+    Errors of a worker are raised in the main process, in their own class. Raises `OptionError` for a source with
+    ``in_order=False``; a pass raises what reading the source raises, and `DecodeError` for an image that is no picture.
+    """
+
+    def __init__(self, source: "CassandraSource", *, transform: Callable[[Any], Any] | None = None) -> None:
+        if not source.in_order:
+            raise OptionError("Wanted a source that delivers in order. Found: in_order=False")
+        self._source: CassandraSource | bytes = source
+        self._transform = transform
+        self._own: CassandraSource | None = None  # in a worker
+        self._loaded = source._schedule.loaded
+        self._loads = 0
+        self._resumed: tuple[int, int] | None = None
+        self._passes = _Passes()
+        self._stands: tuple[int, int] | None = None
+        source._progress.leave()  # workers give batches away where the source does not see it
+
+    @property
+    def source(self) -> "CassandraSource":
+        """The source, in a worker process a copy of it."""
+        if isinstance(self._source, bytes):
+            self._source = pickle.loads(self._source)
+            assert not isinstance(self._source, bytes)
+        return self._source
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Unpickled on first use: where that fails, the worker lives already and can tell.
+        packed = self._source if isinstance(self._source, bytes) else pickle.dumps(self._source)
+        return {**self.__dict__, "_source": packed, "_own": None}
+
+    def __len__(self) -> int:
+        """The batches of a whole epoch on this rank, over all workers."""
+        return len(self.source)
+
+    def set_epoch(self, epoch: int, /) -> None:
+        """Let the next pass be this epoch, as with a DistributedSampler; those that follow count on from it."""
+        self._passes.restart(check_int("epoch", epoch, 0))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where this worker, or the main process without workers, stands: what a StatefulDataLoader asks for.
+
+        Behind the last batch of an epoch it is the end of that epoch, which a pass without batches follows: a
+        StatefulDataLoader knows whether that pass has been.
+        """
+        number, count, _ = _worker()
+        epoch, steps = self._stands or self._where(number, self.source.first_epoch)
+        begin = self.source.state_dict(epoch=epoch, steps=self.source.first_step(epoch))
+        return {"format": _FORMAT, "worker": number, "workers": count, "epoch": epoch, "steps": steps, "begin": begin}
+
+    def load_state_dict(self, state: Mapping[str, Any], /) -> None:
+        """Let the next pass go on from a state of the source, for all workers to come, or from one of this dataset's.
+
+        Workers that live on from an earlier pass (``persistent_workers``) raise `StateError` then: make a new
+        DataLoader. Raises `StateError` also for a state of another split or order, or, of this dataset's, of another
+        worker, number of workers or size of batches.
+        """
+        if "workers" not in state:
+            self.source.load_state_dict(state)
+            self._resumed = None
+            self._passes.restart(None)
+            self._loads = self._passes.loads = self._passes.loads + 1
+        else:
+            number, count, _ = _worker()
+            size = self.source.batch_size * self.source.world_size
+            wanted = (_FORMAT, number, count, size)
+            try:
+                begin, at = state["begin"], (int(state["epoch"]), int(state["steps"]))
+                found = (state["format"], state["worker"], state["workers"], begin["global_batch_size"])
+            except (KeyError, TypeError) as error:
+                raise StateError(f"Wanted a state of a worker, as state_dict() gives it. Found: {error}") from None
+            if found != wanted:
+                raise StateError(
+                    f"Wanted the state of (format, worker, workers, global batch) {wanted}. Found: {found}. "
+                    "Only states of the source go on with other numbers of workers and ranks."
+                )
+            self.source.load_state_dict(begin)
+            # Where nothing was left, as DROP has it, the state is that of the next epoch.
+            self._resumed = at if begin["epoch"] == at[0] else (at[0], len(self.source))
+        self._loaded, self._own, self._stands = self.source._schedule.loaded, None, None
+
+    def __iter__(self) -> Iterator[Any]:
+        # What is to come is settled here, before the first batch is asked for: StatefulDataLoader wants a state then.
+        number, count, seed = _worker()
+        if self._loaded != self.source._schedule.loaded or self._loads != self._passes.loads:
+            # Raised with the first batch: what fails before ends a worker without a word to the main process.
+            return map(_refuse, [_ANOTHER_STATE])
+        resumed, self._resumed = self._resumed, None
+        epoch = self._passes.begin(number, seed, self.source.first_epoch, None if resumed is None else resumed[0])
+        self._stands = resumed or self._where(number, epoch)
+        return self._pass(number, count, *self._stands)
+
+    def _where(self, number: int, epoch: int) -> tuple[int, int]:
+        return epoch, self.source.first_step(epoch) + number
+
+    def _pass(self, number: int, count: int, epoch: int, step: int) -> Iterator[Any]:
+        source = self.source
+        if get_worker_info() is not None:
+            # A copy, also in a forked process, which must not touch what its parent's source has begun.
+            options = source._options
+            shares = {name: max(1, options[name] // count) for name in ("memory_budget", "max_in_flight")}
+            source = self._own = self._own or source.again(**shares)
+        self.source.note(epoch, step if count == 1 else None)
+        for batch in source.batches(epoch, offset=step - source.first_step(epoch), every=count):
+            self._stands = epoch, batch.step + count
+            source.note(epoch, batch.step + 1)
+            yield batch if self._transform is None else _collated(batch, self._transform)
+        source.note(epoch + 1)
+
+
+class _Passes:
+    """Which epoch each worker has begun last, in memory that the main process and all workers share.
+
+    Nobody tells workers which pass it is. Those of one pass have the same seed, which torch draws for each: the first
+    that begins takes the next epoch, and the others join it. A worker that has begun it already, and lives on, takes
+    the next one. Two that begin at once write the same, so that nothing is locked.
+    """
+
+    def __init__(self) -> None:
+        self._shared = torch.zeros(2 + _MOST_WORKERS, dtype=torch.int64)
+        self._shared.share_memory_()  # type: ignore[no-untyped-call]
+
+    @property
+    def loads(self) -> int:
+        """How often states were loaded in the main process."""
+        return int(self._shared[0])
+
+    @loads.setter
+    def loads(self, count: int) -> None:
+        self._shared[0] = count
+
+    def restart(self, epoch: int | None) -> None:
+        """Let the next pass be this epoch; None: the source's first."""
+        self._shared[2:] = 0
+        self._shared[1] = 0 if epoch is None else epoch + 1
+
+    def begin(self, number: int, seed: int, first_epoch: int, epoch: int | None) -> int:
+        """The epoch that a worker's next pass delivers: the one that is given, or the one that is its turn."""
+        begun = self._shared[2:]
+        newest, mine = int(begun.max()), int(begun[number])
+        key = seed & 0xFFFF_FFFF
+        if epoch is None:
+            if not newest:
+                epoch = int(self._shared[1]) - 1 if self._shared[1] else first_epoch
+            elif newest & 0xFFFF_FFFF == key and mine >> 32 < newest >> 32:
+                epoch = (newest >> 32) - 1
+            else:
+                epoch = newest >> 32
+        else:
+            begun[begun >> 32 > epoch + 1] = 0  # of passes before the state was loaded
+        begun[number] = (epoch + 1) << 32 | key
+        return epoch
+
+
+def _refuse(message: str) -> NoReturn:
+    raise StateError(message)
+
+
+def _worker() -> tuple[int, int, int]:
+    """This worker's number, how many there are, and the seed that they have in common."""
+    info = get_worker_info()
+    if info is None:
+        return 0, 1, 0
+    if info.num_workers > _MOST_WORKERS:
+        raise OptionError(f"Wanted num_workers of at most {_MOST_WORKERS}. Found: {info.num_workers}")
+    return info.id, info.num_workers, info.seed - info.id
+
+
+def _collated(batch: Batch, transform: Callable[[Any], Any]) -> Any:
+    pictures = require("PIL.Image", extra="train", purpose="decoding images")
+    images = []
+    for place, image in enumerate(batch.images):
+        try:
+            picture = pictures.open(io.BytesIO(image)).convert("RGB")
+        except (OSError, SyntaxError, ValueError, pictures.DecompressionBombError) as error:
+            raise decode_error(batch, place, "PIL") from error
+        images.append(transform(picture))
+    if len(batch.labels):
+        return default_collate(images), torch.from_numpy(batch.labels).to(torch.int64)
+    return (default_collate(images), batch.label_blobs) if batch.label_blobs else default_collate(images)
