@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+import os
 from contextlib import suppress
 from typing import Any
+from weakref import WeakSet
 
 from loader._diagnosis import diagnosis
 from loader._errors import AccessError, LoaderError, TableError, UnreachableError
@@ -18,6 +20,17 @@ _REQUEST_SECONDS = 30.0  # a read may stand behind hundreds of others on a slow 
 _QUEUE = 1 << 15  # reads that wait for a connection; the driver refuses more
 _RECONNECT_MS = (500, 2000)  # first and longest pause before a node that went away is tried again
 _HEARTBEAT_SECONDS, _SILENT_SECONDS = 2, 10  # asked so often whether it is there, a node that says nothing is away
+
+_fetchers: "WeakSet[AcsyllaFetcher]" = WeakSet()
+_inherited: list["AcsyllaFetcher"] = []
+
+
+def _keep_inherited() -> None:
+    """Let no session of the parent be freed in a forked child: the driver would join threads that are not there."""
+    _inherited.extend(_fetchers)
+
+
+os.register_at_fork(after_in_child=_keep_inherited)
 
 
 class AcsyllaFetcher:
@@ -36,6 +49,7 @@ class AcsyllaFetcher:
         self._session: Any = None
         self._select: Any = None
         self._select_metadata: Any = None
+        _fetchers.add(self)
 
     @property
     def connections(self) -> int:

@@ -1,5 +1,6 @@
 """The source under torch's DataLoader: one order for any number of workers, exact states, errors, quick ends."""
 
+import gc
 import json
 import multiprocessing
 import os
@@ -314,6 +315,25 @@ def test_a_forked_child_does_not_wait_for_its_parent_s_reads(sources: Sources) -
     process.join(5)
     assert process.exitcode == 0
     assert len(list(passing)) == 10
+
+
+def test_a_forked_child_may_forget_what_its_parent_left_behind(folder: Path, cassandra: Cassandra) -> None:
+    gc.disable()
+    try:
+        with loader.CassandraSource(
+            loader.open_split(folder), hosts=cassandra.hosts, port=cassandra.port, batch_size=4
+        ) as source:
+            next(source.epoch(0))
+        circle: list[Any] = [source]
+        circle.append(circle)
+        del source, circle
+        process = multiprocessing.get_context("fork").Process(target=gc.collect)
+        process.start()
+        process.join(20)
+        process.kill()
+        assert process.exitcode == 0
+    finally:
+        gc.enable()
 
 
 SCRIPT = """
