@@ -15,6 +15,8 @@ from schemas import TableName
 
 Client: TypeAlias = Literal["acsylla", "cassandra-driver"]
 
+_MOST_CONNECTIONS = 1024  # to each node: more than any link asks for, fewer than a node refuses
+
 _log = logging.getLogger(__name__)
 _warned: set[str] = set()
 _LABELS: dict[str, Kind | None] = {"int": "int", "blob": "blob", "multi": "blob", "none": None}
@@ -60,7 +62,7 @@ def check_client(client: Client | None, connections: int | None) -> None:
     if client is not None:
         check_choice("client", client, get_args(Client))
     if connections is not None:
-        check_int("connections", connections, 1)
+        check_int("connections", connections, 1, _MOST_CONNECTIONS)
         if client == "cassandra-driver":
             raise OptionError("Wanted connections for acsylla. Found: cassandra-driver, which makes one to each node")
 
@@ -77,7 +79,8 @@ def _installed() -> Client:
         if reasons and client not in _warned:
             _warned.add(client)
             _log.warning(
-                "acsylla cannot be imported (%s): reading with %s, which is several times slower",
+                "acsylla cannot be imported (%s): reading with %s, which is several times slower "
+                "and makes one connection to each node",
                 *reasons.values(),
                 client,
             )

@@ -13,8 +13,8 @@ from loader._batch import Batch, Skipped
 from loader._dali import EpochReader, dali, decode_error, undecodable, without
 from loader._errors import OptionError
 from loader._extras import require
-from loader._options import check_choice, check_int, check_names
-from loader._source import CassandraSource
+from loader._options import check_bools, check_choice, check_int, check_names, check_numbers
+from loader._source import CassandraSource, check_source
 
 Output: TypeAlias = Literal["numpy", "torch"]
 OnUndecodable: TypeAlias = Literal["raise", "skip"]
@@ -55,7 +55,10 @@ class GenericIterator:
         output: Output = "numpy",
         on_undecodable: OnUndecodable = "raise",
     ) -> None:
+        check_source(source)
         check_int("num_threads", num_threads, 1)
+        if device_id is not None:
+            check_int("device_id", device_id, 0)
         check_choice("output", output, get_args(Output))
         check_choice("on_undecodable", on_undecodable, get_args(OnUndecodable))
         if output == "numpy" and device_id is not None:
@@ -197,11 +200,15 @@ class ClassificationIterator(GenericIterator):
         output: Output = "numpy",
         on_undecodable: OnUndecodable = "raise",
     ) -> None:
+        check_source(source)
         size = check_int("size", size, 1)
-        if not 0 < crop_area[0] <= crop_area[1] <= 1:
+        check_bools(train=train, mirror=mirror)
+        smallest, largest = check_numbers("crop_area", crop_area, 2)
+        if not 0 < smallest <= largest <= 1:
             raise OptionError(f"Wanted crop_area as two shares of a picture, ascending. Found: {crop_area!r}")
-        if len(mean) != 3 or len(std) != 3 or min(std) <= 0:
-            raise OptionError(f"Wanted a mean and a std above 0 for each of R, G, B. Found: {mean!r} and {std!r}")
+        check_numbers("mean", mean, 3)
+        if min(check_numbers("std", std, 3)) <= 0:
+            raise OptionError(f"Wanted std above 0 for each of R, G, B. Found: {std!r}")
         if source.label_type != "int":
             raise OptionError(f"Wanted a split with class numbers. Found: labels of type {source.label_type!r}")
         super().__init__(

@@ -46,6 +46,15 @@ def check_seconds(name: str, value: float) -> float:
     return float(value)
 
 
+def check_numbers(name: str, value: Sequence[float], count: int) -> tuple[float, ...]:
+    """So many numbers, none of them infinite."""
+    numbers: tuple[Any, ...] = tuple(value) if isinstance(value, Iterable) else ()
+    is_good = all(isinstance(one, (int, float, np.number)) and np.isfinite(one) for one in numbers)
+    if not is_good or len(numbers) != count:
+        raise OptionError(f"Wanted {name} as {count} numbers. Found: {value!r}")
+    return tuple(map(float, numbers))
+
+
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
     """One of a few words."""
     if value not in choices:

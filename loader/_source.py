@@ -108,6 +108,8 @@ class CassandraSource:
             raise OptionError("Wanted access, or username and password. Found: both. Put them into the access.")
         self.hosts = check_hosts(hosts, access)
         self.port = check_int("port", port, 1, 65535)
+        if datacenter is not None and not (isinstance(datacenter, str) and datacenter):
+            raise OptionError(f"Wanted datacenter as a name. Found: {datacenter!r}")
         self.in_order = in_order
         self._options: dict[str, Any] = {
             "hosts": self.hosts,
@@ -245,6 +247,9 @@ class CassandraSource:
         Of the batches that the epoch has left, ``every`` so many-th from number ``offset`` on: several processes share
         them so. Then the next epoch is not read ahead.
         """
+        check_int("epoch", epoch, 0)
+        check_int("offset", offset, 0)
+        check_int("every", every, 1)
         schedule = self._schedule
         is_whole = (offset, every) == (0, 1)
         stream = self._stream(schedule, epoch) if is_whole else self._begin(schedule, epoch, False, offset, every)
@@ -298,6 +303,8 @@ class CassandraSource:
         """
         if (epoch is None) != (steps is None):
             raise OptionError("Wanted epoch and steps, or neither. Found: one of them")
+        if epoch is not None and steps is not None:
+            epoch, steps = check_int("epoch", epoch, 0), check_int("steps", steps, 0)
         return self._progress.state(self._schedule, epoch, steps).to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
@@ -390,6 +397,12 @@ class CassandraSource:
             self.skip(Skipped(UUID(bytes=sample.id), sample.position, epoch, str(sample.error)))
         self._progress.mark(epoch, filled)
         return batch_of(filled, epoch, self.split, self.metadata)
+
+
+def check_source(source: CassandraSource) -> None:
+    """Raises `OptionError` for anything else."""
+    if not isinstance(source, CassandraSource):
+        raise OptionError(f"Wanted a CassandraSource. Found: {source!r}")
 
 
 def _again(split: Split, options: dict[str, Any], state: Mapping[str, Any] | None) -> CassandraSource:

@@ -57,6 +57,14 @@ class Share:
     end: int
     late: tuple[int, ...]
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether these are numbers that a rank can have."""
+        numbers = (self.rank, self.world_size, self.batch_size, self.end, *self.late)
+        if not all(type(number) is int and number >= 0 for number in numbers):
+            return False
+        return self.rank < self.world_size and self.batch_size > 0 and all(number < self.end for number in self.late)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
@@ -116,6 +124,7 @@ class State:
             whole = (state.epoch, state.start, state.rows, state.global_batch_size, *state.pending)
             is_sound &= all(type(number) is int for number in whole) and state.global_batch_size > 0
             is_sound &= len({*state.pending}) == len(state.pending)
+            is_sound &= share is None or share.is_sound
         except KeyError as error:
             raise StateError(f"Wanted a state, as state_dict() gives it. Found: one without {error}") from None
         except (TypeError, ValueError) as error:

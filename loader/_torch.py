@@ -3,7 +3,7 @@
 import io
 import pickle
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch.utils.data import IterableDataset, default_collate, get_worker_info
@@ -13,9 +13,7 @@ from loader._dali import decode_error
 from loader._errors import OptionError, StateError
 from loader._extras import require
 from loader._options import check_int
-
-if TYPE_CHECKING:
-    from loader._source import CassandraSource
+from loader._source import CassandraSource, check_source
 
 _FORMAT = 1
 _MOST_WORKERS = 1024
@@ -50,7 +48,10 @@ class TorchDataset(IterableDataset[Any]):
     ``in_order=False``; a pass raises what reading the source raises, and `DecodeError` for an image that is no picture.
     """
 
-    def __init__(self, source: "CassandraSource", *, transform: Callable[[Any], Any] | None = None) -> None:
+    def __init__(self, source: CassandraSource, *, transform: Callable[[Any], Any] | None = None) -> None:
+        check_source(source)
+        if transform is not None and not callable(transform):
+            raise OptionError(f"Wanted transform as a function of a picture. Found: {transform!r}")
         if not source.in_order:
             raise OptionError("Wanted a source that delivers in order. Found: in_order=False")
         self._source: CassandraSource | bytes = source
@@ -64,7 +65,7 @@ class TorchDataset(IterableDataset[Any]):
         source._progress.leave()  # workers give batches away where the source does not see it
 
     @property
-    def source(self) -> "CassandraSource":
+    def source(self) -> CassandraSource:
         """The source, in a worker process a copy of it."""
         if isinstance(self._source, bytes):
             self._source = pickle.loads(self._source)

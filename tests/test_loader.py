@@ -7,6 +7,7 @@ import pickle
 import pkgutil
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 
@@ -208,7 +209,10 @@ def test_a_split_whose_files_were_changed_is_refused(folder: Path) -> None:
         ({"access": "me"}, "access as loader.Access.* Found: str"),
         ({"memory_budget": 0}, "memory_budget as a whole number of at least 1. Found: 0"),
         ({"max_in_flight": 0}, "max_in_flight as a whole number of at least 1. Found: 0"),
-        ({"connections": 0}, "connections as a whole number of at least 1. Found: 0"),
+        ({"connections": 0}, "connections as a whole number from 1 to 1024. Found: 0"),
+        ({"connections": 10**9}, "connections as a whole number from 1 to 1024. Found: 1000000000"),
+        ({"datacenter": 5}, "datacenter as a name. Found: 5"),
+        ({"datacenter": ""}, "datacenter as a name. Found: ''"),
         ({"timeout": 0}, "timeout in seconds, above 0. Found: 0"),
         ({"timeout": float("inf")}, "timeout in seconds, above 0. Found: inf"),
         ({"on_missing": "ignore"}, r"on_missing as one of \('raise', 'skip'\). Found: 'ignore'"),
@@ -261,8 +265,14 @@ def test_an_epoch_out_of_range_is_refused_at_once(folder: Path, epoch: int) -> N
         ({"size": 32.5}, "Found: 32.5"),
         ({"size": 0}, "size as a whole number of at least 1. Found: 0"),
         ({"crop_area": (0.5, 0.2)}, "crop_area as two shares"),
+        ({"crop_area": 0.5}, "crop_area as 2 numbers. Found: 0.5"),
+        ({"crop_area": (0.5, "1")}, "crop_area as 2 numbers"),
+        ({"train": "yes"}, "train as True or False. Found: 'yes'"),
+        ({"device_id": -1}, "device_id as a whole number of at least 0. Found: -1"),
         ({"num_threads": 0}, "num_threads as a whole number of at least 1. Found: 0"),
-        ({"mean": [0.5]}, "for each of R, G, B"),
+        ({"mean": [0.5]}, r"mean as 3 numbers. Found: \[0.5\]"),
+        ({"mean": 5}, "mean as 3 numbers. Found: 5"),
+        ({"std": [1, float("nan"), 1]}, "std as 3 numbers"),
         ({"std": [1, 0, 1]}, "std above 0"),
         ({"output": "jax"}, "output as one of .*Found: 'jax'"),
         ({"device_id": 0}, "output='torch' for batches on a GPU. Found: 'numpy' with device_id=0"),
@@ -272,6 +282,27 @@ def test_options_of_the_iterator_are_checked(folder: Path, options: dict[str, ob
     source = loader.CassandraSource(loader.open_split(folder), hosts="127.0.0.1", batch_size=4)
     with pytest.raises(loader.OptionError, match=message):
         loader.ClassificationIterator(source, **({"size": 8, "train": True} | options))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda source: source.state_dict(epoch=-1, steps=0), "epoch as a whole number of at least 0. Found: -1"),
+        (lambda source: source.state_dict(epoch=0, steps=1.5), "steps as a whole number of at least 0. Found: 1.5"),
+        (lambda source: next(source.batches(0, every=0)), "every as a whole number of at least 1. Found: 0"),
+        (lambda source: next(source.batches(0, offset=-1)), "offset as a whole number of at least 0. Found: -1"),
+        (lambda source: loader.TorchDataset(source, transform=5), "transform as a function of a picture. Found: 5"),
+        (lambda _: loader.TorchDataset(None), "a CassandraSource. Found: None"),
+        (lambda _: loader.ClassificationIterator(None, size=8, train=True), "a CassandraSource. Found: None"),
+        (lambda _: loader.GenericIterator([], lambda x: x, names=["x"]), r"a CassandraSource. Found: \[\]"),
+    ],
+)
+def test_what_no_source_can_give_is_refused(
+    folder: Path, ask: Callable[[loader.CassandraSource], object], message: str
+) -> None:
+    source = loader.CassandraSource(loader.open_split(folder), hosts="127.0.0.1", batch_size=4)
+    with pytest.raises(loader.OptionError, match=message):
+        ask(source)
 
 
 def test_a_host_that_is_not_there_is_named_in_time(folder: Path) -> None:

@@ -161,6 +161,10 @@ def shared(rank: int, **other: Any) -> dict[str, Any]:
         ([shared(0), shared(1, epoch=1)], "several epochs or splits"),
         ([shared(0), shared(1, fingerprint="g")], "several epochs or splits"),
         ([shared(0), GOOD], "several epochs or splits"),
+        *(
+            ([{**GOOD, "share": {**shared(0)["share"], **wrong}}], "places of its epoch")
+            for wrong in ({"end": -1}, {"rank": 2}, {"batch_size": 0}, {"late": [4]}, {"late": [-1]}, {"end": "4"})
+        ),
     ],
 )
 def test_states_that_do_not_belong_together_are_refused(states: list[dict[str, Any]], match: str) -> None:
