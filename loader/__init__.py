@@ -18,6 +18,9 @@
         for images, labels in torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=4):
             ...                                        # what the transform makes of them, and int64 (b,)
 
+        folder = loader.open_folder("/data/imagenette/train")    # class folders instead of tables: all else is the same
+        source = loader.FolderSource(folder, batch_size=256, rank=0, world_size=1, seed=0)
+
         state = source.state_dict()                    # in the middle of an epoch; later, on any number of ranks:
         source.load_state_dict(state)                  # epoch source.first_epoch goes on at the very next sample
 
@@ -41,6 +44,7 @@ import typing
 
 from loader._access import Access
 from loader._batch import Batch, Skipped
+from loader._cassandra_source import CassandraSource
 from loader._errors import (
     AccessError,
     ClosedError,
@@ -55,8 +59,10 @@ from loader._errors import (
     TableError,
     UnreachableError,
 )
+from loader._folder_source import FolderSource
+from loader._folders import Folder, open_folder
 from loader._iterators import ClassificationIterator, GenericIterator
-from loader._source import CassandraSource
+from loader._source import Source
 from loader._splits import Split, open_split
 from loader._state import merge_states
 from loader._stats import Stats
@@ -73,12 +79,15 @@ __all__ = [
     "ClosedError",
     "DecodeError",
     "DeliveryError",
+    "Folder",
+    "FolderSource",
     "GenericIterator",
     "LoaderError",
     "MissingExtraError",
     "MissingImageError",
     "OptionError",
     "Skipped",
+    "Source",
     "Split",
     "SplitError",
     "StateError",
@@ -87,6 +96,7 @@ __all__ = [
     "TorchDataset",
     "UnreachableError",
     "merge_states",
+    "open_folder",
     "open_split",
 ]
 

@@ -14,7 +14,7 @@ from loader._dali import EpochReader, dali, decode_error, undecodable, without
 from loader._errors import OptionError
 from loader._extras import require
 from loader._options import check_bools, check_choice, check_int, check_names, check_numbers
-from loader._source import CassandraSource, check_source
+from loader._source import Source, check_source
 
 Output: TypeAlias = Literal["numpy", "torch"]
 OnUndecodable: TypeAlias = Literal["raise", "skip"]
@@ -30,7 +30,7 @@ _IMAGENET_STD = (0.229, 0.224, 0.225)
 class GenericIterator:
     """Batches of a source through a DALI graph of your own: ``{name: array}``, one epoch a pass.
 
-    ``graph`` is called while the pipeline is defined, with what `CassandraSource.read` gives (images, labels,
+    ``graph`` is called while the pipeline is defined, with what `Source.read` gives (images, labels,
     metadata), and returns as many outputs as there are ``names``. Of samples of one shape, an array ``(b, ...)``; of
     others, a list of ``b`` arrays. ``output="numpy"`` gives read-only arrays; ``output="torch"`` gives tensors, on the
     GPU ``device_id`` where there is one, else on the CPU. Without ``device_id`` DALI works on the CPU and needs no GPU.
@@ -46,7 +46,7 @@ class GenericIterator:
 
     def __init__(
         self,
-        source: CassandraSource,
+        source: Source,
         graph: Callable[..., Sequence[Any]],
         *,
         names: Sequence[str],
@@ -78,11 +78,11 @@ class GenericIterator:
         return len(self._source)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where delivery stands, behind the batch that was given last; see `CassandraSource.state_dict`."""
+        """Where delivery stands, behind the batch that was given last; see `Source.state_dict`."""
         return self._source.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
-        """Let the next pass go on from a state; see `CassandraSource.load_state_dict`."""
+        """Let the next pass go on from a state; see `Source.load_state_dict`."""
         self._source.load_state_dict(state)
 
     def __iter__(self) -> Iterator[Any]:
@@ -187,7 +187,7 @@ class ClassificationIterator(GenericIterator):
 
     def __init__(
         self,
-        source: CassandraSource,
+        source: Source,
         *,
         size: int,
         train: bool,

@@ -1,20 +1,18 @@
-"""The source: the batches of a split, epoch after epoch, fetched ahead from Cassandra."""
+"""What all sources have in common: the batches of a split, epoch after epoch, fetched ahead of their use."""
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self, get_args
+from typing import Any, Self, TypeVar, get_args
 from uuid import UUID
 
-from loader._access import Access
 from loader._assembly import Filled
 from loader._batch import Batch, Skipped, batch_of
-from loader._clients import Client, check_client, fetcher, target_of
 from loader._engine import Engine
 from loader._epochs import assemblies
 from loader._errors import DeliveryError, OptionError
 from loader._fetch import Fetcher
-from loader._options import check_bools, check_choice, check_hosts, check_int, check_names, check_seconds
+from loader._options import check_bools, check_choice, check_int, check_seconds
 from loader._order import LastBatchPolicy
 from loader._progress import Progress
 from loader._schedule import Schedule
@@ -23,8 +21,8 @@ from loader._stats import Stats
 from loader._stream import OnMissing, Stream
 
 
-class CassandraSource:
-    """Batches of a split on one rank, read from Cassandra ahead of their use.
+class Source:
+    """Batches of a split on one rank, read ahead of their use; `CassandraSource` and `FolderSource` say from where.
 
     An epoch's global order is a function of (split fingerprint, ``seed``, epoch) alone; with ``shuffle=False`` it is
     the split's own. Ranks take interleaved batches from it, so that all ranks of a job need the same ``batch_size``,
@@ -41,30 +39,18 @@ class CassandraSource:
     Batches come in this order. With ``in_order=False`` they are made of the samples that have arrived: none
     overtakes one of a later batch of its rank by 4,096 or more, nor the end of an epoch.
 
-    Reads in flight and connections follow the round trip and the rate that are measured; ``memory_budget`` bounds, in
-    bytes, what is read ahead: what is here and not taken, and what is in flight. ``max_in_flight`` and ``connections``
-    (to each node) are for those who insist. The next epoch's first batches are read while the last of one are taken; a
-    source that was asked for another epoch than the next stops guessing.
-
-    ``metadata`` names columns of the split's metadata table, which are read beside the images: a second read for each.
+    ``memory_budget`` bounds, in bytes, what is read ahead: what is here and not taken, and what is in flight. Reads in
+    flight follow the times and the rate that are measured; ``max_in_flight`` is for those who insist. The next epoch's
+    first batches are read while the last of one are taken; a source that was asked for another epoch than the next
+    stops guessing.
 
     A read that fails is tried again, and one that takes too long is sent a second time, until ``timeout`` seconds have
-    passed since its first. An image that is not in the table ends the epoch with an error, or with
-    ``on_missing="skip"`` is left out and noted in `skipped`: then PARTIAL's batch is smaller, or left out if nothing
-    is left of it, and FILL and DROP repeat the last sample.
+    passed since its first. An image that is not there ends the epoch with an error, or with ``on_missing="skip"`` is
+    left out and noted in `skipped`: then PARTIAL's batch is smaller, or left out if nothing is left of it, and FILL and
+    DROP repeat the last sample.
 
-    Connections are made at the first use and closed by `close`, by the end of a ``with`` block or of the process.
-    ``hosts`` are contact points, one name or address as a string or several in a list; ``datacenter`` is the one to
-    read from, by default the one of the first contact point that answers. ``username`` and ``password`` log in;
-    ``access`` says all that `Access` can, with a bundle also where to go, without hosts. Without ``access``, what is
-    not given comes from the environment: `Access.from_environment`. Labels that the split does not know are read with
-    the images.
-
-    ``client`` is the library that reads, ``"acsylla"`` or ``"cassandra-driver"``; by default acsylla, or where it is
-    not installed the other, which is several times slower and makes one connection to each node.
-
-    Raises `OptionError` for an option out of its range. Reading raises `UnreachableError`, `AccessError`,
-    `TableError`, `MissingImageError` and, after `close`, `ClosedError`.
+    Reading begins at the first use, and is ended by `close`, by the end of a ``with`` block or of the process. Raises
+    `OptionError` for an option out of its range; reading raises `MissingImageError` and, after `close`, `ClosedError`.
 
     A source pickles as its options, secrets among them, its split and the loaded state: it begins anew where it is
     unpickled.
@@ -73,63 +59,38 @@ class CassandraSource:
     def __init__(
         self,
         split: Split,
+        make_fetcher: Callable[[], Fetcher],
+        place: Mapping[str, Any],
         *,
-        hosts: str | Sequence[str] | None = None,
-        port: int = 9042,
+        metadata: tuple[str, ...] = (),
         batch_size: int,
-        rank: int = 0,
-        world_size: int = 1,
-        seed: int = 0,
-        shuffle: bool = True,
-        last_batch_policy: LastBatchPolicy = "PARTIAL",
-        in_order: bool = True,
-        metadata: Sequence[str] = (),
-        on_missing: OnMissing = "raise",
-        memory_budget: int = 256_000_000,
-        timeout: float = 60.0,
-        max_in_flight: int = 4096,
-        connections: int | None = None,
-        client: Client | None = None,
-        username: str | None = None,
-        password: str | None = None,
-        access: Access | None = None,
-        datacenter: str | None = None,
+        rank: int,
+        world_size: int,
+        seed: int,
+        shuffle: bool,
+        last_batch_policy: LastBatchPolicy,
+        in_order: bool,
+        on_missing: OnMissing,
+        memory_budget: int,
+        timeout: float,
+        max_in_flight: int,
     ) -> None:
-        if not isinstance(split, Split):
-            raise OptionError(f"Wanted a split, as loader.open_split gives it. Found: {split!r}")
-        self.split = split
+        """``place`` are a kind's own options; ``make_fetcher`` must not hold the source, which is to be free to go."""
         check_bools(shuffle=shuffle, in_order=in_order)
-        metadata = check_names("metadata", metadata)
-        if access is None:
-            access = Access.from_environment(username=username, password=password)
-        elif not isinstance(access, Access):
-            raise OptionError(f"Wanted access as loader.Access(...). Found: {type(access).__name__}")
-        elif username is not None or password is not None:
-            raise OptionError("Wanted access, or username and password. Found: both. Put them into the access.")
-        self.hosts = check_hosts(hosts, access)
-        self.port = check_int("port", port, 1, 65535)
-        if datacenter is not None and not (isinstance(datacenter, str) and datacenter):
-            raise OptionError(f"Wanted datacenter as a name. Found: {datacenter!r}")
-        self.in_order = in_order
+        self.split, self.metadata, self.in_order = split, metadata, in_order
         self._options: dict[str, Any] = {
-            "hosts": self.hosts,
-            "port": port,
+            **place,
             "batch_size": batch_size,
             "rank": rank,
             "world_size": world_size,
             "seed": seed,
             "shuffle": shuffle,
             "last_batch_policy": last_batch_policy,
-            "in_order": self.in_order,
-            "metadata": metadata,
+            "in_order": in_order,
             "on_missing": on_missing,
             "memory_budget": memory_budget,
             "timeout": timeout,
             "max_in_flight": max_in_flight,
-            "connections": connections,
-            "client": client,
-            "access": access,
-            "datacenter": datacenter,
         }
         self.skipped: list[Skipped] = []
         self._schedule = Schedule(
@@ -142,52 +103,42 @@ class CassandraSource:
             world_size=check_int("world_size", world_size),
             last_batch_policy=last_batch_policy,
         )
-        self._progress = Progress(in_order=self.in_order)
+        self._progress = Progress(in_order=in_order)
         self._ahead: tuple[Schedule, int, Stream] | None = None
         self._is_followed = True
         check_choice("on_missing", on_missing, get_args(OnMissing))
-        check_client(client, connections)
-        target = target_of(
-            split,
-            metadata=metadata,
-            hosts=self.hosts,
-            port=self.port,
-            datacenter=datacenter,
-            access=access,
-        )
-
-        def make_fetcher() -> Fetcher:  # without `self`, which must be free to go
-            return fetcher(target, client=client, connections=connections)
-
         self._engine = Engine(
             make_fetcher,
             budget=check_int("memory_budget", memory_budget, 1),
             max_in_flight=check_int("max_in_flight", max_in_flight, 1),
             timeout=check_seconds("timeout", timeout),
             on_missing=on_missing,
-            with_metadata=bool(target.metadata),
+            with_metadata=bool(metadata),
         )
-        self.metadata = target.metadata
         # Runs when the source is forgotten, and at the end of the process at the latest.
         self._closing = weakref.finalize(self, self._engine.close)
 
     def __reduce__(self) -> tuple[Any, ...]:
         loaded = self._schedule.loaded
-        return _again, (self.split, self._options, None if loaded is None else loaded.to_dict())
+        return _again, (type(self), self.split, self._options, None if loaded is None else loaded.to_dict())
 
-    def again(self, **changes: Any) -> "CassandraSource":
+    def again(self, **changes: Any) -> Self:
         """A source that has not begun, with the same options but for the changes, and the state that is loaded now."""
-        split, options, state = self.__reduce__()[1]
-        return _again(split, options | changes, state)
+        _, split, options, state = self.__reduce__()[1]
+        return _again(type(self), split, options | changes, state)
 
     def __repr__(self) -> str:
         plan = self._schedule
         return (
-            f"CassandraSource({self.split!r}, hosts={list(self.hosts)}, port={self.port}, "
+            f"{type(self).__name__}({self.split!r}, {self._where()}"
             f"batch_size={plan.batch_size}, rank={plan.rank}, world_size={plan.world_size}, "
             f"seed={plan.seed}, shuffle={plan.shuffle}, last_batch_policy={plan.last_batch_policy!r}, "
             f"in_order={self.in_order})"
         )
+
+    def _where(self) -> str:
+        """What `repr` tells of the place, with a comma behind it."""
+        return ""
 
     def __len__(self) -> int:
         """The batches of a whole epoch on this rank; the last may be smaller."""
@@ -229,7 +180,7 @@ class CassandraSource:
         return self._schedule.whole.samples
 
     def connect(self) -> None:
-        """Make the connections now, rather than at the first use; errors of access and tables come to light here."""
+        """Be ready to read now, rather than at the first use; errors of access and tables come to light here."""
         self._engine.connect()
 
     def epoch(self, epoch: int, /) -> Iterator[Batch]:
@@ -345,7 +296,11 @@ class CassandraSource:
         """
         from loader._metrics import MetricsServer
 
-        labels = {"table": self.split.data_table, "split": str(self.split.index), "rank": str(self.rank)}
+        labels = {
+            "table": self.split.data_table or self.split.address,
+            "split": str(self.split.index),
+            "rank": str(self.rank),
+        }
         server = MetricsServer(self._engine.stats, labels, host=host, port=check_int("port", port, 0, 65535))
         self._engine.at_close(server.close)
         return server.port
@@ -399,14 +354,19 @@ class CassandraSource:
         return batch_of(filled, epoch, self.split, self.metadata)
 
 
-def check_source(source: CassandraSource) -> None:
+def check_source(source: Source) -> None:
     """Raises `OptionError` for anything else."""
-    if not isinstance(source, CassandraSource):
-        raise OptionError(f"Wanted a CassandraSource. Found: {source!r}")
+    if not isinstance(source, Source):
+        raise OptionError(f"Wanted a source, as loader.CassandraSource. Found: {source!r}")
 
 
-def _again(split: Split, options: dict[str, Any], state: Mapping[str, Any] | None) -> CassandraSource:
-    source = CassandraSource(split, **options)
+SomeSource = TypeVar("SomeSource", bound=Source)
+
+
+def _again(
+    kind: type[SomeSource], split: Split, options: dict[str, Any], state: Mapping[str, Any] | None
+) -> SomeSource:
+    source = kind(split, **options)
     if state is not None:
         source.load_state_dict(state)
     return source

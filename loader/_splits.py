@@ -120,7 +120,7 @@ def _open_dictionary(address: str | os.PathLike[str], index: int) -> Split:
         index=index,
         num_classes=found.num_classes,
         class_names={},
-        counts={} if rows.labels is None or found.label_type != "int" else _counts(rows.labels),
+        counts={} if rows.labels is None or found.label_type != "int" else counts_of(rows.labels),
         data_table=found.data_table,
         metadata_table=found.metadata_table,
         columns=found.columns,
@@ -141,7 +141,7 @@ def _open_again(address: str, index: int, cache: str | None, fingerprint: str) -
     return split
 
 
-def _counts(labels: NDArray[np.int32]) -> dict[int, int]:
+def counts_of(labels: NDArray[np.int32]) -> dict[int, int]:
     classes, counts = np.unique(labels, return_counts=True)
     return dict(zip(classes.tolist(), counts.tolist(), strict=True))
 

@@ -13,7 +13,7 @@ from loader._dali import decode_error
 from loader._errors import OptionError, StateError
 from loader._extras import require
 from loader._options import check_int
-from loader._source import CassandraSource, check_source
+from loader._source import Source, check_source
 
 _FORMAT = 1
 _MOST_WORKERS = 1024
@@ -48,15 +48,15 @@ class TorchDataset(IterableDataset[Any]):
     ``in_order=False``; a pass raises what reading the source raises, and `DecodeError` for an image that is no picture.
     """
 
-    def __init__(self, source: CassandraSource, *, transform: Callable[[Any], Any] | None = None) -> None:
+    def __init__(self, source: Source, *, transform: Callable[[Any], Any] | None = None) -> None:
         check_source(source)
         if transform is not None and not callable(transform):
             raise OptionError(f"Wanted transform as a function of a picture. Found: {transform!r}")
         if not source.in_order:
             raise OptionError("Wanted a source that delivers in order. Found: in_order=False")
-        self._source: CassandraSource | bytes = source
+        self._source: Source | bytes = source
         self._transform = transform
-        self._own: CassandraSource | None = None  # in a worker
+        self._own: Source | None = None  # in a worker
         self._loaded = source._schedule.loaded
         self._loads = 0
         self._resumed: tuple[int, int] | None = None
@@ -65,7 +65,7 @@ class TorchDataset(IterableDataset[Any]):
         source._progress.leave()  # workers give batches away where the source does not see it
 
     @property
-    def source(self) -> CassandraSource:
+    def source(self) -> Source:
         """The source, in a worker process a copy of it."""
         if isinstance(self._source, bytes):
             self._source = pickle.loads(self._source)

@@ -1,0 +1,112 @@
+"""The source that reads from Cassandra."""
+
+from collections.abc import Sequence
+
+from loader._access import Access
+from loader._clients import Client, check_client, fetcher, target_of
+from loader._errors import OptionError
+from loader._fetch import Fetcher
+from loader._folders import Folder
+from loader._options import check_hosts, check_int, check_names
+from loader._order import LastBatchPolicy
+from loader._source import Source
+from loader._splits import Split
+from loader._stream import OnMissing
+
+
+class CassandraSource(Source):
+    """Batches of a split on one rank, read from Cassandra ahead of their use.
+
+    Order, ranks, policies, faults and the options that all sources have are as in `Source`.
+
+    Connections, too, follow the round trip and the rate that are measured; ``connections`` (to each node) is for those
+    who insist. ``metadata`` names columns of the split's metadata table, which are read beside the images: a second
+    read for each. Labels that the split does not know are read with the images.
+
+    ``hosts`` are contact points, one name or address as a string or several in a list; ``datacenter`` is the one to
+    read from, by default the one of the first contact point that answers. ``username`` and ``password`` log in;
+    ``access`` says all that `Access` can, with a bundle also where to go, without hosts. Without ``access``, what is
+    not given comes from the environment: `Access.from_environment`.
+
+    ``client`` is the library that reads, ``"acsylla"`` or ``"cassandra-driver"``; by default acsylla, or where it is
+    not installed the other, which is several times slower and makes one connection to each node.
+
+    Raises `OptionError` for an option out of its range. Reading raises `UnreachableError`, `AccessError`,
+    `TableError`, `MissingImageError` and, after `close`, `ClosedError`.
+    """
+
+    def __init__(
+        self,
+        split: Split,
+        *,
+        hosts: str | Sequence[str] | None = None,
+        port: int = 9042,
+        batch_size: int,
+        rank: int = 0,
+        world_size: int = 1,
+        seed: int = 0,
+        shuffle: bool = True,
+        last_batch_policy: LastBatchPolicy = "PARTIAL",
+        in_order: bool = True,
+        metadata: Sequence[str] = (),
+        on_missing: OnMissing = "raise",
+        memory_budget: int = 256_000_000,
+        timeout: float = 60.0,
+        max_in_flight: int = 4096,
+        connections: int | None = None,
+        client: Client | None = None,
+        username: str | None = None,
+        password: str | None = None,
+        access: Access | None = None,
+        datacenter: str | None = None,
+    ) -> None:
+        if not isinstance(split, Split) or isinstance(split, Folder):
+            raise OptionError(f"Wanted a split, as loader.open_split gives it. Found: {split!r}")
+        metadata = check_names("metadata", metadata)
+        if access is None:
+            access = Access.from_environment(username=username, password=password)
+        elif not isinstance(access, Access):
+            raise OptionError(f"Wanted access as loader.Access(...). Found: {type(access).__name__}")
+        elif username is not None or password is not None:
+            raise OptionError("Wanted access, or username and password. Found: both. Put them into the access.")
+        self.hosts = check_hosts(hosts, access)
+        self.port = check_int("port", port, 1, 65535)
+        if datacenter is not None and not (isinstance(datacenter, str) and datacenter):
+            raise OptionError(f"Wanted datacenter as a name. Found: {datacenter!r}")
+        check_client(client, connections)
+        target = target_of(
+            split, metadata=metadata, hosts=self.hosts, port=self.port, datacenter=datacenter, access=access
+        )
+
+        def make_fetcher() -> Fetcher:
+            return fetcher(target, client=client, connections=connections)
+
+        place = {
+            "hosts": self.hosts,
+            "port": port,
+            "metadata": metadata,
+            "connections": connections,
+            "client": client,
+            "access": access,
+            "datacenter": datacenter,
+        }
+        super().__init__(
+            split,
+            make_fetcher,
+            place,
+            metadata=target.metadata,
+            batch_size=batch_size,
+            rank=rank,
+            world_size=world_size,
+            seed=seed,
+            shuffle=shuffle,
+            last_batch_policy=last_batch_policy,
+            in_order=in_order,
+            on_missing=on_missing,
+            memory_budget=memory_budget,
+            timeout=timeout,
+            max_in_flight=max_in_flight,
+        )
+
+    def _where(self) -> str:
+        return f"hosts={list(self.hosts)}, port={self.port}, "
