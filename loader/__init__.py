@@ -63,7 +63,7 @@ from loader._folder_source import FolderSource
 from loader._folders import Folder, open_folder
 from loader._iterators import ClassificationIterator, GenericIterator
 from loader._source import Source
-from loader._splits import Split, open_split
+from loader._splits import Split, open_rows, open_split
 from loader._state import merge_states
 from loader._stats import Stats
 
@@ -97,6 +97,7 @@ __all__ = [
     "UnreachableError",
     "merge_states",
     "open_folder",
+    "open_rows",
     "open_split",
 ]
 

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -54,7 +54,7 @@ class Split:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.is_opened:
-            return _open_again, (self.address, self.index, self.cache, self.fingerprint)
+            return _open_again, (self.address, self.index, self.cache, self.fingerprint, self.data_table)
         return type(self), tuple(getattr(self, one.name) for one in fields(self))
 
 
@@ -72,6 +72,23 @@ def open_split(
     with labels of an unknown type, whose parts disagree, for a pickle of anything else than a split, or for a
     cache that cannot be written.
     """
+    return _open(address, index, cache)
+
+
+def open_rows(
+    address: str | os.PathLike[str], *, data_table: str | None = None, cache: str | os.PathLike[str] | None = None
+) -> Split:
+    """Open a rows file, which jobs/cache_rows.py makes of a whole table, as a split.
+
+    ``data_table``, as ``keyspace.table``, is read in place of the one that the file names. Places, the ``cache`` and
+    what is raised are as with `open_split`; a place with more than one split raises `SplitError`.
+    """
+    split = _open(address, None, cache)
+    return split if data_table is None else replace(split, data_table=_table(data_table))
+
+
+def _open(address: str | os.PathLike[str], index: int | None, cache: str | os.PathLike[str] | None) -> Split:
+    """Open a split; None is the only one."""
     # Parquet and storage take a third of a second to import: not before a split is opened.
     from formats import FormatsError, is_dictionary
     from schemas import SchemaError
@@ -82,12 +99,23 @@ def open_split(
         raise SplitError(str(error)) from error
 
 
-def _open_folder(address: str | os.PathLike[str], index: int, cache: str | os.PathLike[str] | None) -> Split:
+def _table(name: str) -> str:
+    from schemas import SchemaError
+
+    if not isinstance(name, str):
+        raise OptionError(f"Wanted data_table as keyspace.table. Found: {name!r}")
+    try:
+        return str(TableName.parse(name))
+    except SchemaError as error:
+        raise OptionError(str(error)) from None
+
+
+def _open_folder(address: str | os.PathLike[str], index: int | None, cache: str | os.PathLike[str] | None) -> Split:
     from formats import SplitFolder
 
     folder = SplitFolder.open(address)
     manifest = folder.manifest
-    _check(folder.address, index, len(manifest.splits), manifest.label_type, manifest.data_table)
+    index = _checked(folder.address, index, len(manifest.splits), manifest.label_type, manifest.data_table)
     part = folder.part(index)
     rows = folder.rows(index, cache=cache)
     return Split(
@@ -108,11 +136,11 @@ def _open_folder(address: str | os.PathLike[str], index: int, cache: str | os.Pa
     )
 
 
-def _open_dictionary(address: str | os.PathLike[str], index: int) -> Split:
+def _open_dictionary(address: str | os.PathLike[str], index: int | None) -> Split:
     from formats import read_dictionary
 
     found = read_dictionary(address)
-    _check(found.address, index, len(found.splits), found.label_type, found.data_table)
+    index = _checked(found.address, index, len(found.splits), found.label_type, found.data_table)
     rows = found.splits[index]
     return Split(
         ids=rows.ids,
@@ -131,14 +159,14 @@ def _open_dictionary(address: str | os.PathLike[str], index: int) -> Split:
     )
 
 
-def _open_again(address: str, index: int, cache: str | None, fingerprint: str) -> Split:
+def _open_again(address: str, index: int, cache: str | None, fingerprint: str, data_table: str) -> Split:
     split = open_split(address, index=index, cache=cache)
     if split.fingerprint != fingerprint:
         raise SplitError(
             f"Wanted the split {address}, index {index}, with the fingerprint {fingerprint}, as it was opened first. "
             f"Found: {split.fingerprint}. It was made again since: start anew, or give each split a name of its own."
         )
-    return split
+    return replace(split, data_table=data_table)
 
 
 def counts_of(labels: NDArray[np.int32]) -> dict[int, int]:
@@ -146,7 +174,14 @@ def counts_of(labels: NDArray[np.int32]) -> dict[int, int]:
     return dict(zip(classes.tolist(), counts.tolist(), strict=True))
 
 
-def _check(address: str, index: int, splits: int, label_type: str, data_table: str) -> None:
+def _checked(address: str, index: int | None, splits: int, label_type: str, data_table: str) -> int:
+    if index is None:
+        if splits != 1:
+            raise SplitError(
+                f"Wanted a rows file, as jobs/cache_rows.py makes it, at {address}. Found: {splits} splits. "
+                "Open one of them with loader.open_split."
+            )
+        index = 0
     if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < splits:
         raise OptionError(f"Wanted index from 0 to {splits - 1} for {address}. Found: {index!r}")
     if label_type not in LABEL_TYPES:
@@ -154,3 +189,4 @@ def _check(address: str, index: int, splits: int, label_type: str, data_table: s
             f"Wanted a split with labels of type {', '.join(LABEL_TYPES)} at {address}. Found: {label_type!r}"
         )
     TableName.parse(data_table)
+    return index
