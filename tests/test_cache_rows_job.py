@@ -55,7 +55,7 @@ def test_the_command_line_works_as_it_stands(spark: SparkSession, cassandra: Cas
     assert found.returncode == 1
     lines = [line for line in (found.stdout + found.stderr).splitlines() if line.startswith("cache_rows.py: ")]
     assert len(lines) == 1
-    assert lines[0].startswith("cache_rows.py: Wanted the columns id, data in rows_command.data")
+    assert lines[0].startswith("cache_rows.py: Wanted the table rows_command.data at ")
     assert list(tmp_path.iterdir()) == []
 
 
