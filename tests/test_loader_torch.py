@@ -11,6 +11,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -393,13 +394,52 @@ def test_a_process_and_its_workers_end_quickly(
             time.sleep(0.01)
 
 
+def test_passes_of_the_same_seed_and_of_other_numbers_of_workers_do_not_mix(sources: Sources) -> None:
+    dataset = loader.TorchDataset(sources())
+    for epoch, (workers, late) in enumerate([(2, 0), (3, 0), (2, 1), (3, 2)]):
+        torch.manual_seed(0)
+        found = list(batches_of(dataset, workers, worker_init_fn=partial(_slow_but, late)))
+        assert {batch.epoch for batch in found} == {epoch}
+        assert sorted(position for batch in found for position in batch.positions) == list(range(COUNT))
+    torch.manual_seed(0)
+    next(iter(batches_of(dataset, 2, worker_init_fn=partial(_slow_but, 0))))  # the other has not begun, perhaps
+    torch.manual_seed(0)
+    assert {batch.epoch for batch in batches_of(dataset, 2, worker_init_fn=partial(_slow_but, 1))} == {5}
+
+
+def _slow_but(late: int, worker: int) -> None:
+    """Have one worker begin before, or well before, the others."""
+    time.sleep(0.0 if worker == late else 0.7)
+
+
+def begin(passes: _Passes, numbers: list[int], *, of: int, births: int, epoch: int | None = None) -> list[int]:
+    """The epochs of workers of a pass that begin in this order; birth ``births`` is that of worker 0."""
+    return [passes.begin(number, of, births + number, first_epoch=4, epoch=epoch) for number in numbers]
+
+
 def test_workers_of_a_pass_agree_on_its_epoch() -> None:
     passes = _Passes()
-    assert [passes.begin(number, 11, 4, None) for number in (2, 0, 1)] == [4, 4, 4]
-    assert [passes.begin(number, 11, 4, None) for number in (0, 1, 2)] == [5, 5, 5]  # they live on
-    assert [passes.begin(number, 12, 4, None) for number in (1, 0)] == [6, 6]  # others, one of which ends before
-    assert [passes.begin(number, 13, 4, None) for number in (2, 0, 1)] == [7, 7, 7]
+    assert begin(passes, [2, 0, 1], of=3, births=11) == [4, 4, 4]
+    assert begin(passes, [0, 1, 2], of=3, births=11) == [5, 5, 5]  # they live on
+    assert begin(passes, [1, 0], of=3, births=14) == [6, 6]  # others, one of which ends before
+    assert begin(passes, [2, 0, 1], of=3, births=17) == [7, 7, 7]
+    assert begin(passes, [2, 0, 1], of=4, births=20) == [8, 8, 8]
+    assert begin(passes, [0], of=0, births=22) == [9]  # no workers
+    assert begin(passes, [0], of=0, births=22) == [10]
+    assert begin(passes, [1, 0], of=2, births=25) == [11, 11]
+    passes.restart(1_000_000_000)
+    assert begin(passes, [0, 1], of=2, births=25) == [1_000_000_000] * 2
     passes.restart(3)
-    assert [passes.begin(number, 13, 4, None) for number in (0, 1)] == [3, 3]
-    assert [passes.begin(number, 11, 4, 1) for number in (0, 1)] == [1, 1]  # a state
-    assert [passes.begin(number, 14, 4, None) for number in (0, 1, 2)] == [2, 2, 2]
+    assert begin(passes, [0, 1], of=2, births=25) == [3, 3]
+    assert begin(passes, [0, 1], of=2, births=27, epoch=1) == [1, 1]  # a state
+    assert begin(passes, [0, 1], of=2, births=29) == [2, 2]
+
+
+def test_workers_agree_where_something_else_is_born_in_between() -> None:
+    passes = _Passes()
+    for epoch, births in ((4, [11, 13, 14]), (5, [15, 16, 19]), (6, [20, 23, 24])):
+        found = [passes.begin(one, 3, births[one], first_epoch=4, epoch=None) for one in (1, 2, 0)]
+        assert found == [epoch] * 3
+    last = (1 << 20) - 1
+    assert begin(passes, [2, 0, 1], of=3, births=last) == [7, 7, 7]
+    assert begin(passes, [1, 0, 2], of=3, births=last + 3) == [8, 8, 8]
