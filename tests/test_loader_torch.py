@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import torch
 from pictures import SHADES, picture, write_table
 from split_folders import image_ids, packed, write_split_folder
 from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
 from transforms import small
 
 import loader
@@ -155,75 +157,31 @@ def test_a_state_that_workers_cannot_know_is_refused(sources: Sources) -> None:
         loader.TorchDataset(sources(in_order=False))
 
 
-class StatefulLoader:
-    """What torchdata's StatefulDataLoader does with its workers and their dataset, in its order, and nothing else."""
-
-    def __init__(self, dataset: Any, workers: int, states: dict[str, Any] | None = None) -> None:
-        context = multiprocessing.get_context("fork")
-        self.last = -1 if states is None else states["last"]
-        self.snapshots = [None] * workers if states is None else states["snapshots"]
-        seed = int(torch.empty((), dtype=torch.int64).random_().item()) if states is None else states["seed"]
-        self.seed = seed
-        self._pipes, self._processes = [], []
-        for number in range(workers):
-            here, there = context.Pipe()
-            args = (dataset, number, workers, seed, self.snapshots[number], there)
-            self._processes.append(context.Process(target=_stateful_worker, args=args, daemon=True))
-            self._processes[-1].start()
-            self._pipes.append(here)
-        self.snapshots = [pipe.recv() for pipe in self._pipes]
-
-    def __iter__(self) -> Iterator[Any]:
-        running = set(range(len(self._pipes)))
-        while running:
-            self.last = (self.last + 1) % len(self._pipes)
-            if self.last in running:
-                pipe = self._pipes[self.last]
-                pipe.send("next")
-                batch, self.snapshots[self.last] = pipe.recv()
-                if batch is None:
-                    running.discard(self.last)
-                else:
-                    yield batch
-
-    def state_dict(self) -> dict[str, Any]:
-        return json.loads(json.dumps({"last": self.last, "snapshots": self.snapshots, "seed": self.seed}))
-
-    def close(self) -> None:
-        for pipe, process in zip(self._pipes, self._processes, strict=True):
-            pipe.send("end")
-            process.join(5)
-
-
-def _stateful_worker(dataset: Any, number: int, workers: int, seed: int, state: Any, pipe: Any) -> None:
-    info = torch.utils.data._utils.worker.WorkerInfo(number, workers, seed + number, dataset)
-    torch.utils.data._utils.worker._worker_info = info
-    if state is not None:
-        dataset.load_state_dict(state)
-    batches = iter(dataset)
-    pipe.send(dataset.state_dict())  # before the first batch is asked for
-    while pipe.recv() == "next":
-        batch = next(batches, None)
-        pipe.send((batch, dataset.state_dict()))
-
-
+@pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("policy", ["PARTIAL", "DROP"])
-@pytest.mark.parametrize("taken", [0, 1, 5, 10, 11])
-def test_workers_states_go_on_at_the_next_sample(sources: Sources, taken: int, policy: str) -> None:
+@pytest.mark.parametrize("taken", [0, 1, 5, 10])
+def test_a_stateful_data_loader_goes_on_at_the_next_sample(
+    sources: Sources, taken: int, policy: str, workers: int
+) -> None:
     undisturbed = [told(sources(last_batch_policy=policy).epoch(epoch)) for epoch in range(3)]
-    stateful = StatefulLoader(loader.TorchDataset(sources(last_batch_policy=policy)), 2)
-    passing = iter(stateful)
-    found = [batch for _, batch in zip(range(taken), passing, strict=False)]
-    state = stateful.state_dict()
-    stateful.close()
-    dataset = loader.TorchDataset(sources(last_batch_policy=policy))
-    again = StatefulLoader(dataset, 2, state)
-    rest = list(again)
-    again.close()
-    assert told(found + rest) == undisturbed[0]
-    following = StatefulLoader(dataset, 2)
-    assert told(following) == undisturbed[1]
-    following.close()
+
+    def stateful() -> StatefulDataLoader[Any]:
+        dataset = loader.TorchDataset(sources(last_batch_policy=policy))
+        return StatefulDataLoader(dataset, batch_size=None, num_workers=workers)
+
+    first = stateful()
+    passing = iter(first)
+    found = list(islice(passing, taken))
+    state = pickle.loads(pickle.dumps(first.state_dict()))
+    del passing
+    again = stateful()
+    again.load_state_dict(state)
+    assert told(found + list(again)) == undisturbed[0]
+    assert told(again) == undisturbed[1]
+    ended = again.state_dict()
+    last = stateful()
+    last.load_state_dict(ended)
+    assert told(last) == undisturbed[2]
 
 
 def test_without_workers_its_state_is_that_of_the_pass(sources: Sources) -> None:
@@ -340,6 +298,7 @@ def test_a_forked_child_may_forget_what_its_parent_left_behind(folder: Path, cas
 SCRIPT = """
 import os, signal, sys, time
 import loader, torch
+from torchdata.stateful_dataloader import StatefulDataLoader
 from transforms import small
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may have had it ignored
