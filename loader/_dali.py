@@ -1,8 +1,7 @@
 """The source inside DALI: what a pipeline calls for each batch, and which of its images it cannot decode."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loader._batch import Batch
-from loader._errors import DecodeError, TableError
+from loader._errors import TableError
 from loader._extras import require
 
 
@@ -92,43 +91,6 @@ class EpochReader:
 def undecodable(batch: Batch) -> list[int]:
     """The places of a batch's images that are no pictures."""
     return [place for place, image in enumerate(batch.images) if not _is_decodable(image)]
-
-
-def decode_error(batch: Batch, place: int, library: str = "DALI") -> DecodeError:
-    """The error that names an image that a library cannot decode."""
-    label = f"class {batch.labels[place]}, " if len(batch.labels) else ""
-    return DecodeError(
-        f"Wanted a picture that {library} can decode as image {UUID(bytes=batch.ids[place].tobytes())} "
-        f"({label}position {batch.positions[place]}). "
-        f"Found: {len(batch.images[place])} bytes that begin with {batch.images[place][:12]!r}"
-    )
-
-
-def without(batch: Batch, places: Sequence[int], *, is_padded: bool) -> Batch:
-    """A batch without the samples at some places; with ``is_padded`` its last is repeated until it is as large again.
-
-    Raises `DecodeError` if nothing is left.
-    """
-    kept = [place for place in range(len(batch)) if place not in {*places}]
-    fresh = [place for place in kept if place < len(batch) - batch.repeats]
-    if not kept:
-        raise decode_error(batch, places[0])
-    if is_padded:
-        kept += kept[-1:] * (len(batch) - len(kept))
-
-    def of(values: Sequence[Any]) -> list[Any]:
-        return [values[place] for place in kept] if values else []
-
-    return replace(
-        batch,
-        images=of(batch.images),
-        labels=batch.labels[kept] if len(batch.labels) else batch.labels,
-        ids=batch.ids[kept],
-        positions=batch.positions[kept],
-        label_blobs=of(batch.label_blobs),
-        metadata={name: of(values) for name, values in batch.metadata.items()},
-        repeats=len(kept) - len(fresh),
-    )
 
 
 def _bytes(data: bytes) -> NDArray[np.uint8]:

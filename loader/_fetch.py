@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 from uuid import UUID
 
 from loader._access import Access
-from loader._errors import AccessError, MissingImageError, TableError
+from loader._errors import AccessError, MissingImageError, TableError, UnreachableError
 from schemas import Columns, TableName
 
 CONNECT_SECONDS = 14.0
@@ -97,6 +97,15 @@ class Target:
     def wanted(self, one: bytes, /) -> str:
         """An image with its table and hosts, as messages name it."""
         return f"image {UUID(bytes=one)} from {self.table} at {self.place}"
+
+    def no_answer(self, wanted: str, reason: str, *, is_elsewhere: bool) -> UnreachableError:
+        """The error for a read that no node takes; or none of the datacenter, as others are there."""
+        if self.datacenter is not None and is_elsewhere:
+            return UnreachableError(
+                f"Wanted {wanted}, from the datacenter {self.datacenter}. Found: no node of it among the hosts. "
+                "Give its name as SELECT data_center FROM system.local tells it, or none."
+            )
+        return UnreachableError(f"Wanted {wanted}. Found: no node that answers ({reason})")
 
     def refusal(self, wanted: str, reason: str) -> AccessError:
         """The error for a log-in that a node refuses for this reason."""

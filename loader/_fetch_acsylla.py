@@ -153,6 +153,8 @@ class AcsyllaFetcher:
         reason = str(error).strip() or type(error).__name__
         if isinstance(error, self._errors.CassErrorServerBadCredentials):
             return self._target.refusal(wanted, reason)
+        if isinstance(error, self._errors.CassErrorLibNoHostsAvailable):
+            return self._target.no_answer(wanted, reason, is_elsewhere="datacenter" in reason)
         if isinstance(error, self._no_trust):
             return AccessError(f"Wanted {wanted}. Found: {reason}. Check the certificates.")
         if isinstance(error, self._errors.CassErrorServerUnauthorized):

@@ -201,8 +201,9 @@ class DriverFetcher:
 
     def _translate(self, error: Exception, wanted: str) -> LoaderError:
         """The driver's error as one of ours."""
-        # What the hosts said one by one, where none was left.
-        reasons = [one for one in (getattr(error, "errors", None) or {}).values() if isinstance(one, Exception)]
+        # What the hosts said one by one, where none was left; or a list of those that were not asked.
+        said = getattr(error, "errors", None)
+        reasons = [one for one in said.values() if isinstance(one, Exception)] if isinstance(said, dict) else []
         reason = ", ".join(dict.fromkeys(map(_said, reasons))) or _said(error)
         for one in (error, *reasons):
             if isinstance(one, self._errors.AuthenticationFailed):
@@ -213,6 +214,8 @@ class DriverFetcher:
             return TableError(f"Wanted {wanted}. Found: {reason}")
         if "certificate" in reason.lower():
             return AccessError(f"Wanted {wanted}. Found: {reason}. Check the certificates.")
+        if isinstance(said, list):
+            return self._target.no_answer(wanted, reason, is_elsewhere=bool(said))
         return UnreachableError(f"Wanted {wanted}. Found: {reason}")
 
 

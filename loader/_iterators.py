@@ -5,19 +5,18 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, TypeAlias, get_args
-from uuid import UUID
 
 import numpy as np
 
-from loader._batch import Batch, Skipped
-from loader._dali import EpochReader, dali, decode_error, undecodable, without
+from loader._batch import Batch
+from loader._dali import EpochReader, dali, undecodable
 from loader._errors import OptionError
 from loader._extras import require
 from loader._options import check_bools, check_choice, check_int, check_names, check_numbers
 from loader._source import Source, check_source
+from loader._undecodable import OnUndecodable, decode_error, left_out
 
 Output: TypeAlias = Literal["numpy", "torch"]
-OnUndecodable: TypeAlias = Literal["raise", "skip"]
 
 _DEPTH = 2
 """Batches that DALI prepares ahead. The source reads ahead of it; more here would only take memory."""
@@ -38,7 +37,8 @@ class GenericIterator:
     Each pass is the next epoch, from the source's first on, also after a pass that was left early. `state_dict` counts
     the batches that were given, not what DALI has prepared ahead. Random operators follow the source's seed and rank:
     the same passes give the same numbers, on any number of threads. ``on_undecodable="skip"`` leaves out images that
-    are no pictures and notes them in the source's ``skipped``; DALI's work ahead is done again then.
+    are no pictures and notes them in the source's ``skipped``, as ``on_missing="skip"`` does with those that are gone;
+    DALI's work ahead is done again then.
 
     Raises `OptionError` for an option out of its range and `MissingExtraError` without DALI or torch; a pass raises
     what reading the source raises, and `DecodeError` for an image that is no picture.
@@ -71,6 +71,8 @@ class GenericIterator:
         self._library: Any = require("torch", extra="train", purpose="output='torch'") if output == "torch" else np
         dali("pipeline")
         self._idle: tuple[EpochReader, Any] | None = None
+        self.given: Batch | None = None
+        """What the arrays that were given last were made of: ids, positions, metadata, the files' bytes."""
         self._begin()
 
     def __len__(self) -> int:
@@ -106,7 +108,8 @@ class GenericIterator:
                     reader.repeat(self._without_undecodable(reader.pending, error), epoch=epoch)
                     reader, pipeline = self._build(reader, epoch, step)
                     continue
-                step = reader.given().step + 1
+                self.given = reader.given()
+                step = self.given.step + 1
                 self._source.note(epoch, step)  # what DALI has prepared beyond this batch is not given away
                 yield self._convert([self._array(output) for output in outputs])
         finally:
@@ -148,21 +151,16 @@ class GenericIterator:
         found = [(batch, undecodable(batch)) for batch in batches]
         for batch, places in found:
             if places and not self._skips:
-                raise decode_error(batch, places[0]) from error
+                raise decode_error(batch, places[0], "DALI") from error
         if not any(places for _, places in found):
             raise error
-        is_padded = self._schedule.last_batch_policy != "PARTIAL"
-        left = [
-            without(batch, places, is_padded=is_padded) if places else batch
-            for batch, places in found
-            if is_padded or len(places) < len(batch)  # else nothing is left of it
-        ]
+        left: list[Batch] = []
+        before = self.given
         for batch, places in found:
-            for place in places:
-                if place < len(batch) - batch.repeats:
-                    one = UUID(bytes=batch.ids[place].tobytes())
-                    reason = str(decode_error(batch, place))
-                    self._source.skip(Skipped(one, int(batch.positions[place]), batch.epoch, reason))
+            rest = left_out(self._source, batch, places, before=before, library="DALI") if places else batch
+            if rest is not None:
+                left.append(rest)
+                before = rest
         return left
 
     def _array(self, output: Any) -> Any:

@@ -119,7 +119,8 @@ class Schedule:
             if getattr(found, name) != getattr(ours, name):
                 what = "split" if name in ("fingerprint", "rows") else "order"
                 raise StateError(
-                    f"Wanted a state of this {what}: {name} {getattr(ours, name)}. Found: {getattr(found, name)}"
+                    f"Wanted a state of this {what}: {name} {getattr(ours, name)}. Found: {getattr(found, name)}. "
+                    f"Make the source with that {what}, or begin anew."
                 )
         if found.share is not None:
             raise StateError(

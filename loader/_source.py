@@ -160,6 +160,11 @@ class Source:
         return self._schedule.world_size
 
     @property
+    def last_batch_policy(self) -> LastBatchPolicy:
+        """How an epoch ends."""
+        return self._schedule.last_batch_policy
+
+    @property
     def seed(self) -> int:
         """What the order of epochs follows from, beside the split."""
         return self._schedule.seed

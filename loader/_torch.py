@@ -4,17 +4,17 @@ import io
 import os
 import pickle
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 import torch
 from torch.utils.data import IterableDataset, default_collate, get_worker_info
 
 from loader._batch import Batch
-from loader._dali import decode_error
 from loader._errors import OptionError, StateError
 from loader._extras import require
-from loader._options import check_int
+from loader._options import check_choice, check_int
 from loader._source import Source, check_source
+from loader._undecodable import OnUndecodable, decode_error, left_out
 
 _FORMAT = 1
 _MOST_WORKERS = 1024
@@ -36,8 +36,9 @@ class TorchDataset(IterableDataset[Any]):
     Each pass is the next epoch, from the source's first on, with and without ``persistent_workers``; `set_epoch` names
     another. Worker j of k delivers steps j, j + k, j + 2k, ... of the rank with a source of its own, which has a k-th
     of ``memory_budget`` and ``max_in_flight``; torch takes from workers in turn, so that batches come in the order of
-    the epoch, the same for any number of workers. Ranks are those of the source. What a worker skips with
-    ``on_missing="skip"`` is noted there, not in the main process.
+    the epoch, the same for any number of workers. Ranks are those of the source. Images that are no pictures are left
+    out with ``on_undecodable="skip"``. What a worker skips is noted there, not in the main process; in place of a batch
+    of which nothing is left (PARTIAL), it gives its next one.
 
     **Going on in the middle of an epoch.** A StatefulDataLoader saves and restores it, with as many workers as before.
     With a DataLoader, which reads ahead, the loop knows what it was given; any numbers of workers and ranks go on::
@@ -51,14 +52,21 @@ class TorchDataset(IterableDataset[Any]):
     ``in_order=False``; a pass raises what reading the source raises, and `DecodeError` for an image that is no picture.
     """
 
-    def __init__(self, source: Source, *, transform: Callable[[Any], Any] | None = None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        *,
+        transform: Callable[[Any], Any] | None = None,
+        on_undecodable: OnUndecodable = "raise",
+    ) -> None:
         check_source(source)
+        check_choice("on_undecodable", on_undecodable, get_args(OnUndecodable))
         if transform is not None and not callable(transform):
             raise OptionError(f"Wanted transform as a function of a picture. Found: {transform!r}")
         if not source.in_order:
             raise OptionError("Wanted a source that delivers in order. Found: in_order=False")
         self._source: Source | bytes = source
-        self._transform = transform
+        self._transform, self._skips = transform, on_undecodable == "skip"
         self._own: Source | None = None  # in a worker
         self._loaded = source._schedule.loaded
         self._loads = 0
@@ -164,11 +172,26 @@ class TorchDataset(IterableDataset[Any]):
             shares = {name: max(1, options[name] // count) for name in ("memory_budget", "max_in_flight")}
             source = self._own = self._own or source.again(**shares)
         self.source.note(epoch, step if count == 1 else None)
+        before: Batch | None = None
         for batch in source.batches(epoch, offset=step - source.first_step(epoch), every=count):
             self._stands = epoch, batch.step + count
             source.note(epoch, batch.step + 1)
-            yield batch if self._transform is None else _collated(batch, self._transform)
+            if self._transform is None:
+                yield batch
+            elif (decoded := self._decoded(source, batch, before)) is not None:
+                before, images = decoded
+                yield _collated(before, list(map(self._transform, images)))
         source.note(epoch + 1)
+
+    def _decoded(self, source: Source, batch: Batch, before: Batch | None) -> tuple[Batch, list[Any]] | None:
+        """The batch and its pictures, or what is left of both; None if nothing is."""
+        images = [_picture(image) for image in batch.images]
+        if not (places := [place for place, image in enumerate(images) if isinstance(image, Exception)]):
+            return batch, images
+        if not self._skips:
+            raise decode_error(batch, places[0], "PIL") from images[places[0]]
+        rest = left_out(source, batch, places, before=before, library="PIL")
+        return None if rest is None else (rest, [_picture(image) for image in rest.images])
 
 
 class _Births:
@@ -253,15 +276,16 @@ def _worker() -> tuple[int, int]:
     return info.id, info.num_workers
 
 
-def _collated(batch: Batch, transform: Callable[[Any], Any]) -> Any:
+def _picture(image: bytes) -> Any:
+    """An RGB picture of PIL, or the error that says why it is none."""
     pictures = require("PIL.Image", extra="train", purpose="decoding images")
-    images = []
-    for place, image in enumerate(batch.images):
-        try:
-            picture = pictures.open(io.BytesIO(image)).convert("RGB")
-        except (OSError, SyntaxError, ValueError, pictures.DecompressionBombError) as error:
-            raise decode_error(batch, place, "PIL") from error
-        images.append(transform(picture))
+    try:
+        return pictures.open(io.BytesIO(image)).convert("RGB")
+    except (OSError, SyntaxError, ValueError, pictures.DecompressionBombError) as error:
+        return error
+
+
+def _collated(batch: Batch, images: list[Any]) -> Any:
     if len(batch.labels):
         return default_collate(images), torch.from_numpy(batch.labels).to(torch.int64)
     return (default_collate(images), batch.label_blobs) if batch.label_blobs else default_collate(images)

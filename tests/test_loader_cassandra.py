@@ -92,6 +92,13 @@ def ids_of(batches: Iterator[loader.Batch]) -> list[uuid.UUID]:
     return [uuid.UUID(bytes=row.tobytes()) for batch in batches for row in batch.ids]
 
 
+@pytest.mark.parametrize("client", ["acsylla", "cassandra-driver"])
+def test_a_datacenter_that_is_another_is_named(sources: Sources, client: str) -> None:
+    message = r"from the datacenter dc9\. Found: no node of it among the hosts\. Give its name"
+    with pytest.raises(loader.UnreachableError, match=message):
+        next(sources(datacenter="dc9", client=client).epoch(0))
+
+
 def test_bytes_and_labels_are_those_of_the_id(either: Sources) -> None:
     source = either()
     batches = list(source.epoch(0))

@@ -2,14 +2,15 @@
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pictures import SHADES, picture
 from split_folders import packed, write_split_folder
+from torch.utils.data import DataLoader
 from transforms import small
 
 import loader
@@ -105,7 +106,7 @@ def test_dali_and_torch_take_them(tree: Path) -> None:
             assert labels.tolist() == same
             assert np.allclose(images[:, 0, 0, 0] * 255, labels * SHADES, atol=1)
         dataset = loader.TorchDataset(source.again(), transform=small)
-        found = list(torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=2))
+        found = list(DataLoader(dataset, batch_size=None, num_workers=2))
         assert [labels.tolist() for _, labels in found] == wanted
         same = pickle.loads(pickle.dumps(source))
         assert [batch.labels.tolist() for batch in same.epoch(0)] == wanted
@@ -153,3 +154,50 @@ def test_sources_take_their_own_kind_of_split(tree: Path, tmp_path: Path) -> Non
         loader.FolderSource("train", batch_size=4)  # type: ignore[arg-type]
     with pytest.raises(loader.OptionError, match="dataset and or_split as names"):
         loader.open_folder(tree, dataset=5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("policy", ["PARTIAL", "FILL", "DROP"])
+@pytest.mark.parametrize("batch_size", [1, 4])
+@pytest.mark.parametrize("reader", ["dali", "torch", "workers"])
+def test_images_that_are_no_pictures_can_be_skipped(tree: Path, reader: str, batch_size: int, policy: Any) -> None:
+    folder = loader.open_folder(tree)
+    bad = [5, 8, 9, 10, 11, 42]  # a batch of four among them, and the last
+    for position in bad:
+        (tree / folder.paths[position].decode()).write_bytes(b"no picture")
+    with loader.FolderSource(folder, batch_size=batch_size, shuffle=False, last_batch_policy=policy) as source:
+        if reader == "dali":
+            batches: Any = loader.ClassificationIterator(source, size=2, train=False, on_undecodable="skip")
+        else:
+            dataset = loader.TorchDataset(source, transform=small, on_undecodable="skip")
+            batches = DataLoader(dataset, batch_size=None, num_workers=2 if reader == "workers" else 0)
+        found = [labels.tolist() for _, labels in batches]
+        skipped = [one.position for one in source.skipped]
+    assert folder.labels is not None
+    good = [label for position, label in enumerate(folder.labels.tolist()) if position not in bad]
+    if policy == "PARTIAL":
+        numbers = [label for labels in found for label in labels]
+        # Of a batch of which nothing is left, a worker gives the next one in its place.
+        assert sorted(numbers) == sorted(good) if reader == "workers" else numbers == good
+        return
+    last = 40 if policy == "DROP" and batch_size == 4 else 44 if policy == "FILL" and batch_size == 4 else 43
+    assert [len(labels) for labels in found] == [batch_size] * (last // batch_size)
+    if reader != "workers":
+        assert skipped == [one for one in bad if one < last]
+        fresh = [labels for labels in found if len(labels) > 1]
+        assert all(labels[-1] == labels[-2] for labels in fresh[1:3])  # padded by its last, or by the one before
+    else:
+        assert skipped == []  # noted in the workers
+
+
+def test_a_first_batch_without_a_picture_cannot_be_padded(tree: Path) -> None:
+    folder = loader.open_folder(tree)
+    (tree / folder.paths[0].decode()).write_bytes(b"no picture")
+    with loader.FolderSource(folder, batch_size=1, shuffle=False, last_batch_policy="FILL") as source:
+        for batches in (
+            loader.ClassificationIterator(source, size=2, train=False, on_undecodable="skip"),
+            loader.TorchDataset(source, transform=small, on_undecodable="skip"),
+        ):
+            with pytest.raises(loader.DecodeError, match=r"position 0\)\. Found: 10 bytes .*on_undecodable='skip'"):
+                next(iter(batches))
+    with pytest.raises(loader.OptionError, match=r"on_undecodable as one of .*Found: 'drop'"):
+        loader.TorchDataset(source, on_undecodable="drop")  # type: ignore[arg-type]
