@@ -109,6 +109,13 @@ def test_a_split_tells_what_it_is(folder: Path) -> None:
         split.ids[0] = 0
 
 
+def test_opening_a_split_imports_no_pandas(folder: Path, tmp_path: Path) -> None:
+    """Which takes longer than a million rows."""
+    code = "import sys, loader; print(len(loader.open_split(sys.argv[1], cache=sys.argv[2])), 'pandas' in sys.modules)"
+    command = [sys.executable, "-c", code, str(folder), str(tmp_path / "cache")]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "12 False\n"
+
+
 @pytest.mark.parametrize("index", [-1, 2, True, "0", 0.0])
 def test_an_index_that_is_not_there_is_refused(folder: Path, index: object) -> None:
     with pytest.raises(loader.OptionError, match=f"index from 0 to 1 .*Found: {index!r}"):
