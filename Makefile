@@ -11,12 +11,12 @@ RUN := $(IN) PATH="$(HERE).venv/bin:$$PATH" VIRTUAL_ENV="$(HERE).venv"
 SETUP = $(IN) if [ -z "$(PYTHON)" ]; then echo "error: wanted Python 3.11 on PATH. Found: none. Say 'make PYTHON=/path/to/python3.11 $@'." >&2; exit 1; fi; \
 	"$(PYTHON)" -m devstack.environment
 # Two processes, each with services of its own, for files of tests in turn; one that hangs or dies is made anew once.
-SIDE_BY_SIDE := -n 2 --dist loadfile --max-worker-restart 1
+SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 1
 DEMO := --extra spark --extra loader --group demo
 DEV := --extra spark --extra loader --extra train --extra s3 --extra looks --extra metrics --group dev
 OURS := schemas formats etl jobs loader training service devstack demo benchmarks
 
-.PHONY: help demo train-demo setup test test-all check format up down s3-up s3-down status clean-data clean lock deps.zip bench-demo bench-ingest bench-loader bench-server bench-splits
+.PHONY: help demo train-demo setup test test-all check format up down s3-up s3-down status clean-data clean lock deps.zip bench-demo bench-ingest bench-loader bench-server bench-splits bench-train
 
 help:  ## list the targets
 	@echo "make TARGET, where TARGET is:"; sed -nE 's/^([a-zA-Z][a-zA-Z0-9.-]*):.*## (.*)/  \1\t\2/p' "$(HERE)Makefile" | expand -t 16
@@ -90,6 +90,9 @@ bench-loader: setup  ## the loader beside a bare client, files and torch's worke
 
 bench-splits: setup  ## splits beside plain Spark and pandas, up to 100 million rows; an hour (QUICK=1: 5 minutes; ONLY=1,2: these rows)
 	@$(RUN) python -m benchmarks.splits $(if $(QUICK),--quick) $(if $(ONLY),--only "$(ONLY)")
+
+bench-train: setup  ## a training from Cassandra beside one from files, on two CPU ranks; half an hour (QUICK=1: 3 minutes)
+	@$(RUN) python -m benchmarks.train $(if $(QUICK),--quick)
 
 bench-server: setup  ## what settings of the server are worth for writing pictures; 11 minutes (QUICK=1: less)
 	@$(RUN) python -m benchmarks.server $(if $(QUICK),--quick)

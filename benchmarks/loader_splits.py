@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+import loader
 from benchmarks.loader_data import CLASSES, Images
 from formats.fingerprint import row_sums, split_fingerprint
 from schemas import Columns, SplitFile, SplitManifest, SplitPart
@@ -47,18 +48,33 @@ def write_split(folder: Path, images: Images, *, rows: int, distinct: int | None
             counts[label] = counts.get(label, 0) + times * (-(-(numbers - label) // CLASSES))
     fingerprint = split_fingerprint(seed=_SEED, index=0, rows=rows, sums=sums)
     part = SplitPart(0, rows, counts, fingerprint, tuple(file for file, _ in written))
+    _publish(folder, part, data_table=images.table, num_classes=CLASSES, seed=_SEED)
+    return part
+
+
+def write_folder(folder: Path, found: loader.Folder, *, data_table: str) -> None:
+    """A split folder of the rows of a tree of class folders, in their order."""
+    path = folder / "split=0" / "part-00000.parquet"
+    path.parent.mkdir(parents=True)
+    ids = pa.Array.from_buffers(pa.binary(ID_BYTES), len(found), [None, pa.py_buffer(np.ascontiguousarray(found.ids))])
+    positions = np.arange(len(found), dtype=np.int64)
+    pq.write_table(pa.table([ids.cast(pa.binary()), found.labels, positions], schema=ARROW_SCHEMA), path)
+    part = SplitPart(0, len(found), found.counts, found.fingerprint, (SplitFile(f"split=0/{path.name}", len(found)),))
+    _publish(folder, part, data_table=data_table, num_classes=found.num_classes, seed=0)
+
+
+def _publish(folder: Path, part: SplitPart, *, data_table: str, num_classes: int, seed: int) -> None:
     manifest = SplitManifest(
-        data_table=images.table,
-        metadata_table=f"{images.table}_metadata",
+        data_table=data_table,
+        metadata_table=f"{data_table}_metadata",
         columns=Columns(),
         label_type="int",
-        num_classes=CLASSES,
+        num_classes=num_classes,
         class_names={},
-        seed=_SEED,
+        seed=seed,
         options={},
         splits=(part,),
         created="2026-01-01T00:00:00+00:00",
         code_version="benchmark",
     )
     (folder / NAME).write_text(manifest.to_json(), encoding="utf-8")
-    return part

@@ -30,6 +30,8 @@ def script(port: int) -> str:
         kept = "\n".join(line for line in here.splitlines() if line.partition("#")[0].strip() not in NOT_HERE)
         lines.append(f"echo '== block {number}'")
         python = sys.executable if "import torch" in here else "python"
+        if "torchrun" in here:
+            kept = f"BEFORE=$PATH\nPATH='{Path(sys.executable).parent}':$PATH\n{kept}\nPATH=$BEFORE"
         lines.append(kept if language == "bash" else f"'{python}' - <<'PYTHON'\n{here}PYTHON")
     return "\n".join(lines)
 
@@ -107,12 +109,16 @@ def test_every_command_does_what_the_readme_says(output: str, checkout: Path) ->
     assert "torch: 6 batches" in output
     assert re.search(r"^359 images, p99 \d+ ms$", output, re.MULTILINE)
     assert "next is epoch 1" in output
+    assert re.search(r"^going on from build/train/checkpoint\.pt: epoch 2, step 0$", output, re.MULTILINE)
+    assert re.search(r"^epoch 2  validation  loss ", output, re.MULTILINE)
+    assert any(line.startswith("cached 1,797 rows of 10 classes at ") for line in lines)
+    assert len(re.findall(r"^epoch 2: 1,[47]\d\d images in .* MB/s$", output, re.MULTILINE)) == 2
     assert (checkout / "splits" / "digits" / "manifest.json").is_file()
     assert (checkout / "build" / "digits-metadata" / "cache.json").is_file()
 
 
 def test_a_page_of_the_manual_is_printed_without_a_cluster(output: str, checkout: Path) -> None:
-    for job in ("ingest", "split", "verify"):
+    for job in ("ingest", "split", "verify", "cache_rows"):
         python = checkout / ".venv" / "bin" / "python"
         done = subprocess.run(
             [python, f"jobs/{job}.py", "--help"], cwd=checkout, capture_output=True, text=True, check=True

@@ -1,1 +1,10 @@
-"""Training scripts for torchrun. Nothing is here yet; `demo/train.py` shows a training loop."""
+"""What torchrun runs: training from Cassandra or from files, and the reading test.
+
+Errors::
+
+    TrainingError(Exception)     options, data, devices or checkpoints that do not go together
+"""
+
+from training.errors import TrainingError
+
+__all__ = ["TrainingError"]

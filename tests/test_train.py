@@ -1,0 +1,388 @@
+"""Training as its users start it: from Cassandra and from files, on one rank and several, stopped and gone on with."""
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import numpy as np
+import pytest
+import torch
+from pictures import picture, write_table
+from split_folders import write_split_folder
+
+import loader
+from devstack.cassandra import Cassandra
+from training.checkpoints import Checkpoint
+from training.errors import TrainingError
+from training.train import main
+from training.train_options import TrainOptions, parse_args
+from training.trainer import lr_at
+
+SCRIPT = Path(__file__).parent.parent / "training" / "train.py"
+COUNTS = {"train": 96, "val": 22}
+CLASSES = 4
+SMALL = ["-a", "small_models:tiny", "--size", "16", "--workers", "2", "--lr", "2", "--warmup", "1", "--epochs", "2"]
+
+
+class Data(NamedTuple):
+    """The same images as trees of files, as a split of one table, and as rows of two."""
+
+    root: Path
+    files: list[str]
+    split: list[str]
+    rows: list[str]
+
+
+@pytest.fixture(scope="module")
+def data(cassandra: Cassandra, tmp_path_factory: pytest.TempPathFactory) -> Data:
+    root = tmp_path_factory.mktemp("training")
+    os.environ["IMAGESTRATA_CACHE"] = str(root / "cache")
+    both: dict[UUID, bytes] = {}
+    splits = []
+    for side, count in COUNTS.items():
+        for number in range(count):
+            path = root / side / f"class {number % CLASSES}" / f"{number:03}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(picture(3 * (number % CLASSES), width=24 + number % 5))
+        folder = loader.open_folder(root / side, dataset="shades", or_split=side)
+        assert folder.labels is not None
+        ids = [UUID(bytes=one.tobytes()) for one in folder.ids]
+        rows = {
+            one: (root / side / os.fsdecode(path)).read_bytes() for one, path in zip(ids, folder.paths, strict=True)
+        }
+        write_table(f"shades.data_{side}", dict(rows), hosts=cassandra.hosts, port=cassandra.port)
+        splits.append((ids, folder.labels.tolist()))
+        both |= rows
+        names = dict(folder.class_names)
+        write_split_folder(
+            root / f"{side}.rows", splits[-1:], data_table=f"shades.data_{side}", class_names=names, seed=0
+        )
+    write_table("shades.data", dict(both), hosts=cassandra.hosts, port=cassandra.port)
+    write_split_folder(root / "split", splits, data_table="shades.data", class_names=names, seed=0)
+    where = ["--hosts", ",".join(cassandra.hosts), "--port", str(cassandra.port)]
+    rows_options = [f"--{side}-rows-fn={root / side}.rows" for side in COUNTS]
+    return Data(
+        root=root,
+        files=["--dataset", "shades", str(root / "train"), str(root / "val")],
+        split=["--split", str(root / "split"), *where],
+        rows=[*rows_options, "--train-data-table=shades.data_train", "--val-data-table=shades.data_val", *where],
+    )
+
+
+def start(arguments: Sequence[str], folder: Path, *, ranks: int = 1) -> subprocess.Popen[str]:
+    """The script in a folder of its own, under torchrun."""
+    paths = [str(Path(__file__).parent), *filter(None, sys.path)]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"]
+    folder.mkdir(exist_ok=True)
+    return subprocess.Popen(
+        [*command, str(SCRIPT), *arguments],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def run(arguments: Sequence[str], folder: Path, *, ranks: int = 1) -> str:
+    """What it prints, if it ends well. One rank runs in this process, which saves the time to import torch."""
+    if ranks > 1:
+        process = start(arguments, folder, ranks=ranks)
+        output, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, output
+        return output
+    folder.mkdir(exist_ok=True)
+    with chdir(folder), redirect_stdout(io.StringIO()) as told, redirect_stderr(told):
+        code = main(arguments)
+    assert code == 0, told.getvalue()
+    return told.getvalue()
+
+
+def trace(folder: Path, name: str = "trace") -> list[dict[str, Any]]:
+    """What all ranks have told of their steps, in order."""
+    lines = [json.loads(line) for file in sorted(folder.glob(f"{name}.*")) for line in file.read_text().splitlines()]
+    return sorted(lines, key=lambda line: (line["epoch"], line["step"]))
+
+
+def ids(lines: list[dict[str, Any]], epoch: int) -> list[str]:
+    return [one for line in lines if line["epoch"] == epoch for one in line["ids"]]
+
+
+@pytest.mark.parametrize(("source", "ranks"), [("files", 1), ("split", 2), ("rows", 1)])
+def test_it_learns_from_each_source(data: Data, tmp_path: Path, source: str, ranks: int) -> None:
+    arguments = [*getattr(data, source), *SMALL, "--b", str(8 // ranks), "--epochs=4", "--dali_cpu"]
+    arguments += ["--opt-level", "O2", "--loss-scale", "128.0", "--label-smoothing=0.1", "--print-freq=5"]
+    output = run([*arguments, "--figures", "figures.jsonl"], tmp_path, ranks=ranks)
+    figures = [json.loads(line) for line in (tmp_path / "figures.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in figures] == [0, 1, 2, 3]
+    assert [(line["train"]["images"], line["val"]["images"]) for line in figures] == [(96, 22)] * 4
+    assert max(line["val"]["top1"] for line in figures) > 0.7, figures
+    assert all(len(line["train"]["data_seconds"]) == ranks for line in figures)
+    assert re.search(
+        r"epoch 3  training    loss \d\.\d+  top-1 .*%  top-5 100.00%  .* images/s.* of the time for data", output
+    )
+    assert re.search(r"epoch 0  step 5/12  loss .*  lr 0\.0\d+  data .* s  compute .* s", output)
+    assert ("by rank" in output) == (ranks == 2)
+    assert {file.name for file in tmp_path.iterdir()} == {"checkpoint.pt", "checkpoint-best.pt", "figures.jsonl"}
+
+
+def test_files_and_tables_give_the_same_images_and_the_same_losses(data: Data, tmp_path: Path) -> None:
+    found = {}
+    for source in ("files", "rows"):
+        run([*getattr(data, source), *SMALL, "--b", "8", "--trace", "trace"], tmp_path / source)
+        found[source] = trace(tmp_path / source)
+    assert len(found["files"]) == 24
+    for one, other in zip(found["files"], found["rows"], strict=True):
+        assert (one["epoch"], one["step"], one["ids"]) == (other["epoch"], other["step"], other["ids"])
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-5)
+    assert len({*ids(found["files"], 0)}) == 96
+    assert ids(found["files"], 0) != ids(found["files"], 1)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(data: Data, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What a training sees that nobody stops."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    run([*data.split, *STOPPABLE, "--b", "8"], folder)
+    return trace(folder)
+
+
+STOPPABLE = [*SMALL, "-a", "small_models:stoppable", "--transforms", "small_models:whole"]
+STOPPABLE += ["--print-freq=1", "--trace", "trace"]
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 1), pytest.param(2, 2, marks=pytest.mark.slow), (2, 1), (1, 4)])
+def test_a_training_that_is_stopped_goes_on_at_the_next_image(
+    data: Data,
+    undisturbed: list[dict[str, Any]],
+    tmp_path: Path,
+    before: int,
+    after: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    usual = [*data.split, *STOPPABLE]
+    folder = tmp_path / "stopped"
+    monkeypatch.setenv("STOP_AT_STEP", "16")
+    told = run([*usual, "--b", str(8 // before)], folder, ranks=before)
+    monkeypatch.delenv("STOP_AT_STEP")
+    assert "stopped in epoch 1: go on with --resume checkpoint.pt" in told
+    told = run([*usual, "--b", str(8 // after), "--resume"], folder, ranks=after)
+    assert "going on from checkpoint.pt: epoch 1, step 4\n" in told
+    found = trace(folder)
+    for epoch in range(2):
+        assert sorted(ids(found, epoch)) == sorted(ids(undisturbed, epoch))
+        assert len({*ids(found, epoch)}) == 96
+    in_steps: dict[tuple[int, int], set[str]] = {}
+    for line in found:
+        in_steps.setdefault((line["epoch"], line["step"]), set()).update(line["ids"])
+    assert in_steps == {(line["epoch"], line["step"]): {*line["ids"]} for line in undisturbed}
+    if before == after == 1:
+        assert [line["loss"] for line in found] == pytest.approx([line["loss"] for line in undisturbed], rel=1e-4)
+
+
+def test_torchrun_that_is_told_to_end_saves_and_ends(data: Data, tmp_path: Path) -> None:
+    usual = [*data.files, *SMALL, "--b", "4", "--print-freq=1", "--epochs", "50"]
+    process = start(usual, tmp_path, ranks=2)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("epoch 1  step 3/12"):
+            process.send_signal(signal.SIGTERM)
+            break
+    rest = process.communicate(timeout=60)[0]
+    assert re.search(r"stopped in epoch \d+: go on with --resume checkpoint\.pt", rest), rest
+    assert Checkpoint.read(tmp_path / "checkpoint.pt", arch="small_models:tiny", classes=4).loader["epoch"] >= 1
+
+
+def test_a_training_that_is_killed_leaves_its_last_checkpoint(data: Data, tmp_path: Path) -> None:
+    usual = [*data.files, *SMALL, "--b", "8", "--print-freq=1"]
+    process = start([*usual, "--checkpoint-every=7"], tmp_path)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("epoch 1  step 9/12"):
+            for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+                os.kill(int(child), signal.SIGKILL)
+            break
+    process.communicate(timeout=60)
+    assert process.returncode != 0
+    kept = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    assert (kept["loader"]["epoch"], kept["loader"]["start"]) == (1, 7 * 8)
+    assert [name.name for name in tmp_path.glob(".*")] == []
+    assert "going on from checkpoint.pt: epoch 1, step 7\n" in run([*usual, "--resume"], tmp_path)
+    output = run([*usual, "--evaluate", "--resume"], tmp_path)
+    assert re.search(r"epoch 2  validation  loss", output)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder to write to, and modules of tests to be found."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments", "message"),
+    [
+        ("split", ["--classes", "3"], r"at most --classes 3 classes\. Found: Split\(.*4 classes"),
+        ("split", ["--val-index", "2"], r"index from 0 to 1 for .*split\. Found: 2"),
+        ("split", ["--b", "97"], r"at least one batch of 97 images \(97 on each of 1 ranks\)\. Found: 96 in"),
+        ("split", ["--device", "cuda"], "a CUDA device for local rank 0. Found: none"),
+        ("split", ["-a", "resnet51"], r"a classifier of torchvision's, .* Found: 'resnet51'\. Near: resnet50"),
+        ("split", ["-a", "no_such:model"], "--arch no_such:model. Found: No module named 'no_such'"),
+        ("split", ["-a", "small_models:nothing"], "Found: module 'small_models' has no attribute 'nothing'"),
+        ("split", ["-a", "small_models:no_model"], "to make a torch.nn.Module. Found: '4 classes'"),
+        ("split", ["--transforms", "whole"], "--transforms as MODULE:FUNCTION. Found: 'whole'"),
+        ("split", ["--resume", "nowhere.pt"], r"a checkpoint at nowhere\.pt\. Found: no such file"),
+        (
+            "rows",
+            ["--val-rows-fn=TRAIN", "--val-data-table=shades.data_train"],
+            "different images for training and val",
+        ),
+        ("rows", ["--train-data-table=shades.gone"], r"shades\.gone .*Found: no such table"),
+        ("files", ["--dataset", "shades", "TRAIN", "TRAIN"], "different images for training and validation"),
+    ],
+)
+@pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is asked for where there is none")
+def test_what_does_not_go_together_is_told(
+    data: Data,
+    here: None,
+    source: str,
+    arguments: list[str],
+    message: str,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    train = str(data.root / ("train" if source == "files" else "train.rows"))
+    arguments = [one.replace("TRAIN", train) for one in arguments]
+    given = [] if source == "files" else getattr(data, source)
+    assert main([*given, *SMALL, "--b", "8", *arguments]) == 1
+    errors = capfd.readouterr().err
+    assert re.search(message, errors), errors
+    assert errors.startswith("train.py: Wanted")
+    assert errors.count("\n") == 1
+
+
+def test_other_classes_in_validation_are_told(data: Data, here: None, capfd: pytest.CaptureFixture[str]) -> None:
+    (Path("val") / "class 7").mkdir(parents=True)
+    (Path("val") / "class 7" / "one.png").write_bytes(picture(1))
+    assert main([str(data.root / "train"), "val", *SMALL, "--b", "8"]) == 1
+    assert "class 0 is 'class 0' in one and 'class 7' in the other" in capfd.readouterr().err
+
+
+def test_a_checkpoint_of_another_training_is_refused(data: Data, here: None, capfd: pytest.CaptureFixture[str]) -> None:
+    usual = [*SMALL, "--b", "8", "--epochs", "1"]
+    assert main([*data.split, *usual]) == 0
+    capfd.readouterr()
+    for arguments, message in [
+        ([*data.split, *usual, "-a", "resnet18"], "of resnet18 with 4 classes .* Found: small_models:tiny with 4"),
+        ([*data.split, *usual, "--classes", "5"], "tiny with 5 classes .* Found: small_models:tiny with 4"),
+        ([*data.split, *usual, "--seed", "1"], r"a state of this order: seed 1\. Found: 0\. Make the source with"),
+        ([*data.split, *usual, "--train-index=1", "--val-index=0"], r"a state of this split: fingerprint"),
+    ]:
+        assert main([*arguments, "--resume"]) == 1
+        assert re.search(message, capfd.readouterr().err)
+    torch.save({"model": 1}, "other.pt")
+    Path("none.pt").write_bytes(b"no checkpoint")
+    for name in ("other.pt", "none.pt", "."):
+        with pytest.raises(TrainingError, match=rf"a checkpoint .*at {name}\. Found: "):
+            Checkpoint.read(name, arch="resnet18", classes=4)
+
+
+def test_a_checkpoint_runs_nothing(tmp_path: Path) -> None:
+    class Harm:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return os.mkdir, (str(tmp_path / "harm"),)
+
+    torch.save({"format": 1, "model": Harm()}, tmp_path / "bad.pt")
+    with pytest.raises(TrainingError, match="a checkpoint at "):
+        Checkpoint.read(tmp_path / "bad.pt", arch="resnet18", classes=4)
+    assert not (tmp_path / "harm").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Wanted one source of images: .*Found: none"),
+        (["a", "b", "--split", "s"], "Found: TRAIN_DIR VAL_DIR and --split"),
+        (["a"], "two folders, TRAIN_DIR VAL_DIR. Found: a"),
+        (["--train-rows-fn", "r"], "Found: one of them"),
+        (["--split", "s", "--train-data-table", "ks.t"], "a data table without --train-rows-fn"),
+        (["--split", "s", "--dataset", "d"], "--dataset with TRAIN_DIR VAL_DIR"),
+        (
+            ["--split", "s", "--val-index", "0"],
+            "different splits .*Found: index 0 for both. Say --validate-on-training",
+        ),
+        (["--split", "s", "--val-index", "-1"], "--val-index of 0 or more. Found: -1"),
+        (["--split", "s", "--b", "0"], "--batch-size of 1 or more. Found: 0"),
+        (["--split", "s", "--lr", "nan"], "--lr of 0 or more. Found: nan"),
+        (["--split", "s", "--loss-scale", "much"], "--loss-scale as a number above 0, or dynamic. Found: 'much'"),
+        (["--split", "s", "--label-smoothing", "1"], "from 0 to below 1"),
+        (["--split", "s", "--classes", "0"], "--classes of 1 or more"),
+        (["--split", "s", "--opt-level", "O3"], "invalid choice: 'O3'"),
+    ],
+)
+def test_a_command_that_cannot_be_is_refused(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        parse_args(arguments)
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_without_torch_it_says_what_to_install(data: Data, tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError(\"No module named 'torch'\")")
+    paths = [str(tmp_path), *filter(None, sys.path)]
+    for arguments, code, message in [
+        ([*data.split], 1, "train.py: Wanted torch and torchvision. Found: No module named 'torch'. Install them: pip"),
+        (["--help"], 0, "--opt-level O1, O2     mixed precision"),
+    ]:
+        found = subprocess.run(
+            [sys.executable, str(SCRIPT), *arguments],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert found.returncode == code, found.stderr
+        assert message in found.stdout + found.stderr
+
+
+def test_the_learning_rate_rises_and_falls_with_the_images_of_a_step() -> None:
+    options = TrainOptions(split="s", epochs=10, warmup=2.0, lr=0.4, batch_size=64)
+    rates = np.array([lr_at(epoch, options, world_size=8) for epoch in (0, 1, 2, 6, 10)])
+    assert np.allclose(rates, [0, 0.4, 0.8, 0.4, 0])
+    assert lr_at(0, TrainOptions(split="s", warmup=0.0, lr=0.5, batch_size=256), 1) == 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_field_s_own_commands_run_as_they_stand(data: Data, tmp_path: Path, ranks: int) -> None:
+    """But for two passes, batches that fit the few images, and where Cassandra is."""
+    usual = [
+        "-a",
+        "resnet50",
+        "--dali_cpu",
+        "--b",
+        "128",
+        "--loss-scale",
+        "128.0",
+        "--workers",
+        "4",
+        "--lr=0.4",
+        "--opt-level",
+        "O2",
+    ]
+    few = ["--b", "16", "--epochs", "1"]
+    for source in ("files", "rows", "split"):
+        output = run([*usual, *few, *getattr(data, source)], tmp_path / source, ranks=ranks)
+        assert "epoch 0  validation" in output
+    swapped = [*data.split, "--train-index", "1", "--val-index", "0", "--b", "8"]
+    assert "epoch 0  validation" in run([*usual, *few, *swapped], tmp_path / "swapped", ranks=ranks)

@@ -1,0 +1,65 @@
+"""Checkpoints: model, optimiser, and where the loader stands."""
+
+import os
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from training.errors import TrainingError
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """What a training needs to go on: ``loader`` is the state of the training images' source, behind the last step."""
+
+    arch: str
+    classes: int
+    model: dict[str, Any]
+    optimizer: dict[str, Any]
+    scaler: dict[str, Any]
+    loader: dict[str, Any]
+    best: float
+    options: dict[str, Any]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it in one step: whoever reads finds the old one or this one, whole."""
+        place = Path(path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        aside = place.with_name(f".{place.name}.{os.getpid()}")
+        found = {name: getattr(self, name) for name in self.__slots__}
+        try:
+            with open(aside, "wb") as file:
+                torch.save({"format": FORMAT, **found}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(aside, place)
+        finally:
+            aside.unlink(missing_ok=True)
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str], *, arch: str, classes: int) -> "Checkpoint":
+        """Read one, on the CPU. Nothing that it might want to run is run.
+
+        Raises `TrainingError` for a file that is none, or is of another model.
+        """
+        try:
+            found = torch.load(path, map_location="cpu", weights_only=True)
+        except FileNotFoundError:
+            raise TrainingError(f"Wanted a checkpoint at {path}. Found: no such file.") from None
+        except (OSError, RuntimeError, EOFError, pickle.UnpicklingError, ValueError) as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise TrainingError(f"Wanted a checkpoint at {path}. Found: {reason or type(error).__name__}") from error
+        if not isinstance(found, dict) or found.pop("format", None) != FORMAT or found.keys() != {*cls.__slots__}:
+            raise TrainingError(f"Wanted a checkpoint of train.py, of format {FORMAT}, at {path}. Found: another file")
+        checkpoint = cls(**found)
+        if (checkpoint.arch, checkpoint.classes) != (arch, classes):
+            raise TrainingError(
+                f"Wanted a checkpoint of {arch} with {classes} classes at {path}. "
+                f"Found: {checkpoint.arch} with {checkpoint.classes}"
+            )
+        return checkpoint

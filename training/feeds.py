@@ -1,0 +1,127 @@
+"""Where the images of a training come from. A further source is a function in `KINDS`."""
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import loader
+from training.errors import TrainingError
+from training.named import named
+from training.ranks import Ranks
+from training.train_options import TrainOptions
+
+Side: TypeAlias = Literal["train", "val"]
+Open: TypeAlias = Callable[[TrainOptions, Side], Callable[..., loader.Source]]
+
+
+def _from_split(options: TrainOptions, side: Side) -> Callable[..., loader.Source]:
+    assert options.split is not None
+    index = options.train_index if side == "train" else options.val_index
+    split = loader.open_split(options.split, index=index)
+    return partial(loader.CassandraSource, split, hosts=options.hosts, port=options.port)
+
+
+def _from_rows(options: TrainOptions, side: Side) -> Callable[..., loader.Source]:
+    is_training = side == "train"
+    place = options.train_rows_fn if is_training else options.val_rows_fn
+    table = options.train_data_table if is_training else options.val_data_table
+    assert place is not None
+    split = loader.open_rows(place, data_table=table)
+    return partial(loader.CassandraSource, split, hosts=options.hosts, port=options.port)
+
+
+def _from_folders(options: TrainOptions, side: Side) -> Callable[..., loader.Source]:
+    place = options.data[0 if side == "train" else 1]
+    or_split = Path(place).resolve().name if options.dataset else ""
+    return partial(loader.FolderSource, loader.open_folder(place, dataset=options.dataset, or_split=or_split))
+
+
+KINDS: dict[str, Open] = {"split": _from_split, "rows": _from_rows, "folders": _from_folders}
+"""By the kind of the options: what makes a source of one side, once it is told batch size, ranks and order."""
+
+
+@contextmanager
+def open_sources(options: TrainOptions, ranks: Ranks) -> Iterator[tuple[loader.Source, loader.Source]]:
+    """The sources of training and validation, connected.
+
+    Training has a new order each epoch, and on all ranks equally many whole batches; validation has each image once, in
+    one order. Raises `TrainingError` for sides that do not go together, and the loader's errors.
+    """
+    share = {"batch_size": options.batch_size, "rank": ranks.rank, "world_size": ranks.world_size, "seed": options.seed}
+    kind = KINDS[options.kind]
+    with (
+        kind(options, "train")(**share, last_batch_policy="DROP") as train,
+        kind(options, "val")(**share, shuffle=False) as val,
+    ):
+        check_sides(train, val, options)
+        train.connect()
+        val.connect()
+        yield train, val
+
+
+def check_sides(train: loader.Source, val: loader.Source, options: TrainOptions) -> None:
+    """Raises `TrainingError` for classes, sizes or images that make no training."""
+    for side in (train, val):
+        if side.label_type != "int":
+            raise TrainingError(f"Wanted class numbers as labels. Found: {side.split} with {side.label_type!r}")
+    classes = max(train.split.num_classes, val.split.num_classes)
+    if options.classes is not None and options.classes < classes:
+        raise TrainingError(
+            f"Wanted images of at most --classes {options.classes} classes. Found: {train.split} and {val.split}"
+        )
+    if other := _other_names(train.split.class_names, val.split.class_names):
+        raise TrainingError(f"Wanted the same classes in training and validation. Found: {other}")
+    whole = train.batch_size * train.world_size
+    if len(train.split) < whole:
+        raise TrainingError(
+            f"Wanted at least one batch of {whole} images ({train.batch_size} on each of {train.world_size} ranks). "
+            f"Found: {len(train.split)} in {train.split}. Take a smaller --b."
+        )
+    is_same = train.split.fingerprint == val.split.fingerprint and train.split.data_table == val.split.data_table
+    if is_same and not options.validate_on_training:
+        raise TrainingError(
+            f"Wanted different images for training and validation. Found: {train.split} for both. "
+            "Say --validate-on-training if that is meant."
+        )
+
+
+def batches_of(source: loader.Source, options: TrainOptions, ranks: Ranks, *, train: bool) -> loader.GenericIterator:
+    """The source's batches through DALI: tensors, on the GPU unless DALI works on the CPU.
+
+    ``(images, labels)``; with transforms of the user's ``{"images": images, "labels": labels}``.
+    """
+    on_gpu: dict[str, Any] = {
+        "device_id": None if options.dali_cpu else ranks.device_id,
+        "num_threads": options.workers,
+        "output": "torch",
+    }
+    if options.transforms is None:
+        return loader.ClassificationIterator(source, size=options.size, train=train, **on_gpu)
+    graph = partial(
+        _graph,
+        transform=named(options.transforms, option="--transforms"),
+        train=train,
+        size=options.size,
+        is_on_gpu=on_gpu["device_id"] is not None,
+    )
+    return loader.GenericIterator(source, graph, names=["images", "labels"], **on_gpu)
+
+
+def _graph(
+    files: Any, labels: Any, *, transform: Callable[..., Any], train: bool, size: int, is_on_gpu: bool
+) -> tuple[Any, Any]:
+    fn, types = importlib.import_module("nvidia.dali.fn"), importlib.import_module("nvidia.dali.types")
+    images = fn.decoders.image(files, device="mixed" if is_on_gpu else "cpu", output_type=types.RGB)
+    labels = fn.cast(fn.squeeze(labels, axes=[0]), dtype=types.INT64)
+    return transform(images, train=train, size=size), labels.gpu() if is_on_gpu else labels
+
+
+def _other_names(train: Mapping[int, str], val: Mapping[int, str]) -> str | None:
+    """The first class number that has two names."""
+    for label in sorted(train.keys() & val.keys()):
+        if train[label] != val[label]:
+            return f"class {label} is {train[label]!r} in one and {val[label]!r} in the other"
+    return None

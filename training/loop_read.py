@@ -1,0 +1,306 @@
+"""Read images in a tight loop and do nothing with them: how fast can a training be fed?
+
+examples:
+  training/loop_read.py --data-table imagenette.data_train --rows-fn train.rows
+  training/loop_read.py --split splits/imagenette --index 0 --decode
+  training/loop_read.py --data-table imagenette.data_train --rows-fn train.rows --use-gpu
+  training/loop_read.py --reader file --file-root /data/imagenette/train
+  torchrun --nproc_per_node=2 training/loop_read.py --data-table imagenette.data_train --rows-fn train.rows
+
+Every image comes once an epoch, over all processes, through a DALI pipeline into host memory, or GPU memory with
+--use-gpu; --decode decodes it there. The reader "file" is DALI's own, fn.readers.file, to compare with. The first epoch
+is told apart: connections and caches are cold then. MB are a million bytes of the files as they were ingested.
+
+exit codes: 0 done, 1 failed (one line says why), 2 bad arguments
+"""
+
+import argparse
+import importlib
+import json
+import math
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+
+import loader
+from training.errors import TrainingError
+
+_DEPTH = 2
+Gather = Callable[[Sequence[float]], list[list[float]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopOptions:
+    """What is read, and how. Raises ValueError for values that make no test."""
+
+    reader: str = "cassandra"
+    split: str | None = None
+    index: int = 0
+    rows_fn: str | None = None
+    data_table: str | None = None
+    file_root: str | None = None
+    hosts: tuple[str, ...] = ("127.0.0.1",)
+    port: int = 9042
+    use_gpu: bool = False
+    decode: bool = False
+    batch_size: int = 128
+    workers: int = 4
+    epochs: int = 10
+    json: bool = False
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("split", "rows_fn", "file_root") if getattr(self, name)]
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in given) or "nothing"
+        if self.reader == "file" and given != ["file_root"]:
+            raise ValueError(f"Wanted --file-root, and nothing else, with --reader file. Found: {names}")
+        if self.reader == "cassandra" and given not in (["split"], ["rows_fn"]):
+            raise ValueError(f"Wanted --split or --rows-fn, or --reader file with --file-root. Found: {names}")
+        if self.data_table and not self.rows_fn:
+            raise ValueError("Wanted --data-table with --rows-fn. Found: it alone")
+        for name in ("batch_size", "workers", "epochs"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"Wanted --{name.replace('_', '-')} of 1 or more. Found: {getattr(self, name)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """One pass over all images, by all processes; seconds of the slowest."""
+
+    images: int
+    batches: int
+    bytes: int
+    seconds: float
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """Images, batches and MB a second."""
+        return {
+            "images_per_second": self.images / self.seconds,
+            "batches_per_second": self.batches / self.seconds,
+            "mb_per_second": self.bytes / 1e6 / self.seconds,
+        }
+
+
+def parse_args(argv: Sequence[str] | None = None) -> LoopOptions:
+    """The options of a command line; exits with 2 for bad ones."""
+    usual = {field.name: field.default for field in fields(LoopOptions)}
+    parser = argparse.ArgumentParser(
+        "loop_read.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    add = parser.add_argument
+    add("--reader", choices=("cassandra", "file"), default="cassandra", help="(default: cassandra)")
+    add("--split", "--split-fn", metavar="PLACE", help="a split folder or a split dictionary (.pckl)")
+    add("--index", type=int, default=usual["index"], metavar="N", help="which of its splits (default: 0)")
+    add("--rows-fn", metavar="FOLDER", help="a rows file of jobs/cache_rows.py")
+    add("--data-table", metavar="KS.TABLE", help="the table of its pictures (default: the one it names)")
+    add("--file-root", metavar="DIR", help="a tree of class folders, for --reader file")
+    add("--hosts", default="127.0.0.1", metavar="HOST,...", help="Cassandra (default: %(default)s)")
+    add("--port", type=int, default=usual["port"], metavar="N", help="its port (default: %(default)s)")
+    add("--use-gpu", action="store_true", help="bring the images into the memory of the GPU of each process")
+    add("--decode", action=argparse.BooleanOptionalAction, default=False, help="decode them (default: --no-decode)")
+    add("--bs", "--batch-size", type=int, default=usual["batch_size"], metavar="N", dest="batch_size",
+        help="images of a batch of each process (default: %(default)s)")  # fmt: skip
+    add("-j", "--workers", type=int, default=usual["workers"], metavar="N", help="threads of DALI (default: 4)")
+    add("--epochs", type=int, default=usual["epochs"], metavar="N", help="passes over all images (default: 10)")
+    add("--json", action="store_true", help="print the figures as one JSON object on the last line")
+    args = vars(parser.parse_args(argv))
+    try:
+        return LoopOptions(**{**args, "hosts": tuple(filter(None, args["hosts"].split(",")))})
+    except ValueError as error:
+        parser.error(str(error))
+
+
+def run(options: LoopOptions, *, rank: int, world_size: int, device_id: int | None, gather: Gather) -> list[Epoch]:
+    """Read every epoch on this rank; the figures of all. Raises `TrainingError` and the loader's errors."""
+    console = Console(stderr=True, quiet=rank > 0)
+    epochs = []
+    with _reader(options, rank, world_size, device_id) as (steps, passes):
+        for number in range(options.epochs):
+            gather([0.0])  # all begin together
+            started = time.perf_counter()
+            what = f"epoch {number}" + (" (the first)" if number == 0 else "")
+            batches = track(passes(), what, total=steps, console=console, transient=True)
+            images, size, count = 0, 0, 0
+            for one_images, one_size in batches:
+                images, size, count = images + one_images, size + one_size, count + 1
+            found = gather([images, count, size, time.perf_counter() - started])
+            all_images, all_batches, all_bytes = (int(sum(one[place] for one in found)) for place in range(3))
+            epochs.append(Epoch(all_images, all_batches, all_bytes, max(one[3] for one in found)))
+            if rank == 0:
+                _say(
+                    f"{what}: {all_images:,} images in {epochs[-1].seconds:.2f} s: {_rates(epochs[-1].rates)}", options
+                )
+    return epochs
+
+
+def summary(epochs: Sequence[Epoch]) -> dict[str, dict[str, float]]:
+    """Mean and standard deviation of the rates of all epochs but the first; of that one, if it is alone."""
+    warm = [epoch.rates for epoch in (epochs[1:] or epochs)]
+    names = list(warm[0])
+    return {
+        "mean": {name: statistics.mean(one[name] for one in warm) for name in names},
+        "deviation": {name: statistics.pstdev([one[name] for one in warm]) for name in names},
+    }
+
+
+@contextmanager
+def _reader(
+    options: LoopOptions, rank: int, world_size: int, device_id: int | None
+) -> Iterator[tuple[int, Callable[[], Iterator[tuple[int, int]]]]]:
+    """The batches of an epoch on this rank, and what reads them once: the images and the bytes of each."""
+    if options.reader == "file":
+        yield _from_files(options, rank, world_size, device_id)
+        return
+    if options.rows_fn is not None:
+        split = loader.open_rows(options.rows_fn, data_table=options.data_table)
+    else:
+        assert options.split is not None
+        split = loader.open_split(options.split, index=options.index)
+    with loader.CassandraSource(
+        split,
+        hosts=options.hosts,
+        port=options.port,
+        batch_size=options.batch_size,
+        rank=rank,
+        world_size=world_size,
+    ) as source:
+        source.connect()
+        pipeline = _pipeline(options, device_id, source.read)
+
+        def passes() -> Iterator[tuple[int, int]]:
+            while True:
+                try:
+                    _, sizes, *_ = pipeline.run()
+                except StopIteration:
+                    pipeline.reset()
+                    return
+                yield len(sizes), _sum(sizes)
+
+        yield len(source), passes
+
+
+def _from_files(
+    options: LoopOptions, rank: int, world_size: int, device_id: int | None
+) -> tuple[int, Callable[[], Iterator[tuple[int, int]]]]:
+    fn = importlib.import_module("nvidia.dali.fn")
+
+    if not os.path.isdir(str(options.file_root)):
+        raise TrainingError(f"Wanted a tree of class folders at {options.file_root}. Found: no such folder")
+
+    def files() -> Any:
+        return fn.readers.file(
+            file_root=options.file_root,
+            shard_id=rank,
+            num_shards=world_size,
+            stick_to_shard=True,
+            random_shuffle=True,
+            pad_last_batch=True,
+            name="files",
+        )
+
+    pipeline = _pipeline(options, device_id, files)
+    count = pipeline.reader_meta("files")["epoch_size"]
+    share = count * (rank + 1) // world_size - count * rank // world_size
+    # A smaller shard is padded, so that all have as many batches; what repeats is not counted.
+    steps = math.ceil(math.ceil(count / world_size) / options.batch_size)
+
+    def passes() -> Iterator[tuple[int, int]]:
+        for step in range(steps):
+            _, sizes, *_ = pipeline.run()
+            images = max(0, min(options.batch_size, share - step * options.batch_size))
+            yield images, _sum(sizes, images)
+
+    return steps, passes
+
+
+def _pipeline(options: LoopOptions, device_id: int | None, read: Callable[[], Any]) -> Any:
+    """Images, decoded or not, and the length of each one's file."""
+    fn, types = importlib.import_module("nvidia.dali.fn"), importlib.import_module("nvidia.dali.types")
+    pipeline = importlib.import_module("nvidia.dali.pipeline").Pipeline(
+        batch_size=options.batch_size,
+        num_threads=options.workers,
+        device_id=device_id,
+        prefetch_queue_depth=_DEPTH,
+        exec_dynamic=True,
+        seed=1,
+    )
+    try:
+        with pipeline:
+            files, *others = read()
+            images = files
+            if options.decode:
+                device = "cpu" if device_id is None else "mixed"
+                images = fn.decoders.image(files, device=device, output_type=types.RGB)
+            elif device_id is not None:
+                images = files.gpu()
+            pipeline.set_outputs(images, files.shape(dtype=types.INT64), *others)
+        pipeline.build()
+    except RuntimeError as error:
+        raise TrainingError(f"Wanted a pipeline of DALI. Found: {_on_one_line(error)}") from error
+    return pipeline
+
+
+def _sum(sizes: Any, count: int | None = None) -> int:
+    return int(np.from_dlpack(sizes.as_tensor())[:count].sum())
+
+
+def _on_one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+def _rates(rates: dict[str, float], deviation: dict[str, float] | None = None) -> str:
+    names = {"images_per_second": "images/s", "batches_per_second": "batches/s", "mb_per_second": "MB/s"}
+    return ", ".join(
+        f"{rates[name]:,.1f} {f'± {deviation[name]:,.1f} ' if deviation else ''}{unit}" for name, unit in names.items()
+    )
+
+
+def _say(text: str, options: LoopOptions) -> None:
+    print(text, file=sys.stderr if options.json else sys.stdout, flush=True)
+
+
+@contextmanager
+def _processes(options: LoopOptions) -> Iterator[tuple[int, int, int | None, Gather]]:
+    """Rank, world size, GPU, and what gathers numbers; torch is needed for several processes alone."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield 0, 1, 0 if options.use_gpu else None, lambda numbers: [list(numbers)]
+        return
+    from training.ranks import ranks
+
+    with ranks("cuda" if options.use_gpu else "cpu") as ours:
+        yield ours.rank, ours.world_size, ours.device_id, ours.each
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    options = parse_args(argv)
+    try:
+        with _processes(options) as (rank, world_size, device_id, gather):
+            epochs = run(options, rank=rank, world_size=world_size, device_id=device_id, gather=gather)
+    except (TrainingError, loader.LoaderError, ImportError) as error:
+        print(f"loop_read.py: {error}", file=sys.stderr, flush=True)
+        return 1
+    if rank == 0:
+        found = summary(epochs)
+        count = max(1, len(epochs) - 1)
+        _say(
+            f"mean of {count} {'epoch' if count == 1 else 'epochs'}: {_rates(found['mean'], found['deviation'])}",
+            options,
+        )
+        if options.json:
+            figures = {**asdict(options), "world_size": world_size, **found}
+            print(json.dumps({**figures, "first": epochs[0].rates, "all": [asdict(one) for one in epochs]}), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

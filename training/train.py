@@ -1,0 +1,54 @@
+"""Training of a classifier, as torchrun starts it; ``training/train.py --help`` is the manual page."""
+
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from loader import LoaderError
+from training.errors import TrainingError
+from training.train_options import TrainOptions, parse_args
+
+
+def run(options: TrainOptions) -> None:
+    """Train. Raises `TrainingError`, `loader.LoaderError`, and ImportError without torch."""
+    from training.feeds import open_sources
+    from training.ranks import ranks
+    from training.trainer import Trainer
+
+    with ranks(options.device) as ours, open_sources(options, ours) as (train, val):
+        trainer = Trainer(options, ours, train, val)
+        with _stopped_by(trainer.stop):
+            trainer.run()
+
+
+@contextmanager
+def _stopped_by(stop: Callable[..., None]) -> Iterator[None]:
+    """Have SIGTERM and Ctrl-C call this."""
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    options = parse_args(argv)
+    try:
+        run(options)
+    except (TrainingError, LoaderError) as error:
+        return _failed(str(error))
+    except ImportError as error:
+        return _failed(f"Wanted torch and torchvision. Found: {error}. Install them: pip install 'imagestrata[train]'")
+    return 0
+
+
+def _failed(message: str) -> int:
+    print(f"train.py: {message}", file=sys.stderr, flush=True)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

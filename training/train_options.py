@@ -1,0 +1,282 @@
+"""The options of training/train.py."""
+
+import argparse
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+MANUAL = """Train a classifier of torchvision's from Cassandra or from class folders, on CPUs or on any number of GPUs.
+
+examples:
+  torchrun --nproc_per_node=2 training/train.py --split splits/imagenette -a resnet50 --b 128 --workers 4 --lr 0.4
+  torchrun --nproc_per_node=2 training/train.py --split-fn imagenette.pckl --train-index 1 --val-index 0 -a resnet50
+  torchrun --nproc_per_node=2 training/train.py -a resnet50 \\
+      --train-data-table imagenette.data_train --train-rows-fn train.rows \\
+      --val-data-table imagenette.data_val --val-rows-fn val.rows
+  torchrun --nproc_per_node=2 training/train.py -a resnet50 /data/imagenette/train /data/imagenette/val
+  torchrun --nproc_per_node=2 training/train.py --split splits/imagenette --resume
+
+The arguments of the data alone say where images come from; all else is the same, the order of images included where ids
+and seed are (see --dataset). Every image comes once an epoch, but for less than one batch of all ranks at its end.
+
+The checkpoint holds the model, the optimiser and where the loader stands. It is written after each epoch, every
+--checkpoint-every steps, and on SIGTERM or Ctrl-C, which end the run. --resume goes on at the very next image, on the
+same or another number of ranks.
+
+Old options of apex, and what they are here (torch.amp):
+  --opt-level O0         float32 throughout
+  --opt-level O1, O2     mixed precision: float16 on GPUs, bfloat16 on CPUs; O2 keeps images and weights channels-last
+  --loss-scale N         float16's loss is scaled by N, or with "dynamic" by what does not overflow
+
+Cassandra's user and TLS come from the environment: IMAGESTRATA_USERNAME, IMAGESTRATA_PASSWORD_FILE, IMAGESTRATA_CA.
+
+exit codes:
+  0  trained, or stopped by a signal with a checkpoint
+  1  failed; one line says why
+  2  bad arguments
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainOptions:
+    """What is trained, on what, and how. Raises ValueError for values that make no training."""
+
+    data: tuple[str, ...] = ()
+    dataset: str = ""
+    split: str | None = None
+    train_index: int = 0
+    val_index: int = 1
+    train_data_table: str | None = None
+    train_rows_fn: str | None = None
+    val_data_table: str | None = None
+    val_rows_fn: str | None = None
+    validate_on_training: bool = False
+    classes: int | None = None
+    hosts: tuple[str, ...] = ("127.0.0.1",)
+    port: int = 9042
+    arch: str = "resnet50"
+    size: int = 224
+    transforms: str | None = None
+    compile: bool = False
+    epochs: int = 90
+    batch_size: int = 128
+    lr: float = 0.1
+    warmup: float = 5.0
+    momentum: float = 0.9
+    weight_decay: float = 1e-4
+    label_smoothing: float = 0.0
+    seed: int = 0
+    evaluate: bool = False
+    device: str = "auto"
+    workers: int = 4
+    dali_cpu: bool = False
+    opt_level: str = "O0"
+    loss_scale: str = "dynamic"
+    checkpoint: str = "checkpoint.pt"
+    checkpoint_every: int = 0
+    resume: str | None = None
+    print_freq: int = 10
+    figures: str | None = None
+    trace: str | None = None
+
+    def __post_init__(self) -> None:
+        self._check_data()
+        for name in ("size", "epochs", "batch_size", "workers", "print_freq"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"Wanted --{name.replace('_', '-')} of 1 or more. Found: {getattr(self, name)}")
+        if self.checkpoint_every < 0:
+            raise ValueError(f"Wanted --checkpoint-every of 0 or more. Found: {self.checkpoint_every}")
+        for name in ("lr", "warmup", "momentum", "weight_decay"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"Wanted --{name.replace('_', '-')} of 0 or more. Found: {getattr(self, name)}")
+        if not 0 <= self.label_smoothing < 1:
+            raise ValueError(f"Wanted --label-smoothing from 0 to below 1. Found: {self.label_smoothing}")
+        if self.loss_scale != "dynamic" and not (_number(self.loss_scale) > 0):
+            raise ValueError(f"Wanted --loss-scale as a number above 0, or dynamic. Found: {self.loss_scale!r}")
+        if self.classes is not None and self.classes < 1:
+            raise ValueError(f"Wanted --classes of 1 or more. Found: {self.classes}")
+
+    @property
+    def kind(self) -> str:
+        """Where images come from: "folders", "split" or "rows"."""
+        return "folders" if self.data else "split" if self.split else "rows"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The options as they are kept in a checkpoint."""
+        return asdict(self)
+
+    def _check_data(self) -> None:
+        rows = (self.train_rows_fn, self.val_rows_fn)
+        given = {"TRAIN_DIR VAL_DIR": bool(self.data), "--split": bool(self.split), "--train-rows-fn": any(rows)}
+        names = [name for name, is_given in given.items() if is_given]
+        if len(names) != 1:
+            raise ValueError(
+                "Wanted one source of images: TRAIN_DIR VAL_DIR, or --split, or --train-rows-fn and --val-rows-fn. "
+                f"Found: {' and '.join(names) or 'none'}"
+            )
+        if self.data and len(self.data) != 2:
+            raise ValueError(f"Wanted two folders, TRAIN_DIR VAL_DIR. Found: {' '.join(self.data)}")
+        if any(rows) and not all(rows):
+            raise ValueError("Wanted --train-rows-fn and --val-rows-fn. Found: one of them")
+        if (self.train_data_table or self.val_data_table) and not any(rows):
+            raise ValueError("Wanted data tables with rows files. Found: a data table without --train-rows-fn")
+        if self.dataset and not self.data:
+            raise ValueError("Wanted --dataset with TRAIN_DIR VAL_DIR. Found: another source, whose tables tell")
+        for name in ("train_index", "val_index"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"Wanted --{name.replace('_', '-')} of 0 or more. Found: {getattr(self, name)}")
+        if self.split and self.train_index == self.val_index and not self.validate_on_training:
+            raise ValueError(
+                f"Wanted different splits for training and validation. Found: index {self.train_index} for both. "
+                "Say --validate-on-training if that is meant."
+            )
+
+
+def parse_args(argv: Sequence[str] | None = None) -> TrainOptions:
+    """The options of a command line; exits with 2 for bad ones."""
+    usual = {field.name: field.default for field in fields(TrainOptions)}
+    parser = argparse.ArgumentParser(
+        "train.py", description=MANUAL, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    _data(parser.add_argument_group("images"), usual)
+    _model(parser.add_argument_group("model"), usual)
+    _training(parser.add_argument_group("training"), usual)
+    _devices(parser.add_argument_group("devices"), usual)
+    _results(parser.add_argument_group("results"), usual)
+    args = vars(parser.parse_args(argv))
+    try:
+        hosts = tuple(filter(None, args.pop("hosts").split(",")))
+        return TrainOptions(**{**args, "data": tuple(args["data"]), "hosts": hosts})
+    except ValueError as error:
+        parser.error(str(error))
+
+
+def _data(group: Any, usual: dict[str, Any]) -> None:
+    add = group.add_argument
+    add("data", nargs="*", metavar="TRAIN_DIR VAL_DIR", help="two trees of class folders, read from the disk")
+    add(
+        "--dataset",
+        default="",
+        metavar="NAME",
+        help="the dataset that the trees were ingested as: then images have the "
+        "ids of the tables, and come in the order of a rows file of the same seed",
+    )
+    add("--split", "--split-fn", metavar="PLACE", help="a split folder or a split dictionary (.pckl)")
+    add("--train-index", type=int, default=usual["train_index"], metavar="N", help="the split to train on (default: 0)")
+    add("--val-index", type=int, default=usual["val_index"], metavar="N", help="the split to validate on (default: 1)")
+    for side in ("train", "val"):
+        add(f"--{side}-rows-fn", metavar="FOLDER", help=f"a rows file of jobs/cache_rows.py, to {_VERBS[side]} on")
+        add(f"--{side}-data-table", metavar="KS.TABLE", help="the table of its pictures (default: the one it names)")
+    add("--validate-on-training", action="store_true", help="let validation have the images of training")
+    add("--classes", type=int, metavar="N", help="the outputs of the model (default: as many as the data has classes)")
+    add("--hosts", default=",".join(usual["hosts"]), metavar="HOST,...", help="Cassandra (default: %(default)s)")
+    add("--port", type=int, default=usual["port"], metavar="N", help="its port (default: %(default)s)")
+
+
+_VERBS = {"train": "train", "val": "validate"}
+
+
+def _model(group: Any, usual: dict[str, Any]) -> None:
+    add = group.add_argument
+    add(
+        "-a",
+        "--arch",
+        default=usual["arch"],
+        metavar="NAME",
+        help="a classifier of torchvision's, or MODULE:FUNCTION "
+        "that makes a model for a number of classes (default: %(default)s)",
+    )
+    add("--size", type=int, default=usual["size"], metavar="N", help="pixels of a side (default: %(default)s)")
+    add(
+        "--transforms",
+        metavar="MODULE:FUNCTION",
+        help="what follows decoding, in place of the usual crop and "
+        "normalisation: function(images, *, train, size) on DALI's uint8 HWC images gives float CHW ones",
+    )
+    add("--compile", action="store_true", help="torch.compile the model")
+
+
+def _training(group: Any, usual: dict[str, Any]) -> None:
+    add = group.add_argument
+    add(
+        "--epochs", type=int, default=usual["epochs"], metavar="N", help="passes over the images (default: %(default)s)"
+    )
+    add(
+        "-b",
+        "--b",
+        "--batch-size",
+        type=int,
+        default=usual["batch_size"],
+        metavar="N",
+        dest="batch_size",
+        help="images of a step on each rank (default: %(default)s)",
+    )
+    add(
+        "--lr",
+        "--learning-rate",
+        type=float,
+        default=usual["lr"],
+        metavar="X",
+        help="the learning rate for 256 images "
+        "a step of all ranks; it grows and shrinks with their number (default: %(default)s)",
+    )
+    add(
+        "--warmup",
+        type=float,
+        default=usual["warmup"],
+        metavar="N",
+        help="epochs in which it rises from 0; then it falls along a cosine (default: %(default)s)",
+    )
+    add("--momentum", type=float, default=usual["momentum"], metavar="X", help="of SGD (default: %(default)s)")
+    add("--weight-decay", "--wd", type=float, default=usual["weight_decay"], metavar="X", help="(default: %(default)s)")
+    add("--label-smoothing", type=float, default=usual["label_smoothing"], metavar="X", help="(default: %(default)s)")
+    add(
+        "--seed",
+        type=int,
+        default=usual["seed"],
+        metavar="N",
+        help="of weights, order and crops (default: %(default)s)",
+    )
+    add("-e", "--evaluate", action="store_true", help="only validate, once, mostly with --resume")
+
+
+def _devices(group: Any, usual: dict[str, Any]) -> None:
+    add = group.add_argument
+    add("--device", default=usual["device"], choices=("auto", "cpu", "cuda"), help="(default: cuda where there is one)")
+    add(
+        "-j",
+        "--workers",
+        type=int,
+        default=usual["workers"],
+        metavar="N",
+        help="threads of DALI on each rank (default: %(default)s)",
+    )
+    add("--dali_cpu", "--dali-cpu", action="store_true", help="decode on the CPU, also where the model is on a GPU")
+    add(
+        "--opt-level", default=usual["opt_level"], choices=("O0", "O1", "O2"), help="precision, see above (default: O0)"
+    )
+    add("--loss-scale", default=usual["loss_scale"], metavar="N", help="see above (default: dynamic)")
+
+
+def _results(group: Any, usual: dict[str, Any]) -> None:
+    add = group.add_argument
+    add("--checkpoint", default=usual["checkpoint"], metavar="FILE", help="(default: %(default)s)")
+    add(
+        "--checkpoint-every",
+        type=int,
+        default=usual["checkpoint_every"],
+        metavar="STEPS",
+        help="write it in mid-epoch, too (default: 0, at the ends of epochs alone)",
+    )
+    add("--resume", nargs="?", const="", metavar="FILE", help="go on from a checkpoint (default: the --checkpoint)")
+    add("--print-freq", "-p", type=int, default=usual["print_freq"], metavar="STEPS", help="(default: %(default)s)")
+    add("--figures", metavar="FILE", help="append each epoch's figures as a line of JSON")
+    add("--trace", metavar="FILE", help="append each step's loss and ids of images as a line of JSON, to FILE.RANK")
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
