@@ -73,7 +73,7 @@ def output(checkout: Path) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=1200,
+        timeout=2000,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-8000:]
