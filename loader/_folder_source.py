@@ -101,7 +101,7 @@ class FileFetcher:
             raise UnreachableError(f"Wanted {self.wanted(one)}. Found: {error.strerror}") from error
 
     async def metadata(self, one: bytes, /) -> tuple[Any, ...]:
-        raise NotImplementedError
+        raise NotImplementedError  # files have no columns, and the source offers none to ask for
 
     def wanted(self, one: bytes, /) -> str:
         return f"image {UUID(bytes=one)} from the file {os.fsdecode(self._path(one))}"
