@@ -25,16 +25,16 @@ def write(folder: Path) -> Path:
     for number, (pixels, label) in enumerate(zip(digits.images, digits.target, strict=True)):
         place = aside / SPLITS[number % 5 == 4] / str(label)
         place.mkdir(parents=True, exist_ok=True)
-        picture = _picture(pixels)
+        drawn = picture(pixels)
         if number % 10 == 3:
-            picture.save(place / f"{number:04d}.jpg", quality=92)
+            drawn.save(place / f"{number:04d}.jpg", quality=92)
         else:
-            picture.save(place / f"{number:04d}.png")
+            drawn.save(place / f"{number:04d}.png")
     aside.rename(folder)
     return folder
 
 
-def _picture(pixels: NDArray[np.float64]) -> Image.Image:
+def picture(pixels: NDArray[np.float64]) -> Image.Image:
     """8 x 8 pixels of 0 to 16 as dark ink on white paper, 64 x 64 in RGB."""
     paper = Image.fromarray((255 - pixels * (255 / 16)).astype(np.uint8))
     return paper.resize((SIDE, SIDE), Image.Resampling.BICUBIC).convert("RGB")

@@ -45,9 +45,9 @@ def write_table(
     port: int,
     columns: Columns | None = None,
     label_type: LabelType = "int",
-    labels: Mapping[uuid.UUID, bytes] | None = None,
+    labels: Mapping[uuid.UUID, bytes | int] | None = None,
 ) -> None:
-    """A data table with these rows (None is a null), with labels that are bytes; created if it is not there."""
+    """A data table with these rows (None is a null), with labels where they are given; created if it is not there."""
     table, columns = TableName.parse(name), columns or Columns()
 
     async def write() -> None:

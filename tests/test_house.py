@@ -30,6 +30,7 @@ DOORS = {
     "pyspark": ("schemas/", "etl/", "jobs/"),
     "torch": ("loader/", "training/"),
     "torchvision": ("training/",),
+    "lightning": ("training/",),
 }
 MAX_LINES = 400
 

@@ -30,7 +30,7 @@ def script(port: int) -> str:
         kept = "\n".join(line for line in here.splitlines() if line.partition("#")[0].strip() not in NOT_HERE)
         lines.append(f"echo '== block {number}'")
         python = sys.executable if "import torch" in here else "python"
-        if "torchrun" in here:
+        if "torchrun" in here or "lightning" in here:  # what needs torch
             kept = f"BEFORE=$PATH\nPATH='{Path(sys.executable).parent}':$PATH\n{kept}\nPATH=$BEFORE"
         lines.append(kept if language == "bash" else f"'{python}' - <<'PYTHON'\n{here}PYTHON")
     return "\n".join(lines)

@@ -1,0 +1,152 @@
+"""The loader's batches in Lightning, whose checkpoints hold where it stands."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from uuid import UUID
+
+import lightning
+import pytest
+import torch
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from pictures import picture, write_table
+from small_models import tiny
+from split_folders import write_split_folder
+
+import loader
+from devstack.cassandra import Cassandra
+from training.data_module import ClassificationData
+
+ROOT = Path(__file__).parent.parent
+EXAMPLE = ROOT / "training" / "examples" / "lightning_classifier.py"
+CLASSES = 4
+
+
+class Model(lightning.LightningModule):
+    """A small network that notes which images it sees, by epoch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network, self.seen, self.known = tiny(CLASSES), {}, []
+
+    def training_step(self, batch: tuple[torch.Tensor, torch.Tensor], batch_idx: int) -> torch.Tensor:
+        given = self.trainer.train_dataloader.given
+        self.seen.setdefault(self.trainer.current_epoch, []).extend(one.tobytes() for one in given.ids)
+        return torch.nn.functional.cross_entropy(self.network(batch[0]), batch[1])
+
+    def validation_step(self, batch: tuple[torch.Tensor, torch.Tensor], batch_idx: int) -> None:
+        if not self.trainer.sanity_checking:
+            self.known += (self.network(batch[0]).argmax(1) == batch[1]).tolist()
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+class End(Callback):
+    """Ends the process's training at one step, as a failure does."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def on_train_batch_end(self, trainer: lightning.Trainer, *_: object) -> None:
+        if trainer.global_step == self.at:
+            raise InterruptedError
+
+
+@pytest.fixture(scope="module")
+def split(cassandra: Cassandra, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("lightning")
+    os.environ["IMAGESTRATA_CACHE"] = str(root / "cache")
+    labels = {UUID(int=number): number % CLASSES for number in range(72)}
+    pictures = {one: picture(3 * label) for one, label in labels.items()}
+    write_table("lightning.data", pictures, hosts=cassandra.hosts, port=cassandra.port)
+    ids = list(labels)
+    sides = [(part, [labels[one] for one in part]) for part in (ids[:54], ids[54:])]
+    names = {label: f"shade {label}" for label in range(CLASSES)}
+    return write_split_folder(root / "split", sides, data_table="lightning.data", class_names=names)
+
+
+def fit(
+    split: Path, cassandra: Cassandra, folder: Path, *, callbacks: Sequence[Callback] = (), resume: str | None = None
+) -> Model:
+    """Three epochs of six batches, of which the checkpoint `last.ckpt` holds every fourth; the model."""
+    make = partial(loader.CassandraSource, hosts=cassandra.hosts, port=cassandra.port)
+    sides = [partial(make, loader.open_split(split, index=index)) for index in (0, 1)]
+    data = ClassificationData(*sides, batch_size=9, size=16, num_threads=2)
+    torch.manual_seed(1)
+    saved = ModelCheckpoint(folder, save_top_k=0, save_last=True, every_n_train_steps=4)
+    usual = {"accelerator": "cpu", "devices": 1, "logger": False, "enable_progress_bar": False}
+    trainer = lightning.Trainer(max_epochs=3, callbacks=[saved, *callbacks], enable_model_summary=False, **usual)
+    model = Model()
+    try:
+        trainer.fit(model, data, ckpt_path=resume, weights_only=True)
+    except InterruptedError:
+        data.teardown("fit")
+    return model
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(("ended_at", "first"), [(11, 2), (13, 0)])
+def test_a_checkpoint_goes_on_at_the_next_image(
+    split: Path, cassandra: Cassandra, tmp_path: Path, ended_at: int, first: int
+) -> None:
+    undisturbed = fit(split, cassandra, tmp_path / "undisturbed")
+    assert {epoch: len(seen) for epoch, seen in undisturbed.seen.items()} == {0: 54, 1: 54, 2: 54}
+    assert [len({*seen}) for seen in undisturbed.seen.values()] == [54] * 3
+    assert undisturbed.seen[0] != undisturbed.seen[1]
+    assert len(undisturbed.known) == 3 * 18
+
+    before = fit(split, cassandra, tmp_path / "ended", callbacks=[End(ended_at)])
+    assert [len(seen) for seen in before.seen.values()] == ([54, 45] if first else [54, 54, 9])
+    after = fit(split, cassandra, tmp_path / "ended", resume=str(tmp_path / "ended" / "last.ckpt"))
+    epoch = 1 if first else 2
+    assert after.seen == {
+        epoch: undisturbed.seen[epoch][first * 9 :],
+        **{n: undisturbed.seen[n] for n in range(epoch + 1, 3)},
+    }
+
+
+def test_lightning_keeps_the_state_that_the_loader_gives(split: Path, cassandra: Cassandra, tmp_path: Path) -> None:
+    fit(split, cassandra, tmp_path, callbacks=[End(9)])
+    states = torch.load(tmp_path / "last.ckpt", weights_only=True)["loops"]["fit_loop"]["state_dict"]["combined_loader"]
+    assert [(state["epoch"], state["start"]) for state in states] == [(1, 2 * 9)]
+
+
+def test_the_example_learns_and_goes_on(split: Path, cassandra: Cassandra, tmp_path: Path) -> None:
+    from training.examples import lightning_classifier
+
+    where = ["--split", str(split), "--hosts", ",".join(cassandra.hosts), "--port", str(cassandra.port)]
+    usual = [*where, "--size=16", "--b=9", "--out", str(tmp_path), "--checkpoint-every=4"]
+    assert lightning_classifier.main([*usual, "--epochs=4"]) == 0
+    resumed = lightning_classifier.parse_args([*usual, "--epochs=5", "--resume", str(tmp_path / "last.ckpt")])
+    assert lightning_classifier.run(resumed) > 0.7
+
+
+@pytest.mark.slow
+def test_the_example_trains_on_two_processes(split: Path, cassandra: Cassandra, tmp_path: Path) -> None:
+    where = ["--split", str(split), "--hosts", ",".join(cassandra.hosts), "--port", str(cassandra.port)]
+    usual = [*where, "--size=16", "--b=9", "--out", str(tmp_path), "--epochs=4", "--devices=2"]
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLE), *usual],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^top-1 \d+\.\d\d%$", done.stdout, re.MULTILINE), done.stdout
+
+
+def test_a_split_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from training.examples import lightning_classifier
+
+    assert lightning_classifier.main(["--split", str(tmp_path / "gone")]) == 1
+    errors = capsys.readouterr().err
+    assert errors.startswith("lightning_classifier.py: Wanted ")
+    assert errors.count("\n") == 1

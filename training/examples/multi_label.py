@@ -1,0 +1,127 @@
+"""Train a small network that gives images several labels each, from Cassandra.
+
+    spark-submit jobs/ingest.py /data/corel --arrays /data/corel \\
+        --data-table corel.data --metadata-table corel.metadata
+    spark-submit jobs/split.py -d corel.data -m corel.metadata -r 9,1 -o splits/corel
+    python training/examples/multi_label.py --split splits/corel --labels 374
+
+An image's labels are an array of so many zeros and ones, as Corel's are. They come in one read with the image and are
+decoded beside it. Index 0 of the split is trained on, index 1 is validated on.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from nvidia.dali import fn, types
+from torch import nn
+
+import loader
+
+
+def graph(files: Any, arrays: Any, *, size: int, train: bool, is_on_gpu: bool) -> tuple[Any, Any]:
+    """Images float32 ``(3, size, size)`` and labels float32 ``(labels,)``."""
+    decode = fn.decoders.image_random_crop if train else fn.decoders.image
+    images = decode(files, device="mixed" if is_on_gpu else "cpu", output_type=types.RGB)
+    images = fn.crop_mirror_normalize(
+        fn.resize(images, size=[size, size]),
+        dtype=types.FLOAT,
+        output_layout="CHW",
+        mean=[127.5] * 3,
+        std=[64.0] * 3,
+        mirror=fn.random.coin_flip() if train else 0,
+    )
+    labels = fn.reshape(fn.decoders.numpy(arrays, dtype=types.FLOAT), shape=[-1])
+    return images, labels.gpu() if is_on_gpu else labels
+
+
+def network(labels: int) -> nn.Module:
+    """Images float32 ``(b, 3, h, w)`` in, logits ``(b, labels)`` out."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in ((3, 32), (32, 64), (64, 128)):
+        layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU(), nn.MaxPool2d(2)]
+    return nn.Sequential(*layers, nn.AdaptiveMaxPool2d(1), nn.Flatten(), nn.Linear(128, labels))
+
+
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The options; exits with 2 for bad ones."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--split", required=True, metavar="DIR", help="a split of images with arrays of labels")
+    parser.add_argument("--labels", type=int, required=True, help="numbers of each array")
+    parser.add_argument("--hosts", default="127.0.0.1", help="Cassandra's contact points (default: %(default)s)")
+    parser.add_argument("--port", type=int, default=9042, help="(default: %(default)s)")
+    parser.add_argument("--size", type=int, default=64, help="side of the images (default: %(default)s)")
+    parser.add_argument("--b", type=int, default=32, help="images of a batch (default: %(default)s)")
+    parser.add_argument("--epochs", type=int, default=10, help="(default: %(default)s)")
+    return parser.parse_args(argv)
+
+
+def run(args: argparse.Namespace) -> float:
+    """Train; returns the last F1 of validation: of all labels together, those that are likelier than not."""
+    device_id = 0 if torch.cuda.is_available() else None
+    device = torch.device("cpu" if device_id is None else f"cuda:{device_id}")
+    place = {"hosts": args.hosts.split(","), "port": args.port, "batch_size": args.b}
+    train, val = (loader.open_split(args.split, index=index) for index in (0, 1))
+    if train.label_type != "multi":
+        raise loader.SplitError(f"Wanted a split of arrays of labels. Found: {train} with {train.label_type!r} labels")
+    torch.manual_seed(0)
+    model = network(args.labels).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    f1 = 0.0
+    with loader.CassandraSource(train, **place) as learned, loader.CassandraSource(val, **place, shuffle=False) as kept:
+        training, validation = (
+            loader.GenericIterator(
+                source,
+                partial(graph, size=args.size, train=source is learned, is_on_gpu=device_id is not None),
+                names=["images", "labels"],
+                device_id=device_id,
+                output="torch",
+            )
+            for source in (learned, kept)
+        )
+        for epoch in range(args.epochs):
+            model.train()
+            for batch in training:
+                labels = checked(batch["labels"], args.labels)
+                loss = nn.functional.binary_cross_entropy_with_logits(model(batch["images"]), labels)
+                optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+            model.eval()
+            right = said = there = 0
+            with torch.inference_mode():
+                for batch in validation:
+                    true, likely = checked(batch["labels"], args.labels) > 0, model(batch["images"]) > 0
+                    right += int((true & likely).sum())
+                    said, there = said + int(likely.sum()), there + int(true.sum())
+            f1 = 2 * right / max(said + there, 1)
+            print(f"epoch {epoch + 1}/{args.epochs}  loss {loss.item():.3f}  F1 {f1:.3f}", flush=True)
+    return f1
+
+
+def checked(labels: Any, number: int) -> torch.Tensor:
+    """The labels, if they are so many zeros and ones an image. Raises ValueError if not."""
+    lengths = {len(one) for one in labels}
+    if lengths != {number}:
+        raise ValueError(f"Wanted arrays of --labels {number} numbers. Found: {', '.join(map(str, sorted(lengths)))}")
+    if not ((labels == 0) | (labels == 1)).all():
+        raise ValueError("Wanted arrays of zeros and ones. Found: class numbers")
+    found: torch.Tensor = labels
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    try:
+        run(parse_args(argv))
+    except (loader.LoaderError, ValueError) as error:
+        print(f"multi_label.py: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
