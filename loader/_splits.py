@@ -83,7 +83,10 @@ def open_rows(
     ``data_table``, as ``keyspace.table``, is read in place of the one that the file names. Places, the ``cache`` and
     what is raised are as with `open_split`; a place with more than one split raises `SplitError`.
     """
-    split = _open(address, None, cache)
+    try:
+        split = _open(address, None, cache)
+    except SplitError as error:
+        raise SplitError(f"{error} A rows file is made with jobs/cache_rows.py.") from error
     return split if data_table is None else replace(split, data_table=_table(data_table))
 
 

@@ -21,6 +21,11 @@ def tiny(classes: int) -> nn.Module:
     )
 
 
+def other(classes: int) -> nn.Module:
+    """A network with an output too many."""
+    return tiny(classes + 1)
+
+
 def no_model(classes: int) -> str:
     """A function that makes no model."""
     return f"{classes} classes"
@@ -40,7 +45,11 @@ class _Stoppable(nn.Module):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         self.steps += self.training
-        if self.training and str(self.steps) == os.environ.get("STOP_AT_STEP") and os.environ.get("RANK", "0") == "0":
+        stop = os.environ.get("STOP_AT_STEP", "")
+        is_now = (self.training and str(self.steps) == stop) or (
+            not self.training and f"validation {self.steps}" == stop
+        )
+        if is_now and os.environ.get("RANK", "0") == "0":
             os.kill(os.getpid(), signal.SIGTERM)
         found: torch.Tensor = self.model(images)
         return found

@@ -150,3 +150,45 @@ def test_a_split_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.Captur
     errors = capsys.readouterr().err
     assert errors.startswith("lightning_classifier.py: Wanted ")
     assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--b=1000"], r"at least one batch of 1000 images\. Found: 54 in Split\("),
+        (["--resume", "empty"], r"a checkpoint of Lightning's at empty\. Found: another file, or one that is cut off"),
+        (["--resume", "other.pt"], r"a checkpoint of Lightning's at other\.pt\. Found: another file"),
+        (["--resume", "gone"], r"a checkpoint at gone\. Found: No such file"),
+    ],
+)
+def test_what_does_not_go_together_is_told(
+    split: Path,
+    cassandra: Cassandra,
+    tmp_path: Path,
+    options: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from training.examples import lightning_classifier
+
+    monkeypatch.chdir(tmp_path)
+    Path("empty").touch()
+    torch.save({"format": 1}, "other.pt")
+    where = ["--split", str(split), "--hosts", ",".join(cassandra.hosts), "--port", str(cassandra.port)]
+    assert lightning_classifier.main([*where, "--size=16", *options]) == 1
+    found = [line for line in capsys.readouterr().err.splitlines() if line.startswith("lightning_classifier.py: ")]
+    assert len(found) == 1
+    assert re.search(message, found[0]), found
+
+
+def test_nothing_left_to_train_is_told(
+    split: Path, cassandra: Cassandra, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from training.examples import lightning_classifier
+
+    where = ["--split", str(split), "--hosts", ",".join(cassandra.hosts), "--port", str(cassandra.port)]
+    usual = [*where, "--size=16", "--b=9", "--out", str(tmp_path), "--checkpoint-every=6", "--epochs=1"]
+    assert lightning_classifier.main(usual) == 0
+    assert lightning_classifier.main([*usual, "--resume", str(tmp_path / "last.ckpt")]) == 0
+    assert "nothing was left to train" in capsys.readouterr().out

@@ -126,11 +126,20 @@ def test_a_command_that_cannot_be_is_refused(
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is asked for where there is none")
-def test_what_cannot_be_read_is_told(places: dict[str, list[str]], capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_read_is_told(
+    places: dict[str, list[str]],
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "damaged" / "class").mkdir(parents=True)
+    (tmp_path / "damaged" / "class" / "one.jpg").write_bytes(b"no picture")
     for arguments, message in [
         (["--split", "nowhere"], "a split folder at .*nowhere"),
         ([*places["split"], "--index", "1"], "index from 0 to 0"),
         (["--reader", "file", "--file-root", "nowhere"], "a tree of class folders at nowhere. Found: no such folder"),
+        (["--reader", "file", "--file-root", "damaged", "--decode", "--bs", "1"], "images that DALI reads. Found: nv"),
         ([*places["split"], "--use-gpu"], "a pipeline of DALI. Found: .*(CUDA|GPU|driver)"),
     ]:
         assert main(arguments) == 1

@@ -6,6 +6,7 @@ import os
 import pickle
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -199,6 +200,19 @@ def test_a_training_that_is_stopped_goes_on_at_the_next_image(
         assert [line["loss"] for line in found] == pytest.approx([line["loss"] for line in undisturbed], rel=1e-4)
 
 
+def test_a_signal_in_validation_ends_it_and_the_epoch_is_kept(
+    data: Data, undisturbed: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = [*data.split, *STOPPABLE, "--b", "8"]
+    monkeypatch.setenv("STOP_AT_STEP", "validation 12")
+    told = run(usual, tmp_path)
+    monkeypatch.delenv("STOP_AT_STEP")
+    assert told.endswith("stopped in the validation behind epoch 0: go on with --resume checkpoint.pt\n")
+    assert "going on from checkpoint.pt: epoch 1, step 0\n" in run([*usual, "--resume"], tmp_path)
+    assert [line["ids"] for line in trace(tmp_path)] == [line["ids"] for line in undisturbed]
+    assert "nothing is left to train: 2 of 2 epochs are done\n" in run([*usual, "--resume"], tmp_path)
+
+
 def test_torchrun_that_is_told_to_end_saves_and_ends(data: Data, tmp_path: Path) -> None:
     usual = [*data.files, *SMALL, "--b", "4", "--print-freq=1", "--epochs", "50"]
     process = start(usual, tmp_path, ranks=2)
@@ -250,6 +264,18 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("split", ["-a", "small_models:nothing"], "Found: module 'small_models' has no attribute 'nothing'"),
         ("split", ["-a", "small_models:no_model"], "to make a torch.nn.Module. Found: '4 classes'"),
         ("split", ["--transforms", "whole"], "--transforms as MODULE:FUNCTION. Found: 'whole'"),
+        ("split", ["-a", "os:getcwd"], r"--arch os:getcwd to make a model of 4 classes\. Found: TypeError: "),
+        ("split", ["-a", "small_models:other"], r"to give \(2, 4\) logits for two images\. Found: \(2, 5\)"),
+        ("split", ["-a", "vit_b_16"], r"--arch vit_b_16 to take images of --size 16\. Found: AssertionError: "),
+        ("split", ["--transforms", "json:dumps"], r"--transforms as function\(images, .* Found: TypeError: "),
+        ("split", ["--checkpoint", "/dev/null/a.pt"], r"to write /dev/null/a\.pt\. Found: "),
+        ("split", ["--checkpoint", "."], r"to write \.\. Found: Is a directory"),
+        ("split", ["--figures", "/dev/null/f"], r"to write /dev/null/f\. Found: "),
+        (
+            "split",
+            ["--resume", "/dev/null"],
+            r"a checkpoint at /dev/null\. Found: another file, or one that is cut off",
+        ),
         ("split", ["--resume", "nowhere.pt"], r"a checkpoint at nowhere\.pt\. Found: no such file"),
         (
             "rows",
@@ -279,6 +305,25 @@ def test_what_does_not_go_together_is_told(
     assert errors.count("\n") == 1
 
 
+def test_validation_may_have_a_class_more(data: Data, here: None, capfd: pytest.CaptureFixture[str]) -> None:
+    for name in (*(f"class {number}" for number in range(CLASSES)), "rare"):
+        (Path("val") / name).mkdir(parents=True)
+        (Path("val") / name / "one.png").write_bytes(picture(1))
+    assert main([str(data.root / "train"), "val", *SMALL, "--b", "8", "--epochs", "1"]) == 0
+    assert Checkpoint.read("checkpoint.pt", arch="small_models:tiny", classes=5).best >= 0
+
+
+def test_a_damaged_picture_can_be_done_without(data: Data, here: None, capfd: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(data.root / "train", "train")
+    (Path("train") / "class 0" / "000.png").write_bytes(b"no picture")
+    usual = ["train", str(data.root / "val"), *SMALL, "--b", "8", "--epochs", "1", "--trace", "trace"]
+    assert main(usual) == 1
+    errors = capfd.readouterr().err
+    assert re.search(r"train\.py: Wanted .* on_undecodable='skip'", errors), errors
+    assert main([*usual, "--on-undecodable", "skip"]) == 0
+    assert len({*ids(trace(Path()), 0)}) == 95
+
+
 def test_other_classes_in_validation_are_told(data: Data, here: None, capfd: pytest.CaptureFixture[str]) -> None:
     (Path("val") / "class 7").mkdir(parents=True)
     (Path("val") / "class 7" / "one.png").write_bytes(picture(1))
@@ -293,8 +338,14 @@ def test_a_checkpoint_of_another_training_is_refused(data: Data, here: None, cap
     for arguments, message in [
         ([*data.split, *usual, "-a", "resnet18"], "of resnet18 with 4 classes .* Found: small_models:tiny with 4"),
         ([*data.split, *usual, "--classes", "5"], "tiny with 5 classes .* Found: small_models:tiny with 4"),
-        ([*data.split, *usual, "--seed", "1"], r"a state of this order: seed 1\. Found: 0\. Make the source with"),
-        ([*data.split, *usual, "--train-index=1", "--val-index=0"], r"a state of this split: fingerprint"),
+        (
+            [*data.split, *usual, "--seed", "1"],
+            r"the same images and --seed at checkpoint\.pt: .* and seed 1\. Found: .* seed 0",
+        ),
+        (
+            [*data.split, *usual, "--train-index=1", "--val-index=0"],
+            r"the same images and --seed at checkpoint\.pt: fingerprint",
+        ),
     ]:
         assert main([*arguments, "--resume"]) == 1
         assert re.search(message, capfd.readouterr().err)

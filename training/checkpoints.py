@@ -1,5 +1,6 @@
 """Checkpoints: model, optimiser, and where the loader stands."""
 
+import errno
 import os
 import pickle
 from dataclasses import dataclass
@@ -51,9 +52,13 @@ class Checkpoint:
             found = torch.load(path, map_location="cpu", weights_only=True)
         except FileNotFoundError:
             raise TrainingError(f"Wanted a checkpoint at {path}. Found: no such file.") from None
-        except (OSError, RuntimeError, EOFError, pickle.UnpicklingError, ValueError) as error:
-            reason = str(error).strip().partition("\n")[0]
-            raise TrainingError(f"Wanted a checkpoint at {path}. Found: {reason or type(error).__name__}") from error
+        except OSError as error:
+            raise TrainingError(f"Wanted a checkpoint at {path}. Found: {error.strerror or error}") from error
+        except (RuntimeError, EOFError, pickle.UnpicklingError, ValueError) as error:
+            # torch's own words advise to run whatever the file says.
+            raise TrainingError(
+                f"Wanted a checkpoint at {path}. Found: another file, or one that is cut off"
+            ) from error
         if not isinstance(found, dict) or found.pop("format", None) != FORMAT or found.keys() != {*cls.__slots__}:
             raise TrainingError(f"Wanted a checkpoint of train.py, of format {FORMAT}, at {path}. Found: another file")
         checkpoint = cls(**found)
@@ -63,3 +68,18 @@ class Checkpoint:
                 f"Found: {checkpoint.arch} with {checkpoint.classes}"
             )
         return checkpoint
+
+
+def check_outputs(*paths: str) -> None:
+    """Make the folders of files that will be written, and try whether they can be. Raises `TrainingError`."""
+    for path in paths:
+        place = Path(path)
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if place.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            aside = place.with_name(f".{place.name}.{os.getpid()}")
+            aside.touch()
+            aside.unlink()
+        except OSError as error:
+            raise TrainingError(f"Wanted to write {path}. Found: {error.strerror or error}") from error

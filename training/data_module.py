@@ -34,7 +34,8 @@ class ClassificationData(lightning.LightningDataModule):
 
     Lightning's checkpoints hold where training stands, because the iterator has a state: ``fit(ckpt_path=...)`` goes on
     at the very next image, on the same number of ranks or another that makes the same global batch; Lightning itself
-    counts batches. Raises what the sources raise.
+    counts batches. Raises what the sources raise, and
+    `loader.OptionError` for fewer images than one batch of all ranks.
     """
 
     def __init__(
@@ -60,6 +61,12 @@ class ClassificationData(lightning.LightningDataModule):
         for side, make in self._make.items():
             if side not in self._sources:
                 self._sources[side] = make(**self._usual, **share)
+        train = self._sources["train"]
+        if not len(train):
+            raise loader.OptionError(
+                f"Wanted at least one batch of {train.batch_size * train.world_size} images. "
+                f"Found: {len(train.split)} in {train.split}. Take a smaller batch_size."
+            )
 
     def teardown(self, stage: str) -> None:
         """Give up connections, and what was read ahead."""

@@ -97,6 +97,7 @@ def batches_of(source: loader.Source, options: TrainOptions, ranks: Ranks, *, tr
         "device_id": None if options.dali_cpu else ranks.device_id,
         "num_threads": options.workers,
         "output": "torch",
+        "on_undecodable": options.on_undecodable,
     }
     if options.transforms is None:
         return loader.ClassificationIterator(source, size=options.size, train=train, **on_gpu)
@@ -116,7 +117,14 @@ def _graph(
     fn, types = importlib.import_module("nvidia.dali.fn"), importlib.import_module("nvidia.dali.types")
     images = fn.decoders.image(files, device="mixed" if is_on_gpu else "cpu", output_type=types.RGB)
     labels = fn.cast(fn.squeeze(labels, axes=[0]), dtype=types.INT64)
-    return transform(images, train=train, size=size), labels.gpu() if is_on_gpu else labels
+    try:
+        images = transform(images, train=train, size=size)
+    except Exception as error:
+        raise TrainingError(
+            "Wanted --transforms as function(images, *, train, size) of DALI's operators. "
+            f"Found: {' '.join(f'{type(error).__name__}: {error}'.split())[:300]}"
+        ) from error
+    return images, labels.gpu() if is_on_gpu else labels
 
 
 def _other_names(train: Mapping[int, str], val: Mapping[int, str]) -> str | None:

@@ -254,7 +254,9 @@ def _sum(sizes: Any, count: int | None = None) -> int:
 
 
 def _on_one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
+    """DALI's reason, without the lines before it that tell where in the pipeline it was."""
+    reason = str(error).partition("encountered:")[2] or str(error)
+    return " ".join(reason.partition("C++ context:")[0].partition("Current pipeline")[0].split())[:500]
 
 
 def _rates(rates: dict[str, float], deviation: dict[str, float] | None = None) -> str:
@@ -286,6 +288,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with _processes(options) as (rank, world_size, device_id, gather):
             epochs = run(options, rank=rank, world_size=world_size, device_id=device_id, gather=gather)
+    except RuntimeError as error:
+        if "pipeline" not in str(error):
+            raise
+        # What matters comes last in DALI's words.
+        print(f"loop_read.py: Wanted images that DALI reads. Found: {_on_one_line(error)}", file=sys.stderr, flush=True)
+        return 1
     except (TrainingError, loader.LoaderError, ImportError) as error:
         print(f"loop_read.py: {error}", file=sys.stderr, flush=True)
         return 1

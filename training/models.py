@@ -2,6 +2,7 @@
 
 import difflib
 
+import torch
 import torchvision
 from torch import nn
 
@@ -9,13 +10,31 @@ from training.errors import TrainingError
 from training.named import named
 
 
-def model_of(arch: str, classes: int) -> nn.Module:
-    """A model with random weights: float32 ``(b, 3, size, size)`` in, logits ``(b, classes)`` out.
+def model_of(arch: str, classes: int, *, size: int) -> nn.Module:
+    """A model with random weights: float32 ``(b, 3, size, size)`` in, logits ``(b, classes)`` out; it is tried once.
 
-    Raises `TrainingError` for a name that is none.
+    Raises `TrainingError` for a name that is none, and for a model that is another.
     """
+    model = _made(arch, classes)
+    try:
+        with torch.inference_mode():
+            found = tuple(model.eval()(torch.zeros(2, 3, size, size)).shape)
+    except Exception as error:  # whatever the user's code makes of images of this size
+        raise TrainingError(f"Wanted --arch {arch} to take images of --size {size}. Found: {_line(error)}") from error
+    if found != (2, classes):
+        raise TrainingError(f"Wanted --arch {arch} to give (2, {classes}) logits for two images. Found: {found}")
+    return model
+
+
+def _made(arch: str, classes: int) -> nn.Module:
     if ":" in arch:
-        model = named(arch, option="--arch")(classes)
+        function = named(arch, option="--arch")
+        try:
+            model = function(classes)
+        except Exception as error:
+            raise TrainingError(
+                f"Wanted --arch {arch} to make a model of {classes} classes. Found: {_line(error)}"
+            ) from error
         if not isinstance(model, nn.Module):
             raise TrainingError(f"Wanted --arch {arch} to make a torch.nn.Module. Found: {model!r}")
         return model
@@ -30,3 +49,7 @@ def model_of(arch: str, classes: int) -> nn.Module:
     model = torchvision.models.get_model(arch, weights=None, num_classes=classes, **more)
     assert isinstance(model, nn.Module)
     return model
+
+
+def _line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]

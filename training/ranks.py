@@ -1,7 +1,7 @@
 """The processes that train together, as torchrun starts them; alone without it."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,6 +46,12 @@ class Ranks:
         found = [torch.empty(len(numbers), dtype=torch.float64) for _ in range(self.world_size)]
         dist.all_gather(found, torch.tensor(list(numbers), dtype=torch.float64), group=self._signals)
         return [one.tolist() for one in found]
+
+    def share(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Give all ranks the first one's values."""
+        if self.world_size > 1:
+            for one in tensors:
+                dist.broadcast(one, 0)
 
     def any(self, is_true: bool) -> bool:
         """Whether it is true on some rank."""

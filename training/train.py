@@ -12,10 +12,12 @@ from training.train_options import TrainOptions, parse_args
 
 def run(options: TrainOptions) -> None:
     """Train. Raises `TrainingError`, `loader.LoaderError`, and ImportError without torch."""
+    from training.checkpoints import check_outputs
     from training.feeds import open_sources
     from training.ranks import ranks
     from training.trainer import Trainer
 
+    check_outputs(*filter(None, (options.checkpoint, options.figures, options.trace)))
     with ranks(options.device) as ours, open_sources(options, ours) as (train, val):
         trainer = Trainer(options, ours, train, val)
         with _stopped_by(trainer.stop):
@@ -40,6 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         run(options)
     except (TrainingError, LoaderError) as error:
         return _failed(str(error))
+    except OSError as error:  # a disk that is full, a folder that is gone
+        return _failed(f"Wanted to read and write what the options name. Found: {error}")
     except ImportError as error:
         return _failed(f"Wanted torch and torchvision. Found: {error}. Install them: pip install 'imagestrata[train]'")
     return 0

@@ -21,8 +21,8 @@ The arguments of the data alone say where images come from; all else is the same
 and seed are (see --dataset). Every image comes once an epoch, but for less than one batch of all ranks at its end.
 
 The checkpoint holds the model, the optimiser and where the loader stands. It is written after each epoch, every
---checkpoint-every steps, and on SIGTERM or Ctrl-C, which end the run. --resume goes on at the very next image, on the
-same or another number of ranks.
+--checkpoint-every steps, and on SIGTERM or Ctrl-C, which end the run behind the step that is under way. --resume goes
+on at the very next image, on the same or another number of ranks.
 
 Old options of apex, and what they are here (torch.amp):
   --opt-level O0         float32 throughout
@@ -31,7 +31,7 @@ Old options of apex, and what they are here (torch.amp):
 
 Cassandra's user and TLS come from the environment: IMAGESTRATA_USERNAME, IMAGESTRATA_PASSWORD_FILE, IMAGESTRATA_CA.
 
-exit codes:
+exit codes (torchrun has its own: 1 where it was told to end):
   0  trained, or stopped by a signal with a checkpoint
   1  failed; one line says why
   2  bad arguments
@@ -71,6 +71,7 @@ class TrainOptions:
     device: str = "auto"
     workers: int = 4
     dali_cpu: bool = False
+    on_undecodable: str = "raise"
     opt_level: str = "O0"
     loss_scale: str = "dynamic"
     checkpoint: str = "checkpoint.pt"
@@ -168,6 +169,12 @@ def _data(group: Any, usual: dict[str, Any]) -> None:
     for side in ("train", "val"):
         add(f"--{side}-rows-fn", metavar="FOLDER", help=f"a rows file of jobs/cache_rows.py, to {_VERBS[side]} on")
         add(f"--{side}-data-table", metavar="KS.TABLE", help="the table of its pictures (default: the one it names)")
+    add(
+        "--on-undecodable",
+        choices=("raise", "skip"),
+        default=usual["on_undecodable"],
+        help="end at an image that is no picture, or do without it (default: %(default)s)",
+    )
     add("--validate-on-training", action="store_true", help="let validation have the images of training")
     add("--classes", type=int, metavar="N", help="the outputs of the model (default: as many as the data has classes)")
     add("--hosts", default=",".join(usual["hosts"]), metavar="HOST,...", help="Cassandra (default: %(default)s)")

@@ -11,6 +11,7 @@ from torch import nn
 
 import loader
 from training.checkpoints import Checkpoint
+from training.errors import TrainingError
 from training.feeds import batches_of
 from training.meters import Figures, Scores, Timer
 from training.models import model_of
@@ -35,9 +36,9 @@ class Trainer:
 
     def __init__(self, options: TrainOptions, ranks: Ranks, train: loader.Source, val: loader.Source) -> None:
         self._options, self._ranks, self._train, self._val = options, ranks, train, val
-        self._classes = options.classes or train.split.num_classes
+        self._classes = options.classes or max(train.split.num_classes, val.split.num_classes)
         torch.manual_seed(options.seed)
-        model = model_of(options.arch, self._classes).to(ranks.device)
+        model = model_of(options.arch, self._classes, size=options.size).to(ranks.device)
         self._layout = torch.channels_last if options.opt_level == "O2" else torch.contiguous_format
         model = model.to(memory_format=self._layout)
         self._optimizer = torch.optim.SGD(
@@ -65,26 +66,35 @@ class Trainer:
 
     def run(self) -> None:
         """Train from where it stands to the last epoch, or until a signal; or only validate."""
+        first, checkpoint = self._train.first_epoch, self._options.checkpoint
         if self._options.evaluate:
-            self._tell("validation", figures := self.validate(), epoch=self._train.first_epoch)
-            self._log(self._train.first_epoch, None, figures)
+            if (figures := self.validate()) is None:
+                self._say("stopped in validation")
+                return
+            self._tell("validation", figures, epoch=first)
+            self._log(first, None, figures)
             return
-        for epoch in range(self._train.first_epoch, self._options.epochs):
+        if first >= self._options.epochs:
+            self._say(f"nothing is left to train: {first} of {self._options.epochs} epochs are done")
+        for epoch in range(first, self._options.epochs):
             trained = self.train(epoch)
             if self._is_stopped:
-                self._say(f"stopped in epoch {epoch}: go on with --resume {self._options.checkpoint}")
+                self._say(f"stopped in epoch {epoch}: go on with --resume {checkpoint}")
                 return
             self._tell("training", trained, epoch=epoch)
-            figures = self.validate()
+            self._save(checkpoint)  # before validation, which may take longer than one who ends us waits
+            if (figures := self.validate()) is None:
+                self._say(f"stopped in the validation behind epoch {epoch}: go on with --resume {checkpoint}")
+                return
             self._tell("validation", figures, epoch=epoch)
             self._log(epoch, trained, figures)
-            is_best, self._best = figures.top1 > self._best, max(figures.top1, self._best)
-            self._save(self._options.checkpoint)
-            if is_best:
-                self._save(_best_name(self._options.checkpoint))
+            if figures.top1 > self._best:
+                self._best = figures.top1
+                self._save(checkpoint)
+                self._save(best_name(checkpoint))
 
     def stop(self, *_: object) -> None:
-        """End behind the step that is under way, on all ranks."""
+        """End behind the step that is under way, on all ranks; a validation ends without figures."""
         self._is_told = True
 
     def train(self, epoch: int) -> Figures:
@@ -94,7 +104,7 @@ class Trainer:
         self._model.train()
         for step, batch in enumerate(timer.over(self._train_batches), first):
             images, labels = self._on_device(batch)
-            rate = lr_at(epoch + step / steps, options, self._ranks.world_size)
+            rate = lr_at(epoch + (step + 0.5) / steps, options, self._ranks.world_size)
             for group in self._optimizer.param_groups:
                 group["lr"] = rate
             with self._amp:
@@ -117,16 +127,20 @@ class Trainer:
                 break
         return Figures.of(scores, timer, self._ranks)
 
-    def validate(self) -> Figures:
-        """Each image of validation once."""
+    def validate(self) -> Figures | None:
+        """Each image of validation once; None if a signal ended it."""
         scores, timer = Scores(), Timer()
         self._plain.eval()
+        self._ranks.share(self._plain.buffers())  # each rank has statistics of its own; the first one's are saved
         with torch.inference_mode(), self._amp:
             for batch in timer.over(self._val_batches):
                 images, labels = self._on_device(batch)
                 logits = self._plain(images)
                 scores.add(logits, labels, self._loss(logits, labels).item())
-        return Figures.of(scores, timer, self._ranks)
+                if self._is_told:  # ranks may have a step more or less here: they meet behind the last
+                    break
+        self._is_stopped = self._ranks.any(self._is_told)
+        return None if self._is_stopped else Figures.of(scores, timer, self._ranks)
 
     def _on_device(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
         images, labels = batch if isinstance(batch, tuple) else (batch["images"], batch["labels"])
@@ -150,7 +164,16 @@ class Trainer:
 
     def _resume(self, path: str) -> None:
         found = Checkpoint.read(path, arch=self._options.arch, classes=self._classes)
-        self._train.load_state_dict(found.loader)
+        try:
+            self._train.load_state_dict(found.loader)
+        except loader.StateError as error:
+            told = [f"{one[:12]} and seed {seed}" for one, seed in (
+                (self._train.split.fingerprint, self._options.seed),
+                (str(found.loader.get("fingerprint")), found.loader.get("seed")),
+            )]  # fmt: skip
+            raise TrainingError(
+                f"Wanted a checkpoint of the same images and --seed at {path}: fingerprint {told[0]}. Found: {told[1]}"
+            ) from error
         self._plain.load_state_dict(found.model)
         self._optimizer.load_state_dict(found.optimizer)
         if found.scaler:
@@ -180,7 +203,8 @@ class Trainer:
             print(text, flush=True)
 
 
-def _best_name(path: str) -> str:
+def best_name(path: str) -> str:
+    """Where the best model so far is kept."""
     stem, suffix = os.path.splitext(path)
     return f"{stem}-best{suffix}"
 

@@ -10,6 +10,7 @@ trains on two GPUs, or on two processes of a CPU.
 """
 
 import argparse
+import pickle
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -67,8 +68,23 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def run(args: argparse.Namespace) -> float:
-    """Train; returns the last top-1 of validation."""
+def check_checkpoint(path: str) -> None:
+    """Raises ValueError for a file that Lightning cannot go on from."""
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+        is_one = isinstance(found, dict) and "pytorch-lightning_version" in found
+    except OSError as error:
+        raise ValueError(f"Wanted a checkpoint at {path}. Found: {error.strerror}") from error
+    except (RuntimeError, EOFError, pickle.UnpicklingError, ValueError):
+        is_one = False
+    if not is_one:
+        raise ValueError(f"Wanted a checkpoint of Lightning's at {path}. Found: another file, or one that is cut off")
+
+
+def run(args: argparse.Namespace) -> float | None:
+    """Train; returns the last top-1 of validation, or None where nothing was left to do."""
+    if args.resume:
+        check_checkpoint(args.resume)
     train, val = (loader.open_split(args.split, index=index) for index in (0, 1))
     make = partial(loader.CassandraSource, hosts=args.hosts.split(","), port=args.port)
     data = ClassificationData(partial(make, train), partial(make, val), batch_size=args.b, size=args.size)
@@ -76,14 +92,16 @@ def run(args: argparse.Namespace) -> float:
     saved = ModelCheckpoint(args.out, save_top_k=0, save_last=True, every_n_train_steps=args.checkpoint_every)
     trainer = lightning.Trainer(max_epochs=args.epochs, devices=args.devices, callbacks=[saved], logger=False)
     trainer.fit(Classifier(train.num_classes), data, ckpt_path=args.resume, weights_only=True)
-    return float(trainer.callback_metrics["top1"])
+    found = trainer.callback_metrics.get("top1")
+    return None if found is None else float(found)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code."""
     try:
-        print(f"top-1 {run(parse_args(argv)):.2%}")
-    except (loader.LoaderError, FileNotFoundError) as error:
+        top1 = run(parse_args(argv))
+        print("nothing was left to train: say more --epochs" if top1 is None else f"top-1 {top1:.2%}")
+    except (loader.LoaderError, ValueError) as error:
         print(f"lightning_classifier.py: {error}", file=sys.stderr)
         return 1
     return 0
