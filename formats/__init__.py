@@ -1,14 +1,15 @@
-"""How things lie on disk: splits as folders and as dictionaries, hash and permutation, and the storage of it all.
+"""How things lie on disk: splits as folders and as dictionaries, shards, hash and permutation, and their storage.
 
 No Spark, no Cassandra, no torch. Errors::
 
     FormatsError(Exception)
     ├── NotASplitError           a place holds no split folder or dictionary that can be read
     ├── DamagedError             files and manifest disagree: lengths, counts or fingerprint
+    ├── ShardError              samples cannot be packed into shards
     └── StorageError(OSError)    a storage does not answer, refuses us, or cannot be used at all
 """
 
-from formats.errors import DamagedError, FormatsError, NotASplitError, StorageError
+from formats.errors import DamagedError, FormatsError, NotASplitError, ShardError, StorageError
 from formats.permutation import Permutation
 from formats.split_cache import SplitRows
 from formats.split_dictionary import SplitDictionary, is_dictionary, read_dictionary, write_dictionary
@@ -19,6 +20,7 @@ __all__ = [
     "FormatsError",
     "NotASplitError",
     "Permutation",
+    "ShardError",
     "SplitDictionary",
     "SplitFolder",
     "SplitRows",

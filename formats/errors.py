@@ -13,5 +13,9 @@ class DamagedError(FormatsError):
     """Files and manifest disagree, or the parts of a split dictionary."""
 
 
+class ShardError(FormatsError):
+    """Samples cannot be packed into shards."""
+
+
 class StorageError(FormatsError, OSError):
     """A storage does not answer, refuses us, or cannot be used at all."""

@@ -1,0 +1,143 @@
+"""WebDataset shards: tars in which the files of a sample follow each other, and the index of each that DALI reads.
+
+A sample's files are named ``KEY.EXTENSION``: ``000000042.jpg``, ``000000042.cls``, ``000000042.json``. Headers are
+USTAR, of time 0, user 0 and group 0: the same samples give the same bytes anywhere. Sizes count headers and padding::
+
+    | header 512 | data, filled up to a multiple of 512 | header | data | ... | 1,024 zeros |
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from formats.errors import ShardError
+
+BLOCK = 512
+END = bytes(2 * BLOCK)
+"""What a tar ends with."""
+
+_MOST_BYTES = 8**11 - 1
+_INDEX_VERSION = "v1.2"
+_KEY = re.compile(r"[A-Za-z0-9_-]{1,80}")
+_EXTENSION = re.compile(r"[a-z0-9]+(\.[a-z0-9]+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRow:
+    """A shard that is written: its samples, its bytes with all headers, and their SHA-256 as hexadecimal digits."""
+
+    samples: int
+    bytes: int
+    sha256: str
+
+
+class ShardWriter:
+    """One shard, given away piece by piece: ``write`` gets its bytes in order and keeps what it likes."""
+
+    def __init__(self, write: Callable[[bytes], object]) -> None:
+        self._write = write
+        self._digest = hashlib.sha256()
+        self._lines: list[str] = []
+        self.bytes = len(END)
+        """What the shard has, if it ends here."""
+
+    def add(self, key: str, members: Mapping[str, bytes]) -> None:
+        """One sample: its files by extension, in their order.
+
+        Raises `ShardError` for keys that are not short, ASCII and without dots, for extensions that are not in lower
+        case, and for files that a tar cannot hold.
+        """
+        if not _KEY.fullmatch(key):
+            raise ShardError(f"Wanted a key of up to 80 letters, digits, - and _. Found: {key!r}")
+        entries = []
+        for extension, data in members.items():
+            if not _EXTENSION.fullmatch(extension):
+                raise ShardError(f"Wanted an extension of lower-case letters and digits. Found: {extension!r} of {key}")
+            name = f"{key}.{extension}"
+            place = self.bytes - len(END) + BLOCK
+            self._put(header(name, len(data)))
+            self._put(data)
+            self._put(bytes(-len(data) % BLOCK))
+            entries.append(f"{extension} {place} {len(data)} {name}")
+        if not entries:
+            raise ShardError(f"Wanted files of sample {key}. Found: none")
+        self._lines.append(" ".join(entries))
+
+    def end(self) -> ShardRow:
+        """Write the end of the tar; what it has become."""
+        self._write(END)
+        self._digest.update(END)
+        return ShardRow(len(self._lines), self.bytes, self._digest.hexdigest())
+
+    @property
+    def index(self) -> str:
+        """The text of the index file, as DALI's ``wds2idx`` would write it for this shard."""
+        return "\n".join([f"{_INDEX_VERSION} {len(self._lines)}", *self._lines, ""])
+
+    def _put(self, data: bytes) -> None:
+        if data:
+            self._write(data)
+            self._digest.update(data)
+            self.bytes += len(data)
+
+
+def header(name: str, size: int) -> bytes:
+    """The 512 bytes before a regular file. Raises `ShardError` for a file of 8 GiB or more."""
+    if size > _MOST_BYTES:
+        raise ShardError(
+            f"Wanted a file below 8 GiB, which is the most that a tar's header can tell. Found: {name}, {size}"
+        )
+    fields = [
+        name.encode("ascii").ljust(100, b"\0"),
+        b"0000644\0" + b"0000000\0" + b"0000000\0",  # mode, user, group
+        b"%011o\0" % size,
+        b"%011o\0" % 0,  # time
+        b" " * 8,  # the checksum, as it counts for itself
+        b"0" + bytes(100),  # a regular file; no link
+        b"ustar\x0000",
+        bytes(BLOCK - 265),
+    ]
+    block = b"".join(fields)
+    return block[:148] + b"%06o\0 " % sum(block) + block[156:]
+
+
+def sample_bytes(sizes: Iterable[int]) -> int:
+    """What a sample takes in a shard, by the sizes of its files."""
+    return sum(BLOCK + size + -size % BLOCK for size in sizes)
+
+
+def cut(sizes: NDArray[np.int64], *, maxsize: int, maxcount: int) -> NDArray[np.int64]:
+    """Where shards begin, and the last one ends, if samples of these sizes (`sample_bytes`) are packed in their order.
+
+    int64 ``(shards + 1,)`` from 0 to ``len(sizes)``. Each shard takes as many as it can hold, so that but for the last
+    each is full to within one sample. Raises `ShardError` for a sample that is larger than a shard may be.
+    """
+    room = maxsize - len(END)
+    ends = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+    if len(sizes) and int(sizes.max()) > room:
+        place = int(sizes.argmax())
+        raise ShardError(
+            f"Wanted samples that fit into a shard of {maxsize:,} bytes. "
+            f"Found: number {place} of {sizes[place]:,} bytes. Take a larger --maxsize."
+        )
+    cuts = [0]
+    while cuts[-1] < len(sizes):
+        start = cuts[-1]
+        fitting = int(np.searchsorted(ends, ends[start] + room, side="right")) - 1
+        cuts.append(min(fitting, start + maxcount))
+    return np.array(cuts, dtype=np.int64)
+
+
+def shard_name(number: int, shards: int) -> str:
+    """``shard-000012.tar``: numbers are as wide as the largest, and six digits at least."""
+    return f"shard-{number:0{max(6, len(str(shards - 1)))}}.tar"
+
+
+def keys(first: int, count: int, samples: int) -> Sequence[str]:
+    """The keys of a shard's samples: their numbers over all shards, all equally wide."""
+    width = max(9, len(str(samples - 1)))
+    return [f"{number:0{width}}" for number in range(first, first + count)]

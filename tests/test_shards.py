@@ -1,0 +1,126 @@
+"""Shards as bytes: what tar and DALI read, cut exactly, and the same everywhere."""
+
+import hashlib
+import io
+import json
+import subprocess
+import sys
+import tarfile
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pictures import picture
+
+from formats.errors import ShardError
+from formats.shards import BLOCK, END, ShardWriter, cut, header, keys, sample_bytes, shard_name
+
+
+def shard(samples: list[tuple[str, dict[str, bytes]]]) -> tuple[bytes, ShardWriter]:
+    """A whole shard, and what wrote it."""
+    file = io.BytesIO()
+    writer = ShardWriter(file.write)
+    for key, members in samples:
+        writer.add(key, members)
+    row = writer.end()
+    data = file.getvalue()
+    assert (row.samples, row.bytes, row.sha256) == (len(samples), len(data), hashlib.sha256(data).hexdigest())
+    return data, writer
+
+
+SAMPLES = [
+    (key, {"png": picture(label), "cls": str(label).encode(), "json": json.dumps({"label": label}).encode()})
+    for key, label in zip(keys(0, 5, 5), [3, 1, 4, 1, 5], strict=True)
+]
+
+
+def test_tar_lists_what_was_written(tmp_path: Path) -> None:
+    data, _ = shard(SAMPLES)
+    (tmp_path / "shard.tar").write_bytes(data)
+    listed = subprocess.run(["tar", "-tvf", "shard.tar"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    names = [line.split()[-1] for line in listed.stdout.splitlines()]
+    assert names == [f"{key}.{extension}" for key, members in SAMPLES for extension in members]
+    assert all(line.startswith("-rw-r--r-- 0/0 ") and "1970-01-01" in line for line in listed.stdout.splitlines())
+    assert listed.stderr == ""
+
+
+@given(st.binary(max_size=2000), st.integers(0, 3))
+def test_a_header_is_what_the_standard_library_writes(data: bytes, number: int) -> None:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        info = tarfile.TarInfo(f"{number:09}.jpg")
+        info.size = len(data)
+        tar.addfile(info, io.BytesIO(data))
+    assert header(f"{number:09}.jpg", len(data)) == file.getvalue()[:BLOCK]
+    written, _ = shard([(f"{number:09}", {"jpg": data})])
+    assert file.getvalue().startswith(written)
+    assert len(written) == sample_bytes([len(data)]) + len(END)
+
+
+def test_the_index_is_the_one_that_dali_s_own_tool_writes(tmp_path: Path) -> None:
+    data, writer = shard(SAMPLES)
+    (tmp_path / "shard.tar").write_bytes(data)
+    tool = [sys.executable, "-m", "wds2idx", "shard.tar", "theirs.idx"]
+    subprocess.run(tool, cwd=tmp_path, capture_output=True, check=True)
+    assert writer.index == (tmp_path / "theirs.idx").read_text()
+
+
+def test_dali_reads_them(tmp_path: Path) -> None:
+    from nvidia.dali import fn, pipeline_def
+
+    data, writer = shard(SAMPLES)
+    (tmp_path / "shard.tar").write_bytes(data)
+    (tmp_path / "shard.idx").write_text(writer.index)
+
+    @pipeline_def(batch_size=5, num_threads=1, device_id=None)
+    def pipeline() -> object:
+        where = {"paths": [str(tmp_path / "shard.tar")], "index_paths": [str(tmp_path / "shard.idx")]}
+        return tuple(fn.readers.webdataset(**where, ext=["png", "cls"], missing_component_behavior="error"))
+
+    made = pipeline()
+    made.build()
+    images, labels = made.run()
+    found = [(images.at(n).tobytes(), labels.at(n).tobytes()) for n in range(5)]
+    assert found == [(members["png"], members["cls"]) for _, members in SAMPLES]
+
+
+@given(
+    st.lists(st.integers(1, 30), max_size=60),
+    st.integers(30, 80),
+    st.integers(1, 9),
+)
+def test_shards_are_full_to_within_a_sample(blocks: list[int], most: int, maxcount: int) -> None:
+    sizes, maxsize = BLOCK * np.array(blocks, dtype=np.int64), BLOCK * most + len(END)
+    cuts = cut(sizes, maxsize=maxsize, maxcount=maxcount).tolist()
+    assert (cuts[0], cuts[-1]) == (0, len(blocks))
+    for start, end in pairwise(cuts):
+        assert 0 < end - start <= maxcount
+        assert sizes[start:end].sum() + len(END) <= maxsize
+        if end < len(blocks):
+            assert end - start == maxcount or sizes[start : end + 1].sum() + len(END) > maxsize
+
+
+def test_what_cannot_be_a_sample_is_told() -> None:
+    writer = ShardWriter(lambda data: None)
+    for key, members, message in [
+        ("a.b", {"jpg": b""}, r"a key of up to 80 letters.* Found: 'a\.b'"),
+        ("ä", {"jpg": b""}, "Found: 'ä'"),
+        ("a", {"JPG": b""}, "lower-case letters and digits. Found: 'JPG' of a"),
+        ("a", {}, "Wanted files of sample a. Found: none"),
+    ]:
+        with pytest.raises(ShardError, match=message):
+            writer.add(key, members)
+    with pytest.raises(ShardError, match=r"below 8 GiB.* Found: a\.jpg, 8589934592"):
+        header("a.jpg", 8 << 30)
+    with pytest.raises(ShardError, match=r"a shard of 2,000 bytes\. Found: number 1 of 1,536 bytes"):
+        cut(np.array([512, 1536]), maxsize=2000, maxcount=10)
+
+
+def test_names_are_equally_wide() -> None:
+    assert [shard_name(number, 3) for number in (0, 2)] == ["shard-000000.tar", "shard-000002.tar"]
+    assert shard_name(0, 1_000_001) == "shard-0000000.tar"
+    assert keys(8, 2, 10) == ["000000008", "000000009"]
+    assert keys(0, 1, 10**9 + 1) == ["0000000000"]
