@@ -5,7 +5,7 @@ No Spark, no Cassandra, no torch. Errors::
     FormatsError(Exception)
     ├── NotASplitError           a place holds no split folder or dictionary that can be read
     ├── DamagedError             files and manifest disagree: lengths, counts or fingerprint
-    ├── ShardError              samples cannot be packed into shards
+    ├── ShardError               samples cannot be packed into shards
     └── StorageError(OSError)    a storage does not answer, refuses us, or cannot be used at all
 """
 

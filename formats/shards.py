@@ -53,18 +53,19 @@ class ShardWriter:
         """
         if not _KEY.fullmatch(key):
             raise ShardError(f"Wanted a key of up to 80 letters, digits, - and _. Found: {key!r}")
-        entries = []
-        for extension, data in members.items():
+        if not members:
+            raise ShardError(f"Wanted files of sample {key}. Found: none")
+        for extension in members:
             if not _EXTENSION.fullmatch(extension):
                 raise ShardError(f"Wanted an extension of lower-case letters and digits. Found: {extension!r} of {key}")
-            name = f"{key}.{extension}"
+        headers = [header(f"{key}.{extension}", len(data)) for extension, data in members.items()]
+        entries = []  # nothing was written before all was checked: no half of a sample
+        for block, (extension, data) in zip(headers, members.items(), strict=True):
             place = self.bytes - len(END) + BLOCK
-            self._put(header(name, len(data)))
+            self._put(block)
             self._put(data)
             self._put(bytes(-len(data) % BLOCK))
-            entries.append(f"{extension} {place} {len(data)} {name}")
-        if not entries:
-            raise ShardError(f"Wanted files of sample {key}. Found: none")
+            entries.append(f"{extension} {place} {len(data)} {key}.{extension}")
         self._lines.append(" ".join(entries))
 
     def end(self) -> ShardRow:
@@ -114,8 +115,11 @@ def cut(sizes: NDArray[np.int64], *, maxsize: int, maxcount: int) -> NDArray[np.
     """Where shards begin, and the last one ends, if samples of these sizes (`sample_bytes`) are packed in their order.
 
     int64 ``(shards + 1,)`` from 0 to ``len(sizes)``. Each shard takes as many as it can hold, so that but for the last
-    each is full to within one sample. Raises `ShardError` for a sample that is larger than a shard may be.
+    each is full to within one sample. Raises `ShardError` for a sample that is larger than a shard may be, and for a
+    ``maxcount`` below 1.
     """
+    if maxcount < 1:
+        raise ShardError(f"Wanted shards of 1 sample or more. Found: --maxcount {maxcount}")
     room = maxsize - len(END)
     ends = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
     if len(sizes) and int(sizes.max()) > room:

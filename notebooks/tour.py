@@ -9,10 +9,7 @@ from sklearn.datasets import load_digits
 
 from demo.digits import picture
 from devstack.cassandra import Cassandra
-from etl.cassandra import Control
-from etl.ingest_report import IngestReport
 from jobs import ingest, split
-from schemas import TableName
 
 BUILD = Path("build").resolve()
 DIGITS = BUILD / "digits"
@@ -69,16 +66,13 @@ def write_digits() -> Path:
     return DIGITS
 
 
-def ingest_digits(session: SparkSession) -> IngestReport | None:
-    """What `01_ingest_and_explore` does, unless it was done."""
-    with Control.from_spark(session) as control:
-        if control.columns(TableName("tour", "metadata")) is not None:
-            return None
+def ingest_digits(session: SparkSession) -> None:
+    """What `01_ingest_and_explore` does, or what is left of it."""
     folder = write_digits()
     columns = ["--path-column", "file", "--label-column", "digit", "--group-column", "writer"]
     options = [str(folder / "images"), "--labels", str(folder / "labels.csv"), *columns, *TABLES]
-    plan, _ = ingest.parse_args([*options, "--class-names", "number", "--check", "full"])
-    return ingest.run(session, plan=plan)
+    plan, _ = ingest.parse_args([*options, "--class-names", "number", "--check", "full", "--resume"])
+    ingest.run(session, plan=plan)
 
 
 def digits_split(server: Cassandra) -> Path:

@@ -109,10 +109,14 @@ def test_what_cannot_be_a_sample_is_told() -> None:
         ("a.b", {"jpg": b""}, r"a key of up to 80 letters.* Found: 'a\.b'"),
         ("ä", {"jpg": b""}, "Found: 'ä'"),
         ("a", {"JPG": b""}, "lower-case letters and digits. Found: 'JPG' of a"),
+        ("a", {"cls": b"1", "a/b": b""}, "Found: 'a/b' of a"),
         ("a", {}, "Wanted files of sample a. Found: none"),
     ]:
         with pytest.raises(ShardError, match=message):
             writer.add(key, members)
+    assert writer.bytes == len(END)  # not half of one either
+    with pytest.raises(ShardError, match=r"1 sample or more\. Found: --maxcount 0"):
+        cut(np.array([512]), maxsize=2000, maxcount=0)
     with pytest.raises(ShardError, match=r"below 8 GiB.* Found: a\.jpg, 8589934592"):
         header("a.jpg", 8 << 30)
     with pytest.raises(ShardError, match=r"a shard of 2,000 bytes\. Found: number 1 of 1,536 bytes"):

@@ -80,6 +80,6 @@ def check_outputs(*paths: str) -> None:
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             aside = place.with_name(f".{place.name}.{os.getpid()}")
             aside.touch()
-            aside.unlink()
+            aside.unlink(missing_ok=True)  # ranks on other machines may have the same number
         except OSError as error:
             raise TrainingError(f"Wanted to write {path}. Found: {error.strerror or error}") from error

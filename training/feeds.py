@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import loader
-from training.errors import TrainingError
+from training.errors import TrainingError, one_line
 from training.named import named
 from training.ranks import Ranks
 from training.train_options import TrainOptions
@@ -119,10 +119,9 @@ def _graph(
     labels = fn.cast(fn.squeeze(labels, axes=[0]), dtype=types.INT64)
     try:
         images = transform(images, train=train, size=size)
-    except Exception as error:
+    except Exception as error:  # whatever the user's function does
         raise TrainingError(
-            "Wanted --transforms as function(images, *, train, size) of DALI's operators. "
-            f"Found: {' '.join(f'{type(error).__name__}: {error}'.split())[:300]}"
+            f"Wanted --transforms as function(images, *, train, size) of DALI's operators. Found: {one_line(error)}"
         ) from error
     return images, labels.gpu() if is_on_gpu else labels
 

@@ -179,7 +179,7 @@ def _reader(
         def passes() -> Iterator[tuple[int, int]]:
             while True:
                 try:
-                    _, sizes, *_ = pipeline.run()
+                    _, sizes, *_ = _run(pipeline)
                 except StopIteration:
                     pipeline.reset()
                     return
@@ -215,7 +215,7 @@ def _from_files(
 
     def passes() -> Iterator[tuple[int, int]]:
         for step in range(steps):
-            _, sizes, *_ = pipeline.run()
+            _, sizes, *_ = _run(pipeline)
             images = max(0, min(options.batch_size, share - step * options.batch_size))
             yield images, _sum(sizes, images)
 
@@ -247,6 +247,13 @@ def _pipeline(options: LoopOptions, device_id: int | None, read: Callable[[], An
     except RuntimeError as error:
         raise TrainingError(f"Wanted a pipeline of DALI. Found: {_on_one_line(error)}") from error
     return pipeline
+
+
+def _run(pipeline: Any) -> Any:
+    try:
+        return pipeline.run()
+    except RuntimeError as error:
+        raise TrainingError(f"Wanted images that DALI reads. Found: {_on_one_line(error)}") from error
 
 
 def _sum(sizes: Any, count: int | None = None) -> int:
@@ -288,12 +295,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with _processes(options) as (rank, world_size, device_id, gather):
             epochs = run(options, rank=rank, world_size=world_size, device_id=device_id, gather=gather)
-    except RuntimeError as error:
-        if "pipeline" not in str(error):
-            raise
-        # What matters comes last in DALI's words.
-        print(f"loop_read.py: Wanted images that DALI reads. Found: {_on_one_line(error)}", file=sys.stderr, flush=True)
-        return 1
     except (TrainingError, loader.LoaderError, ImportError) as error:
         print(f"loop_read.py: {error}", file=sys.stderr, flush=True)
         return 1

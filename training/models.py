@@ -6,7 +6,7 @@ import torch
 import torchvision
 from torch import nn
 
-from training.errors import TrainingError
+from training.errors import TrainingError, one_line
 from training.named import named
 
 
@@ -20,7 +20,9 @@ def model_of(arch: str, classes: int, *, size: int) -> nn.Module:
         with torch.inference_mode():
             found = tuple(model.eval()(torch.zeros(2, 3, size, size)).shape)
     except Exception as error:  # whatever the user's code makes of images of this size
-        raise TrainingError(f"Wanted --arch {arch} to take images of --size {size}. Found: {_line(error)}") from error
+        raise TrainingError(
+            f"Wanted --arch {arch} to take images of --size {size}. Found: {one_line(error)}"
+        ) from error
     if found != (2, classes):
         raise TrainingError(f"Wanted --arch {arch} to give (2, {classes}) logits for two images. Found: {found}")
     return model
@@ -31,9 +33,9 @@ def _made(arch: str, classes: int) -> nn.Module:
         function = named(arch, option="--arch")
         try:
             model = function(classes)
-        except Exception as error:
+        except Exception as error:  # whatever the user's function does
             raise TrainingError(
-                f"Wanted --arch {arch} to make a model of {classes} classes. Found: {_line(error)}"
+                f"Wanted --arch {arch} to make a model of {classes} classes. Found: {one_line(error)}"
             ) from error
         if not isinstance(model, nn.Module):
             raise TrainingError(f"Wanted --arch {arch} to make a torch.nn.Module. Found: {model!r}")
@@ -49,7 +51,3 @@ def _made(arch: str, classes: int) -> nn.Module:
     model = torchvision.models.get_model(arch, weights=None, num_classes=classes, **more)
     assert isinstance(model, nn.Module)
     return model
-
-
-def _line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:300]

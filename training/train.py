@@ -17,7 +17,8 @@ def run(options: TrainOptions) -> None:
     from training.ranks import ranks
     from training.trainer import Trainer
 
-    check_outputs(*filter(None, (options.checkpoint, options.figures, options.trace)))
+    checkpoint = None if options.evaluate else options.checkpoint
+    check_outputs(*filter(None, (checkpoint, options.figures, options.trace)))
     with ranks(options.device) as ours, open_sources(options, ours) as (train, val):
         trainer = Trainer(options, ours, train, val)
         with _stopped_by(trainer.stop):

@@ -91,7 +91,7 @@ class Trainer:
             if figures.top1 > self._best:
                 self._best = figures.top1
                 self._save(checkpoint)
-                self._save(best_name(checkpoint))
+                self._save(_best_name(checkpoint))
 
     def stop(self, *_: object) -> None:
         """End behind the step that is under way, on all ranks; a validation ends without figures."""
@@ -167,12 +167,10 @@ class Trainer:
         try:
             self._train.load_state_dict(found.loader)
         except loader.StateError as error:
-            told = [f"{one[:12]} and seed {seed}" for one, seed in (
-                (self._train.split.fingerprint, self._options.seed),
-                (str(found.loader.get("fingerprint")), found.loader.get("seed")),
-            )]  # fmt: skip
             raise TrainingError(
-                f"Wanted a checkpoint of the same images and --seed at {path}: fingerprint {told[0]}. Found: {told[1]}"
+                f"Wanted a checkpoint of the same images and --seed at {path}: "
+                f"fingerprint {self._train.split.fingerprint[:12]} and seed {self._options.seed}. "
+                f"Found: {str(found.loader.get('fingerprint'))[:12]} and seed {found.loader.get('seed')}"
             ) from error
         self._plain.load_state_dict(found.model)
         self._optimizer.load_state_dict(found.optimizer)
@@ -203,8 +201,7 @@ class Trainer:
             print(text, flush=True)
 
 
-def best_name(path: str) -> str:
-    """Where the best model so far is kept."""
+def _best_name(path: str) -> str:
     stem, suffix = os.path.splitext(path)
     return f"{stem}-best{suffix}"
 
