@@ -27,7 +27,8 @@ from benchmarks.ingest_work import (
     our_id,
     rows_of,
 )
-from etl.cassandra import Cluster, writer
+from etl.cassandra import writer
+from etl.cluster import Cluster
 
 Rows = tuple[tuple[Any, ...], tuple[Any, ...]]
 

@@ -40,7 +40,8 @@ from benchmarks.ingest_work import (
 from benchmarks.results import Row, publish
 from devstack import NodeError
 from devstack.cassandra import Cassandra
-from etl.cassandra import Cluster, writer
+from etl.cassandra import writer
+from etl.cluster import Cluster
 from schemas import Columns
 from schemas.tables import Replication, create_data, create_keyspace, create_metadata
 

@@ -30,7 +30,8 @@ from devstack import DevstackError, java, sparkconf
 from devstack.__main__ import DATA as CASSANDRA_FOLDER
 from devstack.__main__ import PORT, usual_port
 from devstack.cassandra import Cassandra
-from etl.cassandra import Cluster, Control
+from etl.cassandra import Control
+from etl.cluster import Cluster
 from etl.errors import EtlError
 
 ROOT = Path(__file__).resolve().parent.parent

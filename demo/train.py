@@ -17,7 +17,8 @@ from torch import nn
 import demo.__main__ as demo
 import loader
 from devstack import DevstackError
-from etl.cassandra import Cluster, Control
+from etl.cassandra import Control
+from etl.cluster import Cluster
 from etl.errors import EtlError
 from schemas import TableName
 

@@ -8,11 +8,11 @@ which Spark hides in its logs and pages.
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import cassandra
 import cassandra.cluster
@@ -24,6 +24,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 
+from etl.cluster import Cluster
 from etl.errors import TableError, UnreachableError
 from schemas import TableName
 from schemas.tables import check_column
@@ -38,44 +39,11 @@ _FORMAT = "org.apache.spark.sql.cassandra"
 _TCP_NODELAY = (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
+ReadPicture: TypeAlias = Callable[[bytes], Awaitable[tuple[Any, ...] | None]]
+
+
 class TooLargeError(Exception):
     """A row is larger than the server takes; what to do about it is the caller's."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """Where Cassandra is, and who we are to it; without the password, so that it may travel in plans and messages."""
-
-    hosts: tuple[str, ...]
-    port: int = 9042
-    datacenter: str | None = None
-    username: str | None = None
-
-    @classmethod
-    def from_spark(cls, spark: SparkSession) -> "Cluster":
-        """Read ``spark.cassandra.*``. Raises `UnreachableError` for what cannot be an address, and for TLS."""
-        get = spark.conf.get
-        hosts = tuple(host.strip() for host in (get("spark.cassandra.connection.host", None) or "127.0.0.1").split(","))
-        port = get("spark.cassandra.connection.port", None) or "9042"
-        if not all(hosts) or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise UnreachableError(
-                "Wanted hosts with commas between them in spark.cassandra.connection.host and a port in "
-                f"spark.cassandra.connection.port. Found: {','.join(hosts)!r} and {port!r}"
-            )
-        if (get("spark.cassandra.connection.ssl.enabled", None) or "false").lower() == "true":
-            raise UnreachableError(
-                "Wanted a connection without TLS: this version does not write through it yet. "
-                "Found: spark.cassandra.connection.ssl.enabled = true"
-            )
-        return cls(
-            hosts=hosts,
-            port=int(port),
-            datacenter=get("spark.cassandra.connection.localDC", None),
-            username=get("spark.cassandra.auth.username", None),
-        )
-
-    def __str__(self) -> str:
-        return f"{','.join(self.hosts)} port {self.port}"
 
 
 class Control:
@@ -331,8 +299,42 @@ class Writer:
 
 
 @asynccontextmanager
+async def picture_reader(cluster: Cluster, table: TableName, *, columns: Sequence[str]) -> AsyncIterator[ReadPicture]:
+    """What reads ``columns`` by the first of them, the id (16 bytes), on an executor; None for a row that is not there.
+
+    The password is that of `password_on_executors`. Raises `UnreachableError`, `TableError`.
+    """
+    import acsylla
+
+    key, *wanted = (f'"{check_column(name)}"' for name in columns)
+    query = f"SELECT {', '.join(wanted)} FROM {table.quoted} WHERE {key} = ?"
+    async with _session(cluster) as session:
+        prepared = await Writer(session, cluster).prepare(query)
+
+        async def read(one: bytes) -> tuple[Any, ...] | None:
+            name = str(uuid.UUID(bytes=one))
+            for attempt in range(_WRITE_ATTEMPTS):
+                if attempt:
+                    await asyncio.sleep(0.5 * 2 ** (attempt - 1))
+                try:
+                    row = (await session.execute(prepared.bind((name,)))).first()
+                    return None if row is None else tuple(row.as_tuple())
+                except acsylla.errors.CassException as error:
+                    found = _text(error)
+            raise UnreachableError(f"Wanted image {name} of {table} at {cluster}. Found: {found}")
+
+        yield read
+
+
+@asynccontextmanager
 async def writer(cluster: Cluster) -> AsyncIterator[Writer]:
     """A writer on an executor, with the password of `password_on_executors`. Raises `UnreachableError`."""
+    async with _session(cluster) as session:
+        yield Writer(session, cluster)
+
+
+@asynccontextmanager
+async def _session(cluster: Cluster) -> AsyncIterator[Any]:
     import acsylla
 
     task = TaskContext.get()
@@ -354,7 +356,7 @@ async def writer(cluster: Cluster) -> AsyncIterator[Writer]:
     except acsylla.errors.CassException as error:
         raise UnreachableError(_refusal(cluster, error)) from None
     try:
-        yield Writer(session, cluster)
+        yield session
     finally:
         await session.close()
 

@@ -33,6 +33,12 @@ class Counters:
                 self._images += 1
                 self._bytes += row.size
 
+    def count(self, *, images: int = 0, bytes: int = 0, rejected: int = 0) -> None:
+        """Count in a task what has no outcomes."""
+        self._images += images
+        self._bytes += bytes
+        self._rejected += rejected
+
     @property
     def images(self) -> int:
         """Images that were written."""

@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from etl.cassandra import Cluster, TooLargeError, Writer, writer
+from etl.cassandra import TooLargeError, Writer, writer
+from etl.cluster import Cluster
 from etl.entries import Entry, text
 from etl.images import RejectedError
 from etl.ingest_plan import Tables, ingest_time

@@ -9,16 +9,18 @@ USTAR, of time 0, user 0 and group 0: the same samples give the same bytes anywh
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from formats.errors import ShardError
+from schemas.shards import Piece, Shard
 
 BLOCK = 512
 END = bytes(2 * BLOCK)
 """What a tar ends with."""
+PIECE_BYTES = 5 << 20
+"""No piece but a shard's last is smaller: it is the least that S3 takes as a part of an upload."""
 
 _MOST_BYTES = 8**11 - 1
 _INDEX_VERSION = "v1.2"
@@ -26,22 +28,19 @@ _KEY = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _EXTENSION = re.compile(r"[a-z0-9]+(\.[a-z0-9]+)*")
 
 
-@dataclass(frozen=True, slots=True)
-class ShardRow:
-    """A shard that is written: its samples, its bytes with all headers, and their SHA-256 as hexadecimal digits."""
-
-    samples: int
-    bytes: int
-    sha256: str
-
-
 class ShardWriter:
-    """One shard, given away piece by piece: ``write`` gets its bytes in order and keeps what it likes."""
+    """One shard, given away piece by piece: ``write`` gets its bytes in order, `PIECE_BYTES` or more at a time.
+
+    A piece ends with a sample, so that it can be read alone; it is what parts of an upload and reads are made of.
+    """
 
     def __init__(self, write: Callable[[bytes], object]) -> None:
         self._write = write
         self._digest = hashlib.sha256()
         self._lines: list[str] = []
+        self._piece: list[bytes] = []
+        self._piece_bytes = self._piece_samples = 0
+        self._pieces: list[Piece] = []
         self.bytes = len(END)
         """What the shard has, if it ends here."""
 
@@ -59,6 +58,8 @@ class ShardWriter:
             if not _EXTENSION.fullmatch(extension):
                 raise ShardError(f"Wanted an extension of lower-case letters and digits. Found: {extension!r} of {key}")
         headers = [header(f"{key}.{extension}", len(data)) for extension, data in members.items()]
+        if self._piece_bytes >= PIECE_BYTES:  # not behind the last sample, where the end of the tar is to follow
+            self._give_away()
         entries = []  # nothing was written before all was checked: no half of a sample
         for block, (extension, data) in zip(headers, members.items(), strict=True):
             place = self.bytes - len(END) + BLOCK
@@ -67,12 +68,14 @@ class ShardWriter:
             self._put(bytes(-len(data) % BLOCK))
             entries.append(f"{extension} {place} {len(data)} {key}.{extension}")
         self._lines.append(" ".join(entries))
+        self._piece_samples += 1
 
-    def end(self) -> ShardRow:
+    def end(self, name: str) -> Shard:
         """Write the end of the tar; what it has become."""
-        self._write(END)
-        self._digest.update(END)
-        return ShardRow(len(self._lines), self.bytes, self._digest.hexdigest())
+        self._put(END)
+        self.bytes -= len(END)  # it was counted from the beginning
+        self._give_away()
+        return Shard(name, len(self._lines), self.bytes, self._digest.hexdigest(), tuple(self._pieces))
 
     @property
     def index(self) -> str:
@@ -81,9 +84,17 @@ class ShardWriter:
 
     def _put(self, data: bytes) -> None:
         if data:
-            self._write(data)
-            self._digest.update(data)
+            self._piece.append(data)
+            self._piece_bytes += len(data)
             self.bytes += len(data)
+
+    def _give_away(self) -> None:
+        piece = b"".join(self._piece)
+        self._piece.clear()
+        self._digest.update(piece)
+        self._pieces.append(Piece(self._piece_samples, len(piece), hashlib.sha256(piece).hexdigest()))
+        self._piece_bytes = self._piece_samples = 0
+        self._write(piece)
 
 
 def header(name: str, size: int) -> bytes:
@@ -111,11 +122,14 @@ def sample_bytes(sizes: Iterable[int]) -> int:
     return sum(BLOCK + size + -size % BLOCK for size in sizes)
 
 
-def cut(sizes: NDArray[np.int64], *, maxsize: int, maxcount: int) -> NDArray[np.int64]:
+def cut(
+    sizes: NDArray[np.int64], *, maxsize: int, maxcount: int, order: NDArray[np.int64] | None = None
+) -> NDArray[np.int64]:
     """Where shards begin, and the last one ends, if samples of these sizes (`sample_bytes`) are packed in their order.
 
     int64 ``(shards + 1,)`` from 0 to ``len(sizes)``. Each shard takes as many as it can hold, so that but for the last
-    each is full to within one sample. Raises `ShardError` for a sample that is larger than a shard may be, and for a
+    each is full to within one sample. ``order``, int64 and ascending, are the numbers that samples are sorted by: those
+    with the same number stay together. Raises `ShardError` for a sample that is larger than a shard may be, and for a
     ``maxcount`` below 1.
     """
     if maxcount < 1:
@@ -131,17 +145,34 @@ def cut(sizes: NDArray[np.int64], *, maxsize: int, maxcount: int) -> NDArray[np.
     cuts = [0]
     while cuts[-1] < len(sizes):
         start = cuts[-1]
-        fitting = int(np.searchsorted(ends, ends[start] + room, side="right")) - 1
-        cuts.append(min(fitting, start + maxcount))
+        end = min(int(np.searchsorted(ends, ends[start] + room, side="right")) - 1, start + maxcount)
+        while order is not None and start < end < len(sizes) and order[end] == order[end - 1]:
+            end -= 1
+        if end == start:
+            raise ShardError(
+                f"Wanted shards that hold images of equal rank. Found: too many of them for --maxsize {maxsize} and "
+                f"--maxcount {maxcount}. Take larger ones."
+            )
+        cuts.append(end)
     return np.array(cuts, dtype=np.int64)
 
 
-def shard_name(number: int, shards: int) -> str:
-    """``shard-000012.tar``: numbers are as wide as the largest, and six digits at least."""
-    return f"shard-{number:0{max(6, len(str(shards - 1)))}}.tar"
+def shard_name(tag: str, number: int, shards: int) -> str:
+    """``TAG-000012.tar``: numbers are as wide as the largest, and six digits at least."""
+    return f"{tag}-{number:0{max(6, len(str(shards - 1)))}}.tar"
+
+
+def index_name(name: str) -> str:
+    """Where the index of a shard is: ``TAG-000012.idx``."""
+    return f"{name.removesuffix('.tar')}.idx"
 
 
 def keys(first: int, count: int, samples: int) -> Sequence[str]:
     """The keys of a shard's samples: their numbers over all shards, all equally wide."""
     width = max(9, len(str(samples - 1)))
     return [f"{number:0{width}}" for number in range(first, first + count)]
+
+
+def content_fingerprint(shards: Iterable[Shard]) -> str:
+    """The identity of all that shards hold, in their order: SHA-256 over those of the shards."""
+    return hashlib.sha256("\n".join(["shards 1", *(shard.sha256 for shard in shards)]).encode()).hexdigest()

@@ -6,7 +6,7 @@ client (it needs a Hadoop installation, ``HADOOP_HOME`` and ``CLASSPATH``); it h
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any, NoReturn
 
@@ -16,7 +16,9 @@ from fsspec.implementations.local import LocalFileSystem
 
 from formats.errors import FormatsError, StorageError
 from formats.s3 import CHECK_SECONDS, S3Access, code, is_down, is_foreign, is_s3, refusal
+from formats.uploads import Upload, void, whole_file
 
+SIGNED_SECONDS = 3600
 _RETRIES = 2  # of whole requests, whose connections are tried again below them
 
 
@@ -43,6 +45,7 @@ class Storage:
         if self._access is not None:
             self.filesystem.retries = _RETRIES
         self.is_local = isinstance(self.filesystem, LocalFileSystem)
+        self.is_s3 = self._access is not None
         self.address = self.root if self.is_local else text.rstrip("/")
         """The folder as messages and Spark name it."""
         if self._access is not None and not self.root:
@@ -138,28 +141,56 @@ class Storage:
         """Write a UTF-8 file as `write_bytes` does, and so that it outlives a power cut."""
         self._write(name, text.encode("utf-8"), lasting=True)
 
+    @contextmanager
+    def create(self, name: str) -> Iterator[Callable[[bytes], None]]:
+        """Write a file piece by piece: it appears, whole, at the end of the block, and not at all after an error.
+
+        On S3 each piece is a part of an upload, of which all but the last have 5 MiB or more; the next piece is made
+        while one is sent. Raises OSError, `StorageError`.
+        """
+        if self.is_local:
+            with whole_file(self.path(name)) as file:
+                yield lambda data: void(file.write(data))
+        elif self._access is None:
+            aside = f"{name}.{os.getpid()}.{threading.get_ident()}"
+            try:
+                with self.filesystem.open(self.path(aside), "wb") as file:
+                    yield lambda data: void(file.write(data))
+                self.move(aside, name)
+            except BaseException:
+                self.remove(aside)
+                raise
+        else:
+            with Upload(self, name) as upload:
+                yield upload.write
+
+    def signed(self, name: str, *, method: str = "get_object", **more: str | int) -> str:
+        """An address under which whoever has it may read an object of an S3 storage for an hour; or other methods."""
+        with self._told():
+            return str(self.filesystem.url(self.path(name), expires=SIGNED_SECONDS, client_method=method, **more))
+
+    def ask(self, method: str, **named: Any) -> dict[str, Any]:
+        """A request to an S3 storage by its name in the API, about this bucket; raises what `open` raises."""
+        bucket, _ = self._prefix("")
+        with self._told():
+            return dict(self.filesystem.call_s3(method, Bucket=bucket, **named))
+
+    def key(self, name: str = "") -> str:
+        """The key of an object of an S3 storage."""
+        _, key, _ = self.filesystem.split_path(self.path(name))
+        return str(key)
+
     def _write(self, name: str, data: bytes, *, lasting: bool) -> None:
         path = self.path(name)
-        folder, _, last = path.rpartition("/")
+        folder, _, _ = path.rpartition("/")
         if not self.is_local:  # an object appears when its upload is complete
             if self._access is None:
                 self.filesystem.makedirs(folder, exist_ok=True)
             with self._told():
                 self.filesystem.pipe_file(path, data)
             return
-        os.makedirs(folder, exist_ok=True)
-        aside = f"{folder}/.{last}.{os.getpid()}.{threading.get_ident()}"
-        try:
-            with open(aside, "wb") as file:
-                file.write(data)
-                if lasting:
-                    file.flush()
-                    os.fsync(file.fileno())
-            os.replace(aside, path)
-        except BaseException:
-            if os.path.exists(aside):
-                os.unlink(aside)
-            raise
+        with whole_file(path, lasting=lasting) as file:
+            file.write(data)
 
     def names(self, folder: str = "") -> list[str]:
         """The names directly below a folder, sorted; empty where there is no such folder."""

@@ -6,8 +6,9 @@ from threading import Barrier
 import pytest
 
 from devstack.cassandra import Cassandra
-from etl.cassandra import Cluster, Control, class_names
+from etl.cassandra import Control, class_names
 from etl.class_numbers import take_numbers
+from etl.cluster import Cluster
 from schemas.tables import Replication, create_classes, create_keyspace
 
 KEYSPACE = "numbers"

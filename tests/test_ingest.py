@@ -20,7 +20,8 @@ from trees import picture, plant, quarantine, rows_of, tables_of, tree
 
 import etl.ingest
 from devstack.cassandra import DEFAULT_PASSWORD, DEFAULT_USER, Cassandra
-from etl.cassandra import Cluster, Control, class_names
+from etl.cassandra import Control, class_names
+from etl.cluster import Cluster
 from etl.errors import ConflictError, EtlError, SourceError, TableError, UnreachableError
 from etl.image_writer import write_images
 from etl.ingest_plan import IngestPlan, new_ingest_id

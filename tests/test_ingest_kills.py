@@ -14,7 +14,8 @@ from pictures import texture
 from trees import plant, tables_of
 
 from devstack.cassandra import Cassandra
-from etl.cassandra import Cluster, Control
+from etl.cassandra import Control
+from etl.cluster import Cluster
 from etl.errors import EtlError
 from etl.ingest_plan import IngestPlan
 from etl.sources.plan import SourcePlan

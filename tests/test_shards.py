@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pictures import picture
 
 from formats.errors import ShardError
-from formats.shards import BLOCK, END, ShardWriter, cut, header, keys, sample_bytes, shard_name
+from formats.shards import BLOCK, END, PIECE_BYTES, ShardWriter, cut, header, index_name, keys, sample_bytes, shard_name
 
 
 def shard(samples: list[tuple[str, dict[str, bytes]]]) -> tuple[bytes, ShardWriter]:
@@ -25,9 +25,10 @@ def shard(samples: list[tuple[str, dict[str, bytes]]]) -> tuple[bytes, ShardWrit
     writer = ShardWriter(file.write)
     for key, members in samples:
         writer.add(key, members)
-    row = writer.end()
+    row = writer.end("a.tar")
     data = file.getvalue()
     assert (row.samples, row.bytes, row.sha256) == (len(samples), len(data), hashlib.sha256(data).hexdigest())
+    assert writer.bytes == len(data)
     return data, writer
 
 
@@ -103,6 +104,27 @@ def test_shards_are_full_to_within_a_sample(blocks: list[int], most: int, maxcou
             assert end - start == maxcount or sizes[start : end + 1].sum() + len(END) > maxsize
 
 
+def test_samples_of_one_rank_stay_together() -> None:
+    sizes, order = np.full(5, BLOCK), np.array([1, 2, 2, 2, 3])
+    assert cut(sizes, maxsize=3 * BLOCK + len(END), maxcount=9, order=order).tolist() == [0, 1, 4, 5]
+    with pytest.raises(ShardError, match="images of equal rank"):
+        cut(sizes, maxsize=2 * BLOCK + len(END), maxcount=9, order=order)
+
+
+def test_pieces_end_with_samples_and_can_be_read_alone() -> None:
+    given: list[bytes] = []
+    writer = ShardWriter(given.append)
+    for key in keys(0, 9, 9):
+        writer.add(key, {"jpg": bytes(2_000_000), "cls": b"1"})
+    row = writer.end("a.tar")
+    assert [piece.samples for piece in row.pieces] == [3, 3, 3]
+    assert all(piece.bytes >= PIECE_BYTES for piece in row.pieces)
+    for piece, data in zip(row.pieces, given, strict=True):
+        assert (piece.bytes, piece.sha256) == (len(data), hashlib.sha256(data).hexdigest())
+        with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+            assert len(tar.getnames()) == 2 * piece.samples
+
+
 def test_what_cannot_be_a_sample_is_told() -> None:
     writer = ShardWriter(lambda data: None)
     for key, members, message in [
@@ -124,7 +146,8 @@ def test_what_cannot_be_a_sample_is_told() -> None:
 
 
 def test_names_are_equally_wide() -> None:
-    assert [shard_name(number, 3) for number in (0, 2)] == ["shard-000000.tar", "shard-000002.tar"]
-    assert shard_name(0, 1_000_001) == "shard-0000000.tar"
+    assert [shard_name("ab", number, 3) for number in (0, 2)] == ["ab-000000.tar", "ab-000002.tar"]
+    assert shard_name("ab", 0, 1_000_001) == "ab-0000000.tar"
+    assert index_name("ab-000002.tar") == "ab-000002.idx"
     assert keys(8, 2, 10) == ["000000008", "000000009"]
     assert keys(0, 1, 10**9 + 1) == ["0000000000"]

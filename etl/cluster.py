@@ -1,0 +1,43 @@
+"""Where Cassandra is, and who we are to it."""
+
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from etl.errors import UnreachableError
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where Cassandra is, and who we are to it; without the password, so that it may travel in plans and messages."""
+
+    hosts: tuple[str, ...]
+    port: int = 9042
+    datacenter: str | None = None
+    username: str | None = None
+
+    @classmethod
+    def from_spark(cls, spark: SparkSession) -> "Cluster":
+        """Read ``spark.cassandra.*``. Raises `UnreachableError` for what cannot be an address, and for TLS."""
+        get = spark.conf.get
+        hosts = tuple(host.strip() for host in (get("spark.cassandra.connection.host", None) or "127.0.0.1").split(","))
+        port = get("spark.cassandra.connection.port", None) or "9042"
+        if not all(hosts) or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise UnreachableError(
+                "Wanted hosts with commas between them in spark.cassandra.connection.host and a port in "
+                f"spark.cassandra.connection.port. Found: {','.join(hosts)!r} and {port!r}"
+            )
+        if (get("spark.cassandra.connection.ssl.enabled", None) or "false").lower() == "true":
+            raise UnreachableError(
+                "Wanted a connection without TLS: this version does not write through it yet. "
+                "Found: spark.cassandra.connection.ssl.enabled = true"
+            )
+        return cls(
+            hosts=hosts,
+            port=int(port),
+            datacenter=get("spark.cassandra.connection.localDC", None),
+            username=get("spark.cassandra.auth.username", None),
+        )
+
+    def __str__(self) -> str:
+        return f"{','.join(self.hosts)} port {self.port}"

@@ -1,0 +1,183 @@
+"""What is to be packed: the images of a source, of two tables or of a split, with their numbers, in one frame."""
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+
+import pandas as pd
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from etl.cassandra import Control
+from etl.entries import Listing
+from etl.errors import SourceError, TableError
+from etl.ingest import Survey, count_entries
+from etl.shards.packing import position_order, seeded_order
+from etl.shards.plan import ShardPlan
+from etl.shards.reading import PictureTable
+from etl.shards.tables import ChosenSplit, label_type_of, names_of, table_entries
+from etl.shards.tasks import SAMPLES
+from etl.sources.labels import all_integers, class_numbers_of
+from etl.sources.listing import list_source
+from etl.sources.plan import SourcePlan
+from schemas import Columns, SchemaError
+from schemas.tables import LabelType
+
+log = logging.getLogger(__name__)
+
+_COLUMNS = [column.split()[0] for column in SAMPLES.split(", ")]
+Keep = Callable[[DataFrame], DataFrame]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Images:
+    """The images, ``samples`` with the columns of `SAMPLES` (and ``data``, where they bring their pictures along).
+
+    ``bare`` are the same without ``data``. ``access``: see `Listing`. ``fingerprint`` is a split's, else None.
+    ``remarks`` are worth a line.
+    """
+
+    samples: DataFrame
+    bare: DataFrame
+    access: str
+    label_type: LabelType
+    class_names: Mapping[int, str]
+    source: str
+    fingerprint: str | None = None
+    pictures: PictureTable | None = None
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def has_data(self) -> bool:
+        """Whether pictures travel with their rows."""
+        return "data" in self.samples.columns
+
+
+def open_images(spark: SparkSession, *, plan: ShardPlan, keep: Keep) -> Images:
+    """List what is to be packed; ``keep`` persists what is used several times. Raises the errors of `etl`."""
+    split = None
+    if plan.split is not None:
+        try:
+            split = ChosenSplit.open(plan.split, plan.index)
+        except SchemaError as error:
+            raise TableError(str(error)) from None
+    if plan.source is not None:
+        images = _of_source(spark, plan.source, split, plan=plan, keep=keep)
+    else:
+        images = _of_tables(spark, split, plan)
+    return _in_order(images, seed=plan.seed) if split is None else _chosen(spark, images, split, keep=keep)
+
+
+def _of_source(
+    spark: SparkSession, source: SourcePlan, split: ChosenSplit | None, *, plan: ShardPlan, keep: Keep
+) -> Images:
+    dataset = plan.dataset or (split.data_table.keyspace if split is not None else "")
+    found = list_source(spark, source, dataset=dataset, keep=keep)
+    listing = found.listing
+    entries = keep(listing.names)
+    survey = Survey.of(entries.transform(count_entries).collect(), classes=listing.classes)
+    if not survey.files:
+        raise SourceError(f"Wanted images in {source.address}. Found: no file at all.")
+    found.check(entries)
+    numbers = _numbers(source, survey.classes)
+    labels = spark.createDataFrame(
+        pd.DataFrame({"or_label": pd.Series(list(numbers), dtype=object), "label": list(numbers.values())}),
+        "or_label STRING, label INT",
+    )
+
+    def numbered(frame: DataFrame) -> DataFrame:
+        if not numbers:
+            return frame.withColumn("label", F.lit(None).cast("int"))
+        return frame.join(F.broadcast(labels), on="or_label", how="left")
+
+    listed = replace(listing, entries=numbered(_whole(listing, entries)))
+    name = source.name + (f"?{options}" if (options := str(plan.recode)) else "")
+    return Images(
+        samples=listed.entries,
+        bare=numbered(entries),
+        access=listing.access,
+        label_type=source.label_type,
+        class_names={number: name for name, number in numbers.items()},
+        source=name,
+        remarks=tuple(line for one in found.leftovers if (line := one.describe()) is not None),
+    )
+
+
+def _whole(listing: Listing, entries: DataFrame) -> DataFrame:
+    return listing.entries if listing.has_data else entries
+
+
+def _numbers(source: SourcePlan, names: Collection[str]) -> dict[str, int]:
+    """The number of each class: its name, where names are numbers by the layout or by --class-names, else its rank."""
+    if source.label_type != "int":
+        return {}
+    wanted = source.class_names
+    if wanted is None and source.has_numbers and all_integers(names):
+        wanted = "number"
+    if wanted == "number":
+        return class_numbers_of(names)
+    if wanted is None and all_integers(names):
+        log.warning(
+            "All %d class names are integers. They are numbered as names, in code-point order: 10 comes before 2. "
+            "If they are the numbers already, say --class-names number; say --class-names name to silence this.",
+            len(names),
+        )
+    return {name: number for number, name in enumerate(sorted(names))}
+
+
+def _of_tables(spark: SparkSession, split: ChosenSplit | None, plan: ShardPlan) -> Images:
+    data, metadata, columns = plan.data_table, plan.metadata_table, plan.columns
+    if split is not None:
+        data, metadata = data or split.data_table, metadata or split.metadata_table
+        columns = split.columns if columns == Columns() else columns
+    assert data is not None
+    assert metadata is not None
+    with Control.from_spark(spark) as control:
+        kind = label_type_of(control, data=data, metadata=metadata, columns=columns)
+        entries = table_entries(spark, control, data=data, metadata=metadata, columns=columns, kind=kind)
+        names = names_of(control, metadata=metadata, dataset="")
+        cluster = replace(control.cluster, datacenter=control.datacenter)
+    return Images(
+        samples=entries,
+        bare=entries,
+        access="random",
+        label_type=kind,
+        class_names=names if kind == "int" else {},
+        source=f"table:{data}",
+        pictures=PictureTable(cluster, data, columns, kind),
+    )
+
+
+def _in_order(images: Images, *, seed: int) -> Images:
+    def ordered(frame: DataFrame) -> DataFrame:
+        return _selected(frame.withColumn("order", seeded_order(seed)))
+
+    return replace(images, samples=ordered(images.samples), bare=ordered(images.bare))
+
+
+def _chosen(spark: SparkSession, images: Images, split: ChosenSplit, *, keep: Keep) -> Images:
+    """The images of a split alone, in its order and with its class numbers."""
+    rows = len(split.rows)
+    chosen = keep(split.frame(spark))
+
+    def ordered(frame: DataFrame) -> DataFrame:
+        joined = frame.join(chosen, on="id", how="inner").withColumn("order", position_order(rows))
+        return _selected(joined.withColumn("label", F.col("split_label")) if split.label_type == "int" else joined)
+
+    bare = keep(ordered(images.bare))
+    if (found := bare.count()) != rows:
+        raise TableError(
+            f"Wanted the {rows:,} images of {split.address} in {images.source}. Found: {found:,} of them. "
+            "Was it made of these images, and of this --dataset?"
+        )
+    return replace(
+        images,
+        samples=ordered(images.samples) if images.has_data else bare,
+        bare=bare,
+        class_names=split.class_names or images.class_names,
+        fingerprint=split.fingerprint,
+    )
+
+
+def _selected(frame: DataFrame) -> DataFrame:
+    return frame.select(*_COLUMNS, *(["data"] if "data" in frame.columns else []))

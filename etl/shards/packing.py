@@ -1,0 +1,104 @@
+"""Which image goes into which shard, as DataFrame verbs: all images in one seeded order, cut where shards are full.
+
+The cuts are made on the driver, from one number and one size of each image (16 bytes). Where an image goes follows
+from its own number then, by a join with a small table: nothing is numbered, and nothing is sorted whole.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from etl.splits.positions import partition_keys
+from formats.shards import cut
+
+SUM_SEEDS = (0x1C0FFEE, 0x2C0FFEE)
+_BUCKETS_A_SHARD = 16
+_MOST_BUCKET_BITS = 16
+_SIGN = -(1 << 63)
+_ORDER_BITS = 62
+
+
+def seeded_order(seed: int) -> Column:
+    """The number that images are put in order by, without a split: xxhash64 of the id, seeded; ties by the id."""
+    return F.xxhash64(F.lit(seed).cast("long"), F.col("id"))
+
+
+def position_order(rows: int) -> Column:
+    """The number for images of a split: the position, spread over the whole range so that the join's buckets fill."""
+    return F.shiftleft("position", _ORDER_BITS - max(1, rows - 1).bit_length())
+
+
+def source_sums(samples: DataFrame, /) -> DataFrame:
+    """Rows, and two sums of row hashes over order, label and size, in one row: ``rows, first, second``."""
+    sums = [
+        F.sum(F.xxhash64(F.lit(seed).cast("long"), "id", "order", "label", "bytes").cast("decimal(38,0)")).alias(name)
+        for seed, name in zip(SUM_SEEDS, ("first", "second"), strict=True)
+    ]
+    return samples.agg(F.count("*").alias("rows"), *sums)
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Where shards begin: ``starts``, int64 ``(shards,)``, the number of the first image of each, ascending.
+
+    ``firsts``, int64 ``(shards + 1,)``: how many images lie before each, and how many there are.
+    """
+
+    starts: NDArray[np.int64]
+    firsts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, order: NDArray[np.int64], sizes: NDArray[np.int64], *, maxsize: int, maxcount: int) -> "Packing":
+        """Pack images of these numbers and sizes, given in no order. Raises `formats.ShardError`."""
+        places = np.argsort(order, kind="stable")
+        order = order[places]
+        firsts = cut(sizes[places], maxsize=maxsize, maxcount=maxcount, order=order)
+        return cls(order[firsts[:-1]], firsts)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def shift(self) -> int:
+        """By so many bits an order is shifted to give its bucket of the join: there are a few buckets a shard."""
+        return 64 - min(_MOST_BUCKET_BITS, (_BUCKETS_A_SHARD * len(self)).bit_length())
+
+    @cached_property
+    def ranges(self) -> Mapping[str, Sequence[int]]:
+        """The table of the join: ``bucket, low, high`` (inclusive), the ``shard`` and the ``key`` of its partition.
+
+        A row for each bucket that a shard has a part of; low and high are the whole shard's.
+        """
+        buckets = self._buckets(self.starts)
+        keys = partition_keys(len(self.starts))
+        found: dict[str, list[int]] = {name: [] for name in ("bucket", "low", "high", "shard", "key")}
+        for shard, low in enumerate(self.starts.tolist()):
+            is_last = shard + 1 == len(self.starts)
+            high = (1 << 63) - 1 if is_last else int(self.starts[shard + 1]) - 1
+            last = int(self._buckets(np.array([high], dtype=np.int64))[0])
+            for bucket in range(int(buckets[shard]), last + 1):
+                for name, value in (("bucket", bucket), ("low", low), ("high", high), ("shard", shard)):
+                    found[name].append(value)
+                found["key"].append(keys[shard])
+        return found
+
+    def _buckets(self, order: NDArray[np.int64]) -> NDArray[np.int64]:
+        unsigned = order.view(np.uint64) ^ np.uint64(1 << 63)
+        return (unsigned >> np.uint64(self.shift)).astype(np.int64)
+
+
+def add_shards(samples: DataFrame, /, *, packing: Packing, ranges: DataFrame) -> DataFrame:
+    """Samples with their ``shard``, one partition a shard, each in order; ``ranges`` are the packing's, as a table."""
+    bucket = F.shiftrightunsigned(F.col("order").bitwiseXOR(F.lit(_SIGN)), packing.shift).cast("int")
+    inside = (F.col("order_bucket") == F.col("bucket")) & F.col("order").between(F.col("low"), F.col("high"))
+    placed = samples.withColumn("order_bucket", bucket).join(F.broadcast(ranges), on=inside, how="inner")
+    return (
+        placed.repartition(len(packing), "key")
+        .sortWithinPartitions("order", "id")
+        .drop("order_bucket", "bucket", "low", "high", "key")
+    )

@@ -1,0 +1,90 @@
+"""What a sharding is asked to do: its options, checked before anything starts."""
+
+import os
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from etl.images import Check
+from etl.ingest_plan import Tolerance
+from etl.recode import Recode
+from etl.sources.plan import SourcePlan, is_local
+from schemas import Columns, TableName
+
+Compression = Literal["none", "zstd"]
+COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
+
+OBJECT_STORE_BYTES = 100_000_000
+FILE_SYSTEM_BYTES = 2_000_000_000
+_LEAST_BYTES = 10_240
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardPlan:
+    """The options of one sharding.
+
+    Images come from a ``source``, or from two tables; with ``split`` only those of split ``index`` of that place, with
+    its labels and in its order, and from its tables where neither is named. ``maxsize`` is in bytes, headers counted;
+    None: 100 MB on an object store, 2 GB on a file system. ``dataset`` is what ids of a source are made from.
+    Raises ValueError for options that cannot be.
+    """
+
+    source: SourcePlan | None = None
+    data_table: TableName | None = None
+    metadata_table: TableName | None = None
+    split: str | None = None
+    index: int = 0
+    out: str
+    maxsize: int | None = None
+    maxcount: int = 100_000
+    seed: int = 0
+    dataset: str = ""
+    columns: Columns = field(default_factory=Columns)
+    recode: Recode = field(default_factory=Recode)
+    check: Check = "header"
+    compress: Compression = "none"
+    tolerance: Tolerance = field(default_factory=Tolerance)
+    endpoint: str | None = None
+    overwrite: bool = False
+    resume: bool = False
+
+    def __post_init__(self) -> None:
+        tables = [table for table in (self.data_table, self.metadata_table) if table is not None]
+        if self.source is not None and tables:
+            raise ValueError("Wanted images from a SOURCE or from tables. Found: both.")
+        if len(tables) == 1:
+            raise ValueError("Wanted --data-table and --metadata-table. Found: one of them.")
+        if self.source is None and not tables and self.split is None:
+            raise ValueError("Wanted a SOURCE, --data-table and --metadata-table, or --split. Found: none.")
+        if len(set(tables)) < len(tables):
+            raise ValueError(f"Wanted two tables, for data and for metadata. Found: {self.data_table} for both.")
+        if self.index < 0:
+            raise ValueError(f"Wanted --index of 0 or more. Found: {self.index}")
+        if self.index and self.split is None:
+            raise ValueError("Wanted --index with --split. Found: it alone.")
+        if self.dataset and self.source is None:
+            raise ValueError("Wanted --dataset with a SOURCE. Found: tables, whose ids are there already.")
+        if self.compress not in COMPRESSIONS:
+            raise ValueError(f"Wanted a compression of {', '.join(COMPRESSIONS)}. Found: {self.compress!r}")
+        if self.overwrite and self.resume:
+            raise ValueError("Wanted --overwrite or --resume. Found: both.")
+        if self.maxcount < 1:
+            raise ValueError(f"Wanted --maxcount of 1 or more. Found: {self.maxcount}")
+        if is_local(self.out):
+            if os.path.exists(self.out) and not os.path.isdir(self.out):
+                raise ValueError(f"Wanted a folder, or nothing yet, at {os.path.abspath(self.out)!r}. Found: a file.")
+            object.__setattr__(self, "out", os.path.abspath(self.out))  # executors work in folders of their own
+        if self.maxsize is None:
+            object.__setattr__(self, "maxsize", FILE_SYSTEM_BYTES if is_local(self.out) else OBJECT_STORE_BYTES)
+        if self.most_bytes < _LEAST_BYTES:
+            raise ValueError(f"Wanted --maxsize of {_LEAST_BYTES:,} bytes or more. Found: {self.maxsize}")
+
+    @property
+    def most_bytes(self) -> int:
+        """The bytes that no shard passes."""
+        assert self.maxsize is not None
+        return self.maxsize
+
+    @property
+    def changes_pictures(self) -> bool:
+        """Whether the sizes of pictures are known only once they are written anew."""
+        return self.recode.changes or self.compress != "none"

@@ -1,0 +1,139 @@
+"""Pictures of samples in the order that they are packed in, read ahead of that: from files, and from tables by id."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from typing import NamedTuple, TypeVar
+
+from etl.cassandra import picture_reader
+from etl.cluster import Cluster
+from etl.entries import Entry
+from etl.images import Check, RejectedError, read_header
+from etl.reading import Reader
+from etl.shards.samples import EXTENSIONS, Sample, facts
+from etl.sources.companions import check_mask, read_array
+from schemas import Columns, TableName
+from schemas.tables import LabelType
+
+_THREADS = 4
+_AHEAD_BYTES = 32 << 20
+_AHEAD = 64
+_TOGETHER = 64
+"""So many pictures are asked of a table at a time."""
+
+
+class Placed(NamedTuple):
+    """A row of the frame that is packed: an image with its class number."""
+
+    label: int | None
+    entry: Entry
+
+
+class PictureTable(NamedTuple):
+    """Where pictures are read by id."""
+
+    cluster: Cluster
+    table: TableName
+    columns: Columns
+    label_type: LabelType
+
+
+Packed = tuple[Placed, Sample | RejectedError]
+Row = TypeVar("Row")
+Made = TypeVar("Made")
+
+
+def from_files(rows: Iterable[Placed], *, label_type: LabelType, check: Check) -> Iterator[Packed]:
+    """Samples of images that lie in files, each with its row, in the rows' order."""
+    with Reader() as reader, ThreadPoolExecutor(_THREADS, thread_name_prefix="pictures") as pool:
+
+        def read(row: Placed) -> Sample | RejectedError:
+            try:
+                entry = row.entry
+                if entry.reason is not None:
+                    return RejectedError(entry.reason)
+                data = reader.read(entry.place, entry.offset, entry.size)
+                companion = None
+                if entry.label_place is not None and entry.label_size is not None:
+                    companion = reader.read(entry.label_place, entry.label_offset, entry.label_size)
+                return sample_of(row, data, companion, label_type=label_type, check=check)
+            except RejectedError as error:
+                return error
+
+        yield from _ahead(rows, lambda row: pool.submit(read, row))
+
+
+def from_table(rows: Iterable[Placed], *, pictures: PictureTable, check: Check) -> Iterator[Packed]:
+    """Samples of images that a table has, each with its row, in the rows' order."""
+    for row, found in fetched(rows, pictures=pictures):
+        try:
+            if isinstance(found, RejectedError):
+                raise found
+            yield row, sample_of(row, *found, label_type=pictures.label_type, check=check)
+        except RejectedError as error:
+            yield row, error
+
+
+def fetched(
+    rows: Iterable[Placed], *, pictures: PictureTable
+) -> Iterator[tuple[Placed, tuple[bytes, bytes | None] | RejectedError]]:
+    """The pictures of rows, with their masks or arrays, in the rows' order; several are asked for at a time."""
+    columns = [pictures.columns.id, pictures.columns.data]
+    if pictures.label_type in ("multi", "blob"):
+        columns.append(pictures.columns.label)
+    with asyncio.Runner() as runner:
+        opened = picture_reader(pictures.cluster, pictures.table, columns=columns)
+        read = runner.run(opened.__aenter__())
+        try:
+            waiting = iter(rows)
+            while batch := list(islice(waiting, _TOGETHER)):
+                found = runner.run(_all(read, [row.entry.id for row in batch]))
+                for row, one in zip(batch, found, strict=True):
+                    if one is None or one[0] is None:
+                        yield row, RejectedError("missing", f"no picture in {pictures.table}")
+                    else:
+                        yield row, (one[0], one[1] if len(one) > 1 else None)
+        finally:
+            runner.run(opened.__aexit__(None, None, None))
+
+
+def sample_of(row: Placed, data: bytes, companion: bytes | None, *, label_type: LabelType, check: Check) -> Sample:
+    """The sample of an image as it is. Raises `RejectedError`."""
+    header = read_header(data, check=check)
+    kind = companion_extension(companion, label_type=label_type)
+    if label_type == "blob" and companion is not None:
+        check_mask(companion, header, check=check)
+    return Sample(EXTENSIONS[header.format], data, row.label, facts(row.entry, label=row.label), kind, companion)
+
+
+def companion_extension(companion: bytes | None, *, label_type: LabelType) -> str | None:
+    """``npy`` for arrays, ``seg.png`` and the like for masks. Raises `RejectedError` for what is neither, or none."""
+    if label_type not in ("multi", "blob"):
+        return None
+    if companion is None:
+        raise RejectedError("no mask" if label_type == "blob" else "no array", "none belongs to it")
+    if label_type == "multi":
+        read_array(companion)
+        return "npy"
+    return f"seg.{EXTENSIONS[read_header(companion, check='none').format]}"
+
+
+def _ahead(rows: Iterable[Placed], start: Callable[[Placed], "Future[Sample | RejectedError]"]) -> Iterator[Packed]:
+    running: deque[tuple[Placed, Future[Sample | RejectedError]]] = deque()
+    size = 0
+    for row in rows:
+        while running and (len(running) >= _AHEAD or size + row.entry.size > _AHEAD_BYTES):
+            first, future = running.popleft()
+            size -= first.entry.size
+            yield first, future.result()
+        running.append((row, start(row)))
+        size += row.entry.size
+    while running:
+        first, future = running.popleft()
+        yield first, future.result()
+
+
+async def _all(read: Callable[[Row], Awaitable[Made]], rows: Iterable[Row]) -> list[Made]:
+    return await asyncio.gather(*(read(row) for row in rows))

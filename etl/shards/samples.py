@@ -1,0 +1,92 @@
+"""What a sample of a shard is made of: the picture, its class number, what is known of it, its mask or array."""
+
+import json
+from collections.abc import Mapping
+from typing import NamedTuple
+from uuid import UUID
+
+import pyarrow as pa
+
+from etl.entries import Entry, text
+from etl.shards.plan import Compression
+from formats.shards import sample_bytes
+
+EXTENSIONS = {
+    "JPEG": "jpg",
+    "PNG": "png",
+    "TIFF": "tif",
+    "BMP": "bmp",
+    "WEBP": "webp",
+    "JPEG2000": "jp2",
+    "PNM": "ppm",
+    "GIF": "gif",
+    "": "bin",
+}
+"""By the format that a picture has, whatever its file was called."""
+
+_NOT_COMPRESSED = ("bmp", "ppm", "tif")
+ZSTD = ".zst"
+_LEVEL = 9
+
+
+class Sample(NamedTuple):
+    """The files of one sample: the picture with its extension, and the mask or array that belongs to it, if any."""
+
+    extension: str
+    data: bytes
+    label: int | None
+    facts: bytes
+    companion_extension: str | None = None
+    companion: bytes | None = None
+
+    @property
+    def members(self) -> Mapping[str, bytes]:
+        """The files by their extensions, the picture first."""
+        found = {self.extension: self.data}
+        if self.companion is not None and self.companion_extension is not None:
+            found[self.companion_extension] = self.companion
+        if self.label is not None:
+            found["cls"] = class_text(self.label)
+        return {**found, "json": self.facts}
+
+    @property
+    def size(self) -> int:
+        """What it takes in a shard."""
+        return sample_bytes(map(len, self.members.values()))
+
+
+def class_text(label: int) -> bytes:
+    """What stands in a ``.cls`` file."""
+    return str(label).encode()
+
+
+def facts(entry: Entry, *, label: int | None) -> bytes:
+    """What stands in a ``.json`` file: the id, where the picture came from, its class by number and by name."""
+    known = {"id": str(UUID(bytes=entry.id)), "path": text(entry.path)}
+    if entry.or_split:
+        known["split"] = text(entry.or_split)
+    if entry.or_label is not None:
+        known["class"] = entry.or_label
+    if entry.group_id is not None:
+        known["group"] = entry.group_id
+    whole = {**known, "label": label} if label is not None else known
+    return json.dumps(whole, separators=(",", ":")).encode()
+
+
+def listed_size(entry: Entry, *, label: int | None) -> int:
+    """What an image will take in a shard if it is kept as it is, as far as its listing tells sizes rightly."""
+    sizes = [entry.size, len(facts(entry, label=label))]
+    if label is not None:
+        sizes.append(len(class_text(label)))
+    if entry.label_size is not None:
+        sizes.append(entry.label_size)
+    return sample_bytes(sizes)
+
+
+def compressed(extension: str, data: bytes, *, compress: Compression) -> tuple[str, bytes]:
+    """A picture with its extension, smaller where its format does not compress and zstd makes it so."""
+    if compress == "zstd" and extension in _NOT_COMPRESSED:
+        smaller = pa.Codec("zstd", compression_level=_LEVEL).compress(data, asbytes=True)
+        if len(smaller) < len(data):
+            return extension + ZSTD, smaller
+    return extension, data

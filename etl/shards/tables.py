@@ -1,0 +1,121 @@
+"""The images of two tables, and those of a split, as what is to be packed."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from etl.cassandra import Control, check_columns, class_names, read_table, uuid_bytes
+from etl.errors import TableError
+from formats import SplitFolder, is_dictionary, read_dictionary
+from schemas import Columns, TableName
+from schemas.tables import LabelType
+
+_TYPES: Mapping[str, LabelType] = {"int": "int", "blob": "blob"}
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenSplit:
+    """A split that is to be packed: its ids and labels by position, as an Arrow table, and what it says of itself."""
+
+    rows: pa.Table
+    label_type: str
+    class_names: Mapping[int, str]
+    data_table: TableName
+    metadata_table: TableName
+    columns: Columns
+    fingerprint: str
+    address: str
+
+    @classmethod
+    def open(cls, address: str, index: int) -> "ChosenSplit":
+        """One split of a split folder or dictionary. Raises `FormatsError`, `SchemaError`, `TableError`."""
+        if is_dictionary(address):
+            found = read_dictionary(address)
+            if index >= len(found.splits):
+                raise TableError(_no_index(address, index, len(found.splits)))
+            part = found.splits[index]
+            ids, labels, fingerprint = part.ids, part.labels, part.fingerprint
+            names: Mapping[int, str] = {}
+            if labels is None:
+                raise TableError(f"Wanted a split dictionary with labels at {address}. Found: one without")
+            tables = TableName.parse(found.data_table), TableName.parse(found.metadata_table)
+            kind, columns, place = found.label_type, found.columns, found.address
+        else:
+            folder = SplitFolder.open(address)
+            manifest = folder.manifest
+            if index >= len(manifest.splits):
+                raise TableError(_no_index(address, index, len(manifest.splits)))
+            rows = folder.rows(index)
+            ids, labels, fingerprint = rows.ids, rows.labels, folder.part(index).fingerprint
+            names, kind, columns, place = manifest.class_names, manifest.label_type, manifest.columns, folder.address
+            tables = TableName.parse(manifest.data_table), TableName.parse(manifest.metadata_table)
+        arrow = pa.table(
+            {
+                "id": pa.array([one.tobytes() for one in ids], pa.binary()),
+                "split_label": pa.array(labels, pa.int32()),
+                "position": pa.array(range(len(ids)), pa.int64()),
+            }
+        )
+        return cls(arrow, kind, names, *tables, columns, fingerprint, place)
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """``id, split_label, position``."""
+        return spark.createDataFrame(self.rows.to_pandas(), "id BINARY, split_label INT, position BIGINT")
+
+
+def label_type_of(control: Control, *, data: TableName, metadata: TableName, columns: Columns) -> LabelType:
+    """What the labels of two tables are, by their columns. Raises `TableError` for tables that are not there."""
+    check_columns(control, data, columns=[columns.id, columns.data])
+    check_columns(control, metadata, columns=[columns.id])
+    kind = (control.columns(data) or {}).get(columns.label)
+    if kind is None:
+        return "none"
+    if kind != "blob":
+        return "int"
+    return "multi" if "labels" in (control.columns(metadata) or {}) else "blob"
+
+
+def table_entries(
+    spark: SparkSession, control: Control, *, data: TableName, metadata: TableName, columns: Columns, kind: LabelType
+) -> DataFrame:
+    """The images of a metadata table as the columns of `ENTRIES`, and ``label``; their pictures are read by id.
+
+    Raises `TableError` for a table without sizes, which an ingest writes.
+    """
+    needed = [columns.id, "bytes", *([columns.label] if kind == "int" else [])]
+    check_columns(control, metadata, columns=needed)
+    has = control.columns(metadata) or {}
+    more = [name for name in ("or_split", "path", "or_label", "group_id") if name in has]
+    rows = read_table(spark, metadata, columns=[*needed, *more])
+    text = {name: F.col(name) if name in more else F.lit(None).cast("string") for name in
+            ("or_split", "path", "or_label", "group_id")}  # fmt: skip
+    null = F.lit(None)
+    return rows.select(
+        uuid_bytes(columns.id).alias("id"),
+        F.encode(F.coalesce(text["or_split"], F.lit("")), "UTF-8").alias("or_split"),
+        F.encode(F.coalesce(text["path"], F.lit("")), "UTF-8").alias("path"),
+        text["or_label"].alias("or_label"),
+        text["group_id"].alias("group_id"),
+        F.encode(F.lit(str(data)), "UTF-8").alias("place"),
+        null.cast("long").alias("offset"),
+        F.col("bytes").cast("long").alias("bytes"),
+        null.cast("binary").alias("label_place"),
+        null.cast("long").alias("label_offset"),
+        null.cast("long").alias("label_bytes"),
+        null.cast("string").alias("reason"),
+        (F.col(columns.label) if kind == "int" else null).cast("int").alias("label"),
+    )
+
+
+def names_of(control: Control, *, metadata: TableName, dataset: str) -> dict[int, str]:
+    """Class names by number, as far as the table of classes tells them."""
+    found = class_names(control, keyspace=metadata.keyspace, dataset=dataset or metadata.keyspace)
+    return {label: name for name, label in found.items()}
+
+
+def _no_index(address: str, index: int, splits: int) -> str:
+    return f"Wanted split {index} of {os.fspath(address)}. Found: {splits} splits, from 0 on"

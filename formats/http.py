@@ -1,0 +1,131 @@
+"""Requests to signed addresses of an object store, with little CPU: bodies go straight to and from the caller's memory.
+
+The client libraries copy what they carry several times, and hash what they send; with a signed address neither is
+needed. The addresses come from `Storage.signed`.
+"""
+
+import http.client
+import random
+import re
+import ssl
+import time
+from collections.abc import Callable
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+from formats.errors import StorageError
+
+_TIMEOUT_SECONDS = 20.0
+_ATTEMPTS = 6
+_PAUSE_SECONDS = 0.1
+"""Before the first repetition; it doubles with each."""
+_TRY_AGAIN = (408, 429, 500, 502, 503, 504)
+_CODE = re.compile(rb"<Code>([^<]*)</Code>")
+
+Found = TypeVar("Found")
+
+
+class Requests:
+    """One connection that is kept between requests; for one thread. Requests that fail are sent again a few times.
+
+    Raises FileNotFoundError for what is not there, and `StorageError` for what is refused or does not answer, naming
+    ``place``, which is no address with a signature.
+    """
+
+    def __init__(self) -> None:
+        self._connection: http.client.HTTPConnection | None = None
+        self._server: tuple[str, str] | None = None
+
+    def read_into(self, url: str, start: int, into: memoryview, *, place: str) -> int:
+        """Read so many bytes of an object from there as fit; how many there were: fewer where it ends."""
+
+        def read(connection: http.client.HTTPConnection, path: str) -> int:
+            connection.request("GET", path, headers={"Range": f"bytes={start}-{start + len(into) - 1}"})
+            answer = connection.getresponse()
+            if answer.status == 416:  # it begins behind the end
+                answer.read()
+                return 0
+            _check(answer, (200, 206), place)
+            if answer.status == 200 and start:  # a store that knows no ranges
+                raise StorageError(f"Wanted bytes from {start} of {place}. Found: the whole, not a part of it")
+            done = 0
+            while done < len(into) and (more := answer.readinto(into[done:])):
+                done += more
+            if answer.length:  # more than was asked for
+                self._close()
+            elif done < len(into) and answer.headers.get("Content-Length") != str(done):
+                raise http.client.IncompleteRead(b"", len(into) - done)
+            return done
+
+        return self._tried(url, read, place)
+
+    def put(self, url: str, data: bytes, *, place: str) -> str:
+        """Send a body; the ETag that the store gives it."""
+
+        def send(connection: http.client.HTTPConnection, path: str) -> str:
+            connection.request("PUT", path, body=data)
+            answer = connection.getresponse()
+            _check(answer, (200, 201), place)
+            answer.read()
+            return answer.headers.get("ETag", "")
+
+        return self._tried(url, send, place)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._close()
+
+    def _tried(self, url: str, call: Callable[[http.client.HTTPConnection, str], Found], place: str) -> Found:
+        parts = urlsplit(url)
+        path = f"{parts.path}?{parts.query}" if parts.query else parts.path
+        for attempt in range(_ATTEMPTS):
+            try:
+                return call(self._connected(parts.scheme, parts.netloc), path)
+            except (_BusyError, OSError, http.client.HTTPException) as error:
+                self._close()
+                if isinstance(error, (StorageError, FileNotFoundError)):
+                    raise
+                if attempt == _ATTEMPTS - 1:
+                    raise StorageError(f"Wanted {place}. Found: {_words(error)}, {_ATTEMPTS} times") from error
+                time.sleep(_PAUSE_SECONDS * 2**attempt * random.uniform(0.5, 1.0))
+        raise AssertionError
+
+    def _connected(self, scheme: str, host: str) -> http.client.HTTPConnection:
+        if self._connection is None or self._server != (scheme, host):
+            self._close()
+            self._server = scheme, host
+            if scheme == "https":
+                context = ssl.create_default_context()
+                self._connection = http.client.HTTPSConnection(host, timeout=_TIMEOUT_SECONDS, context=context)
+            else:
+                self._connection = http.client.HTTPConnection(host, timeout=_TIMEOUT_SECONDS)
+        return self._connection
+
+    def _close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+class _BusyError(Exception):
+    """The store asks to be left alone for a while."""
+
+
+def _check(answer: http.client.HTTPResponse, wanted: tuple[int, ...], place: str) -> None:
+    if answer.status in wanted:
+        return
+    body = answer.read(4096)
+    found = _CODE.search(body)
+    code = found[1].decode() if found else answer.reason
+    if answer.status in _TRY_AGAIN:
+        raise _BusyError(f"{answer.status} {code}")
+    if answer.status == 404 and code != "NoSuchBucket":
+        raise FileNotFoundError(f"Wanted {place}. Found: no such object ({code})")
+    if answer.status in (401, 403):
+        raise StorageError(f"Wanted {place}. Found: it is refused, not allowed to these keys ({code})")
+    raise StorageError(f"Wanted {place}. Found: {answer.status} {code}")
+
+
+def _words(error: Exception) -> str:
+    words = " ".join(str(error).split())
+    return f"no answer ({type(error).__name__}{': ' if words else ''}{words})"

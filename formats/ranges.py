@@ -1,0 +1,71 @@
+"""Parts of files of a storage, read into the caller's memory by many threads at once."""
+
+import os
+import threading
+import time
+from dataclasses import dataclass
+
+from formats.http import Requests
+from formats.storage import SIGNED_SECONDS, Storage
+
+
+@dataclass(frozen=True, slots=True)
+class _Signed:
+    url: str
+    until: float
+
+
+class RangeReader:
+    """Reads ranges of a storage's files; safe to be used by several threads, which have a connection each."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._is_s3 = storage.is_s3
+        self._lock = threading.Lock()
+        self._signed: dict[str, _Signed] = {}
+        self._own = threading.local()
+        self._requests: list[Requests] = []
+
+    def read_into(self, name: str, start: int, into: memoryview) -> int:
+        """Read so many bytes of a file from there as fit; how many there were, fewer where it ends.
+
+        Raises FileNotFoundError, OSError, `StorageError`.
+        """
+        if self._is_s3:
+            return self._mine().read_into(self._url(name), start, into, place=f"{self._storage.address}/{name}")
+        if self._storage.is_local:
+            return self._read_local(name, start, into)
+        data = self._storage.read_range(name, start, len(into))
+        into[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        """Let go of connections; nobody may be reading."""
+        with self._lock:
+            for requests in self._requests:
+                requests.close()
+
+    def _mine(self) -> Requests:
+        requests: Requests | None = getattr(self._own, "requests", None)
+        if requests is None:
+            requests = self._own.requests = Requests()
+            with self._lock:
+                self._requests.append(requests)
+        return requests
+
+    def _url(self, name: str) -> str:
+        """A signed address, which all threads use until it is nearly over."""
+        with self._lock:
+            found = self._signed.get(name)
+            if found is None or found.until < time.monotonic():
+                found = _Signed(self._storage.signed(name), time.monotonic() + SIGNED_SECONDS / 2)
+                self._signed[name] = found
+            return found.url
+
+    def _read_local(self, name: str, start: int, into: memoryview) -> int:
+        # Opened each time: a descriptor that others may close meanwhile could be of another file by then.
+        with open(self._storage.path(name), "rb", buffering=0) as file:
+            done = 0
+            while done < len(into) and (more := os.preadv(file.fileno(), [into[done:]], start + done)):
+                done += more
+            return done

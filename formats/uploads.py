@@ -1,0 +1,135 @@
+"""Files that are written piece by piece and appear when they are whole: on a disk, and on S3."""
+
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import IO, Any, Protocol, Self
+
+from formats.http import Requests
+
+
+class Bucket(Protocol):
+    """What is asked of an S3 storage."""
+
+    address: str
+
+    def ask(self, method: str, **named: Any) -> dict[str, Any]:
+        """A request by its name in the API."""
+        ...
+
+    def signed(self, name: str, *, method: str, **more: str | int) -> str:
+        """An address under which whoever has it may do this."""
+        ...
+
+    def key(self, name: str) -> str:
+        """The key of an object."""
+        ...
+
+
+class Upload:
+    """One object of an S3 storage, sent in parts, two of which are in memory: it appears when the block ends.
+
+    After an error nothing is left of it; what a killed process leaves is seen by `abandoned` alone.
+    """
+
+    def __init__(self, bucket: Bucket, name: str) -> None:
+        self._bucket, self._name = bucket, name
+        self._requests = Requests()
+        self._sender = ThreadPoolExecutor(1, thread_name_prefix="upload")
+        self._sending: Future[str] | None = None
+        self._tags: list[str] = []
+        self._id: str | None = None
+
+    def __enter__(self) -> Self:
+        self._id = str(self._bucket.ask("create_multipart_upload", Key=self._bucket.key(self._name))["UploadId"])
+        return self
+
+    def write(self, data: bytes) -> None:
+        """Send the next part, once the one before it is there."""
+        self._await()
+        number = len(self._tags) + 1
+        self._sending = self._sender.submit(self._send, number, data)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self._complete()
+        except BaseException:
+            self._abort()
+            raise
+        finally:
+            if error is not None:
+                self._abort()
+            self._sender.shutdown()
+            self._requests.close()
+
+    def _send(self, number: int, data: bytes) -> str:
+        url = self._bucket.signed(self._name, method="upload_part", UploadId=str(self._id), PartNumber=number)
+        return self._requests.put(url, data, place=f"{self._bucket.address}/{self._name}")
+
+    def _await(self) -> None:
+        sending, self._sending = self._sending, None
+        if sending is not None:
+            self._tags.append(sending.result())
+
+    def _complete(self) -> None:
+        self._await()
+        parts = [{"PartNumber": number, "ETag": tag} for number, tag in enumerate(self._tags, 1)]
+        self._bucket.ask(
+            "complete_multipart_upload",
+            Key=self._bucket.key(self._name),
+            UploadId=self._id,
+            MultipartUpload={"Parts": parts},
+        )
+
+    def _abort(self) -> None:
+        sending, self._sending = self._sending, None
+        if sending is not None:
+            with suppress(Exception):  # there is an error already
+                sending.result()
+        with suppress(Exception):
+            self._bucket.ask("abort_multipart_upload", Key=self._bucket.key(self._name), UploadId=self._id)
+
+
+def abandoned(bucket: Bucket, folder: str = "") -> Iterator[tuple[str, str]]:
+    """The uploads below a folder that were begun and neither completed nor given up: (key, upload's id)."""
+    page: dict[str, str] = {}
+    prefix = bucket.key(folder)
+    while True:
+        found = bucket.ask("list_multipart_uploads", Prefix=f"{prefix}/" if prefix else "", **page)
+        for one in found.get("Uploads", ()):
+            yield str(one["Key"]), str(one["UploadId"])
+        if not found.get("IsTruncated"):
+            return
+        page = {"KeyMarker": found["NextKeyMarker"], "UploadIdMarker": found["NextUploadIdMarker"]}
+
+
+@contextmanager
+def whole_file(path: str, *, lasting: bool = False) -> Iterator[IO[bytes]]:
+    """A local file that takes its place when the block ends, whole; the folders above it are made.
+
+    ``lasting``: it outlives a power cut.
+    """
+    folder, _, last = path.rpartition("/")
+    os.makedirs(folder, exist_ok=True)
+    aside = f"{folder}/.{last}.{os.getpid()}.{threading.get_ident()}"
+    try:
+        with open(aside, "wb") as file:
+            yield file
+            if lasting:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(aside, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(aside)
+        raise
+
+
+def void(_: object) -> None:
+    """Forget what something returned."""

@@ -1,0 +1,69 @@
+"""What a sharding did, for people and for programs."""
+
+from dataclasses import dataclass, field
+
+from schemas.shards import ShardManifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardReport:
+    """Counts, place and fingerprint; its text is the last line that the job prints."""
+
+    out: str
+    images: int
+    shards: int
+    bytes: int
+    classes: int
+    pattern: str
+    rejected: int
+    rejected_by_reason: dict[str, int]
+    remarks: list[str]
+    fingerprint: str
+    source_fingerprint: str
+    seconds: float = field(compare=False)
+
+    @classmethod
+    def of(
+        cls,
+        manifest: ShardManifest,
+        *,
+        out: str,
+        rejected_by_reason: dict[str, int],
+        remarks: list[str],
+        seconds: float,
+    ) -> "ShardReport":
+        """The report of what was published."""
+        return cls(
+            out=out,
+            images=manifest.samples,
+            shards=len(manifest.shards),
+            bytes=manifest.bytes,
+            classes=manifest.num_classes,
+            pattern=_pattern([shard.name for shard in manifest.shards]),
+            rejected=sum(rejected_by_reason.values()),
+            rejected_by_reason=rejected_by_reason,
+            remarks=remarks,
+            fingerprint=manifest.fingerprint,
+            source_fingerprint=manifest.source_fingerprint,
+            seconds=seconds,
+        )
+
+    def __str__(self) -> str:
+        rate = f"{self.images / self.seconds:,.0f} images/s" if self.seconds else ""
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.rejected_by_reason.items())
+        left_out = f"; left out {self.rejected:,} ({reasons}), see rejected.csv" if self.rejected else ""
+        remarks = "".join(f"; {remark}" for remark in self.remarks)
+        return (
+            f"wrote {self.images:,} images into {self.shards:,} shards ({self.bytes / 1e6:,.1f} MB) as "
+            f"{self.out}/{self.pattern} in {self.seconds:.1f} s ({rate}){left_out}{remarks}; "
+            f"fingerprint {self.fingerprint[:12]}"
+        )
+
+
+def _pattern(names: list[str]) -> str:
+    """The names in braces, as shells and webdataset take them; a list where some are not there."""
+    stems = [name.removesuffix(".tar").rpartition("-") for name in names]
+    numbers = [int(number) for _, _, number in stems]
+    if len(names) < 2 or numbers != list(range(numbers[0], numbers[0] + len(names))):
+        return names[0] if len(names) == 1 else "*.tar"
+    return f"{stems[0][0]}-{{{stems[0][2]}..{stems[-1][2]}}}.tar"

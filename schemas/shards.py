@@ -1,0 +1,131 @@
+"""The manifest of a folder of shards: the one file that readers trust, written last."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from schemas.errors import FormatVersionError, SchemaError
+
+FORMAT = 1
+"""The format version that this software writes, and the newest that it reads."""
+
+NAME = "shards.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Samples of a shard that follow each other and are read together: their number, their bytes, and the SHA-256."""
+
+    samples: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One shard: its file's name, its samples, its bytes with all headers, their SHA-256, and its pieces in order."""
+
+    name: str
+    samples: int
+    bytes: int
+    sha256: str
+    pieces: tuple[Piece, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardManifest:
+    """What a folder of shards holds and how it was made.
+
+    Samples are numbered through all shards in their order; a sample's key is its number. ``num_classes`` is one more
+    than the largest class number. ``counts``: samples by class number, empty without class numbers. ``fingerprint``
+    follows from the shards' contents, ``source_fingerprint`` is what the maker knew of the images before: a split's
+    own, or one of ids, labels and sizes. ``options`` are the maker's, verbatim.
+    """
+
+    samples: int
+    bytes: int
+    label_type: str
+    num_classes: int
+    class_names: Mapping[int, str]
+    counts: Mapping[int, int]
+    seed: int
+    fingerprint: str
+    source: str
+    source_fingerprint: str
+    options: Mapping[str, Any]
+    shards: tuple[Shard, ...]
+    created: str
+    code_version: str
+    format: int = field(default=FORMAT)
+
+    def to_json(self) -> str:
+        """The manifest as JSON text, a line for each shard: its pieces are told as ``[samples, bytes, SHA-256]``."""
+        shards = [
+            {**asdict(shard), "pieces": [[one.samples, one.bytes, one.sha256] for one in shard.pieces]}
+            for shard in self.shards
+        ]
+        lines = ",\n    ".join(json.dumps(shard) for shard in shards)
+        rest = {name: value for name, value in asdict(self).items() if name != "shards"}
+        head = json.dumps(rest, indent=2, ensure_ascii=False).rstrip("}\n ")
+        return f'{head},\n  "shards": [\n    {lines}\n  ]\n}}\n'
+
+    @classmethod
+    def from_json(cls, text: str, *, place: str) -> "ShardManifest":
+        """Read a manifest; ``place`` is named in errors.
+
+        Raises `FormatVersionError` for a newer format, `SchemaError` for anything that is no manifest, or one whose
+        numbers disagree.
+        """
+        try:
+            found = json.loads(text)
+            version = found["format"]
+        except (ValueError, TypeError, KeyError) as error:
+            raise SchemaError(
+                f"Wanted a manifest of shards at {place}. Found: no JSON object with a format ({error!r})"
+            ) from None
+        if not isinstance(version, int) or version < 1:
+            raise SchemaError(f"Wanted a manifest of shards at {place}. Found: format {version!r}")
+        if version > FORMAT:
+            raise FormatVersionError(
+                f"Wanted a manifest of shards of format {FORMAT} or older at {place}. Found: format {version}. "
+                "It was written by a newer imagestrata: upgrade this one."
+            )
+        try:
+            manifest = cls(
+                **{
+                    **found,
+                    "class_names": _by_number(found["class_names"]),
+                    "counts": _by_number(found["counts"]),
+                    "shards": tuple(_shard(one) for one in found["shards"]),
+                }
+            )
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise SchemaError(
+                f"Wanted a whole manifest of shards at {place}. Found: one that is damaged ({error!r})"
+            ) from None
+        manifest._check(place)
+        return manifest
+
+    def _check(self, place: str) -> None:
+        for shard in self.shards:
+            sums = (sum(one.samples for one in shard.pieces), sum(one.bytes for one in shard.pieces))
+            if sums != (shard.samples, shard.bytes):
+                raise SchemaError(
+                    f"Wanted pieces of {shard.samples} samples and {shard.bytes} bytes for {shard.name} in {place}. "
+                    f"Found: {sums[0]} and {sums[1]}"
+                )
+        if sum(shard.samples for shard in self.shards) != self.samples:
+            raise SchemaError(
+                f"Wanted shards of {self.samples} samples in {place}. "
+                f"Found: {sum(shard.samples for shard in self.shards)}"
+            )
+
+
+def _by_number(found: Mapping[str, Any]) -> dict[int, Any]:
+    return {int(number): value for number, value in found.items()}
+
+
+def _shard(found: Mapping[str, Any]) -> Shard:
+    pieces: Sequence[Sequence[Any]] = found["pieces"]
+    return Shard(**{**found, "pieces": tuple(Piece(int(one[0]), int(one[1]), str(one[2])) for one in pieces)})
