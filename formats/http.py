@@ -63,8 +63,15 @@ class Requests:
         """Send a body; the ETag that the store gives it."""
 
         def send(connection: http.client.HTTPConnection, path: str) -> str:
-            connection.request("PUT", path, body=data)
-            answer = connection.getresponse()
+            broken = None
+            try:
+                connection.request("PUT", path, body=data)
+            except OSError as error:  # it may have refused already, before it has read all
+                broken = error
+            try:
+                answer = connection.getresponse()
+            except (OSError, http.client.HTTPException):
+                raise broken or _LostError(f"no answer to a part of {len(data)} bytes") from broken
             _check(answer, (200, 201), place)
             answer.read()
             return answer.headers.get("ETag", "")
@@ -105,6 +112,10 @@ class Requests:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+class _LostError(OSError):
+    """A connection ended before the answer."""
 
 
 class _BusyError(Exception):

@@ -55,6 +55,7 @@ class S3Access:
         config = {
             "connect_timeout": _CONNECT_SECONDS,
             "read_timeout": _READ_SECONDS,
+            "signature_version": "s3v4",  # of signed addresses too, where the client would take an older one
             "retries": {"mode": "standard", "total_max_attempts": _ATTEMPTS},
             "max_pool_connections": 64,
         }

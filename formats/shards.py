@@ -117,6 +117,28 @@ def header(name: str, size: int) -> bytes:
     return block[:148] + b"%06o\0 " % sum(block) + block[156:]
 
 
+def samples_of(data: memoryview) -> list[tuple[str, list[tuple[str, int, int]]]]:
+    """The samples of a shard, or of a piece of one: the key of each, and its files as (extension, start, stop).
+
+    Raises ValueError for bytes that no `ShardWriter` wrote.
+    """
+    found: list[tuple[str, list[tuple[str, int, int]]]] = []
+    place, before = 0, None
+    while place < len(data) and data[place]:
+        block = bytes(data[place : place + BLOCK])
+        name = block[:100].rstrip(b"\0").decode("ascii")
+        size = int(block[124:135], 8)
+        key, dot, extension = name.partition(".")
+        if not dot or block[257:262] != b"ustar":
+            raise ValueError(f"no header of a sample's file at {place}")
+        if key != before:
+            found.append((key, []))
+            before = key
+        found[-1][1].append((extension, place + BLOCK, place + BLOCK + size))
+        place += BLOCK + size + -size % BLOCK
+    return found
+
+
 def sample_bytes(sizes: Iterable[int]) -> int:
     """What a sample takes in a shard, by the sizes of its files."""
     return sum(BLOCK + size + -size % BLOCK for size in sizes)

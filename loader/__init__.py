@@ -21,6 +21,9 @@
         folder = loader.open_folder("/data/imagenette/train")    # class folders instead of tables: all else is the same
         source = loader.FolderSource(folder, batch_size=256, rank=0, world_size=1, seed=0)
 
+        shards = loader.open_shards("s3://bucket/imagenette")    # or what jobs/shard.py wrote: see also loader.shards
+        source = loader.ShardSource(shards, batch_size=256, rank=0, world_size=1, seed=0)
+
         state = source.state_dict()                    # in the middle of an epoch; later, on any number of ranks:
         source.load_state_dict(state)                  # epoch source.first_epoch goes on at the very next sample
 
@@ -35,6 +38,7 @@ DALI, torch and the Cassandra driver are imported when they are first used. Erro
     ├── AccessError                     user, password, certificates or TLS are refused, or the right to read
     ├── UnreachableError                Cassandra does not answer
     ├── MissingImageError               a split names an image that the data table does not hold
+    ├── ShardError                      a shard is missing, damaged or another than its manifest says
     ├── DecodeError                     the bytes of an image are no picture that can be decoded
     ├── DeliveryError                   an epoch ended with more or fewer samples than it has
     └── ClosedError                     a source is used after it was closed
@@ -54,6 +58,7 @@ from loader._errors import (
     MissingExtraError,
     MissingImageError,
     OptionError,
+    ShardError,
     SplitError,
     StateError,
     TableError,
@@ -62,6 +67,8 @@ from loader._errors import (
 from loader._folder_source import FolderSource
 from loader._folders import Folder, open_folder
 from loader._iterators import ClassificationIterator, GenericIterator
+from loader._shard_set import Shards, open_shards
+from loader._shard_source import ShardSource
 from loader._source import Source
 from loader._splits import Split, open_rows, open_split
 from loader._state import merge_states
@@ -86,6 +93,9 @@ __all__ = [
     "MissingExtraError",
     "MissingImageError",
     "OptionError",
+    "ShardError",
+    "ShardSource",
+    "Shards",
     "Skipped",
     "Source",
     "Split",
@@ -98,6 +108,7 @@ __all__ = [
     "merge_states",
     "open_folder",
     "open_rows",
+    "open_shards",
     "open_split",
 ]
 

@@ -37,6 +37,10 @@ class MissingImageError(LoaderError):
     """A split names an image that the data table does not hold."""
 
 
+class ShardError(LoaderError):
+    """A shard is missing, cut off or another than the manifest says, or cannot be written."""
+
+
 class DecodeError(LoaderError):
     """The bytes of an image are no picture that can be decoded."""
 

@@ -5,6 +5,7 @@ from collections import OrderedDict
 from loader._assembly import Filled
 from loader._errors import OptionError
 from loader._schedule import Schedule
+from loader._shard_schedule import ShardSchedule, ShardState
 from loader._state import State
 
 _MARKS = 1024
@@ -40,7 +41,7 @@ class Progress:
             if len(self._marks) > _MARKS:
                 self._marks.popitem(last=False)
 
-    def state(self, schedule: Schedule, epoch: int | None, steps: int | None) -> State:
+    def state(self, schedule: Schedule | ShardSchedule, epoch: int | None, steps: int | None) -> State | ShardState:
         """The state behind the batches of an epoch before number ``steps``, by default behind what was given away.
 
         Raises `OptionError` where that is not known.
@@ -52,7 +53,12 @@ class Progress:
                     "Found: neither; DALI and workers read ahead."
                 )
             epoch, steps = self._given
-        if self._in_order or steps is None or steps == schedule.first_step(epoch):
+        if (
+            isinstance(schedule, ShardSchedule)
+            or self._in_order
+            or steps is None
+            or steps == schedule.first_step(epoch)
+        ):
             return schedule.after(epoch, steps=steps)
         if (mark := self._marks.get((epoch, steps))) is None:
             raise OptionError(

@@ -16,6 +16,8 @@ from loader._options import check_bools, check_choice, check_int, check_seconds
 from loader._order import LastBatchPolicy
 from loader._progress import Progress
 from loader._schedule import Schedule
+from loader._shard_schedule import ShardSchedule
+from loader._shard_stream import FilledFromShards, ShardEngine, ShardStream
 from loader._splits import Split
 from loader._stats import Stats
 from loader._stream import OnMissing, Stream
@@ -77,23 +79,7 @@ class Source:
     ) -> None:
         """``place`` are a kind's own options; ``make_fetcher`` must not hold the source, which is to be free to go."""
         check_bools(shuffle=shuffle, in_order=in_order)
-        self.split, self.metadata, self.in_order = split, metadata, in_order
-        self._options: dict[str, Any] = {
-            **place,
-            "batch_size": batch_size,
-            "rank": rank,
-            "world_size": world_size,
-            "seed": seed,
-            "shuffle": shuffle,
-            "last_batch_policy": last_batch_policy,
-            "in_order": in_order,
-            "on_missing": on_missing,
-            "memory_budget": memory_budget,
-            "timeout": timeout,
-            "max_in_flight": max_in_flight,
-        }
-        self.skipped: list[Skipped] = []
-        self._schedule = Schedule(
+        schedule = Schedule(
             fingerprint=split.fingerprint,
             rows=len(split),
             seed=check_int("seed", seed),
@@ -103,11 +89,8 @@ class Source:
             world_size=check_int("world_size", world_size),
             last_batch_policy=last_batch_policy,
         )
-        self._progress = Progress(in_order=in_order)
-        self._ahead: tuple[Schedule, int, Stream] | None = None
-        self._is_followed = True
         check_choice("on_missing", on_missing, get_args(OnMissing))
-        self._engine = Engine(
+        engine = Engine(
             make_fetcher,
             budget=check_int("memory_budget", memory_budget, 1),
             max_in_flight=check_int("max_in_flight", max_in_flight, 1),
@@ -115,6 +98,45 @@ class Source:
             on_missing=on_missing,
             with_metadata=bool(metadata),
         )
+        self._set_up(
+            split,
+            schedule,
+            engine,
+            {
+                **place,
+                "batch_size": batch_size,
+                "rank": rank,
+                "world_size": world_size,
+                "seed": seed,
+                "shuffle": shuffle,
+                "last_batch_policy": last_batch_policy,
+                "in_order": in_order,
+                "on_missing": on_missing,
+                "memory_budget": memory_budget,
+                "timeout": timeout,
+                "max_in_flight": max_in_flight,
+            },
+            metadata=metadata,
+            in_order=in_order,
+        )
+
+    def _set_up(
+        self,
+        split: Split,
+        schedule: Schedule | ShardSchedule,
+        engine: Engine | ShardEngine,
+        options: dict[str, Any],
+        *,
+        metadata: tuple[str, ...] = (),
+        in_order: bool = True,
+    ) -> None:
+        """What all kinds begin with; ``options`` make the same source again."""
+        self.split, self.metadata, self.in_order = split, metadata, in_order
+        self._schedule, self._engine, self._options = schedule, engine, options
+        self.skipped: list[Skipped] = []
+        self._progress = Progress(in_order=in_order)
+        self._ahead: tuple[Schedule | ShardSchedule, int, Stream | ShardStream] | None = None
+        self._is_followed = True
         # Runs when the source is forgotten, and at the end of the process at the latest.
         self._closing = weakref.finalize(self, self._engine.close)
 
@@ -329,7 +351,7 @@ class Source:
             yield batch
         self.note(epoch + 1)  # also on a rank that had a step fewer than others
 
-    def _stream(self, schedule: Schedule, epoch: int) -> Stream:
+    def _stream(self, schedule: Schedule | ShardSchedule, epoch: int) -> Stream | ShardStream:
         """What has begun to read this epoch, or a new stream."""
         if self._ahead is not None:
             its_schedule, its_epoch, stream = self._ahead
@@ -340,10 +362,14 @@ class Source:
             self._is_followed &= its_schedule is not schedule
         return self._begin(schedule, epoch, self._is_followed)
 
-    def _begin(self, schedule: Schedule, epoch: int, is_followed: bool, offset: int = 0, every: int = 1) -> Stream:
+    def _begin(
+        self, schedule: Schedule | ShardSchedule, epoch: int, is_followed: bool, offset: int = 0, every: int = 1
+    ) -> Stream | ShardStream:
+        assert isinstance(schedule, Schedule)
+        assert isinstance(self._engine, Engine)
         return self._engine.stream(assemblies(schedule, self.split, epoch, self.in_order, is_followed, offset, every))
 
-    def _keep(self, schedule: Schedule, epoch: int, stream: Stream) -> None:
+    def _keep(self, schedule: Schedule | ShardSchedule, epoch: int, stream: Stream | ShardStream) -> None:
         self._drop_ahead()
         self._ahead = schedule, epoch, stream
 
@@ -352,7 +378,8 @@ class Source:
         if ahead is not None:
             ahead[2].close()
 
-    def _batch(self, filled: Filled, epoch: int) -> Batch:
+    def _batch(self, filled: Filled | FilledFromShards, epoch: int) -> Batch:
+        assert isinstance(filled, Filled)
         for sample in filled.skipped:
             self.skip(Skipped(UUID(bytes=sample.id), sample.position, epoch, str(sample.error)))
         self._progress.mark(epoch, filled)

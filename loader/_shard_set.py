@@ -1,0 +1,114 @@
+"""Folders of shards, opened by their manifest."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from loader._errors import SplitError
+from loader._s3_client import Client, told
+from loader._splits import Split
+from schemas import Columns
+
+if TYPE_CHECKING:
+    from formats.storage import Storage
+    from schemas.shards import ShardManifest
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shards(Split):
+    """A folder of shards, opened by `open_shards`, for `ShardSource`: a split whose ids and labels are in the shards.
+
+    ``manifest``: samples, classes, shards and their pieces. ``ids`` is empty and ``labels`` None: each batch brings its
+    own. It pickles as its place, and is opened again where it is unpickled.
+    """
+
+    client: Client = field(default_factory=Client)
+    bucket: str = ""
+    folder: str = ""
+    manifest: "ShardManifest | None" = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        return self.contents.samples
+
+    def __repr__(self) -> str:
+        return (
+            f"Shards({self.address!r}: {len(self):,} images of {self.num_classes} classes in "
+            f"{len(self.contents.shards):,} shards, fingerprint {self.fingerprint[:12]})"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _open_again, (self.client, self.bucket, self.folder, self.fingerprint)
+
+    @property
+    def contents(self) -> "ShardManifest":
+        """The manifest."""
+        assert self.manifest is not None
+        return self.manifest
+
+    def storage(self) -> "Storage":
+        """Where the shards are. Raises `AccessError`, `UnreachableError`."""
+        return self.client.storage(self.bucket, self.folder)
+
+
+def open_shards(address: str, *, client: Client | None = None) -> Shards:
+    """Open a folder of shards, ``s3://bucket/prefix`` or a local path, that jobs/shard.py or `upload_cv_dataset` made.
+
+    ``client`` says how to reach S3, by default as the environment does. Only the manifest is read. Raises `SplitError`
+    for a place without one or with a newer one, `AccessError` and `UnreachableError`.
+    """
+    text = str(address)
+    if text.startswith(("s3://", "s3a://")):
+        bucket, _, folder = text.partition("://")[2].partition("/")
+        return shards_in(client or Client(), bucket, folder)
+    parent, _, name = text.rstrip("/").rpartition("/")
+    return shards_in(Client(url=parent or ("/" if text.startswith("/") else ".")), name, "")
+
+
+def shards_in(client: Client, bucket: str, folder: str) -> Shards:
+    """The shards of a folder in a bucket. Raises as `open_shards`."""
+    from formats import StorageError
+    from schemas import SchemaError
+    from schemas.shards import NAME, ShardManifest
+
+    storage = client.storage(bucket, folder)
+    try:
+        text = storage.read_text(NAME)
+        manifest = ShardManifest.from_json(text, place=f"{storage.address}/{NAME}")
+    except (FileNotFoundError, NotADirectoryError):
+        raise SplitError(
+            f"Wanted a folder of shards at {storage.address}. Found: no {NAME} there. Make it with jobs/shard.py or "
+            "loader.shards.upload_cv_dataset."
+        ) from None
+    except StorageError as error:
+        raise told(error) from error
+    except (SchemaError, UnicodeDecodeError) as error:
+        raise SplitError(str(error)) from error
+    return Shards(
+        ids=np.empty((0, 16), dtype=np.uint8),
+        labels=None,
+        index=0,
+        num_classes=manifest.num_classes,
+        class_names=manifest.class_names,
+        counts=manifest.counts,
+        data_table="",
+        metadata_table="",
+        columns=Columns(),
+        fingerprint=manifest.fingerprint,
+        address=storage.address,
+        label_type=manifest.label_type,
+        client=client,
+        bucket=bucket,
+        folder=folder,
+        manifest=manifest,
+    )
+
+
+def _open_again(client: Client, bucket: str, folder: str, fingerprint: str) -> Shards:
+    found = shards_in(client, bucket, folder)
+    if found.fingerprint != fingerprint:
+        raise SplitError(
+            f"Wanted the shards {found.address} with the fingerprint {fingerprint}, as they were opened first. "
+            f"Found: {found.fingerprint}. They were made again since: start anew."
+        )
+    return found

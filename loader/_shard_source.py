@@ -1,0 +1,157 @@
+"""The source that reads shards, with all that the other sources promise."""
+
+import json
+import os
+from pathlib import Path
+from uuid import UUID
+
+import numpy as np
+
+from loader._assembly import Filled
+from loader._batch import Batch
+from loader._errors import OptionError, ShardError
+from loader._options import check_bools, check_int
+from loader._order import LastBatchPolicy
+from loader._pieces import places_of
+from loader._schedule import Schedule
+from loader._shard_schedule import ShardSchedule, pieces_of
+from loader._shard_set import Shards
+from loader._shard_stream import FilledFromShards, ShardEngine, ShardSample, ShardStream, epochs_of
+from loader._source import Source
+from loader._stream import Stream
+
+_LABELS = ("cls", "json")
+_ID = b'{"id":"'
+
+
+class ShardSource(Source):
+    """Batches of shards on one rank, read ahead of their use in large pieces, from an object store or a disk.
+
+    Ranks, policies, states and all that is done with sources is as in `Source`; the order is one for shards. An epoch
+    puts all pieces of all shards (some 5 MB each) into a new order, which follows from (fingerprint, ``seed``, epoch)
+    alone, and gives each rank a stretch of it, so that ranks read different parts of the shards. A rank's stretch is
+    read as ``streams`` side by side, which give a batch in turn; in each, ``mix`` samples of several pieces are mixed
+    anew. With as many workers as divide ``streams`` (1, 2, 3, 4, 6 or 12 of 12), each reads pieces of its own; with any
+    number the order is the same. A state goes on exactly, at the very next batch; with another ``batch_size``,
+    ``world_size``, ``streams`` or ``mix``, what is left of the epoch is dealt anew, each sample once.
+
+    ``memory_budget`` bounds, in bytes, the pieces that are in memory or on their way; each stream needs ``mix`` samples
+    at a time. ``max_in_flight`` reads are under way at once, each on a connection of its own. Every piece is checked
+    against its SHA-256. ``cache`` is a folder on a local disk in which up to ``cache_bytes`` of pieces are kept.
+
+    Raises `OptionError` for an option out of its range. Reading raises `ShardError` for a shard that is missing, cut
+    off or another than its manifest says, `AccessError`, `UnreachableError`.
+    """
+
+    def __init__(
+        self,
+        shards: Shards,
+        *,
+        batch_size: int,
+        rank: int = 0,
+        world_size: int = 1,
+        seed: int = 0,
+        shuffle: bool = True,
+        last_batch_policy: LastBatchPolicy = "PARTIAL",
+        mix: int = 256,
+        streams: int = 12,
+        memory_budget: int = 512_000_000,
+        max_in_flight: int = 32,
+        cache: str | os.PathLike[str] | None = None,
+        cache_bytes: int = 100_000_000_000,
+    ) -> None:
+        if not isinstance(shards, Shards):
+            raise OptionError(f"Wanted shards, as loader.open_shards gives them. Found: {shards!r}")
+        check_bools(shuffle=shuffle)
+        schedule = ShardSchedule(
+            fingerprint=shards.fingerprint,
+            pieces=pieces_of([place.samples for place in places_of(shards)]),
+            seed=check_int("seed", seed),
+            shuffle=shuffle,
+            batch_size=check_int("batch_size", batch_size),
+            rank=check_int("rank", rank),
+            world_size=check_int("world_size", world_size),
+            last_batch_policy=last_batch_policy,
+            streams=check_int("streams", streams, 1),
+            mix=check_int("mix", mix, 1),
+        )
+        engine = ShardEngine(
+            shards,
+            budget=check_int("memory_budget", memory_budget, 1),
+            threads=check_int("max_in_flight", max_in_flight, 1),
+            cache=None if cache is None else Path(cache).absolute(),
+            cache_bytes=check_int("cache_bytes", cache_bytes, 0),
+        )
+        options = {
+            "batch_size": batch_size,
+            "rank": rank,
+            "world_size": world_size,
+            "seed": seed,
+            "shuffle": shuffle,
+            "last_batch_policy": last_batch_policy,
+            "mix": mix,
+            "streams": streams,
+            "memory_budget": memory_budget,
+            "max_in_flight": max_in_flight,
+            "cache": engine.cache,
+            "cache_bytes": cache_bytes,
+        }
+        self._set_up(shards, schedule, engine, options)
+
+    def _begin(
+        self, schedule: Schedule | ShardSchedule, epoch: int, is_followed: bool, offset: int = 0, every: int = 1
+    ) -> Stream | ShardStream:
+        assert isinstance(schedule, ShardSchedule)
+        assert isinstance(self._engine, ShardEngine)
+        return self._engine.stream(epochs_of(schedule, epoch, is_followed, offset, every))
+
+    def _batch(self, filled: Filled | FilledFromShards, epoch: int) -> Batch:
+        assert isinstance(filled, FilledFromShards)
+        samples = filled.samples
+        labels = np.empty(0, dtype=np.int32)
+        blobs: list[bytes] = []
+        if self.label_type == "int":
+            labels = np.array([_label(one) for one in samples], dtype=np.int32)
+        elif self.label_type in ("blob", "multi"):
+            blobs = [_companion(one) for one in samples]
+        return Batch(
+            images=[image_of(one) for one in samples],
+            labels=labels,
+            ids=np.frombuffer(b"".join(map(_id, samples)), dtype=np.uint8).reshape(-1, 16),
+            positions=np.array([one.number for one in samples], dtype=np.int64),
+            epoch=epoch,
+            step=filled.number,
+            repeats=filled.repeats,
+            label_blobs=blobs,
+        )
+
+
+def image_of(sample: ShardSample) -> bytes:
+    """A sample's picture, which is its first file."""
+    return next(iter(sample.members.values()))
+
+
+def _label(sample: ShardSample) -> int:
+    try:
+        return int(sample.members["cls"])
+    except (KeyError, ValueError):
+        raise ShardError(
+            f"Wanted a class number in {sample.key}.cls of {sample.shard}. Found: {sample.members.get('cls')!r}"
+        ) from None
+
+
+def _companion(sample: ShardSample) -> bytes:
+    for name, data in list(sample.members.items())[1:]:
+        if name not in _LABELS:
+            return data
+    raise ShardError(f"Wanted a mask or an array beside {sample.key} of {sample.shard}. Found: none")
+
+
+def _id(sample: ShardSample) -> bytes:
+    told = sample.members.get("json", b"")
+    try:
+        if told.startswith(_ID):  # as we write it: no need to read all of it
+            return bytes.fromhex(told[len(_ID) : len(_ID) + 36].decode().replace("-", ""))
+        return UUID(json.loads(told)["id"]).bytes
+    except (ValueError, KeyError, TypeError):
+        raise ShardError(f"Wanted an id in {sample.key}.json of {sample.shard}. Found: {told[:60]!r}") from None

@@ -1,0 +1,294 @@
+"""One pass over epochs of shards: pieces read ahead by threads, and batches cut out of them, in the order of the plan.
+
+::
+
+    steps of the schedule --plan--> pieces that are wanted --threads--> pieces in memory --take()--> consumer
+            ^                                                                  |
+            +------------------- room in the budget of bytes <-----------------+
+
+A piece stays until all samples that the batches planned so far take of it are taken. All but the reading runs in the
+consumer's thread, when it takes a batch.
+"""
+
+import os
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotYetError
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from loader._errors import ClosedError
+from loader._pieces import Loaded, PieceCache, PieceReader
+from loader._shard_order import ShardStep
+from loader._shard_schedule import ShardSchedule
+from loader._shard_set import Shards
+from loader._stats import Meter, Stats
+
+_WAKE_SECONDS = 0.5
+_MOST_PLANNED = 4096
+_ZSTD = ".zst"
+
+
+class ShardSample:
+    """One sample: its number in the dataset, its shard and key, and its files by extension."""
+
+    __slots__ = ("key", "members", "number", "shard")
+
+    def __init__(self, number: int, shard: str, key: str, members: dict[str, bytes]) -> None:
+        self.number, self.shard, self.key, self.members = number, shard, key, members
+
+
+@dataclass(frozen=True, slots=True)
+class FilledFromShards:
+    """A whole batch, the epoch's number ``number``; the last ``repeats`` samples repeat ones before."""
+
+    number: int
+    samples: list[ShardSample]
+    repeats: int
+    skipped: tuple[()] = ()
+    late: tuple[()] = ()
+
+
+@dataclass(slots=True)
+class _Held:
+    """A piece that is here or on its way, and how many samples of it are still to be taken."""
+
+    future: "Future[Loaded]"
+    bytes: int
+    uses: int = 0
+
+
+class ShardStream:
+    """The batches of one epoch after another, for one consumer."""
+
+    def __init__(self, epochs: Iterator[Iterator[ShardStep]], reader: PieceReader, *, budget: int) -> None:
+        self._plan, self._reader, self._budget = _planned(epochs), reader, budget
+        self._process = os.getpid()
+        self._coming: ShardStep | None = None
+        self._is_planned = False  # all of it
+        self._steps: deque[ShardStep | None] = deque()
+        self._ends = 0
+        self._held: dict[int, _Held] = {}
+        self._idle: OrderedDict[int, _Held] = OrderedDict()
+        self._bytes = 0
+        self._has_ended = False
+
+    def take(self) -> FilledFromShards | None:
+        """The next batch; None behind the last of an epoch. Raises what reading a piece raises, and `ClosedError`."""
+        if not self.is_usable():
+            raise closed()
+        self._advance()
+        step = self._steps.popleft()
+        if step is None:
+            self._ends -= 1
+            return None
+        try:
+            samples = self._samples(step)
+        except BaseException:
+            self.close()
+            raise
+        self._advance()
+        return FilledFromShards(step.number, samples, step.repeats)
+
+    def is_usable(self) -> bool:
+        """Whether there may be more to take: not in a forked child, where nobody reads."""
+        return not self._has_ended and self._process == os.getpid()
+
+    def close(self) -> None:
+        """Stop reading ahead; nothing is waited for."""
+        self._has_ended = True
+        for held in (*self._held.values(), *self._idle.values()):
+            held.future.cancel()
+        self._reader.meter.held_bytes -= self._bytes
+        self._held.clear()
+        self._idle.clear()
+        self._bytes = 0
+
+    def _advance(self) -> None:
+        """Plan as many batches as there is room for; what the consumer is to have next, in any case."""
+        while not self._is_planned and len(self._steps) < _MOST_PLANNED and self._ends < 2:
+            if self._coming is None:
+                try:
+                    step = next(self._plan)
+                except StopIteration:
+                    self._is_planned = True
+                    return
+                if step is None:
+                    self._steps.append(None)
+                    self._ends += 1
+                    continue
+                self._coming = step
+            wanted = [piece for piece, _ in self._coming.opened if piece not in self._held and piece not in self._idle]
+            size = sum(self._reader.places[piece].bytes for piece in wanted)
+            while self._bytes + size > self._budget and self._idle:
+                self._forget()
+            if wanted and self._bytes + size > self._budget and self._steps:
+                return
+            for piece, uses in self._coming.opened:
+                self._hold(piece).uses += uses
+            self._steps.append(self._coming)
+            self._coming = None
+
+    def _hold(self, piece: int) -> _Held:
+        held = self._held.get(piece)
+        if held is None:
+            held = self._idle.pop(piece, None)
+            if held is None:
+                held = _Held(self._reader.read(piece), self._reader.places[piece].bytes)
+                self._bytes += held.bytes
+                self._reader.meter.held_bytes += held.bytes
+            self._held[piece] = held
+        return held
+
+    def _forget(self) -> None:
+        _, held = self._idle.popitem(last=False)
+        self._bytes -= held.bytes
+        self._reader.meter.held_bytes -= held.bytes
+        self._reader.forget(held.future.result())
+
+    def _samples(self, step: ShardStep) -> list[ShardSample]:
+        found: list[ShardSample] = []
+        fresh = len(step.pieces) - step.repeats
+        for place, (piece, inside) in enumerate(zip(step.pieces, step.insides, strict=True)):
+            if place >= max(1, fresh):
+                found.append(found[-1])
+                continue
+            held = self._held[piece]
+            loaded = held.future.result() if held.future.done() else self._wait(held.future)
+            where = self._reader.places[piece]
+            key, files = loaded.samples[inside]
+            data = loaded.data
+            members = {name: bytes(data[start:stop]) for name, start, stop in files}
+            if any(name.endswith(_ZSTD) for name in members):
+                members = _decompressed(members)
+            found.append(ShardSample(where.first + inside, where.shard, key, members))
+            held.uses -= 1
+            if not held.uses:
+                self._idle[piece] = self._held.pop(piece)
+        return found
+
+    def _wait(self, future: "Future[Loaded]") -> Loaded:
+        with self._reader.meter.waiting():
+            while True:
+                try:
+                    return future.result(timeout=_WAKE_SECONDS)
+                except NotYetError:
+                    if not self.is_usable():
+                        raise closed() from None
+
+
+@dataclass
+class ShardEngine:
+    """What the streams of one source share: threads that read, counts, and the room on a disk."""
+
+    shards: Shards
+    budget: int
+    threads: int
+    cache: Path | None = None
+    cache_bytes: int = 0
+    meter: Meter = field(default_factory=Meter)
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        self._reader: tuple[int, PieceReader] | None = None
+        self._is_closed = False
+        self._at_close: list[Callable[[], None]] = []
+
+    def stream(self, epochs: Iterator[Iterator[ShardStep]]) -> ShardStream:
+        """Begin to read epochs ahead of a consumer. Raises what `connect` raises."""
+        stream = ShardStream(epochs, self._connected(), budget=self.budget)
+        if self.meter.began is None:
+            self.meter.began = time.monotonic()
+        return stream
+
+    def connect(self) -> None:
+        """Be ready to read. Raises `AccessError`, `UnreachableError`, and `ClosedError` after `close`."""
+        self._connected()
+
+    def _connected(self) -> PieceReader:
+        with self._lock:
+            if self._is_closed:
+                raise closed()
+            if self._reader is None or self._reader[0] != os.getpid():  # threads do not outlive a fork
+                cache = None if self.cache is None else PieceCache(self.cache, size=self.cache_bytes)
+                self._reader = (
+                    os.getpid(),
+                    PieceReader(self.shards, threads=self.threads, meter=self.meter, cache=cache),
+                )
+            reader = self._reader[1]
+        reader.connect()
+        return reader
+
+    def stats(self) -> Stats:
+        """How it goes."""
+        meter, reader = self.meter, self._reader
+        seconds = 0.0 if meter.began is None else time.monotonic() - meter.began
+        return Stats(
+            images=meter.images,
+            bytes=meter.bytes,
+            seconds=seconds,
+            stall_share=meter.waited / seconds if seconds else 0.0,
+            in_flight=meter.in_flight,
+            window=self.threads,
+            held_bytes=meter.held_bytes,
+            retries=meter.retries,
+            skipped=meter.skipped,
+            connections=reader[1].connections if reader is not None else 0,
+        )
+
+    def close(self) -> None:
+        """Give up all reads. Safe to call twice."""
+        with self._lock:
+            self._is_closed = True
+            reader, self._reader = self._reader, None
+            more, self._at_close = self._at_close, []
+        if reader is not None and reader[0] == os.getpid():
+            reader[1].close()
+        for close in more:
+            close()
+
+    def at_close(self, close: Callable[[], None]) -> None:
+        """Have this called by `close`, or now if that is over."""
+        with self._lock:
+            is_closed = self._is_closed
+            if not is_closed:
+                self._at_close.append(close)
+        if is_closed:
+            close()
+            raise closed()
+
+
+def epochs_of(
+    schedule: ShardSchedule, epoch: int, is_followed: bool, offset: int, every: int
+) -> Iterator[Iterator[ShardStep]]:
+    """The epochs to be read, one after another. It must not hold the source, which ends its reads when forgotten."""
+    while True:
+        yield schedule.steps(epoch, offset=offset, every=every)
+        if not is_followed or not schedule.whole.samples:
+            return
+        epoch += 1
+
+
+def closed() -> ClosedError:
+    """What a consumer finds who wants batches of a source that was closed."""
+    return ClosedError("Wanted the next batch. Found: the source was closed")
+
+
+def _planned(epochs: Iterator[Iterator[ShardStep]]) -> Iterator[ShardStep | None]:
+    for steps in epochs:
+        yield from steps
+        yield None
+
+
+def _decompressed(members: dict[str, bytes]) -> dict[str, bytes]:
+    import pyarrow as pa
+
+    return {
+        name.removesuffix(_ZSTD): pa.CompressedInputStream(pa.BufferReader(data), "zstd").read()
+        if name.endswith(_ZSTD)
+        else data
+        for name, data in members.items()
+    }

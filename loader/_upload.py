@@ -1,0 +1,267 @@
+"""Any image dataset of torch's as shards: encoded by several processes, packed, and written by them."""
+
+import hashlib
+import json
+import multiprocessing
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loader._errors import LoaderError, OptionError, ShardError, SplitError
+from loader._extras import require
+from loader._options import check_choice, check_int
+from loader._s3_client import Client, told
+from loader._shard_set import Shards, shards_in
+from loader._upload_items import FORMATS, Job, begin, class_names, measured, written
+from schemas.shards import NAME, Shard, ShardManifest
+
+if TYPE_CHECKING:
+    from formats.storage import Storage
+
+_ITEMS_TOGETHER = 64
+_AHEAD = 256  # tasks; a shard's has the numbers of all its items
+
+Bar: TypeAlias = Callable[[str, int, int], None]
+"""Is told what goes on, how much of it is done, and how much there is."""
+
+
+def upload_cv_dataset(
+    ds: Any,
+    *,
+    client: Client,
+    bucket: str,
+    base_folder: str = "",
+    maxsize: float = 1e8,
+    maxcount: int = 100_000,
+    workers: int | None = None,
+    seed: int = 0,
+    image_format: str = "jpg",
+    quality: int = 95,
+    dataset: str = "",
+    overwrite: bool = False,
+    progress: bool = True,
+) -> Shards:
+    """Pack a dataset of (picture of PIL, class number) into shards in a folder of a bucket; gives them, opened.
+
+    ``ds`` is anything with a length and items, as torch's map-style datasets. The files of an ImageFolder without
+    transforms go as they are; other pictures are encoded as ``image_format`` ("jpg", "png" or "webp", the first and the
+    last with ``quality``), by ``workers`` processes (default: as many as there are processors), into a temporary folder
+    first, because sizes are not known before. Then each process writes whole shards: of at most ``maxsize`` bytes,
+    headers counted, and ``maxcount`` images, fully shuffled by ``seed``. The shards are the same for any number of
+    workers. Ids are those that an ingest of ``dataset`` gives to the same paths; of items without paths, they follow
+    from their numbers.
+
+    The manifest comes last: an upload that was killed leaves no dataset, and is made again by calling this again.
+    Raises `ShardError` for an item that raises, has no picture or no class number, or does not fit into a shard, and
+    where there are shards already, unless ``overwrite``; `OptionError`, `AccessError`, `UnreachableError`.
+    """
+    count = _count(ds)
+    if not isinstance(client, Client):
+        raise OptionError(f"Wanted a client, as loader.shards.make_client gives it. Found: {client!r}")
+    workers = check_int("workers", os.cpu_count() or 1 if workers is None else workers, 1)
+    check_int("maxsize", int(maxsize), 10_240)
+    check_int("maxcount", maxcount, 1)
+    check_int("seed", seed)
+    check_int("quality", quality, 1, 100)
+    check_choice("image_format", image_format, list(FORMATS))
+    storage = client.storage(bucket, base_folder)
+    before = _before(client, bucket, base_folder)
+    if before is not None and not overwrite:
+        raise ShardError(
+            f"Wanted a place without shards at {storage.address}. Found: {len(before):,} images in shards. Say "
+            "overwrite=True to replace them, or name another folder."
+        )
+    with tempfile.TemporaryDirectory(prefix="imagestrata-upload-") as spool, _bar(progress) as bar:
+        job = Job(ds, client, bucket, base_folder, Path(spool), image_format, quality, dataset)
+        with _processes(min(workers, count), job) as pool:
+            ids, labels, sizes = _measure(pool, count, bar)
+            places, cuts = _pack(ids, sizes, seed=seed, maxsize=int(maxsize), maxcount=maxcount)
+            options = {"maxsize": int(maxsize), "maxcount": maxcount, "image_format": image_format, "quality": quality}
+            source = _fingerprint(ids[places], labels[places], sizes[places])
+            tag = hashlib.sha256(json.dumps([1, source, seed, options]).encode()).hexdigest()[:8]
+            shards = _write(pool, places, labels, cuts, tag, bar)
+        manifest = _manifest(ds, shards, labels, seed=seed, source=source, options=options)
+        _publish(storage, manifest, before)
+    return shards_in(client, bucket, base_folder)
+
+
+def _count(ds: Any) -> int:
+    try:
+        count = len(ds)
+    except TypeError:
+        raise OptionError(f"Wanted a dataset with a length and items. Found: {type(ds).__name__}") from None
+    if not count:
+        raise OptionError("Wanted a dataset with at least one item. Found: none")
+    return count
+
+
+def _before(client: Client, bucket: str, folder: str) -> Shards | None:
+    try:
+        return shards_in(client, bucket, folder)
+    except SplitError as error:
+        if isinstance(error.__cause__, Exception):  # a manifest is there, but it cannot be read
+            raise ShardError(f"{error} Remove it, or name another folder.") from error
+        return None
+
+
+@contextmanager
+def _processes(count: int, job: Job) -> Iterator[ProcessPoolExecutor]:
+    """Processes that know the job; forked, where the system can, so that the dataset need not be pickled."""
+    kind = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
+    context = multiprocessing.get_context(kind)
+    pool = ProcessPoolExecutor(count, mp_context=context, initializer=begin, initargs=(job,))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _in_turn(pool: ProcessPoolExecutor, function: Callable[..., Any], tasks: Iterable[tuple[Any, ...]],
+             done: Callable[[tuple[Any, ...]], None]) -> list[Any]:  # fmt: skip
+    """The results of tasks in their order; few of them are submitted ahead, as they may be large."""
+    results: dict[int, Any] = {}
+    running: dict[Future[Any], tuple[int, tuple[Any, ...]]] = {}
+    waiting = iter(enumerate(tasks))
+    while True:
+        while len(running) < _AHEAD and (task := next(waiting, None)) is not None:
+            running[pool.submit(function, *task[1])] = task
+        if not running:
+            return [results[number] for number in range(len(results))]
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            number, arguments = running.pop(future)
+            try:
+                results[number] = future.result()
+            except LoaderError:
+                raise
+            except OSError as error:
+                raise ShardError(f"Wanted processes that pack the dataset. Found: {error}") from error
+            done(arguments)
+
+
+def _measure(
+    pool: ProcessPoolExecutor, count: int, bar: Bar
+) -> tuple[NDArray[np.uint8], NDArray[np.int32], NDArray[np.int64]]:
+    tasks = [(range(start, min(start + _ITEMS_TOGETHER, count)),) for start in range(0, count, _ITEMS_TOGETHER)]
+    found = _in_turn(pool, measured, tasks, lambda task: bar("encode", len(task[0]), count))
+    ids = np.frombuffer(b"".join(one for one, _, _ in found), dtype=np.uint8).reshape(-1, 16)
+    labels = np.array([label for _, some, _ in found for label in some], dtype=np.int32)
+    return ids, labels, np.array([size for _, _, some in found for size in some], dtype=np.int64)
+
+
+def _pack(
+    ids: NDArray[np.uint8], sizes: NDArray[np.int64], *, seed: int, maxsize: int, maxcount: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The items in their order, and where shards begin. Raises `ShardError`."""
+    from formats import ShardError as PackingError
+    from formats.hashing import xxhash64
+    from formats.shards import cut
+
+    order = xxhash64([ids], seed=int(xxhash64([np.array([seed], dtype=np.int64)])[0]))
+    places = np.lexsort((np.arange(len(ids)), order))
+    try:
+        return places, cut(sizes[places], maxsize=maxsize, maxcount=maxcount)
+    except PackingError as error:
+        largest = int(sizes.argmax())
+        raise ShardError(f"{error} It is item {largest} of the dataset.") from error
+
+
+def _fingerprint(ids: NDArray[np.uint8], labels: NDArray[np.int32], sizes: NDArray[np.int64]) -> str:
+    """The identity of items, their labels and sizes, in their order."""
+    digest = hashlib.sha256(b"items 1")
+    for column in (ids, labels, sizes):
+        digest.update(np.ascontiguousarray(column).tobytes())
+    return digest.hexdigest()
+
+
+def _write(
+    pool: ProcessPoolExecutor,
+    places: NDArray[np.int64],
+    labels: NDArray[np.int32],
+    cuts: NDArray[np.int64],
+    tag: str,
+    bar: Bar,
+) -> list[Shard]:
+    from formats.shards import shard_name
+
+    total = len(places)
+
+    def tasks() -> Iterator[tuple[str, int, int, list[tuple[int, int]]]]:
+        for number, (start, end) in enumerate(pairwise(cuts.tolist())):
+            some = places[start:end]
+            items = list(zip(some.tolist(), labels[some].tolist(), strict=True))
+            yield shard_name(tag, number, len(cuts) - 1), start, total, items
+
+    return _in_turn(pool, written, tasks(), lambda task: bar("upload", len(task[3]), total))
+
+
+def _manifest(
+    ds: Any, shards: list[Shard], labels: NDArray[np.int32], *, seed: int, source: str, options: dict[str, Any]
+) -> ShardManifest:
+    from formats.shards import content_fingerprint
+
+    numbers, counts = np.unique(labels, return_counts=True)
+    names = dict(enumerate(class_names(ds)))
+    try:
+        code_version = version("imagestrata")
+    except PackageNotFoundError:
+        code_version = "unknown"
+    return ShardManifest(
+        samples=len(labels),
+        bytes=sum(shard.bytes for shard in shards),
+        label_type="int",
+        num_classes=max(int(numbers[-1]), *names, -1) + 1 if names else int(numbers[-1]) + 1,
+        class_names=names,
+        counts=dict(zip(numbers.tolist(), counts.tolist(), strict=True)),
+        seed=seed,
+        fingerprint=content_fingerprint(shards),
+        source=f"{type(ds).__module__}.{type(ds).__qualname__}",
+        source_fingerprint=source,
+        options=options,
+        shards=tuple(shards),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        code_version=code_version,
+    )
+
+
+def _publish(storage: "Storage", manifest: ShardManifest, before: Shards | None) -> None:
+    """Put the manifest in place, and remove what it replaces."""
+    from formats import StorageError
+    from formats.shards import index_name
+
+    try:
+        storage.publish_text(NAME, manifest.to_json())
+        if before is not None:
+            names = {shard.name for shard in manifest.shards}
+            for shard in before.contents.shards:
+                if shard.name not in names:
+                    storage.remove(shard.name)
+                    storage.remove(index_name(shard.name))
+    except StorageError as error:
+        raise told(error) from error
+
+
+@contextmanager
+def _bar(is_wanted: bool) -> Iterator[Bar]:
+    """A bar for each part of the work, on a terminal's standard error; a notebook shows it as well."""
+    progress = require("rich.progress", extra="shards", purpose="progress bars")
+    console = require("rich.console", extra="shards", purpose="progress bars").Console(stderr=True)
+    columns = [*progress.Progress.get_default_columns(), progress.MofNCompleteColumn()]
+    with progress.Progress(*columns, console=console, disable=not is_wanted) as bars:
+        parts: dict[str, Any] = {}
+
+        def tell(what: str, done: int, total: int) -> None:
+            if what not in parts:
+                parts[what] = bars.add_task(what, total=total)
+            bars.update(parts[what], advance=done)
+
+        yield tell
