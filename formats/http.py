@@ -68,6 +68,8 @@ class Requests:
                 connection.request("PUT", path, body=data)
             except OSError as error:  # it may have refused already, before it has read all
                 broken = error
+                if connection.sock is None:  # it has not even taken the connection
+                    raise
             try:
                 answer = connection.getresponse()
             except (OSError, http.client.HTTPException):

@@ -76,7 +76,7 @@ class PieceReader:
         self._wanted: queue.SimpleQueue[tuple[Place, Future[Loaded]] | None] = queue.SimpleQueue()
         self._threads = self._idle = 0
         self._free: list[np.ndarray[tuple[int], np.dtype[np.uint8]]] = []
-        self._is_closed = False
+        self.is_closed = False
 
     @property
     def connections(self) -> int:
@@ -109,12 +109,12 @@ class PieceReader:
 
     def close(self) -> None:
         """End the threads, as soon as what they read has come."""
-        self._is_closed = True
+        self.is_closed = True
         for _ in range(self._threads):
             self._wanted.put(None)
 
     def _work(self) -> None:
-        while not self._is_closed:
+        while not self.is_closed:
             with self._lock:
                 self._idle += 1
             wanted = self._wanted.get()

@@ -95,7 +95,7 @@ class ShardStream:
 
     def is_usable(self) -> bool:
         """Whether there may be more to take: not in a forked child, where nobody reads."""
-        return not self._has_ended and self._process == os.getpid()
+        return not self._has_ended and self._process == os.getpid() and not self._reader.is_closed
 
     def close(self) -> None:
         """Stop reading ahead; nothing is waited for."""

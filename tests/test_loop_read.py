@@ -15,13 +15,16 @@ import pytest
 import torch
 from pictures import picture, write_table
 from split_folders import write_split_folder
+from torchvision.datasets import ImageFolder
 
 import loader
 from devstack.cassandra import Cassandra
+from loader.shards import make_client, upload_cv_dataset
 from training.loop_read import Epoch, main, parse_args, summary
 
 SCRIPT = Path(__file__).parent.parent / "training" / "loop_read.py"
 COUNT = 43
+READERS = ("file", "split", "rows", "shards", "s3")
 
 
 @pytest.fixture(scope="module")
@@ -39,11 +42,17 @@ def places(cassandra: Cassandra, tmp_path_factory: pytest.TempPathFactory) -> di
     files = [(root / "tree" / os.fsdecode(path)).read_bytes() for path in folder.paths]
     write_table("loop.data", dict(zip(ids, files, strict=True)), hosts=cassandra.hosts, port=cassandra.port)
     write_split_folder(root / "split", [(ids, folder.labels.tolist())], data_table="loop.data")
+    upload_cv_dataset(
+        ImageFolder(str(root / "tree")), client=make_client(root), bucket="b", base_folder="x", maxsize=20_480,
+        workers=1, progress=False,
+    )  # fmt: skip
     where = ["--hosts", ",".join(cassandra.hosts), "--port", str(cassandra.port)]
     return {
         "file": ["--reader", "file", "--file-root", str(root / "tree")],
         "split": ["--split", str(root / "split"), *where],
         "rows": ["--rows-fn", str(root / "split"), "--data-table", "loop.data", *where],
+        "shards": ["--reader", "shards", "--shards", str(root / "b" / "x")],
+        "s3": ["--reader", "s3", "--shards", str(root / "b" / "x")],
         "bytes": [str(sum(map(len, files)))],
     }
 
@@ -70,9 +79,14 @@ def run(arguments: Sequence[str], *, ranks: int = 1) -> str:
 @pytest.mark.parametrize(
     ("source", "decode", "ranks"),
     [
-        *((source, decode, 1) for source in ("file", "split", "rows") for decode in ("--decode", "--no-decode")),
+        *(
+            (source, decode, 1)
+            for source in ("file", "split", "rows", "shards", "s3")
+            for decode in ("--decode", "--no-decode")
+        ),
         ("file", "--decode", 2),
         ("rows", "--no-decode", 2),
+        ("s3", "--no-decode", 2),
     ],
 )
 def test_each_reader_reads_each_image_once_an_epoch(
@@ -113,6 +127,12 @@ def test_the_mean_is_that_of_all_but_the_first() -> None:
         (["--reader", "file"], "Wanted --file-root, and nothing else, with --reader file. Found: nothing"),
         (["--reader", "file", "--file-root", "f", "--split", "s"], "Found: --split, --file-root"),
         (["--split", "s", "--data-table", "ks.t"], "--data-table with --rows-fn"),
+        (["--reader", "s3"], "Wanted --shards, and nothing else, with --reader s3. Found: nothing"),
+        (
+            ["--reader", "shards", "--shards", "s3://b/x"],
+            "a local folder with --reader shards. Found: s3://b/x: say",
+        ),
+        (["--split", "s", "--shards", "s"], "Found: --split, --shards"),
         (["--split", "s", "--bs", "0"], "--batch-size of 1 or more. Found: 0"),
         (["--split", "s", "--epochs", "0"], "--epochs of 1 or more. Found: 0"),
     ],
@@ -140,6 +160,8 @@ def test_what_cannot_be_read_is_told(
         ([*places["split"], "--index", "1"], "index from 0 to 0"),
         (["--reader", "file", "--file-root", "nowhere"], "a tree of class folders at nowhere. Found: no such folder"),
         (["--reader", "file", "--file-root", "damaged", "--decode", "--bs", "1"], "images that DALI reads. Found: nv"),
+        (["--reader", "shards", "--shards", "nowhere"], "a folder of shards at nowhere. Found: no such folder"),
+        (["--reader", "s3", "--shards", "damaged"], "a folder of shards at .*damaged. Found: no shards.json there"),
         ([*places["split"], "--use-gpu"], "a pipeline of DALI. Found: .*(CUDA|GPU|driver)"),
     ]:
         assert main(arguments) == 1

@@ -22,9 +22,11 @@ import torch
 from pictures import picture, write_table
 from split_folders import write_split_folder
 from test_split_dictionary import theirs
+from torchvision.datasets import ImageFolder
 
 import loader
 from devstack.cassandra import Cassandra
+from loader.shards import make_client, upload_cv_dataset
 from training.checkpoints import Checkpoint
 from training.errors import TrainingError
 from training.train import main
@@ -38,13 +40,14 @@ SMALL = ["-a", "small_models:tiny", "--size", "16", "--workers", "2", "--lr", "2
 
 
 class Data(NamedTuple):
-    """The same images as trees of files, as a split of one table, as another tool's of it, and as rows of two."""
+    """The same images as trees of files, a split of one table, another tool's of it, rows of two, and shards."""
 
     root: Path
     files: list[str]
     split: list[str]
     split_fn: list[str]
     rows: list[str]
+    shards: list[str]
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +82,10 @@ def data(cassandra: Cassandra, tmp_path_factory: pytest.TempPathFactory) -> Data
     (root / "split.pckl").write_bytes(pickle.dumps(dictionary))
     write_split_folder(root / "split", splits, data_table="shades.data", class_names=names, seed=0)
     where = ["--hosts", ",".join(cassandra.hosts), "--port", str(cassandra.port)]
+    for side in COUNTS:
+        tree = ImageFolder(str(root / side))
+        options: dict[str, Any] = {"maxsize": 20_480, "workers": 1, "progress": False}
+        upload_cv_dataset(tree, client=make_client(root), bucket="b", base_folder=side, **options)
     rows_options = [f"--{side}-rows-fn={root / side}.rows" for side in COUNTS]
     return Data(
         root=root,
@@ -86,6 +93,7 @@ def data(cassandra: Cassandra, tmp_path_factory: pytest.TempPathFactory) -> Data
         split=["--split", str(root / "split"), *where],
         split_fn=["--split-fn", str(root / "split.pckl"), *where],
         rows=[*rows_options, "--train-data-table=shades.data_train", "--val-data-table=shades.data_val", *where],
+        shards=[f"--{side}-shards={root / 'b' / side}" for side in COUNTS],
     )
 
 
@@ -128,7 +136,7 @@ def ids(lines: list[dict[str, Any]], epoch: int) -> list[str]:
     return [one for line in lines if line["epoch"] == epoch for one in line["ids"]]
 
 
-@pytest.mark.parametrize(("source", "ranks"), [("files", 1), ("split", 2), ("rows", 1), ("split_fn", 1)])
+@pytest.mark.parametrize(("source", "ranks"), [("files", 1), ("split", 2), ("rows", 1), ("shards", 1)])
 def test_it_learns_from_each_source(data: Data, tmp_path: Path, source: str, ranks: int) -> None:
     arguments = [*getattr(data, source), *SMALL, "--b", str(8 // ranks), "--epochs=4", "--dali_cpu"]
     arguments += ["--opt-level", "O2", "--loss-scale", "128.0", "--label-smoothing=0.1", "--print-freq=5"]
@@ -157,6 +165,27 @@ def test_files_and_tables_give_the_same_images_and_the_same_losses(data: Data, t
         assert one["loss"] == pytest.approx(other["loss"], rel=1e-5)
     assert len({*ids(found["files"], 0)}) == 96
     assert ids(found["files"], 0) != ids(found["files"], 1)
+
+
+def test_a_training_from_shards_that_is_stopped_goes_on_at_the_next_image(
+    data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = [*data.shards, *STOPPABLE]
+    run([*usual, "--b", "8"], tmp_path / "whole")
+    wanted = trace(tmp_path / "whole")
+    assert len({*ids(wanted, 0)}) == 96
+    monkeypatch.setenv("STOP_AT_STEP", "16")
+    run([*usual, "--b", "8"], tmp_path / "stopped")
+    monkeypatch.delenv("STOP_AT_STEP")
+    shutil.copytree(tmp_path / "stopped", tmp_path / "two")
+    run([*usual, "--b", "8", "--resume"], tmp_path / "stopped")
+    found = trace(tmp_path / "stopped")
+    assert [(line["epoch"], line["step"], line["ids"]) for line in found] == [
+        (line["epoch"], line["step"], line["ids"]) for line in wanted
+    ]
+    run([*usual, "--b", "4", "--resume"], tmp_path / "two", ranks=2)
+    for epoch in range(2):
+        assert sorted(ids(trace(tmp_path / "two"), epoch)) == sorted(ids(wanted, epoch))
 
 
 @pytest.fixture(scope="module")

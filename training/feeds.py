@@ -39,7 +39,18 @@ def _from_folders(options: TrainOptions, side: Side) -> Callable[..., loader.Sou
     return partial(loader.FolderSource, loader.open_folder(place, dataset=options.dataset, or_split=or_split))
 
 
-KINDS: dict[str, Open] = {"split": _from_split, "rows": _from_rows, "folders": _from_folders}
+def _from_shards(options: TrainOptions, side: Side) -> Callable[..., loader.Source]:
+    place = options.train_shards if side == "train" else options.val_shards
+    assert place is not None
+    return partial(loader.ShardSource, loader.open_shards(place))
+
+
+KINDS: dict[str, Open] = {
+    "split": _from_split,
+    "rows": _from_rows,
+    "folders": _from_folders,
+    "shards": _from_shards,
+}
 """By the kind of the options: what makes a source of one side, once it is told batch size, ranks and order."""
 
 

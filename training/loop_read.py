@@ -5,10 +5,13 @@ examples:
   training/loop_read.py --split splits/imagenette --index 0 --decode
   training/loop_read.py --data-table imagenette.data_train --rows-fn train.rows --use-gpu
   training/loop_read.py --reader file --file-root /data/imagenette/train
+  training/loop_read.py --reader s3 --shards s3://bucket/imagenette-train
+  training/loop_read.py --reader shards --shards /scratch/imagenette-train
   torchrun --nproc_per_node=2 training/loop_read.py --data-table imagenette.data_train --rows-fn train.rows
 
 Every image comes once an epoch, over all processes, through a DALI pipeline into host memory, or GPU memory with
---use-gpu; --decode decodes it there. The reader "file" is DALI's own, fn.readers.file, to compare with. The first epoch
+--use-gpu; --decode decodes it there. The reader "s3" is our own for shards, on S3 or in a folder. "file" and "shards"
+are DALI's own, fn.readers.file and fn.readers.webdataset for shards in a local folder, to compare with. The first epoch
 is told apart: connections and caches are cold then. MB are a million bytes of the files as they were ingested.
 
 exit codes: 0 done, 1 failed (one line says why), 2 bad arguments
@@ -34,7 +37,9 @@ from rich.progress import track
 import loader
 from training.errors import TrainingError
 
+READERS = ("cassandra", "s3", "file", "shards")
 _DEPTH = 2
+_PICTURES = "jpg;png;webp;bmp;tif;jp2;ppm"
 Gather = Callable[[Sequence[float]], list[list[float]]]
 
 
@@ -48,6 +53,7 @@ class LoopOptions:
     rows_fn: str | None = None
     data_table: str | None = None
     file_root: str | None = None
+    shards: str | None = None
     hosts: tuple[str, ...] = ("127.0.0.1",)
     port: int = 9042
     use_gpu: bool = False
@@ -58,10 +64,16 @@ class LoopOptions:
     json: bool = False
 
     def __post_init__(self) -> None:
-        given = [name for name in ("split", "rows_fn", "file_root") if getattr(self, name)]
+        given = [name for name in ("split", "rows_fn", "file_root", "shards") if getattr(self, name)]
         names = ", ".join(f"--{name.replace('_', '-')}" for name in given) or "nothing"
         if self.reader == "file" and given != ["file_root"]:
             raise ValueError(f"Wanted --file-root, and nothing else, with --reader file. Found: {names}")
+        if self.reader in ("shards", "s3") and given != ["shards"]:
+            raise ValueError(f"Wanted --shards, and nothing else, with --reader {self.reader}. Found: {names}")
+        if self.reader == "shards" and "://" in str(self.shards):
+            raise ValueError(
+                f"Wanted a local folder of shards with --reader shards. Found: {self.shards}: say --reader s3"
+            )
         if self.reader == "cassandra" and given not in (["split"], ["rows_fn"]):
             raise ValueError(f"Wanted --split or --rows-fn, or --reader file with --file-root. Found: {names}")
         if self.data_table and not self.rows_fn:
@@ -97,12 +109,13 @@ def parse_args(argv: Sequence[str] | None = None) -> LoopOptions:
         "loop_read.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     add = parser.add_argument
-    add("--reader", choices=("cassandra", "file"), default="cassandra", help="(default: cassandra)")
+    add("--reader", choices=READERS, default="cassandra", help="(default: cassandra)")
     add("--split", "--split-fn", metavar="PLACE", help="a split folder or a split dictionary (.pckl)")
     add("--index", type=int, default=usual["index"], metavar="N", help="which of its splits (default: 0)")
     add("--rows-fn", metavar="FOLDER", help="a rows file of jobs/cache_rows.py")
     add("--data-table", metavar="KS.TABLE", help="the table of its pictures (default: the one it names)")
     add("--file-root", metavar="DIR", help="a tree of class folders, for --reader file")
+    add("--shards", metavar="PLACE", help="a folder, or s3://bucket/prefix, for --reader s3 and --reader shards")
     add("--hosts", default="127.0.0.1", metavar="HOST,...", help="Cassandra (default: %(default)s)")
     add("--port", type=int, default=usual["port"], metavar="N", help="its port (default: %(default)s)")
     add("--use-gpu", action="store_true", help="bring the images into the memory of the GPU of each process")
@@ -157,22 +170,11 @@ def _reader(
     options: LoopOptions, rank: int, world_size: int, device_id: int | None
 ) -> Iterator[tuple[int, Callable[[], Iterator[tuple[int, int]]]]]:
     """The batches of an epoch on this rank, and what reads them once: the images and the bytes of each."""
-    if options.reader == "file":
+    if options.reader in ("file", "shards"):
         yield _from_files(options, rank, world_size, device_id)
         return
-    if options.rows_fn is not None:
-        split = loader.open_rows(options.rows_fn, data_table=options.data_table)
-    else:
-        assert options.split is not None
-        split = loader.open_split(options.split, index=options.index)
-    with loader.CassandraSource(
-        split,
-        hosts=options.hosts,
-        port=options.port,
-        batch_size=options.batch_size,
-        rank=rank,
-        world_size=world_size,
-    ) as source:
+    share: dict[str, Any] = {"batch_size": options.batch_size, "rank": rank, "world_size": world_size}
+    with _source(options, share) as source:
         source.connect()
         pipeline = _pipeline(options, device_id, source.read)
 
@@ -188,24 +190,41 @@ def _reader(
         yield len(source), passes
 
 
+def _source(options: LoopOptions, share: dict[str, Any]) -> loader.Source:
+    if options.shards is not None:
+        return loader.ShardSource(loader.open_shards(options.shards), **share)
+    if options.rows_fn is not None:
+        split = loader.open_rows(options.rows_fn, data_table=options.data_table)
+    else:
+        assert options.split is not None
+        split = loader.open_split(options.split, index=options.index)
+    return loader.CassandraSource(split, hosts=options.hosts, port=options.port, **share)
+
+
 def _from_files(
     options: LoopOptions, rank: int, world_size: int, device_id: int | None
 ) -> tuple[int, Callable[[], Iterator[tuple[int, int]]]]:
     fn = importlib.import_module("nvidia.dali.fn")
-
-    if not os.path.isdir(str(options.file_root)):
-        raise TrainingError(f"Wanted a tree of class folders at {options.file_root}. Found: no such folder")
+    place = options.shards or options.file_root
+    what = "a folder of shards" if options.shards else "a tree of class folders"
+    if not os.path.isdir(str(place)):
+        raise TrainingError(f"Wanted {what} at {place}. Found: no such folder")
+    opened = loader.open_shards(options.shards) if options.shards else None
 
     def files() -> Any:
-        return fn.readers.file(
-            file_root=options.file_root,
-            shard_id=rank,
-            num_shards=world_size,
-            stick_to_shard=True,
-            random_shuffle=True,
-            pad_last_batch=True,
-            name="files",
-        )
+        share = {
+            "shard_id": rank,
+            "num_shards": world_size,
+            "stick_to_shard": True,
+            "random_shuffle": True,
+            "pad_last_batch": True,
+            "name": "files",
+        }
+        if opened is None:
+            return fn.readers.file(file_root=place, **share)
+        tars = [os.path.join(opened.address, shard.name) for shard in opened.contents.shards]
+        index = [f"{tar.removesuffix('.tar')}.idx" for tar in tars]
+        return fn.readers.webdataset(paths=tars, index_paths=index, ext=[_PICTURES, "cls"], **share)
 
     pipeline = _pipeline(options, device_id, files)
     count = pipeline.reader_meta("files")["epoch_size"]

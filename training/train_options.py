@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-MANUAL = """Train a classifier of torchvision's from Cassandra or from class folders, on CPUs or on any number of GPUs.
+MANUAL = """Train a classifier of torchvision's from Cassandra, shards or class folders, on CPUs or any number of GPUs.
 
 examples:
   torchrun --nproc_per_node=2 training/train.py --split splits/imagenette -a resnet50 --b 128 --workers 4 --lr 0.4
@@ -15,6 +15,8 @@ examples:
       --train-data-table imagenette.data_train --train-rows-fn train.rows \\
       --val-data-table imagenette.data_val --val-rows-fn val.rows
   torchrun --nproc_per_node=2 training/train.py -a resnet50 /data/imagenette/train /data/imagenette/val
+  torchrun --nproc_per_node=2 training/train.py -a resnet50 \\
+      --train-shards s3://bucket/imagenette-train --val-shards s3://bucket/imagenette-val
   torchrun --nproc_per_node=2 training/train.py --split splits/imagenette --resume
 
 The arguments of the data alone say where images come from; all else is the same, the order of images included where ids
@@ -29,7 +31,8 @@ Old options of apex, and what they are here (torch.amp):
   --opt-level O1, O2     mixed precision: float16 on GPUs, bfloat16 on CPUs; O2 keeps images and weights channels-last
   --loss-scale N         float16's loss is scaled by N, or with "dynamic" by what does not overflow
 
-Cassandra's user and TLS come from the environment: IMAGESTRATA_USERNAME, IMAGESTRATA_PASSWORD_FILE, IMAGESTRATA_CA.
+Cassandra's user and TLS come from the environment: IMAGESTRATA_USERNAME, IMAGESTRATA_PASSWORD_FILE, IMAGESTRATA_CA;
+so do S3's endpoint and keys: AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY.
 
 exit codes (torchrun has its own: 1 where it was told to end):
   0  trained, or stopped by a signal with a checkpoint
@@ -51,6 +54,8 @@ class TrainOptions:
     train_rows_fn: str | None = None
     val_data_table: str | None = None
     val_rows_fn: str | None = None
+    train_shards: str | None = None
+    val_shards: str | None = None
     validate_on_training: bool = False
     classes: int | None = None
     hosts: tuple[str, ...] = ("127.0.0.1",)
@@ -100,26 +105,34 @@ class TrainOptions:
 
     @property
     def kind(self) -> str:
-        """Where images come from: "folders", "split" or "rows"."""
-        return "folders" if self.data else "split" if self.split else "rows"
+        """Where images come from: "folders", "split", "shards" or "rows"."""
+        return "folders" if self.data else "split" if self.split else "shards" if self.train_shards else "rows"
 
     def as_dict(self) -> dict[str, Any]:
         """The options as they are kept in a checkpoint."""
         return asdict(self)
 
     def _check_data(self) -> None:
-        rows = (self.train_rows_fn, self.val_rows_fn)
-        given = {"TRAIN_DIR VAL_DIR": bool(self.data), "--split": bool(self.split), "--train-rows-fn": any(rows)}
+        rows, shards = (self.train_rows_fn, self.val_rows_fn), (self.train_shards, self.val_shards)
+        given = {
+            "TRAIN_DIR VAL_DIR": bool(self.data),
+            "--split": bool(self.split),
+            "--train-rows-fn": any(rows),
+            "--train-shards": any(shards),
+        }
         names = [name for name, is_given in given.items() if is_given]
         if len(names) != 1:
             raise ValueError(
-                "Wanted one source of images: TRAIN_DIR VAL_DIR, or --split, or --train-rows-fn and --val-rows-fn. "
+                "Wanted one source of images: TRAIN_DIR VAL_DIR, or --split, or --train-rows-fn and --val-rows-fn, or "
+                "--train-shards and --val-shards. "
                 f"Found: {' and '.join(names) or 'none'}"
             )
         if self.data and len(self.data) != 2:
             raise ValueError(f"Wanted two folders, TRAIN_DIR VAL_DIR. Found: {' '.join(self.data)}")
         if any(rows) and not all(rows):
             raise ValueError("Wanted --train-rows-fn and --val-rows-fn. Found: one of them")
+        if any(shards) and not all(shards):
+            raise ValueError("Wanted --train-shards and --val-shards. Found: one of them")
         if (self.train_data_table or self.val_data_table) and not any(rows):
             raise ValueError("Wanted data tables with rows files. Found: a data table without --train-rows-fn")
         if self.dataset and not self.data:
@@ -169,6 +182,12 @@ def _data(group: Any, usual: dict[str, Any]) -> None:
     for side in ("train", "val"):
         add(f"--{side}-rows-fn", metavar="FOLDER", help=f"a rows file of jobs/cache_rows.py, to {_VERBS[side]} on")
         add(f"--{side}-data-table", metavar="KS.TABLE", help="the table of its pictures (default: the one it names)")
+    for side in ("train", "val"):
+        add(
+            f"--{side}-shards",
+            metavar="PLACE",
+            help=f"shards to {_VERBS[side]} on: a folder, or s3://bucket/prefix, that jobs/shard.py wrote",
+        )
     add(
         "--on-undecodable",
         choices=("raise", "skip"),

@@ -1,0 +1,352 @@
+"""Shards as a source: what other sources promise, through pieces of shards; and shards that are not what they were."""
+
+import hashlib
+import json
+import pickle
+import shutil
+import tempfile
+import threading
+import time
+from collections import Counter
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shard_folders import CLASSES, first_shard, upload
+from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+import loader
+from benchmarks.delay import DelayProxy
+from devstack.s3 import S3
+from loader import AccessError, OptionError, ShardError, SplitError, StateError, UnreachableError
+from loader._pieces import PieceCache, Place, places_of
+from loader._shard_set import Shards
+from loader.shards import Client, make_client, open_shards
+
+COUNT = 103
+
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("shards")
+    upload(make_client(root), "b", "x", count=COUNT)
+    return root / "b" / "x"
+
+
+@pytest.fixture(scope="module")
+def shards(root: Path) -> Shards:
+    return open_shards(str(root))
+
+
+@pytest.fixture(scope="module")
+def client(s3: S3) -> Client:
+    s3.make_bucket("shardsource")
+    client = make_client(s3.endpoint, s3.access_key, s3.secret_key)
+    upload(client, "shardsource", "x", count=COUNT)
+    return client
+
+
+def make(shards: Shards, **options: Any) -> loader.ShardSource:
+    return loader.ShardSource(shards, **{"batch_size": 8, "mix": 20, "streams": 6, **options})
+
+
+def ids(source: loader.Source, epoch: int = 0) -> list[list[bytes]]:
+    return [list(map(bytes, batch.ids)) for batch in source.epoch(epoch)]
+
+
+def test_every_image_comes_once_with_its_label_from_a_folder_and_from_s3(shards: Shards, client: Client) -> None:
+    far = open_shards("s3://shardsource/x", client=client)
+    assert far.fingerprint == shards.fingerprint
+    for opened in (shards, far):
+        with make(opened) as source:
+            for epoch in (0, 1):
+                batches = list(source.epoch(epoch))
+                assert [batch.step for batch in batches] == list(range(len(source)))
+                assert Counter(chain.from_iterable(batch.positions.tolist() for batch in batches)) == Counter(
+                    range(COUNT)
+                )
+                for batch in batches:
+                    assert batch.images[0].startswith(b"\x89PNG")
+                    assert len(batch) == len(batch.images) == len(batch.labels) == len(batch.ids)
+            assert source.stats().images == 2 * COUNT
+    assert ids(make(shards)) == ids(make(far))
+    assert ids(make(shards), 0) != ids(make(shards), 1)
+    assert ids(make(shards), 0) != ids(make(shards, seed=1), 0)
+
+
+def test_dali_decodes_what_the_source_reads(shards: Shards) -> None:
+    with make(shards) as source:
+        iterator = loader.ClassificationIterator(source, size=16, train=False, mean=(0, 0, 0), std=(1, 1, 1))
+        found = []
+        for images, labels in iterator:
+            assert images.shape[1:] == (3, 16, 16)
+            found += labels.tolist()
+        assert Counter(found) == Counter(number % CLASSES for number in range(COUNT))
+
+
+def test_dali_s_own_reader_reads_the_same_samples_with_our_index(shards: Shards, root: Path) -> None:
+    from nvidia.dali import fn, pipeline_def
+
+    tars = [str(root / shard.name) for shard in shards.contents.shards]
+
+    @pipeline_def(batch_size=COUNT, num_threads=1, device_id=None)
+    def pipeline() -> Any:
+        where = {"paths": tars, "index_paths": [tar.replace(".tar", ".idx") for tar in tars]}
+        return tuple(fn.readers.webdataset(**where, ext=["png", "cls"], missing_component_behavior="error"))
+
+    made = pipeline()
+    made.build()
+    images, labels = made.run()
+    theirs = Counter((images.at(place).tobytes(), int(labels.at(place).tobytes())) for place in range(COUNT))
+    batches = list(make(shards).epoch(0))
+    images = chain.from_iterable(batch.images for batch in batches)
+    labels_too = chain.from_iterable(batch.labels.tolist() for batch in batches)
+    ours = Counter(zip(images, labels_too, strict=True))
+    assert theirs == ours
+
+
+def test_workers_of_torch_give_the_order_of_one_process(shards: Shards) -> None:
+    wanted = [ids(make(shards), epoch) for epoch in (0, 1)]
+    for workers in (0, 1, 2, 5):
+        batches = DataLoader(loader.TorchDataset(make(shards)), batch_size=None, num_workers=workers)
+        for epoch in (0, 1):
+            assert [list(map(bytes, batch.ids)) for batch in batches] == wanted[epoch]
+
+
+def test_ranks_have_different_images_and_equally_many_batches(shards: Shards) -> None:
+    sources = [make(shards, rank=rank, world_size=3, last_batch_policy="FILL") for rank in range(3)]
+    found = [ids(source) for source in sources]
+    assert {len(batches) for batches in found} == {5}
+    assert len(set(chain.from_iterable(chain.from_iterable(found)))) == COUNT
+    plain = [ids(make(shards, rank=rank, world_size=3)) for rank in range(3)]
+    assert Counter(chain.from_iterable(chain.from_iterable(plain))).most_common(1)[0][1] == 1
+
+
+@pytest.mark.parametrize("steps", [0, 1, 5, 13])
+def test_a_state_goes_on_at_the_very_next_batch(shards: Shards, steps: int) -> None:
+    wanted = ids(make(shards)) + ids(make(shards), 1)
+    source = make(shards)
+    batches = source.epoch(0)
+    for _ in range(steps):
+        next(batches)
+    state = json.loads(json.dumps(source.state_dict()))
+    again = pickle.loads(pickle.dumps(make(shards)))
+    again.load_state_dict(state)
+    first = again.first_epoch
+    rest = ids(again, 0) if first == 0 else []
+    assert rest + ids(again, 1) == wanted[steps:]
+
+
+def test_what_is_left_goes_to_another_number_of_ranks(shards: Shards) -> None:
+    source = make(shards)
+    batches = source.epoch(0)
+    before = [bytes(one) for batch in islice(batches, 4) for one in batch.ids]
+    state = source.state_dict()
+    after = []
+    for rank in range(2):
+        other = make(shards, rank=rank, world_size=2, batch_size=5, streams=4)
+        other.load_state_dict(state)
+        after += list(chain.from_iterable(ids(other)))
+    assert Counter(before + after) == Counter(chain.from_iterable(ids(make(shards))))
+
+
+def test_a_stateful_data_loader_goes_on(shards: Shards) -> None:
+    wanted = ids(make(shards))
+
+    def batches() -> StatefulDataLoader[Any]:
+        return StatefulDataLoader(loader.TorchDataset(make(shards)), batch_size=None, num_workers=2)
+
+    one = batches()
+    taken = [list(map(bytes, batch.ids)) for batch in islice(iter(one), 5)]
+    state = one.state_dict()
+    again = batches()
+    again.load_state_dict(state)
+    assert taken + [list(map(bytes, batch.ids)) for batch in again] == wanted
+
+
+def test_a_source_reads_ahead_within_its_budget_and_pieces_are_read_once(client: Client) -> None:
+    shards = open_shards("s3://shardsource/x", client=client)
+    pieces = places_of(shards)
+    budget = 4 * max(place.bytes for place in pieces)
+    with make(shards, memory_budget=budget, streams=1, mix=8) as source:
+        most = 0
+        for batch in source.epoch(0):
+            assert len(batch)
+            most = max(most, source.stats().held_bytes)
+        assert 0 < most <= budget
+
+
+def test_a_cache_is_read_in_place_of_the_store_and_keeps_to_its_size(s3: S3, client: Client, tmp_path: Path) -> None:
+    shards = open_shards("s3://shardsource/x", client=client)
+    wanted = ids(make(shards))
+    assert ids(make(shards, cache=tmp_path / "cache")) == wanted
+    held = sum(path.stat().st_size for path in (tmp_path / "cache").iterdir())
+    assert held == shards.contents.bytes
+    damaged = next((tmp_path / "cache").iterdir())
+    damaged.write_bytes(b"x" * damaged.stat().st_size)
+    assert ids(make(shards, cache=tmp_path / "cache")) == wanted
+    half = shards.contents.bytes // 2
+    assert ids(make(shards, cache=tmp_path / "half", cache_bytes=half)) == wanted
+    assert 0 < sum(path.stat().st_size for path in (tmp_path / "half").iterdir()) <= half
+
+
+@settings(max_examples=20)
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(50, 120))
+def test_a_cache_never_passes_its_size(sizes: list[int], most: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        cache = PieceCache(folder, size=most)
+        for number, size in enumerate(sizes):
+            data = bytes([number]) * size
+            place = Place("a", 0, size, hashlib.sha256(data).hexdigest(), 1, 0)
+            cache.keep(place, memoryview(data))
+            assert sum(path.stat().st_size for path in Path(folder).iterdir()) <= most
+            into = bytearray(size)
+            assert cache.read(place, memoryview(into))
+            assert bytes(into) == data
+
+
+@pytest.fixture
+def copied(root: Path, tmp_path: Path) -> Path:
+    shutil.copytree(root, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def test_a_shard_that_was_cut_off_is_told_with_its_place(copied: Path) -> None:
+    shard = first_shard(copied)
+    with shard.open("rb+") as file:
+        file.truncate(shard.stat().st_size - 700)
+    told = rf"samples 0 to \d+ in {shard.name} of .*, [\d,]+ bytes from 0 as the manifest tells it\. Found: the shard"
+    with pytest.raises(ShardError, match=rf"{told} ends 700 bytes earlier\. It was cut off or replaced"):
+        ids(make(open_shards(str(copied))))
+
+
+def test_a_shard_that_was_swapped_or_changed_is_told(copied: Path) -> None:
+    first, second = sorted(copied.glob("*.tar"))[:2]
+    data = bytearray(first.read_bytes())
+    data[600] ^= 1
+    first.write_bytes(data)
+    with pytest.raises(ShardError, match=rf"in {first.name} of .*Found: SHA-256 [0-9a-f]{{12}} instead of"):
+        ids(make(open_shards(str(copied))))
+    first.write_bytes(second.read_bytes())
+    with pytest.raises(ShardError, match=rf"in {first.name} of .*Found: (SHA-256|the shard ends)"):
+        ids(make(open_shards(str(copied))))
+
+
+def test_a_manifest_without_its_shards_is_told(copied: Path) -> None:
+    shard = first_shard(copied)
+    shard.unlink()
+    with pytest.raises(ShardError, match=rf"the shard {shard.name} of .*, which the manifest names\. Found: no such"):
+        ids(make(open_shards(str(copied))))
+
+
+def test_places_without_shards_are_told(root: Path, copied: Path, client: Client, tmp_path: Path) -> None:
+    with pytest.raises(SplitError, match=r"a folder of shards at .*Found: no shards\.json there\. Make it with"):
+        open_shards(str(tmp_path / "nowhere"))
+    with pytest.raises(SplitError, match=r"a folder of shards at s3://shardsource/nothing\. Found: no shards\.json"):
+        open_shards("s3://shardsource/nothing", client=client)
+    manifest = json.loads((copied / "shards.json").read_text())
+    for change, message in [
+        ({"format": 99}, r"format 1 or older.*Found: format 99.*upgrade"),
+        ({"samples": 5}, r"shards of 5 samples"),
+        ({"shards": [{"name": "x"}]}, "damaged"),
+    ]:
+        (copied / "shards.json").write_text(json.dumps({**manifest, **change}))
+        with pytest.raises(SplitError, match=message):
+            open_shards(str(copied))
+    (copied / "shards.json").write_text("nonsense")
+    with pytest.raises(SplitError, match="no JSON object"):
+        open_shards(str(copied))
+
+
+def test_wrong_keys_and_stores_that_are_down_are_told(s3: S3, client: Client) -> None:
+    with pytest.raises(AccessError, match="refuses the keys"):
+        open_shards("s3://shardsource/x", client=make_client(s3.endpoint, s3.access_key, "wrong"))
+    with pytest.raises(AccessError, match="no bucket 'nowhere'"):
+        open_shards("s3://nowhere/x", client=client)
+    with pytest.raises(UnreachableError, match="no answer"):
+        open_shards("s3://shardsource/x", client=make_client("http://127.0.0.1:9", "a", "b"))
+
+
+def test_a_store_that_ends_in_mid_read_is_told(tmp_path: Path) -> None:
+    with S3(tmp_path / "s3") as server:
+        server.make_bucket("ends")
+        client = make_client(server.endpoint, server.access_key, server.secret_key)
+        shards = upload(client, "ends", "x", count=60)
+        with make(shards, memory_budget=1, max_in_flight=1, streams=1, mix=8) as source:
+            batches = source.epoch(0)
+            next(batches)
+            server.stop()
+            with pytest.raises(UnreachableError, match=r"Wanted s3://ends/x/.*\.tar\. Found: no answer \(Conn.*6 t"):
+                list(batches)
+
+
+def test_reads_are_tried_again_when_connections_break(client: Client, s3: S3) -> None:
+    """All connections of a proxy end in the middle of an epoch; another one listens on its port at once."""
+    with DelayProxy(s3.port, rtt=0.0) as proxy:
+        far = make_client(f"http://127.0.0.1:{proxy.port}", s3.access_key, s3.secret_key)
+        shards = open_shards("s3://shardsource/x", client=far)
+        with make(shards, memory_budget=1, max_in_flight=2, streams=1, mix=8) as source:
+            batches = source.epoch(0)
+            found = [list(map(bytes, next(batches).ids)) for _ in range(3)]
+            for requests in source._engine._reader[1]._reader._requests:  # type: ignore[union-attr, index]
+                requests._connection.sock.close()
+            found += [list(map(bytes, batch.ids)) for batch in batches]
+    assert found == ids(make(shards_of(client), streams=1, mix=8))
+
+
+def shards_of(client: Client) -> Shards:
+    return open_shards("s3://shardsource/x", client=client)
+
+
+def test_closing_in_mid_epoch_is_quick_and_leaves_no_thread(client: Client) -> None:
+    before = set(threading.enumerate())
+    source = make(shards_of(client))
+    batches = source.epoch(0)
+    next(batches)
+    assert set(threading.enumerate()) > before
+    started = time.monotonic()
+    source.close()
+    assert time.monotonic() - started < 2
+    with pytest.raises(loader.ClosedError):
+        list(batches)
+    deadline = time.monotonic() + 10
+    while any(thread.name == "loader-pieces" for thread in set(threading.enumerate()) - before):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_options_that_cannot_be_are_told(shards: Shards, root: Path) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"batch_size": 0}, "batch_size of at least 1"),
+        ({"mix": 0}, "mix"),
+        ({"streams": 0}, "streams"),
+        ({"rank": 2, "world_size": 2}, "rank from 0 to 1"),
+        ({"memory_budget": 0}, "memory_budget"),
+        ({"max_in_flight": 0}, "max_in_flight"),
+        ({"cache_bytes": -1}, "cache_bytes"),
+        ({"last_batch_policy": "SOME"}, "last_batch_policy"),
+        ({"shuffle": 1}, "shuffle"),
+    ]
+    for options, message in cases:
+        with pytest.raises(OptionError, match=message):
+            make(shards, **options)
+    with pytest.raises(OptionError, match=r"shards, as loader\.open_shards gives them"):
+        loader.ShardSource(loader.open_folder, batch_size=2)  # type: ignore[arg-type]
+    with pytest.raises(StateError, match="a state of shards"):
+        make(shards).load_state_dict({"format": 1, "epoch": 0})
+
+
+def test_shards_pickle_as_their_place_and_others_in_it_are_refused(root: Path, copied: Path) -> None:
+    opened = open_shards(str(copied))
+    packed = pickle.dumps(opened)
+    assert len(packed) < 1000
+    assert pickle.loads(packed).fingerprint == opened.fingerprint
+    upload(make_client(copied.parent), copied.name, "", count=20, overwrite=True)
+    with pytest.raises(SplitError, match="They were made again since"):
+        pickle.loads(packed)
