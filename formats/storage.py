@@ -16,6 +16,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from formats.errors import FormatsError, StorageError
 from formats.s3 import CHECK_SECONDS, S3Access, code, is_down, is_foreign, is_s3, refusal
+from formats.s3_pages import list_page
 
 _RETRIES = 2  # of whole requests, whose connections are tried again below them
 
@@ -111,8 +112,10 @@ class Storage:
 
     def read_bytes(self, name: str) -> bytes:
         """A whole file. Raises FileNotFoundError, OSError."""
+        # In one request: without this, an S3 file system first asks how long it is.
+        options = {} if self._access is None else {"max_concurrency": 1}
         with self._told():
-            return bytes(self.filesystem.cat_file(self.path(name)))
+            return bytes(self.filesystem.cat_file(self.path(name), **options))
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
         """So many bytes of a file from there; fewer where it ends. Raises FileNotFoundError, OSError."""
@@ -210,8 +213,8 @@ class Storage:
         page: dict[str, str] = {}
         while True:
             with self._told():
-                found: dict[str, Any] = self.filesystem.call_s3(
-                    "list_objects_v2", Bucket=bucket, Prefix=prefix, **delimiter, **page
+                found: dict[str, Any] = fsspec.asyn.sync(
+                    self.filesystem.loop, list_page, self.filesystem, Bucket=bucket, Prefix=prefix, **delimiter, **page
                 )
             for one in found.get("CommonPrefixes", ()):
                 yield one["Prefix"][len(prefix) : -1], 0, True

@@ -18,6 +18,7 @@ from etl.errors import SourceError
 from etl.secrets import PROPERTIES, driver_storage, executor_storage, secrets_on_executors
 from formats.errors import StorageError
 from formats.s3 import CHECK_SECONDS, S3Access
+from formats.s3_pages import objects
 from formats.storage import Storage
 
 
@@ -112,6 +113,21 @@ def test_objects_are_read_by_ranges_and_listed_by_pages(access: S3Access) -> Non
     for ask in (storage.read_bytes, storage.size, storage.read_text, lambda name: storage.read_range(name, 0, 1)):
         with pytest.raises(FileNotFoundError):
             ask("many/none")
+
+
+def test_a_page_that_is_written_unusually_is_left_to_the_client() -> None:
+    one = b"<Contents><Key>a &amp; &quot;b&lt;</Key><Tag/><Size>5</Size></Contents>"
+    assert objects(b"<R><X/>" + one + b"<Y/></R>") == ([{"Key": 'a & "b<', "Size": 5}], b"<R><X/><Y/></R>")
+    assert objects(b"<R></R>") == ([], b"<R></R>")
+    for wrong in (one.replace(b"b", b"&#10;"), one.replace(b"5", b""), one[:-3], one.replace(b"a", b"<![CDATA[a]]>")):
+        assert objects(b"<R>" + wrong + b"</R>") is None
+
+
+def test_other_listings_of_the_client_are_whole(access: S3Access) -> None:
+    storage = Storage("s3://storage/whole", access)
+    storage.write_bytes("a", b"1")
+    assert list(storage.walk()) == [("a", 1)]
+    assert storage.filesystem.ls(storage.path(), detail=True)[0]["LastModified"].year > 2000
 
 
 def test_secrets_reach_tasks_and_nothing_else(
