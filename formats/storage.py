@@ -6,6 +6,7 @@ client (it needs a Hadoop installation, ``HADOOP_HOME`` and ``CLASSPATH``); it h
 
 import os
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any, NoReturn
@@ -19,6 +20,12 @@ from formats.s3 import CHECK_SECONDS, S3Access, code, is_down, is_foreign, is_s3
 from formats.s3_pages import list_page
 
 _RETRIES = 2  # of whole requests, whose connections are tried again below them
+
+# A forked process shares its parent's epoll: were the parent's connections freed there, the parent would never hear
+# from them again. So it keeps them, unused; it opens its own.
+_opened: "weakref.WeakValueDictionary[int, Any]" = weakref.WeakValueDictionary()
+_parents: list[Any] = []
+os.register_at_fork(after_in_child=lambda: _parents.extend(_opened.values()))
 
 
 class Storage:
@@ -43,6 +50,7 @@ class Storage:
             raise StorageError(f"Wanted an address that can be opened. Found: {text}: {error}") from None
         if self._access is not None:
             self.filesystem.retries = _RETRIES
+            _opened[id(self.filesystem)] = self.filesystem
         self.is_local = isinstance(self.filesystem, LocalFileSystem)
         self.address = self.root if self.is_local else text.rstrip("/")
         """The folder as messages and Spark name it."""

@@ -1,5 +1,6 @@
 """The embedded S3 server: its keys, its life on the command line; and what our storage says of servers that fail."""
 
+import gc
 import os
 import socket
 import stat
@@ -128,6 +129,23 @@ def test_other_listings_of_the_client_are_whole(access: S3Access) -> None:
     storage.write_bytes("a", b"1")
     assert list(storage.walk()) == [("a", 1)]
     assert storage.filesystem.ls(storage.path(), detail=True)[0]["LastModified"].year > 2000
+
+
+def test_a_forked_process_leaves_its_parent_s_connections_alone(access: S3Access) -> None:
+    storages = [Storage("s3://storage/forked", access)]
+    storages[0].write_bytes("a", b"1")
+    pid = os.fork()
+    if not pid:
+        own = Storage("s3://storage/forked", access)
+        is_right = own.read_bytes("a") == b"1"
+        for free in (storages.clear, gc.collect):  # where a collection may happen at any time
+            own.filesystem.loop.call_soon_threadsafe(free)
+        is_right &= own.read_bytes("a") == b"1"  # behind both
+        os._exit(not is_right)
+    assert os.waitpid(pid, 0)[1] == 0
+    started = time.monotonic()
+    assert storages[0].read_bytes("a") == b"1"
+    assert time.monotonic() - started < 8  # else it waits fifteen seconds for an answer that it cannot hear
 
 
 def test_secrets_reach_tasks_and_nothing_else(
