@@ -6,6 +6,7 @@ client (it needs a Hadoop installation, ``HADOOP_HOME`` and ``CLASSPATH``); it h
 
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any, NoReturn
@@ -16,10 +17,17 @@ from fsspec.implementations.local import LocalFileSystem
 
 from formats.errors import FormatsError, StorageError
 from formats.s3 import CHECK_SECONDS, S3Access, code, is_down, is_foreign, is_s3, refusal
+from formats.s3_pages import list_page
 from formats.uploads import Upload, void, whole_file
 
 SIGNED_SECONDS = 3600
 _RETRIES = 2  # of whole requests, whose connections are tried again below them
+
+# A forked process shares its parent's epoll: were the parent's connections freed there, the parent would never hear
+# from them again. So it keeps them, unused; it opens its own.
+_opened: "weakref.WeakValueDictionary[int, Any]" = weakref.WeakValueDictionary()
+_parents: list[Any] = []
+os.register_at_fork(after_in_child=lambda: _parents.extend(_opened.values()))
 
 
 class Storage:
@@ -44,6 +52,7 @@ class Storage:
             raise StorageError(f"Wanted an address that can be opened. Found: {text}: {error}") from None
         if self._access is not None:
             self.filesystem.retries = _RETRIES
+            _opened[id(self.filesystem)] = self.filesystem
         self.is_local = isinstance(self.filesystem, LocalFileSystem)
         self.is_s3 = self._access is not None
         self.address = self.root if self.is_local else text.rstrip("/")
@@ -114,8 +123,10 @@ class Storage:
 
     def read_bytes(self, name: str) -> bytes:
         """A whole file. Raises FileNotFoundError, OSError."""
+        # In one request: without this, an S3 file system first asks how long it is.
+        options = {} if self._access is None else {"max_concurrency": 1}
         with self._told():
-            return bytes(self.filesystem.cat_file(self.path(name)))
+            return bytes(self.filesystem.cat_file(self.path(name), **options))
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
         """So many bytes of a file from there; fewer where it ends. Raises FileNotFoundError, OSError."""
@@ -241,8 +252,8 @@ class Storage:
         page: dict[str, str] = {}
         while True:
             with self._told():
-                found: dict[str, Any] = self.filesystem.call_s3(
-                    "list_objects_v2", Bucket=bucket, Prefix=prefix, **delimiter, **page
+                found: dict[str, Any] = fsspec.asyn.sync(
+                    self.filesystem.loop, list_page, self.filesystem, Bucket=bucket, Prefix=prefix, **delimiter, **page
                 )
             for one in found.get("CommonPrefixes", ()):
                 yield one["Prefix"][len(prefix) : -1], 0, True

@@ -21,8 +21,12 @@
         folder = loader.open_folder("/data/imagenette/train")    # class folders instead of tables: all else is the same
         source = loader.FolderSource(folder, batch_size=256, rank=0, world_size=1, seed=0)
 
-        shards = loader.open_shards("s3://bucket/imagenette")    # or what jobs/shard.py wrote: see also loader.shards
+        shards = loader.open_shards("s3://bucket/imagenette")    # what jobs/shard.py wrote: see also loader.shards
         source = loader.ShardSource(shards, batch_size=256, rank=0, world_size=1, seed=0)
+
+        pictures = loader.S3ImageFolder("bucket", "imagenette/train", transform)     # torchvision's ImageFolder on S3
+        for images, labels in torch.utils.data.DataLoader(pictures, batch_size=256, shuffle=True, num_workers=4):
+            ...                                        # pictures.stream() is the iterable form
 
         state = source.state_dict()                    # in the middle of an epoch; later, on any number of ranks:
         source.load_state_dict(state)                  # epoch source.first_epoch goes on at the very next sample
@@ -44,6 +48,7 @@ DALI, torch and the Cassandra driver are imported when they are first used. Erro
     └── ClosedError                     a source is used after it was closed
 """
 
+import importlib
 import typing
 
 from loader._access import Access
@@ -75,6 +80,8 @@ from loader._state import merge_states
 from loader._stats import Stats
 
 if typing.TYPE_CHECKING:
+    from loader._s3_folder import S3ImageFolder
+    from loader._s3_stream import S3ImageStream
     from loader._torch import TorchDataset
 
 __all__ = [
@@ -93,6 +100,8 @@ __all__ = [
     "MissingExtraError",
     "MissingImageError",
     "OptionError",
+    "S3ImageFolder",
+    "S3ImageStream",
     "ShardError",
     "ShardSource",
     "Shards",
@@ -113,12 +122,14 @@ __all__ = [
 ]
 
 
+# Classes of torch's, which takes seconds to import.
+_OF_TORCH = {"S3ImageFolder": "_s3_folder", "S3ImageStream": "_s3_stream", "TorchDataset": "_torch"}
+
+
 def __getattr__(name: str) -> typing.Any:
-    if name != "TorchDataset":
+    if name not in _OF_TORCH:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from loader._extras import require
 
-    require("torch", extra="train", purpose="TorchDataset")
-    from loader._torch import TorchDataset  # a class of torch's, which takes seconds to import
-
-    return TorchDataset
+    require("torch", extra="train", purpose=name)
+    return getattr(importlib.import_module(f"loader.{_OF_TORCH[name]}"), name)

@@ -12,7 +12,8 @@ from loader._splits import Split, counts_of
 from schemas import Columns
 from schemas.identity import image_ids
 
-_PICTURES = (b".jpg", b".jpeg", b".png", b".bmp", b".gif", b".webp", b".tif", b".tiff", b".ppm", b".pgm", b".pbm")
+PICTURES = (b".jpg", b".jpeg", b".png", b".bmp", b".gif", b".webp", b".tif", b".tiff", b".ppm", b".pgm", b".pbm")
+"""How the names of pictures end, in lower case."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,5 +111,5 @@ def _pictures(root: bytes, name: bytes) -> Iterator[bytes]:
             path = name + b"/" + entry.name
             if entry.is_dir():
                 yield from _pictures(root, path)
-            elif entry.name.lower().endswith(_PICTURES) and not entry.name.startswith(b"."):
+            elif entry.name.lower().endswith(PICTURES) and not entry.name.startswith(b"."):
                 yield path

@@ -3,7 +3,7 @@
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar, get_args
+from typing import Any, Self, TypeAlias, TypeVar, get_args
 from uuid import UUID
 
 from loader._assembly import Filled
@@ -21,6 +21,9 @@ from loader._shard_stream import FilledFromShards, ShardEngine, ShardStream
 from loader._splits import Split
 from loader._stats import Stats
 from loader._stream import OnMissing, Stream
+
+AnySchedule: TypeAlias = Schedule | ShardSchedule
+AnyStream: TypeAlias = Stream | ShardStream
 
 
 class Source:
@@ -123,7 +126,7 @@ class Source:
     def _set_up(
         self,
         split: Split,
-        schedule: Schedule | ShardSchedule,
+        schedule: AnySchedule,
         engine: Engine | ShardEngine,
         options: dict[str, Any],
         *,
@@ -135,7 +138,7 @@ class Source:
         self._schedule, self._engine, self._options = schedule, engine, options
         self.skipped: list[Skipped] = []
         self._progress = Progress(in_order=in_order)
-        self._ahead: tuple[Schedule | ShardSchedule, int, Stream | ShardStream] | None = None
+        self._ahead: tuple[AnySchedule, int, AnyStream] | None = None
         self._is_followed = True
         # Runs when the source is forgotten, and at the end of the process at the latest.
         self._closing = weakref.finalize(self, self._engine.close)
@@ -351,7 +354,7 @@ class Source:
             yield batch
         self.note(epoch + 1)  # also on a rank that had a step fewer than others
 
-    def _stream(self, schedule: Schedule | ShardSchedule, epoch: int) -> Stream | ShardStream:
+    def _stream(self, schedule: AnySchedule, epoch: int) -> AnyStream:
         """What has begun to read this epoch, or a new stream."""
         if self._ahead is not None:
             its_schedule, its_epoch, stream = self._ahead
@@ -363,13 +366,13 @@ class Source:
         return self._begin(schedule, epoch, self._is_followed)
 
     def _begin(
-        self, schedule: Schedule | ShardSchedule, epoch: int, is_followed: bool, offset: int = 0, every: int = 1
-    ) -> Stream | ShardStream:
+        self, schedule: AnySchedule, epoch: int, is_followed: bool, offset: int = 0, every: int = 1
+    ) -> AnyStream:
         assert isinstance(schedule, Schedule)
         assert isinstance(self._engine, Engine)
         return self._engine.stream(assemblies(schedule, self.split, epoch, self.in_order, is_followed, offset, every))
 
-    def _keep(self, schedule: Schedule | ShardSchedule, epoch: int, stream: Stream | ShardStream) -> None:
+    def _keep(self, schedule: AnySchedule, epoch: int, stream: AnyStream) -> None:
         self._drop_ahead()
         self._ahead = schedule, epoch, stream
 

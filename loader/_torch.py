@@ -1,6 +1,5 @@
 """The source under torch's DataLoader: an iterable dataset whose workers take turns at the batches of a rank."""
 
-import io
 import os
 import pickle
 from collections.abc import Callable, Iterator, Mapping
@@ -11,15 +10,13 @@ from torch.utils.data import IterableDataset, default_collate, get_worker_info
 
 from loader._batch import Batch
 from loader._errors import OptionError, StateError
-from loader._extras import require
 from loader._options import check_choice, check_int
+from loader._passes import Births, Passes, this_worker
+from loader._pictures import decoded_picture
 from loader._source import Source, check_source
 from loader._undecodable import OnUndecodable, decode_error, left_out
 
 _FORMAT = 1
-_MOST_WORKERS = 1024
-_COUNT_BITS = 11  # for as many workers, and none
-_BIRTHS = 1 << 20  # births are told apart so far
 _ANOTHER_STATE = (
     "Wanted states to be loaded into the dataset, and workers that begin after that. "
     "Found: a source with another state. Use TorchDataset.load_state_dict and a new DataLoader."
@@ -71,7 +68,7 @@ class TorchDataset(IterableDataset[Any]):
         self._loaded = source._schedule.loaded
         self._loads = 0
         self._resumed: tuple[int, int] | None = None
-        self._passes = _Passes()
+        self._passes = Passes()
         self._birth: tuple[int, int] | None = None  # if it was unpickled: as which of its parent's, in which process
         self._stands: tuple[int, int] | None = None
         source._progress.leave()  # workers give batches away where the source does not see it
@@ -87,8 +84,8 @@ class TorchDataset(IterableDataset[Any]):
     def __getstate__(self) -> dict[str, Any]:
         # Unpickled on first use: where that fails, the worker lives already and can tell.
         packed = self._source if isinstance(self._source, bytes) else pickle.dumps(self._source)
-        _Births.add()
-        return {**self.__dict__, "_source": packed, "_own": None, "_birth": (_Births.count, 0)}
+        Births.add()
+        return {**self.__dict__, "_source": packed, "_own": None, "_birth": (Births.count, 0)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -108,7 +105,7 @@ class TorchDataset(IterableDataset[Any]):
         Behind the last batch of an epoch it is the end of that epoch, which a pass without batches follows: a
         StatefulDataLoader knows whether that pass has been.
         """
-        number, count = _worker()
+        number, count = this_worker()
         epoch, steps = self._stands or self._where(number, self.source.first_epoch)
         begin = self.source.state_dict(epoch=epoch, steps=self.source.first_step(epoch))
         return {"format": _FORMAT, "worker": number, "workers": count, "epoch": epoch, "steps": steps, "begin": begin}
@@ -126,7 +123,7 @@ class TorchDataset(IterableDataset[Any]):
             self._passes.restart(None)
             self._loads = self._passes.loads = self._passes.loads + 1
         else:
-            number, count = _worker()
+            number, count = this_worker()
             size = self.source.batch_size * self.source.world_size
             wanted = (_FORMAT, number, count, size)
             try:
@@ -146,7 +143,7 @@ class TorchDataset(IterableDataset[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         # What is to come is settled here, before the first batch is asked for: StatefulDataLoader wants a state then.
-        number, count = _worker()
+        number, count = this_worker()
         if self._loaded != self.source._schedule.loaded or self._loads != self._passes.loads:
             # Raised with the first batch: what fails before ends a worker without a word to the main process.
             return map(_refuse, [_ANOTHER_STATE])
@@ -154,7 +151,7 @@ class TorchDataset(IterableDataset[Any]):
         epoch = self._passes.begin(
             number,
             0 if get_worker_info() is None else count,
-            self._birth[0] if self._birth is not None and self._birth[1] == os.getpid() else _Births.count,
+            self._birth[0] if self._birth is not None and self._birth[1] == os.getpid() else Births.count,
             first_epoch=self.source.first_epoch,
             epoch=None if resumed is None else resumed[0],
         )
@@ -185,104 +182,17 @@ class TorchDataset(IterableDataset[Any]):
 
     def _decoded(self, source: Source, batch: Batch, before: Batch | None) -> tuple[Batch, list[Any]] | None:
         """The batch and its pictures, or what is left of both; None if nothing is."""
-        images = [_picture(image) for image in batch.images]
+        images = [decoded_picture(image) for image in batch.images]
         if not (places := [place for place, image in enumerate(images) if isinstance(image, Exception)]):
             return batch, images
         if not self._skips:
             raise decode_error(batch, places[0], "PIL") from images[places[0]]
         rest = left_out(source, batch, places, before=before, library="PIL")
-        return None if rest is None else (rest, [_picture(image) for image in rest.images])
-
-
-class _Births:
-    """How many processes this one has begun, for all that it can tell: forks, and copies made for others to unpickle.
-
-    A forked child has the number that it was itself.
-    """
-
-    count = 0
-
-    @classmethod
-    def add(cls) -> None:
-        cls.count += 1
-
-
-os.register_at_fork(before=_Births.add)
-
-
-class _Passes:
-    """Which epoch each worker has begun last, in memory that the main process and all workers share.
-
-    Nobody tells workers which pass it is. torch begins the workers of a pass one after another, so that a worker's
-    birth less its number is the same for all of a pass, or nearly, where something else was born in between; that
-    of the next pass differs by the number of workers at least. So the first worker that begins takes the next
-    epoch, and the others of its pass join it. A worker that has begun it already, and lives on, takes the next one.
-    Two that begin at once write the same epoch, so that nothing is locked: what a worker writes is one number, of
-    epoch and pass.
-    """
-
-    def __init__(self) -> None:
-        self._shared = torch.zeros(2 + _MOST_WORKERS, dtype=torch.int64)
-        self._shared.share_memory_()  # type: ignore[no-untyped-call]
-
-    @property
-    def loads(self) -> int:
-        """How often states were loaded in the main process."""
-        return int(self._shared[0])
-
-    @loads.setter
-    def loads(self, count: int) -> None:
-        self._shared[0] = count
-
-    def restart(self, epoch: int | None) -> None:
-        """Let the next pass be this epoch; None: the source's first."""
-        self._shared[2:] = 0
-        self._shared[1] = 0 if epoch is None else epoch + 1
-
-    def begin(self, number: int, count: int, birth: int, *, first_epoch: int, epoch: int | None) -> int:
-        """The epoch that a worker's next pass delivers: the one that is given, or the one that is its turn.
-
-        ``count`` workers are there, 0 for the main process alone.
-        """
-        begun = self._shared[2:]
-        mine = (birth - number) % _BIRTHS
-        if epoch is None:
-            newest = int(begun.max())
-            theirs, their_count = newest >> _COUNT_BITS & _BIRTHS - 1, newest & _MOST_WORKERS * 2 - 1
-            apart = min((mine - theirs) % _BIRTHS, (theirs - mine) % _BIRTHS)
-            if not newest:
-                epoch = int(self._shared[1]) - 1 if self._shared[1] else first_epoch
-            elif their_count == count and apart < count and int(begun[number]) >> 32 < newest >> 32:
-                epoch = (newest >> 32) - 1
-            else:
-                epoch = newest >> 32
-        else:
-            begun[begun >> 32 > epoch + 1] = 0  # of passes before the state was loaded
-        begun[number] = (epoch + 1) << 32 | mine << _COUNT_BITS | count
-        return epoch
+        return None if rest is None else (rest, [decoded_picture(image) for image in rest.images])
 
 
 def _refuse(message: str) -> NoReturn:
     raise StateError(message)
-
-
-def _worker() -> tuple[int, int]:
-    """This worker's number, and how many there are."""
-    info = get_worker_info()
-    if info is None:
-        return 0, 1
-    if info.num_workers > _MOST_WORKERS:
-        raise OptionError(f"Wanted num_workers of at most {_MOST_WORKERS}. Found: {info.num_workers}")
-    return info.id, info.num_workers
-
-
-def _picture(image: bytes) -> Any:
-    """An RGB picture of PIL, or the error that says why it is none."""
-    pictures = require("PIL.Image", extra="train", purpose="decoding images")
-    try:
-        return pictures.open(io.BytesIO(image)).convert("RGB")
-    except (OSError, SyntaxError, ValueError, pictures.DecompressionBombError) as error:
-        return error
 
 
 def _collated(batch: Batch, images: list[Any]) -> Any:

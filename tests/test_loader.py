@@ -41,9 +41,11 @@ def run_python(code: str) -> subprocess.CompletedProcess[str]:
 
 def test_all_is_complete_and_everything_else_is_private() -> None:
     public = {name for name, value in vars(loader).items() if not name.startswith("_") and not inspect.ismodule(value)}
-    assert public | {"TorchDataset"} == set(loader.__all__)  # which is imported when it is first used
+    lazy = {"S3ImageFolder", "S3ImageStream", "TorchDataset"}  # which are imported when they are first used
+    assert public | lazy == set(loader.__all__)
     assert list(loader.__all__) == sorted(loader.__all__)
-    assert all(module.name.startswith("_") for module in pkgutil.iter_modules(loader.__path__))
+    modules = {module.name for module in pkgutil.iter_modules(loader.__path__)}
+    assert {name for name in modules if not name.startswith("_")} == {"shards"}
     assert resources.files("loader").joinpath("py.typed").is_file()
 
 

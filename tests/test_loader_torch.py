@@ -27,8 +27,8 @@ from transforms import small
 
 import loader
 from devstack.cassandra import Cassandra
+from loader._passes import Passes
 from loader._splits import Split
-from loader._torch import _Passes
 
 COUNT = 43
 IDS = image_ids(COUNT, first=5000)
@@ -371,13 +371,13 @@ def _slow_but(late: int, worker: int) -> None:
     time.sleep(0.0 if worker == late else 0.7)
 
 
-def begin(passes: _Passes, numbers: list[int], *, of: int, births: int, epoch: int | None = None) -> list[int]:
+def begin(passes: Passes, numbers: list[int], *, of: int, births: int, epoch: int | None = None) -> list[int]:
     """The epochs of workers of a pass that begin in this order; birth ``births`` is that of worker 0."""
     return [passes.begin(number, of, births + number, first_epoch=4, epoch=epoch) for number in numbers]
 
 
 def test_workers_of_a_pass_agree_on_its_epoch() -> None:
-    passes = _Passes()
+    passes = Passes()
     assert begin(passes, [2, 0, 1], of=3, births=11) == [4, 4, 4]
     assert begin(passes, [0, 1, 2], of=3, births=11) == [5, 5, 5]  # they live on
     assert begin(passes, [1, 0], of=3, births=14) == [6, 6]  # others, one of which ends before
@@ -395,7 +395,7 @@ def test_workers_of_a_pass_agree_on_its_epoch() -> None:
 
 
 def test_workers_agree_where_something_else_is_born_in_between() -> None:
-    passes = _Passes()
+    passes = Passes()
     for epoch, births in ((4, [11, 13, 14]), (5, [15, 16, 19]), (6, [20, 23, 24])):
         found = [passes.begin(one, 3, births[one], first_epoch=4, epoch=None) for one in (1, 2, 0)]
         assert found == [epoch] * 3

@@ -1,5 +1,6 @@
 """The embedded S3 server: its keys, its life on the command line; and what our storage says of servers that fail."""
 
+import gc
 import os
 import socket
 import stat
@@ -18,6 +19,7 @@ from etl.errors import SourceError
 from etl.secrets import PROPERTIES, driver_storage, executor_storage, secrets_on_executors
 from formats.errors import StorageError
 from formats.s3 import CHECK_SECONDS, S3Access
+from formats.s3_pages import objects
 from formats.storage import Storage
 
 
@@ -112,6 +114,38 @@ def test_objects_are_read_by_ranges_and_listed_by_pages(access: S3Access) -> Non
     for ask in (storage.read_bytes, storage.size, storage.read_text, lambda name: storage.read_range(name, 0, 1)):
         with pytest.raises(FileNotFoundError):
             ask("many/none")
+
+
+def test_a_page_that_is_written_unusually_is_left_to_the_client() -> None:
+    one = b"<Contents><Key>a &amp; &quot;b&lt;</Key><Tag/><Size>5</Size></Contents>"
+    assert objects(b"<R><X/>" + one + b"<Y/></R>") == ([{"Key": 'a & "b<', "Size": 5}], b"<R><X/><Y/></R>")
+    assert objects(b"<R></R>") == ([], b"<R></R>")
+    for wrong in (one.replace(b"b", b"&#10;"), one.replace(b"5", b""), one[:-3], one.replace(b"a", b"<![CDATA[a]]>")):
+        assert objects(b"<R>" + wrong + b"</R>") is None
+
+
+def test_other_listings_of_the_client_are_whole(access: S3Access) -> None:
+    storage = Storage("s3://storage/whole", access)
+    storage.write_bytes("a", b"1")
+    assert list(storage.walk()) == [("a", 1)]
+    assert storage.filesystem.ls(storage.path(), detail=True)[0]["LastModified"].year > 2000
+
+
+def test_a_forked_process_leaves_its_parent_s_connections_alone(access: S3Access) -> None:
+    storages = [Storage("s3://storage/forked", access)]
+    storages[0].write_bytes("a", b"1")
+    pid = os.fork()
+    if not pid:
+        own = Storage("s3://storage/forked", access)
+        is_right = own.read_bytes("a") == b"1"
+        for free in (storages.clear, gc.collect):  # where a collection may happen at any time
+            own.filesystem.loop.call_soon_threadsafe(free)
+        is_right &= own.read_bytes("a") == b"1"  # behind both
+        os._exit(not is_right)
+    assert os.waitpid(pid, 0)[1] == 0
+    started = time.monotonic()
+    assert storages[0].read_bytes("a") == b"1"
+    assert time.monotonic() - started < 8  # else it waits fifteen seconds for an answer that it cannot hear
 
 
 def test_secrets_reach_tasks_and_nothing_else(
