@@ -5,8 +5,8 @@ client (it needs a Hadoop installation, ``HADOOP_HOME`` and ``CLASSPATH``); it h
 """
 
 import os
-import threading
-from collections.abc import Callable, Iterator
+import secrets
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import IO, Any, NoReturn
 
@@ -19,6 +19,7 @@ from formats.s3 import CHECK_SECONDS, S3Access, code, is_down, is_foreign, is_s3
 from formats.uploads import Upload, void, whole_file
 
 SIGNED_SECONDS = 3600
+_TOGETHER = 1000  # objects that one request may remove
 _RETRIES = 2  # of whole requests, whose connections are tried again below them
 
 
@@ -152,7 +153,7 @@ class Storage:
             with whole_file(self.path(name)) as file:
                 yield lambda data: void(file.write(data))
         elif self._access is None:
-            aside = f"{name}.{os.getpid()}.{threading.get_ident()}"
+            aside = f"{name}.{secrets.token_hex(8)}"
             try:
                 with self.filesystem.open(self.path(aside), "wb") as file:
                     yield lambda data: void(file.write(data))
@@ -269,6 +270,16 @@ class Storage:
         if self.exists(name):
             with self._told():
                 self.filesystem.rm(self.path(name), recursive=True)
+
+    def remove_files(self, names: Collection[str]) -> None:
+        """Remove many files, together where the storage can; nothing happens for those that are not there."""
+        if self._access is None:
+            for name in names:
+                self.remove(name)
+            return
+        keys = [{"Key": self.key(name)} for name in names]
+        for start in range(0, len(keys), _TOGETHER):
+            self.ask("delete_objects", Delete={"Objects": keys[start : start + _TOGETHER], "Quiet": True})
 
     @contextmanager
     def _told(self, *, foreign_only: bool = False) -> Iterator[None]:
