@@ -5,9 +5,9 @@ client (it needs a Hadoop installation, ``HADOOP_HOME`` and ``CLASSPATH``); it h
 """
 
 import os
-import threading
+import secrets
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import IO, Any, NoReturn
 
@@ -21,6 +21,7 @@ from formats.s3_pages import list_page
 from formats.uploads import Upload, void, whole_file
 
 SIGNED_SECONDS = 3600
+_TOGETHER = 1000  # objects that one request may remove
 _RETRIES = 2  # of whole requests, whose connections are tried again below them
 
 # A forked process shares its parent's epoll: were the parent's connections freed there, the parent would never hear
@@ -163,7 +164,7 @@ class Storage:
             with whole_file(self.path(name)) as file:
                 yield lambda data: void(file.write(data))
         elif self._access is None:
-            aside = f"{name}.{os.getpid()}.{threading.get_ident()}"
+            aside = f"{name}.{secrets.token_hex(8)}"
             try:
                 with self.filesystem.open(self.path(aside), "wb") as file:
                     yield lambda data: void(file.write(data))
@@ -280,6 +281,16 @@ class Storage:
         if self.exists(name):
             with self._told():
                 self.filesystem.rm(self.path(name), recursive=True)
+
+    def remove_files(self, names: Collection[str]) -> None:
+        """Remove many files, together where the storage can; nothing happens for those that are not there."""
+        if self._access is None:
+            for name in names:
+                self.remove(name)
+            return
+        keys = [{"Key": self.key(name)} for name in names]
+        for start in range(0, len(keys), _TOGETHER):
+            self.ask("delete_objects", Delete={"Objects": keys[start : start + _TOGETHER], "Quiet": True})
 
     @contextmanager
     def _told(self, *, foreign_only: bool = False) -> Iterator[None]:

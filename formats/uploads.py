@@ -1,7 +1,7 @@
 """Files that are written piece by piece and appear when they are whole: on a disk, and on S3."""
 
 import os
-import threading
+import secrets
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -117,7 +117,7 @@ def whole_file(path: str, *, lasting: bool = False) -> Iterator[IO[bytes]]:
     """
     folder, _, last = path.rpartition("/")
     os.makedirs(folder, exist_ok=True)
-    aside = f"{folder}/.{last}.{os.getpid()}.{threading.get_ident()}"
+    aside = f"{folder}/.{last}.{secrets.token_hex(8)}"  # of this attempt alone, whichever host another may be on
     try:
         with open(aside, "wb") as file:
             yield file

@@ -11,6 +11,23 @@ from jobs.picture_options import add_picture_options, recode
 from jobs.source_options import add_source_options, source_plan
 from schemas import Columns, TableName
 
+_OF_SOURCE = {
+    "split_subdir": None,
+    "split_name": "",
+    "layout": None,
+    "read": "random",
+    "label_type": None,
+    "labels": None,
+    "path_column": None,
+    "label_column": None,
+    "group_column": None,
+    "image_column": None,
+    "class_names": None,
+    "masks": None,
+    "arrays": None,
+}
+"""The options that say how to read a SOURCE, and what they are if nobody says."""
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add SOURCE and all options."""
@@ -42,8 +59,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--maxsize", type=_bytes, metavar="BYTES", help="the most that a shard has, headers counted; 1e8 is a number "
         "(default: 1e8 for s3://, 2e9 for a folder)")  # fmt: skip
     add("--maxcount", type=int, default=100_000, metavar="N", help="the most images of a shard (default: 100000)")
-    add("--seed", type=int, default=0, metavar="N", help="of the order of the images (default: 0)")
-    add("--endpoint", metavar="URL", help="the S3 endpoint (default: spark.imagestrata.s3.endpoint, AWS_ENDPOINT_URL)")
+    add("--seed", type=int, default=0, metavar="N", help="of the order of the images; a split has its own "
+        "(default: 0)")  # fmt: skip
+    add("--endpoint", metavar="URL", help="the S3 endpoint, of a SOURCE there, too (default: "
+        "spark.imagestrata.s3.endpoint, AWS_ENDPOINT_URL)")  # fmt: skip
     add = parser.add_argument_group("how to run").add_argument
     add("--resume", action="store_true", help="keep the shards that a killed run has finished")
     add("--overwrite", action="store_true", help="replace the shards that are there")
@@ -82,10 +101,11 @@ def needed(args: argparse.Namespace) -> Mapping[str, Sequence[str]]:
 
 def check(args: argparse.Namespace) -> None:
     """Raise ValueError for options that are wrong."""
-    if args.source is None and (
-        args.split_subdir or args.split_name or args.labels or args.masks or args.arrays or args.layout
-    ):
-        raise ValueError("Wanted a SOURCE for the options that say how to read it. Found: none.")
+    if args.source is None:
+        given = [name for name, unset in _OF_SOURCE.items() if getattr(args, name) not in (None, unset)]
+        if given:
+            names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+            raise ValueError(f"Wanted a SOURCE for the options that say how to read it. Found: {names} alone.")
     shard_plan(args)
 
 

@@ -118,7 +118,7 @@ class Source:
                 "memory_budget": memory_budget,
                 "timeout": timeout,
                 "max_in_flight": max_in_flight,
-            },
+            },  # fmt: skip
             metadata=metadata,
             in_order=in_order,
         )

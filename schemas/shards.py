@@ -100,11 +100,13 @@ class ShardManifest:
                     "shards": tuple(_shard(one) for one in found["shards"]),
                 }
             )
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            manifest._check(place)
+        except SchemaError:
+            raise
+        except (LookupError, TypeError, AttributeError, ValueError) as error:
             raise SchemaError(
                 f"Wanted a whole manifest of shards at {place}. Found: one that is damaged ({error!r})"
             ) from None
-        manifest._check(place)
         return manifest
 
     def _check(self, place: str) -> None:

@@ -105,6 +105,8 @@ def test_every_command_does_what_the_readme_says(output: str, checkout: Path) ->
     assert len(split) == 3
     assert any(line.startswith("would split 1,797 images of 10 classes into 1,43") for line in lines)
     assert any(re.match(r"compared 1,797 rows of digits\.metadata .*: nothing is wrong", line) for line in lines)
+    sharded = [re.match(r"wrote ([\d,]+) images into (\d+) shards", line) for line in lines]
+    assert [(found[1], int(found[2]) > 2) for found in sharded if found] == [("1,438", True), ("359", True)]
     assert "epoch 1: 6 batches" in output
     assert "torch: 6 batches" in output
     assert re.search(r"^359 images, p99 \d+ ms$", output, re.MULTILINE)
@@ -119,7 +121,7 @@ def test_every_command_does_what_the_readme_says(output: str, checkout: Path) ->
 
 
 def test_a_page_of_the_manual_is_printed_without_a_cluster(output: str, checkout: Path) -> None:
-    for job in ("ingest", "split", "verify", "cache_rows"):
+    for job in ("ingest", "split", "verify", "cache_rows", "shard"):
         python = checkout / ".venv" / "bin" / "python"
         done = subprocess.run(
             [python, f"jobs/{job}.py", "--help"], cwd=checkout, capture_output=True, text=True, check=True

@@ -15,8 +15,8 @@ from etl.ingest import Survey, count_entries
 from etl.shards.packing import position_order, seeded_order
 from etl.shards.plan import ShardPlan
 from etl.shards.reading import PictureTable
+from etl.shards.rows import SAMPLES
 from etl.shards.tables import ChosenSplit, label_type_of, names_of, table_entries
-from etl.shards.tasks import SAMPLES
 from etl.sources.labels import all_integers, class_numbers_of
 from etl.sources.listing import list_source
 from etl.sources.plan import SourcePlan
@@ -33,7 +33,7 @@ Keep = Callable[[DataFrame], DataFrame]
 class Images:
     """The images, ``samples`` with the columns of `SAMPLES` (and ``data``, where they bring their pictures along).
 
-    ``bare`` are the same without ``data``. ``access``: see `Listing`. ``fingerprint`` is a split's, else None.
+    ``bare`` are the same without ``data``, kept. ``access``: see `Listing`. ``fingerprint`` is a split's, else None.
     ``remarks`` are worth a line.
     """
 
@@ -65,13 +65,13 @@ def open_images(spark: SparkSession, *, plan: ShardPlan, keep: Keep) -> Images:
         images = _of_source(spark, plan.source, split, plan=plan, keep=keep)
     else:
         images = _of_tables(spark, split, plan)
-    return _in_order(images, seed=plan.seed) if split is None else _chosen(spark, images, split, keep=keep)
+    return _in_order(images, seed=plan.seed, keep=keep) if split is None else _chosen(spark, images, split, keep=keep)
 
 
 def _of_source(
     spark: SparkSession, source: SourcePlan, split: ChosenSplit | None, *, plan: ShardPlan, keep: Keep
 ) -> Images:
-    dataset = plan.dataset or (split.data_table.keyspace if split is not None else "")
+    dataset = plan.dataset or (split.metadata_table.keyspace if split is not None else "")
     found = list_source(spark, source, dataset=dataset, keep=keep)
     listing = found.listing
     entries = keep(listing.names)
@@ -148,11 +148,12 @@ def _of_tables(spark: SparkSession, split: ChosenSplit | None, plan: ShardPlan) 
     )
 
 
-def _in_order(images: Images, *, seed: int) -> Images:
+def _in_order(images: Images, *, seed: int, keep: Keep) -> Images:
     def ordered(frame: DataFrame) -> DataFrame:
         return _selected(frame.withColumn("order", seeded_order(seed)))
 
-    return replace(images, samples=ordered(images.samples), bare=ordered(images.bare))
+    bare = keep(ordered(images.bare))
+    return replace(images, samples=ordered(images.samples) if images.has_data else bare, bare=bare)
 
 
 def _chosen(spark: SparkSession, images: Images, split: ChosenSplit, *, keep: Keep) -> Images:
@@ -170,11 +171,15 @@ def _chosen(spark: SparkSession, images: Images, split: ChosenSplit, *, keep: Ke
             f"Wanted the {rows:,} images of {split.address} in {images.source}. Found: {found:,} of them. "
             "Was it made of these images, and of this --dataset?"
         )
+    names = split.class_names
+    if not names and split.label_type == "int":  # a dictionary knows none, and its numbers need not be the source's
+        named = bare.where("or_label IS NOT NULL").groupBy("label").agg(F.min("or_label").alias("name"))
+        names = {row.label: row.name for row in named.collect()}
     return replace(
         images,
         samples=ordered(images.samples) if images.has_data else bare,
         bare=bare,
-        class_names=split.class_names or images.class_names,
+        class_names=names or (images.class_names if images.pictures is not None else {}),
         fingerprint=split.fingerprint,
     )
 

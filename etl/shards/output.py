@@ -9,19 +9,21 @@ import hashlib
 import io
 import json
 import logging
+import os
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from etl.errors import OutputExistsError
+from etl.errors import EtlError, OutputExistsError
 from etl.secrets import driver_storage
 from etl.shards.plan import ShardPlan
-from etl.shards.tasks import DONE
 from etl.splits.output import code_version
+from formats.errors import FormatsError
 from formats.shards import content_fingerprint, index_name
 from formats.storage import Storage
 from formats.uploads import abandoned
@@ -32,6 +34,7 @@ from schemas.shards import Shard, ShardManifest
 log = logging.getLogger(__name__)
 
 REJECTED = "rejected.csv"
+_SHARD = re.compile(r"[0-9a-f]{8}-[0-9]{6,}\.tar")
 
 
 class ShardOutput:
@@ -45,6 +48,7 @@ class ShardOutput:
     def open(cls, spark: SparkSession, *, plan: ShardPlan) -> "ShardOutput":
         """Raises `OutputExistsError` if shards are there, unless they may be replaced or gone on with."""
         storage = driver_storage(spark, plan.out)
+        _check_place(storage)
         before = read_manifest(storage)
         if before is not None and not plan.overwrite and not plan.resume:
             raise OutputExistsError(_exists(storage.address, before))
@@ -55,7 +59,10 @@ class ShardOutput:
         if self._before is None or not self._plan.resume:
             return None
         if all(shard.name.startswith(f"{tag}-") for shard in self._before.shards):
-            return self._before
+            if not (missing := self._missing(self._before.shards)):
+                return self._before
+            log.warning("The manifest names %d shards that are not there: all are written again.", len(missing))
+            return None
         raise OutputExistsError(
             f"Wanted to go on with these images and options at {self.address}. Found: shards of others, whole. "
             "Say --overwrite to replace them."
@@ -70,8 +77,11 @@ class ShardOutput:
         tag: str,
         facts: Mapping[str, Any],
         options: Mapping[str, Any],
-    ) -> ShardManifest:
-        """Put the manifest in place, then remove what it replaces. Raises `OutputExistsError` if another was first."""
+    ) -> tuple[ShardManifest, list[str]]:
+        """Put the manifest in place, then remove what it replaces; it, and remarks that are worth a line.
+
+        Raises `OutputExistsError` if another was first, `EtlError` if shards are not there that tasks have written.
+        """
         names: Mapping[int, str] = facts["class_names"]
         manifest = ShardManifest(
             **facts,
@@ -89,10 +99,35 @@ class ShardOutput:
         now = read_manifest(self._storage)
         if now is not None and now != self._before and now.fingerprint != manifest.fingerprint:
             raise OutputExistsError(f"{_exists(self.address, now)} They were published while this run was under way.")
-        self._tell_rejected(rejected)
-        self._storage.publish_text(MANIFEST, manifest.to_json())
-        self._tidy(manifest, tag)
-        return manifest
+        if missing := self._missing(shards):
+            raise EtlError(
+                f"Wanted {len(shards):,} shards at {self.address}. Found: {len(missing):,} are not there, or of "
+                f"another size, first {missing[0]}. Does another run write there, or is it a folder that driver and "
+                "executors do not share?"
+            )
+        with _write_errors(self._storage):
+            self._tell_rejected(rejected)
+            self._storage.publish_text(MANIFEST, manifest.to_json())
+        try:
+            return manifest, self._tidy(manifest, tag)
+        except OSError as error:
+            log.warning("What is not needed any more could not be removed: %s", error)
+            return manifest, []
+
+    def _missing(self, shards: Sequence[Shard]) -> list[str]:
+        """Those of these shards that are not there as they should be, or whose index is not."""
+        sizes = self._sizes()
+        return [
+            shard.name
+            for shard in shards
+            if sizes.get(shard.name) != shard.bytes or index_name(shard.name) not in sizes
+        ]
+
+    def _sizes(self) -> dict[str, int]:
+        try:
+            return {name: size for name, size, is_folder in self._storage.entries() if not is_folder}
+        except FileNotFoundError:
+            return {}
 
     def _tell_rejected(self, rejected: Sequence[Mapping[str, str]]) -> None:
         self._storage.remove(REJECTED)
@@ -103,38 +138,49 @@ class ShardOutput:
             lines.writerows(sorted(rejected, key=lambda one: (one["or_split"], one["path"])))
             self._storage.publish_text(REJECTED, text.getvalue())
 
-    def _tidy(self, manifest: ShardManifest, tag: str) -> None:
-        """Remove shards that the manifest before named, and what killed runs of this one left."""
+    def _tidy(self, manifest: ShardManifest, tag: str) -> list[str]:
+        """Remove shards that the manifest before named, and what killed tasks and runs of this one left.
+
+        What runs of other images or options left, which may be under way, stays; a remark tells of it.
+        """
         names = {shard.name for shard in manifest.shards}
-        gone = [] if self._before is None else [one.name for one in self._before.shards if one.name not in names]
-        for name in gone:
-            self._storage.remove(name)
-            self._storage.remove(index_name(name))
-        for name in names:
-            with suppress(OSError):
-                self._storage.remove(name + DONE)
+        wanted = names | {index_name(name) for name in names}
+        before = [] if self._before is None else [shard.name for shard in self._before.shards]
+        replaced = {*before, *map(index_name, before)} - wanted
+        there = self._sizes()
+        notes = (f"{tag}-", f".{tag}-")
+        gone = [name for name in there if name in replaced or (name.startswith(notes) and name not in wanted)]
+        self._storage.remove_files(gone)
         if self._storage.is_s3:
             prefix = f"{self._storage.key(tag)}-"
             for key, upload in abandoned(self._storage):
                 if key.startswith(prefix):
-                    self._storage.ask("abort_multipart_upload", Key=key, UploadId=upload)
+                    with suppress(FileNotFoundError):  # it ended in between
+                        self._storage.ask("abort_multipart_upload", Key=key, UploadId=upload)
+        others = {name[:8] for name in there.keys() - set(gone) - wanted if _SHARD.fullmatch(name)}
+        return [f"shards that no manifest names lie there, too: {', '.join(f'{one}-*' for one in sorted(others))}; "
+                "remove them, unless their run is under way"] if others else []  # fmt: skip
 
 
 def read_manifest(storage: Storage) -> ShardManifest | None:
     """The manifest of a folder, None where there is none. Raises `OutputExistsError` for one that cannot be read."""
+    place = f"{storage.address}/{MANIFEST}"
     try:
-        text = storage.read_text(MANIFEST)
+        return ShardManifest.from_json(storage.read_text(MANIFEST), place=place)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    try:
-        return ShardManifest.from_json(text, place=f"{storage.address}/{MANIFEST}")
     except SchemaError as error:
-        raise OutputExistsError(f"{error} Remove it, or name another place.") from None
+        raise OutputExistsError(f"{str(error).rstrip('.')}. Remove it, or name another place.") from None
+    except (UnicodeDecodeError, IsADirectoryError, PermissionError) as error:
+        raise OutputExistsError(
+            f"Wanted a manifest of shards at {place}. Found: one that cannot be read ({error}). "
+            "Remove it, or name another place."
+        ) from None
 
 
 def tag_of(source_fingerprint: str, *, plan: ShardPlan) -> str:
     """What the names of shards begin with: it follows from the images, and from the options that change shards."""
-    options = [plan.seed, plan.most_bytes, plan.maxcount, str(plan.recode), plan.compress]
+    options = [plan.seed, plan.most_bytes, plan.maxcount, str(plan.recode), plan.compress, plan.check]
     return hashlib.sha256(json.dumps([1, source_fingerprint, *options]).encode()).hexdigest()[:8]
 
 
@@ -146,6 +192,28 @@ def source_fingerprint(*, rows: int, first: int, second: int) -> str:
 def reasons(rejected: Sequence[Mapping[str, str]]) -> dict[str, int]:
     """How often each kind of reason was given, the most frequent first."""
     return dict(Counter(one["reason"].partition(": ")[0] for one in rejected).most_common())
+
+
+def _check_place(storage: Storage) -> None:
+    """Raise `EtlError` for a local place where nothing can be written."""
+    if not storage.is_local:
+        return
+    place = storage.path()
+    while not os.path.lexists(place):
+        place = os.path.dirname(place)
+    if not os.path.isdir(place) or not os.access(place, os.W_OK | os.X_OK):
+        found = f"{place} may not be written to" if os.path.isdir(place) else f"{place} is no folder"
+        raise EtlError(f"Wanted a folder to write to at {storage.address}. Found: {found}.")
+
+
+@contextmanager
+def _write_errors(storage: Storage) -> Iterator[None]:
+    try:
+        yield
+    except FormatsError:
+        raise
+    except OSError as error:
+        raise EtlError(f"Wanted to write {storage.address}/{MANIFEST}. Found: {error.strerror or error}.") from None
 
 
 def _exists(address: str, found: ShardManifest) -> str:

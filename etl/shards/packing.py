@@ -33,10 +33,13 @@ def position_order(rows: int) -> Column:
     return F.shiftleft("position", _ORDER_BITS - max(1, rows - 1).bit_length())
 
 
+_TOLD = ("id", "order", "label", "bytes", "label_bytes", "or_split", "path", "or_label", "group_id", "reason")
+
+
 def source_sums(samples: DataFrame, /) -> DataFrame:
-    """Rows, and two sums of row hashes over order, label and size, in one row: ``rows, first, second``."""
+    """Rows, and two sums of row hashes over order, size and all that is told of images: ``rows, first, second``."""
     sums = [
-        F.sum(F.xxhash64(F.lit(seed).cast("long"), "id", "order", "label", "bytes").cast("decimal(38,0)")).alias(name)
+        F.sum(F.xxhash64(F.lit(seed).cast("long"), *_TOLD).cast("decimal(38,0)")).alias(name)
         for seed, name in zip(SUM_SEEDS, ("first", "second"), strict=True)
     ]
     return samples.agg(F.count("*").alias("rows"), *sums)

@@ -3,11 +3,14 @@
 import os
 from dataclasses import dataclass, field
 from typing import Literal, get_args
+from urllib.parse import urlsplit
 
 from etl.images import Check
 from etl.ingest_plan import Tolerance
 from etl.recode import Recode
 from etl.sources.plan import SourcePlan, is_local
+from formats.s3 import is_s3
+from formats.shards import PIECE_BYTES
 from schemas import Columns, TableName
 
 Compression = Literal["none", "zstd"]
@@ -16,6 +19,8 @@ COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
 OBJECT_STORE_BYTES = 100_000_000
 FILE_SYSTEM_BYTES = 2_000_000_000
 _LEAST_BYTES = 10_240
+_MOST_PARTS = 10_000
+"""So many parts an object may have on S3; each has a piece of a shard."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +66,10 @@ class ShardPlan:
             raise ValueError(f"Wanted --index of 0 or more. Found: {self.index}")
         if self.index and self.split is None:
             raise ValueError("Wanted --index with --split. Found: it alone.")
+        if self.split is not None and self.seed:
+            raise ValueError("Wanted --seed without --split, whose order is the split's own. Found: both.")
+        if self.source is not None and self.columns != Columns():
+            raise ValueError("Wanted --id-col, --label-col and --data-col with tables. Found: a SOURCE.")
         if self.dataset and self.source is None:
             raise ValueError("Wanted --dataset with a SOURCE. Found: tables, whose ids are there already.")
         if self.compress not in COMPRESSIONS:
@@ -73,10 +82,21 @@ class ShardPlan:
             if os.path.exists(self.out) and not os.path.isdir(self.out):
                 raise ValueError(f"Wanted a folder, or nothing yet, at {os.path.abspath(self.out)!r}. Found: a file.")
             object.__setattr__(self, "out", os.path.abspath(self.out))  # executors work in folders of their own
+        if self.endpoint is not None:
+            _check_endpoint(self.endpoint, [self.out, *([] if self.source is None else [self.source.address])])
+        if self.source is not None and self.source.kind == "tree" and _is_below(self.out, self.source.address):
+            raise ValueError(
+                f"Wanted --out outside of SOURCE, where shards would be taken for images. Found: {self.out}"
+            )
         if self.maxsize is None:
             object.__setattr__(self, "maxsize", FILE_SYSTEM_BYTES if is_local(self.out) else OBJECT_STORE_BYTES)
         if self.most_bytes < _LEAST_BYTES:
-            raise ValueError(f"Wanted --maxsize of {_LEAST_BYTES:,} bytes or more. Found: {self.maxsize}")
+            raise ValueError(f"Wanted --maxsize of {_LEAST_BYTES:,} bytes or more. Found: {self.maxsize:,}")
+        if is_s3(self.out) and self.most_bytes > _MOST_PARTS * PIECE_BYTES:
+            raise ValueError(
+                f"Wanted --maxsize of {_MOST_PARTS * PIECE_BYTES:,} bytes or less on S3, which takes so many in parts. "
+                f"Found: {self.maxsize:,}"
+            )
 
     @property
     def most_bytes(self) -> int:
@@ -88,3 +108,17 @@ class ShardPlan:
     def changes_pictures(self) -> bool:
         """Whether the sizes of pictures are known only once they are written anew."""
         return self.recode.changes or self.compress != "none"
+
+
+def _check_endpoint(endpoint: str, addresses: list[str]) -> None:
+    parts = urlsplit(endpoint)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise ValueError(f"Wanted an --endpoint as http://HOST:PORT or https://HOST. Found: {endpoint!r}")
+    if not any(is_s3(address) for address in addresses):
+        raise ValueError("Wanted --endpoint with an address on S3. Found: none.")
+
+
+def _is_below(place: str, folder: str) -> bool:
+    if is_local(place) and is_local(folder):
+        place, folder = os.path.realpath(place), os.path.realpath(folder)
+    return f"{place.rstrip('/')}/".startswith(f"{folder.rstrip('/')}/")

@@ -4,7 +4,6 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from etl.cassandra import picture_reader
@@ -17,7 +16,8 @@ from etl.sources.companions import check_mask, read_array
 from schemas import Columns, TableName
 from schemas.tables import LabelType
 
-_THREADS = 4
+THREADS = 4
+"""So many pictures a task reads at a time where it can."""
 _AHEAD_BYTES = 32 << 20
 _AHEAD = 64
 _TOGETHER = 64
@@ -47,14 +47,14 @@ Made = TypeVar("Made")
 
 def from_files(rows: Iterable[Placed], *, label_type: LabelType, check: Check) -> Iterator[Packed]:
     """Samples of images that lie in files, each with its row, in the rows' order."""
-    with Reader() as reader, ThreadPoolExecutor(_THREADS, thread_name_prefix="pictures") as pool:
+    with Reader() as reader, ThreadPoolExecutor(THREADS, thread_name_prefix="pictures") as pool:
 
         def read(row: Placed) -> Sample | RejectedError:
             try:
                 entry = row.entry
                 if entry.reason is not None:
                     return RejectedError(entry.reason)
-                data = reader.read(entry.place, entry.offset, entry.size)
+                data = _as_listed(reader.read(entry.place, entry.offset, entry.size), entry)
                 companion = None
                 if entry.label_place is not None and entry.label_size is not None:
                     companion = reader.read(entry.label_place, entry.label_offset, entry.label_size)
@@ -62,7 +62,7 @@ def from_files(rows: Iterable[Placed], *, label_type: LabelType, check: Check) -
             except RejectedError as error:
                 return error
 
-        yield from _ahead(rows, lambda row: pool.submit(read, row))
+        yield from ahead(rows, lambda row: pool.submit(read, row), size=lambda row: row.entry.size)
 
 
 def from_table(rows: Iterable[Placed], *, pictures: PictureTable, check: Check) -> Iterator[Packed]:
@@ -71,7 +71,9 @@ def from_table(rows: Iterable[Placed], *, pictures: PictureTable, check: Check) 
         try:
             if isinstance(found, RejectedError):
                 raise found
-            yield row, sample_of(row, *found, label_type=pictures.label_type, check=check)
+            data, companion = found
+            data = _as_listed(data, row.entry)
+            yield row, sample_of(row, data, companion, label_type=pictures.label_type, check=check)
         except RejectedError as error:
             yield row, error
 
@@ -87,8 +89,7 @@ def fetched(
         opened = picture_reader(pictures.cluster, pictures.table, columns=columns)
         read = runner.run(opened.__aenter__())
         try:
-            waiting = iter(rows)
-            while batch := list(islice(waiting, _TOGETHER)):
+            for batch in _together(rows):
                 found = runner.run(_all(read, [row.entry.id for row in batch]))
                 for row, one in zip(batch, found, strict=True):
                     if one is None or one[0] is None:
@@ -108,6 +109,13 @@ def sample_of(row: Placed, data: bytes, companion: bytes | None, *, label_type: 
     return Sample(EXTENSIONS[header.format], data, row.label, facts(row.entry, label=row.label), kind, companion)
 
 
+def _as_listed(data: bytes, entry: Entry) -> bytes:
+    """A picture whose place in a shard was measured out by its listing. Raises `RejectedError` for another size."""
+    if len(data) != entry.size:
+        raise RejectedError("another size than listed", f"{len(data)} bytes, not {entry.size}")
+    return data
+
+
 def companion_extension(companion: bytes | None, *, label_type: LabelType) -> str | None:
     """``npy`` for arrays, ``seg.png`` and the like for masks. Raises `RejectedError` for what is neither, or none."""
     if label_type not in ("multi", "blob"):
@@ -120,16 +128,33 @@ def companion_extension(companion: bytes | None, *, label_type: LabelType) -> st
     return f"seg.{EXTENSIONS[read_header(companion, check='none').format]}"
 
 
-def _ahead(rows: Iterable[Placed], start: Callable[[Placed], "Future[Sample | RejectedError]"]) -> Iterator[Packed]:
-    running: deque[tuple[Placed, Future[Sample | RejectedError]]] = deque()
+def _together(rows: Iterable[Placed]) -> Iterator[list[Placed]]:
+    """Rows whose pictures are asked for at once: bounded in number, and in bytes as far as they are known."""
+    batch: list[Placed] = []
     size = 0
     for row in rows:
-        while running and (len(running) >= _AHEAD or size + row.entry.size > _AHEAD_BYTES):
+        if batch and (len(batch) >= _TOGETHER or size + row.entry.size > _AHEAD_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(row)
+        size += row.entry.size
+    if batch:
+        yield batch
+
+
+def ahead(
+    rows: Iterable[Row], start: "Callable[[Row], Future[Made]]", *, size: Callable[[Row], int]
+) -> Iterator[tuple[Row, Made]]:
+    """Rows with what becomes of them, in their order; some are under way, bounded in number and bytes."""
+    running: deque[tuple[Row, Future[Made]]] = deque()
+    under_way = 0
+    for row in rows:
+        while running and (len(running) >= _AHEAD or under_way + size(row) > _AHEAD_BYTES):
             first, future = running.popleft()
-            size -= first.entry.size
+            under_way -= size(first)
             yield first, future.result()
         running.append((row, start(row)))
-        size += row.entry.size
+        under_way += size(row)
     while running:
         first, future = running.popleft()
         yield first, future.result()

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -14,7 +15,7 @@ from formats import SplitFolder, is_dictionary, read_dictionary
 from schemas import Columns, TableName
 from schemas.tables import LabelType
 
-_TYPES: Mapping[str, LabelType] = {"int": "int", "blob": "blob"}
+_ARROW = "spark.sql.execution.arrow.pyspark.enabled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +56,23 @@ class ChosenSplit:
             tables = TableName.parse(manifest.data_table), TableName.parse(manifest.metadata_table)
         arrow = pa.table(
             {
-                "id": pa.array([one.tobytes() for one in ids], pa.binary()),
+                "id": pa.Array.from_buffers(pa.binary(16), len(ids), [None, pa.py_buffer(ids.tobytes())]).cast(
+                    "binary"
+                ),
                 "split_label": pa.array(labels, pa.int32()),
-                "position": pa.array(range(len(ids)), pa.int64()),
+                "position": pa.array(np.arange(len(ids), dtype=np.int64)),
             }
         )
         return cls(arrow, kind, names, *tables, columns, fingerprint, place)
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """``id, split_label, position``."""
-        return spark.createDataFrame(self.rows.to_pandas(), "id BINARY, split_label INT, position BIGINT")
+        before = spark.conf.get(_ARROW)
+        spark.conf.set(_ARROW, "true")  # else each row would become several objects of Python's
+        try:
+            return spark.createDataFrame(self.rows.to_pandas(), "id BINARY, split_label INT, position BIGINT")
+        finally:
+            spark.conf.set(_ARROW, str(before))
 
 
 def label_type_of(control: Control, *, data: TableName, metadata: TableName, columns: Columns) -> LabelType:

@@ -15,27 +15,22 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra import password_on_executors
+from etl.entries import text
 from etl.errors import EtlError, SourceError
 from etl.ingest import task_count
 from etl.pictures import Preparation
 from etl.progress import Counters, Watch
 from etl.secrets import PROPERTIES, secrets_on_executors
 from etl.shards.images import Images, open_images
+from etl.shards.making import make
 from etl.shards.output import ShardOutput, reasons, source_fingerprint, tag_of
 from etl.shards.packing import Packing, add_shards, source_sums
 from etl.shards.plan import ShardPlan
-from etl.shards.tasks import (
-    MADE,
-    MEASURES,
-    RESULTS,
-    ShardOrder,
-    make,
-    measure,
-    shard_of,
-    write_listed,
-    write_made,
-)
+from etl.shards.reading import THREADS
+from etl.shards.rows import MADE
+from etl.shards.tasks import MEASURES, RESULTS, ShardOrder, measure, shard_of, write_listed, write_made
 from etl.workers import map_batches
+from formats.shards import END
 from jobs.frames import fetched, kept, pictures_in_rows, plain_inside, small_table
 from jobs.shards.report import ShardReport
 from schemas.shards import Shard
@@ -54,7 +49,7 @@ def run(spark: SparkSession, *, plan: ShardPlan) -> ShardReport:
         images = open_images(spark, plan=plan, keep=partial(kept, stack=stack))
         if images.has_data or plan.changes_pictures or images.access != "random":
             stack.enter_context(pictures_in_rows(spark))
-        bare = kept(images.bare, stack=stack)
+        bare = images.bare
         sums = bare.transform(source_sums).collect()[0]
         if not sums["rows"]:
             raise SourceError(f"Wanted images in {images.source}. Found: none.")
@@ -65,7 +60,7 @@ def run(spark: SparkSession, *, plan: ShardPlan) -> ShardReport:
             return ShardReport.of(before, out=output.address, rejected_by_reason={}, remarks=[],
                                   seconds=time.monotonic() - started)  # fmt: skip
         made = _made(images, bare, plan=plan, rows=sums["rows"], stack=stack)
-        packing = _pack(bare if made is None else made, is_made=made is not None, plan=plan)
+        packing = _pack(bare if made is None else made, is_made=made is not None, plan=plan, source=images.source)
         log.info("write %s images into %s shards", f"{sums['rows']:,}", f"{len(packing):,}")
         order = ShardOrder(
             address=plan.out,
@@ -85,12 +80,12 @@ def run(spark: SparkSession, *, plan: ShardPlan) -> ShardReport:
             "source": images.source,
             "source_fingerprint": fingerprint,
         }
-        manifest = output.publish(shards, counts, rejected, tag=tag, facts=facts, options=_options(plan))
+        manifest, remarks = output.publish(shards, counts, rejected, tag=tag, facts=facts, options=_options(plan))
         return ShardReport.of(
             manifest,
             out=output.address,
             rejected_by_reason=reasons(rejected),
-            remarks=list(images.remarks),
+            remarks=[*images.remarks, *remarks],
             seconds=time.monotonic() - started,
         )
 
@@ -126,21 +121,31 @@ def _made(images: Images, bare: DataFrame, *, plan: ShardPlan, rows: int, stack:
         else:
             samples = samples.repartition(tasks, "id")
         samples = samples.sortWithinPartitions("place", "offset")
-    task = partial(make, preparation=preparation, compress=plan.compress, pictures=images.pictures)
+    task = partial(
+        make,
+        preparation=preparation,
+        compress=plan.compress,
+        threads=1 if in_turn else THREADS,
+        pictures=images.pictures,
+    )
     made = map_batches(samples, task=task, schema=MADE).persist(StorageLevel.DISK_ONLY)
     stack.callback(made.unpersist)
     return made
 
 
-def _pack(samples: DataFrame, *, is_made: bool, plan: ShardPlan) -> Packing:
+def _pack(samples: DataFrame, *, is_made: bool, plan: ShardPlan, source: str) -> Packing:
     measures = samples.select("order", "size") if is_made else map_batches(samples, task=measure, schema=MEASURES)
     found = fetched(measures)
-    return Packing.of(
-        found["order"].to_numpy("int64"),
-        found["size"].to_numpy("int64"),
-        maxsize=plan.most_bytes,
-        maxcount=plan.maxcount,
-    )
+    order, sizes = found["order"].to_numpy("int64"), found["size"].to_numpy("int64")
+    if int(sizes.max()) > plan.most_bytes - len(END):
+        largest = int(sizes.argmax())
+        row = samples.where(F.col("order") == int(order[largest])).select("path").first()
+        raise EtlError(
+            f"Wanted images that fit into a shard of {plan.most_bytes:,} bytes. Found: "
+            f"{'' if row is None else text(bytes(row.path))} in {source}, which takes {sizes[largest] + len(END):,}. "
+            "Take a larger --maxsize, or make pictures smaller with --img-size."
+        )
+    return Packing.of(order, sizes, maxsize=plan.most_bytes, maxcount=plan.maxcount)
 
 
 def _write(
@@ -175,6 +180,8 @@ def _write(
             counts.update(classes)
     if len(rejected) > allowed or not shards:
         told = ", ".join(f"{count:,} {reason}" for reason, count in reasons(rejected).items())
+        first = min((one["or_split"], one["path"]) for one in rejected)
+        told += f"; first {'/'.join(filter(None, first))}"
         raise EtlError(
             f"Wanted at most {allowed:,} of {files:,} files rejected. Found: {len(rejected):,}. Reasons: {told}"
             if shards

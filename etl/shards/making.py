@@ -1,0 +1,104 @@
+"""Pictures that are made anew before they are packed, or that are read in another order than they are packed in."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from etl.entries import Entry
+from etl.images import RejectedError
+from etl.pictures import Preparation, prepare
+from etl.reading import Reader
+from etl.shards.plan import Compression
+from etl.shards.reading import PictureTable, Placed, ahead, companion_extension, fetched
+from etl.shards.rows import ARROW_MADE, Listed, batch_of, listed_rows
+from etl.shards.samples import EXTENSIONS, Sample, compressed, facts, listed_size
+
+_BATCH_BYTES = 8 << 20
+_BATCH_ROWS = 1000
+
+
+def make(
+    batches: Iterable[pa.RecordBatch],
+    *,
+    preparation: Preparation,
+    compress: Compression,
+    threads: int,
+    pictures: PictureTable | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The task: rows of `SAMPLES`, perhaps with ``data`` behind, in; rows of `MADE` out, in the same order.
+
+    Places that can only be read in order have one of the ``threads``.
+    """
+    rows = (row for batch in batches for row in listed_rows(batch))
+    task = partial(_made, preparation=preparation, compress=compress)
+    with Reader() as reader, ThreadPoolExecutor(threads, thread_name_prefix="pictures") as pool:
+        given = _with_pictures(rows, reader, pictures)
+        held: list[tuple[Any, ...]] = []
+        size = 0
+        for _, made in ahead(given, lambda one: pool.submit(task, *one), size=lambda one: one[2].size):
+            held.append(made)
+            size += made[5]
+            if size > _BATCH_BYTES or len(held) >= _BATCH_ROWS:
+                yield batch_of(held, ARROW_MADE)
+                held, size = [], 0
+        if held:
+            yield batch_of(held, ARROW_MADE)
+
+
+class _Held(Reader):
+    """Reads what is at hand already."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__()
+        self._data = data
+
+    def read(self, place: bytes, offset: int | None, size: int) -> bytes:
+        return self._data
+
+
+def _with_pictures(
+    rows: Iterator[Listed], reader: Reader, pictures: PictureTable | None
+) -> Iterator[tuple[int, int | None, Entry, Reader]]:
+    """Rows with what reads their files; those of a table bring their pictures along."""
+    if pictures is None:
+        yield from ((*row, reader) for row in rows)
+        return
+    orders: deque[int] = deque()
+
+    def placed() -> Iterator[Placed]:
+        for order, label, entry in rows:
+            orders.append(order)
+            yield Placed(label, entry)
+
+    for row, found in fetched(placed(), pictures=pictures):
+        entry = row.entry
+        if isinstance(found, RejectedError):
+            yield orders.popleft(), row.label, entry._replace(reason=str(found)), reader
+            continue
+        data, companion = found
+        entry = entry._replace(data=data)
+        if companion is not None:
+            entry = entry._replace(label_place=b"", label_size=len(companion))
+        yield orders.popleft(), row.label, entry, _Held(companion or b"")
+
+
+def _made(
+    order: int, label: int | None, entry: Entry, reader: Reader, *, preparation: Preparation, compress: Compression
+) -> tuple[Any, ...]:
+    ids = (order, label, entry.id, entry.or_split, entry.path)
+    # What is rejected leaves the room that its listing says, as it does where pictures are read as they are packed.
+    room = 0 if entry.reason or preparation.recode.changes or compress != "none" else listed_size(entry, label=label)
+    try:
+        if entry.reason is not None:
+            raise RejectedError(entry.reason)
+        picture = prepare(entry, reader, preparation=preparation)
+        kind = companion_extension(picture.companion, label_type=preparation.label_type)
+        extension, data = compressed(EXTENSIONS[picture.header.format], picture.data, compress=compress)
+        sample = Sample(extension, data, label, facts(entry, label=label), kind, picture.companion)
+    except RejectedError as error:
+        return (*ids, room, None, None, None, None, None, str(error))
+    return (*ids, sample.size, extension, data, sample.facts, kind, sample.companion, None)

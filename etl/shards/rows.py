@@ -1,0 +1,73 @@
+"""The rows that travel between the steps of a sharding: samples as they are listed, and samples with their files."""
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from etl.entries import ENTRIES, Entry
+from etl.images import RejectedError
+from etl.shards.reading import Packed, Placed
+from etl.shards.samples import Sample
+
+SAMPLES = f"order BIGINT, label INT, {ENTRIES}"
+"""An image that is to be packed: the number it is put in order by, its class number, and its entry."""
+MADE = (
+    "order BIGINT, label INT, id BINARY, or_split BINARY, path BINARY, size BIGINT, extension STRING, data BINARY, "
+    "facts BINARY, companion_extension STRING, companion BINARY, reason STRING"
+)
+"""A sample with its files; one with a ``reason`` was rejected, and has none."""
+ARROW_MADE = pa.schema(
+    [
+        ("order", pa.int64()),
+        ("label", pa.int32()),
+        *((name, pa.binary()) for name in ("id", "or_split", "path")),
+        ("size", pa.int64()),
+        ("extension", pa.string()),
+        *((name, pa.binary()) for name in ("data", "facts")),
+        ("companion_extension", pa.string()),
+        ("companion", pa.binary()),
+        ("reason", pa.string()),
+    ]
+)
+
+Listed: TypeAlias = tuple[int, int | None, Entry]
+"""A row of `SAMPLES`."""
+
+
+def listed_rows(batch: pa.RecordBatch) -> list[Listed]:
+    """Rows of `SAMPLES`, perhaps with ``data`` behind."""
+    columns = [column.to_pylist() for column in batch.columns]
+    return [(order, label, Entry(*rest)) for order, label, *rest in zip(*columns, strict=True)]
+
+
+def sharded(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+    """Rows as tuples, the ``shard`` first, which stands last in the frame: a dict for each would cost more."""
+    *columns, shards = (column.to_pylist() for column in batch.columns)
+    return zip(shards, *columns, strict=True)
+
+
+def packed_row(
+    order: int,
+    label: int | None,
+    id: bytes,
+    or_split: bytes,
+    path: bytes,
+    size: int,
+    extension: str,
+    data: bytes,
+    facts: bytes,
+    kind: str | None,
+    companion: bytes | None,
+    reason: str | None,
+) -> Packed:
+    """A row of `MADE`."""
+    placed = Placed(label, Entry(id, or_split, path, None, None, b"", None, 0, reason=reason))
+    if reason is not None:
+        return placed, RejectedError(reason)
+    return placed, Sample(extension, data, label, facts, kind, companion)
+
+
+def batch_of(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
+    """Rows as an Arrow batch."""
+    return pa.record_batch([list(column) for column in zip(*rows, strict=True)], schema=schema)

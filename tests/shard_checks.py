@@ -1,0 +1,106 @@
+"""Folders of shards, read back without our own code, and all that must be true of them."""
+
+import hashlib
+import json
+import os
+import subprocess
+import tarfile
+from collections.abc import Mapping
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from formats.storage import Storage
+from schemas.shards import NAME, ShardManifest
+
+
+class Found(NamedTuple):
+    """A sample of a shard: its key, its picture with the extension, its class number, its facts and all its files."""
+
+    key: str
+    extension: str
+    data: bytes
+    label: int | None
+    facts: Mapping[str, Any]
+    members: Mapping[str, bytes]
+
+
+def manifest_of(folder: Path) -> ShardManifest:
+    """The manifest of a local folder."""
+    return ShardManifest.from_json((folder / NAME).read_text(encoding="utf-8"), place=str(folder))
+
+
+def checked(folder: Path, *, maxsize: int, maxcount: int = 100_000, is_full: bool = True) -> list[Found]:
+    """All samples in order, once it is sure that the manifest tells the truth and nothing else lies in the folder."""
+    manifest, samples = manifest_of(folder), []
+    assert_whole(folder)
+    sizes: list[tuple[int, int, int]] = []  # of each shard: its bytes, its samples, the bytes of its first sample
+    for shard in manifest.shards:
+        with tarfile.open(folder / shard.name) as tar:
+            files = tar.getmembers()
+            assert {(one.mtime, one.uid, one.gid, one.mode, one.type) for one in files} == {(0, 0, 0, 0o644, b"0")}
+            groups = [list(group) for _, group in groupby(files, key=lambda one: one.name.partition(".")[0])]
+            lines = [
+                " ".join(f"{one.name.partition('.')[2]} {one.offset_data} {one.size} {one.name}" for one in group)
+                for group in groups
+            ]
+            index = (folder / shard.name).with_suffix(".idx").read_text()
+            assert index == "\n".join([f"v1.2 {len(groups)}", *lines, ""])
+            samples += [_found(tar, group) for group in groups]
+        first = groups[1][0].offset if len(groups) > 1 else shard.bytes - 1024
+        sizes.append((shard.bytes, shard.samples, first))
+        assert shard.bytes <= maxsize
+        assert shard.samples <= maxcount
+        assert len(groups) == shard.samples
+        listed = subprocess.run(["tar", "-tf", shard.name], cwd=folder, capture_output=True, text=True, check=True)
+        assert listed.stdout.split() == [one.name for one in files]
+        assert listed.stderr == ""
+    if is_full:  # one more would not have fitted
+        assert all(size + more > maxsize or count == maxcount for (size, count, _), (_, _, more) in pairwise(sizes))
+    assert [one.key for one in samples] == sorted({one.key for one in samples})
+    assert all(len(one.key) == 9 and one.key.isdigit() for one in samples)
+    assert len(samples) == manifest.samples
+    labels = [one.label for one in samples if one.label is not None]
+    assert dict(manifest.counts) == {label: labels.count(label) for label in sorted(set(labels))}
+    names = {name for shard in manifest.shards for name in (shard.name, f"{Path(shard.name).stem}.idx")}
+    assert set(os.listdir(folder)) - {NAME, "rejected.csv"} == names
+    return samples
+
+
+def assert_whole(folder: Path) -> None:
+    """The manifest describes shards that are there, to the byte."""
+    for shard in manifest_of(folder).shards:
+        data = (folder / shard.name).read_bytes()
+        assert (len(data), hashlib.sha256(data).hexdigest()) == (shard.bytes, shard.sha256)
+        start = 0
+        for piece in shard.pieces:
+            part = data[start : start + piece.bytes]
+            assert hashlib.sha256(part).hexdigest() == piece.sha256
+            start += piece.bytes
+        assert start == shard.bytes
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """The shards and their indexes: what is the same on every run."""
+    return {file.name: file.read_bytes() for file in folder.iterdir() if file.suffix in (".tar", ".idx")}
+
+
+def downloaded(storage: Storage, folder: Path) -> Path:
+    """All files of a storage, in a local folder."""
+    folder.mkdir(parents=True)
+    for name in storage.names():
+        (folder / name).write_bytes(storage.read_bytes(name))
+    return folder
+
+
+def _found(tar: tarfile.TarFile, group: list[tarfile.TarInfo]) -> Found:
+    members = {}
+    for one in group:
+        file = tar.extractfile(one)
+        assert file is not None
+        members[one.name.partition(".")[2]] = file.read()
+    extension = next(iter(members))
+    label = int(members["cls"]) if "cls" in members else None
+    facts = json.loads(members["json"])
+    assert facts.get("label") == label
+    return Found(group[0].name.partition(".")[0], extension, members[extension], label, facts, members)

@@ -1,0 +1,383 @@
+"""jobs/shard.py: every source, every image once, full shards, and the same bytes on every run."""
+
+import csv
+import io
+import sys
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from archives import mask, npy, tar
+from pictures import texture
+from PIL import Image
+from pyspark import TaskContext, cloudpickle
+from pyspark.sql import SparkSession
+from shard_checks import Found, checked, contents, downloaded, manifest_of
+from trees import plant
+
+import jobs.shards.run as job
+from devstack.s3 import S3
+from etl.errors import EtlError, TableError
+from etl.ingest_plan import IngestPlan, Tolerance
+from etl.recode import Recode
+from etl.shards.plan import ShardPlan
+from etl.shards.tasks import write_listed
+from etl.sources.plan import SourcePlan
+from etl.splits.plan import SplitPlan
+from formats.s3 import S3Access
+from formats.storage import Storage
+from jobs import ingest, split
+from schemas import TableName, image_id
+
+# Executors do not find the tests: what tasks need of this module travels with them.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
+
+ROOT = Path(__file__).resolve().parent.parent
+MAXSIZE = 60_000
+CLASSES = ("ant", "bee é", 'c" d,e')
+PICTURES = {
+    f"{name}/{number} ü.png": texture(100 * rank + number, width=20 + number, height=24 + rank)
+    for rank, name in enumerate(CLASSES)
+    for number in range(14)
+}
+LABELS = {path: CLASSES.index(path.partition("/")[0]) for path in PICTURES}
+FLAT = {path.replace("/", "_").replace('"', ""): data for path, data in PICTURES.items()}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Class folders."""
+    return plant(tmp_path_factory.mktemp("classes"), PICTURES)
+
+
+@pytest.fixture(scope="module")
+def folders(spark: SparkSession, root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The class folders as shards."""
+    out = tmp_path_factory.mktemp("out") / "shards é"
+    report = job.run(spark, plan=plan(root, out))
+    shards = len(manifest_of(out).shards)
+    assert (report.images, report.classes, report.rejected, report.shards) == (42, 3, 0, shards)
+    assert str(report).startswith(f"wrote 42 images into {shards} shards (0.")
+    assert f"-{{000000..{shards - 1:06}}}.tar in " in str(report)
+    return out
+
+
+def plan(source: Path | str | None, out: Path | str, **options: Any) -> ShardPlan:
+    """A plan of small shards; options that say how to read the source go there."""
+    names = ("layout", "splits", "or_split", "label_type", "labels", "image_column", "masks", "arrays", "read")
+    of_source = {name: options.pop(name) for name in names if name in options}
+    whole = None if source is None else SourcePlan(address=str(source), **of_source)
+    return ShardPlan(source=whole, out=str(out), **{"maxsize": MAXSIZE, **options})
+
+
+def pairs(samples: list[Found]) -> set[tuple[bytes, int | None, Any]]:
+    """Pictures with class number and class name."""
+    return {(one.data, one.label, one.facts.get("class")) for one in samples}
+
+
+WANTED = {(data, LABELS[path], path.partition("/")[0]) for path, data in PICTURES.items()}
+
+
+def test_class_folders_become_full_shards_with_each_image_once(folders: Path, root: Path) -> None:
+    samples = checked(folders, maxsize=MAXSIZE)
+    assert len(manifest_of(folders).shards) > 3
+    assert [one.key for one in samples] == [f"{number:09}" for number in range(42)]
+    assert len(samples) == len(pairs(samples)) == 42
+    assert pairs(samples) == WANTED
+    for one in samples:
+        assert list(one.members) == ["png", "cls", "json"]
+        path = one.facts["path"]
+        assert PICTURES[path] == one.data
+        assert one.facts["id"] == str(image_id("", b"", path.encode()))
+        assert one.facts.keys() == {"id", "path", "class", "label"}
+    manifest = manifest_of(folders)
+    assert dict(manifest.class_names) == dict(enumerate(CLASSES))
+    assert (manifest.num_classes, manifest.label_type, manifest.seed) == (3, "int", 0)
+    assert manifest.source == root.as_uri()
+
+
+def test_neighbours_have_nothing_to_do_with_each_other(folders: Path) -> None:
+    labels = [one.label for one in checked(folders, maxsize=MAXSIZE)]
+    alike = sum(one == other for one, other in pairwise(labels))
+    assert 5 <= alike <= 22  # of 41; 13 by chance, 39 in the order of the folders
+
+
+def test_webdataset_dali_and_ingest_read_them(spark: SparkSession, folders: Path) -> None:
+    import webdataset
+    from nvidia.dali import fn, pipeline_def
+
+    from etl.sources.webdataset import expand, list_shards
+
+    samples = checked(folders, maxsize=MAXSIZE)
+    shards = [str(folders / shard.name) for shard in manifest_of(folders).shards]
+    read = list(webdataset.WebDataset(shards, shardshuffle=False))
+    assert [(one["__key__"], one["png"], int(one["cls"])) for one in read] == [
+        (one.key, one.data, one.label) for one in samples
+    ]
+
+    @pipeline_def(batch_size=42, num_threads=1, device_id=None)
+    def pipeline() -> object:
+        where = {"paths": shards, "index_paths": [one.replace(".tar", ".idx") for one in shards]}
+        return tuple(fn.readers.webdataset(**where, ext=["png", "cls"], missing_component_behavior="error"))
+
+    made = pipeline()
+    made.build()
+    images, labels = made.run()
+    found = [(images.at(n).tobytes(), int(labels.at(n).tobytes())) for n in range(42)]
+    assert found == [(one.data, one.label) for one in samples]
+
+    listing = list_shards(spark, expand(str(folders)), dataset="", or_split=b"")
+    listed = listing.entries.select("or_label", "bytes", "reason").collect()
+    assert sorted((row.or_label, row.bytes) for row in listed) == sorted(
+        (str(one.label), len(one.data)) for one in samples
+    )
+    assert {row.reason for row in listed} == {None}
+
+
+def table_of_bytes(place: Path) -> Path:
+    table = {"image": list(PICTURES.values()), "label": [LABELS[path] for path in PICTURES], "path": list(PICTURES)}
+    pq.write_table(pa.table(table), place, row_group_size=10)
+    return place
+
+
+def written(place: Path, data: bytes) -> Path:
+    place.write_bytes(data)
+    return place
+
+
+def inner_tars() -> dict[str, bytes]:
+    return {
+        f"{name}.tar": tar({path.partition("/")[2]: data for path, data in PICTURES.items() if path.startswith(name)})
+        for name in CLASSES
+    }
+
+
+def flat_with_labels(place: Path) -> dict[str, Any]:
+    with (place / "labels.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows(
+            [("path", "label"), *zip(FLAT, (path.partition("/")[0] for path in PICTURES), strict=True)]
+        )
+    return {"source": plant(place / "flat", FLAT), "labels": str(place / "labels.csv")}
+
+
+SOURCES: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "a flat folder with labels": flat_with_labels,
+    "a tar": lambda at: {"source": written(at / "x.tar", tar(PICTURES))},
+    "a tar of tars": lambda at: {"source": written(at / "x.tar", tar(inner_tars()))},
+    "a tar of tars, read in order": lambda at: {
+        "source": written(at / "x.tar", tar(inner_tars())),
+        "read": "sequential",
+    },
+    "a compressed tar": lambda at: {"source": written(at / "x.tar.gz", tar(PICTURES, mode="w:gz"))},
+    "a table of bytes": lambda at: {"source": table_of_bytes(at / "x.parquet")},
+}
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_every_source_gives_the_same_samples(spark: SparkSession, folders: Path, tmp_path: Path, kind: str) -> None:
+    options = SOURCES[kind](tmp_path)
+    report = job.run(spark, plan=plan(options.pop("source"), tmp_path / "out", **options))
+    assert (report.images, report.rejected, report.remarks) == (42, 0, [])
+    samples = checked(tmp_path / "out", maxsize=MAXSIZE)
+    if kind == "a table of bytes":
+        assert {(data, label) for data, label, _ in pairs(samples)} == {(data, label) for data, label, _ in WANTED}
+    else:
+        assert pairs(samples) == WANTED
+    if "tar" in kind:  # their paths, and so ids, order and bytes, are those of the folders
+        assert [one.members for one in samples] == [one.members for one in checked(folders, maxsize=MAXSIZE)]
+        assert contents(tmp_path / "out") == contents(folders)
+
+
+def test_shards_are_sharded_anew(spark: SparkSession, folders: Path, tmp_path: Path) -> None:
+    again = plan(folders, tmp_path / "out", layout="webdataset", maxcount=10, maxsize=1_000_000)
+    assert job.run(spark, plan=again).shards == 5
+    samples = checked(tmp_path / "out", maxsize=1_000_000, maxcount=10)
+    assert {(data, label) for data, label, _ in pairs(samples)} == {(data, label) for data, label, _ in WANTED}
+
+
+def test_masks_arrays_and_no_labels(spark: SparkSession, tmp_path: Path) -> None:
+    images = plant(tmp_path / "images", {f"{i}.png": texture(i, width=16, height=12) for i in range(5)})
+    masks = plant(tmp_path / "masks", {f"{i}.png": mask(i) for i in range(5)})
+    plant(tmp_path / "arrays", {f"{i}.npy": npy([i, 7]) for i in range(5)})
+    assert job.run(spark, plan=plan(images, tmp_path / "m", label_type="blob", masks=str(masks))).images == 5
+    job.run(spark, plan=plan(images, tmp_path / "a", label_type="multi", arrays=str(tmp_path / "arrays")))
+    job.run(spark, plan=plan(images, tmp_path / "n", label_type="none"))
+    found = {name: checked(tmp_path / name, maxsize=MAXSIZE) for name in "man"}
+    for name, extension, made in (("m", "seg.png", mask), ("a", "npy", lambda i: npy([i, 7]))):
+        for one in found[name]:
+            number = int(one.facts["path"][0])
+            assert list(one.members) == ["png", extension, "json"]
+            assert (one.data, one.members[extension]) == (texture(number, width=16, height=12), made(number))
+    assert [list(one.members) for one in found["n"]] == [["png", "json"]] * 5
+    assert manifest_of(tmp_path / "m").label_type == "blob"
+    again = plan(tmp_path / "m", tmp_path / "m2", layout="webdataset", label_type="blob", seed=3)
+    job.run(spark, plan=again)
+    both = [checked(tmp_path / name, maxsize=MAXSIZE) for name in ("m", "m2")]
+    assert {one.members["seg.png"] for one in both[0]} == {one.members["seg.png"] for one in both[1]}
+
+
+@pytest.fixture(scope="module")
+def tables(spark: SparkSession, root: Path) -> dict[str, TableName]:
+    """The class folders in Cassandra."""
+    names = {"data_table": TableName("shards", "data"), "metadata_table": TableName("shards", "metadata")}
+    assert ingest.run(spark, plan=IngestPlan(source=SourcePlan(address=str(root)), **names)).images == 42
+    return names
+
+
+def test_tables_give_the_shards_of_their_source(
+    spark: SparkSession, root: Path, tables: dict[str, TableName], tmp_path: Path
+) -> None:
+    job.run(spark, plan=plan(None, tmp_path / "tables", **tables))
+    job.run(spark, plan=plan(root, tmp_path / "files", dataset="shards"))
+    assert pairs(checked(tmp_path / "tables", maxsize=MAXSIZE)) == WANTED
+    assert contents(tmp_path / "tables") == contents(tmp_path / "files")
+    assert dict(manifest_of(tmp_path / "tables").class_names) == dict(enumerate(CLASSES))
+
+
+def test_a_split_gives_its_images_in_its_order(
+    spark: SparkSession, root: Path, tables: dict[str, TableName], tmp_path: Path
+) -> None:
+    import loader
+
+    for name in ("folder", "dictionary.pckl"):
+        split.run(spark, plan=SplitPlan(out=str(tmp_path / name), seed=5, **tables))
+    wanted = {index: loader.open_split(tmp_path / "folder", index=index) for index in (0, 1)}
+    ids = {index: [one.tobytes() for one in found.ids] for index, found in wanted.items()}
+    labels = {index: [int(label) for label in found.labels] for index, found in wanted.items()}
+    for name, source, index in (
+        ("folder", None, 1),
+        ("dictionary.pckl", None, 1),
+        ("folder", root, 1),
+    ):
+        out = tmp_path / f"{name} {index} {source is None}"
+        job.run(spark, plan=plan(source, out, split=str(tmp_path / name), index=index))
+        samples = checked(out, maxsize=MAXSIZE)
+        assert [one.key for one in samples] == [f"{number:09}" for number in range(len(ids[index]))]
+        assert [bytes.fromhex(one.facts["id"].replace("-", "")) for one in samples] == ids[index]
+        assert [one.label for one in samples] == labels[index]
+        assert all(PICTURES[one.facts["path"]] == one.data for one in samples)
+        assert manifest_of(out).class_names
+        if name == "folder":
+            assert manifest_of(out).source_fingerprint == wanted[index].fingerprint
+    assert contents(tmp_path / "folder 1 True") == contents(tmp_path / "folder 1 False")
+    with pytest.raises(TableError, match=r"Wanted split 2 of .*folder\. Found: 2 splits, from 0 on"):
+        job.run(spark, plan=plan(None, tmp_path / "x", split=str(tmp_path / "folder"), index=2))
+    with pytest.raises(TableError, match=r"Wanted the 34 images of .* Found: 0 of them.* this --dataset\?"):
+        job.run(spark, plan=plan(root, tmp_path / "x", split=str(tmp_path / "folder"), dataset="other"))
+    assert not (tmp_path / "x").exists()
+
+
+def test_the_same_shards_from_any_number_of_partitions_and_another_order_by_another_seed(
+    spark: SparkSession, root: Path, folders: Path, tmp_path: Path
+) -> None:
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    try:
+        spark.conf.set("spark.sql.shuffle.partitions", "1")
+        job.run(spark, plan=plan(root, tmp_path / "one"))
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", str(before))
+    assert contents(tmp_path / "one") == contents(folders)
+    assert manifest_of(tmp_path / "one").fingerprint == manifest_of(folders).fingerprint
+    job.run(spark, plan=plan(root, tmp_path / "other", seed=1))
+    one, other = checked(folders, maxsize=MAXSIZE), checked(tmp_path / "other", maxsize=MAXSIZE)
+    assert pairs(one) == pairs(other)
+    assert [sample.data for sample in one] != [sample.data for sample in other]
+    assert contents(folders).keys().isdisjoint(contents(tmp_path / "other"))
+    assert manifest_of(folders).source_fingerprint != manifest_of(tmp_path / "other").fingerprint
+
+
+def fail_first(batches: Iterator[pa.RecordBatch], *, order: Any) -> Iterator[pa.RecordBatch]:
+    """The real task; a first attempt breaks off in the middle of its shard."""
+    context = TaskContext.get()
+    assert context is not None
+
+    def broken() -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch.slice(0, 2)
+            raise OSError("the machine is gone")
+
+    yield from write_listed(broken() if context.attemptNumber() == 0 else batches, order=order)
+
+
+def test_tasks_that_fail_in_mid_write_leave_nothing_behind(
+    spark: SparkSession, root: Path, folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "write_listed", fail_first)
+    job.run(spark, plan=plan(root, tmp_path / "out"))
+    checked(tmp_path / "out", maxsize=MAXSIZE)
+    assert contents(tmp_path / "out") == contents(folders)
+
+
+def test_s3_gets_the_same_shards_and_is_read_from_as_well(
+    spark: SparkSession, s3: S3, root: Path, folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret_key)
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    s3.make_bucket("shards")
+    report = job.run(spark, plan=plan(root, "s3://shards/a/b", endpoint=s3.endpoint))
+    assert report.out == "s3://shards/a/b"
+    storage = Storage("s3://shards/a/b", S3Access(s3.endpoint, s3.access_key, s3.secret_key))
+    here = downloaded(storage, tmp_path / "here")
+    checked(here, maxsize=MAXSIZE)
+    assert contents(here) == contents(folders)
+    assert not storage.ask("list_multipart_uploads").get("Uploads")
+    again = plan("s3://shards/a/b", tmp_path / "again", layout="webdataset", endpoint=s3.endpoint)
+    job.run(spark, plan=again)
+    samples = checked(tmp_path / "again", maxsize=MAXSIZE)
+    assert {one.data for one in samples} == set(PICTURES.values())
+    assert spark.conf.get("spark.imagestrata.s3.endpoint", None) is None
+
+
+def test_smaller_and_compressed_pictures_fill_their_shards_too(spark: SparkSession, tmp_path: Path) -> None:
+    def bmp(number: int) -> bytes:
+        file = io.BytesIO()
+        Image.new("RGB", (140 + number, 30), (number, 2, 3)).save(file, "BMP")
+        return file.getvalue()
+
+    files = {f"{'ab'[i % 2]}/{i}.bmp": bmp(i) for i in range(12)}
+    source = plant(tmp_path / "bmp", {**files, "a/bad.bmp": b"bad"})
+    small = plan(source, tmp_path / "jpg", recode=Recode(format="JPEG", size=16), maxsize=10_240)
+    report = job.run(spark, plan=small)
+    assert (report.images, report.rejected) == (12, 1)
+    samples = checked(tmp_path / "jpg", maxsize=10_240)
+    assert {one.extension for one in samples} == {"jpg"}
+    for one in samples:
+        with Image.open(io.BytesIO(one.data)) as image:
+            assert (image.format, min(image.size)) == ("JPEG", 16)
+    job.run(spark, plan=plan(source, tmp_path / "zst", compress="zstd"))
+    packed = checked(tmp_path / "zst", maxsize=MAXSIZE)
+    assert {one.extension for one in packed} == {"bmp.zst"}
+    for one in packed:
+        assert pa.input_stream(pa.BufferReader(one.data), compression="zstd").read() == files[one.facts["path"]]
+    assert manifest_of(tmp_path / "zst").bytes < sum(map(len, files.values())) / 2
+    assert manifest_of(tmp_path / "zst").options["compress"] == "zstd"
+
+
+def test_damaged_pictures_are_left_out_and_told(spark: SparkSession, tmp_path: Path) -> None:
+    bad = {"ant/cut.png": next(iter(PICTURES.values()))[:300], "ant/empty.png": b"", "bee é/x.txt": b"no image"}
+    (tmp_path / "x.tar").write_bytes(tar({**PICTURES, **bad}))
+    source = tmp_path / "x.tar"
+    report = job.run(spark, plan=plan(source, tmp_path / "out"))
+    assert (report.images, report.rejected) == (42, 3)
+    assert "left out 3 (" in str(report)
+    assert "see rejected.csv" in str(report)
+    assert pairs(checked(tmp_path / "out", maxsize=MAXSIZE, is_full=False)) == WANTED
+    lines = (tmp_path / "out" / "rejected.csv").read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "or_split,path,reason"
+    assert [line.split(",")[1] for line in lines[1:]] == ["ant/cut.png", "ant/empty.png", "bee é/x.txt"]
+    job.run(spark, plan=plan(source, tmp_path / "in order", read="sequential"))
+    assert contents(tmp_path / "in order") == contents(tmp_path / "out")
+
+    strict = plan(source, tmp_path / "strict", tolerance=Tolerance.parse("0"))
+    with pytest.raises(EtlError, match=r"Wanted at most 0 of 45 files rejected\. Found: \d"):
+        job.run(spark, plan=strict)
+    assert not (tmp_path / "strict" / "shards.json").exists()
+    nothing = plant(tmp_path / "nothing", dict.fromkeys(PICTURES, b"bad"))
+    with pytest.raises(EtlError, match=r"(?s)Wanted .* Found: 42.*"):
+        job.run(spark, plan=plan(nothing, tmp_path / "none"))
+    assert not (tmp_path / "none").exists()
