@@ -1,6 +1,7 @@
 """The form in which every benchmark reports: a table for people, ``build/bench/NAME.json`` for programs."""
 
 import json
+import operator
 import os
 import platform
 import sys
@@ -13,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("pyspark", "acsylla", "nvidia-dali-cuda120", "pyarrow", "numpy")
+PACKAGES = ("pyspark", "acsylla", "nvidia-dali-cuda120", "pyarrow", "numpy", "s3fs", "webdataset")
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,8 @@ class Row:
         """Whether the target is met; None without a value."""
         if self.value is None:
             return None
-        return {"<": self.value < self.target, "<=": self.value <= self.target, ">=": self.value >= self.target}[
-            self.op
-        ]
+        compare = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}[self.op]
+        return bool(compare(self.value, self.target))
 
 
 def publish(name: str, rows: Sequence[Row], *, quick: bool = False) -> Path:

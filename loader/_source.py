@@ -101,27 +101,12 @@ class Source:
             on_missing=on_missing,
             with_metadata=bool(metadata),
         )
-        self._set_up(
-            split,
-            schedule,
-            engine,
-            {
-                **place,
-                "batch_size": batch_size,
-                "rank": rank,
-                "world_size": world_size,
-                "seed": seed,
-                "shuffle": shuffle,
-                "last_batch_policy": last_batch_policy,
-                "in_order": in_order,
-                "on_missing": on_missing,
-                "memory_budget": memory_budget,
-                "timeout": timeout,
-                "max_in_flight": max_in_flight,
-            },  # fmt: skip
-            metadata=metadata,
-            in_order=in_order,
-        )
+        options = {
+            **place, "batch_size": batch_size, "rank": rank, "world_size": world_size, "seed": seed, "shuffle": shuffle,
+            "last_batch_policy": last_batch_policy, "in_order": in_order, "on_missing": on_missing,
+            "memory_budget": memory_budget, "timeout": timeout, "max_in_flight": max_in_flight,
+        }  # fmt: skip
+        self._set_up(split, schedule, engine, options, metadata=metadata, in_order=in_order)
 
     def _set_up(
         self,

@@ -1,0 +1,83 @@
+"""The figures of writing shards to S3: our job beside webdataset's ShardWriter, and the memory of its workers."""
+
+import statistics
+import sys
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.ingest import tell
+from benchmarks.results import Row
+from benchmarks.shards_figures import FIGURES
+from benchmarks.shards_rivals import WEBDATASET
+from benchmarks.shards_stage import BUCKET, Stage
+
+NUMBERS = (1, 2)
+OURS = "ours"
+"""Where our shards lie in the bucket, for all that reads them."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """One run of our job: what it reports for its work, the whole command, and the largest worker's memory."""
+
+    images: int
+    seconds: float
+    whole: float
+    worker_mb: float
+
+    @property
+    def rate(self) -> float:
+        """Pictures a second, without the start of Spark, as ShardWriter's imports are not counted either."""
+        return self.images / self.seconds
+
+
+def shard(stage: Stage, prefix: str, *, seed: int = 0, fresh: bool = True) -> Written:
+    """Our command as users type it, on two cores. Raises RuntimeError if it fails or leaves pictures out."""
+    if fresh:
+        stage.remove(prefix)
+    tools, local = Path(sys.executable).parent, stage.folder / "spark"
+    local.mkdir(exist_ok=True)
+    spark = [str(tools / "spark-submit"), "--master", "local[2]", "--conf", f"spark.local.dir={local}"]
+    ours = ["jobs/shard.py", str(stage.tree), "--out", f"s3://{BUCKET}/{prefix}", "--seed", str(seed)]
+    began = time.monotonic()
+    done = stage.command([*spark, *ours, "--maxsize", str(stage.sizes.maxsize), "--json"], watched=True)
+    answer, whole = done.answer, time.monotonic() - began
+    if answer["images"] != stage.sizes.pictures:
+        raise RuntimeError(f"Wanted {stage.sizes.pictures} pictures in shards. Found: {answer['images']}")
+    written = Written(answer["images"], answer["seconds"], whole, done.worker_mb)
+    tell(f"ours wrote {written.rate:,.0f} images/s, largest worker {written.worker_mb:,.0f} MB")
+    return written
+
+
+def prepare(stage: Stage) -> None:
+    """Our shards, for what reads them, unless they are there."""
+    if not stage.shards(OURS):
+        shard(stage, OURS)
+
+
+def rows_of_writing(stage: Stage, wanted: Collection[int], *, quick: bool) -> dict[int, Row]:
+    """Our job in turn with ShardWriter, which reads the same tree and writes the same files of a sample."""
+    ours: list[Written] = []
+    others: list[float] = []
+    if 1 in wanted:
+        WEBDATASET.install()
+    for turn in range(stage.sizes.pairs):
+        for is_ours in (True, False) if turn % 2 == 0 else (False, True):
+            if is_ours:
+                ours.append(shard(stage, OURS))
+            elif 1 in wanted:
+                answer = WEBDATASET.write(stage)
+                others.append(answer["images"] / answer["seconds"])
+    stage.remove(WEBDATASET.prefix())
+    rows = {}
+    rate, whole = (statistics.median(values) for values in zip(*((one.rate, one.whole) for one in ours), strict=True))
+    if 1 in wanted:
+        note = f"ours {rate:,.0f} images/s without Spark's start, {whole:.1f} s with it; ShardWriter "
+        note += f"{statistics.median(others):,.0f} images/s, each shard put whole by botocore"
+        rows[1] = FIGURES.ratio_row(1, [one.rate for one in ours], others, note=note, quick=quick)
+    if 2 in wanted:
+        peak = max(one.worker_mb for one in ours)
+        rows[2] = FIGURES.value_row(2, peak, note="the largest of all runs", quick=quick, runs=len(ours))
+    return rows
