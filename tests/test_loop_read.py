@@ -130,7 +130,7 @@ def test_the_mean_is_that_of_all_but_the_first() -> None:
         (["--reader", "s3"], "Wanted --shards, and nothing else, with --reader s3. Found: nothing"),
         (
             ["--reader", "shards", "--shards", "s3://b/x"],
-            "a local folder with --reader shards. Found: s3://b/x: say",
+            "a local folder of shards with --reader shards. Found: s3://b/x: say",
         ),
         (["--split", "s", "--shards", "s"], "Found: --split, --shards"),
         (["--split", "s", "--bs", "0"], "--batch-size of 1 or more. Found: 0"),
