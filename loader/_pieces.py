@@ -74,7 +74,7 @@ class PieceReader:
         self._lock = threading.Lock()
         self._reader: RangeReader | None = None
         self._wanted: queue.SimpleQueue[tuple[Place, Future[Loaded]] | None] = queue.SimpleQueue()
-        self._threads = self._idle = 0
+        self._threads = self._idle = self._queued = 0
         self._free: list[np.ndarray[tuple[int], np.dtype[np.uint8]]] = []
         self.is_closed = False
 
@@ -96,7 +96,8 @@ class PieceReader:
         future: Future[Loaded] = Future()
         self._wanted.put((self.places[number], future))
         with self._lock:
-            if not self._idle and self._threads < self._most:
+            self._queued += 1
+            if self._queued > self._idle and self._threads < self._most:
                 self._threads += 1
                 # Daemons, because a store that answers nothing must not hold up the end of the process.
                 threading.Thread(target=self._work, name="loader-pieces", daemon=True).start()
@@ -120,6 +121,7 @@ class PieceReader:
             wanted = self._wanted.get()
             with self._lock:
                 self._idle -= 1
+                self._queued -= wanted is not None
             if wanted is None:
                 return
             place, future = wanted
