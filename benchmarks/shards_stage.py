@@ -115,7 +115,9 @@ class Stage:
         """What every process that uses the server has in its environment."""
         server = self.server
         keys = {"AWS_ACCESS_KEY_ID": server.access_key, "AWS_SECRET_ACCESS_KEY": server.secret_key}
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+        # Without compiled modules every worker would compile what it imports, again and again.
+        left_out = ("AWS_", "PYTHONDONTWRITEBYTECODE")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
         tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         return kept | keys | {"AWS_ENDPOINT_URL": server.endpoint, "AWS_REGION": REGION, "PATH": tools}
 
