@@ -15,10 +15,9 @@ import sys
 import tempfile
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 
-from benchmarks import shards_decoded, shards_order, shards_streaming, shards_writing
+from benchmarks import shards_decoded, shards_listing, shards_order, shards_streaming, shards_writing
 from benchmarks.ingest import tell
 from benchmarks.ingest_pictures import require_room
 from benchmarks.results import ROOT, Row, publish
@@ -33,11 +32,6 @@ DISK_BYTES_A_PICTURE = 600_000
 DISK_BYTES_BESIDES = 2_000_000_000
 
 Measure = Callable[[Collection[int]], Mapping[int, Row]]
-
-
-def rows_of_listing(stage: Stage, wanted: Collection[int], *, quick: bool) -> dict[int, Row]:
-    """Listing many keys, which `benchmarks.shards_listing` measures."""
-    return dict(import_module("benchmarks.shards_listing").rows_of_listing(stage, wanted, quick=quick))
 
 
 def measure(stage: Stage, wanted: Collection[int], *, quick: bool) -> tuple[dict[int, Row], bool]:
@@ -67,7 +61,7 @@ def measure(stage: Stage, wanted: Collection[int], *, quick: bool) -> tuple[dict
         read_part((number,), partial(shards_streaming.rows_of_rival, stage, quick=quick))
     read_part(shards_streaming.FAR, partial(shards_streaming.rows_of_far, stage, quick=quick))
     read_part(shards_decoded.NUMBERS, partial(shards_decoded.rows_of_decoded, stage, quick=quick))
-    part(LISTED, partial(rows_of_listing, stage, quick=quick))
+    part(LISTED, partial(shards_listing.rows_of_listing, stage, quick=quick))
     part(shards_order.NUMBERS, partial(shards_order.rows_of_order, stage, quick=quick))
     return rows, is_whole
 

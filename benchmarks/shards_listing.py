@@ -14,12 +14,15 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import loader
 from benchmarks.ingest_watch import cpu_seconds
+from benchmarks.results import Row
+from benchmarks.shards_figures import FIGURES
+from benchmarks.shards_stage import Stage
 from devstack.s3 import S3
 from loader._s3_client import Client, make_client
 
@@ -27,6 +30,7 @@ KEYS = 1_000_000
 QUICK_KEYS = 50_000
 BUCKET = "listing"
 PREFIX = "train"
+CLASSES = 1000
 
 
 @dataclass(frozen=True)
@@ -80,16 +84,10 @@ def measure(server: S3, work: Callable[[], int]) -> Listed:
     return Listed(keys, time.monotonic() - started, cpu_seconds(pid) - before, time.process_time() - own)
 
 
-def main() -> int:
-    """Plant, list, print; the last line is JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK_KEYS:,} keys instead of {KEYS:,}")
-    parser.add_argument("--classes", type=int, default=1000, help="class folders (default: %(default)s)")
-    options = parser.parse_args()
-    keys = QUICK_KEYS if options.quick else KEYS
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
+def listed(keys: int, classes: int) -> tuple[Listed, Listed]:
+    """Plant so many keys on a server of their own; ours, and a twentieth of them by plain requests."""
     with tempfile.TemporaryDirectory(prefix="imagestrata-listing-") as folder, S3(Path(folder) / "s3") as server:
-        plant_keys(server, keys=keys, classes=options.classes)
+        plant_keys(server, keys=keys, classes=classes)
         client = make_client(server.endpoint, server.access_key, server.secret_key)
         list_plainly(client, 1000)  # imports and the first connection stand apart
         _ = loader.S3ImageFolder
@@ -97,6 +95,27 @@ def main() -> int:
         plain = measure(server, lambda: list_plainly(client, keys // 20))
     if ours.keys != keys:
         raise RuntimeError(f"Wanted {keys:,} keys listed. Found: {ours.keys:,}")
+    return ours, plain
+
+
+def rows_of_listing(stage: Stage, wanted: Collection[int], *, quick: bool) -> dict[int, Row]:
+    """The figure of the benchmark of shards."""
+    (number,) = wanted
+    ours, plain = listed(stage.sizes.keys, min(CLASSES, stage.sizes.keys // 20))
+    note = f"{ours.keys:,} keys, {ours.keys / ours.seconds:,.0f} keys/s; CPU: server {ours.server_cpu:.1f} s, client "
+    note += f"{ours.client_cpu:.1f} s; list_objects_v2 page by page {plain.keys / plain.seconds:,.0f} keys/s"
+    return {number: FIGURES.value_row(number, ours.seconds, note=note, quick=quick, runs=1)}
+
+
+def main() -> int:
+    """Plant, list, print; the last line is JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_KEYS:,} keys instead of {KEYS:,}")
+    parser.add_argument("--classes", type=int, default=CLASSES, help="class folders (default: %(default)s)")
+    options = parser.parse_args()
+    keys = QUICK_KEYS if options.quick else KEYS
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    ours, plain = listed(keys, options.classes)
     for name, one in (("S3ImageFolder", ours), ("list_objects_v2", plain)):
         print(
             f"{name}: {one.keys:,} keys in {one.seconds:.1f} s, {one.keys / one.seconds:,.0f} keys/s; "
