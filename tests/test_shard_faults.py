@@ -171,18 +171,24 @@ def test_a_picture_that_is_larger_than_a_shard(spark: SparkSession, root: Path, 
 def test_sources_with_nothing_in_them(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     flat = ShardPlan(source=SourcePlan(address=str(tmp_path / "empty"), label_type="none"), out=str(tmp_path / "out"))
-    assert "Found: no file at all" in said(spark, flat, SourceError)
+    assert "Found: nothing there." in said(spark, flat, SourceError)
     split = ShardPlan(split=str(tmp_path / "no split"), out=str(tmp_path / "out"))
     with pytest.raises((TableError, Exception), match="Wanted a split folder"):
         job.run(spark, plan=split)
     assert not (tmp_path / "out").exists()
 
 
-def test_a_place_that_cannot_be_written_to(spark: SparkSession, root: Path, tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_to(
+    spark: SparkSession, root: Path, whole: dict[str, bytes], tmp_path: Path
+) -> None:
     (tmp_path / "file").touch()
     assert f"{tmp_path}/file is no folder" in said(spark, plan(root, tmp_path / "file" / "out"))
-    line = said(spark, plan(root, "/proc/out"))  # where nobody may make a folder
-    assert "/proc/out" in line
+    assert "Wanted a folder to write to at /proc/out. Found: /proc: " in said(spark, plan(root, "/proc/out"))
+    (tmp_path / "out" / min(whole) / "in the way").mkdir(parents=True)  # found when a shard is to take its place
+    (tmp_path / "out" / min(whole)).rename(place := (tmp_path / "out" / min(whole)).with_suffix(".tar"))
+    line = said(spark, plan(root, tmp_path / "out"))
+    assert line == f"Wanted to write {place}. Found: Is a directory."
+    assert not list((tmp_path / "out").glob(".*"))
 
 
 def test_shards_that_are_there_are_refused_replaced_or_taken_as_done(

@@ -21,17 +21,15 @@ from trees import plant
 
 import jobs.shards.run as job
 from devstack.s3 import S3
-from etl.errors import EtlError, TableError
-from etl.ingest_plan import IngestPlan, Tolerance
+from etl.errors import EtlError
+from etl.ingest_plan import Tolerance
 from etl.recode import Recode
 from etl.shards.plan import ShardPlan
 from etl.shards.tasks import write_listed
 from etl.sources.plan import SourcePlan
-from etl.splits.plan import SplitPlan
 from formats.s3 import S3Access
 from formats.storage import Storage
-from jobs import ingest, split
-from schemas import TableName, image_id
+from schemas import image_id
 
 # Executors do not find the tests: what tasks need of this module travels with them.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
@@ -218,57 +216,6 @@ def test_masks_arrays_and_no_labels(spark: SparkSession, tmp_path: Path) -> None
     job.run(spark, plan=again)
     both = [checked(tmp_path / name, maxsize=MAXSIZE) for name in ("m", "m2")]
     assert {one.members["seg.png"] for one in both[0]} == {one.members["seg.png"] for one in both[1]}
-
-
-@pytest.fixture(scope="module")
-def tables(spark: SparkSession, root: Path) -> dict[str, TableName]:
-    """The class folders in Cassandra."""
-    names = {"data_table": TableName("shards", "data"), "metadata_table": TableName("shards", "metadata")}
-    assert ingest.run(spark, plan=IngestPlan(source=SourcePlan(address=str(root)), **names)).images == 42
-    return names
-
-
-def test_tables_give_the_shards_of_their_source(
-    spark: SparkSession, root: Path, tables: dict[str, TableName], tmp_path: Path
-) -> None:
-    job.run(spark, plan=plan(None, tmp_path / "tables", **tables))
-    job.run(spark, plan=plan(root, tmp_path / "files", dataset="shards"))
-    assert pairs(checked(tmp_path / "tables", maxsize=MAXSIZE)) == WANTED
-    assert contents(tmp_path / "tables") == contents(tmp_path / "files")
-    assert dict(manifest_of(tmp_path / "tables").class_names) == dict(enumerate(CLASSES))
-
-
-def test_a_split_gives_its_images_in_its_order(
-    spark: SparkSession, root: Path, tables: dict[str, TableName], tmp_path: Path
-) -> None:
-    import loader
-
-    for name in ("folder", "dictionary.pckl"):
-        split.run(spark, plan=SplitPlan(out=str(tmp_path / name), seed=5, **tables))
-    wanted = {index: loader.open_split(tmp_path / "folder", index=index) for index in (0, 1)}
-    ids = {index: [one.tobytes() for one in found.ids] for index, found in wanted.items()}
-    labels = {index: [int(label) for label in found.labels] for index, found in wanted.items()}
-    for name, source, index in (
-        ("folder", None, 1),
-        ("dictionary.pckl", None, 1),
-        ("folder", root, 1),
-    ):
-        out = tmp_path / f"{name} {index} {source is None}"
-        job.run(spark, plan=plan(source, out, split=str(tmp_path / name), index=index))
-        samples = checked(out, maxsize=MAXSIZE)
-        assert [one.key for one in samples] == [f"{number:09}" for number in range(len(ids[index]))]
-        assert [bytes.fromhex(one.facts["id"].replace("-", "")) for one in samples] == ids[index]
-        assert [one.label for one in samples] == labels[index]
-        assert all(PICTURES[one.facts["path"]] == one.data for one in samples)
-        assert manifest_of(out).class_names
-        if name == "folder":
-            assert manifest_of(out).source_fingerprint == wanted[index].fingerprint
-    assert contents(tmp_path / "folder 1 True") == contents(tmp_path / "folder 1 False")
-    with pytest.raises(TableError, match=r"Wanted split 2 of .*folder\. Found: 2 splits, from 0 on"):
-        job.run(spark, plan=plan(None, tmp_path / "x", split=str(tmp_path / "folder"), index=2))
-    with pytest.raises(TableError, match=r"Wanted the 34 images of .* Found: 0 of them.* this --dataset\?"):
-        job.run(spark, plan=plan(root, tmp_path / "x", split=str(tmp_path / "folder"), dataset="other"))
-    assert not (tmp_path / "x").exists()
 
 
 def test_the_same_shards_from_any_number_of_partitions_and_another_order_by_another_seed(

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import re
+import secrets
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -201,9 +202,13 @@ def _check_place(storage: Storage) -> None:
     place = storage.path()
     while not os.path.lexists(place):
         place = os.path.dirname(place)
-    if not os.path.isdir(place) or not os.access(place, os.W_OK | os.X_OK):
-        found = f"{place} may not be written to" if os.path.isdir(place) else f"{place} is no folder"
-        raise EtlError(f"Wanted a folder to write to at {storage.address}. Found: {found}.")
+    probe = f"{place}/.{secrets.token_hex(8)}"
+    try:
+        os.mkdir(probe)
+        os.rmdir(probe)
+    except OSError as error:
+        found = f"{place}: {error.strerror}" if os.path.isdir(place) else f"{place} is no folder"
+        raise EtlError(f"Wanted a folder to write to at {storage.address}. Found: {found}.") from None
 
 
 @contextmanager

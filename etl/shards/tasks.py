@@ -121,6 +121,8 @@ def _write_errors(storage: Storage, name: str) -> Iterator[None]:
     except FormatsError:
         raise
     except OSError as error:
+        if error.strerror is None and str(error).startswith("Wanted "):  # an upload that somebody has ended
+            raise EtlError(f"{error}. Does another run of the same images write there?") from None
         words = error.strerror or " ".join(str(error).split()) or type(error).__name__
         raise EtlError(f"Wanted to write {storage.address}/{name}. Found: {words}.") from None
 
