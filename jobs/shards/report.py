@@ -61,9 +61,9 @@ class ShardReport:
 
 
 def _pattern(names: list[str]) -> str:
-    """The names in braces, as shells and webdataset take them; a list where some are not there."""
+    """The names in braces, as shells and webdataset take them; with a star where some are not there."""
     stems = [name.removesuffix(".tar").rpartition("-") for name in names]
     numbers = [int(number) for _, _, number in stems]
     if len(names) < 2 or numbers != list(range(numbers[0], numbers[0] + len(names))):
-        return names[0] if len(names) == 1 else "*.tar"
+        return names[0] if len(names) == 1 else f"{stems[0][0]}-*.tar"
     return f"{stems[0][0]}-{{{stems[0][2]}..{stems[-1][2]}}}.tar"
