@@ -24,7 +24,6 @@ class RangeReader:
         self._lock = threading.Lock()
         self._signed: dict[str, _Signed] = {}
         self._own = threading.local()
-        self._requests: list[Requests] = []
 
     def read_into(self, name: str, start: int, into: memoryview) -> int:
         """Read so many bytes of a file from there as fit; how many there were, fewer where it ends.
@@ -39,18 +38,16 @@ class RangeReader:
         into[: len(data)] = data
         return len(data)
 
-    def close(self) -> None:
-        """Let go of connections; nobody may be reading."""
-        with self._lock:
-            for requests in self._requests:
-                requests.close()
+    def leave(self) -> None:
+        """Let go of the connection of the thread that calls; it may read again."""
+        requests: Requests | None = getattr(self._own, "requests", None)
+        if requests is not None:
+            requests.close()
 
     def _mine(self) -> Requests:
         requests: Requests | None = getattr(self._own, "requests", None)
         if requests is None:
             requests = self._own.requests = Requests()
-            with self._lock:
-                self._requests.append(requests)
         return requests
 
     def _url(self, name: str) -> str:

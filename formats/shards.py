@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from formats.errors import ShardError
@@ -18,6 +19,7 @@ from schemas.shards import Piece, Shard
 
 BLOCK = 512
 END = bytes(2 * BLOCK)
+_PADDING = bytes(BLOCK)
 """What a tar ends with."""
 PIECE_BYTES = 5 << 20
 """No piece but a shard's last is smaller: it is the least that S3 takes as a part of an upload."""
@@ -65,7 +67,7 @@ class ShardWriter:
             place = self.bytes - len(END) + BLOCK
             self._put(block)
             self._put(data)
-            self._put(bytes(-len(data) % BLOCK))
+            self._put(_PADDING[: -len(data) % BLOCK])
             entries.append(f"{extension} {place} {len(data)} {key}.{extension}")
         self._lines.append(" ".join(entries))
         self._piece_samples += 1
@@ -92,9 +94,15 @@ class ShardWriter:
         piece = b"".join(self._piece)
         self._piece.clear()
         self._digest.update(piece)
-        self._pieces.append(Piece(self._piece_samples, len(piece), hashlib.sha256(piece).hexdigest()))
+        self._pieces.append(Piece(self._piece_samples, len(piece), piece_digest(piece)))
         self._piece_bytes = self._piece_samples = 0
         self._write(piece)
+
+
+_BEFORE_SIZE = b"0000644\0" + b"0000000\0" + b"0000000\0"  # mode, user, group
+_BEHIND_SIZE = b"%011o\0" % 0  # time
+_BEHIND_SUM = b"0" + bytes(100) + b"ustar\x0000" + bytes(BLOCK - 265)  # a regular file; no link
+_SUM = sum(_BEFORE_SIZE) + sum(_BEHIND_SIZE) + sum(_BEHIND_SUM) + 8 * ord(" ")  # the checksum, as it counts for itself
 
 
 def header(name: str, size: int) -> bytes:
@@ -103,18 +111,14 @@ def header(name: str, size: int) -> bytes:
         raise ShardError(
             f"Wanted a file below 8 GiB, which is the most that a tar's header can tell. Found: {name}, {size}"
         )
-    fields = [
-        name.encode("ascii").ljust(100, b"\0"),
-        b"0000644\0" + b"0000000\0" + b"0000000\0",  # mode, user, group
-        b"%011o\0" % size,
-        b"%011o\0" % 0,  # time
-        b" " * 8,  # the checksum, as it counts for itself
-        b"0" + bytes(100),  # a regular file; no link
-        b"ustar\x0000",
-        bytes(BLOCK - 265),
-    ]
-    block = b"".join(fields)
-    return block[:148] + b"%06o\0 " % sum(block) + block[156:]
+    text, digits = name.encode("ascii"), b"%011o\0" % size
+    checksum = b"%06o\0 " % (_SUM + sum(text) + sum(digits))
+    return b"".join((text.ljust(100, b"\0"), _BEFORE_SIZE, digits, _BEHIND_SIZE, checksum, _BEHIND_SUM))
+
+
+def piece_digest(data: bytes | memoryview) -> str:
+    """XXH3-128 (Yann Collet's published specification) of a piece, as 32 hexadecimal digits."""
+    return xxhash.xxh3_128_hexdigest(data)
 
 
 def samples_of(data: memoryview) -> list[tuple[str, list[tuple[str, int, int]]]]:

@@ -1,6 +1,5 @@
 """Pieces of shards, read by many threads at once, checked, and kept on a disk where that is wanted."""
 
-import hashlib
 import os
 import queue
 import threading
@@ -33,7 +32,7 @@ class Place:
     shard: str
     start: int
     bytes: int
-    sha256: str
+    xxh3: str
     samples: int
     first: int
 
@@ -55,7 +54,7 @@ def places_of(shards: Shards) -> list[Place]:
         start = 0
         for piece in shard.pieces:
             if piece.samples:
-                found.append(Place(shard.name, start, piece.bytes, piece.sha256, piece.samples, first))
+                found.append(Place(shard.name, start, piece.bytes, piece.xxh3, piece.samples, first))
             first += piece.samples
             start += piece.bytes
     return found
@@ -115,6 +114,13 @@ class PieceReader:
             self._wanted.put(None)
 
     def _work(self) -> None:
+        try:
+            self._read_on()
+        finally:
+            if self._reader is not None:
+                self._reader.leave()
+
+    def _read_on(self) -> None:
         while not self.is_closed:
             with self._lock:
                 self._idle += 1
@@ -158,6 +164,7 @@ class PieceReader:
     def _fetch(self, place: Place, data: memoryview) -> None:
         """Read and check; what is damaged is read once more, as it may have been so on its way only."""
         from formats import StorageError
+        from formats.shards import piece_digest
 
         reader = self._reader
         assert reader is not None
@@ -178,8 +185,8 @@ class PieceReader:
                 raise ShardError(f"Wanted to read {self._name(place)}. Found: {error.strerror or error}") from error
             if length < place.bytes:
                 found = f"the shard ends {place.bytes - length:,} bytes earlier"
-            elif (digest := hashlib.sha256(data).hexdigest()) != place.sha256:
-                found = f"SHA-256 {digest[:12]} instead of {place.sha256[:12]}"
+            elif (digest := piece_digest(data)) != place.xxh3:
+                found = f"XXH3 {digest[:12]} instead of {place.xxh3[:12]}"
             else:
                 return
         raise self._damaged(place, found)
@@ -205,7 +212,7 @@ class PieceReader:
 class PieceCache:
     """Pieces in a folder of a local disk, of which those that were used longest ago go when it is full.
 
-    Several processes may share it. Files are named by their SHA-256, and checked when they are read.
+    Several processes may share it. Files are named by their XXH3, and checked when they are read.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, size: int) -> None:
@@ -216,11 +223,13 @@ class PieceCache:
 
     def read(self, place: Place, data: memoryview) -> bool:
         """Whether a piece is there, and was read."""
+        from formats.shards import piece_digest
+
         path = self._path(place)
         try:
             with open(path, "rb", buffering=0) as file:
                 length = file.readinto(data)
-            if length == place.bytes and hashlib.sha256(data).hexdigest() == place.sha256:
+            if length == place.bytes and piece_digest(data) == place.xxh3:
                 os.utime(path)
                 return True
             path.unlink(missing_ok=True)
@@ -264,4 +273,4 @@ class PieceCache:
         self._held = held
 
     def _path(self, place: Place) -> Path:
-        return self._folder / place.sha256
+        return self._folder / place.xxh3

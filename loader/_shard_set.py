@@ -1,18 +1,24 @@
 """Folders of shards, opened by their manifest."""
 
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loader._errors import SplitError
+from loader._errors import ShardError, SplitError
 from loader._s3_client import Client, told
 from loader._splits import Split
 from schemas import Columns
 
 if TYPE_CHECKING:
     from formats.storage import Storage
-    from schemas.shards import ShardManifest
+    from schemas.shards import Shard, ShardManifest
+
+_SHOWN = 5
+_TOGETHER = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,6 +51,25 @@ class Shards(Split):
         """The manifest."""
         assert self.manifest is not None
         return self.manifest
+
+    def verify(self, *, threads: int = 8) -> None:
+        """Read all shards and compare them with their sizes and SHA-256, as the manifest tells them.
+
+        Raises `ShardError` naming all that differ or are missing, `AccessError`, `UnreachableError`.
+        """
+        from formats import StorageError
+
+        storage = self.storage()
+        try:
+            with ThreadPoolExecutor(threads) as pool:
+                found = [one for one in pool.map(partial(_difference, storage), self.contents.shards) if one]
+        except StorageError as error:
+            raise told(error) from error
+        if found:
+            raise ShardError(
+                f"Wanted the {len(self.contents.shards):,} shards of {self.address} as the manifest tells them. "
+                f"Found: {'; '.join(found[:_SHOWN])}{'; ...' if len(found) > _SHOWN else ''}. Write them again."
+            )
 
     def storage(self) -> "Storage":
         """Where the shards are. Raises `AccessError`, `UnreachableError`."""
@@ -102,6 +127,23 @@ def shards_in(client: Client, bucket: str, folder: str) -> Shards:
         folder=folder,
         manifest=manifest,
     )
+
+
+def _difference(storage: "Storage", shard: "Shard") -> str | None:
+    """What is wrong with a shard."""
+    digest, size = hashlib.sha256(), 0
+    try:
+        with storage.open(shard.name) as file:
+            while data := file.read(_TOGETHER):
+                digest.update(data)
+                size += len(data)
+    except FileNotFoundError:
+        return f"no {shard.name}"
+    if size != shard.bytes:
+        return f"{shard.name} of {size:,} bytes instead of {shard.bytes:,}"
+    if digest.hexdigest() != shard.sha256:
+        return f"{shard.name} of SHA-256 {digest.hexdigest()[:12]} instead of {shard.sha256[:12]}"
+    return None
 
 
 def _open_again(client: Client, bucket: str, folder: str, fingerprint: str) -> Shards:

@@ -37,7 +37,8 @@ class ShardSource(Source):
 
     ``memory_budget`` bounds, in bytes, the pieces that are in memory or on their way; each stream needs ``mix`` samples
     at a time. ``max_in_flight`` reads are under way at once, each on a connection of its own. Every piece is checked
-    against its SHA-256. ``cache`` is a folder on a local disk in which up to ``cache_bytes`` of pieces are kept.
+    against its XXH3; `Shards.verify` compares whole shards with their SHA-256. ``cache`` is a folder on a local disk in
+    which up to ``cache_bytes`` of pieces are kept.
 
     Raises `OptionError` for an option out of its range. Reading raises `ShardError` for a shard that is missing, cut
     off or another than its manifest says, `AccessError`, `UnreachableError`.

@@ -15,11 +15,15 @@ NAME = "shards.json"
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Samples of a shard that follow each other and are read together: their number, their bytes, and the SHA-256."""
+    """Samples of a shard that follow each other and are read together: their number, their bytes, and XXH3-128 of them.
+
+    XXH3 finds what was cut off, swapped or damaged, in a tenth of the time that SHA-256 takes, so that every read can
+    be checked; the shard's SHA-256 is for those who look for more.
+    """
 
     samples: int
     bytes: int
-    sha256: str
+    xxh3: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +64,9 @@ class ShardManifest:
     format: int = field(default=FORMAT)
 
     def to_json(self) -> str:
-        """The manifest as JSON text, a line for each shard: its pieces are told as ``[samples, bytes, SHA-256]``."""
+        """The manifest as JSON text, a line for each shard: its pieces are told as ``[samples, bytes, XXH3]``."""
         shards = [
-            {**asdict(shard), "pieces": [[one.samples, one.bytes, one.sha256] for one in shard.pieces]}
+            {**asdict(shard), "pieces": [[one.samples, one.bytes, one.xxh3] for one in shard.pieces]}
             for shard in self.shards
         ]
         lines = ",\n    ".join(json.dumps(shard) for shard in shards)

@@ -10,6 +10,8 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import xxhash
+
 from formats.storage import Storage
 from schemas.shards import NAME, ShardManifest
 
@@ -75,7 +77,7 @@ def assert_whole(folder: Path) -> None:
         start = 0
         for piece in shard.pieces:
             part = data[start : start + piece.bytes]
-            assert hashlib.sha256(part).hexdigest() == piece.sha256
+            assert xxhash.xxh3_128_hexdigest(part) == piece.xxh3
             start += piece.bytes
         assert start == shard.bytes
 

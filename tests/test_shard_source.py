@@ -1,18 +1,21 @@
 """Shards as a source: what other sources promise, through pieces of shards; and shards that are not what they were."""
 
-import hashlib
+import gc
 import json
 import pickle
 import shutil
+import socket
 import tempfile
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import pytest
+import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shard_folders import CLASSES, first_shard, upload
@@ -203,7 +206,7 @@ def test_a_cache_never_passes_its_size(sizes: list[int], most: int) -> None:
         cache = PieceCache(folder, size=most)
         for number, size in enumerate(sizes):
             data = bytes([number]) * size
-            place = Place("a", 0, size, hashlib.sha256(data).hexdigest(), 1, 0)
+            place = Place("a", 0, size, xxhash.xxh3_128_hexdigest(data), 1, 0)
             cache.keep(place, memoryview(data))
             assert sum(path.stat().st_size for path in Path(folder).iterdir()) <= most
             into = bytearray(size)
@@ -231,10 +234,10 @@ def test_a_shard_that_was_swapped_or_changed_is_told(copied: Path) -> None:
     data = bytearray(first.read_bytes())
     data[600] ^= 1
     first.write_bytes(data)
-    with pytest.raises(ShardError, match=rf"in {first.name} of .*Found: SHA-256 [0-9a-f]{{12}} instead of"):
+    with pytest.raises(ShardError, match=rf"in {first.name} of .*Found: XXH3 [0-9a-f]{{12}} instead of"):
         ids(make(open_shards(str(copied))))
     first.write_bytes(second.read_bytes())
-    with pytest.raises(ShardError, match=rf"in {first.name} of .*Found: (SHA-256|the shard ends)"):
+    with pytest.raises(ShardError, match=rf"in {first.name} of .*Found: (XXH3|the shard ends)"):
         ids(make(open_shards(str(copied))))
 
 
@@ -243,6 +246,21 @@ def test_a_manifest_without_its_shards_is_told(copied: Path) -> None:
     shard.unlink()
     with pytest.raises(ShardError, match=rf"the shard {shard.name} of .*, which the manifest names\. Found: no such"):
         ids(make(open_shards(str(copied))))
+
+
+def test_verifying_reads_whole_shards_and_names_all_that_differ(copied: Path, client: Client) -> None:
+    open_shards("s3://shardsource/x", client=client).verify()
+    opened = open_shards(str(copied))
+    opened.verify()
+    first, second, third = sorted(copied.glob("*.tar"))[:3]
+    first.write_bytes(first.read_bytes()[:-1] + b"x")
+    second.write_bytes(b"")
+    third.unlink()
+    with pytest.raises(ShardError) as told:
+        opened.verify()
+    assert f"{first.name} of SHA-256 " in str(told.value)
+    assert f"{second.name} of 0 bytes instead of" in str(told.value)
+    assert f"no {third.name}." in str(told.value)
 
 
 def test_places_without_shards_are_told(root: Path, copied: Path, client: Client, tmp_path: Path) -> None:
@@ -294,10 +312,24 @@ def test_reads_are_tried_again_when_connections_break(client: Client, s3: S3) ->
         with make(shards, memory_budget=1, max_in_flight=2, streams=1, mix=8) as source:
             batches = source.epoch(0)
             found = [list(map(bytes, next(batches).ids)) for _ in range(3)]
-            for requests in source._engine._reader[1]._reader._requests:  # type: ignore[union-attr, index]
-                requests._connection.sock.close()
+            shutdown = [sock for sock in open_sockets() if sock.getpeername()[1] == proxy.port]
+            assert shutdown
+            for sock in shutdown:
+                sock.shutdown(socket.SHUT_RDWR)
             found += [list(map(bytes, batch.ids)) for batch in batches]
     assert found == ids(make(shards_of(client), streams=1, mix=8))
+
+
+def open_sockets() -> list[socket.socket]:
+    """The connections of this process."""
+    found = []
+    for sock in gc.get_objects():
+        if not isinstance(sock, socket.socket) or sock.family != socket.AF_INET:
+            continue
+        with suppress(OSError):
+            sock.getpeername()
+            found.append(sock)
+    return found
 
 
 def shards_of(client: Client) -> Shards:

@@ -18,6 +18,9 @@ from schemas.tables import LabelType
 
 THREADS = 4
 """So many pictures a task reads at a time where it can."""
+_READ_TOGETHER = 8
+_READ_TOGETHER_BYTES = 4 << 20
+"""Some at a time, as each change of threads costs as much as a small file."""
 _AHEAD_BYTES = 32 << 20
 _AHEAD = 64
 _TOGETHER = 64
@@ -62,7 +65,16 @@ def from_files(rows: Iterable[Placed], *, label_type: LabelType, check: Check) -
             except RejectedError as error:
                 return error
 
-        yield from ahead(rows, lambda row: pool.submit(read, row), size=lambda row: row.entry.size)
+        def read_all(group: list[Placed]) -> list[Sample | RejectedError]:
+            return [read(row) for row in group]
+
+        groups = ahead(
+            _together(rows, most=_READ_TOGETHER, size=_READ_TOGETHER_BYTES),
+            lambda group: pool.submit(read_all, group),
+            size=lambda group: sum(row.entry.size for row in group),
+        )
+        for group, samples in groups:
+            yield from zip(group, samples, strict=True)
 
 
 def from_table(rows: Iterable[Placed], *, pictures: PictureTable, check: Check) -> Iterator[Packed]:
@@ -89,7 +101,7 @@ def fetched(
         opened = picture_reader(pictures.cluster, pictures.table, columns=columns)
         read = runner.run(opened.__aenter__())
         try:
-            for batch in _together(rows):
+            for batch in _together(rows, most=_TOGETHER, size=_AHEAD_BYTES):
                 found = runner.run(_all(read, [row.entry.id for row in batch]))
                 for row, one in zip(batch, found, strict=True):
                     if one is None or one[0] is None:
@@ -128,16 +140,16 @@ def companion_extension(companion: bytes | None, *, label_type: LabelType) -> st
     return f"seg.{EXTENSIONS[read_header(companion, check='none').format]}"
 
 
-def _together(rows: Iterable[Placed]) -> Iterator[list[Placed]]:
-    """Rows whose pictures are asked for at once: bounded in number, and in bytes as far as they are known."""
+def _together(rows: Iterable[Placed], *, most: int, size: int) -> Iterator[list[Placed]]:
+    """Rows whose pictures are read at once: bounded in number, and in bytes as far as they are known."""
     batch: list[Placed] = []
-    size = 0
+    held = 0
     for row in rows:
-        if batch and (len(batch) >= _TOGETHER or size + row.entry.size > _AHEAD_BYTES):
+        if batch and (len(batch) >= most or held + row.entry.size > size):
             yield batch
-            batch, size = [], 0
+            batch, held = [], 0
         batch.append(row)
-        size += row.entry.size
+        held += row.entry.size
     if batch:
         yield batch
 

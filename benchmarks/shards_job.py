@@ -1,0 +1,29 @@
+"""Our job twice in one session of Spark, as spark-submit starts it: cold, as its users have it, and warm.
+
+Prints one JSON object: the images, the seconds of both runs and the shards' fingerprint, which must be the same.
+"""
+
+import json
+import sys
+
+from pyspark.sql import SparkSession
+
+from jobs.shard import parse_args
+from jobs.shards.run import run
+
+
+def main(argv: list[str]) -> int:
+    """``TREE --out ADDRESS ...``: what the job takes."""
+    plan, _ = parse_args([*argv, "--overwrite"])
+    spark = SparkSession.builder.appName("benchmark of shards").getOrCreate()
+    cold = run(spark, plan=plan)
+    warm = run(spark, plan=plan)
+    spark.stop()
+    if cold.fingerprint != warm.fingerprint:
+        raise RuntimeError(f"Wanted the same shards twice. Found: {cold.fingerprint} and {warm.fingerprint}")
+    print(json.dumps({"images": warm.images, "cold": cold.seconds, "seconds": warm.seconds}), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
