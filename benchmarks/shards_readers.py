@@ -59,7 +59,7 @@ class Meter:
             images += 1
             size += len(data)
             labels += label
-            ids += int.from_bytes(data[-16:], "big")
+            ids += int.from_bytes(data[-18:-2], "big")
             if images == mark:
                 self._got.append(time.monotonic() - began)
                 self._cpu.append(cpu_of_all())

@@ -32,6 +32,10 @@ _PROCESS_SECONDS = 900
 _LOOK_SECONDS = 3.0
 
 
+END_OF_JPEG = b"\xff\xd9"
+"""Behind a picture's id, so that files end as JPEGs do."""
+
+
 @dataclass(frozen=True)
 class Run:
     """One reader once: its course, what else it told, what it cost the server, and what a proxy carried."""
@@ -97,7 +101,7 @@ class Stage:
         for number, (id, label) in enumerate(zip(PICTURES.ids(numbers), self.labels().tolist(), strict=True)):
             place = self.tree / f"class_{label:04}" / f"{number:06}.jpg"
             place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(PICTURES.image(number, id.tobytes()))
+            place.write_bytes(PICTURES.image(number, id.tobytes()) + END_OF_JPEG)  # or all writers would look inside
 
     def labels(self) -> "np.ndarray[Any, np.dtype[np.int64]]":
         """The class number of each picture; pictures lie sorted by it."""
@@ -106,7 +110,7 @@ class Stage:
     def sums(self) -> dict[str, int]:
         """What all pictures add up to, as a reader tells it."""
         numbers = np.arange(self.sizes.pictures, dtype=np.int64)
-        size = sum(map(PICTURES.length, range(self.sizes.pictures)))
+        size = sum(PICTURES.length(number) + len(END_OF_JPEG) for number in range(self.sizes.pictures))
         ids = _low_halves(PICTURES.ids(numbers))
         return {"images": self.sizes.pictures, "bytes": size, "labels": int(self.labels().sum()), "ids": ids}
 

@@ -242,13 +242,12 @@ class PieceCache:
         path = self._path(place)
         aside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
         try:
-            with self._lock:
+            with self._lock:  # taken before it is written, as others write at the same time
                 self._make_room(place.bytes)
+                self._held = (self._held or 0) + place.bytes
             with open(aside, "wb", buffering=0) as file:
                 file.write(data)
             os.replace(aside, path)
-            with self._lock:
-                self._held = (self._held or 0) + place.bytes
         except OSError:
             with suppress(OSError):
                 aside.unlink(missing_ok=True)
