@@ -240,17 +240,17 @@ class PieceCache:
     def keep(self, place: Place, data: memoryview) -> None:
         """Write a piece, and make room for it; a full or failing disk is no error, only no help."""
         path = self._path(place)
-        aside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-        try:
-            with self._lock:  # taken before it is written, as others write at the same time
+        aside = path.with_name(f".{path.name}.{os.getpid()}")
+        with self._lock:  # one at a time, or those that make room would not know what others write
+            try:
                 self._make_room(place.bytes)
+                with open(aside, "wb", buffering=0) as file:
+                    file.write(data)
+                os.replace(aside, path)
                 self._held = (self._held or 0) + place.bytes
-            with open(aside, "wb", buffering=0) as file:
-                file.write(data)
-            os.replace(aside, path)
-        except OSError:
-            with suppress(OSError):
-                aside.unlink(missing_ok=True)
+            except OSError:
+                with suppress(OSError):
+                    aside.unlink(missing_ok=True)
 
     def _make_room(self, wanted: int) -> None:
         if self._held is not None and self._held + wanted <= self._size:
