@@ -10,7 +10,7 @@ IN := cd "$(HERE)" &&
 RUN := $(IN) PATH="$(HERE).venv/bin:$$PATH" VIRTUAL_ENV="$(HERE).venv"
 SETUP = $(IN) if [ -z "$(PYTHON)" ]; then echo "error: wanted Python 3.11 on PATH. Found: none. Say 'make PYTHON=/path/to/python3.11 $@'." >&2; exit 1; fi; \
 	"$(PYTHON)" -m devstack.environment
-# Three processes, each with services of its own, as most of a test is waiting, for files of tests in turn; one that hangs or dies is made anew once.
+# Three processes, each with services of its own, for files of tests in turn, as most tests wait; one that dies is made anew once.
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 1
 DEMO := --extra spark --extra loader --group demo
 DEV := --extra spark --extra loader --extra train --extra s3 --extra shards --extra looks --extra metrics --extra lightning --extra notebooks --group dev

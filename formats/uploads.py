@@ -2,6 +2,7 @@
 
 import os
 import secrets
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -9,6 +10,8 @@ from types import TracebackType
 from typing import IO, Any, Protocol, Self
 
 from formats.http import Requests
+
+_SENDERS = 2
 
 
 class Bucket(Protocol):
@@ -30,16 +33,16 @@ class Bucket(Protocol):
 
 
 class Upload:
-    """One object of an S3 storage, sent in parts, two of which are in memory: it appears when the block ends.
+    """One object of an S3 storage, sent in parts, three of which are in memory: it appears when the block ends.
 
     After an error nothing is left of it; what a killed process leaves is seen by `abandoned` alone.
     """
 
     def __init__(self, bucket: Bucket, name: str) -> None:
         self._bucket, self._name = bucket, name
-        self._requests = Requests()
-        self._sender = ThreadPoolExecutor(1, thread_name_prefix="upload")
-        self._sending: Future[str] | None = None
+        self._senders = ThreadPoolExecutor(_SENDERS, thread_name_prefix="upload")
+        self._idle = [Requests() for _ in range(_SENDERS)]
+        self._sending: deque[Future[str]] = deque()
         self._tags: list[str] = []
         self._id: str | None = None
 
@@ -48,10 +51,11 @@ class Upload:
         return self
 
     def write(self, data: bytes) -> None:
-        """Send the next part, once the one before it is there."""
-        self._await()
-        number = len(self._tags) + 1
-        self._sending = self._sender.submit(self._send, number, data)
+        """Send the next part, once few enough are on their way."""
+        while len(self._sending) >= _SENDERS:
+            self._await()
+        number = len(self._tags) + len(self._sending) + 1
+        self._sending.append(self._senders.submit(self._send, number, data))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -65,20 +69,24 @@ class Upload:
         finally:
             if error is not None:
                 self._abort()
-            self._sender.shutdown()
-            self._requests.close()
+            self._senders.shutdown()
+            for requests in self._idle:
+                requests.close()
 
     def _send(self, number: int, data: bytes) -> str:
-        url = self._bucket.signed(self._name, method="upload_part", UploadId=str(self._id), PartNumber=number)
-        return self._requests.put(url, data, place=f"{self._bucket.address}/{self._name}")
+        requests = self._idle.pop()  # there are as many as threads
+        try:
+            url = self._bucket.signed(self._name, method="upload_part", UploadId=str(self._id), PartNumber=number)
+            return requests.put(url, data, place=f"{self._bucket.address}/{self._name}")
+        finally:
+            self._idle.append(requests)
 
     def _await(self) -> None:
-        sending, self._sending = self._sending, None
-        if sending is not None:
-            self._tags.append(sending.result())
+        self._tags.append(self._sending.popleft().result())
 
     def _complete(self) -> None:
-        self._await()
+        while self._sending:
+            self._await()
         parts = [{"PartNumber": number, "ETag": tag} for number, tag in enumerate(self._tags, 1)]
         self._bucket.ask(
             "complete_multipart_upload",
@@ -88,10 +96,9 @@ class Upload:
         )
 
     def _abort(self) -> None:
-        sending, self._sending = self._sending, None
-        if sending is not None:
+        while self._sending:
             with suppress(Exception):  # there is an error already
-                sending.result()
+                self._sending.popleft().result()
         with suppress(Exception):
             self._bucket.ask("abort_multipart_upload", Key=self._bucket.key(self._name), UploadId=self._id)
 

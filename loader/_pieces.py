@@ -1,17 +1,16 @@
 """Pieces of shards, read by many threads at once, checked, and kept on a disk where that is wanted."""
 
-import os
 import queue
 import threading
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from loader._errors import LoaderError, ShardError
+from loader._piece_cache import PieceCache, Place
 from loader._s3_client import told
 from loader._shard_set import Shards
 from loader._stats import Meter
@@ -22,19 +21,8 @@ if TYPE_CHECKING:
 Members: TypeAlias = list[tuple[str, int, int]]
 """A sample's files: extension, and where each begins and ends in its piece."""
 
-_ATTEMPTS = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a piece is: the shard, its bytes from ``start``, how many samples it has, and their first one's number."""
-
-    shard: str
-    start: int
-    bytes: int
-    xxh3: str
-    samples: int
-    first: int
+_PART_BYTES = 2_800_000
+"""What one request asks for: what a connection has on its way at most, where a store is far away. A piece is two."""
 
 
 @dataclass(slots=True)
@@ -44,6 +32,18 @@ class Loaded:
     data: memoryview
     samples: list[tuple[str, Members]]
     buffer: object
+
+
+@dataclass(slots=True)
+class _Reading:
+    """A piece on its way in parts, each read by the thread that comes to it; the last one makes the piece whole."""
+
+    place: Place
+    future: "Future[Loaded]"
+    left: int
+    buffer: "np.ndarray[tuple[int], np.dtype[np.uint8]] | None" = None
+    error: tuple[int, BaseException] | None = None
+    is_given_up: bool = False
 
 
 def places_of(shards: Shards) -> list[Place]:
@@ -66,14 +66,14 @@ class PieceReader:
     Raises the errors of `loader` in the futures it gives.
     """
 
-    def __init__(self, shards: Shards, *, threads: int, meter: Meter, cache: "PieceCache | None" = None) -> None:
+    def __init__(self, shards: Shards, *, threads: int, meter: Meter, cache: PieceCache | None = None) -> None:
         self._shards, self._most, self._cache, self.meter = shards, threads, cache, meter
         self.places = places_of(shards)
         self._largest = max((place.bytes for place in self.places), default=0)
         self._lock = threading.Lock()
         self._reader: RangeReader | None = None
-        self._wanted: queue.SimpleQueue[tuple[Place, Future[Loaded]] | None] = queue.SimpleQueue()
-        self._threads = self._idle = self._queued = 0
+        self._wanted: queue.SimpleQueue[tuple[_Reading, int] | None] = queue.SimpleQueue()
+        self._threads = self._idle = self._queued = self._born = 0
         self._free: list[np.ndarray[tuple[int], np.dtype[np.uint8]]] = []
         self.is_closed = False
 
@@ -92,15 +92,19 @@ class PieceReader:
 
     def read(self, number: int) -> "Future[Loaded]":
         """Begin to read a piece."""
-        future: Future[Loaded] = Future()
-        self._wanted.put((self.places[number], future))
+        place = self.places[number]
+        parts = 1 if self._cache is not None else max(1, round(place.bytes / _PART_BYTES))
+        reading = _Reading(place, Future(), parts)
+        for part in range(parts):
+            self._wanted.put((reading, part))
         with self._lock:
-            self._queued += 1
-            if self._queued > self._idle and self._threads < self._most:
+            self._queued += parts
+            while self._queued > self._idle + self._born and self._threads < self._most:
                 self._threads += 1
+                self._born += 1
                 # Daemons, because a store that answers nothing must not hold up the end of the process.
                 threading.Thread(target=self._work, name="loader-pieces", daemon=True).start()
-        return future
+        return reading.future
 
     def forget(self, loaded: Loaded) -> None:
         """Give back the memory of a piece, of which nothing is used any more."""
@@ -121,38 +125,68 @@ class PieceReader:
                 self._reader.leave()
 
     def _read_on(self) -> None:
+        is_new = True
         while not self.is_closed:
             with self._lock:
                 self._idle += 1
+                self._born -= is_new
+            is_new = False
             wanted = self._wanted.get()
             with self._lock:
                 self._idle -= 1
                 self._queued -= wanted is not None
             if wanted is None:
                 return
-            place, future = wanted
-            if not future.set_running_or_notify_cancel():
-                continue
             self.meter.in_flight += 1
             try:
-                loaded = self._load(place)
-            except BaseException as error:
-                future.set_exception(error)
-            else:
-                future.set_result(loaded)
+                self._read_part(*wanted)
             finally:
                 self.meter.in_flight -= 1
 
-    def _load(self, place: Place) -> Loaded:
+    def _read_part(self, reading: _Reading, part: int) -> None:
+        with self._lock:
+            if reading.buffer is None and not reading.is_given_up:
+                reading.is_given_up = not reading.future.set_running_or_notify_cancel()
+                reading.buffer = None if reading.is_given_up else self._buffer(reading.place.bytes)
+            buffer, parts = reading.buffer, max(1, round(reading.place.bytes / _PART_BYTES))
+        if buffer is None:
+            return
+        data = memoryview(buffer.data)[: reading.place.bytes]
+        error: BaseException | None = None
+        try:
+            if self._cache is not None:
+                self._from_cache(reading.place, data)
+            else:
+                start, stop = (reading.place.bytes * number // parts for number in (part, part + 1))
+                self._fetch(reading.place, data, start, stop)
+        except BaseException as found:
+            error = found
+        with self._lock:
+            if error is not None and (reading.error is None or part < reading.error[0]):  # a cut is told by its place
+                reading.error = part, error
+            reading.left -= 1
+            is_last = not reading.left
+        if not is_last:
+            return
+        try:
+            if reading.error is not None:
+                raise reading.error[1]
+            self._check(reading.place, data, is_read_again=False)
+            reading.future.set_result(self._loaded(reading.place, data, buffer))
+        except BaseException as found:
+            reading.future.set_exception(found)
+
+    def _from_cache(self, place: Place, data: memoryview) -> None:
+        """Read a piece from the cache, or from the store and keep it."""
+        assert self._cache is not None
+        if not self._cache.read(place, data):
+            self._fetch(place, data, 0, place.bytes)
+            self._check(place, data, is_read_again=False)
+            self._cache.keep(place, data)
+
+    def _loaded(self, place: Place, data: memoryview, buffer: object) -> Loaded:
         from formats.shards import samples_of
 
-        buffer = self._buffer(place.bytes)
-        data = memoryview(buffer.data)[: place.bytes]
-        is_cached = self._cache is not None and self._cache.read(place, data)
-        if not is_cached:
-            self._fetch(place, data)
-            if self._cache is not None:
-                self._cache.keep(place, data)
         try:
             samples = samples_of(data)
         except ValueError as error:
@@ -161,35 +195,38 @@ class PieceReader:
             raise self._damaged(place, f"{len(samples)} samples instead of {place.samples}")
         return Loaded(data, samples, buffer)
 
-    def _fetch(self, place: Place, data: memoryview) -> None:
-        """Read and check; what is damaged is read once more, as it may have been so on its way only."""
-        from formats import StorageError
+    def _check(self, place: Place, data: memoryview, *, is_read_again: bool) -> None:
+        """Compare a piece with the manifest; what is damaged is read once more: it may be so on its way only."""
         from formats.shards import piece_digest
+
+        digest = piece_digest(data)
+        if digest == place.xxh3:
+            return
+        if is_read_again:
+            raise self._damaged(place, f"XXH3 {digest[:12]} instead of {place.xxh3[:12]}")
+        self.meter.retries += 1
+        self._fetch(place, data, 0, place.bytes)
+        self._check(place, data, is_read_again=True)
+
+    def _fetch(self, place: Place, data: memoryview, start: int, stop: int) -> None:
+        """Read a part of a piece. Raises the errors of `loader`."""
+        from formats import StorageError
 
         reader = self._reader
         assert reader is not None
-        found = ""
-        for attempt in range(_ATTEMPTS):
-            if attempt:
-                self.meter.retries += 1
-            try:
-                length = reader.read_into(place.shard, place.start, data)
-            except FileNotFoundError:
-                raise ShardError(
-                    f"Wanted the shard {place.shard} of {self._shards.address}, which the manifest names. "
-                    "Found: no such file. Was it deleted? Write the shards again."
-                ) from None
-            except StorageError as error:
-                raise told(error) from error
-            except OSError as error:
-                raise ShardError(f"Wanted to read {self._name(place)}. Found: {error.strerror or error}") from error
-            if length < place.bytes:
-                found = f"the shard ends {place.bytes - length:,} bytes earlier"
-            elif (digest := piece_digest(data)) != place.xxh3:
-                found = f"XXH3 {digest[:12]} instead of {place.xxh3[:12]}"
-            else:
-                return
-        raise self._damaged(place, found)
+        try:
+            length = reader.read_into(place.shard, place.start + start, data[start:stop])
+        except FileNotFoundError:
+            raise ShardError(
+                f"Wanted the shard {place.shard} of {self._shards.address}, which the manifest names. "
+                "Found: no such file. Was it deleted? Write the shards again."
+            ) from None
+        except StorageError as error:
+            raise told(error) from error
+        except OSError as error:
+            raise ShardError(f"Wanted to read {self._name(place)}. Found: {error.strerror or error}") from error
+        if length < stop - start:
+            raise self._damaged(place, f"the shard ends {place.bytes - start - length:,} bytes earlier")
 
     def _damaged(self, place: Place, found: str) -> LoaderError:
         return ShardError(
@@ -207,69 +244,3 @@ class PieceReader:
         with suppress(IndexError):
             return self._free.pop()
         return np.empty(max(size, self._largest), dtype=np.uint8)
-
-
-class PieceCache:
-    """Pieces in a folder of a local disk, of which those that were used longest ago go when it is full.
-
-    Several processes may share it. Files are named by their XXH3, and checked when they are read.
-    """
-
-    def __init__(self, folder: str | os.PathLike[str], *, size: int) -> None:
-        self._folder, self._size = Path(folder), size
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._lock = threading.Lock()
-        self._held: int | None = None
-
-    def read(self, place: Place, data: memoryview) -> bool:
-        """Whether a piece is there, and was read."""
-        from formats.shards import piece_digest
-
-        path = self._path(place)
-        try:
-            with open(path, "rb", buffering=0) as file:
-                length = file.readinto(data)
-            if length == place.bytes and piece_digest(data) == place.xxh3:
-                os.utime(path)
-                return True
-            path.unlink(missing_ok=True)
-        except OSError:
-            pass
-        return False
-
-    def keep(self, place: Place, data: memoryview) -> None:
-        """Write a piece, and make room for it; a full or failing disk is no error, only no help."""
-        path = self._path(place)
-        aside = path.with_name(f".{path.name}.{os.getpid()}")
-        with self._lock:  # one at a time, or those that make room would not know what others write
-            try:
-                self._make_room(place.bytes)
-                with open(aside, "wb", buffering=0) as file:
-                    file.write(data)
-                os.replace(aside, path)
-                self._held = (self._held or 0) + place.bytes
-            except OSError:
-                with suppress(OSError):
-                    aside.unlink(missing_ok=True)
-
-    def _make_room(self, wanted: int) -> None:
-        if self._held is not None and self._held + wanted <= self._size:
-            return
-        files = []
-        with os.scandir(self._folder) as entries:
-            for entry in entries:
-                with suppress(FileNotFoundError):  # another process has made room, too
-                    looks = entry.stat()
-                    files.append((looks.st_mtime, looks.st_size, entry.path))
-        files.sort()
-        held = sum(size for _, size, _ in files)
-        for _, size, path in files:
-            if held + wanted <= self._size:
-                break
-            with suppress(FileNotFoundError):
-                os.unlink(path)
-            held -= size
-        self._held = held
-
-    def _path(self, place: Place) -> Path:
-        return self._folder / place.xxh3

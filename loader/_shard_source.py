@@ -56,8 +56,8 @@ class ShardSource(Source):
         last_batch_policy: LastBatchPolicy = "PARTIAL",
         mix: int = 256,
         streams: int = 12,
-        memory_budget: int = 512_000_000,
-        max_in_flight: int = 32,
+        memory_budget: int = 640_000_000,
+        max_in_flight: int = 64,
         cache: str | os.PathLike[str] | None = None,
         cache_bytes: int = 100_000_000_000,
     ) -> None:

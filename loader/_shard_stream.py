@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from loader._errors import ClosedError
-from loader._pieces import Loaded, PieceCache, PieceReader
+from loader._piece_cache import PieceCache
+from loader._pieces import Loaded, PieceReader
 from loader._shard_order import ShardStep
 from loader._shard_schedule import ShardSchedule
 from loader._shard_set import Shards

@@ -26,7 +26,8 @@ import loader
 from benchmarks.delay import DelayProxy
 from devstack.s3 import S3
 from loader import AccessError, OptionError, ShardError, SplitError, StateError, UnreachableError
-from loader._pieces import PieceCache, Place, places_of
+from loader._piece_cache import PieceCache, Place
+from loader._pieces import places_of
 from loader._shard_set import Shards
 from loader.shards import Client, make_client, open_shards
 
@@ -348,7 +349,7 @@ def test_closing_in_mid_epoch_is_quick_and_leaves_no_thread(client: Client) -> N
     source = make(shards_of(client))
     batches = source.epoch(0)
     next(batches)
-    assert set(threading.enumerate()) > before
+    assert set(threading.enumerate()) - before
     started = time.monotonic()
     source.close()
     assert time.monotonic() - started < 2
