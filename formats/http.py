@@ -16,9 +16,10 @@ from urllib.parse import urlsplit
 from formats.errors import StorageError
 
 _TIMEOUT_SECONDS = 20.0
-_ATTEMPTS = 6
+_ATTEMPTS = 8
 _PAUSE_SECONDS = 0.1
-"""Before the first repetition; it doubles with each."""
+"""Before the first repetition; it doubles with each, up to the longest."""
+_LONGEST_PAUSE = 3.0
 _TRY_AGAIN = (408, 429, 500, 502, 503, 504)
 _CODE = re.compile(rb"<Code>([^<]*)</Code>")
 
@@ -96,7 +97,7 @@ class Requests:
                     raise
                 if attempt == _ATTEMPTS - 1:
                     raise StorageError(f"Wanted {place}. Found: {_words(error)}, {_ATTEMPTS} times") from error
-                time.sleep(_PAUSE_SECONDS * 2**attempt * random.uniform(0.5, 1.0))
+                time.sleep(min(_LONGEST_PAUSE, _PAUSE_SECONDS * 2**attempt) * random.uniform(0.5, 1.0))
         raise AssertionError
 
     def _connected(self, scheme: str, host: str) -> http.client.HTTPConnection:

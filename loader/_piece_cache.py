@@ -1,10 +1,16 @@
 """Pieces of shards on a local disk."""
 
 import os
+import re
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+FOLDER = "imagestrata-pieces"
+"""Below the folder that the user names, where nothing else is."""
+_COUNTED_EVERY = 32
+_OURS = re.compile(r"[0-9a-f]{32}|\.[0-9a-f]{32}\.[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +32,11 @@ class PieceCache:
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, size: int) -> None:
-        self._folder, self._size = Path(folder), size
+        self._folder, self._size = Path(folder) / FOLDER, size
         self._folder.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
         self._held: int | None = None
+        self._written = 0  # since files were counted: other processes write, too
 
     def read(self, place: Place, data: memoryview) -> bool:
         """Whether a piece is there, and was read."""
@@ -58,16 +65,21 @@ class PieceCache:
                     file.write(data)
                 os.replace(aside, path)
                 self._held = (self._held or 0) + place.bytes
+                self._written += place.bytes
             except OSError:
                 with suppress(OSError):
                     aside.unlink(missing_ok=True)
 
     def _make_room(self, wanted: int) -> None:
-        if self._held is not None and self._held + wanted <= self._size:
+        is_known = self._held is not None and self._written + wanted < self._size // _COUNTED_EVERY
+        if is_known and (self._held or 0) + wanted <= self._size:
             return
+        self._written = 0
         files = []
         with os.scandir(self._folder) as entries:
             for entry in entries:
+                if not _OURS.fullmatch(entry.name):
+                    continue
                 with suppress(FileNotFoundError):  # another process has made room, too
                     looks = entry.stat()
                     files.append((looks.st_mtime, looks.st_size, entry.path))

@@ -69,7 +69,7 @@ class PieceReader:
     def __init__(self, shards: Shards, *, threads: int, meter: Meter, cache: PieceCache | None = None) -> None:
         self._shards, self._most, self._cache, self.meter = shards, threads, cache, meter
         self.places = places_of(shards)
-        self._largest = max((place.bytes for place in self.places), default=0)
+        self._usual = 2 * int(np.median([place.bytes for place in self.places])) if self.places else 0
         self._lock = threading.Lock()
         self._reader: RangeReader | None = None
         self._wanted: queue.SimpleQueue[tuple[_Reading, int] | None] = queue.SimpleQueue()
@@ -108,8 +108,9 @@ class PieceReader:
 
     def forget(self, loaded: Loaded) -> None:
         """Give back the memory of a piece, of which nothing is used any more."""
-        if isinstance(loaded.buffer, np.ndarray) and len(self._free) < self._most:
-            self._free.append(loaded.buffer)
+        buffer = loaded.buffer
+        if isinstance(buffer, np.ndarray) and len(buffer) == self._usual and len(self._free) < self._most:
+            self._free.append(buffer)
 
     def close(self) -> None:
         """End the threads, as soon as what they read has come."""
@@ -147,7 +148,11 @@ class PieceReader:
         with self._lock:
             if reading.buffer is None and not reading.is_given_up:
                 reading.is_given_up = not reading.future.set_running_or_notify_cancel()
-                reading.buffer = None if reading.is_given_up else self._buffer(reading.place.bytes)
+                try:
+                    reading.buffer = None if reading.is_given_up else self._buffer(reading.place.bytes)
+                except MemoryError as lacking:
+                    reading.is_given_up = True
+                    reading.future.set_exception(lacking)
             buffer, parts = reading.buffer, max(1, round(reading.place.bytes / _PART_BYTES))
         if buffer is None:
             return
@@ -222,7 +227,8 @@ class PieceReader:
                 "Found: no such file. Was it deleted? Write the shards again."
             ) from None
         except StorageError as error:
-            raise told(error) from error
+            found = str(error).partition("Found: ")[2] or str(error)
+            raise told(StorageError(f"Wanted to read {self._name(place)}. Found: {found}")) from error
         except OSError as error:
             raise ShardError(f"Wanted to read {self._name(place)}. Found: {error.strerror or error}") from error
         if length < stop - start:
@@ -241,6 +247,8 @@ class PieceReader:
         )
 
     def _buffer(self, size: int) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":
+        if size > self._usual:  # a piece of large samples, whose memory is not kept for others
+            return np.empty(size, dtype=np.uint8)
         with suppress(IndexError):
             return self._free.pop()
-        return np.empty(max(size, self._largest), dtype=np.uint8)
+        return np.empty(self._usual, dtype=np.uint8)

@@ -3,7 +3,7 @@
 import copy
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -11,10 +11,11 @@ import webdataset.filters as filters
 
 from loader._assembly import Filled
 from loader._batch import Batch
-from loader._errors import OptionError
+from loader._errors import OptionError, StateError
 from loader._options import check_int
 from loader._order import LastBatchPolicy
 from loader._s3_client import Client
+from loader._shard_schedule import ShardState
 from loader._shard_set import shards_in
 from loader._shard_source import ShardSource
 from loader._shard_stream import FilledFromShards, ShardSample
@@ -66,7 +67,7 @@ class RemoteDataset(Base):
         rank: int | None = None,
         world_size: int | None = None,
         last_batch_policy: LastBatchPolicy | None = None,
-        mix: int = 256,
+        mix: int | None = None,
         streams: int = 12,
         memory_budget: int = 640_000_000,
         max_in_flight: int = 64,
@@ -160,8 +161,18 @@ class RemoteDataset(Base):
         return self._passes.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
-        """Let the next pass go on from a state. Raises `StateError` for one of other shards or another order."""
-        self._passes.load_state_dict(state)
+        """Let the next pass go on from a state: a loop's also with another batch size or number of ranks.
+
+        Raises `StateError` for one of other shards or another order.
+        """
+        if not isinstance(state, Mapping):
+            raise StateError(f"Wanted a state, as state_dict() gives it. Found: {state!r}")
+        try:
+            self._passes.load_state_dict(state)
+        except StateError:
+            if state.get("workers") != 1:
+                raise
+            self._passes.load_state_dict(_of_the_source(state))
 
     def __iter__(self) -> Iterator[Any]:
         batches: Iterator[Any] = map(self._made, self._passes)
@@ -171,6 +182,8 @@ class RemoteDataset(Base):
 
     def _with(self, stage: Stage) -> Self:
         made = copy.copy(self)
+        made._source = self._source.again()  # or both would count on each other's passes
+        made._passes = _passes(made._source)
         if self._collate is None:
             made._stages = (*self._stages, stage)
         else:
@@ -250,6 +263,16 @@ def _passes(source: ShardSource) -> "TorchDataset | _LoopPasses":
     from loader._torch import TorchDataset
 
     return TorchDataset(source)
+
+
+def _of_the_source(state: Mapping[str, Any]) -> dict[str, Any]:
+    """What the state of a loop says of its source, which any number of ranks goes on from. Raises `StateError`."""
+    try:
+        begin = ShardState.from_dict(state["begin"])
+        first = (begin.rows - begin.deal().rows) // (begin.batch_size * begin.world_size)
+        return replace(begin, steps=int(state["steps"]) - first).to_dict()
+    except (KeyError, TypeError, ValueError) as error:
+        raise StateError(f"Wanted a state, as state_dict() gives it. Found: {error!r}") from None
 
 
 def _plain(sample: ShardSample, address: str) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """How to reach the buckets that shards and image folders lie in."""
 
 import os
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -10,6 +11,8 @@ from loader._errors import AccessError, OptionError, UnreachableError
 if TYPE_CHECKING:
     from formats.s3 import S3Access
     from formats.storage import Storage
+
+_HOST = re.compile(r"[\w.-]+:[0-9]+(/.*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,8 @@ class Client:
 
     def address(self, bucket: str, folder: str = "") -> str:
         """The address of a folder in a bucket. Raises `OptionError` for names that cannot be."""
-        if not isinstance(bucket, str) or not bucket.strip("/") or not isinstance(folder, str):
+        is_named = isinstance(bucket, str) and bucket.strip("/") and isinstance(folder, str)
+        if not is_named or {".", ".."} & {*bucket.split("/"), *folder.split("/")}:
             raise OptionError(f"Wanted a bucket and a folder in it by their names. Found: {bucket!r}, {folder!r}")
         parts = "/".join(filter(None, (bucket.strip("/"), folder.strip("/"))))
         if not self.is_local:
@@ -74,7 +78,11 @@ def make_client(
     profiles, roles); without an endpoint it is Amazon's. The path of a local folder instead of a URL makes its folders
     the buckets. Raises `OptionError` for a URL of another kind, and for one key without the other.
     """
-    text = None if url is None else os.fspath(url)
+    text = None if url is None else os.path.expanduser(os.fspath(url))
+    if text is not None and (not text or _HOST.fullmatch(text)):
+        raise OptionError(f"Wanted the URL of an S3 endpoint, as http://host:port, or a folder's path. Found: {text!r}")
+    if text is not None and urlsplit(text).scheme in ("", "file") and access_key is not None:
+        raise OptionError(f"Wanted the URL of an S3 endpoint with keys, as http://host:port. Found: {text!r}")
     if text is not None and urlsplit(text).scheme not in ("", "file", "http", "https"):
         raise OptionError(f"Wanted the URL of an S3 endpoint, or a folder's path. Found: {text!r}")
     if (access_key is None) != (secret_key is None):

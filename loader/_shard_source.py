@@ -21,6 +21,8 @@ from loader._source import Source
 from loader._stream import Stream
 
 _LABELS = ("cls", "json")
+_MIXED_BYTES = 340_000_000
+_LEAST_MIX, _MOST_MIX = 8, 1024
 _ID = b'{"id":"'
 
 
@@ -35,10 +37,11 @@ class ShardSource(Source):
     number the order is the same. A state goes on exactly, at the very next batch; with another ``batch_size``,
     ``world_size``, ``streams`` or ``mix``, what is left of the epoch is dealt anew, each sample once.
 
-    ``memory_budget`` bounds, in bytes, the pieces that are in memory or on their way; each stream needs ``mix`` samples
-    at a time. ``max_in_flight`` reads are under way at once, each on a connection of its own. Every piece is checked
-    against its XXH3; `Shards.verify` compares whole shards with their SHA-256. ``cache`` is a folder on a local disk in
-    which up to ``cache_bytes`` of pieces are kept.
+    ``memory_budget`` bounds, in bytes, the pieces that are in memory or on their way, but each stream needs ``mix``
+    samples at a time, whatever it says: by default as many as 340 MB hold for all streams, from 8 to 1,024 (256 of
+    110 kB), which follows from the mean size of the samples. ``max_in_flight`` requests are under way, each on a
+    connection of its own. Every piece is checked against its XXH3; `Shards.verify` compares whole shards with their
+    SHA-256. ``cache`` is a folder on a local disk in which up to ``cache_bytes`` of pieces are kept.
 
     Raises `OptionError` for an option out of its range. Reading raises `ShardError` for a shard that is missing, cut
     off or another than its manifest says, `AccessError`, `UnreachableError`.
@@ -54,7 +57,7 @@ class ShardSource(Source):
         seed: int = 0,
         shuffle: bool = True,
         last_batch_policy: LastBatchPolicy = "PARTIAL",
-        mix: int = 256,
+        mix: int | None = None,
         streams: int = 12,
         memory_budget: int = 640_000_000,
         max_in_flight: int = 64,
@@ -73,8 +76,8 @@ class ShardSource(Source):
             rank=check_int("rank", rank),
             world_size=check_int("world_size", world_size),
             last_batch_policy=last_batch_policy,
-            streams=check_int("streams", streams, 1),
-            mix=check_int("mix", mix, 1),
+            streams=check_int("streams", streams, 1, 4096),
+            mix=usual_mix(shards, streams) if mix is None else check_int("mix", mix, 1),
         )
         engine = ShardEngine(
             shards,
@@ -125,6 +128,12 @@ class ShardSource(Source):
             repeats=filled.repeats,
             label_blobs=blobs,
         )
+
+
+def usual_mix(shards: Shards, streams: int) -> int:
+    """How many samples each stream mixes unless that is said: as many as some memory holds, by their mean size."""
+    mean = max(1, shards.contents.bytes // max(1, len(shards)))
+    return max(_LEAST_MIX, min(_MOST_MIX, _MIXED_BYTES // (streams * mean)))
 
 
 def image_of(sample: ShardSample) -> bytes:

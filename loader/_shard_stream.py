@@ -124,8 +124,8 @@ class ShardStream:
                 self._coming = step
             wanted = [piece for piece, _ in self._coming.opened if piece not in self._held and piece not in self._idle]
             size = sum(self._reader.places[piece].bytes for piece in wanted)
-            while self._bytes + size > self._budget and self._idle:
-                self._forget()
+            if self._bytes + size > self._budget:
+                self._make_room(size, but={piece for piece, _ in self._coming.opened})
             if wanted and self._bytes + size > self._budget and self._steps:
                 return
             for piece, uses in self._coming.opened:
@@ -144,11 +144,15 @@ class ShardStream:
             self._held[piece] = held
         return held
 
-    def _forget(self) -> None:
-        _, held = self._idle.popitem(last=False)
-        self._bytes -= held.bytes
-        self._reader.meter.held_bytes -= held.bytes
-        self._reader.forget(held.future.result())
+    def _make_room(self, size: int, *, but: set[int]) -> None:
+        """Forget pieces of which nothing is used, those that were used longest ago first, but for some."""
+        for piece in [piece for piece in self._idle if piece not in but]:
+            if self._bytes + size <= self._budget:
+                return
+            held = self._idle.pop(piece)
+            self._bytes -= held.bytes
+            self._reader.meter.held_bytes -= held.bytes
+            self._reader.forget(held.future.result())
 
     def _samples(self, step: ShardStep) -> list[ShardSample]:
         found: list[ShardSample] = []

@@ -4,9 +4,11 @@ import hashlib
 import json
 import multiprocessing
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
     from formats.storage import Storage
 
 _ITEMS_TOGETHER = 64
+_SPOOL = "imagestrata-upload-"
+_MOST_PARTS = 10_000
+PIECE_BYTES = 5 << 20
+"""As `formats.shards` has it, which takes a third of a second to import: S3 takes so many parts of an upload."""
 _AHEAD = 256  # tasks; a shard's has the numbers of all its items
 
 Bar: TypeAlias = Callable[[str, int, int], None]
@@ -42,7 +48,7 @@ def upload_cv_dataset(
     bucket: str,
     base_folder: str = "",
     maxsize: float = 1e8,
-    maxcount: int = 100_000,
+    maxcount: float = 100_000,
     workers: int | None = None,
     seed: int = 0,
     image_format: str = "jpg",
@@ -69,26 +75,29 @@ def upload_cv_dataset(
     if not isinstance(client, Client):
         raise OptionError(f"Wanted a client, as loader.shards.make_client gives it. Found: {client!r}")
     workers = check_int("workers", os.cpu_count() or 1 if workers is None else workers, 1)
-    check_int("maxsize", int(maxsize), 10_240)
+    maxsize, maxcount = _whole("maxsize", maxsize), _whole("maxcount", maxcount)
+    check_int("maxsize", maxsize, 10_240, None if client.is_local else _MOST_PARTS * PIECE_BYTES)
     check_int("maxcount", maxcount, 1)
-    check_int("seed", seed)
+    check_int("seed", seed, -(1 << 63), (1 << 63) - 1)
     check_int("quality", quality, 1, 100)
     check_choice("image_format", image_format, list(FORMATS))
     storage = client.storage(bucket, base_folder)
-    before = _before(client, bucket, base_folder)
+    before = _before(client, bucket, base_folder, is_replaced=overwrite)
     if before is not None and not overwrite:
         raise ShardError(
             f"Wanted a place without shards at {storage.address}. Found: {len(before):,} images in shards. Say "
             "overwrite=True to replace them, or name another folder."
         )
-    with tempfile.TemporaryDirectory(prefix="imagestrata-upload-") as spool, _bar(progress) as bar:
+    _sweep()
+    with tempfile.TemporaryDirectory(prefix=f"{_SPOOL}{os.getpid()}-") as spool:
         job = Job(ds, client, bucket, base_folder, Path(spool), image_format, quality, dataset)
-        with _processes(min(workers, count), job) as pool:
-            ids, labels, sizes = _measure(pool, count, bar)
-            places, cuts = _pack(ids, sizes, seed=seed, maxsize=int(maxsize), maxcount=maxcount)
-            options = {"maxsize": int(maxsize), "maxcount": maxcount, "image_format": image_format, "quality": quality}
+        # The bar has a thread, which is better not there when processes are forked.
+        with _processes(min(workers, count), job) as pool, _bar(progress) as bar:
+            ids, labels, sizes, contents = _measure(pool, count, bar)
+            places, cuts = _pack(ids, sizes, seed=seed, maxsize=maxsize, maxcount=maxcount)
+            options = {"maxsize": maxsize, "maxcount": maxcount, "image_format": image_format, "quality": quality}
             source = _fingerprint(ids[places], labels[places], sizes[places])
-            tag = hashlib.sha256(json.dumps([1, source, seed, options]).encode()).hexdigest()[:8]
+            tag = hashlib.sha256(json.dumps([1, source, contents, seed, options]).encode()).hexdigest()[:8]
             shards = _write(pool, places, labels, cuts, tag, bar)
         manifest = _manifest(ds, shards, labels, seed=seed, source=source, options=options)
         _publish(storage, manifest, before)
@@ -105,11 +114,29 @@ def _count(ds: Any) -> int:
     return count
 
 
-def _before(client: Client, bucket: str, folder: str) -> Shards | None:
+def _whole(name: str, value: float) -> int:
+    """A number that may be given as 1e8."""
+    try:
+        if isinstance(value, (bool, str)) or int(value) != value:
+            raise ValueError
+    except (TypeError, ValueError, OverflowError):
+        raise OptionError(f"Wanted {name} as a whole number, as 100000 or 1e5. Found: {value!r}") from None
+    return int(value)
+
+
+def _sweep() -> None:
+    """Remove what uploads that were killed have left in the folder for temporary files."""
+    for place in Path(tempfile.gettempdir()).glob(f"{_SPOOL}*"):
+        number = place.name.removeprefix(_SPOOL).partition("-")[0]
+        if number.isdecimal() and not Path(f"/proc/{number}").exists() and Path("/proc/self").exists():
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _before(client: Client, bucket: str, folder: str, *, is_replaced: bool) -> Shards | None:
     try:
         return shards_in(client, bucket, folder)
     except SplitError as error:
-        if isinstance(error.__cause__, Exception):  # a manifest is there, but it cannot be read
+        if isinstance(error.__cause__, Exception) and not is_replaced:  # a manifest is there, but it cannot be read
             raise ShardError(f"{error} Remove it, or name another folder.") from error
         return None
 
@@ -121,7 +148,12 @@ def _processes(count: int, job: Job) -> Iterator[ProcessPoolExecutor]:
     context = multiprocessing.get_context(kind)
     pool = ProcessPoolExecutor(count, mp_context=context, initializer=begin, initargs=(job,))
     try:
+        pool.submit(os.getpid).result()  # all are begun
         yield pool
+    except BaseException:
+        for process in list(pool._processes.values()):  # what they do may take long, and nobody wants it any more
+            process.terminate()
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -143,6 +175,11 @@ def _in_turn(pool: ProcessPoolExecutor, function: Callable[..., Any], tasks: Ite
                 results[number] = future.result()
             except LoaderError:
                 raise
+            except BrokenProcessPool as error:
+                raise ShardError(
+                    "Wanted processes that pack the dataset. Found: one that ended on its own, perhaps for want of "
+                    "memory. Take fewer workers."
+                ) from error
             except OSError as error:
                 raise ShardError(f"Wanted processes that pack the dataset. Found: {error}") from error
             done(arguments)
@@ -150,12 +187,13 @@ def _in_turn(pool: ProcessPoolExecutor, function: Callable[..., Any], tasks: Ite
 
 def _measure(
     pool: ProcessPoolExecutor, count: int, bar: Bar
-) -> tuple[NDArray[np.uint8], NDArray[np.int32], NDArray[np.int64]]:
+) -> tuple[NDArray[np.uint8], NDArray[np.int32], NDArray[np.int64], list[str]]:
     tasks = [(range(start, min(start + _ITEMS_TOGETHER, count)),) for start in range(0, count, _ITEMS_TOGETHER)]
     found = _in_turn(pool, measured, tasks, lambda task: bar("encode", len(task[0]), count))
-    ids = np.frombuffer(b"".join(one for one, _, _ in found), dtype=np.uint8).reshape(-1, 16)
-    labels = np.array([label for _, some, _ in found for label in some], dtype=np.int32)
-    return ids, labels, np.array([size for _, _, some in found for size in some], dtype=np.int64)
+    ids = np.frombuffer(b"".join(one[0] for one in found), dtype=np.uint8).reshape(-1, 16)
+    labels = np.array([label for one in found for label in one[1]], dtype=np.int32)
+    sizes = np.array([size for one in found for size in one[2]], dtype=np.int64)
+    return ids, labels, sizes, [one[3] for one in found]
 
 
 def _pack(

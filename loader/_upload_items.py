@@ -4,6 +4,8 @@ import io
 import json
 import operator
 import os
+import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,13 @@ from loader._s3_client import Client, told
 from schemas import image_id
 from schemas.shards import Shard
 
+_FOLDERS = "torchvision.datasets.folder"
+_KEPT = {
+    "jpg": ("RGB", "L"),
+    "png": ("RGB", "L", "1", "P", "LA", "RGBA", "I", "I;16"),
+    "webp": ("RGB", "RGBA"),
+}
+_CONVERTED = ("1", "L", "P", "CMYK", "YCbCr", "LAB", "HSV", "RGBX")
 FORMATS = {"jpg": "JPEG", "png": "PNG", "webp": "WEBP"}
 _PICTURES = {
     ".jpg": "jpg",
@@ -94,9 +103,18 @@ class Job:
         file = io.BytesIO()
         options = {} if self.image_format == "png" else {"quality": self.quality}
         try:
-            if image.mode != "RGB" and not (self.image_format == "png" and image.mode == "L"):
+            has_alpha = image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info
+            if image.mode not in _KEPT[self.image_format]:
+                if image.mode not in _CONVERTED or has_alpha:
+                    raise ShardError(
+                        f"Wanted item {number} of the dataset as a picture that {self.image_format} holds. Found: "
+                        f"mode {image.mode}{' with transparency' if has_alpha else ''}. Take image_format='png', or "
+                        "convert it in the dataset."
+                    )
                 image = image.convert("RGB")
             image.save(file, FORMATS[self.image_format], **options)
+        except ShardError:
+            raise
         except Exception as error:  # Pillow raises many kinds for what it cannot encode
             raise ShardError(f"Wanted to encode item {number} of the dataset. Found: {one_line(error)}") from error
         return file.getvalue()
@@ -109,25 +127,38 @@ def begin(job: Job) -> None:
     """In a process: know the job from now on."""
     global _job
     _job = job
+    threading.Thread(target=_watch, args=(os.getppid(),), name="parent", daemon=True).start()
 
 
-def measured(numbers: range) -> tuple[bytes, list[int], list[int]]:
-    """In a process: ids (16 bytes each), labels and sizes in a shard of items, which are encoded on the way."""
-    from formats.shards import sample_bytes
+def _watch(parent: int) -> None:
+    """End this process when the one that began it has gone."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
+
+
+def measured(numbers: range) -> tuple[bytes, list[int], list[int], str]:
+    """In a process: ids (16 bytes each), labels and sizes in a shard of items, which are encoded on the way.
+
+    And what tells their contents from others of the same sizes: a digest, of files as they are of their times.
+    """
+    from formats.shards import piece_digest, sample_bytes
 
     assert _job is not None
-    ids, labels, sizes = [], [], []
+    ids, labels, sizes, told = [], [], [], []
     names = class_names(_job.ds)
     for number in numbers:
         item = _job.made(number)
         try:
-            size = os.path.getsize(item.path)
+            looks = os.stat(item.path)
+            is_ours = item.path.startswith(str(_job.spool))
+            told.append(piece_digest(Path(item.path).read_bytes()) if is_ours else str(looks.st_mtime_ns))
         except OSError as error:
             raise ShardError(f"Wanted item {number} of the dataset. Found: {one_line(error)}") from error
         ids.append(_job.one(item))
         labels.append(item.label)
-        sizes.append(sample_bytes([size, len(str(item.label)), len(_job.facts(item, names))]))
-    return b"".join(ids), labels, sizes
+        sizes.append(sample_bytes([looks.st_size, len(str(item.label)), len(_job.facts(item, names))]))
+    return b"".join(ids), labels, sizes, piece_digest("".join(told).encode())
 
 
 def written(name: str, first: int, total: int, items: list[tuple[int, int]]) -> Shard:
@@ -169,7 +200,9 @@ def _file_of(ds: Any, number: int) -> tuple[str, Any] | None:
     if any(getattr(ds, name, None) is not None for name in ("transform", "target_transform", "transforms")):
         return None
     samples = getattr(ds, "samples", None)
-    if not isinstance(samples, list):
+    # Only torchvision's own way to read items is known to give the file's picture.
+    reads = (getattr(type(ds), "__getitem__", None), getattr(ds, "loader", None))
+    if not isinstance(samples, list) or any(getattr(one, "__module__", "") != _FOLDERS for one in reads):
         return None
     found = samples[number]
     is_file = isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], str)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,11 @@ import loader
 from benchmarks.delay import DelayProxy
 from devstack.s3 import S3
 from loader import AccessError, OptionError, ShardError, SplitError, StateError, UnreachableError
-from loader._piece_cache import PieceCache, Place
+from loader._piece_cache import FOLDER, PieceCache, Place
 from loader._pieces import places_of
+from loader._shard_schedule import ShardSchedule
 from loader._shard_set import Shards
+from loader._shard_source import usual_mix
 from loader.shards import Client, make_client, open_shards
 
 COUNT = 103
@@ -195,16 +198,19 @@ def test_a_cache_is_read_in_place_of_the_store_and_keeps_to_its_size(client: Cli
         with make(shards, cache=folder, cache_bytes=size, max_in_flight=2) as source:
             assert [list(map(bytes, batch.ids)) for batch in source.batches(0, every=1)] == wanted
         before = None
-        while before != (before := sorted((path.name, path.stat().st_size) for path in folder.iterdir())):
+        while before != (before := sorted((path.name, path.stat().st_size) for path in (folder / FOLDER).iterdir())):
             time.sleep(0.1)  # until nothing that was under way is written any more
         return sum(size for _, size in before)
 
     assert through(tmp_path / "cache", 1 << 30) == shards.contents.bytes
-    damaged = next((tmp_path / "cache").iterdir())
+    damaged = next((tmp_path / "cache" / FOLDER).iterdir())
     damaged.write_bytes(b"x" * damaged.stat().st_size)
     assert through(tmp_path / "cache", 1 << 30) == shards.contents.bytes
     half = shards.contents.bytes // 2
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half" / "theirs").write_text("of somebody else")
     assert 0 < through(tmp_path / "half", half) <= half
+    assert (tmp_path / "half" / "theirs").exists()
 
 
 @settings(max_examples=20)
@@ -216,7 +222,7 @@ def test_a_cache_never_passes_its_size(sizes: list[int], most: int) -> None:
             data = bytes([number]) * size
             place = Place("a", 0, size, xxhash.xxh3_128_hexdigest(data), 1, 0)
             cache.keep(place, memoryview(data))
-            assert sum(path.stat().st_size for path in Path(folder).iterdir()) <= most
+            assert sum(path.stat().st_size for path in (Path(folder) / FOLDER).iterdir()) <= most
             into = bytearray(size)
             assert cache.read(place, memoryview(into))
             assert bytes(into) == data
@@ -308,7 +314,7 @@ def test_a_store_that_ends_in_mid_read_is_told(tmp_path: Path) -> None:
             batches = source.epoch(0)
             next(batches)
             server.stop()
-            with pytest.raises(UnreachableError, match=r"Wanted s3://ends/x/.*\.tar\. Found: no answer \(Conn.*6 t"):
+            with pytest.raises(UnreachableError, match=r"samples \d+ to \d+ in .*from [\d,]+\. Found: no answer"):
                 list(batches)
 
 
@@ -359,6 +365,15 @@ def test_closing_in_mid_epoch_is_quick_and_leaves_no_thread(client: Client) -> N
     while any(thread.name == "loader-pieces" for thread in set(threading.enumerate()) - before):
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_samples_that_are_mixed_follow_from_their_size(shards: Shards) -> None:
+    whole = loader.ShardSource(shards, batch_size=8)._schedule
+    assert isinstance(whole, ShardSchedule)
+    assert whole.mix == 1024
+    manifest = replace(shards.contents, bytes=COUNT * 110_000)
+    assert usual_mix(replace(shards, manifest=manifest), 12) == 257
+    assert usual_mix(replace(shards, manifest=replace(manifest, bytes=COUNT * 50_000_000)), 12) == 8
 
 
 def test_options_that_cannot_be_are_told(shards: Shards, root: Path) -> None:

@@ -172,6 +172,71 @@ def test_an_item_that_cannot_be_packed_is_named_and_nothing_is_published(
     assert not list(tmp_path.rglob("*.tar"))
 
 
+class Halved(ImageFolder):
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        image, label = super().__getitem__(index)
+        return image.resize((8, 8)), 2 - label
+
+
+def grey(path: str) -> Any:
+    return Image.open(path).convert("L").resize((5, 5))
+
+
+def test_what_a_dataset_makes_of_its_files_is_packed(tree: Path, tmp_path: Path) -> None:
+    client = make_client(tmp_path)
+    halved, loaded = Halved(str(tree)), ImageFolder(str(tree), loader=grey)
+    for name, dataset, size in (("halved", halved, (8, 8)), ("loaded", loaded, (5, 5))):
+        upload_cv_dataset(dataset, client=client, bucket="b", base_folder=name, workers=1, progress=False)
+        for files in samples(tmp_path / "b" / name).values():
+            number = int(json.loads(files["json"])["path"])
+            assert Image.open(io.BytesIO(files["jpg"])).size == size
+            assert int(files["cls"]) == dataset[number][1]
+
+
+@pytest.mark.parametrize("mode", ["I;16", "RGBA", "LA", "F", "P"])
+def test_pictures_keep_their_kind_or_are_refused(mode: str, tmp_path: Path) -> None:
+    image = Image.new("L", (9, 7), 40).convert("I" if mode == "I;16" else mode)
+    image = image.convert(mode)
+    client, items = make_client(tmp_path), [(image, 0)] * 3
+    if mode != "P":
+        with pytest.raises(ShardError, match=rf"item 0 of the dataset as .* jpg holds\. Found: mode {mode}"):
+            upload_cv_dataset(items, client=client, bucket="b", base_folder="jpg", workers=1, progress=False)
+    if mode != "F":
+        upload_cv_dataset(
+            items, client=client, bucket="b", base_folder="x", workers=1, image_format="png", progress=False
+        )
+        for files in samples(tmp_path / "b" / "x").values():
+            found = Image.open(io.BytesIO(files["png"]))
+            assert (found.mode, found.size) == (mode, (9, 7))
+            assert found.getpixel((0, 0)) == image.getpixel((0, 0))
+
+
+class Shade(Pictures):
+    def __init__(self, shade: int) -> None:
+        super().__init__(10)
+        self._shade = shade
+
+    def __getitem__(self, number: int) -> tuple[Any, int]:
+        return Image.new("L", (4, 4), self._shade), 0
+
+
+def test_other_contents_of_the_same_size_have_other_names(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"client": make_client(tmp_path), "bucket": "b", "workers": 1, "progress": False}
+    one = upload_cv_dataset(Shade(101), base_folder="one", **options)
+    two = upload_cv_dataset(Shade(102), base_folder="two", **options)
+    assert one.contents.bytes == two.contents.bytes
+    assert one.contents.shards[0].name != two.contents.shards[0].name
+
+
+def _end(number: int) -> Any:
+    os._exit(9)
+
+
+def test_a_process_that_ends_on_its_own_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ShardError, match=r"Found: one that ended on its own, .*Take fewer workers"):
+        upload_cv_dataset(Bad(_end), client=make_client(tmp_path), bucket="b", workers=2, progress=False)
+
+
 def test_a_file_that_has_gone_is_named(tree: Path, tmp_path: Path) -> None:
     dataset = ImageFolder(str(tree))
     dataset.samples[3] = (str(tree / "gone.jpg"), 1)
@@ -184,6 +249,10 @@ def test_options_that_cannot_be_are_told(tmp_path: Path) -> None:
     for options, message in [
         ({"maxsize": 100}, "maxsize as a whole number of at least 10240"),
         ({"maxcount": 0}, "maxcount"),
+        ({"maxsize": "1e8"}, r"maxsize as a whole number, as 100000 or 1e5\. Found: '1e8'"),
+        ({"maxsize": float("inf")}, "maxsize as a whole number"),
+        ({"seed": 1 << 70}, "seed"),
+        ({"base_folder": "../x"}, "a bucket and a folder"),
         ({"workers": 0}, "workers"),
         ({"image_format": "gif"}, "image_format"),
         ({"quality": 101}, "quality"),
@@ -199,8 +268,11 @@ def test_options_that_cannot_be_are_told(tmp_path: Path) -> None:
         upload_cv_dataset((x for x in ()), client=client, bucket="b", progress=False)
     with pytest.raises(OptionError, match="access_key and secret_key, or neither"):
         make_client("http://127.0.0.1:9", "key")
-    with pytest.raises(OptionError, match="an S3 endpoint, or a folder's path"):
-        make_client("ftp://127.0.0.1")
+    for url in ("ftp://127.0.0.1", "127.0.0.1:9000", "store:9000/x", ""):
+        with pytest.raises(OptionError, match="URL of an S3 endpoint"):
+            make_client(url)
+    with pytest.raises(OptionError, match="URL of an S3 endpoint with keys"):
+        make_client("/tmp/x", "key", "secret")
     assert "secret" not in repr(make_client("http://127.0.0.1:9", "key", "secret"))
 
 
