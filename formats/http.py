@@ -16,7 +16,9 @@ from urllib.parse import urlsplit
 from formats.errors import StorageError
 
 _TIMEOUT_SECONDS = 20.0
-_ATTEMPTS = 8
+_READS = 8
+_SENDS = 6
+"""How often a request is sent: what reads has nobody who tries again behind it, what writes has Spark."""
 _PAUSE_SECONDS = 0.1
 """Before the first repetition; it doubles with each, up to the longest."""
 _LONGEST_PAUSE = 3.0
@@ -58,7 +60,7 @@ class Requests:
                 raise http.client.IncompleteRead(b"", len(into) - done)
             return done
 
-        return self._tried(url, read, place)
+        return self._tried(url, read, place, _READS)
 
     def put(self, url: str, data: bytes, *, place: str) -> str:
         """Send a body; the ETag that the store gives it."""
@@ -79,24 +81,26 @@ class Requests:
             answer.read()
             return answer.headers.get("ETag", "")
 
-        return self._tried(url, send, place)
+        return self._tried(url, send, place, _SENDS)
 
     def close(self) -> None:
         """Let go of the connection."""
         self._close()
 
-    def _tried(self, url: str, call: Callable[[http.client.HTTPConnection, str], Found], place: str) -> Found:
+    def _tried(
+        self, url: str, call: Callable[[http.client.HTTPConnection, str], Found], place: str, attempts: int
+    ) -> Found:
         parts = urlsplit(url)
         path = f"{parts.path}?{parts.query}" if parts.query else parts.path
-        for attempt in range(_ATTEMPTS):
+        for attempt in range(attempts):
             try:
                 return call(self._connected(parts.scheme, parts.netloc), path)
             except (_BusyError, OSError, http.client.HTTPException) as error:
                 self._close()
                 if isinstance(error, (StorageError, FileNotFoundError)):
                     raise
-                if attempt == _ATTEMPTS - 1:
-                    raise StorageError(f"Wanted {place}. Found: {_words(error)}, {_ATTEMPTS} times") from error
+                if attempt == attempts - 1:
+                    raise StorageError(f"Wanted {place}. Found: {_words(error)}, {attempts} times") from error
                 time.sleep(min(_LONGEST_PAUSE, _PAUSE_SECONDS * 2**attempt) * random.uniform(0.5, 1.0))
         raise AssertionError
 
