@@ -134,7 +134,7 @@ def test_the_order_of_shards_is_that_of_names_and_samples(tmp_path: Path) -> Non
 
 
 def test_a_meter_tells_thirds_and_sums() -> None:
-    samples = [(bytes(20) + number.to_bytes(16), number) for number in range(10)]
+    samples = [(bytes(18) + number.to_bytes(16) + b"\xff\xd9", number) for number in range(10)]
     answer = Meter(10).run(samples)
     assert answer["counts"] == [3, 3, 4]
     assert answer["sums"] == {"images": 10, "bytes": 360, "labels": 45, "ids": 45}
@@ -183,7 +183,7 @@ def test_a_part_that_fails_leaves_rows_that_say_so(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("benchmarks.shards_writing.prepare", fails)
     monkeypatch.setattr("benchmarks.shards_writing.rows_of_writing", fails)
     monkeypatch.setattr("benchmarks.shards_order.rows_of_order", fails)
-    monkeypatch.setattr("benchmarks.shards.rows_of_listing", fails)
+    monkeypatch.setattr("benchmarks.shards.shards_listing.rows_of_listing", fails)
     rows, is_whole = measure(Stage(tmp_path, TINY), FIGURES, quick=True)
     assert sorted(rows) == list(FIGURES)
     assert not is_whole

@@ -338,7 +338,7 @@ def open_sockets() -> list[socket.socket]:
     """The connections of this process."""
     found = []
     for sock in gc.get_objects():
-        if not isinstance(sock, socket.socket) or sock.family != socket.AF_INET:
+        if not issubclass(type(sock), socket.socket) or sock.family != socket.AF_INET:  # proxies may be dead
             continue
         with suppress(OSError):
             sock.getpeername()

@@ -311,7 +311,13 @@ def test_a_store_that_ends_in_mid_upload_is_told_and_a_second_upload_completes(t
         assert "UnreachableError: Wanted " in told.splitlines()[-1]
         server.start(tied=True)
         assert not list(bucket.rglob("shards.json"))
-        assert len(upload(client, "ends", "x", count=400, maxsize=30_000)) == 400
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                assert len(upload(client, "ends", "x", count=400, maxsize=30_000)) == 400
+                break
+            except UnreachableError:  # a busy machine may take its time to answer again
+                assert time.monotonic() < deadline
 
 
 def test_a_killed_upload_publishes_nothing_and_can_be_made_again(tmp_path: Path) -> None:
