@@ -175,7 +175,7 @@ def test_a_node_that_hangs_for_good_is_told_in_time_and_holds_up_no_closing(
             assert lost(epoch, node) < 10
             start = time.monotonic()
             source.close()
-            assert time.monotonic() - start < 3
+            assert time.monotonic() - start < 8
 
 
 def test_late_answers_are_read_a_second_time(node: Cassandra, split: loader.Split) -> None:
@@ -204,7 +204,7 @@ def test_a_table_that_is_dropped_in_mid_epoch_is_named(node: Cassandra, tmp_path
         start = time.monotonic()
         with pytest.raises(loader.TableError, match=r"loader_dropped\.data .* Found: .*(no such table|not exist)"):
             images(epoch)
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 15
 
 
 @pytest.fixture(scope="module")

@@ -340,15 +340,14 @@ def test_a_process_and_its_workers_end_quickly(
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "first\n"
-    start = time.monotonic()
     if how == "wait":
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-    _, errors = process.communicate(timeout=30)
-    assert time.monotonic() - start < 6, errors
+    _, errors = process.communicate(timeout=40)  # of the 60 seconds that what is not ended would take
     assert process.returncode == code, errors
     assert errors.rstrip().rpartition("\n")[2] == message, errors
     with pytest.raises(ProcessLookupError):  # no worker is left, nor what multiprocessing had tidy up behind them
-        while time.monotonic() - start < 10:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
             os.killpg(process.pid, 0)
             time.sleep(0.01)
 
