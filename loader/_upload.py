@@ -25,16 +25,13 @@ from loader._options import check_choice, check_int
 from loader._s3_client import Client, told
 from loader._shard_set import Shards, shards_in
 from loader._upload_items import FORMATS, Job, begin, class_names, measured, written
-from schemas.shards import NAME, Shard, ShardManifest
+from schemas.shards import MOST_BYTES_ON_S3, NAME, Shard, ShardManifest
 
 if TYPE_CHECKING:
     from formats.storage import Storage
 
 _ITEMS_TOGETHER = 64
 _SPOOL = "imagestrata-upload-"
-_MOST_PARTS = 10_000
-PIECE_BYTES = 5 << 20
-"""As `formats.shards` has it, which takes a third of a second to import: S3 takes so many parts of an upload."""
 _AHEAD = 256  # tasks; a shard's has the numbers of all its items
 
 Bar: TypeAlias = Callable[[str, int, int], None]
@@ -76,7 +73,7 @@ def upload_cv_dataset(
         raise OptionError(f"Wanted a client, as loader.shards.make_client gives it. Found: {client!r}")
     workers = check_int("workers", os.cpu_count() or 1 if workers is None else workers, 1)
     maxsize, maxcount = _whole("maxsize", maxsize), _whole("maxcount", maxcount)
-    check_int("maxsize", maxsize, 10_240, None if client.is_local else _MOST_PARTS * PIECE_BYTES)
+    check_int("maxsize", maxsize, 10_240, None if client.is_local else MOST_BYTES_ON_S3)
     check_int("maxcount", maxcount, 1)
     check_int("seed", seed, -(1 << 63), (1 << 63) - 1)
     check_int("quality", quality, 1, 100)

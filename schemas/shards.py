@@ -12,6 +12,12 @@ FORMAT = 1
 
 NAME = "shards.json"
 
+PIECE_BYTES = 5 << 20
+"""No piece but a shard's last is smaller: it is the least that S3 takes as a part of an upload."""
+
+MOST_BYTES_ON_S3 = 10_000 * PIECE_BYTES
+"""No shard is larger there: an upload has at most 10,000 parts, and each has a piece."""
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:

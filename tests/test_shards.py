@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from pictures import picture
 
 from formats.errors import ShardError
-from formats.shards import BLOCK, END, PIECE_BYTES, ShardWriter, cut, header, index_name, keys, sample_bytes, shard_name
+from formats.shards import BLOCK, END, ShardWriter, cut, header, index_name, keys, sample_bytes, shard_name
+from schemas.shards import PIECE_BYTES
 
 
 def shard(samples: list[tuple[str, dict[str, bytes]]]) -> tuple[bytes, ShardWriter]:
