@@ -6,7 +6,6 @@ A row follows from its number: 16 random bytes for an id, a class with the proba
 import math
 import shutil
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from pyspark.sql import functions as F
 from etl.splits.metadata import sums
 from etl.splits.positions import added_up
 from formats.fingerprint import rows_fingerprint
+from formats.origin import created
 from schemas import Columns, SplitFile
 from schemas.cache import NAME, CacheManifest
 
@@ -109,5 +109,5 @@ def _manifest(spark: SparkSession, cache: Cache, files: tuple[SplitFile, ...]) -
         rows=cache.rows,
         fingerprint=rows_fingerprint(rows=cache.rows, sums=added_up([found])),
         files=files,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        created=created(),
     )

@@ -15,15 +15,13 @@ import xxhash
 from numpy.typing import NDArray
 
 from formats.errors import ShardError
-from schemas.shards import Piece, Shard
+from schemas.shards import PIECE_BYTES, Piece, Shard
 
 BLOCK = 512
 END = bytes(2 * BLOCK)
-_PADDING = bytes(BLOCK)
 """What a tar ends with."""
-PIECE_BYTES = 5 << 20
-"""No piece but a shard's last is smaller: it is the least that S3 takes as a part of an upload."""
 
+_PADDING = bytes(BLOCK)
 _MOST_BYTES = 8**11 - 1
 _INDEX_VERSION = "v1.2"
 _KEY = re.compile(r"[A-Za-z0-9_-]{1,80}")

@@ -1,9 +1,7 @@
 """The source that reads shards, with all that the other sources promise."""
 
-import json
 import os
 from pathlib import Path
-from uuid import UUID
 
 import numpy as np
 
@@ -23,7 +21,6 @@ from loader._stream import Stream
 _LABELS = ("cls", "json")
 _MIXED_BYTES = 340_000_000
 _LEAST_MIX, _MOST_MIX = 8, 1024
-_ID = b'{"id":"'
 
 
 class ShardSource(Source):
@@ -158,10 +155,10 @@ def _companion(sample: ShardSample) -> bytes:
 
 
 def _id(sample: ShardSample) -> bytes:
+    from formats.facts import id_in
+
     told = sample.members.get("json", b"")
     try:
-        if told.startswith(_ID):  # as we write it: no need to read all of it
-            return bytes.fromhex(told[len(_ID) : len(_ID) + 36].decode().replace("-", ""))
-        return UUID(json.loads(told)["id"]).bytes
+        return id_in(told)
     except (ValueError, KeyError, TypeError):
         raise ShardError(f"Wanted an id in {sample.key}.json of {sample.shard}. Found: {told[:60]!r}") from None

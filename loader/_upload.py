@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -25,16 +23,13 @@ from loader._options import check_choice, check_int
 from loader._s3_client import Client, told
 from loader._shard_set import Shards, shards_in
 from loader._upload_items import FORMATS, Job, begin, class_names, measured, written
-from schemas.shards import NAME, Shard, ShardManifest
+from schemas.shards import MOST_BYTES_ON_S3, Shard
 
 if TYPE_CHECKING:
     from formats.storage import Storage
 
 _ITEMS_TOGETHER = 64
 _SPOOL = "imagestrata-upload-"
-_MOST_PARTS = 10_000
-PIECE_BYTES = 5 << 20
-"""As `formats.shards` has it, which takes a third of a second to import: S3 takes so many parts of an upload."""
 _AHEAD = 256  # tasks; a shard's has the numbers of all its items
 
 Bar: TypeAlias = Callable[[str, int, int], None]
@@ -67,16 +62,16 @@ def upload_cv_dataset(
     workers. Ids are those that an ingest of ``dataset`` gives to the same paths; of items without paths, they follow
     from their numbers.
 
-    The manifest comes last: an upload that was killed leaves no dataset, and is made again by calling this again.
-    Raises `ShardError` for an item that raises, has no picture or no class number, or does not fit into a shard, and
-    where there are shards already, unless ``overwrite``; `OptionError`, `AccessError`, `UnreachableError`.
+    The manifest comes last: an upload that was killed leaves no dataset; calling this again makes it, and removes what
+    was left. Raises `ShardError` for an item that raises, has no picture or no class number, or does not fit into a
+    shard, and where there are shards already, unless ``overwrite``; `OptionError`, `AccessError`, `UnreachableError`.
     """
     count = _count(ds)
     if not isinstance(client, Client):
         raise OptionError(f"Wanted a client, as loader.shards.make_client gives it. Found: {client!r}")
     workers = check_int("workers", os.cpu_count() or 1 if workers is None else workers, 1)
     maxsize, maxcount = _whole("maxsize", maxsize), _whole("maxcount", maxcount)
-    check_int("maxsize", maxsize, 10_240, None if client.is_local else _MOST_PARTS * PIECE_BYTES)
+    check_int("maxsize", maxsize, 10_240, None if client.is_local else MOST_BYTES_ON_S3)
     check_int("maxcount", maxcount, 1)
     check_int("seed", seed, -(1 << 63), (1 << 63) - 1)
     check_int("quality", quality, 1, 100)
@@ -99,8 +94,7 @@ def upload_cv_dataset(
             source = _fingerprint(ids[places], labels[places], sizes[places])
             tag = hashlib.sha256(json.dumps([1, source, contents, seed, options]).encode()).hexdigest()[:8]
             shards = _write(pool, places, labels, cuts, tag, bar)
-        manifest = _manifest(ds, shards, labels, seed=seed, source=source, options=options)
-        _publish(storage, manifest, before)
+        _publish(storage, ds, shards, labels, tag, before, seed=seed, source_fingerprint=source, options=options)
     return shards_in(client, bucket, base_folder)
 
 
@@ -242,48 +236,25 @@ def _write(
     return _in_turn(pool, written, tasks(), lambda task: bar("upload", len(task[3]), total))
 
 
-def _manifest(
-    ds: Any, shards: list[Shard], labels: NDArray[np.int32], *, seed: int, source: str, options: dict[str, Any]
-) -> ShardManifest:
-    from formats.shards import content_fingerprint
+def _publish(
+    storage: "Storage", ds: Any, shards: list[Shard], labels: NDArray[np.int32], tag: str, before: Shards | None,
+    **facts: Any,
+) -> None:  # fmt: skip
+    """Put the manifest in place; what it replaces goes, and what killed uploads of these items have left."""
+    from formats import StorageError
+    from formats.shard_folder import manifest_of, publish
 
     numbers, counts = np.unique(labels, return_counts=True)
-    names = dict(enumerate(class_names(ds)))
-    try:
-        code_version = version("imagestrata")
-    except PackageNotFoundError:
-        code_version = "unknown"
-    return ShardManifest(
-        samples=len(labels),
-        bytes=sum(shard.bytes for shard in shards),
+    manifest = manifest_of(
+        shards,
         label_type="int",
-        num_classes=max(int(numbers[-1]), *names, -1) + 1 if names else int(numbers[-1]) + 1,
-        class_names=names,
+        class_names=dict(enumerate(class_names(ds))),
         counts=dict(zip(numbers.tolist(), counts.tolist(), strict=True)),
-        seed=seed,
-        fingerprint=content_fingerprint(shards),
         source=f"{type(ds).__module__}.{type(ds).__qualname__}",
-        source_fingerprint=source,
-        options=options,
-        shards=tuple(shards),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        code_version=code_version,
+        **facts,
     )
-
-
-def _publish(storage: "Storage", manifest: ShardManifest, before: Shards | None) -> None:
-    """Put the manifest in place, and remove what it replaces."""
-    from formats import StorageError
-    from formats.shards import index_name
-
     try:
-        storage.publish_text(NAME, manifest.to_json())
-        if before is not None:
-            names = {shard.name for shard in manifest.shards}
-            for shard in before.contents.shards:
-                if shard.name not in names:
-                    storage.remove(shard.name)
-                    storage.remove(index_name(shard.name))
+        publish(storage, manifest, tag=tag, before=None if before is None else before.contents)
     except StorageError as error:
         raise told(error) from error
 

@@ -1,7 +1,6 @@
 """The items of a dataset as they are stored in shards; what the processes of an upload do with them."""
 
 import io
-import json
 import operator
 import os
 import threading
@@ -94,10 +93,10 @@ class Job:
 
     def facts(self, item: Item, names: Sequence[str]) -> bytes:
         """What stands in the sample's ``.json``."""
-        known: dict[str, Any] = {"id": str(image_id(self.dataset, b"", os.fsencode(item.name))), "path": item.name}
-        if item.label < len(names):
-            known["class"] = names[item.label]
-        return json.dumps({**known, "label": item.label}, separators=(",", ":")).encode()
+        from formats.facts import facts_text
+
+        name = names[item.label] if item.label < len(names) else None
+        return facts_text(self.one(item), item.name, name=name, label=item.label)
 
     def _encoded(self, image: Any, number: int) -> bytes:
         file = io.BytesIO()
@@ -142,6 +141,7 @@ def measured(numbers: range) -> tuple[bytes, list[int], list[int], str]:
 
     And what tells their contents from others of the same sizes: a digest, of files as they are of their times.
     """
+    from formats.facts import class_text
     from formats.shards import piece_digest, sample_bytes
 
     assert _job is not None
@@ -157,13 +157,14 @@ def measured(numbers: range) -> tuple[bytes, list[int], list[int], str]:
             raise ShardError(f"Wanted item {number} of the dataset. Found: {one_line(error)}") from error
         ids.append(_job.one(item))
         labels.append(item.label)
-        sizes.append(sample_bytes([looks.st_size, len(str(item.label)), len(_job.facts(item, names))]))
+        sizes.append(sample_bytes([looks.st_size, len(class_text(item.label)), len(_job.facts(item, names))]))
     return b"".join(ids), labels, sizes, piece_digest("".join(told).encode())
 
 
 def written(name: str, first: int, total: int, items: list[tuple[int, int]]) -> Shard:
     """In a process: write the shard of these items, (number, label) each; ``first`` of ``total`` keys is its first."""
     from formats import FormatsError
+    from formats.facts import class_text
     from formats.shards import ShardWriter, index_name, keys
 
     assert _job is not None
@@ -173,7 +174,7 @@ def written(name: str, first: int, total: int, items: list[tuple[int, int]]) -> 
             writer = ShardWriter(write)
             for key, (number, label) in zip(keys(first, len(items), total), items, strict=True):
                 item = _job.item(number, label)
-                files = {item.extension: Path(item.path).read_bytes(), "cls": str(label).encode()}
+                files = {item.extension: Path(item.path).read_bytes(), "cls": class_text(label)}
                 writer.add(key, {**files, "json": _job.facts(item, names)})
             shard = writer.end(name)
         storage.write_bytes(index_name(name), writer.index.encode())

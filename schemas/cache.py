@@ -7,9 +7,10 @@ columns have the table's own names.
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
-from schemas.errors import FormatVersionError, SchemaError
 from schemas.manifest import SplitFile
+from schemas.parsing import parsed
 from schemas.tables import Columns
 
 FORMAT = 1
@@ -41,27 +42,19 @@ class CacheManifest:
     @classmethod
     def from_json(cls, text: str, *, place: str) -> "CacheManifest":
         """Read a manifest; ``place`` is named in errors. Raises `FormatVersionError`, `SchemaError`."""
-        try:
-            found = json.loads(text)
-            version = found["format"]
-            if isinstance(version, int) and version > FORMAT:
-                raise FormatVersionError(
-                    f"Wanted a metadata cache of format {FORMAT} or older at {place}. Found: format {version}. "
-                    "It was written by a newer imagestrata: upgrade this one."
-                )
-            return cls(
-                data_table=found["data_table"],
-                metadata_table=found["metadata_table"],
-                columns=Columns(**found["columns"]),
-                label_type=found["label_type"],
-                class_names={int(label): name for label, name in found["class_names"].items()},
-                rows=int(found["rows"]),
-                fingerprint=found["fingerprint"],
-                files=tuple(SplitFile(**file) for file in found["files"]),
-                created=found["created"],
-                format=version,
-            )
-        except FormatVersionError:
-            raise
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise SchemaError(f"Wanted a metadata cache at {place}. Found: no whole manifest ({error!r})") from None
+        return parsed(text, cls._read, what="metadata cache", place=place, newest=FORMAT)
+
+    @classmethod
+    def _read(cls, found: dict[str, Any]) -> "CacheManifest":
+        return cls(
+            data_table=found["data_table"],
+            metadata_table=found["metadata_table"],
+            columns=Columns(**found["columns"]),
+            label_type=found["label_type"],
+            class_names={int(label): name for label, name in found["class_names"].items()},
+            rows=int(found["rows"]),
+            fingerprint=found["fingerprint"],
+            files=tuple(SplitFile(**file) for file in found["files"]),
+            created=found["created"],
+            format=found["format"],
+        )

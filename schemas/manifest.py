@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from schemas.errors import FormatVersionError, SchemaError
+from schemas.parsing import parsed
 from schemas.tables import Columns
 
 FORMAT = 1
@@ -68,41 +68,26 @@ class SplitManifest:
 
         Raises `FormatVersionError` for a newer format, `SchemaError` for anything that is no manifest.
         """
-        try:
-            found = json.loads(text)
-            version = found["format"]
-        except (ValueError, TypeError, KeyError) as error:
-            raise SchemaError(
-                f"Wanted a split manifest at {place}. Found: no JSON object with a format ({error!r})"
-            ) from None
-        if not isinstance(version, int) or version < 1:
-            raise SchemaError(f"Wanted a split manifest at {place}. Found: format {version!r}")
-        if version > FORMAT:
-            raise FormatVersionError(
-                f"Wanted a split manifest of format {FORMAT} or older at {place}. Found: format {version}. "
-                "It was written by a newer imagestrata: upgrade this one."
-            )
-        try:
-            return cls(
-                data_table=found["data_table"],
-                metadata_table=found["metadata_table"],
-                columns=Columns(**found["columns"]),
-                label_type=found["label_type"],
-                num_classes=found["num_classes"],
-                class_names={int(label): name for label, name in found["class_names"].items()},
-                seed=found["seed"],
-                options=found["options"],
-                splits=tuple(_part(part) for part in found["splits"]),
-                created=found["created"],
-                code_version=found["code_version"],
-                has_position=found.get("has_position", True),
-                warnings=tuple(found.get("warnings", ())),
-                format=version,
-            )
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise SchemaError(
-                f"Wanted a whole split manifest at {place}. Found: one that is damaged ({error!r})"
-            ) from None
+        return parsed(text, cls._read, what="split manifest", place=place, newest=FORMAT)
+
+    @classmethod
+    def _read(cls, found: dict[str, Any]) -> "SplitManifest":
+        return cls(
+            data_table=found["data_table"],
+            metadata_table=found["metadata_table"],
+            columns=Columns(**found["columns"]),
+            label_type=found["label_type"],
+            num_classes=found["num_classes"],
+            class_names={int(label): name for label, name in found["class_names"].items()},
+            seed=found["seed"],
+            options=found["options"],
+            splits=tuple(_part(part) for part in found["splits"]),
+            created=found["created"],
+            code_version=found["code_version"],
+            has_position=found.get("has_position", True),
+            warnings=tuple(found.get("warnings", ())),
+            format=found["format"],
+        )
 
 
 def _part(found: Mapping[str, Any]) -> SplitPart:

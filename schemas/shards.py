@@ -5,12 +5,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from schemas.errors import FormatVersionError, SchemaError
+from schemas.errors import SchemaError
+from schemas.parsing import parsed
 
 FORMAT = 1
 """The format version that this software writes, and the newest that it reads."""
 
 NAME = "shards.json"
+
+PIECE_BYTES = 5 << 20
+"""No piece but a shard's last is smaller: it is the least that S3 takes as a part of an upload."""
+
+MOST_BYTES_ON_S3 = 10_000 * PIECE_BYTES
+"""No shard is larger there: an upload has at most 10,000 parts, and each has a piece."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,37 +88,20 @@ class ShardManifest:
         Raises `FormatVersionError` for a newer format, `SchemaError` for anything that is no manifest, or one whose
         numbers disagree.
         """
-        try:
-            found = json.loads(text)
-            version = found["format"]
-        except (ValueError, TypeError, KeyError) as error:
-            raise SchemaError(
-                f"Wanted a manifest of shards at {place}. Found: no JSON object with a format ({error!r})"
-            ) from None
-        if not isinstance(version, int) or version < 1:
-            raise SchemaError(f"Wanted a manifest of shards at {place}. Found: format {version!r}")
-        if version > FORMAT:
-            raise FormatVersionError(
-                f"Wanted a manifest of shards of format {FORMAT} or older at {place}. Found: format {version}. "
-                "It was written by a newer imagestrata: upgrade this one."
-            )
-        try:
-            manifest = cls(
-                **{
-                    **found,
-                    "class_names": _by_number(found["class_names"]),
-                    "counts": _by_number(found["counts"]),
-                    "shards": tuple(_shard(one) for one in found["shards"]),
-                }
-            )
-            manifest._check(place)
-        except SchemaError:
-            raise
-        except (LookupError, TypeError, AttributeError, ValueError) as error:
-            raise SchemaError(
-                f"Wanted a whole manifest of shards at {place}. Found: one that is damaged ({error!r})"
-            ) from None
+        manifest = parsed(text, cls._read, what="manifest of shards", place=place, newest=FORMAT)
+        manifest._check(place)
         return manifest
+
+    @classmethod
+    def _read(cls, found: dict[str, Any]) -> "ShardManifest":
+        return cls(
+            **{
+                **found,
+                "class_names": _by_number(found["class_names"]),
+                "counts": _by_number(found["counts"]),
+                "shards": tuple(_shard(one) for one in found["shards"]),
+            }
+        )
 
     def _check(self, place: str) -> None:
         for shard in self.shards:
@@ -134,4 +124,5 @@ def _by_number(found: Mapping[str, Any]) -> dict[int, Any]:
 
 def _shard(found: Mapping[str, Any]) -> Shard:
     pieces: Sequence[Sequence[Any]] = found["pieces"]
-    return Shard(**{**found, "pieces": tuple(Piece(int(one[0]), int(one[1]), str(one[2])) for one in pieces)})
+    made = tuple(Piece(int(one[0]), int(one[1]), str(one[2])) for one in pieces)
+    return Shard(**{**found, "samples": int(found["samples"]), "bytes": int(found["bytes"]), "pieces": made})

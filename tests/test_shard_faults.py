@@ -26,10 +26,11 @@ from etl.errors import EtlError, OutputExistsError, SourceError, TableError
 from etl.shards.plan import ShardPlan
 from etl.sources.plan import SourcePlan
 from formats.s3 import S3Access
-from formats.shards import PIECE_BYTES, ShardWriter, keys
+from formats.shards import ShardWriter, keys
 from formats.storage import Storage
 from jobs.command import executor_error
 from jobs.shard import parse_args
+from schemas.shards import PIECE_BYTES
 
 ROOT = Path(__file__).resolve().parent.parent
 MAXSIZE = 1_000_000

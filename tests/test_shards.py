@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from pictures import picture
 
 from formats.errors import ShardError
-from formats.shards import BLOCK, END, PIECE_BYTES, ShardWriter, cut, header, index_name, keys, sample_bytes, shard_name
+from formats.facts import facts_text, id_in
+from formats.shards import BLOCK, END, ShardWriter, cut, header, index_name, keys, sample_bytes, shard_name
+from schemas.shards import PIECE_BYTES
 
 
 def shard(samples: list[tuple[str, dict[str, bytes]]]) -> tuple[bytes, ShardWriter]:
@@ -152,3 +154,16 @@ def test_names_are_equally_wide() -> None:
     assert index_name("ab-000002.tar") == "ab-000002.idx"
     assert keys(8, 2, 10) == ["000000008", "000000009"]
     assert keys(0, 1, 10**9 + 1) == ["0000000000"]
+
+
+def test_what_is_known_of_a_sample_is_told_in_one_order_with_its_id_first() -> None:
+    number = bytes(range(16))
+    text = facts_text(number, "a/ä", split="train", name="", group="g", label=0)
+    known = '"path":"a/\\u00e4","split":"train","class":"","group":"g","label":0'
+    assert text.decode() == f'{{"id":"00010203-0405-0607-0809-0a0b0c0d0e0f",{known}}}'
+    assert facts_text(number, "", label=None) == b'{"id":"00010203-0405-0607-0809-0a0b0c0d0e0f","path":""}'
+    others = json.dumps({"path": "x", "id": "00010203-0405-0607-0809-0a0b0c0d0e0f"}, indent=1).encode()
+    assert id_in(text) == id_in(others) == number
+    for damaged in (b"", b"[]", b"{}", b'{"id":"x"}', b'{"id":5}'):
+        with pytest.raises((ValueError, KeyError, TypeError)):
+            id_in(damaged)

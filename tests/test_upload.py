@@ -25,7 +25,7 @@ from devstack import ports
 from devstack.s3 import S3
 from formats.s3 import S3Access
 from formats.storage import Storage
-from formats.uploads import abandoned
+from formats.uploads import Upload, abandoned
 from loader import AccessError, OptionError, ShardError, UnreachableError
 from loader.shards import Client, make_client, open_shards, upload_cv_dataset
 from schemas import image_id
@@ -339,6 +339,25 @@ def test_a_killed_upload_publishes_nothing_and_can_be_made_again(tmp_path: Path)
     assert len(samples(tmp_path / "b" / "x")) == 600
     names = {shard.name for shard in shards.contents.shards}
     assert {path.name for path in (tmp_path / "b" / "x").glob("*.tar")} == names
+    assert not list((tmp_path / "b" / "x").glob(".*"))
+
+
+def test_what_a_killed_upload_has_begun_on_s3_is_ended_by_the_next(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    s3.make_bucket("killed")
+    client = make_client(s3.endpoint, s3.access_key, s3.secret_key)
+    storage = Storage("s3://killed/x", S3Access(s3.endpoint, s3.access_key, s3.secret_key))
+    strangers = storage.key("0a1b2c3d-000000.tar")
+    storage.ask("create_multipart_upload", Key=strangers)
+    with monkeypatch.context() as patched:
+        patched.setattr(Upload, "_complete", lambda self: os.kill(os.getpid(), signal.SIGKILL))
+        with pytest.raises(ShardError, match="one that ended on its own"):
+            upload(client, "killed", "x", count=20)
+    begun = {key for key, _ in abandoned(storage)} - {strangers}
+    assert begun
+    assert not storage.names()
+    shards = upload(client, "killed", "x", count=20)
+    assert begun <= {storage.key(shard.name) for shard in shards.contents.shards}
+    assert [key for key, _ in abandoned(storage)] == [strangers]
 
 
 def test_two_uploads_to_one_folder_leave_one_of_them_whole(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from etl.cassandra import Control
 from etl.entries import Listing
 from etl.errors import SourceError, TableError
 from etl.ingest import Survey, count_entries
-from etl.shards.packing import position_order, seeded_order
+from etl.shards.packing import position_order
 from etl.shards.plan import ShardPlan
 from etl.shards.reading import PictureTable
 from etl.shards.rows import SAMPLES
@@ -20,6 +20,7 @@ from etl.shards.tables import ChosenSplit, label_type_of, names_of, table_entrie
 from etl.sources.labels import all_integers, class_numbers_of
 from etl.sources.listing import list_source
 from etl.sources.plan import SourcePlan
+from etl.splits.positions import seeded_order
 from schemas import Columns, SchemaError
 from schemas.tables import LabelType
 

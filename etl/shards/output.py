@@ -10,12 +10,10 @@ import io
 import json
 import logging
 import os
-import re
 import secrets
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -23,11 +21,9 @@ from pyspark.sql import SparkSession
 from etl.errors import EtlError, OutputExistsError
 from etl.secrets import driver_storage
 from etl.shards.plan import ShardPlan
-from etl.splits.output import code_version
 from formats.errors import FormatsError
-from formats.shards import content_fingerprint, index_name
+from formats.shard_folder import manifest_of, missing, publish
 from formats.storage import Storage
-from formats.uploads import abandoned
 from schemas import SchemaError
 from schemas.shards import NAME as MANIFEST
 from schemas.shards import Shard, ShardManifest
@@ -35,7 +31,6 @@ from schemas.shards import Shard, ShardManifest
 log = logging.getLogger(__name__)
 
 REJECTED = "rejected.csv"
-_SHARD = re.compile(r"[0-9a-f]{8}-[0-9]{6,}\.tar")
 
 
 class ShardOutput:
@@ -60,9 +55,9 @@ class ShardOutput:
         if self._before is None or not self._plan.resume:
             return None
         if all(shard.name.startswith(f"{tag}-") for shard in self._before.shards):
-            if not (missing := self._missing(self._before.shards)):
+            if not (gone := missing(self._storage, self._before.shards)):
                 return self._before
-            log.warning("The manifest names %d shards that are not there: all are written again.", len(missing))
+            log.warning("The manifest names %d shards that are not there: all are written again.", len(gone))
             return None
         raise OutputExistsError(
             f"Wanted to go on with these images and options at {self.address}. Found: shards of others, whole. "
@@ -83,52 +78,21 @@ class ShardOutput:
 
         Raises `OutputExistsError` if another was first, `EtlError` if shards are not there that tasks have written.
         """
-        names: Mapping[int, str] = facts["class_names"]
-        manifest = ShardManifest(
-            **facts,
-            samples=sum(shard.samples for shard in shards),
-            bytes=sum(shard.bytes for shard in shards),
-            num_classes=max([-1, *counts, *names]) + 1 if facts["label_type"] == "int" else 0,
-            counts=dict(sorted(counts.items())),
-            seed=self._plan.seed,
-            fingerprint=content_fingerprint(shards),
-            options=options,
-            shards=tuple(shards),
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            code_version=code_version(),
-        )
+        manifest = manifest_of(shards, **facts, counts=counts, seed=self._plan.seed, options=options)
         now = read_manifest(self._storage)
         if now is not None and now != self._before and now.fingerprint != manifest.fingerprint:
             raise OutputExistsError(f"{_exists(self.address, now)} They were published while this run was under way.")
-        if missing := self._missing(shards):
+        if gone := missing(self._storage, shards):
             raise EtlError(
-                f"Wanted {len(shards):,} shards at {self.address}. Found: {len(missing):,} are not there, or of "
-                f"another size, first {missing[0]}. Does another run write there, or is it a folder that driver and "
+                f"Wanted {len(shards):,} shards at {self.address}. Found: {len(gone):,} are not there, or of "
+                f"another size, first {gone[0]}. Does another run write there, or is it a folder that driver and "
                 "executors do not share?"
             )
         with _write_errors(self._storage):
             self._tell_rejected(rejected)
-            self._storage.publish_text(MANIFEST, manifest.to_json())
-        try:
-            return manifest, self._tidy(manifest, tag)
-        except OSError as error:
-            log.warning("What is not needed any more could not be removed: %s", error)
-            return manifest, []
-
-    def _missing(self, shards: Sequence[Shard]) -> list[str]:
-        """Those of these shards that are not there as they should be, or whose index is not."""
-        sizes = self._sizes()
-        return [
-            shard.name
-            for shard in shards
-            if sizes.get(shard.name) != shard.bytes or index_name(shard.name) not in sizes
-        ]
-
-    def _sizes(self) -> dict[str, int]:
-        try:
-            return {name: size for name, size, is_folder in self._storage.entries() if not is_folder}
-        except FileNotFoundError:
-            return {}
+            others = publish(self._storage, manifest, tag=tag, before=self._before)
+        return manifest, [f"shards that no manifest names lie there, too: {', '.join(f'{one}-*' for one in others)}; "
+                          "remove them, unless their run is under way"] if others else []  # fmt: skip
 
     def _tell_rejected(self, rejected: Sequence[Mapping[str, str]]) -> None:
         self._storage.remove(REJECTED)
@@ -138,29 +102,6 @@ class ShardOutput:
             lines.writeheader()
             lines.writerows(sorted(rejected, key=lambda one: (one["or_split"], one["path"])))
             self._storage.publish_text(REJECTED, text.getvalue())
-
-    def _tidy(self, manifest: ShardManifest, tag: str) -> list[str]:
-        """Remove shards that the manifest before named, and what killed tasks and runs of this one left.
-
-        What runs of other images or options left, which may be under way, stays; a remark tells of it.
-        """
-        names = {shard.name for shard in manifest.shards}
-        wanted = names | {index_name(name) for name in names}
-        before = [] if self._before is None else [shard.name for shard in self._before.shards]
-        replaced = {*before, *map(index_name, before)} - wanted
-        there = self._sizes()
-        notes = (f"{tag}-", f".{tag}-")
-        gone = [name for name in there if name in replaced or (name.startswith(notes) and name not in wanted)]
-        self._storage.remove_files(gone)
-        if self._storage.is_s3:
-            prefix = f"{self._storage.key(tag)}-"
-            for key, upload in abandoned(self._storage):
-                if key.startswith(prefix):
-                    with suppress(FileNotFoundError):  # it ended in between
-                        self._storage.ask("abort_multipart_upload", Key=key, UploadId=upload)
-        others = {name[:8] for name in there.keys() - set(gone) - wanted if _SHARD.fullmatch(name)}
-        return [f"shards that no manifest names lie there, too: {', '.join(f'{one}-*' for one in sorted(others))}; "
-                "remove them, unless their run is under way"] if others else []  # fmt: skip
 
 
 def read_manifest(storage: Storage) -> ShardManifest | None:

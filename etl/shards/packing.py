@@ -14,18 +14,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from etl.splits.positions import partition_keys
+from formats.fingerprint import SUM_SEEDS
 from formats.shards import cut
 
-SUM_SEEDS = (0x1C0FFEE, 0x2C0FFEE)
 _BUCKETS_A_SHARD = 16
 _MOST_BUCKET_BITS = 16
 _SIGN = -(1 << 63)
 _ORDER_BITS = 62
-
-
-def seeded_order(seed: int) -> Column:
-    """The number that images are put in order by, without a split: xxhash64 of the id, seeded; ties by the id."""
-    return F.xxhash64(F.lit(seed).cast("long"), F.col("id"))
 
 
 def position_order(rows: int) -> Column:

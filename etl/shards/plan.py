@@ -10,8 +10,8 @@ from etl.ingest_plan import Tolerance
 from etl.recode import Recode
 from etl.sources.plan import SourcePlan, is_local
 from formats.s3 import is_s3
-from formats.shards import PIECE_BYTES
 from schemas import Columns, TableName
+from schemas.shards import MOST_BYTES_ON_S3
 
 Compression = Literal["none", "zstd"]
 COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
@@ -19,8 +19,6 @@ COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
 OBJECT_STORE_BYTES = 100_000_000
 FILE_SYSTEM_BYTES = 2_000_000_000
 _LEAST_BYTES = 10_240
-_MOST_PARTS = 10_000
-"""So many parts an object may have on S3; each has a piece of a shard."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,9 +90,9 @@ class ShardPlan:
             object.__setattr__(self, "maxsize", FILE_SYSTEM_BYTES if is_local(self.out) else OBJECT_STORE_BYTES)
         if self.most_bytes < _LEAST_BYTES:
             raise ValueError(f"Wanted --maxsize of {_LEAST_BYTES:,} bytes or more. Found: {self.maxsize:,}")
-        if is_s3(self.out) and self.most_bytes > _MOST_PARTS * PIECE_BYTES:
+        if is_s3(self.out) and self.most_bytes > MOST_BYTES_ON_S3:
             raise ValueError(
-                f"Wanted --maxsize of {_MOST_PARTS * PIECE_BYTES:,} bytes or less on S3, which takes so many in parts. "
+                f"Wanted --maxsize of {MOST_BYTES_ON_S3:,} bytes or less on S3, which takes so many in parts. "
                 f"Found: {self.maxsize:,}"
             )
 

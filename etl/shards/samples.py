@@ -1,14 +1,13 @@
 """What a sample of a shard is made of: the picture, its class number, what is known of it, its mask or array."""
 
-import json
 from collections.abc import Mapping
 from typing import NamedTuple
-from uuid import UUID
 
 import pyarrow as pa
 
 from etl.entries import Entry, text
 from etl.shards.plan import Compression
+from formats.facts import class_text, facts_text
 from formats.shards import sample_bytes
 
 EXTENSIONS = {
@@ -55,22 +54,10 @@ class Sample(NamedTuple):
         return sample_bytes(map(len, self.members.values()))
 
 
-def class_text(label: int) -> bytes:
-    """What stands in a ``.cls`` file."""
-    return str(label).encode()
-
-
 def facts(entry: Entry, *, label: int | None) -> bytes:
-    """What stands in a ``.json`` file: the id, where the picture came from, its class by number and by name."""
-    known = {"id": str(UUID(bytes=entry.id)), "path": text(entry.path)}
-    if entry.or_split:
-        known["split"] = text(entry.or_split)
-    if entry.or_label is not None:
-        known["class"] = entry.or_label
-    if entry.group_id is not None:
-        known["group"] = entry.group_id
-    whole = {**known, "label": label} if label is not None else known
-    return json.dumps(whole, separators=(",", ":")).encode()
+    """What stands in the ``.json`` file of an image."""
+    split, path = text(entry.or_split), text(entry.path)
+    return facts_text(entry.id, path, split=split, name=entry.or_label, group=entry.group_id, label=label)
 
 
 def listed_size(entry: Entry, *, label: int | None) -> int:

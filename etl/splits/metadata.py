@@ -8,7 +8,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,6 +21,7 @@ from etl.splits.attempt import Attempt
 from etl.splits.plan import LABELS, SplitPlan
 from etl.splits.positions import fingerprint_sums
 from formats.fingerprint import rows_fingerprint
+from formats.origin import created
 from formats.storage import Storage
 from schemas import Columns, SchemaError, SplitFile, TableName
 from schemas.cache import NAME as MANIFEST
@@ -221,7 +221,7 @@ class CacheOutput(Attempt):
             rows=rows,
             fingerprint=rows_fingerprint(rows=rows, sums=sums),
             files=tuple(files),
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            created=created(),
         )
         self._storage.publish_text(MANIFEST, manifest.to_json())
         self._remove_stale()

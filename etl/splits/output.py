@@ -10,8 +10,6 @@ import secrets
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -24,6 +22,7 @@ from etl.splits.metadata import Metadata
 from etl.splits.plan import SplitPlan
 from etl.splits.positions import added_up, summarise
 from formats.fingerprint import split_fingerprint
+from formats.origin import code_version, created
 from formats.split_dictionary import fingerprint_of, read_dictionary, write_dictionary
 from formats.split_folder import SplitFolder
 from formats.storage import Storage
@@ -139,7 +138,7 @@ class SplitOutput(Attempt):
             seed=plan.seed,
             options=plan.as_options(),
             splits=tuple(splits),
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            created=created(),
             code_version=code_version(),
         )
         named = {file.path for part in manifest.splits for file in part.files}
@@ -259,11 +258,3 @@ def check_parts(splits: Sequence[SplitPart], *, sizes: Sequence[int], counts: Ma
     ]
     if off:
         raise EtlError(f"Wanted the files to hold the quotas. Found: {len(off)} counts off, {'; '.join(off[:3])}.")
-
-
-def code_version() -> str:
-    """The installed version of this software, or ``unknown`` where it is shipped as a zip."""
-    try:
-        return version("imagestrata")
-    except PackageNotFoundError:
-        return "unknown"

@@ -25,7 +25,7 @@ _ROW_BITS = 33
 
 
 def seeded_order(seed: int) -> Column:
-    """The order of ``position``: xxhash64 of the id, seeded. Ties are broken by the id."""
+    """The order of ``position``, and of images in shards: xxhash64 of the id, seeded. Ties are broken by the id."""
     return F.xxhash64(F.lit(seed).cast("long"), F.col("id"))
 
 
