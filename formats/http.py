@@ -9,7 +9,7 @@ import random
 import re
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -62,13 +62,14 @@ class Requests:
 
         return self._tried(url, read, place, _READS)
 
-    def put(self, url: str, data: bytes, *, place: str) -> str:
-        """Send a body; the ETag that the store gives it."""
+    def put(self, url: str, data: Sequence[bytes], *, place: str) -> str:
+        """Send a body, of one or several parts; the ETag that the store gives it."""
+        size = sum(map(len, data))
 
         def send(connection: http.client.HTTPConnection, path: str) -> str:
             broken = None
             try:
-                connection.request("PUT", path, body=data)
+                connection.request("PUT", path, body=data, headers={"Content-Length": str(size)})
             except OSError as error:  # it may have refused already, before it has read all
                 broken = error
                 if connection.sock is None:  # it has not even taken the connection
@@ -76,7 +77,7 @@ class Requests:
             try:
                 answer = connection.getresponse()
             except (OSError, http.client.HTTPException):
-                raise broken or _LostError(f"no answer to a part of {len(data)} bytes") from broken
+                raise broken or _LostError(f"no answer to a part of {size} bytes") from broken
             _check(answer, (200, 201), place)
             answer.read()
             return answer.headers.get("ETag", "")

@@ -8,7 +8,7 @@ USTAR, of time 0, user 0 and group 0: the same samples give the same bytes anywh
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import xxhash
@@ -23,18 +23,20 @@ END = bytes(2 * BLOCK)
 
 _PADDING = bytes(BLOCK)
 _MOST_BYTES = 8**11 - 1
+_SMALL_BYTES = 16 << 10
 _INDEX_VERSION = "v1.2"
 _KEY = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _EXTENSION = re.compile(r"[a-z0-9]+(\.[a-z0-9]+)*")
 
 
 class ShardWriter:
-    """One shard, given away piece by piece: ``write`` gets its bytes in order, `PIECE_BYTES` or more at a time.
+    """One shard, given away piece by piece: ``write(*parts)`` gets its bytes in order, `PIECE_BYTES` or more at a time.
 
-    A piece ends with a sample, so that it can be read alone; it is what parts of an upload and reads are made of.
+    Parts are not put together, as that would cost more than their digests. A piece ends with a sample, so that it can
+    be read alone; it is what parts of an upload and reads are made of.
     """
 
-    def __init__(self, write: Callable[[bytes], object]) -> None:
+    def __init__(self, write: Callable[..., object]) -> None:
         self._write = write
         self._digest = hashlib.sha256()
         self._lines: list[str] = []
@@ -89,12 +91,13 @@ class ShardWriter:
             self.bytes += len(data)
 
     def _give_away(self) -> None:
-        piece = b"".join(self._piece)
+        parts = list(_together(self._piece))
+        for part in parts:
+            self._digest.update(part)
+        self._pieces.append(Piece(self._piece_samples, self._piece_bytes, piece_digest(*parts)))
         self._piece.clear()
-        self._digest.update(piece)
-        self._pieces.append(Piece(self._piece_samples, len(piece), piece_digest(piece)))
         self._piece_bytes = self._piece_samples = 0
-        self._write(piece)
+        self._write(*parts)
 
 
 _BEFORE_SIZE = b"0000644\0" + b"0000000\0" + b"0000000\0"  # mode, user, group
@@ -114,9 +117,27 @@ def header(name: str, size: int) -> bytes:
     return b"".join((text.ljust(100, b"\0"), _BEFORE_SIZE, digits, _BEHIND_SIZE, checksum, _BEHIND_SUM))
 
 
-def piece_digest(data: bytes | memoryview) -> str:
+def _together(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Parts in their order, neighbours that are small put together, so that each is worth a call."""
+    small: list[bytes] = []
+    for part in parts:
+        if len(part) < _SMALL_BYTES:
+            small.append(part)
+            continue
+        if small:
+            yield b"".join(small)
+            small = []
+        yield part
+    if small:
+        yield b"".join(small)
+
+
+def piece_digest(*parts: bytes | memoryview) -> str:
     """XXH3-128 (Yann Collet's published specification) of a piece, as 32 hexadecimal digits."""
-    return xxhash.xxh3_128_hexdigest(data)
+    digest = xxhash.xxh3_128()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
 
 
 def samples_of(data: memoryview) -> list[tuple[str, list[tuple[str, int, int]]]]:

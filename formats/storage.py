@@ -18,7 +18,7 @@ from fsspec.implementations.local import LocalFileSystem
 from formats.errors import FormatsError, StorageError
 from formats.s3 import CHECK_SECONDS, S3Access, code, is_down, is_foreign, is_s3, refusal
 from formats.s3_pages import list_page
-from formats.uploads import Upload, void, whole_file
+from formats.uploads import Upload, whole_file
 
 SIGNED_SECONDS = 3600
 _TOGETHER = 1000  # objects that one request may remove
@@ -154,20 +154,21 @@ class Storage:
         self._write(name, text.encode("utf-8"), lasting=True)
 
     @contextmanager
-    def create(self, name: str) -> Iterator[Callable[[bytes], None]]:
-        """Write a file piece by piece: it appears, whole, at the end of the block, and not at all after an error.
+    def create(self, name: str) -> Iterator[Callable[..., None]]:
+        """Write a file piece by piece, each of one or several ``bytes``: ``write(b"head", b"body")``.
 
-        On S3 each piece is a part of an upload, of which all but the last have 5 MiB or more; the next piece is made
-        while one is sent. Raises OSError, `StorageError`.
+        It appears, whole, at the end of the block, and not at all after an error. On S3 each piece is
+        a part of an upload, of which all but the last have 5 MiB or more; the next piece is made while one is sent.
+        Raises OSError, `StorageError`.
         """
         if self.is_local:
             with whole_file(self.path(name)) as file:
-                yield lambda data: void(file.write(data))
+                yield lambda *parts: file.writelines(parts)
         elif self._access is None:
             aside = f"{name}.{secrets.token_hex(8)}"
             try:
                 with self.filesystem.open(self.path(aside), "wb") as file:
-                    yield lambda data: void(file.write(data))
+                    yield lambda *parts: file.writelines(parts)
                 self.move(aside, name)
             except BaseException:
                 self.remove(aside)

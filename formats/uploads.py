@@ -3,7 +3,7 @@
 import os
 import secrets
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from types import TracebackType
@@ -50,12 +50,12 @@ class Upload:
         self._id = str(self._bucket.ask("create_multipart_upload", Key=self._bucket.key(self._name))["UploadId"])
         return self
 
-    def write(self, data: bytes) -> None:
-        """Send the next part, once few enough are on their way."""
+    def write(self, *parts: bytes) -> None:
+        """Send the next part of the object, in one or several of bytes, once few enough are on their way."""
         while len(self._sending) >= _SENDERS:
             self._await()
         number = len(self._tags) + len(self._sending) + 1
-        self._sending.append(self._senders.submit(self._send, number, data))
+        self._sending.append(self._senders.submit(self._send, number, parts))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -73,7 +73,7 @@ class Upload:
             for requests in self._idle:
                 requests.close()
 
-    def _send(self, number: int, data: bytes) -> str:
+    def _send(self, number: int, data: Sequence[bytes]) -> str:
         requests = self._idle.pop()  # there are as many as threads
         try:
             url = self._bucket.signed(self._name, method="upload_part", UploadId=str(self._id), PartNumber=number)
@@ -136,7 +136,3 @@ def whole_file(path: str, *, lasting: bool = False) -> Iterator[IO[bytes]]:
         with suppress(FileNotFoundError):
             os.unlink(aside)
         raise
-
-
-def void(_: object) -> None:
-    """Forget what something returned."""

@@ -25,7 +25,7 @@ from schemas.shards import PIECE_BYTES
 def shard(samples: list[tuple[str, dict[str, bytes]]]) -> tuple[bytes, ShardWriter]:
     """A whole shard, and what wrote it."""
     file = io.BytesIO()
-    writer = ShardWriter(file.write)
+    writer = ShardWriter(lambda *parts: file.writelines(parts))
     for key, members in samples:
         writer.add(key, members)
     row = writer.end("a.tar")
@@ -116,7 +116,7 @@ def test_samples_of_one_rank_stay_together() -> None:
 
 def test_pieces_end_with_samples_and_can_be_read_alone() -> None:
     given: list[bytes] = []
-    writer = ShardWriter(given.append)
+    writer = ShardWriter(lambda *parts: given.append(b"".join(parts)))
     for key in keys(0, 9, 9):
         writer.add(key, {"jpg": bytes(2_000_000), "cls": b"1"})
     row = writer.end("a.tar")
@@ -129,7 +129,7 @@ def test_pieces_end_with_samples_and_can_be_read_alone() -> None:
 
 
 def test_what_cannot_be_a_sample_is_told() -> None:
-    writer = ShardWriter(lambda data: None)
+    writer = ShardWriter(lambda *parts: None)
     for key, members, message in [
         ("a.b", {"jpg": b""}, r"a key of up to 80 letters.* Found: 'a\.b'"),
         ("ä", {"jpg": b""}, "Found: 'ä'"),

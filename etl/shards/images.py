@@ -34,8 +34,8 @@ Keep = Callable[[DataFrame], DataFrame]
 class Images:
     """The images, ``samples`` with the columns of `SAMPLES` (and ``data``, where they bring their pictures along).
 
-    ``bare`` are the same without ``data``, kept. ``access``: see `Listing`. ``fingerprint`` is a split's, else None.
-    ``remarks`` are worth a line.
+    ``bare`` are the same without ``data``, from what is kept. ``access``: see `Listing`. ``fingerprint`` is a
+    split's, else None. ``remarks`` are worth a line.
     """
 
     samples: DataFrame
@@ -153,7 +153,9 @@ def _in_order(images: Images, *, seed: int, keep: Keep) -> Images:
     def ordered(frame: DataFrame) -> DataFrame:
         return _selected(frame.withColumn("order", seeded_order(seed)))
 
-    bare = keep(ordered(images.bare))
+    bare = ordered(images.bare)
+    if images.pictures is not None:  # which a scan of a table has found; a listing is kept already
+        bare = keep(bare)
     return replace(images, samples=ordered(images.samples) if images.has_data else bare, bare=bare)
 
 

@@ -16,6 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from pyspark.sql import SparkSession
 
 from etl.errors import EtlError, OutputExistsError
@@ -126,9 +128,13 @@ def tag_of(source_fingerprint: str, *, plan: ShardPlan) -> str:
     return hashlib.sha256(json.dumps([1, source_fingerprint, *options]).encode()).hexdigest()[:8]
 
 
-def source_fingerprint(*, rows: int, first: int, second: int) -> str:
-    """The identity of images, their labels, sizes and order, from the sums of `packing.source_sums`."""
-    return hashlib.sha256(json.dumps(["images", 1, rows, int(first), int(second)]).encode()).hexdigest()
+def source_fingerprint(order: NDArray[np.int64], digest: NDArray[np.int64]) -> str:
+    """The identity of images, their labels, sizes and order, from what `tasks.measure` tells, in whatever order."""
+    rows = np.lexsort((digest, order))
+    digester = hashlib.sha256(b"images 1\n")
+    for column in (order, digest):
+        digester.update(column[rows].astype("<i8").tobytes())
+    return digester.hexdigest()
 
 
 def reasons(rejected: Sequence[Mapping[str, str]]) -> dict[str, int]:

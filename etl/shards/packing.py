@@ -1,7 +1,8 @@
 """Which image goes into which shard, as DataFrame verbs: all images in one seeded order, cut where shards are full.
 
-The cuts are made on the driver, from one number and one size of each image (16 bytes). Where an image goes follows
-from its own number then, by a join with a small table: nothing is numbered, and nothing is sorted whole.
+The cuts are made on the driver, from one number and one size of each image (24 bytes, with a digest). Where
+an image goes follows from its own number then, by a join with a small table: nothing is numbered, and nothing is
+sorted whole.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from etl.splits.positions import partition_keys
-from formats.fingerprint import SUM_SEEDS
 from formats.shards import cut
 
 _BUCKETS_A_SHARD = 16
@@ -26,18 +26,6 @@ _ORDER_BITS = 62
 def position_order(rows: int) -> Column:
     """The number for images of a split: the position, spread over the whole range so that the join's buckets fill."""
     return F.shiftleft("position", _ORDER_BITS - max(1, rows - 1).bit_length())
-
-
-_TOLD = ("id", "order", "label", "bytes", "label_bytes", "or_split", "path", "or_label", "group_id", "reason")
-
-
-def source_sums(samples: DataFrame, /) -> DataFrame:
-    """Rows, and two sums of row hashes over order, size and all that is told of images: ``rows, first, second``."""
-    sums = [
-        F.sum(F.xxhash64(F.lit(seed).cast("long"), *_TOLD).cast("decimal(38,0)")).alias(name)
-        for seed, name in zip(SUM_SEEDS, ("first", "second"), strict=True)
-    ]
-    return samples.agg(F.count("*").alias("rows"), *sums)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import pyarrow as pa
+import xxhash
 
 from etl.entries import Entry, text
 from etl.shards.plan import Compression
@@ -62,7 +63,19 @@ def facts(entry: Entry, *, label: int | None) -> bytes:
 
 def listed_size(entry: Entry, *, label: int | None) -> int:
     """What an image will take in a shard if it is kept as it is, as far as its listing tells sizes rightly."""
-    sizes = [entry.size, len(facts(entry, label=label))]
+    return _size(entry, label, facts(entry, label=label))
+
+
+def measured(entry: Entry, *, label: int | None) -> tuple[int, int]:
+    """What an image takes in a shard (`listed_size`; 0 with a reason), and XXH3-64 of all that its listing tells."""
+    told = facts(entry, label=label)
+    rest = f"{entry.size} {entry.label_size} {entry.reason}".encode()
+    digest = int.from_bytes(xxhash.xxh3_64_digest(told + rest), "big", signed=True)
+    return 0 if entry.reason else _size(entry, label, told), digest
+
+
+def _size(entry: Entry, label: int | None, told: bytes) -> int:
+    sizes = [entry.size, len(told)]
     if label is not None:
         sizes.append(len(class_text(label)))
     if entry.label_size is not None:

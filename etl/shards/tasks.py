@@ -16,21 +16,23 @@ from etl.progress import Counters
 from etl.secrets import executor_storage
 from etl.shards.reading import Packed, PictureTable, Placed, from_files, from_table
 from etl.shards.rows import batch_of, listed_rows, packed_row, sharded
-from etl.shards.samples import Sample, listed_size
+from etl.shards.samples import Sample, measured
 from formats.errors import FormatsError
 from formats.shards import ShardWriter, index_name, keys, shard_name
 from formats.storage import Storage
 from schemas.shards import Piece, Shard
 from schemas.tables import LabelType
 
-MEASURES = "order BIGINT, size BIGINT"
+MEASURES = "order BIGINT, size BIGINT, digest BIGINT"
+"""Of an image: the number it is put in order by, what it takes in a shard, and a digest of all that is told of it."""
+
 RESULTS = "kind STRING, text STRING"
 """What became of a shard, as JSON: one row of kind ``shard``, and one of kind ``rejected`` for each image left out."""
 
 DONE = ".done"
 """Beside a shard until all are there: what its task told, so that it need not be written again."""
 
-_ARROW_MEASURES = pa.schema([("order", pa.int64()), ("size", pa.int64())])
+_ARROW_MEASURES = pa.schema([("order", pa.int64()), ("size", pa.int64()), ("digest", pa.int64())])
 _ARROW_RESULTS = pa.schema([("kind", pa.string()), ("text", pa.string())])
 
 
@@ -55,9 +57,9 @@ class ShardOrder:
 def measure(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The task: rows of `SAMPLES` in, rows of `MEASURES` out; entries with a reason take nothing."""
     for batch in batches:
-        rows = listed_rows(batch)
-        sizes = [0 if entry.reason else listed_size(entry, label=label) for _, label, entry in rows]
-        yield pa.record_batch([[order for order, _, _ in rows], sizes], schema=_ARROW_MEASURES)
+        yield batch_of(
+            [(order, *measured(entry, label=label)) for order, label, entry in listed_rows(batch)], _ARROW_MEASURES
+        )
 
 
 def write_listed(batches: Iterable[pa.RecordBatch], *, order: ShardOrder) -> Iterator[pa.RecordBatch]:

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
+import pandas as pd
 from py4j.protocol import Py4JJavaError
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
@@ -24,7 +25,7 @@ from etl.secrets import PROPERTIES, secrets_on_executors
 from etl.shards.images import Images, open_images
 from etl.shards.making import make
 from etl.shards.output import ShardOutput, reasons, source_fingerprint, tag_of
-from etl.shards.packing import Packing, add_shards, source_sums
+from etl.shards.packing import Packing, add_shards
 from etl.shards.plan import ShardPlan
 from etl.shards.reading import THREADS
 from etl.shards.rows import MADE
@@ -50,18 +51,20 @@ def run(spark: SparkSession, *, plan: ShardPlan) -> ShardReport:
         if images.has_data or plan.changes_pictures or images.access != "random":
             stack.enter_context(pictures_in_rows(spark))
         bare = images.bare
-        sums = bare.transform(source_sums).collect()[0]
-        if not sums["rows"]:
+        told = fetched(map_batches(bare, task=measure, schema=MEASURES))
+        if not len(told):
             raise SourceError(f"Wanted images in {images.source}. Found: none.")
-        fingerprint = images.fingerprint or source_fingerprint(**sums.asDict())
+        fingerprint = images.fingerprint or source_fingerprint(told["order"].to_numpy(), told["digest"].to_numpy())
         tag = tag_of(fingerprint, plan=plan)
         if (before := output.published(tag)) is not None:
             log.info("all shards are there already")
             return ShardReport.of(before, out=output.address, rejected_by_reason={}, remarks=[],
                                   seconds=time.monotonic() - started)  # fmt: skip
-        made = _made(images, bare, plan=plan, rows=sums["rows"], stack=stack)
-        packing = _pack(bare if made is None else made, is_made=made is not None, plan=plan, source=images.source)
-        log.info("write %s images into %s shards", f"{sums['rows']:,}", f"{len(packing):,}")
+        made = _made(images, bare, plan=plan, rows=len(told), stack=stack)
+        if made is not None:
+            told = fetched(made.select("order", "size"))
+        packing = _pack(told, bare if made is None else made, plan=plan, source=images.source)
+        log.info("write %s images into %s shards", f"{len(told):,}", f"{len(packing):,}")
         order = ShardOrder(
             address=plan.out,
             tag=tag,
@@ -133,10 +136,8 @@ def _made(images: Images, bare: DataFrame, *, plan: ShardPlan, rows: int, stack:
     return made
 
 
-def _pack(samples: DataFrame, *, is_made: bool, plan: ShardPlan, source: str) -> Packing:
-    measures = samples.select("order", "size") if is_made else map_batches(samples, task=measure, schema=MEASURES)
-    found = fetched(measures)
-    order, sizes = found["order"].to_numpy("int64"), found["size"].to_numpy("int64")
+def _pack(told: pd.DataFrame, samples: DataFrame, *, plan: ShardPlan, source: str) -> Packing:
+    order, sizes = told["order"].to_numpy("int64"), told["size"].to_numpy("int64")
     if int(sizes.max()) > plan.most_bytes - len(END):
         largest = int(sizes.argmax())
         row = samples.where(F.col("order") == int(order[largest])).select("path").first()
