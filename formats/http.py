@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from formats.errors import StorageError
+from formats.errors import RefusedError, StorageError
 
 _TIMEOUT_SECONDS = 20.0
 _READS = 8
@@ -140,8 +140,9 @@ def _check(answer: http.client.HTTPResponse, wanted: tuple[int, ...], place: str
     if answer.status == 404 and code != "NoSuchBucket":
         raise FileNotFoundError(f"Wanted {place}. Found: no such object ({code})")
     if answer.status in (401, 403):
-        raise StorageError(f"Wanted {place}. Found: it is refused, not allowed to these keys ({code})")
-    raise StorageError(f"Wanted {place}. Found: {answer.status} {code}")
+        raise RefusedError(f"Wanted {place}. Found: it is refused, not allowed to these keys ({code})")
+    kind = RefusedError if code == "NoSuchBucket" else StorageError
+    raise kind(f"Wanted {place}. Found: {answer.status} {code}")
 
 
 def _words(error: Exception) -> str:

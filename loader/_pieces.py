@@ -228,7 +228,7 @@ class PieceReader:
             ) from None
         except StorageError as error:
             found = str(error).partition("Found: ")[2] or str(error)
-            raise told(StorageError(f"Wanted to read {self._name(place)}. Found: {found}")) from error
+            raise told(type(error)(f"Wanted to read {self._name(place)}. Found: {found}")) from error
         except OSError as error:
             raise ShardError(f"Wanted to read {self._name(place)}. Found: {error.strerror or error}") from error
         if length < stop - start:
