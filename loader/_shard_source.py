@@ -13,12 +13,10 @@ from loader._errors import OptionError, ShardError
 from loader._options import check_bools, check_int
 from loader._order import LastBatchPolicy
 from loader._pieces import places_of
-from loader._schedule import Schedule
-from loader._shard_schedule import ShardSchedule, pieces_of
+from loader._shard_schedule import ShardSchedule
 from loader._shard_set import Shards
-from loader._shard_stream import FilledFromShards, ShardEngine, ShardSample, ShardStream, epochs_of
-from loader._source import Source
-from loader._stream import Stream
+from loader._shard_stream import FilledFromShards, ShardEngine, ShardSample, epochs_of
+from loader._source import AnySchedule, AnyStream, Source
 
 _LABELS = ("cls", "json")
 _MIXED_BYTES = 340_000_000
@@ -69,7 +67,7 @@ class ShardSource(Source):
         check_bools(shuffle=shuffle)
         schedule = ShardSchedule(
             fingerprint=shards.fingerprint,
-            pieces=pieces_of([place.samples for place in places_of(shards)]),
+            pieces=np.array([place.samples for place in places_of(shards)], dtype=np.int64),
             seed=check_int("seed", seed),
             shuffle=shuffle,
             batch_size=check_int("batch_size", batch_size),
@@ -103,8 +101,8 @@ class ShardSource(Source):
         self._set_up(shards, schedule, engine, options)
 
     def _begin(
-        self, schedule: Schedule | ShardSchedule, epoch: int, is_followed: bool, offset: int = 0, every: int = 1
-    ) -> Stream | ShardStream:
+        self, schedule: AnySchedule, epoch: int, is_followed: bool, offset: int = 0, every: int = 1
+    ) -> AnyStream:
         assert isinstance(schedule, ShardSchedule)
         assert isinstance(self._engine, ShardEngine)
         return self._engine.stream(epochs_of(schedule, epoch, is_followed, offset, every))
