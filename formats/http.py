@@ -5,6 +5,7 @@ needed. The addresses come from `Storage.signed`.
 """
 
 import http.client
+import os
 import random
 import re
 import ssl
@@ -109,7 +110,8 @@ class Requests:
             self._close()
             self._server = scheme, host
             if scheme == "https":
-                context = ssl.create_default_context()
+                bundle = os.environ.get("AWS_CA_BUNDLE") or os.environ.get("REQUESTS_CA_BUNDLE")  # as the client does
+                context = ssl.create_default_context(cafile=bundle or None)
                 self._connection = http.client.HTTPSConnection(host, timeout=_TIMEOUT_SECONDS, context=context)
             else:
                 self._connection = http.client.HTTPConnection(host, timeout=_TIMEOUT_SECONDS)
