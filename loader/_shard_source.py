@@ -35,11 +35,12 @@ class ShardSource(Source):
     number the order is the same. A state goes on exactly, at the very next batch; with another ``batch_size``,
     ``world_size``, ``streams`` or ``mix``, what is left of the epoch is dealt anew, each sample once.
 
-    ``memory_budget`` bounds, in bytes, the pieces that are in memory or on their way, but each stream needs ``mix``
-    samples at a time, whatever it says: by default as many as 340 MB hold for all streams, from 8 to 1,024 (256 of
-    110 kB), which follows from the mean size of the samples. ``max_in_flight`` requests are under way, each on a
-    connection of its own. Every piece is checked against its XXH3; `Shards.verify` compares whole shards with their
-    SHA-256. ``cache`` is a folder on a local disk in which up to ``cache_bytes`` of pieces are kept.
+    ``memory_budget`` bounds, in bytes a rank, the pieces that are in memory or on their way; each of torch's k workers
+    has a k-th of it. But each stream needs ``mix`` samples at a time, whatever it says: by default as many as 340 MB
+    hold for all streams, from 8 to 1,024 (256 of 110 kB), which follows from the mean size of the samples.
+    ``max_in_flight`` requests are under way, each on a connection of its own. Every piece is checked against its XXH3;
+    `Shards.verify` compares whole shards with their SHA-256. ``cache`` is a folder on a local disk in which up to
+    ``cache_bytes`` of pieces are kept.
 
     Raises `OptionError` for an option out of its range. Reading raises `ShardError` for a shard that is missing, cut
     off or another than its manifest says, `AccessError`, `UnreachableError`.
