@@ -7,9 +7,10 @@ No Spark, no Cassandra, no torch. Errors::
     ├── DamagedError             files and manifest disagree: lengths, counts or fingerprint
     ├── ShardError               samples cannot be packed into shards
     └── StorageError(OSError)    a storage does not answer, refuses us, or cannot be used at all
+        └── RefusedError         it answers, but not to these keys, or has no such bucket
 """
 
-from formats.errors import DamagedError, FormatsError, NotASplitError, ShardError, StorageError
+from formats.errors import DamagedError, FormatsError, NotASplitError, RefusedError, ShardError, StorageError
 from formats.permutation import Permutation
 from formats.split_cache import SplitRows
 from formats.split_dictionary import SplitDictionary, is_dictionary, read_dictionary, write_dictionary
@@ -20,6 +21,7 @@ __all__ = [
     "FormatsError",
     "NotASplitError",
     "Permutation",
+    "RefusedError",
     "ShardError",
     "SplitDictionary",
     "SplitFolder",

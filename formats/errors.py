@@ -19,3 +19,7 @@ class ShardError(FormatsError):
 
 class StorageError(FormatsError, OSError):
     """A storage does not answer, refuses us, or cannot be used at all."""
+
+
+class RefusedError(StorageError):
+    """A storage answers, but not to these keys, or has no such bucket."""

@@ -5,6 +5,7 @@ needed. The addresses come from `Storage.signed`.
 """
 
 import http.client
+import os
 import random
 import re
 import ssl
@@ -13,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from formats.errors import StorageError
+from formats.errors import RefusedError, StorageError
 
 _TIMEOUT_SECONDS = 20.0
 _READS = 8
@@ -110,7 +111,8 @@ class Requests:
             self._close()
             self._server = scheme, host
             if scheme == "https":
-                context = ssl.create_default_context()
+                bundle = os.environ.get("AWS_CA_BUNDLE") or os.environ.get("REQUESTS_CA_BUNDLE")  # as the client does
+                context = ssl.create_default_context(cafile=bundle or None)
                 self._connection = http.client.HTTPSConnection(host, timeout=_TIMEOUT_SECONDS, context=context)
             else:
                 self._connection = http.client.HTTPConnection(host, timeout=_TIMEOUT_SECONDS)
@@ -141,8 +143,9 @@ def _check(answer: http.client.HTTPResponse, wanted: tuple[int, ...], place: str
     if answer.status == 404 and code != "NoSuchBucket":
         raise FileNotFoundError(f"Wanted {place}. Found: no such object ({code})")
     if answer.status in (401, 403):
-        raise StorageError(f"Wanted {place}. Found: it is refused, not allowed to these keys ({code})")
-    raise StorageError(f"Wanted {place}. Found: {answer.status} {code}")
+        raise RefusedError(f"Wanted {place}. Found: it is refused, not allowed to these keys ({code})")
+    kind = RefusedError if code == "NoSuchBucket" else StorageError
+    raise kind(f"Wanted {place}. Found: {answer.status} {code}")
 
 
 def _words(error: Exception) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from formats.errors import StorageError
+from formats.errors import RefusedError, StorageError
 
 CHECK_SECONDS = 10.0
 """An endpoint that is to be looked at answers within this time, or it is down."""
@@ -96,15 +96,15 @@ def refusal(error: BaseException, *, address: str, bucket: str, access: S3Access
     wanted = f"Wanted {address} at {access.place}."
     found = code(error)
     if found == "NoSuchBucket":
-        return StorageError(f"{wanted} Found: no bucket {bucket!r} there.")
+        return RefusedError(f"{wanted} Found: no bucket {bucket!r} there.")
     if found in _REFUSED:
-        return StorageError(
+        return RefusedError(
             f"{wanted} Found: it refuses the keys ({found}). Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
         )
     if found == "AccessDenied":
-        return StorageError(f"{wanted} Found: the keys are not allowed to do that (AccessDenied).")
+        return RefusedError(f"{wanted} Found: the keys are not allowed to do that (AccessDenied).")
     if type(error).__name__ in _NO_KEYS:
-        return StorageError(f"{wanted} Found: no keys. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.")
+        return RefusedError(f"{wanted} Found: no keys. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.")
     if is_down(error):
         return StorageError(f"{wanted} Found: no answer. Is it up, and is its address right (AWS_ENDPOINT_URL)?")
     words = " ".join(str(getattr(error, "strerror", None) or error).split()) or type(error).__name__

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 
 from loader._assembly import Assembly
+from loader._closing import Closing, closed
 from loader._fetch import Fetcher
 from loader._pace import Pace
 from loader._patience import Patience
 from loader._stats import Meter, Stats
-from loader._stream import OnMissing, Reading, Stream, closed
+from loader._stream import OnMissing, Reading, Stream
 
 _log = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ _WAKE_SECONDS = 0.5
 """How long the wait for a connection is at a time, so that Ctrl-C is seen."""
 
 
-class Engine:
+class Engine(Closing):
     """A thread, its event loop and the connections that live on it. The first stream starts them."""
 
     def __init__(
@@ -39,15 +40,13 @@ class Engine:
         with_metadata: bool = False,
     ) -> None:
         """``budget`` is in bytes, ``timeout`` in seconds, for one image."""
+        super().__init__()
         self._make_fetcher = make_fetcher
         self._budget, self._max_in_flight, self._timeout, self._on_missing = budget, max_in_flight, timeout, on_missing
         self._with_metadata = with_metadata
         self.meter = Meter()
         """The counts of all streams."""
-        self._lock = threading.Lock()
         self._run: _Run | None = None
-        self._is_closed = False
-        self._at_close: list[Callable[[], None]] = []
 
     def stream(self, epochs: Iterator[Assembly]) -> Stream:
         """Begin to read epochs ahead of a consumer. Streams may run side by side, each within the budget.
@@ -97,26 +96,10 @@ class Engine:
             connections=reading.fetcher.connections if reading is not None else 0,
         )
 
-    def close(self) -> None:
-        """Give up all reads and connections; streams that are being read get `ClosedError`. Safe to call twice."""
-        with self._lock:
-            self._is_closed = True
-            run, self._run = self._run, None
-            more, self._at_close = self._at_close, []
+    def _end(self) -> None:
+        run, self._run = self._run, None
         if run is not None:
             run.close()
-        for close in more:
-            close()
-
-    def at_close(self, close: Callable[[], None]) -> None:
-        """Have this called by `close`, or now if that is over."""
-        with self._lock:
-            is_closed = self._is_closed
-            if not is_closed:
-                self._at_close.append(close)
-        if is_closed:
-            close()
-            raise closed()
 
     def _reading(self, fetcher: Fetcher) -> Reading:
         most = min(self._max_in_flight, fetcher.most_in_flight or self._max_in_flight)

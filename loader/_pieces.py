@@ -40,6 +40,7 @@ class _Reading:
 
     place: Place
     future: "Future[Loaded]"
+    parts: int
     left: int
     buffer: "np.ndarray[tuple[int], np.dtype[np.uint8]] | None" = None
     error: tuple[int, BaseException] | None = None
@@ -94,7 +95,7 @@ class PieceReader:
         """Begin to read a piece."""
         place = self.places[number]
         parts = 1 if self._cache is not None else max(1, round(place.bytes / _PART_BYTES))
-        reading = _Reading(place, Future(), parts)
+        reading = _Reading(place, Future(), parts, left=parts)
         for part in range(parts):
             self._wanted.put((reading, part))
         with self._lock:
@@ -153,7 +154,7 @@ class PieceReader:
                 except MemoryError as lacking:
                     reading.is_given_up = True
                     reading.future.set_exception(lacking)
-            buffer, parts = reading.buffer, max(1, round(reading.place.bytes / _PART_BYTES))
+            buffer = reading.buffer
         if buffer is None:
             return
         data = memoryview(buffer.data)[: reading.place.bytes]
@@ -162,7 +163,7 @@ class PieceReader:
             if self._cache is not None:
                 self._from_cache(reading.place, data)
             else:
-                start, stop = (reading.place.bytes * number // parts for number in (part, part + 1))
+                start, stop = (reading.place.bytes * number // reading.parts for number in (part, part + 1))
                 self._fetch(reading.place, data, start, stop)
         except BaseException as found:
             error = found
@@ -176,7 +177,8 @@ class PieceReader:
         try:
             if reading.error is not None:
                 raise reading.error[1]
-            self._check(reading.place, data, is_read_again=False)
+            if self._cache is None:  # else it was checked before
+                self._check(reading.place, data, is_read_again=False)
             reading.future.set_result(self._loaded(reading.place, data, buffer))
         except BaseException as found:
             reading.future.set_exception(found)
@@ -228,7 +230,7 @@ class PieceReader:
             ) from None
         except StorageError as error:
             found = str(error).partition("Found: ")[2] or str(error)
-            raise told(StorageError(f"Wanted to read {self._name(place)}. Found: {found}")) from error
+            raise told(type(error)(f"Wanted to read {self._name(place)}. Found: {found}")) from error
         except OSError as error:
             raise ShardError(f"Wanted to read {self._name(place)}. Found: {error.strerror or error}") from error
         if length < stop - start:

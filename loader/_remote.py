@@ -14,6 +14,7 @@ from loader._batch import Batch
 from loader._errors import OptionError, StateError
 from loader._options import check_int
 from loader._order import LastBatchPolicy
+from loader._ranks import ranks
 from loader._s3_client import Client
 from loader._shard_schedule import ShardState
 from loader._shard_set import shards_in
@@ -76,10 +77,7 @@ class RemoteDataset(Base):
     ) -> None:
         if not isinstance(client, Client):
             raise OptionError(f"Wanted a client, as loader.shards.make_client gives it. Found: {client!r}")
-        if (rank is None) != (world_size is None):
-            raise OptionError("Wanted rank and world_size, or neither. Found: one of them")
-        if rank is None or world_size is None:
-            rank, world_size = _ranks()
+        rank, world_size = ranks(rank, world_size)
         self._source = _SampleSource(
             shards_in(client, bucket, folder),
             batch_size=1,
@@ -277,19 +275,3 @@ def _of_the_source(state: Mapping[str, Any]) -> dict[str, Any]:
 
 def _plain(sample: ShardSample, address: str) -> dict[str, Any]:
     return {"__key__": sample.key, "__url__": f"{address}/{sample.shard}", **sample.members}
-
-
-def _ranks() -> tuple[int, int]:
-    """Which process this is, of how many."""
-    if Base is not object:
-        from torch import distributed
-
-        if distributed.is_available() and distributed.is_initialized():
-            return distributed.get_rank(), distributed.get_world_size()
-    try:
-        return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    except ValueError:
-        raise OptionError(
-            f"Wanted RANK and WORLD_SIZE as numbers. Found: {os.environ.get('RANK')!r}, "
-            f"{os.environ.get('WORLD_SIZE')!r}"
-        ) from None

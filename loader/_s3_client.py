@@ -92,6 +92,6 @@ def make_client(
 
 def told(error: Exception) -> AccessError | UnreachableError:
     """A storage's error as this package's own."""
-    text = str(error)
-    is_refused = any(word in text for word in ("refuses", "not allowed", "no keys", "no bucket"))
-    return AccessError(text) if is_refused else UnreachableError(text)
+    from formats import RefusedError
+
+    return (AccessError if isinstance(error, RefusedError) else UnreachableError)(str(error))

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from loader._errors import OptionError
 from loader._options import check_bools, check_int
 from loader._order import epoch_order
 from loader._passes import Births, Passes, this_worker
+from loader._ranks import ranks
 from loader._s3_folder import S3ImageFolder
 
 _PIECE = 4096  # places of the order that are looked up at once
@@ -68,7 +68,7 @@ class S3ImageStream(IterableDataset[Any]):
             raise OptionError(f"Wanted a folder, as loader.S3ImageFolder makes it. Found: {folder!r}")
         check_bools(shuffle=shuffle, drop_last=drop_last, decode=decode)
         self.folder, self.seed, self.shuffle = folder, check_int("seed", seed), shuffle
-        self.rank, self.world_size = _world(rank, world_size)
+        self.rank, self.world_size = ranks(rank, world_size)
         self._drop_last, self._decode = drop_last, decode
         self._functions: tuple[Callable[[Any], Any], ...] = ()
         self._passes = Passes()
@@ -136,18 +136,3 @@ class S3ImageStream(IterableDataset[Any]):
 def share(rows: int, rank: int, world_size: int, worker: int, workers: int, /) -> range:
     """The places of ``rows`` that a worker of a rank takes, ascending."""
     return range(rank + world_size * worker, rows, world_size * workers)
-
-
-def _world(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    if (rank is None) != (world_size is None):
-        raise OptionError(f"Wanted rank and world_size, or neither. Found: {rank} and {world_size}")
-    if rank is None or world_size is None:
-        distributed = torch.distributed
-        if distributed.is_available() and distributed.is_initialized():
-            return distributed.get_rank(), distributed.get_world_size()
-        try:
-            rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-        except ValueError:
-            rank, world_size = -1, 1
-    check_int("world_size", world_size, 1)
-    return check_int("rank", rank, 0, world_size - 1), world_size

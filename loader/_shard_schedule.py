@@ -5,8 +5,6 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from loader._errors import OptionError, StateError
 from loader._order import LastBatchPolicy, Sharding
 from loader._shard_order import Deal, EpochOrder, Numbers, Ranges, ShardStep, steps
@@ -193,8 +191,3 @@ class ShardSchedule:
             streams=self.streams,
             mix=self.mix,
         )
-
-
-def pieces_of(samples: list[int]) -> Numbers:
-    """The samples of pieces as an array."""
-    return np.array(samples, dtype=np.int64)

@@ -11,12 +11,10 @@ from loader._errors import OptionError, ShardError
 from loader._options import check_bools, check_int
 from loader._order import LastBatchPolicy
 from loader._pieces import places_of
-from loader._schedule import Schedule
-from loader._shard_schedule import ShardSchedule, pieces_of
+from loader._shard_schedule import ShardSchedule
 from loader._shard_set import Shards
-from loader._shard_stream import FilledFromShards, ShardEngine, ShardSample, ShardStream, epochs_of
-from loader._source import Source
-from loader._stream import Stream
+from loader._shard_stream import FilledFromShards, ShardEngine, ShardSample, epochs_of
+from loader._source import AnySchedule, AnyStream, Source
 
 _LABELS = ("cls", "json")
 _MIXED_BYTES = 340_000_000
@@ -34,11 +32,12 @@ class ShardSource(Source):
     number the order is the same. A state goes on exactly, at the very next batch; with another ``batch_size``,
     ``world_size``, ``streams`` or ``mix``, what is left of the epoch is dealt anew, each sample once.
 
-    ``memory_budget`` bounds, in bytes, the pieces that are in memory or on their way, but each stream needs ``mix``
-    samples at a time, whatever it says: by default as many as 340 MB hold for all streams, from 8 to 1,024 (256 of
-    110 kB), which follows from the mean size of the samples. ``max_in_flight`` requests are under way, each on a
-    connection of its own. Every piece is checked against its XXH3; `Shards.verify` compares whole shards with their
-    SHA-256. ``cache`` is a folder on a local disk in which up to ``cache_bytes`` of pieces are kept.
+    ``memory_budget`` bounds, in bytes a rank, the pieces that are in memory or on their way; each of torch's k workers
+    has a k-th of it. But each stream needs ``mix`` samples at a time, whatever it says: by default as many as 340 MB
+    hold for all streams, from 8 to 1,024 (256 of 110 kB), which follows from the mean size of the samples.
+    ``max_in_flight`` requests are under way, each on a connection of its own. Every piece is checked against its XXH3;
+    `Shards.verify` compares whole shards with their SHA-256. ``cache`` is a folder on a local disk in which up to
+    ``cache_bytes`` of pieces are kept.
 
     Raises `OptionError` for an option out of its range. Reading raises `ShardError` for a shard that is missing, cut
     off or another than its manifest says, `AccessError`, `UnreachableError`.
@@ -66,7 +65,7 @@ class ShardSource(Source):
         check_bools(shuffle=shuffle)
         schedule = ShardSchedule(
             fingerprint=shards.fingerprint,
-            pieces=pieces_of([place.samples for place in places_of(shards)]),
+            pieces=np.array([place.samples for place in places_of(shards)], dtype=np.int64),
             seed=check_int("seed", seed),
             shuffle=shuffle,
             batch_size=check_int("batch_size", batch_size),
@@ -100,8 +99,8 @@ class ShardSource(Source):
         self._set_up(shards, schedule, engine, options)
 
     def _begin(
-        self, schedule: Schedule | ShardSchedule, epoch: int, is_followed: bool, offset: int = 0, every: int = 1
-    ) -> Stream | ShardStream:
+        self, schedule: AnySchedule, epoch: int, is_followed: bool, offset: int = 0, every: int = 1
+    ) -> AnyStream:
         assert isinstance(schedule, ShardSchedule)
         assert isinstance(self._engine, ShardEngine)
         return self._engine.stream(epochs_of(schedule, epoch, is_followed, offset, every))

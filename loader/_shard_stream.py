@@ -11,16 +11,15 @@ consumer's thread, when it takes a batch.
 """
 
 import os
-import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYetError
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from loader._errors import ClosedError
+from loader._closing import Closing, closed
 from loader._piece_cache import PieceCache
 from loader._pieces import Loaded, PieceReader
 from loader._shard_order import ShardStep
@@ -186,7 +185,7 @@ class ShardStream:
 
 
 @dataclass
-class ShardEngine:
+class ShardEngine(Closing):
     """What the streams of one source share: threads that read, counts, and the room on a disk."""
 
     shards: Shards
@@ -197,10 +196,8 @@ class ShardEngine:
     meter: Meter = field(default_factory=Meter)
 
     def __post_init__(self) -> None:
-        self._lock = threading.Lock()
+        super().__init__()
         self._reader: tuple[int, PieceReader] | None = None
-        self._is_closed = False
-        self._at_close: list[Callable[[], None]] = []
 
     def stream(self, epochs: Iterator[Iterator[ShardStep]]) -> ShardStream:
         """Begin to read epochs ahead of a consumer. Raises what `connect` raises."""
@@ -244,26 +241,10 @@ class ShardEngine:
             connections=reader[1].connections if reader is not None else 0,
         )
 
-    def close(self) -> None:
-        """Give up all reads. Safe to call twice."""
-        with self._lock:
-            self._is_closed = True
-            reader, self._reader = self._reader, None
-            more, self._at_close = self._at_close, []
+    def _end(self) -> None:
+        reader, self._reader = self._reader, None
         if reader is not None and reader[0] == os.getpid():
             reader[1].close()
-        for close in more:
-            close()
-
-    def at_close(self, close: Callable[[], None]) -> None:
-        """Have this called by `close`, or now if that is over."""
-        with self._lock:
-            is_closed = self._is_closed
-            if not is_closed:
-                self._at_close.append(close)
-        if is_closed:
-            close()
-            raise closed()
 
 
 def epochs_of(
@@ -275,11 +256,6 @@ def epochs_of(
         if not is_followed or not schedule.whole.samples:
             return
         epoch += 1
-
-
-def closed() -> ClosedError:
-    """What a consumer finds who wants batches of a source that was closed."""
-    return ClosedError("Wanted the next batch. Found: the source was closed")
 
 
 def _planned(epochs: Iterator[Iterator[ShardStep]]) -> Iterator[ShardStep | None]:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from loader._assembly import Assembly, Filled, Sample
+from loader._closing import closed
 from loader._errors import ClosedError, LoaderError, MissingImageError, UnreachableError
 from loader._fetch import Fetcher
 from loader._pace import Pace
@@ -324,8 +325,3 @@ class Stream:
         self._held = 0
         self._open.clear()
         self._epochs = iter(())
-
-
-def closed() -> ClosedError:
-    """What a consumer finds who wants batches of a source that was closed."""
-    return ClosedError("Wanted the next batch. Found: the source was closed")

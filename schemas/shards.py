@@ -1,6 +1,8 @@
 """The manifest of a folder of shards: the one file that readers trust, written last."""
 
 import json
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -18,6 +20,8 @@ PIECE_BYTES = 5 << 20
 
 MOST_BYTES_ON_S3 = 10_000 * PIECE_BYTES
 """No shard is larger there: an upload has at most 10,000 parts, and each has a piece."""
+
+_SHARD_NAME = re.compile(r"(?!\.)[^/\\]+")  # of a file beside the manifest, and neither "." nor ".."
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,12 @@ class ShardManifest:
         )
 
     def _check(self, place: str) -> None:
+        for name, count in Counter(shard.name for shard in self.shards).items():
+            if count > 1 or not _SHARD_NAME.fullmatch(name):
+                raise SchemaError(
+                    f"Wanted shards in {place} with names of their own, without folders. "
+                    f"Found: {name!r}, in {count} of {len(self.shards)}"
+                )
         for shard in self.shards:
             sums = (sum(one.samples for one in shard.pieces), sum(one.bytes for one in shard.pieces))
             if sums != (shard.samples, shard.bytes):

@@ -296,6 +296,16 @@ def test_places_without_shards_are_told(root: Path, copied: Path, client: Client
         open_shards(str(copied))
 
 
+@pytest.mark.parametrize("name", ["", ".", "..", "../a.tar", "a/b.tar", "/a.tar", "a\\b.tar", 5, None])
+def test_shards_whose_names_lead_elsewhere_or_come_twice_are_refused(copied: Path, name: Any) -> None:
+    manifest = json.loads((copied / "shards.json").read_text())
+    first, second, *_ = manifest["shards"]
+    for first["name"] in (name, second["name"]):
+        (copied / "shards.json").write_text(json.dumps(manifest))
+        with pytest.raises(SplitError, match=r"names of their own, without folders\. Found: |that is damaged"):
+            open_shards(str(copied))
+
+
 def test_wrong_keys_and_stores_that_are_down_are_told(s3: S3, client: Client) -> None:
     with pytest.raises(AccessError, match="refuses the keys"):
         open_shards("s3://shardsource/x", client=make_client(s3.endpoint, s3.access_key, "wrong"))
