@@ -38,26 +38,39 @@ def test_nothing_to_do_is_nothing_done(spark: SparkSession) -> None:
 
 def _see(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     archives = [place for place, finder in sys.path_importer_cache.items() if isinstance(finder, zipimporter)]
+    looked_at = len(gc.get_objects())  # of what is not frozen
     for _ in batches:
-        yield pa.record_batch([[os.getpid()], [len(archives)], [gc.get_freeze_count()]], names=["pid", "old", "frozen"])
+        row = [[os.getpid()], [len(archives)], [gc.get_freeze_count()], [looked_at]]
+        yield pa.record_batch(row, names=["pid", "old", "frozen", "looked_at"])
 
 
 def test_a_worker_starts_its_next_task_without_archives(spark: SparkSession) -> None:
     one = spark.range(0, 1, 1, 1)
-    runs = [map_batches(one, task=_see, schema="pid LONG, old LONG, frozen LONG").collect()[0] for _ in range(12)]
+    schema = "pid LONG, old LONG, frozen LONG, looked_at LONG"
+    runs = [map_batches(one, task=_see, schema=schema).collect()[0] for _ in range(12)]
     again = [row for n, row in enumerate(runs) if row.pid in {before.pid for before in runs[:n]}]
     assert again  # workers are kept
     assert {row.old for row in again} == {0}
-    assert all(row.frozen > 0 for row in runs)
+    assert all(row.frozen > 10 * row.looked_at for row in runs)
+    frozen = {row.pid: row.frozen for row in again}
+    assert all(row.frozen == frozen[row.pid] for row in again)  # nothing more, task after task
 
 
-def test_a_task_leaves_the_collector_as_it_was() -> None:
-    def broken(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def test_what_a_task_imports_is_frozen_when_it_ends_also_by_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def importing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        monkeypatch.setitem(sys.modules, "imported.by.a.task", sys)
         raise KeyError("no")
         yield
 
-    gc.unfreeze()
-    for task in (_see, broken):
+    batch = pa.record_batch([[1]], names=["id"])
+    try:
+        list(_run([batch], task=_see))
+        before, garbage = gc.get_freeze_count(), [[] for _ in range(1000)]
         with suppress(KeyError):
-            list(_run([pa.record_batch([[1]], names=["id"])], task=task))
-        assert gc.get_freeze_count() == 0
+            list(_run([batch], task=importing))
+        assert gc.get_freeze_count() > before + len(garbage)
+        before = gc.get_freeze_count()
+        list(_run([batch], task=_see))
+        assert gc.get_freeze_count() <= before
+    finally:
+        gc.unfreeze()
