@@ -70,10 +70,10 @@ def rows_of_far(stage: Stage, wanted: Collection[int], *, quick: bool) -> dict[i
     for number, rtt in zip(FAR, (0.05, 0.15), strict=True):
         if number in wanted:
             speeds = [statistics.median(run.mb_per_s for run in runs[one]) for one in (rtt, 0.0)]
-            note = f"{speeds[0]:,.0f} over {speeds[1]:,.0f} MB/s, behind the first third; whole epochs: "
+            note = f"whole epochs; behind the first third {speeds[0]:,.0f} over {speeds[1]:,.0f} MB/s; "
             note += f"{1e3 * rtt:.0f} ms {describe(runs[rtt])}; 0 ms {describe(runs[0.0])}; "
             note += f"3 MB of window a connection; the proxy alone carries {stage.capacity:,.0f} MB/s"
-            rates = ([run.course.rate for run in found] for found in (runs[rtt], runs[0.0]))
+            rates = ([run.whole_rate for run in found] for found in (runs[rtt], runs[0.0]))
             void = void_of(runs[rtt], runs[0.0], capacity=stage.capacity)
             rows[number] = FIGURES.ratio_row(number, *rates, note=note, quick=quick, void=void)
     return rows
