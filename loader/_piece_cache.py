@@ -7,6 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from loader._errors import OptionError
+
 FOLDER = "imagestrata-pieces"
 """Below the folder that the user names, where nothing else is."""
 _COUNTED_EVERY = 32
@@ -33,7 +35,10 @@ class PieceCache:
 
     def __init__(self, folder: str | os.PathLike[str], *, size: int) -> None:
         self._folder, self._size = Path(folder) / FOLDER, size
-        self._folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OptionError(f"Wanted a folder as cache at {folder}. Found: {error.strerror or error}") from None
         self._lock = threading.Lock()
         self._held: int | None = None
         self._written = 0  # since files were counted: other processes write, too

@@ -34,7 +34,7 @@ class Client:
 
     def address(self, bucket: str, folder: str = "") -> str:
         """The address of a folder in a bucket. Raises `OptionError` for names that cannot be."""
-        is_named = isinstance(bucket, str) and bucket.strip("/") and isinstance(folder, str)
+        is_named = isinstance(bucket, str) and bucket.strip("/") and isinstance(folder, str) and "://" not in bucket
         if not is_named or {".", ".."} & {*bucket.split("/"), *folder.split("/")}:
             raise OptionError(f"Wanted a bucket and a folder in it by their names. Found: {bucket!r}, {folder!r}")
         parts = "/".join(filter(None, (bucket.strip("/"), folder.strip("/"))))
@@ -51,7 +51,7 @@ class Client:
             storage = Storage(self.address(bucket, folder), None if self.is_local else self._access())
             storage.check()
         except StorageError as error:
-            raise told(error) from error
+            raise told(error) from None
         return storage
 
     def _access(self) -> "S3Access":

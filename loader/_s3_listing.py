@@ -47,7 +47,7 @@ def list_classes(storage: "Storage") -> Mapping[str, Packed]:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
     except StorageError as error:
-        raise told(error) from error
+        raise told(error) from None
     except OSError as error:
         reason = error.strerror or " ".join(str(error).split()) or type(error).__name__
         raise UnreachableError(f"Wanted a listing of {storage.address}. Found: {reason}") from error

@@ -64,7 +64,7 @@ class Shards(Split):
             with ThreadPoolExecutor(threads) as pool:
                 found = [one for one in pool.map(partial(_difference, storage), self.contents.shards) if one]
         except StorageError as error:
-            raise told(error) from error
+            raise told(error) from None
         if found:
             raise ShardError(
                 f"Wanted the {len(self.contents.shards):,} shards of {self.address} as the manifest tells them. "
@@ -106,9 +106,9 @@ def shards_in(client: Client, bucket: str, folder: str) -> Shards:
             "loader.shards.upload_cv_dataset."
         ) from None
     except StorageError as error:
-        raise told(error) from error
+        raise told(error) from None
     except (SchemaError, UnicodeDecodeError) as error:
-        raise SplitError(str(error)) from error
+        raise SplitError(str(error)) from None
     return Shards(
         ids=np.empty((0, 16), dtype=np.uint8),
         labels=None,

@@ -23,6 +23,10 @@ _ANOTHER_STATE = (
 )
 
 
+_DEALT = ("batch_size", "world_size", "streams", "mix")
+"""What a state of shards has beside the size of global batches: with others, the same step is of other samples."""
+
+
 class TorchDataset(IterableDataset[Any]):
     """The batches of a source for ``DataLoader(dataset, batch_size=None, num_workers=k)``, or a StatefulDataLoader.
 
@@ -134,6 +138,14 @@ class TorchDataset(IterableDataset[Any]):
             if found != wanted:
                 raise StateError(
                     f"Wanted the state of (format, worker, workers, global batch) {wanted}. Found: {found}. "
+                    "Only states of the source go on with other numbers of workers and ranks."
+                )
+            schedule = self.source._schedule  # the order of shards depends on more than that of splits
+            other = {name: begin[name] for name in _DEALT if name in begin and begin[name] != getattr(schedule, name)}
+            if other:
+                raise StateError(
+                    f"Wanted the state of {', '.join(f'{name} {getattr(schedule, name)}' for name in other)}. "
+                    f"Found: {', '.join(map(str, other.values()))}. "
                     "Only states of the source go on with other numbers of workers and ranks."
                 )
             self.source.load_state_dict(begin)

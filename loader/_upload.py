@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import multiprocessing
 import os
 import shutil
@@ -27,6 +28,8 @@ from schemas.shards import MOST_BYTES_ON_S3, Shard
 
 if TYPE_CHECKING:
     from formats.storage import Storage
+
+_log = logging.getLogger(__name__)
 
 _ITEMS_TOGETHER = 64
 _SPOOL = "imagestrata-upload-"
@@ -254,9 +257,16 @@ def _publish(
         **facts,
     )
     try:
-        publish(storage, manifest, tag=tag, before=None if before is None else before.contents)
+        others = publish(storage, manifest, tag=tag, before=None if before is None else before.contents)
     except StorageError as error:
-        raise told(error) from error
+        raise told(error) from None
+    if others:
+        tags = ", ".join(f"{one}-*" for one in others)
+        _log.warning(
+            "shards that no manifest names lie in %s, too: %s; remove them, unless they are being uploaded",
+            storage.address,
+            tags,
+        )
 
 
 @contextmanager

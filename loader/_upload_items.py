@@ -179,7 +179,7 @@ def written(name: str, first: int, total: int, items: list[tuple[int, int]]) -> 
             shard = writer.end(name)
         storage.write_bytes(index_name(name), writer.index.encode())
     except FormatsError as error:
-        raise told(error) from error
+        raise told(error) from None
     except OSError as error:
         raise ShardError(f"Wanted to write {name} into {storage.address}. Found: {one_line(error)}") from error
     return shard

@@ -109,7 +109,7 @@ class ShardManifest:
 
     def _check(self, place: str) -> None:
         for name, count in Counter(shard.name for shard in self.shards).items():
-            if count > 1 or not _SHARD_NAME.fullmatch(name):
+            if count > 1 or not isinstance(name, str) or not _SHARD_NAME.fullmatch(name):
                 raise SchemaError(
                     f"Wanted shards in {place} with names of their own, without folders. "
                     f"Found: {name!r}, in {count} of {len(self.shards)}"

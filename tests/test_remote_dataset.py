@@ -177,17 +177,19 @@ def test_states_go_on_exactly_in_a_loop_and_under_a_stateful_data_loader(local: 
 
 def test_a_loop_s_state_goes_on_with_other_ranks_and_datasets_count_alone(local: Client) -> None:
     base = RemoteDataset(local, "remote", "x").map(lambda sample: sample["__key__"])
-    one, other = base.batched(7, collation_fn=list), base.map(str)
+    one, other = base.batched(8, collation_fn=list), base.map(str)
     before = list(chain.from_iterable(islice(iter(one), 3)))
     assert list(other) == list(base.map(str))
     state = one.state_dict()
-    after: list[str] = []
-    for rank in range(2):
-        ours = RemoteDataset(local, "remote", "x", rank=rank, world_size=2, last_batch_policy="PARTIAL")
-        batches = ours.map(lambda sample: sample["__key__"]).batched(5, collation_fn=list)
-        batches.load_state_dict(state)
-        after += chain.from_iterable(batches)
-    assert sorted(before + after) == sorted(f"{number:09}" for number in range(COUNT))
+    for size, options in [(5, {}), (4, {}), (4, {"mix": 9}), (4, {"streams": 3})]:  # 4: the same batch of all ranks
+        after: list[str] = []
+        for rank in range(2):
+            given: dict[str, Any] = {"rank": rank, "world_size": 2, "last_batch_policy": "PARTIAL", **options}
+            ours = RemoteDataset(local, "remote", "x", **given).map(lambda sample: sample["__key__"])
+            batches = ours.batched(size, collation_fn=list)
+            batches.load_state_dict(state)
+            after += chain.from_iterable(batches)
+        assert sorted(before + after) == sorted(f"{number:09}" for number in range(COUNT))
     with pytest.raises(StateError, match="Found: None"):
         one.load_state_dict(None)  # type: ignore[arg-type]
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from trees import plant
 import jobs.shards.run as job
 from devstack.s3 import S3
 from etl.errors import EtlError, OutputExistsError, SourceError, TableError
+from etl.shards.output import ShardOutput
 from etl.shards.plan import ShardPlan
 from etl.sources.plan import SourcePlan
 from formats.s3 import S3Access
@@ -210,6 +212,31 @@ def test_shards_that_are_there_are_refused_replaced_or_taken_as_done(
     assert job.run(spark, plan=plan(root, out, overwrite=True)).remarks == []
     checked(out, maxsize=MAXSIZE)
     assert contents(out) == whole  # those of the first seed are gone
+
+
+def test_a_manifest_is_withdrawn_before_shards_of_the_same_names_get_other_bytes(
+    spark: SparkSession, root: Path, whole: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*args: object, **named: object) -> None:
+        raise KeyboardInterrupt
+
+    tree, out = Path(shutil.copytree(root, tmp_path / "tree")), tmp_path / "out"
+    job.run(spark, plan=plan(tree, out))
+    with monkeypatch.context() as patch:
+        patch.setattr(ShardOutput, "publish", killed)
+        with pytest.raises(KeyboardInterrupt):
+            job.run(spark, plan=plan(tree, out, overwrite=True))
+        assert (out / "shards.json").exists()  # it is right as it was
+        picture = next(path for path in sorted(tree.rglob("*")) if path.is_file())
+        data = bytearray(picture.read_bytes())
+        data[-20] ^= 1  # of the same name and size
+        picture.write_bytes(data)
+        with pytest.raises(KeyboardInterrupt):
+            job.run(spark, plan=plan(tree, out, overwrite=True))
+        assert not (out / "shards.json").exists()
+    job.run(spark, plan=plan(tree, out, resume=True))
+    checked(out, maxsize=MAXSIZE)
+    assert [name for name, found in contents(out).items() if found != whole[name]]
 
 
 def test_a_manifest_without_its_shards_and_one_that_is_damaged(

@@ -211,6 +211,8 @@ def test_a_cache_is_read_in_place_of_the_store_and_keeps_to_its_size(client: Cli
     (tmp_path / "half" / "theirs").write_text("of somebody else")
     assert 0 < through(tmp_path / "half", half) <= half
     assert (tmp_path / "half" / "theirs").exists()
+    with pytest.raises(OptionError, match=r"Wanted a folder as cache at .*theirs\. Found: Not a directory"):
+        through(tmp_path / "half" / "theirs", half)
 
 
 @settings(max_examples=20)

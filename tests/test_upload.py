@@ -360,6 +360,16 @@ def test_what_a_killed_upload_has_begun_on_s3_is_ended_by_the_next(s3: S3, monke
     assert [key for key, _ in abandoned(storage)] == [strangers]
 
 
+def test_shards_of_other_uploads_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "b" / "x").mkdir(parents=True)
+    (tmp_path / "b" / "x" / "0a1b2c3d-000000.tar").write_bytes(b"of an upload that was killed, with other options")
+    upload(make_client(tmp_path), "b", "x", count=20)
+    assert "shards that no manifest names lie in" in caplog.text
+    assert "0a1b2c3d-*; remove them" in caplog.text
+    with pytest.raises(OptionError, match=r"Wanted a bucket and a folder in it by their names\. Found: 's3://b', 'x'"):
+        upload(make_client(tmp_path), "s3://b", "x", count=20)
+
+
 def test_two_uploads_to_one_folder_leave_one_of_them_whole(tmp_path: Path) -> None:
     script = (
         "import sys; sys.path.insert(0, 'tests')\n"

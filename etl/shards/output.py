@@ -66,6 +66,11 @@ class ShardOutput:
             "Say --overwrite to replace them."
         )
 
+    @property
+    def digests(self) -> dict[str, str]:
+        """The SHA-256 of the shards that are published here, by name."""
+        return {} if self._before is None else {shard.name: shard.sha256 for shard in self._before.shards}
+
     def publish(
         self,
         shards: Sequence[Shard],

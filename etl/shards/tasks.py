@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import chain, groupby
@@ -20,6 +20,7 @@ from etl.shards.samples import Sample, measured
 from formats.errors import FormatsError
 from formats.shards import ShardWriter, index_name, keys, shard_name
 from formats.storage import Storage
+from schemas.shards import NAME as MANIFEST
 from schemas.shards import Piece, Shard
 from schemas.tables import LabelType
 
@@ -38,7 +39,10 @@ _ARROW_RESULTS = pa.schema([("kind", pa.string()), ("text", pa.string())])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardOrder:
-    """What a task needs to know to write its shards; ``firsts``: how many images lie before each shard."""
+    """What a task needs to know to write its shards; ``firsts``: how many images lie before each shard.
+
+    ``published``: the SHA-256 of shards that a manifest names there already, by name.
+    """
 
     address: str
     tag: str
@@ -47,6 +51,7 @@ class ShardOrder:
     check: Check
     pictures: PictureTable | None = None
     resume: bool = False
+    published: Mapping[str, str] = field(default_factory=dict, repr=False)
     counters: Counters = field(repr=False)
 
     def name(self, shard: int) -> str:
@@ -109,6 +114,8 @@ def _write(shard: int, packed: Iterator[Packed], *, order: ShardOrder) -> Iterat
                         counts[sample.label] += 1
                     order.counters.count(images=1, bytes=len(sample.data))
                 row = writer.end(name)
+                if order.published.get(name, row.sha256) != row.sha256:  # other pictures of the same names and sizes
+                    storage.remove(MANIFEST)  # which would be wrong from the next moment on, should this run be killed
             storage.write_bytes(index_name(name), writer.index.encode())
             results = [("shard", json.dumps({**asdict(row), "counts": counts})), *rejected]
             storage.write_bytes(name + DONE, json.dumps(results).encode())

@@ -73,6 +73,7 @@ def run(spark: SparkSession, *, plan: ShardPlan) -> ShardReport:
             check=plan.check,
             pictures=images.pictures,
             resume=plan.resume,
+            published=output.digests,
             counters=Counters(spark.sparkContext),
         )
         shards, counts, rejected = _write(bare if made is None else made, order=order, packing=packing, plan=plan,
