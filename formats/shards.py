@@ -23,7 +23,7 @@ END = bytes(2 * BLOCK)
 
 _PADDING = bytes(BLOCK)
 _MOST_BYTES = 8**11 - 1
-_SMALL_BYTES = 16 << 10
+_SMALL_BYTES = 16 << 10  # below it, a copy costs less than a call
 _INDEX_VERSION = "v1.2"
 _KEY = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _EXTENSION = re.compile(r"[a-z0-9]+(\.[a-z0-9]+)*")

@@ -108,7 +108,7 @@ def shards_in(client: Client, bucket: str, folder: str) -> Shards:
     except StorageError as error:
         raise told(error) from None
     except (SchemaError, UnicodeDecodeError) as error:
-        raise SplitError(str(error)) from error  # by which an upload knows a manifest from none
+        raise SplitError(str(error)) from None
     return Shards(
         ids=np.empty((0, 16), dtype=np.uint8),
         labels=None,

@@ -24,7 +24,7 @@ from loader._options import check_choice, check_int
 from loader._s3_client import Client, told
 from loader._shard_set import Shards, shards_in
 from loader._upload_items import FORMATS, Job, begin, class_names, measured, written
-from schemas.shards import MOST_BYTES_ON_S3, Shard
+from schemas.shards import MOST_BYTES_ON_S3, NAME, Shard
 
 if TYPE_CHECKING:
     from formats.storage import Storage
@@ -133,7 +133,7 @@ def _before(client: Client, bucket: str, folder: str, *, is_replaced: bool) -> S
     try:
         return shards_in(client, bucket, folder)
     except SplitError as error:
-        if isinstance(error.__cause__, Exception) and not is_replaced:  # a manifest is there, but it cannot be read
+        if not is_replaced and client.storage(bucket, folder).exists(NAME):  # it is there, but cannot be read
             raise ShardError(f"{error} Remove it, or name another folder.") from error
         return None
 

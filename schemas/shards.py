@@ -108,7 +108,9 @@ class ShardManifest:
         )
 
     def _check(self, place: str) -> None:
-        for name, count in Counter(shard.name for shard in self.shards).items():
+        counts = Counter(str(shard.name) for shard in self.shards)
+        for name in (shard.name for shard in self.shards):
+            count = counts[str(name)]
             if count > 1 or not isinstance(name, str) or not _SHARD_NAME.fullmatch(name):
                 raise SchemaError(
                     f"Wanted shards in {place} with names of their own, without folders. "
