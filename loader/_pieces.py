@@ -70,7 +70,10 @@ class PieceReader:
     def __init__(self, shards: Shards, *, threads: int, meter: Meter, cache: PieceCache | None = None) -> None:
         self._shards, self._most, self._cache, self.meter = shards, threads, cache, meter
         self.places = places_of(shards)
-        self._usual = 2 * int(np.median([place.bytes for place in self.places])) if self.places else 0
+        sizes = [place.bytes for place in self.places]
+        # No more than they need: the system clears whole huge pages of what is reserved, also where nothing is read to.
+        most = 2 * np.median(sizes or [0])
+        self._usual = max((size for size in sizes if size <= most), default=0)
         self._lock = threading.Lock()
         self._reader: RangeReader | None = None
         self._wanted: queue.SimpleQueue[tuple[_Reading, int] | None] = queue.SimpleQueue()

@@ -15,6 +15,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import xxhash
 from hypothesis import given, settings
@@ -28,10 +29,11 @@ from benchmarks.delay import DelayProxy
 from devstack.s3 import S3
 from loader import AccessError, OptionError, ShardError, SplitError, StateError, UnreachableError
 from loader._piece_cache import FOLDER, PieceCache, Place
-from loader._pieces import places_of
+from loader._pieces import PieceReader, places_of
 from loader._shard_schedule import ShardSchedule
 from loader._shard_set import Shards
 from loader._shard_source import usual_mix
+from loader._stats import Meter
 from loader.shards import Client, make_client, open_shards
 
 COUNT = 103
@@ -187,6 +189,18 @@ def test_a_source_reads_ahead_within_its_budget_and_pieces_are_read_once(client:
             assert len(batch)
             most = max(most, source.stats().held_bytes)
         assert 0 < most <= budget
+
+
+def test_a_piece_takes_no_more_memory_than_the_largest_usual_one(shards: Shards) -> None:
+    reader = PieceReader(shards, threads=2, meter=Meter())
+    reader.connect()
+    try:
+        loaded = [reader.read(number).result(timeout=30) for number in range(len(reader.places))]
+        assert len(loaded) > 2
+        taken = [len(piece.buffer) for piece in loaded if isinstance(piece.buffer, np.ndarray)]
+        assert taken == [max(place.bytes for place in reader.places)] * len(loaded)
+    finally:
+        reader.close()
 
 
 def test_a_cache_is_read_in_place_of_the_store_and_keeps_to_its_size(client: Client, tmp_path: Path) -> None:
