@@ -9,6 +9,7 @@ USTAR, of time 0, user 0 and group 0: the same samples give the same bytes anywh
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import xxhash
@@ -140,12 +141,32 @@ def piece_digest(*parts: bytes | memoryview) -> str:
     return digest.hexdigest()
 
 
-def samples_of(data: memoryview) -> list[tuple[str, list[tuple[str, int, int]]]]:
-    """The samples of a shard, or of a piece of one: the key of each, and its files as (extension, start, stop).
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The samples of a shard, or of a piece of one: keys, and where their files lie.
 
-    Raises ValueError for bytes that no `ShardWriter` wrote.
+    Sample ``i`` has the files ``firsts[i]`` to ``firsts[i + 1]``, each with its extension and its bytes from ``starts``
+    to ``stops``. Lists of plain values, because Python looks through containers of containers again and again.
     """
-    found: list[tuple[str, list[tuple[str, int, int]]]] = []
+
+    keys: list[str]
+    firsts: list[int]
+    extensions: list[str]
+    starts: list[int]
+    stops: list[int]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def files(self, number: int, data: memoryview) -> dict[str, bytes]:
+        """A sample's files by their extensions, out of the bytes that these are the contents of."""
+        files = range(self.firsts[number], self.firsts[number + 1])
+        return {self.extensions[file]: bytes(data[self.starts[file] : self.stops[file]]) for file in files}
+
+
+def contents_of(data: memoryview) -> Contents:
+    """What lies in a shard, or in a piece of one. Raises ValueError for bytes that no `ShardWriter` wrote."""
+    found = Contents([], [], [], [], [])
     place, before = 0, None
     while place < len(data) and data[place]:
         block = bytes(data[place : place + BLOCK])
@@ -155,10 +176,14 @@ def samples_of(data: memoryview) -> list[tuple[str, list[tuple[str, int, int]]]]
         if not dot or block[257:262] != b"ustar":
             raise ValueError(f"no header of a sample's file at {place}")
         if key != before:
-            found.append((key, []))
+            found.keys.append(key)
+            found.firsts.append(len(found.extensions))
             before = key
-        found[-1][1].append((extension, place + BLOCK, place + BLOCK + size))
+        found.extensions.append(extension)
+        found.starts.append(place + BLOCK)
+        found.stops.append(place + BLOCK + size)
         place += BLOCK + size + -size % BLOCK
+    found.firsts.append(len(found.extensions))
     return found
 
 

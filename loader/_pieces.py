@@ -5,7 +5,7 @@ import threading
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,9 +17,7 @@ from loader._stats import Meter
 
 if TYPE_CHECKING:
     from formats.ranges import RangeReader
-
-Members: TypeAlias = list[tuple[str, int, int]]
-"""A sample's files: extension, and where each begins and ends in its piece."""
+    from formats.shards import Contents
 
 _PART_BYTES = 2_800_000
 """What one request asks for: what a connection has on its way at most, where a store is far away. A piece is two."""
@@ -27,10 +25,10 @@ _PART_BYTES = 2_800_000
 
 @dataclass(slots=True)
 class Loaded:
-    """A piece that is in memory: its bytes, and its samples' keys and files."""
+    """A piece that is in memory: its bytes, and what lies in them."""
 
     data: memoryview
-    samples: list[tuple[str, Members]]
+    contents: "Contents"
     buffer: object
 
 
@@ -195,15 +193,15 @@ class PieceReader:
             self._cache.keep(place, data)
 
     def _loaded(self, place: Place, data: memoryview, buffer: object) -> Loaded:
-        from formats.shards import samples_of
+        from formats.shards import contents_of
 
         try:
-            samples = samples_of(data)
+            contents = contents_of(data)
         except ValueError as error:
             raise self._damaged(place, str(error)) from error
-        if len(samples) != place.samples:
-            raise self._damaged(place, f"{len(samples)} samples instead of {place.samples}")
-        return Loaded(data, samples, buffer)
+        if len(contents) != place.samples:
+            raise self._damaged(place, f"{len(contents)} samples instead of {place.samples}")
+        return Loaded(data, contents, buffer)
 
     def _check(self, place: Place, data: memoryview, *, is_read_again: bool) -> None:
         """Compare a piece with the manifest; what is damaged is read once more: it may be so on its way only."""

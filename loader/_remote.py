@@ -70,7 +70,7 @@ class RemoteDataset(Base):
         last_batch_policy: LastBatchPolicy | None = None,
         mix: int | None = None,
         streams: int = 12,
-        memory_budget: int = 640_000_000,
+        memory_budget: int = 400_000_000,
         max_in_flight: int = 64,
         cache: str | os.PathLike[str] | None = None,
         cache_bytes: int = 100_000_000_000,

@@ -17,7 +17,7 @@ from loader._shard_stream import FilledFromShards, ShardEngine, ShardSample, epo
 from loader._source import AnySchedule, AnyStream, Source
 
 _LABELS = ("cls", "json")
-_MIXED_BYTES = 340_000_000
+_MIXED_BYTES = 200_000_000
 _LEAST_MIX, _MOST_MIX = 8, 1024
 
 
@@ -33,8 +33,8 @@ class ShardSource(Source):
     ``world_size``, ``streams`` or ``mix``, what is left of the epoch is dealt anew, each sample once.
 
     ``memory_budget`` bounds, in bytes a rank, the pieces that are in memory or on their way; each of torch's k workers
-    has a k-th of it. But each stream needs ``mix`` samples at a time, whatever it says: by default as many as 340 MB
-    hold for all streams, from 8 to 1,024 (256 of 110 kB), which follows from the mean size of the samples.
+    has a k-th of it. But each stream needs ``mix`` samples at a time, whatever it says: by default as many as 200 MB
+    hold for all streams, from 8 to 1,024 (150 of 110 kB), which follows from the mean size of the samples.
     ``max_in_flight`` requests are under way, each on a connection of its own. Every piece is checked against its XXH3;
     `Shards.verify` compares whole shards with their SHA-256. ``cache`` is a folder on a local disk in which up to
     ``cache_bytes`` of pieces are kept.
@@ -55,7 +55,7 @@ class ShardSource(Source):
         last_batch_policy: LastBatchPolicy = "PARTIAL",
         mix: int | None = None,
         streams: int = 12,
-        memory_budget: int = 640_000_000,
+        memory_budget: int = 400_000_000,
         max_in_flight: int = 64,
         cache: str | os.PathLike[str] | None = None,
         cache_bytes: int = 100_000_000_000,

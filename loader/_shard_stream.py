@@ -163,12 +163,10 @@ class ShardStream:
             held = self._held[piece]
             loaded = held.future.result() if held.future.done() else self._wait(held.future)
             where = self._reader.places[piece]
-            key, files = loaded.samples[inside]
-            data = loaded.data
-            members = {name: bytes(data[start:stop]) for name, start, stop in files}
+            members = loaded.contents.files(inside, loaded.data)
             if any(name.endswith(_ZSTD) for name in members):
                 members = _decompressed(members)
-            found.append(ShardSample(where.first + inside, where.shard, key, members))
+            found.append(ShardSample(where.first + inside, where.shard, loaded.contents.keys[inside], members))
             held.uses -= 1
             if not held.uses:
                 self._idle[piece] = self._held.pop(piece)

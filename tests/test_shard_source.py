@@ -398,7 +398,7 @@ def test_samples_that_are_mixed_follow_from_their_size(shards: Shards) -> None:
     assert isinstance(whole, ShardSchedule)
     assert whole.mix == 1024
     manifest = replace(shards.contents, bytes=COUNT * 110_000)
-    assert usual_mix(replace(shards, manifest=manifest), 12) == 257
+    assert usual_mix(replace(shards, manifest=manifest), 12) == 151
     assert usual_mix(replace(shards, manifest=replace(manifest, bytes=COUNT * 50_000_000)), 12) == 8
 
 
