@@ -13,7 +13,7 @@ SETUP = $(IN) if [ -z "$(PYTHON)" ]; then echo "error: wanted Python 3.11 on PAT
 # Three processes, each with services of its own, for files of tests in turn, as most tests wait; one that dies is made anew once.
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 1
 DEMO := --extra spark --extra loader --group demo
-DEV := --extra spark --extra loader --extra train --extra s3 --extra shards --extra looks --extra metrics --extra lightning --extra notebooks --group dev
+DEV := --extra spark --extra loader --extra train --extra s3 --extra shards --extra looks --extra metrics --extra lightning --extra notebooks --extra service --group dev
 OURS := schemas formats etl jobs loader training service devstack demo benchmarks
 
 .PHONY: help demo train-demo setup test test-all check format up down s3-up s3-down status clean-data clean lock deps.zip bench-demo bench-ingest bench-loader bench-server bench-shards bench-splits bench-train

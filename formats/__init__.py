@@ -5,18 +5,28 @@ No Spark, no Cassandra, no torch. Errors::
     FormatsError(Exception)
     ├── NotASplitError           a place holds no split folder or dictionary that can be read
     ├── DamagedError             files and manifest disagree: lengths, counts or fingerprint
+    ├── ArchiveError             a tar is damaged, or holds what it must not
     ├── ShardError               samples cannot be packed into shards
     └── StorageError(OSError)    a storage does not answer, refuses us, or cannot be used at all
         └── RefusedError         it answers, but not to these keys, or has no such bucket
 """
 
-from formats.errors import DamagedError, FormatsError, NotASplitError, RefusedError, ShardError, StorageError
+from formats.errors import (
+    ArchiveError,
+    DamagedError,
+    FormatsError,
+    NotASplitError,
+    RefusedError,
+    ShardError,
+    StorageError,
+)
 from formats.permutation import Permutation
 from formats.split_cache import SplitRows
 from formats.split_dictionary import SplitDictionary, is_dictionary, read_dictionary, write_dictionary
 from formats.split_folder import SplitFolder
 
 __all__ = [
+    "ArchiveError",
     "DamagedError",
     "FormatsError",
     "NotASplitError",

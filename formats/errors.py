@@ -17,6 +17,10 @@ class ShardError(FormatsError):
     """Samples cannot be packed into shards."""
 
 
+class ArchiveError(FormatsError):
+    """A tar is damaged, or holds what it must not."""
+
+
 class StorageError(FormatsError, OSError):
     """A storage does not answer, refuses us, or cannot be used at all."""
 

@@ -1,0 +1,98 @@
+"""What a dataset service keeps: names of datasets, and a manifest for each version of one."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from schemas.errors import SchemaError
+from schemas.parsing import parsed
+
+FORMAT = 1
+"""The format version that this software writes, and the newest that it reads."""
+
+VERSION_NAME = "version.json"
+
+NAME_PATTERN = r"^[A-Za-z0-9](?:[A-Za-z0-9._\-]{0,98}[A-Za-z0-9_\-])?$"
+"""Names of datasets: 1 to 100 letters, digits, dots, dashes, underscores, all of ASCII: none looks like another."""
+
+_NAME = re.compile(NAME_PATTERN[:-1])
+_RESERVED = re.compile(
+    r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE
+)  # what file systems take for devices
+_MOST_PATH, _MOST_PART = 4096, 255
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def check_name(name: object) -> str:
+    """A dataset's name. Raises `SchemaError` for one that is none."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        shown = repr(name if not isinstance(name, str) or len(name) <= 100 else f"{name[:40]}…, {len(name)} characters")
+        raise SchemaError(
+            "Wanted a dataset's name: 1 to 100 letters, digits, '.', '-' and '_' of ASCII, beginning with a letter or "
+            f"digit and not ending with '.'. Found: {shown}"
+        )
+    if _RESERVED.fullmatch(name):
+        raise SchemaError(f"Wanted a dataset's name. Found: {name!r}, which some systems keep for a device")
+    return name
+
+
+def check_path(path: str) -> str:
+    """The path of a file in a dataset, relative, with ``/`` between its parts. Raises `SchemaError` for others."""
+    try:
+        encoded = path.encode("utf-8")
+    except UnicodeEncodeError:
+        raise SchemaError(f"Wanted the path of a file in UTF-8. Found: {path!r}") from None
+    parts = path.split("/")
+    if not path or "" in parts or "." in parts or ".." in parts:
+        raise SchemaError(f"Wanted the relative path of a file, without empty parts, '.' and '..'. Found: {path!r}")
+    if not path.isprintable() or "\\" in path:
+        raise SchemaError(f"Wanted the path of a file without control characters and '\\'. Found: {path!r}")
+    if len(encoded) > _MOST_PATH or any(len(part.encode("utf-8")) > _MOST_PART for part in parts):
+        raise SchemaError(
+            f"Wanted a path of at most {_MOST_PATH} bytes, {_MOST_PART} for each part. Found: {path[:80]!r}…, "
+            f"{len(encoded)} bytes"
+        )
+    return path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetVersion:
+    """One version of a dataset; it never changes.
+
+    ``kind`` is ``file`` or ``folder``; a folder's ``bytes`` and ``sha256`` are those of its tar, as it came.
+    ``filename`` is the name under which it is downloaded. ``by`` is the token with which it was uploaded, by its name.
+    ``card`` tells what is known of its contents: images, classes, splits.
+    """
+
+    number: int
+    kind: str
+    filename: str
+    bytes: int
+    sha256: str
+    files: int
+    created: str
+    by: str | None = None
+    card: Mapping[str, Any] = field(default_factory=dict)
+    code_version: str = ""
+    format: int = field(default=FORMAT)
+
+    def to_json(self) -> str:
+        """The manifest as JSON text."""
+        return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, *, place: str) -> "DatasetVersion":
+        """A manifest out of JSON text. Raises `SchemaError`, `FormatVersionError`."""
+        return parsed(text, _read, what="version of a dataset", place=place, newest=FORMAT)
+
+
+def _read(found: dict[str, Any]) -> DatasetVersion:
+    version = DatasetVersion(**found)
+    for value, least in ((version.number, 1), (version.bytes, 0), (version.files, 0)):
+        if not isinstance(value, int) or value < least:
+            raise ValueError(f"{value!r} instead of a count")
+    if version.kind not in ("file", "folder") or not _SHA256.fullmatch(version.sha256):
+        raise ValueError(f"{version.kind!r}, {version.sha256!r}")
+    return version

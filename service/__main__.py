@@ -1,0 +1,135 @@
+"""Serve datasets over REST, and say who may use them.
+
+  python -m service --root /srv/datasets                          on this machine alone: http://127.0.0.1:8080
+  python -m service token create --root /srv/datasets --name ci --scope write
+  python -m service --root /srv/datasets --host 0.0.0.0           for others, who need a token
+
+  curl -X POST -H "Content-Type: application/json" -d '{"name": "my_dataset"}' http://localhost:8080/datasets
+  curl -X PUT -H "Content-Type: application/octet-stream" --data-binary @my_file.csv http://localhost:8080/datasets/my_dataset
+  tar c -C my_folder . | curl -X PUT -H "Content-Type: application/x-tar" --data-binary @- http://localhost:8080/datasets/my_dataset
+  curl -OJ http://localhost:8080/datasets/my_dataset
+
+Every upload makes a version, which never changes; what is not whole never shows. On a loopback address no token is
+needed until the first one is created; elsewhere always, unless --insecure says otherwise.
+
+exit codes:
+  0  done; a server that was told to end has ended
+  1  failed; one line says why
+  2  arguments that cannot be
+"""
+
+import argparse
+import ipaddress
+import re
+import socket
+import sys
+from collections.abc import Sequence
+
+from formats import FormatsError
+from formats.storage import Storage
+from schemas import SchemaError
+from service.errors import ServiceError
+from service.tokens import SCOPES, Tokens
+
+_SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    command, rest = (given[0], given[1:]) if given and given[0] in _COMMANDS else ("serve", given)
+    try:
+        return _COMMANDS[command](rest)
+    except (ServiceError, FormatsError, SchemaError, OSError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def serve(argv: Sequence[str]) -> int:
+    """Serve until told to end."""
+    parser = _parser("python -m service", __doc__ or "")
+    parser.add_argument("--root", required=True, metavar="DIR", help="the folder in which datasets lie")
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen at (127.0.0.1)")
+    parser.add_argument("--port", type=int, default=8080, help="its port; 0 for a free one (8080)")
+    parser.add_argument("--insecure", action="store_true", help="let everyone in, also from other machines")
+    parser.add_argument(
+        "--max-upload", type=_size, metavar="SIZE", help="the largest body, as in 500M or 2T (no limit)"
+    )
+    parser.add_argument("--quota", type=_size, metavar="SIZE", help="the most for all versions together (no limit)")
+    args = parser.parse_args(argv)
+    if not 0 <= args.port <= 65535:
+        parser.error(f"wanted a port from 0 to 65535. Found: {args.port}")
+    is_loopback = _is_loopback(args.host)
+    from service.access import Access
+    from service.app import make_app
+    from service.folder_store import FolderStore
+    from service.server import run
+    from service.uploads import Uploads
+
+    store = FolderStore(args.root)
+    try:
+        tokens = Tokens(Storage(args.root))
+        if not is_loopback and not args.insecure and not tokens.all():
+            parser.error(
+                f"wanted a token, as others reach {args.host}. Found: none in {args.root}. Create one "
+                f"(python -m service token create --root {args.root} --name NAME --scope write), or say --insecure"
+            )
+        access = Access(tokens, is_open=is_loopback, is_insecure=args.insecure)
+        uploads = Uploads(store, most=args.max_upload, quota=args.quota)
+        hosts = None if args.insecure or not is_loopback else ["localhost", "127.0.0.1", "[::1]", args.host]
+        app = make_app(store, access=access, uploads=uploads, hosts=hosts, quota=args.quota)
+        return run(app, host=args.host, port=args.port, tell=lambda line: print(line, flush=True))
+    finally:
+        store.close()
+
+
+def token(argv: Sequence[str]) -> int:
+    """Create, list and revoke tokens."""
+    parser = _parser("python -m service token", "Say who may use a service: tokens, of which only hashes are kept.")
+    parser.add_argument("do", choices=("create", "list", "revoke"))
+    parser.add_argument("--root", required=True, metavar="DIR", help="the folder of the service")
+    parser.add_argument("--name", help="whose token it is")
+    parser.add_argument("--scope", choices=SCOPES, default="read", help="who writes may read, too (read)")
+    args = parser.parse_args(argv)
+    if args.do != "list" and not re.fullmatch(r"[A-Za-z0-9._@-]{1,64}", args.name or ""):
+        parser.error(f"wanted --name, 1 to 64 letters, digits and '.', '_', '@', '-'. Found: {args.name!r}")
+    tokens = Tokens(Storage(args.root))
+    if args.do == "create":
+        print(tokens.create(args.name, args.scope))
+        print("This is its only time: the service keeps a hash of it.", file=sys.stderr)
+    elif args.do == "revoke":
+        tokens.revoke(args.name)
+    else:
+        for one in tokens.all():
+            print(f"{one.name}\t{one.scope}\t{one.created}")
+    return 0
+
+
+_COMMANDS = {"serve": serve, "token": token}
+
+
+def _parser(prog: str, text: str) -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(
+        prog, description=text, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+
+
+def _size(text: str) -> int:
+    found = re.fullmatch(r"(\d{1,15})([kmgt]?)b?", text.lower())
+    if found is None or not int(found[1]):
+        raise argparse.ArgumentTypeError(f"wanted a size such as 500M or 2T. Found: {text!r}")
+    return int(found[1]) * _SIZES[found[2]]
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        found = {entry[4][0] for entry in socket.getaddrinfo(host, None)}
+    except OSError as error:
+        raise OSError(f"Wanted an address to listen at. Found: {host!r}: {error.strerror}") from None
+    return all(ipaddress.ip_address(str(address).partition("%")[0]).is_loopback for address in found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

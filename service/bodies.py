@@ -1,0 +1,64 @@
+"""Bodies of requests, written to files as they come: one block is written and hashed while the next one comes."""
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+from service.errors import FullError, TooLargeError
+
+_BLOCK = 2 << 20
+
+
+async def take(
+    body: AsyncIterator[bytes], file: IO[bytes], *, digest: Any, most: int | None, reserve: Callable[[int], None]
+) -> int:
+    """Write a body to an unbuffered file; how many bytes it had.
+
+    ``digest`` is given each block, or None; ``reserve`` is asked for room before one is written, and may raise. What
+    came before an error was written, too. Raises `TooLargeError` beyond ``most`` bytes, `FullError` on a full disk.
+    """
+    size, held = 0, 0
+    parts: list[bytes] = []
+    writing: asyncio.Task[None] | None = None
+    try:
+        async for chunk in body:
+            size, held = size + len(chunk), held + len(chunk)
+            if most is not None and size > most:
+                raise TooLargeError(f"Wanted a body of at most {most:,} bytes. Found: more")
+            parts.append(chunk)
+            if held >= _BLOCK:
+                if writing is not None:
+                    await writing
+                reserve(held)
+                writing = asyncio.create_task(asyncio.to_thread(_write, file, digest, parts))
+                parts, held = [], 0
+    finally:
+        if writing is not None:
+            await writing
+        if parts:
+            reserve(held)
+            await asyncio.to_thread(_write, file, digest, parts)
+    return size
+
+
+@contextmanager
+def full_disks_told() -> Iterator[None]:
+    """Turn what a full disk, or a limit of files' sizes, raises into `FullError`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise FullError(f"Wanted room on the disk. Found: {error.strerror}") from error
+        raise
+
+
+def _write(file: IO[bytes], digest: Any, parts: list[bytes]) -> None:
+    with full_disks_told():
+        for part in parts:
+            view = memoryview(part)
+            while view:
+                view = view[file.write(view) :]
+            if digest is not None:
+                digest.update(part)

@@ -1,0 +1,115 @@
+"""A dataset's card: what the names of its files, and the manifests among them, tell of it."""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from formats.tar_index import TarIndex, TarMember
+from schemas import SchemaError, SplitManifest
+from schemas.manifest import NAME as SPLITS
+from schemas.shards import NAME as SHARDS
+from schemas.shards import ShardManifest
+
+_PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
+_MOST_MANIFEST = 8 << 20
+_MOST_CLASSES = 2_000
+_PAGE = 1_000
+
+Card = dict[str, Any]
+
+
+def card_of(tar: Path, index: Path) -> Card:
+    """What a folder holds, of which these are the tar and its index.
+
+    ``{"type": "shards" | "splits" | "images" | "files", "images": 12, "classes": {"cat": 6, ...}, "splits": [...]}``;
+    what is not known is not there. Each of ``splits`` is ``{"name": "train", "images": 8, "classes": {...}}``.
+    """
+    with TarIndex(index) as files:
+        for name, read in _MANIFESTS.items():
+            member = files.find(name) or _in_one_folder(files, name)
+            if member is None or member.bytes > _MOST_MANIFEST:
+                continue
+            with open(tar, "rb") as file:
+                text = os.pread(file.fileno(), member.bytes, member.start).decode("utf-8", "replace")
+            try:
+                return read(text)
+            except (SchemaError, TypeError, ValueError, AttributeError):  # a file that happens to be called so
+                continue
+        return _of_pictures(files)
+
+
+def pictures(files: TarIndex) -> Iterable[TarMember]:
+    """The files that are pictures by their names, in the order of their paths."""
+    after = ""
+    while page := files.page(after=after, limit=_PAGE):
+        yield from (file for file in page if file.path.lower().endswith(_PICTURES))
+        after = page[-1].path
+
+
+def _in_one_folder(files: TarIndex, name: str) -> TarMember | None:
+    """The file in the folder that holds all, if there is one."""
+    first = files.page(limit=1)
+    folder, slash, _ = first[0].path.partition("/") if first else ("", "", "")
+    return files.find(f"{folder}/{name}") if slash else None
+
+
+def _of_shards(text: str) -> Card:
+    found = ShardManifest.from_json(text, place=SHARDS)
+    return {
+        "type": "shards",
+        "images": int(found.samples),
+        "classes": _classes(found.counts, found.class_names),
+        "shards": len(found.shards),
+        "source": str(found.source),
+    }
+
+
+def _of_splits(text: str) -> Card:
+    found = SplitManifest.from_json(text, place=SPLITS)
+    splits = [
+        {"name": str(part.index), "images": int(part.rows), "classes": _classes(part.counts, found.class_names)}
+        for part in found.splits
+    ]
+    return {
+        "type": "splits",
+        "images": sum(part.rows for part in found.splits),
+        "classes": _classes(sum((Counter(part.counts) for part in found.splits), Counter()), found.class_names),
+        "splits": splits,
+        "tables": [str(found.data_table), str(found.metadata_table)],
+    }
+
+
+_MANIFESTS: Mapping[str, Callable[[str], Card]] = {SHARDS: _of_shards, SPLITS: _of_splits}
+
+
+def _of_pictures(files: TarIndex) -> Card:
+    """Pictures by the folder in which they lie, and by the one above where there are several: train/cat/1.jpg."""
+    folders: Counter[str] = Counter(file.path.rpartition("/")[0] for file in pictures(files))
+    if not folders:
+        return {"type": "files"}
+    above = {folder.rpartition("/")[0] for folder in folders}
+    classes: Counter[str] = Counter()
+    for folder, count in folders.items():
+        classes[folder.rpartition("/")[2]] += count
+    card: Card = {"type": "images", "images": folders.total(), "classes": _first(classes)}
+    if "" not in above and len(above) > 1:
+        card["splits"] = [_split(name, folders) for name in sorted(above)]
+    return card
+
+
+def _split(name: str, folders: Counter[str]) -> Card:
+    counts = Counter(
+        {folder.rpartition("/")[2]: n for folder, n in folders.items() if folder.rpartition("/")[0] == name}
+    )
+    return {"name": name, "images": counts.total(), "classes": _first(counts)}
+
+
+def _classes(counts: Mapping[int, int], names: Mapping[int, str]) -> dict[str, int]:
+    return _first({str(names.get(number, number)): int(count) for number, count in sorted(counts.items())})
+
+
+def _first(counts: Mapping[str, int]) -> dict[str, int]:
+    """So many as a page can show, by name."""
+    return dict(sorted(counts.items())[:_MOST_CLASSES])

@@ -1,0 +1,105 @@
+"""What a request may end with: each error has its status and its title."""
+
+from collections.abc import Mapping
+
+
+class ServiceError(Exception):
+    """A request cannot be done; ``headers`` go with the answer."""
+
+    status = 500
+    title = "Something went wrong"
+
+    def __init__(self, detail: str, *, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(detail)
+        self.detail, self.headers = detail, dict(headers or {})
+
+
+class BodyError(ServiceError):
+    """A body is not what was said of it."""
+
+    status = 400
+    title = "The body is not what it should be"
+
+
+class NoTokenError(ServiceError):
+    """Nobody said who asks, or it is not known here."""
+
+    status = 401
+    title = "A token is needed"
+
+
+class NotAllowedError(ServiceError):
+    """Who asks may not do that."""
+
+    status = 403
+    title = "Not allowed"
+
+
+class NotThereError(ServiceError):
+    """No such dataset, version, file or upload."""
+
+    status = 404
+    title = "Not there"
+
+
+class NotAcceptableError(ServiceError):
+    """It cannot be given in a form that was asked for."""
+
+    status = 406
+    title = "Not in this form"
+
+
+class ConflictError(ServiceError):
+    """It is there already, or elsewhere than was thought."""
+
+    status = 409
+    title = "It is otherwise by now"
+
+
+class LengthError(ServiceError):
+    """A length is missing that must be said."""
+
+    status = 411
+    title = "A length is needed"
+
+
+class ConditionError(ServiceError):
+    """The dataset is not as the request demands."""
+
+    status = 412
+    title = "The condition does not hold"
+
+
+class TooLargeError(ServiceError):
+    """A body is larger than the service takes."""
+
+    status = 413
+    title = "Too large"
+
+
+class TypeOfBodyError(ServiceError):
+    """A body of this type is not taken."""
+
+    status = 415
+    title = "Not a type that is taken"
+
+
+class RangeError(ServiceError):
+    """No byte of what is there lies in the range."""
+
+    status = 416
+    title = "Not a range of it"
+
+
+class RequestError(ServiceError):
+    """A request's name, number or header is none."""
+
+    status = 422
+    title = "The request cannot be understood"
+
+
+class FullError(ServiceError):
+    """There is no room left."""
+
+    status = 507
+    title = "No room left"

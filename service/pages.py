@@ -1,0 +1,5 @@
+"""The page for people, at ``/``."""
+
+from fastapi import APIRouter
+
+router = APIRouter()

@@ -1,0 +1,118 @@
+"""One form for all that goes wrong: ``application/problem+json`` with the request's name, which every answer has."""
+
+import logging
+import re
+import secrets
+import time
+from collections.abc import Collection, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.errors import ServiceError
+from service.metrics import Metrics
+from service.shapes import ProblemShape
+
+TYPE = "application/problem+json"
+_NAME = re.compile(r"[A-Za-z0-9._\-]{1,64}")
+
+log = logging.getLogger("service")
+
+
+class Watched:
+    """The outermost layer: names each request, counts it, writes a line of it, and answers for what nobody expected.
+
+    ``hosts``, unless None, are those that a request may be meant for: a page of elsewhere must not reach a service that
+    is open on its own machine, through a name that leads here.
+    """
+
+    def __init__(self, app: ASGIApp, *, metrics: Metrics, hosts: Collection[str] | None = None) -> None:
+        self._app, self._metrics, self._hosts = app, metrics, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        given, host = headers.get("x-request-id", ""), headers.get("host", "")
+        name = given if _NAME.fullmatch(given) else secrets.token_hex(8)
+        scope.setdefault("state", {})["request_id"] = name
+        began, status = time.monotonic(), 0
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)["x-request-id"] = name
+            elif message["type"] == "http.response.body":
+                self._metrics.sent.inc(len(message.get("body", b"")))
+            await send(message)
+
+        try:
+            app = self._app
+            if self._hosts is not None and re.sub(r":[0-9]*$", "", host) not in self._hosts:
+                app = problem(
+                    scope, 421, "Misdirected Request", f"Wanted one of {self._hosts}. Found: Host {host[:100]!r}"
+                )
+            await app(scope, receive, answer)
+        except Exception:
+            log.exception("request %s: %s %s failed", name, scope["method"], scope["path"])
+            if status:
+                raise  # too late for another answer: the connection ends
+            await problem(scope, 500, "Something went wrong", "Found: an error that nobody expected; the log has it")(
+                scope, receive, answer
+            )
+        finally:
+            seconds = time.monotonic() - began
+            route = getattr(scope.get("route"), "path", "none")
+            self._metrics.count(scope["method"], route, status, seconds)
+            log.info("%s %s %s %d %.3f s", name, scope["method"], scope["path"], status, seconds)
+
+
+def install(app: FastAPI) -> None:
+    """Have all errors of an app answered so."""
+
+    async def of_service(request: Request, error: Exception) -> Response:
+        assert isinstance(error, ServiceError)
+        return problem(request.scope, error.status, error.title, error.detail, error.headers)
+
+    async def of_request(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        found = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
+        return problem(request.scope, 422, "The request cannot be understood", "; ".join(found)[:2000])
+
+    async def of_framework(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        title = HTTPStatus(error.status_code).phrase
+        detail = f"Wanted {request.method} {request.url.path[:200]}. Found: {str(error.detail)[:500]}"
+        return problem(request.scope, error.status_code, title, detail, error.headers)
+
+    async def of_client(request: Request, error: Exception) -> Response:
+        return problem(request.scope, 400, "The body is not what it should be", "Found: it broke off")
+
+    app.add_exception_handler(ServiceError, of_service)
+    app.add_exception_handler(RequestValidationError, of_request)
+    app.add_exception_handler(HTTPException, of_framework)
+    app.add_exception_handler(ClientDisconnect, of_client)
+
+
+def problem(scope: Scope, status: int, title: str, detail: str, headers: Mapping[str, str] | None = None) -> Response:
+    """The answer for an error."""
+    name = str(scope.get("state", {}).get("request_id", ""))
+    body = ProblemShape(title=title, status=status, detail=detail, request_id=name)
+    return Response(body.model_dump_json(), status_code=status, media_type=TYPE, headers=dict(headers or {}))
+
+
+def told(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """What the OpenAPI says of errors with these statuses."""
+    schema = {"$ref": "#/components/schemas/ProblemShape"}
+    return {
+        status: {"description": HTTPStatus(status).phrase, "content": {TYPE: {"schema": schema}}} for status in statuses
+    }

@@ -1,0 +1,138 @@
+"""The JSON bodies of requests and answers, as the OpenAPI tells them."""
+
+from typing import Annotated, Any
+
+from fastapi import Depends, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from schemas.datasets import NAME_PATTERN, DatasetVersion, check_name
+from schemas.errors import SchemaError
+from service.errors import RequestError
+
+DatasetName = Annotated[str, Field(min_length=1, max_length=100, pattern=NAME_PATTERN, examples=["my_dataset"])]
+
+
+def name_of(name: DatasetName) -> str:
+    """A dataset's name out of an address or a body. Raises `RequestError`."""
+    try:
+        return check_name(name)
+    except SchemaError as error:
+        raise RequestError(str(error)) from None
+
+
+Name = Annotated[str, Depends(name_of)]
+VersionNumber = Annotated[int | None, Query(ge=1, le=10**9, description="the newest, unless it is said")]
+
+
+class Shape(BaseModel):
+    """A JSON object."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class NewDataset(Shape):
+    """A dataset that is wanted."""
+
+    name: DatasetName
+
+
+class VersionShape(Shape):
+    """One version of a dataset, which never changes. `sha256` is that of the file, or of the folder's tar."""
+
+    version: int
+    kind: str
+    filename: str
+    bytes: int
+    sha256: str
+    files: int
+    created: str
+    by: str | None = None
+
+
+class DatasetShape(Shape):
+    """A dataset, and its newest version, which an empty one has not."""
+
+    name: str
+    location: str
+    newest: VersionShape | None = None
+    images: int | None = None
+    type: str | None = None
+
+
+class ListingShape(Shape):
+    """A page of datasets by name; `next` is the cursor of the page behind it."""
+
+    datasets: list[DatasetShape]
+    next: str | None = None
+
+
+class CardShape(DatasetShape):
+    """All that is known of a dataset: its versions, newest first, and what is in the one that was asked for."""
+
+    versions: list[VersionShape]
+    card: dict[str, Any]
+
+
+class PublishedShape(VersionShape):
+    """The version that a body has become."""
+
+    name: str
+    location: str
+
+
+class FileShape(Shape):
+    """A file of a dataset."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+class FilesShape(Shape):
+    """A page of files by path; `next` is the cursor of the page behind it."""
+
+    files: list[FileShape]
+    next: str | None = None
+
+
+class HealthShape(Shape):
+    """How the service is: the bytes of all versions, and the most there may be."""
+
+    status: str
+    version: str
+    used: int
+    quota: int | None = None
+
+
+class ProblemShape(BaseModel):
+    """What went wrong (RFC 9457)."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    request_id: str
+
+
+def location(name: str) -> str:
+    """The path of a dataset."""
+    return f"/dataset/{name}"
+
+
+def told(version: DatasetVersion) -> VersionShape:
+    """A version as it is told."""
+    return VersionShape(
+        version=version.number,
+        kind=version.kind,
+        filename=version.filename,
+        bytes=version.bytes,
+        sha256=version.sha256,
+        files=version.files,
+        created=version.created,
+        by=version.by,
+    )
+
+
+def published(name: str, version: DatasetVersion) -> PublishedShape:
+    """A version that a body has become, as it is told."""
+    return PublishedShape(name=name, location=location(name), **told(version).model_dump())

@@ -1,0 +1,90 @@
+"""Bearer tokens: who may read, and who may write; only their SHA-256 is kept.
+
+A token has 256 random bits, so that a plain hash of it tells nothing and can be looked up.
+"""
+
+import hashlib
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal, get_args
+
+from formats.origin import created
+from formats.storage import Storage
+from schemas.errors import SchemaError
+from schemas.parsing import parsed
+
+Scope = Literal["read", "write"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+NAME = "tokens.json"
+_FORMAT = 1
+_PREFIX = "ist_"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token as it is kept: its name, what it allows (who writes reads, too), its hash, and when it was made."""
+
+    name: str
+    scope: Scope
+    sha256: str
+    created: str
+
+
+class Tokens:
+    """The tokens of a service, in one file of its storage, looked at anew when it has changed."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def all(self) -> list[Token]:
+        """In the order of their making. Raises `SchemaError` for a damaged file."""
+        try:
+            text = self._storage.read_text(NAME)
+        except FileNotFoundError:
+            return []
+        place = f"{self._storage.address}/{NAME}"
+        return parsed(text, _read, what="file of tokens", place=place, newest=_FORMAT)
+
+    def create(self, name: str, scope: Scope) -> str:
+        """A new token, which is told here and nowhere else. Raises `SchemaError` for a name that is taken."""
+        kept = self.all()
+        if any(token.name == name for token in kept):
+            raise SchemaError(f"Wanted a name for a new token. Found: {name!r}, which one has already")
+        text = _PREFIX + secrets.token_urlsafe(32)
+        self._keep([*kept, Token(name, scope, _hashed(text), created())])
+        return text
+
+    def revoke(self, name: str) -> None:
+        """Forget a token. Raises `SchemaError` for a name that none has."""
+        kept = self.all()
+        left = [token for token in kept if token.name != name]
+        if len(left) == len(kept):
+            names = ", ".join(token.name for token in kept) or "none"
+            raise SchemaError(f"Wanted the name of a token. Found: {name!r}; there are: {names}")
+        self._keep(left)
+
+    @staticmethod
+    def find_in(tokens: Sequence[Token], text: str) -> Token | None:
+        """Whose token this is; None for nobody's."""
+        hashed = _hashed(text)
+        return next((token for token in tokens if secrets.compare_digest(token.sha256, hashed)), None)
+
+    def _keep(self, tokens: list[Token]) -> None:
+        kept = {"format": _FORMAT, "tokens": [asdict(token) for token in tokens]}
+        self._storage.publish_text(NAME, json.dumps(kept, indent=2) + "\n")
+
+
+def _hashed(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _read(found: dict[str, object]) -> list[Token]:
+    rows = found["tokens"]
+    if not isinstance(rows, list):
+        raise TypeError("no list of tokens")
+    tokens = [Token(**row) for row in rows]
+    if any(token.scope not in SCOPES for token in tokens):
+        raise ValueError("an unknown scope")
+    return tokens

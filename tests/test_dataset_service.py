@@ -1,0 +1,350 @@
+"""The dataset service as its users know it: a real server, asked over HTTP."""
+
+import hashlib
+import io
+import json
+import re
+import shutil
+import socket
+import subprocess
+import tarfile
+import time
+import zipfile
+from base64 import b64encode
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from dataset_servers import FILE, TAR, Server, tar_of
+
+from service.__main__ import main
+
+DATA = bytes(range(256)) * 40
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(tmp_path_factory.mktemp("service") / "root") as server:
+        yield server
+
+
+@pytest.fixture
+def name(server: Server, request: pytest.FixtureRequest) -> str:
+    """A new dataset of a test's own."""
+    name = re.sub(r"[^A-Za-z0-9]+", "-", request.node.name)[:90].strip("-")
+    server.create(name)
+    return name
+
+
+def test_the_session_of_the_documentation_works_as_it_stands(server: Server, tmp_path: Path) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("wants curl on PATH")
+    (tmp_path / "my_file.csv").write_bytes(b"a,b\n1,2\n")
+    session = """
+    curl -X GET http://localhost:8080/datasets
+    curl -X POST -H "Content-Type: application/json" -d '{"name": "my_dataset"}' http://localhost:8080/datasets
+    curl -X PUT -H "Content-Type: application/octet-stream" --data-binary @my_file.csv http://localhost:8080/datasets/my_dataset
+    curl http://localhost:8080/datasets/my_dataset
+    curl http://localhost:8080/datasets
+    """
+    lines = [
+        line.strip().replace("localhost:8080", f"localhost:{server.port}") for line in session.strip().splitlines()
+    ]
+    answers = []
+    for line in lines:
+        command = line.replace("curl", "curl -sS -i", 1)
+        done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True)
+        head, _, body = done.stdout.replace("\r\n", "\n").rpartition("\n\n")
+        answers.append((head, body))
+    assert answers[0][0].startswith("HTTP/1.1 200 OK")
+    assert "datasets" in json.loads(answers[0][1])
+    assert answers[1][0].startswith("HTTP/1.1 201 Created")
+    assert "\nlocation: /dataset/my_dataset\n" in answers[1][0].lower() + "\n"
+    assert answers[2][0].startswith("HTTP/1.1 200 OK")
+    assert "\ncontent-type: application/octet-stream\n" in answers[3][0].lower() + "\n"
+    assert 'filename="data"' in answers[3][0]
+    assert answers[3][1] == "a,b\n1,2"[:0] or answers[3][1].endswith("1,2\n")
+    listed = json.loads(answers[4][1])["datasets"]
+    assert {"name": "my_dataset", "location": "/dataset/my_dataset"}.items() <= next(
+        one for one in listed if one["name"] == "my_dataset"
+    ).items()
+
+
+def test_a_file_comes_back_with_its_name(server: Server, name: str) -> None:
+    assert server.ask("GET", f"/datasets/{name}").status == 404
+    answer = server.put(name, DATA, filename="my file.csv")
+    digest = hashlib.sha256(DATA).hexdigest()
+    assert answer.status == 200
+    assert answer.json["sha256"] == digest
+    assert (answer.json["version"], answer.json["kind"], answer.json["bytes"]) == (1, "file", len(DATA))
+    for path in (f"/datasets/{name}", f"/dataset/{name}", f"/datasets/{name}/files/my%20file.csv"):
+        got = server.ask("GET", path)
+        assert (got.status, got.body) == (200, DATA)
+        assert got.headers["content-disposition"] == 'attachment; filename="my file.csv"'
+        assert got.headers["etag"] == f'"{digest}"'
+        assert got.headers["content-type"] == FILE
+        head = server.ask("HEAD", path)
+        assert (head.status, head.body, head.headers["content-length"]) == (200, b"", str(len(DATA)))
+
+
+def test_versions_stay_and_the_same_bytes_make_no_other(server: Server, name: str) -> None:
+    for body in (b"one", b"two", b"two"):
+        assert server.put(name, body).status == 200
+    assert server.ask("GET", f"/datasets/{name}").body == b"two"
+    assert server.ask("GET", f"/datasets/{name}?version=1").body == b"one"
+    card = server.ask("GET", f"/datasets/{name}/card").json
+    assert [one["version"] for one in card["versions"]] == [2, 1]
+    assert server.ask("GET", f"/datasets/{name}?version=3").status == 404
+    assert server.ask("DELETE", f"/datasets/{name}?version=2").status == 204
+    assert server.ask("GET", f"/datasets/{name}").body == b"one"
+    assert server.put(name, b"three").json["version"] == 3  # no number comes twice
+    assert server.ask("DELETE", f"/datasets/{name}").status == 204
+    assert server.ask("GET", f"/datasets/{name}").status == 404
+
+
+def test_ranges_and_conditions(server: Server, name: str) -> None:
+    tag = server.put(name, DATA).headers["etag"]
+    path = f"/datasets/{name}"
+    for asked, start, end in (("bytes=0-9", 0, 10), ("bytes=5-", 5, len(DATA)), ("bytes=-7", len(DATA) - 7, len(DATA))):
+        got = server.ask("GET", path, headers={"Range": asked})
+        assert (got.status, got.body) == (206, DATA[start:end])
+        assert got.headers["content-range"] == f"bytes {start}-{end - 1}/{len(DATA)}"
+    assert server.ask("GET", path, headers={"Range": f"bytes={len(DATA)}-"}).status == 416
+    assert server.ask("GET", path, headers={"Range": "bytes=0-1,5-6"}).body == DATA
+    assert server.ask("GET", path, headers={"Range": "bytes=0-9", "If-Range": '"other"'}).body == DATA
+    assert server.ask("GET", path, headers={"If-None-Match": f'"x", {tag}'}).status == 304
+    assert server.ask("GET", path, headers={"If-Match": '"x"'}).status == 412
+    assert server.put(name, b"new", If_None_Match="*").status == 412
+    assert server.put(name, b"new", If_Match='"x"').status == 412
+    assert server.put(name, b"new", If_Match=tag).status == 200
+    assert server.ask("DELETE", path, headers={"If-Match": tag}).status == 412
+
+
+def test_a_folder_is_a_tar_a_zip_and_files(server: Server, name: str) -> None:
+    files = {
+        f"train/{label}/{number}.png": f"{label}{number}".encode() * 99
+        for label in ("cat", "dög")
+        for number in range(3)
+    }
+    body = tar_of({f"./{path}": data for path, data in files.items()})
+    put = server.put(name, body, kind=TAR)
+    assert (put.status, put.json["files"], put.json["kind"]) == (200, 6, "folder")
+    path = f"/datasets/{name}"
+    whole = server.ask("GET", path)
+    assert (whole.body, whole.headers["content-type"]) == (body, TAR)
+    assert f'filename="{name}.tar"' in whole.headers["content-disposition"]
+    zipped = server.ask("GET", path, headers={"Accept": "application/zip"})
+    assert f'filename="{name}.zip"' in zipped.headers["content-disposition"]
+    with zipfile.ZipFile(io.BytesIO(zipped.body)) as archive:
+        assert archive.testzip() is None
+        assert {one: archive.read(one) for one in archive.namelist()} == files
+    assert server.ask("GET", path, headers={"Accept": "image/png"}).status == 406
+    one = server.ask("GET", f"{path}/files/train/d%C3%B6g/1.png", headers={"Range": "bytes=3-6"})
+    assert (one.status, one.body) == (206, files["train/dög/1.png"][3:7])
+    assert one.headers["etag"] == f'"{hashlib.sha256(files["train/dög/1.png"]).hexdigest()}"'
+    assert server.ask("GET", f"{path}/files/train/cat/9.png").status == 404
+    first = server.ask("GET", f"{path}/files?limit=4").json
+    rest = server.ask("GET", f"{path}/files?limit=4&cursor={first['next'].replace('ö', '%C3%B6')}").json
+    assert [file["path"] for file in first["files"] + rest["files"]] == sorted(files)
+    assert rest["next"] is None
+    card = server.ask("GET", f"{path}/card").json
+    assert (card["type"], card["images"], card["card"]["classes"]) == ("images", 6, {"cat": 3, "dög": 3})
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        (b"not a tar", "Wanted a tar"),
+        (b"", "Wanted a tar"),
+        (tar_of({"a/../../x": b"1"}), "stays in its folder"),
+        (tar_of({"/x": b"1"}), "stays in its folder"),
+        (tar_of({"a": b"1", "./a": b"2"}), "twice"),
+        (tar_of({"a": b"1", "a/b": b"2"}), "as both"),
+        (tar_of({}, kinds={"l": tarfile.SYMTYPE}), "a link"),
+        (tar_of({}, kinds={"l": tarfile.LNKTYPE}), "a link"),
+        (tar_of({}, kinds={"l": tarfile.CHRTYPE}), "a device"),
+        (tar_of({"a": bytes(5000)})[:3000], "ends"),
+        (tar_of({"a": b"1" * 600, "b": b"2"}).replace(b"b\0\0", b"c\0\0"), "damaged header"),
+    ],
+)
+def test_tars_that_are_none_are_refused_and_nothing_stays(server: Server, name: str, body: bytes, found: str) -> None:
+    answer = server.put(name, body, kind=TAR)
+    assert answer.status == 400
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert found in answer.json["detail"]
+    assert answer.json["request_id"] == answer.headers["x-request-id"]
+    assert server.ask("GET", f"/datasets/{name}/card").json["versions"] == []
+    assert list((server.root / "incoming").iterdir()) == []
+
+
+def test_a_tar_that_claims_to_be_huge_takes_no_memory(server: Server, name: str) -> None:
+    member = tarfile.TarInfo("x")
+    member.size, member.type = 1 << 40, tarfile.XHDTYPE
+    assert "header" in server.put(name, member.tobuf() + bytes(4096), kind=TAR).json["detail"]
+
+
+def test_what_is_not_what_was_said_is_refused(server: Server, name: str) -> None:
+    digest = hashlib.sha256(DATA)
+    told = f"sha-256=:{b64encode(digest.digest()).decode()}:"
+    assert server.put(name, DATA + b"x", Repr_Digest=told).status == 400
+    assert server.ask("PUT", f"/datasets/{name}?sha256={'0' * 64}", DATA).status == 400
+    assert server.ask("GET", f"/datasets/{name}").status == 404
+    assert server.put(name, DATA, Repr_Digest=told).status == 200
+    assert server.ask("PUT", f"/datasets/{name}?sha256=12", DATA).status == 422
+    assert server.put(name, DATA, kind="multipart/form-data; boundary=x").status == 415
+    assert server.put(name, DATA, Content_Encoding="gzip").status == 415
+    assert server.put(name, DATA, filename="../x").status == 422
+
+
+def test_a_body_that_breaks_off_leaves_nothing(server: Server, name: str) -> None:
+    with socket.create_connection((server.host, server.port)) as connection:
+        connection.sendall(
+            f"PUT /datasets/{name} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 99\r\n\r\nabc".encode()
+        )
+    deadline = time.monotonic() + 20
+    while list((server.root / "incoming").iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert list((server.root / "incoming").iterdir()) == []
+    assert server.ask("GET", f"/datasets/{name}").status == 404
+
+
+@pytest.mark.parametrize("wrong", ["..", "a" * 300, "a b", "naïve", "ｆｕｌｌ", "-x", "con", "x.", ".x", "a%00b"])
+def test_names_that_are_none_are_refused(server: Server, wrong: str) -> None:
+    body = json.dumps({"name": wrong}).encode()
+    assert server.ask("POST", "/datasets", body, {"Content-Type": "application/json"}).status == 422
+
+
+def test_pages_of_datasets_go_on_where_they_ended(tmp_path: Path) -> None:
+    with Server(tmp_path / "root") as server:
+        for number in range(5):
+            server.create(f"set-{number}")
+        found, cursor = [], ""
+        while cursor is not None:
+            page = server.ask("GET", f"/datasets?limit=2&cursor={cursor}").json
+            found += [one["name"] for one in page["datasets"]]
+            cursor = page["next"]
+        assert found == [f"set-{number}" for number in range(5)]
+
+
+def test_what_there_is_not_and_methods_that_are_not_are_told_alike(server: Server) -> None:
+    for method, path, status in (
+        ("GET", "/nothing", 404),
+        ("GET", "/datasets/nothing", 404),
+        ("PUT", "/datasets/nothing", 404),
+        ("POST", "/datasets/x", 405),
+        ("GET", "/datasets?limit=0", 422),
+    ):
+        answer = server.ask(method, path, b"" if method == "PUT" else None)
+        assert (answer.status, answer.headers["content-type"]) == (status, "application/problem+json"), path
+        assert answer.json["status"] == status
+
+
+def test_a_page_of_elsewhere_does_not_reach_an_open_service(server: Server) -> None:
+    assert server.ask("GET", "/datasets", headers={"Host": "evil.example"}).status == 421
+
+
+def test_an_upload_goes_on_where_it_broke_off_also_after_a_kill(tmp_path: Path) -> None:
+    body = tar_of({"a/1.png": DATA, "b/2.png": DATA[::-1]})
+    with Server(tmp_path / "root") as server:
+        server.create("x")
+        headers = {"Content-Type": TAR, "Upload-Length": str(len(body))}
+        begun = server.ask("POST", f"/datasets/x/uploads?sha256={hashlib.sha256(body).hexdigest()}", b"", headers)
+        assert (begun.status, begun.headers["upload-offset"]) == (201, "0")
+        place = begun.headers["location"]
+        part = server.ask("PATCH", place, body[:5000], {"Upload-Offset": "0"})
+        assert (part.status, part.headers["upload-offset"]) == (204, "5000")
+        server.kill()
+    with Server(tmp_path / "root") as server:
+        head = server.ask("HEAD", place)
+        assert (head.status, head.headers["upload-offset"], head.headers["upload-length"]) == (
+            200,
+            "5000",
+            str(len(body)),
+        )
+        assert server.ask("PATCH", place, body[4000:], {"Upload-Offset": "4000"}).status == 409
+        done = server.ask("PATCH", place, body[5000:], {"Upload-Offset": "5000"})
+        assert (done.status, done.json["version"], done.json["files"]) == (200, 1, 2)
+        assert server.ask("GET", "/datasets/x").body == body
+        assert server.ask("HEAD", place).status == 404
+        assert list((tmp_path / "root" / "incoming").iterdir()) == []
+
+
+def test_a_killed_server_leaves_whole_versions_and_no_remains(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    with Server(root) as server:
+        server.create("x")
+        assert server.put("x", b"old").status == 200
+        with socket.create_connection((server.host, server.port)) as connection:
+            size = 50 << 20
+            head = f"PUT /datasets/x HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {size}\r\n\r\n"
+            connection.sendall(head.encode() + bytes(size // 2))
+            deadline = time.monotonic() + 20
+            while not any(path.stat().st_size for path in root.glob("incoming/*/data")) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            server.kill()
+        assert any(path.stat().st_size for path in root.glob("incoming/*/data"))
+    with Server(root) as server:
+        assert server.ask("GET", "/datasets/x").body == b"old"
+        assert list((root / "incoming").iterdir()) == []
+
+
+def test_tokens_say_who_may_read_and_who_may_write(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    tokens = {}
+    for scope in ("read", "write"):
+        assert main(["token", "create", "--root", str(root), "--name", scope, "--scope", scope]) == 0
+        tokens[scope] = capsys.readouterr().out.strip()
+    assert not any(token in path.read_text() for token in tokens.values() for path in root.iterdir())
+    assert main(["token", "create", "--root", str(root), "--name", "read"]) == 1
+    with Server(root) as server:
+        post = ("POST", "/datasets", json.dumps({"name": "x"}).encode())
+        for token, status in (("", 401), ("wrong", 401), (tokens["read"], 403), (tokens["write"], 201)):
+            headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
+            answer = server.ask(*post, headers)
+            assert answer.status == status
+            assert ("www-authenticate" in answer.headers) == (status == 401)
+        reads = {"Authorization": f"Bearer {tokens['read']}"}
+        assert server.ask("GET", "/datasets", headers=reads).status == 200
+        assert server.ask("GET", "/health").status == 200
+        assert main(["token", "revoke", "--root", str(root), "--name", "read"]) == 0
+        deadline = time.monotonic() + 20
+        while server.ask("GET", "/datasets", headers=reads).status == 200 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert server.ask("GET", "/datasets", headers=reads).status == 401
+
+
+def test_a_service_for_others_wants_tokens_or_says_that_it_is_open(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--root", str(tmp_path / "root"), "--host", "0.0.0.0", "--port", "0"])
+    assert ended.value.code == 2
+    assert "token create" in capsys.readouterr().err
+
+
+def test_one_folder_is_served_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Server(tmp_path / "root"):
+        assert main(["--root", str(tmp_path / "root"), "--port", "0"]) == 1
+    assert "another one uses it" in capsys.readouterr().err
+
+
+def test_limits_of_one_body_of_all_and_of_the_disk(tmp_path: Path) -> None:
+    with Server(tmp_path / "root", "--max-upload", "10k", "--quota", "20k") as server:
+        server.create("x")
+        assert server.put("x", bytes(10_001)).status == 413
+        assert server.ask("PUT", "/datasets/x", iter([bytes(6000), bytes(6000)])).status == 413
+        assert [server.put("x", bytes([number]) * 8000).status for number in range(3)] == [200, 200, 507]
+        assert server.ask("DELETE", "/datasets/x?version=1").status == 204
+        assert server.put("x", b"3" * 8000).status == 200
+    with Server(tmp_path / "small", limit="ulimit -f 100") as server:
+        server.create("x")
+        assert server.put("x", bytes(1_000_000)).status == 507
+        assert server.put("x", bytes(10_000)).status == 200
+        assert list((tmp_path / "small" / "incoming").iterdir()) == []
+
+
+def test_what_the_service_counts_is_told_to_prometheus(server: Server) -> None:
+    text = server.ask("GET", "/metrics").body.decode()
+    assert re.search(r'imagestrata_requests_total\{method="GET",route=".*",status="200"\} \d', text)
+    assert "imagestrata_used_bytes" in text
