@@ -6,7 +6,7 @@
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import APIRouter, FastAPI, Header, Query, Request
+from fastapi import APIRouter, FastAPI, Query, Request
 from starlette.middleware import Middleware
 from starlette.responses import Response
 
@@ -43,7 +43,7 @@ from service.uploads import Uploads
 from service.wanted import TAR, wanted_of
 
 Limit = Annotated[int, Query(ge=1, le=1000, description="how many on a page")]
-_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_BINARY = {"schema": {"type": "string", "format": "binary", "minLength": 1}}
 _BODY = {"requestBody": {"required": True, "content": {downloads.FILE: _BINARY, TAR: _BINARY}}}
 _TAG = {"ETag": {"description": "the SHA-256 of the bytes", "schema": {"type": "string"}}}
 
@@ -139,12 +139,14 @@ def dataset_routes(store: FolderStore, uploads: Uploads, metrics: Metrics, guard
         request: Request,
         name: Name,
         answer: Response,
-        sha256: Annotated[str | None, Query(description="refuse another body than this")] = None,
     ) -> PublishedShape:
-        """A new version: a file, or a folder as one tar. Until all of it is there, the one before is the newest."""
-        wanted = wanted_of(
-            name, request.headers, length=request.headers.get("content-length"), sha256=sha256, by=request.state.token
-        )
+        """A new version: a file, or a folder as one tar. Until all of it is there, the one before is the newest.
+
+        With `?sha256=HEX`, or `Repr-Digest` (RFC 9530), another body than this is refused.
+        """
+        digest = request.query_params.get("sha256")
+        length = request.headers.get("content-length")
+        wanted = wanted_of(name, request.headers, length=length, sha256=digest, by=request.state.token)
         version = await uploads.put(wanted, counted(request))
         answer.headers["ETag"] = etag(version.sha256)
         return published(name, version)
@@ -169,12 +171,10 @@ def dataset_routes(store: FolderStore, uploads: Uploads, metrics: Metrics, guard
             307: {"description": "Elsewhere, for a while"},
         },
     )
-    def get_dataset(
-        request: Request, name: Name, version: VersionNumber = None, accept: Annotated[str | None, Header()] = None
-    ) -> Response:
-        """A dataset's bytes: the file, or the folder as tar or zip."""
+    def get_dataset(request: Request, name: Name, version: VersionNumber = None) -> Response:
+        """A dataset's bytes: the file, or the folder as tar or zip, by `Accept`."""
         found = store.version(name, version)
-        form = downloads.form_of(found, accept)
+        form = downloads.form_of(found, request.headers.get("accept"))
         blob = store.blob(name, found.number)
         if form == downloads.ZIP:
             tag = etag(found.sha256, "zip")
@@ -243,6 +243,8 @@ def dataset_routes(store: FolderStore, uploads: Uploads, metrics: Metrics, guard
         )
 
     for path, endpoint in (("/{name}", get_dataset), ("/{name}/files/{path:path}", get_file)):
-        routes.head(path, dependencies=[guard.reads], response_class=Response, include_in_schema=False)(endpoint)
+        known = problems.told(404, 406, 412, 416) | {status: {"description": "As of GET"} for status in (206, 304, 307)}
+        head = routes.head(path, dependencies=[guard.reads], response_class=Response, responses=known)
+        head(endpoint)
     routes.include_router(upload_routes(uploads, counted, guard))
     return routes

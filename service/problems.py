@@ -14,6 +14,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.errors import ServiceError
@@ -92,7 +93,8 @@ def install(app: FastAPI) -> None:
         assert isinstance(error, HTTPException)
         title = HTTPStatus(error.status_code).phrase
         detail = f"Wanted {request.method} {request.url.path[:200]}. Found: {str(error.detail)[:500]}"
-        return problem(request.scope, error.status_code, title, detail, error.headers)
+        headers = {"Allow": ", ".join(_methods(app, request.scope))} if error.status_code == 405 else error.headers
+        return problem(request.scope, error.status_code, title, detail, headers)
 
     async def of_client(request: Request, error: Exception) -> Response:
         return problem(request.scope, 400, "The body is not what it should be", "Found: it broke off")
@@ -101,6 +103,12 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, of_request)
     app.add_exception_handler(HTTPException, of_framework)
     app.add_exception_handler(ClientDisconnect, of_client)
+
+
+def _methods(app: FastAPI, scope: Scope) -> list[str]:
+    """The methods of all routes to an address; the framework tells those of the first alone."""
+    matching = [route for route in app.routes if isinstance(route, Route) and route.matches(scope)[0] != Match.NONE]
+    return sorted({method for route in matching for method in route.methods or ()})
 
 
 def problem(scope: Scope, status: int, title: str, detail: str, headers: Mapping[str, str] | None = None) -> Response:

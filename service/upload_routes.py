@@ -19,8 +19,8 @@ from service.uploads import Uploads
 from service.wanted import length_of, wanted_of
 
 Body = Callable[[Request], AsyncIterator[bytes]]
-_BINARY = {"schema": {"type": "string", "format": "binary"}}
-_BODY = {"requestBody": {"required": True, "content": {"application/offset+octet-stream": _BINARY}}}
+_BINARY = {"schema": {"type": "string", "format": "binary", "minLength": 1}}
+_BODY = {"requestBody": {"required": True, "content": {"application/octet-stream": _BINARY}}}
 Identity = Annotated[str, "the upload's name"]
 
 
@@ -38,7 +38,9 @@ def upload_routes(uploads: Uploads, body: Body, guard: Guard) -> APIRouter:
     def begin_upload(
         request: Request,
         name: Name,
-        upload_length: Annotated[str, Header(description="the bytes of all that is to come", pattern="^[0-9]{1,18}$")],
+        upload_length: Annotated[
+            str, Header(description="the bytes of all that is to come", pattern="^[1-9][0-9]{0,17}$")
+        ],
         sha256: Annotated[
             str | None, Query(description="refuse another body than this", pattern="^[0-9a-fA-F]{64}$")
         ] = None,

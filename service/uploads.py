@@ -43,8 +43,8 @@ class Uploads:
         try:
             digest = hashlib.sha256()
             size = await self._take(arrival, body, digest, most=_least(wanted.length, self._most))
-            if wanted.length is not None and size != wanted.length:
-                raise BodyError(f"Wanted {wanted.length:,} bytes. Found: {size:,}")
+            if size != (size or 1 if wanted.length is None else wanted.length):
+                raise BodyError(f"Wanted {wanted.length or 1:,} bytes. Found: {size:,}")
             return await asyncio.to_thread(self._publish, arrival, wanted, digest.hexdigest())
         finally:
             self._forget(arrival)
@@ -117,6 +117,8 @@ class Uploads:
         """What can be known before a body comes."""
         now = self._store.newest(wanted.name)
         wanted.conditions.check(None if now is None else etag(now.sha256))
+        if wanted.length == 0:  # what curl sends for a file that it does not find
+            raise BodyError("Wanted the bytes of a file or of a tar. Found: none")
         if self._most is not None and (wanted.length or 0) > self._most:
             raise TooLargeError(f"Wanted a body of at most {self._most:,} bytes. Found: {wanted.length:,}")
         with self._lock:

@@ -155,7 +155,7 @@ def test_a_folder_is_a_tar_a_zip_and_files(server: Server, name: str) -> None:
     ("body", "found"),
     [
         (b"not a tar", "Wanted a tar"),
-        (b"", "Wanted a tar"),
+        (b"", "Found: none"),
         (tar_of({"a/../../x": b"1"}), "stays in its folder"),
         (tar_of({"/x": b"1"}), "stays in its folder"),
         (tar_of({"a": b"1", "./a": b"2"}), "twice"),
@@ -194,6 +194,8 @@ def test_what_is_not_what_was_said_is_refused(server: Server, name: str) -> None
     assert server.put(name, DATA, kind="multipart/form-data; boundary=x").status == 415
     assert server.put(name, DATA, Content_Encoding="gzip").status == 415
     assert server.put(name, DATA, filename="../x").status == 422
+    assert server.put(name, b"").status == 400
+    assert server.ask("PUT", f"/datasets/{name}", iter(())).status == 400
 
 
 def test_a_body_that_breaks_off_leaves_nothing(server: Server, name: str) -> None:

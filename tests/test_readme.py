@@ -28,7 +28,7 @@ def script(port: int) -> str:
     for number, (language, text) in enumerate(blocks()):
         here = text.replace("9042", str(port)).replace("make demo", f"make demo PORT={port}")
         kept = "\n".join(line for line in here.splitlines() if line.partition("#")[0].strip() not in NOT_HERE)
-        lines.append(f"echo '== block {number}'")
+        lines.append(f'echo "== block {number}, after $SECONDS s"')
         python = sys.executable if "import torch" in here else "python"
         if "torchrun" in here or "lightning" in here:  # what needs torch
             kept = f"BEFORE=$PATH\nPATH='{Path(sys.executable).parent}':$PATH\n{kept}\nPATH=$BEFORE"
@@ -77,6 +77,7 @@ def output(checkout: Path) -> str:
         check=False,
     )
     assert done.returncode == 0, done.stdout[-8000:]
+    print("\n".join(line for line in done.stdout.splitlines() if line.startswith("== block")))  # where its minutes go
     return done.stdout
 
 
