@@ -19,17 +19,25 @@ exit codes:
 """
 
 import argparse
+import hashlib
 import ipaddress
+import os
 import re
 import socket
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from formats import FormatsError
+from formats.s3 import is_s3
 from formats.storage import Storage
 from schemas import SchemaError
 from service.errors import ServiceError
 from service.tokens import SCOPES, Tokens
+
+if TYPE_CHECKING:
+    from service.stores import Store
 
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
@@ -50,7 +58,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def serve(argv: Sequence[str]) -> int:
     """Serve until told to end."""
     parser = _parser("python -m service", __doc__ or "")
-    parser.add_argument("--root", required=True, metavar="DIR", help="the folder in which datasets lie")
+    parser.add_argument(
+        "--root", required=True, metavar="DIR", help="the folder in which datasets lie, or s3://bucket/prefix"
+    )
+    parser.add_argument(
+        "--spool", metavar="DIR", help="where bodies for a bucket arrive (a folder of the user's cache)"
+    )
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen at (127.0.0.1)")
     parser.add_argument("--port", type=int, default=8080, help="its port; 0 for a free one (8080)")
     parser.add_argument("--insecure", action="store_true", help="let everyone in, also from other machines")
@@ -64,11 +77,10 @@ def serve(argv: Sequence[str]) -> int:
     is_loopback = _is_loopback(args.host)
     from service.access import Access
     from service.app import make_app
-    from service.folder_store import FolderStore
     from service.server import run
     from service.uploads import Uploads
 
-    store = FolderStore(args.root)
+    store = _store(args.root, args.spool)
     try:
         tokens = Tokens(Storage(args.root))
         if not is_loopback and not args.insecure and not tokens.all():
@@ -108,6 +120,17 @@ def token(argv: Sequence[str]) -> int:
 
 
 _COMMANDS = {"serve": serve, "token": token}
+
+
+def _store(root: str, spool: str | None) -> "Store":
+    if not is_s3(root):
+        from service.folder_store import FolderStore
+
+        return FolderStore(root)
+    from service.bucket_store import BucketStore
+
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "imagestrata" / "spool"
+    return BucketStore(Storage(root), spool=spool or cache / hashlib.sha256(root.encode()).hexdigest()[:16])
 
 
 def _parser(prog: str, text: str) -> argparse.ArgumentParser:

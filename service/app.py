@@ -16,7 +16,6 @@ from service import downloads, pages, problems
 from service.access import Access
 from service.conditions import Conditions, etag
 from service.errors import NotThereError
-from service.folder_store import FolderStore
 from service.guard import Guard
 from service.metrics import TYPE as METRICS_TYPE
 from service.metrics import Metrics
@@ -38,6 +37,7 @@ from service.shapes import (
     published,
     told,
 )
+from service.stores import Store
 from service.upload_routes import upload_routes
 from service.uploads import Uploads
 from service.wanted import TAR, wanted_of
@@ -49,7 +49,7 @@ _TAG = {"ETag": {"description": "the SHA-256 of the bytes", "schema": {"type": "
 
 
 def make_app(
-    store: FolderStore,
+    store: Store,
     *,
     access: Access,
     uploads: Uploads,
@@ -89,7 +89,7 @@ def make_app(
     return app
 
 
-def dataset_routes(store: FolderStore, uploads: Uploads, metrics: Metrics, guard: Guard) -> APIRouter:
+def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guard) -> APIRouter:
     """Datasets, their versions, files and uploads."""
     routes = APIRouter()
 
@@ -175,10 +175,10 @@ def dataset_routes(store: FolderStore, uploads: Uploads, metrics: Metrics, guard
         """A dataset's bytes: the file, or the folder as tar or zip, by `Accept`."""
         found = store.version(name, version)
         form = downloads.form_of(found, request.headers.get("accept"))
-        blob = store.blob(name, found.number)
+        blob = store.blob(name, found)
         if form == downloads.ZIP:
             tag = etag(found.sha256, "zip")
-            index = store.index(name, found.number)
+            index = store.index(name, found)
             return downloads.zipped(blob, index, tag=tag, filename=f"{name}.zip", headers=request.headers)
         return downloads.content(
             blob, part=None, tag=etag(found.sha256), filename=found.filename, kind=form, headers=request.headers
@@ -209,7 +209,7 @@ def dataset_routes(store: FolderStore, uploads: Uploads, metrics: Metrics, guard
             one = FileShape(path=found.filename, bytes=found.bytes, sha256=found.sha256)
             is_shown = one.path.startswith(prefix) and one.path > cursor
             return FilesShape(files=[one] if is_shown else [])
-        with TarIndex(store.index(name, found.number)) as index:
+        with TarIndex(store.index(name, found)) as index:
             page = index.page(after=cursor, prefix=prefix, limit=limit + 1)
         files = [FileShape(path=file.path, bytes=file.bytes, sha256=file.sha256) for file in page[:limit]]
         return FilesShape(files=files, next=files[-1].path if len(page) > limit else None)
@@ -232,12 +232,12 @@ def dataset_routes(store: FolderStore, uploads: Uploads, metrics: Metrics, guard
         if found.kind == "file":
             place, tag = (None, found.sha256) if path == found.filename else (None, "")
         else:
-            with TarIndex(store.index(name, found.number)) as index:
+            with TarIndex(store.index(name, found)) as index:
                 file = index.find(path)
             place, tag = ((file.start, file.bytes), file.sha256) if file else (None, "")
         if not tag:
             raise NotThereError(f"Wanted the file {path[:200]!r} of {name!r}. Found: none, in version {found.number}")
-        blob = store.blob(name, found.number)
+        blob = store.blob(name, found)
         return downloads.content(
             blob, part=place, tag=etag(tag), filename=filename, kind=downloads.FILE, headers=request.headers
         )

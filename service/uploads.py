@@ -9,7 +9,7 @@ import shutil
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,12 @@ from formats import ArchiveError
 from formats.origin import code_version, created
 from formats.tar_index import write_index
 from schemas.datasets import DatasetVersion
+from service.arrivals import DATA, INDEX, UPLOAD
 from service.bodies import full_disks_told, take
 from service.cards import card_of
 from service.conditions import Conditions, etag
 from service.errors import BodyError, ConflictError, FullError, LengthError, NotThereError, TooLargeError
-from service.folder_store import DATA, INDEX, UPLOAD, FolderStore
+from service.stores import Store
 from service.wanted import Wanted
 
 _IDENTITY = re.compile(r"[0-9a-f]{32}")
@@ -30,16 +31,16 @@ _IDENTITY = re.compile(r"[0-9a-f]{32}")
 class Uploads:
     """Takes bodies for a store: at most ``most`` bytes each, ``quota`` in all, unless None. Safe for threads."""
 
-    def __init__(self, store: FolderStore, *, most: int | None = None, quota: int | None = None) -> None:
+    def __init__(self, store: Store, *, most: int | None = None, quota: int | None = None) -> None:
         self._store, self._most, self._quota = store, most, quota
         self._lock = threading.Lock()
-        self._coming = {path.parent: path.stat().st_size for path in store.incoming.glob(f"*/{DATA}")}
+        self._coming = {path.parent: path.stat().st_size for path in store.arrivals.folder.glob(f"*/{DATA}")}
         self._busy: set[str] = set()
 
     async def put(self, wanted: Wanted, body: AsyncIterator[bytes]) -> DatasetVersion:
         """Take a whole body and publish it. Raises `ServiceError`; then nothing is left of it."""
         await asyncio.to_thread(self._check, wanted)
-        arrival = await asyncio.to_thread(self._store.arrival)
+        arrival = await asyncio.to_thread(self._store.arrivals.new)
         try:
             digest = hashlib.sha256()
             size = await self._take(arrival, body, digest, most=_least(wanted.length, self._most))
@@ -56,14 +57,14 @@ class Uploads:
         self._check(wanted)
         identity = secrets.token_hex(16)
         with full_disks_told():
-            arrival = self._store.arrival(identity)
+            arrival = self._store.arrivals.new(identity)
             (arrival / DATA).touch()
             (arrival / UPLOAD).write_text(json.dumps(asdict(wanted)), encoding="utf-8")
         return identity
 
     def state(self, name: str, identity: str) -> tuple[Wanted, int]:
         """What an upload is to become, and how many bytes of it are here. Raises `NotThereError`."""
-        arrival = self._store.incoming / identity
+        arrival = self._store.arrivals.folder / identity
         try:
             if not _IDENTITY.fullmatch(identity):
                 raise FileNotFoundError
@@ -89,7 +90,7 @@ class Uploads:
                     f"Wanted to go on at byte {size:,}. Found: Upload-Offset {offset:,}",
                     headers={"Upload-Offset": str(size)},
                 )
-            arrival = self._store.incoming / identity
+            arrival = self._store.arrivals.folder / identity
             size += await self._take(arrival, body, None, most=length - size)
             if size < length:
                 return size
@@ -102,7 +103,7 @@ class Uploads:
         """Give up an upload. Raises `NotThereError`, `ConflictError`."""
         with self._alone(identity):
             self.state(name, identity)
-            self._forget(self._store.incoming / identity)
+            self._forget(self._store.arrivals.folder / identity)
 
     async def _take(self, arrival: Path, body: AsyncIterator[bytes], digest: Any, *, most: int | None) -> int:
         def reserve(size: int) -> None:
@@ -153,9 +154,7 @@ class Uploads:
                 card={} if index is None else card_of(data, index),
                 code_version=code_version(),
             )
-            return self._store.publish(
-                wanted.name, arrival, lambda number: replace(version, number=number), wanted.conditions
-            )
+            return self._store.publish(wanted.name, arrival, version, wanted.conditions)
 
     def _forget(self, arrival: Path) -> None:
         """Remove what is left of a body, and count it no more."""

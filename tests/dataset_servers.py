@@ -32,17 +32,28 @@ class Answer:
 
 
 class Server:
-    """`python -m service` over a folder, until the block ends."""
+    """`python -m service` over a folder, until the block ends; over a bucket, ``root`` is the spool."""
 
-    def __init__(self, root: Path, *options: str, limit: str = "") -> None:
-        self.root, self._options, self._limit = root, options, limit
+    def __init__(
+        self,
+        root: Path,
+        *options: str,
+        limit: str = "",
+        bucket: str = "",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.root, self._limit, self._environment = root, limit, environment
+        place = ["--root", bucket, "--spool", str(root)] if bucket else ["--root", str(root)]
+        self._options = [*place, *options]
 
     def __enter__(self) -> Self:
-        command = [sys.executable, "-m", "service", "--root", str(self.root), "--port", "0", *self._options]
+        command = [sys.executable, "-m", "service", "--port", "0", *self._options]
         if self._limit:
             command = ["bash", "-c", f'{self._limit}; exec "$@"', "bash", *command]
         self.log = open(self.root.with_suffix(".log"), "ab")
-        self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=self.log, text=True)
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=self.log, text=True, env=self._environment
+        )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         found = re.fullmatch(r"serving at http://(.+):(\d+)\n", line)

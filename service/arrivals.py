@@ -1,0 +1,55 @@
+"""Folders in which bodies arrive, one each, and what a killed server left in them."""
+
+import os
+import secrets
+import shutil
+import time
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from service.errors import ConflictError
+
+DATA, INDEX, UPLOAD = "data", "files.sqlite", "upload.json"
+"""What lies there: a body, the index of its files if it is a tar, and what an upload that goes on is to become."""
+
+_UPLOADS_LAST_SECONDS = 7 * 86_400.0
+
+
+class Arrivals:
+    """The folder ``incoming`` below a root, for one server at a time, until `close`.
+
+    Bodies of an earlier server go, but for those of uploads that go on. Raises `ConflictError` where another has it.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.folder = root / "incoming"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._held = FileLock(root / "lock", timeout=0)
+        try:
+            self._held.acquire()
+        except Timeout:
+            raise ConflictError(f"Wanted {root} for this server alone. Found: another one uses it") from None
+        for arrival in self.folder.iterdir():
+            upload = arrival / UPLOAD
+            if not upload.exists() or upload.stat().st_mtime < time.time() - _UPLOADS_LAST_SECONDS:
+                shutil.rmtree(arrival, ignore_errors=True)
+
+    def new(self, identity: str | None = None) -> Path:
+        """A new folder for a body."""
+        folder = self.folder / (identity or secrets.token_hex(16))
+        folder.mkdir()
+        return folder
+
+    def close(self) -> None:
+        """Let other servers have the folder."""
+        self._held.release()
+
+
+def keep(path: Path) -> None:
+    """Have a file, or a folder's entries, outlive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,127 @@
+"""The dataset service over a bucket: what it keeps there, and that downloads come straight from it."""
+
+import hashlib
+import http.client
+import io
+import os
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from dataset_servers import TAR, Server, tar_of
+
+from devstack.s3 import S3
+from formats.s3 import S3Access
+from formats.storage import Storage
+from service.__main__ import main
+
+DATA = os.urandom(100_000)
+
+
+def environment(s3: S3) -> dict[str, str]:
+    keys = {"AWS_ACCESS_KEY_ID": s3.access_key, "AWS_SECRET_ACCESS_KEY": s3.secret_key}
+    return {**os.environ, **keys, "AWS_ENDPOINT_URL": s3.endpoint, "AWS_REGION": "us-east-1"}
+
+
+@pytest.fixture(scope="module")
+def storage(s3: S3) -> Storage:
+    s3.make_bucket("datasets")
+    return Storage("s3://datasets/all", S3Access(s3.endpoint, s3.access_key, s3.secret_key))
+
+
+@pytest.fixture
+def server(s3: S3, storage: Storage, tmp_path: Path) -> Iterator[Server]:
+    with Server(tmp_path / "spool", bucket="s3://datasets/all", environment=environment(s3)) as server:
+        yield server
+    storage.remove("")
+
+
+def follow(address: str, headers: Mapping[str, str] | None = None) -> tuple[int, bytes, dict[str, str]]:
+    """Get what a redirect leads to."""
+    parts = urlsplit(address)
+    connection = http.client.HTTPConnection(parts.netloc, timeout=30)
+    try:
+        connection.request("GET", f"{parts.path}?{parts.query}", headers=dict(headers or {}))
+        answer = connection.getresponse()
+        return answer.status, answer.read(), {name.lower(): value for name, value in answer.getheaders()}
+    finally:
+        connection.close()
+
+
+def test_a_file_is_downloaded_straight_from_the_bucket(server: Server, storage: Storage) -> None:
+    server.create("x")
+    put = server.put("x", DATA, filename="my file.bin")
+    assert (put.status, put.json["version"]) == (200, 1)
+    got = server.ask("GET", "/datasets/x")
+    assert (got.status, got.body) == (307, b"")
+    status, body, headers = follow(got.headers["location"])
+    assert (status, body) == (200, DATA)
+    assert headers["content-disposition"] == 'attachment; filename="my file.bin"'
+    assert follow(got.headers["location"], {"Range": "bytes=5-9"})[:2] == (206, DATA[5:10])
+    assert server.ask("GET", "/datasets/x", headers={"If-None-Match": put.headers["etag"]}).status == 304
+    assert sorted(name for name, _ in storage.walk()) == [
+        f"datasets/x/content/{hashlib.sha256(DATA).hexdigest()}",
+        "datasets/x/versions/1.json",
+        "names/x",
+    ]
+    assert list((server.root / "incoming").iterdir()) == []
+
+
+def test_files_of_a_folder_and_zips_come_through_the_service(server: Server) -> None:
+    files = {f"train/{label}/{number}.png": os.urandom(3000) for label in ("cat", "dog") for number in range(3)}
+    body = tar_of(files)
+    server.create("x")
+    assert server.put("x", body, kind=TAR).json["files"] == 6
+    got = server.ask("GET", "/datasets/x/files/train/dog/2.png", headers={"Range": "bytes=-10"})
+    assert (got.status, got.body) == (206, files["train/dog/2.png"][-10:])
+    with zipfile.ZipFile(
+        io.BytesIO(server.ask("GET", "/datasets/x", headers={"Accept": "application/zip"}).body)
+    ) as got_zip:
+        assert {name: got_zip.read(name) for name in got_zip.namelist()} == files
+    assert follow(server.ask("GET", "/datasets/x").headers["location"])[1] == body
+    assert server.ask("GET", "/datasets/x/card").json["images"] == 6
+
+
+def test_versions_that_go_take_their_bytes_with_them_unless_another_has_the_same(
+    server: Server, storage: Storage
+) -> None:
+    server.create("x")
+    assert [server.put("x", body).json["version"] for body in (b"one", b"two", b"one")] == [1, 2, 3]
+    assert server.ask("DELETE", "/datasets/x?version=1").status == 204
+    assert follow(server.ask("GET", "/datasets/x").headers["location"])[1] == b"one"
+    assert server.ask("DELETE", "/datasets/x?version=3").status == 204
+    assert len(storage.names("datasets/x/content")) == 1
+    assert server.put("x", b"four").json["version"] == 4
+    assert server.ask("DELETE", "/datasets/x").status == 204
+    assert server.ask("GET", "/datasets").json["datasets"] == []
+    assert list(storage.walk()) == []
+
+
+def test_what_a_killed_server_left_goes_when_the_next_one_starts(s3: S3, storage: Storage, tmp_path: Path) -> None:
+    storage.write_bytes("names/x", b"{}")
+    storage.write_bytes("datasets/x/content/0000", b"sent, and of no version")
+    storage.write_bytes("datasets/gone/versions/1.json", b"of a dataset that was deleted")
+    storage.write_bytes("datasets/gone/content/1111", b"bytes")
+    with Server(tmp_path / "spool", bucket="s3://datasets/all", environment=environment(s3)) as server:
+        assert [one["name"] for one in server.ask("GET", "/datasets").json["datasets"]] == ["x"]
+        assert [name for name, _ in storage.walk()] == ["names/x"]
+        assert server.put("x", b"new").status == 200
+        server.kill()
+    with Server(tmp_path / "spool", bucket="s3://datasets/all", environment=environment(s3)) as server:
+        assert server.ask("GET", "/datasets/x").status == 307
+    storage.remove("")
+
+
+def test_buckets_that_cannot_be_used_are_told(
+    s3: S3, storage: Storage, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment(s3).items():
+        monkeypatch.setenv(name, value)
+    spool = str(tmp_path / "spool")
+    assert main(["--root", "s3://nosuchbucket/x", "--spool", spool, "--port", "0"]) == 1
+    assert "no bucket 'nosuchbucket'" in capsys.readouterr().err
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    assert main(["--root", "s3://datasets/x", "--spool", spool, "--port", "0"]) == 1
+    assert "refuses the keys" in capsys.readouterr().err
