@@ -16,7 +16,7 @@ DEMO := --extra spark --extra loader --group demo
 DEV := --extra spark --extra loader --extra train --extra s3 --extra shards --extra looks --extra metrics --extra lightning --extra notebooks --extra service --group dev
 OURS := schemas formats etl jobs loader training service devstack demo benchmarks
 
-.PHONY: help demo train-demo setup test test-all check format up down s3-up s3-down status clean-data clean lock deps.zip bench-demo bench-ingest bench-loader bench-server bench-shards bench-splits bench-train
+.PHONY: help demo train-demo setup test test-all check format up down s3-up s3-down status clean-data clean lock deps.zip bench-demo bench-ingest bench-loader bench-server bench-service bench-shards bench-splits bench-train
 
 help:  ## list the targets
 	@echo "make TARGET, where TARGET is:"; sed -nE 's/^([a-zA-Z][a-zA-Z0-9.-]*):.*## (.*)/  \1\t\2/p' "$(HERE)Makefile" | expand -t 16
@@ -87,6 +87,9 @@ bench-ingest: setup  ## the ingest beside other ways to write, its memory, listi
 
 bench-loader: setup  ## the loader beside a bare client, files and torch's workers, near and far; half an hour (QUICK=1: 3 minutes; ONLY=1,2: these rows)
 	@$(RUN) python -m benchmarks.loader $(if $(QUICK),--quick) $(if $(ONLY),--only "$(ONLY)")
+
+bench-service: setup  ## the dataset service beside cp and nginx, many clients at once, and killed in mid-upload; 17 minutes (QUICK=1: 2 minutes; ONLY=1,2: these rows)
+	@$(RUN) python -m benchmarks.service $(if $(QUICK),--quick) $(if $(ONLY),--only "$(ONLY)")
 
 bench-shards: setup  ## shards on S3 beside webdataset, MosaicML streaming and LitData, near and far; half an hour (QUICK=1: 4 minutes; ONLY=1,2: these rows)
 	@$(RUN) python -m benchmarks.shards $(if $(QUICK),--quick) $(if $(ONLY),--only "$(ONLY)")
