@@ -16,7 +16,7 @@ DEMO := --extra spark --extra loader --group demo
 DEV := --extra spark --extra loader --extra train --extra s3 --extra shards --extra looks --extra metrics --extra lightning --extra notebooks --extra service --group dev
 OURS := schemas formats etl jobs loader training service devstack demo benchmarks
 
-.PHONY: help demo train-demo setup test test-all check format up down s3-up s3-down status clean-data clean lock deps.zip bench-demo bench-ingest bench-loader bench-server bench-service bench-shards bench-splits bench-train
+.PHONY: help demo train-demo setup test test-all check format up down service s3-up s3-down status clean-data clean lock deps.zip bench-demo bench-ingest bench-loader bench-server bench-service bench-shards bench-splits bench-train
 
 help:  ## list the targets
 	@echo "make TARGET, where TARGET is:"; sed -nE 's/^([a-zA-Z][a-zA-Z0-9.-]*):.*## (.*)/  \1\t\2/p' "$(HERE)Makefile" | expand -t 16
@@ -56,6 +56,10 @@ up:  ## start the embedded Cassandra (PORT=9042, NODES=1)
 down:  ## end it; its data stay
 	@$(SETUP) --extra spark
 	@$(RUN) python -m devstack down
+
+service:  ## serve datasets over REST, at http://127.0.0.1:8080 (ROOT=build/service/root, PORT=8080)
+	@$(SETUP) --extra service
+	@$(RUN) python -m service --root "$(or $(ROOT),build/service/root)" --port $(or $(PORT),8080)
 
 s3-up:  ## start the embedded S3 server (PORT=7070, BUCKET=name); its program is built once, which takes two minutes
 	@$(SETUP) --extra spark --extra s3

@@ -22,15 +22,15 @@ def blocks() -> list[tuple[str, str]]:
     return BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
 
 
-def script(port: int) -> str:
-    """The blocks as one script, on a port of its own; each says when it begins. This run's Python has torch, too."""
+def script(port: int, web: int) -> str:
+    """The blocks as one script, on ports of its own; each says when it begins. This run's Python has all extras."""
     lines = ["set -eu"]
     for number, (language, text) in enumerate(blocks()):
-        here = text.replace("9042", str(port)).replace("make demo", f"make demo PORT={port}")
+        here = text.replace("9042", str(port)).replace("make demo", f"make demo PORT={port}").replace("8080", str(web))
         kept = "\n".join(line for line in here.splitlines() if line.partition("#")[0].strip() not in NOT_HERE)
         lines.append(f'echo "== block {number}, after $SECONDS s"')
         python = sys.executable if "import torch" in here else "python"
-        if "torchrun" in here or "lightning" in here:  # what needs torch
+        if any(word in here for word in ("torchrun", "lightning", "-m service")):  # what is not in the demo's
             kept = f"BEFORE=$PATH\nPATH='{Path(sys.executable).parent}':$PATH\n{kept}\nPATH=$BEFORE"
         lines.append(kept if language == "bash" else f"'{python}' - <<'PYTHON'\n{here}PYTHON")
     return "\n".join(lines)
@@ -59,15 +59,16 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def output(checkout: Path) -> str:
     """What the README's commands print, one after the other."""
-    with socket.socket() as free:
+    with socket.socket() as free, socket.socket() as other:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        other.bind(("127.0.0.1", 0))
+        port, web = free.getsockname()[1], other.getsockname()[1]
     left_out = ("VIRTUAL_ENV", "MAKEFLAGS", "MAKELEVEL", "MFLAGS", "SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_PYTHON")
     environment = {name: value for name, value in os.environ.items() if name not in left_out}
     ours = str(ROOT / ".venv")
     environment["PATH"] = os.pathsep.join(p for p in environment["PATH"].split(os.pathsep) if not p.startswith(ours))
     done = subprocess.run(
-        ["bash", "-c", script(port)],
+        ["bash", "-c", script(port, web)],
         cwd=checkout,
         env=environment,
         stdout=subprocess.PIPE,
@@ -116,6 +117,8 @@ def test_every_command_does_what_the_readme_says(output: str, checkout: Path) ->
     assert re.search(r"^epoch 1  validation  loss ", output, re.MULTILINE)
     assert re.search(r"^top-1 \d+\.\d\d%$", output, re.MULTILINE)
     assert any(line.startswith("cached 1,797 rows of 10 classes at ") for line in lines)
+    assert re.search(r'"version":1,"kind":"folder".*"images":1797', output)
+    assert re.search(r"^digits version 1: 1,\d\d\d files", output, re.MULTILINE)
     assert len(re.findall(r"^epoch 2: 1,[47]\d\d images in .* MB/s$", output, re.MULTILINE)) == 3
     assert (checkout / "splits" / "digits" / "manifest.json").is_file()
     assert (checkout / "build" / "digits-metadata" / "cache.json").is_file()
