@@ -34,10 +34,12 @@ setup:  ## the environment of developers in .venv, jars, Spark's configuration
 
 test: setup  ## the test suite
 	@$(RUN) python -m devstack s3-build >/dev/null
+	@$(RUN) python -m devstack chromium >/dev/null || true  # then the tests of the page say what they lack
 	@$(RUN) python -m pytest $(SIDE_BY_SIDE) -m "not slow"
 
 test-all: setup  ## the test suite with notebooks, drills and sweeps
 	@$(RUN) python -m devstack s3-build >/dev/null
+	@$(RUN) python -m devstack chromium >/dev/null || true  # then the tests of the page say what they lack
 	@$(RUN) python -m pytest $(SIDE_BY_SIDE)
 
 check: setup  ## lint, format and types

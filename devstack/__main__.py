@@ -1,14 +1,16 @@
-"""The embedded Cassandra and the embedded S3 server by hand.
+"""The embedded Cassandra and the embedded S3 server by hand, and a browser for tests.
 
     python -m devstack up [--nodes 1] [--port PORT] [--data DIR] [--auth]
     python -m devstack status | down | clean-data [--data DIR]
     python -m devstack s3-up [--port PORT] [--data DIR] [--bucket NAME ...]
     python -m devstack s3-status | s3-down | s3-clean-data [--data DIR]
     python -m devstack s3-build
+    python -m devstack chromium
 
 Data stay in build/cassandra and build/s3 between runs until `clean-data` and `s3-clean-data`. The S3 server's program
-is built before its first start, once a machine. Exit codes: 0 = done (also when there was nothing to do; for `status`:
-it is up), 1 = failed or, for `status`, not up, with one clear line, 2 = bad arguments.
+is built before its first start, once a machine. `chromium` says where one is for the tests of the dataset service's
+page; where there is none, it installs Debian's, as root. Exit codes: 0 = done (also when there was nothing to do; for
+`status`: it is up), 1 = failed or, for `status`, not up, with one clear line, 2 = bad arguments.
 """
 
 import argparse
@@ -19,7 +21,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from devstack import DevstackError, versitygw
+from devstack import DevstackError, chromium, versitygw
 from devstack.cassandra import DEFAULT_PASSWORD, DEFAULT_USER, MAX_NODES, Cassandra
 from devstack.s3 import S3
 
@@ -64,6 +66,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         if name == "s3-up":
             command.add_argument("--port", type=int, help=f"(default: the one it ran on last, or {S3_PORT})")
             command.add_argument("--bucket", action="append", default=[], metavar="NAME", help="a bucket to be made")
+    text = "find a Chromium, or install Debian's where this user may"
+    commands.add_parser("chromium", help=text, description=text)
     args = parser.parse_args(argv)
     if args.command in ("up", "s3-up") and args.port is not None and not 1024 <= args.port <= 65535:
         parser.error(f"--port: wanted 1024 to 65535. Found: {args.port}")
@@ -202,6 +206,12 @@ def s3_build(args: argparse.Namespace) -> int:
     return 0
 
 
+def browser(args: argparse.Namespace) -> int:
+    """Find a Chromium, or install it."""
+    print(chromium.bring())
+    return 0
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; see the module's text."""
     args = parse_args(argv)
@@ -216,6 +226,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "s3-status": s3_status,
             "s3-clean-data": s3_clean_data,
             "s3-build": s3_build,
+            "chromium": browser,
         }[args.command](args)
     except DevstackError as error:
         print(f"error: {error}", file=sys.stderr)

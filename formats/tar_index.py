@@ -21,6 +21,7 @@ from schemas.errors import SchemaError
 
 _BLOCK = 1 << 20
 _MOST_HEADER = 1 << 20  # of one file: the system's longest paths are a few kilobytes
+_LAST = "\U0010ffff"  # behind all letters: no path has it, as it cannot be printed
 _MAKE = """
 PRAGMA journal_mode = OFF;
 PRAGMA synchronous = OFF;
@@ -62,9 +63,9 @@ class TarIndex:
     def page(self, *, after: str = "", prefix: str = "", limit: int) -> list[TarMember]:
         """Files whose paths begin with ``prefix`` and stand behind ``after``, in the order of their paths' UTF-8."""
         rows = self._rows.execute(
-            "SELECT path, start, bytes, sha256 FROM files WHERE path > ? AND path >= ? "
-            "AND substr(path, 1, length(?)) = ? ORDER BY path LIMIT ?",
-            (after, prefix, prefix, prefix, limit),
+            "SELECT path, start, bytes, sha256 FROM files WHERE path > ? AND path >= ? AND path < ? "
+            "ORDER BY path LIMIT ?",
+            (after, prefix, prefix + _LAST, limit),
         )
         return [_member(row) for row in rows]
 

@@ -37,6 +37,7 @@ from service.shapes import (
     published,
     told,
 )
+from service.sheets import sheet_routes
 from service.stores import Store
 from service.upload_routes import upload_routes
 from service.uploads import Uploads
@@ -246,5 +247,6 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
         known = problems.told(404, 406, 412, 416) | {status: {"description": "As of GET"} for status in (206, 304, 307)}
         head = routes.head(path, dependencies=[guard.reads], response_class=Response, responses=known)
         head(endpoint)
+    routes.include_router(sheet_routes(store, guard))
     routes.include_router(upload_routes(uploads, counted, guard))
     return routes

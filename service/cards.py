@@ -44,8 +44,13 @@ def pictures(files: TarIndex) -> Iterable[TarMember]:
     """The files that are pictures by their names, in the order of their paths."""
     after = ""
     while page := files.page(after=after, limit=_PAGE):
-        yield from (file for file in page if file.path.lower().endswith(_PICTURES))
+        yield from (file for file in page if is_picture(file.path))
         after = page[-1].path
+
+
+def is_picture(path: str) -> bool:
+    """Whether a file is a picture by its name."""
+    return path.lower().endswith(_PICTURES)
 
 
 def _in_one_folder(files: TarIndex, name: str) -> TarMember | None:

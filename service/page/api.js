@@ -1,0 +1,86 @@
+// Requests to the service: who asks, and what its problems say.
+
+const TOKEN = "imagestrata token";
+const BASE = new URL(".", document.baseURI);
+
+/** What a request ended with, told by the service; status 0 where no answer came. */
+export class Problem extends Error {
+  constructor(title, detail, { status = 0, request = "" } = {}) {
+    super(detail);
+    Object.assign(this, { title, status, request });
+  }
+}
+
+export const broken = () => new Problem("No connection", "The service gave no answer. Is it up, and the network there?");
+
+export function address(path) {
+  return new URL(path, BASE).href;
+}
+
+export function place(name, rest = "", version = null) {
+  return `datasets/${encodeURIComponent(name)}${rest}${version === null ? "" : `?version=${version}`}`;
+}
+
+export const token = {
+  get: () => sessionStorage.getItem(TOKEN),
+  set: (text) => (text ? sessionStorage.setItem(TOKEN, text) : sessionStorage.removeItem(TOKEN)),
+};
+
+/** Headers, and the token among them where there is one. */
+export function named(headers = {}) {
+  const known = token.get();
+  return known ? { ...headers, Authorization: `Bearer ${known}` } : headers;
+}
+
+/** The problem of an answer; the page asks for a token where one is wanted. */
+export function problemOf(status, text, request) {
+  let found = {};
+  try {
+    found = JSON.parse(text);
+  } catch {
+    // Something between the service and the page answered.
+  }
+  const problem = new Problem(found.title ?? `Status ${status}`, found.detail ?? "", {
+    status,
+    request: found.request_id ?? request ?? "",
+  });
+  if (status === 401) document.dispatchEvent(new CustomEvent("token-wanted", { detail: problem }));
+  return problem;
+}
+
+/** An answer that is none of a problem's. Throws `Problem`. */
+export async function ask(path, { headers = {}, ...options } = {}) {
+  let answer;
+  try {
+    answer = await fetch(address(path), { ...options, headers: named(headers), credentials: "omit" });
+  } catch (error) {
+    throw error.name === "AbortError" ? error : broken();
+  }
+  if (!answer.ok) throw problemOf(answer.status, await answer.text(), answer.headers.get("x-request-id"));
+  return answer;
+}
+
+export async function json(path, options) {
+  return (await ask(path, options)).json();
+}
+
+/** Send a body with its progress: resolves to the request, whatever its status; rejects where no answer came. */
+export function send(method, path, body, headers, { signal, sent = () => {} }) {
+  return new Promise((resolve, reject) => {
+    const request = new XMLHttpRequest();
+    const cancel = () => request.abort();
+    const end = (settle, value) => {
+      signal.removeEventListener("abort", cancel);
+      settle(value);
+    };
+    request.open(method, address(path));
+    for (const [name, value] of Object.entries(named(headers))) request.setRequestHeader(name, value);
+    request.upload.addEventListener("progress", (event) => sent(event.loaded));
+    request.addEventListener("load", () => end(resolve, request));
+    request.addEventListener("error", () => end(reject, broken()));
+    request.addEventListener("abort", () => end(reject, signal.reason ?? broken()));
+    signal.addEventListener("abort", cancel);
+    if (signal.aborted) return end(reject, signal.reason);
+    request.send(body);
+  });
+}

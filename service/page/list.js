@@ -1,0 +1,129 @@
+// All datasets: a filter, a page after another, and a form for a new one.
+
+import { ask, json } from "./api.js";
+import { count, make, problem, say, size, when } from "./elements.js";
+
+const PAGE = 50;
+const LARGE_PAGE = 1000;
+
+export async function list() {
+  const known = [];
+  let next = await more(known, "", PAGE);
+  let asked = 0;
+  const rows = make("tbody");
+  const empty = make("p", { class: "empty quiet", hidden: true });
+  const errors = make("div");
+  const button = make("button", { type: "button", hidden: true }, "More");
+  const filter = make("input", { id: "filter", type: "search", placeholder: "Filter by name or type", autocomplete: "off" });
+
+  const show = () => {
+    const words = filter.value.trim().toLowerCase();
+    const found = known.filter((one) => `${one.name} ${one.type ?? ""}`.toLowerCase().includes(words));
+    rows.replaceChildren(...found.map(row));
+    rows.parentElement.hidden = found.length === 0;
+    empty.hidden = found.length > 0;
+    empty.textContent = known.length ? `No dataset is like “${filter.value}”.` : "There is no dataset yet. Make the first one.";
+    button.hidden = next === null || words !== "";
+    return found.length;
+  };
+  let loading = null;
+  const fetched = async (limit) => {
+    errors.replaceChildren();
+    try {
+      next = await more(known, next, limit);
+    } catch (error) {
+      errors.replaceChildren(problem(error));
+      return false;
+    } finally {
+      loading = null;
+    }
+    return true;
+  };
+  // One at a time, or a page would come twice.
+  const load = (limit) => (loading ??= fetched(limit));
+  button.addEventListener("click", async () => {
+    button.disabled = true;
+    await load(PAGE);
+    button.disabled = false;
+    show();
+    say(`${count(known.length, "dataset")} shown`);
+  });
+  filter.addEventListener("input", async () => {
+    const mine = ++asked;
+    show();
+    // A filter looks at all there are, not only at those that were shown.
+    while (filter.value.trim() && next !== null && mine === asked && (await load(LARGE_PAGE)));
+    if (mine === asked) say(`${count(show(), "dataset")} found`);
+  });
+
+  const heads = ["Name", "Type", "Images", "Size", "Files", "Newest version"];
+  const head = make("tr", {}, heads.map((text) => make("th", { scope: "col", class: number(text) }, text)));
+  const table = make("table", { class: "datasets" }, make("thead", {}, head), rows);
+  show();
+  return make(
+    "div",
+    { class: "view" },
+    make("h1", { tabindex: "-1" }, "Datasets"),
+    make("div", { class: "tools" }, make("div", {}, make("label", { for: "filter" }, "Filter"), filter), creation()),
+    errors,
+    table,
+    empty,
+    make("p", { class: "row middle" }, button),
+  );
+}
+
+async function more(known, cursor, limit) {
+  const query = new URLSearchParams({ limit, ...(cursor ? { cursor } : {}) });
+  const page = await json(`datasets?${query}`);
+  known.push(...page.datasets);
+  return page.next;
+}
+
+const number = (head) => (["Images", "Size", "Files"].includes(head) ? "number" : null);
+
+function row({ name, type, images, newest }) {
+  const cell = (head, ...children) => make("td", { "data-head": head, class: number(head) }, children);
+  const none = () => make("span", { class: "quiet" }, "–");
+  const version = newest && [make("span", { class: "version" }, `v${newest.version}`), " ", when(newest.created)];
+  return make(
+    "tr",
+    {},
+    make("th", { scope: "row" }, make("a", { href: `#/${name}` }, name)),
+    cell("Type", newest ? make("span", { class: "chip" }, type ?? newest.kind) : make("span", { class: "chip none" }, "empty")),
+    cell("Images", images === null ? none() : count(images)),
+    cell("Size", newest ? size(newest.bytes) : none()),
+    cell("Files", newest ? count(newest.files) : none()),
+    cell("Newest version", newest ? version : none()),
+  );
+}
+
+function creation() {
+  const field = make("input", { id: "new-name", required: true, maxlength: "200", autocomplete: "off", spellcheck: "false" });
+  const errors = make("div");
+  const button = make("button", { type: "submit", class: "main" }, "Create");
+  const form = make(
+    "form",
+    { class: "creation" },
+    make("label", { for: "new-name" }, "New dataset"),
+    make("div", { class: "row" }, field, button),
+    errors,
+  );
+  field.placeholder = "my_dataset";
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    button.disabled = true;
+    errors.replaceChildren();
+    const name = field.value.trim();
+    try {
+      const headers = { "Content-Type": "application/json" };
+      await ask("datasets", { method: "POST", headers, body: JSON.stringify({ name }) });
+      location.hash = `#/${name}`;
+    } catch (error) {
+      errors.replaceChildren(problem(error));
+      field.focus();
+    } finally {
+      button.disabled = false;
+    }
+  });
+  return form;
+}

@@ -1,0 +1,88 @@
+// The page: which view is shown, and the token that the service may ask for.
+
+import { json, token } from "./api.js";
+import { card } from "./card.js";
+import { make, problem, size } from "./elements.js";
+import { list } from "./list.js";
+
+const main = document.getElementById("main");
+const [asking, field, why] = ["asking", "asking-token", "asking-why"].map((id) => document.getElementById(id));
+let asked = 0;
+let isClosed = token.get() !== null;
+
+/** What the address asks for: `#/` is the list, `#/NAME` a dataset, `#/NAME?version=3` one version of it. */
+function route() {
+  const [name, query] = location.hash.replace(/^#\/?/, "").split("?");
+  const version = Number(new URLSearchParams(query).get("version"));
+  return { name, version: version > 0 ? version : null };
+}
+
+async function show({ moves = true } = {}) {
+  const mine = ++asked;
+  const { name, version } = route();
+  main.setAttribute("aria-busy", "true");
+  let view;
+  try {
+    view = await (name ? card(name, version) : list());
+  } catch (error) {
+    const back = make("p", {}, make("a", { href: "#/" }, "All datasets"));
+    view = make("div", { class: "view" }, make("h1", { tabindex: "-1" }, name || "Datasets"), problem(error), back);
+  }
+  if (mine !== asked) return; // another view was asked for meanwhile
+  main.replaceChildren(view);
+  main.removeAttribute("aria-busy");
+  document.title = name ? `${name} – datasets` : "Datasets";
+  if (moves && !asking.open) view.querySelector("h1").focus({ preventScroll: true });
+  if (moves) scrollTo(0, 0);
+  document.getElementById("token").hidden = !isClosed;
+  told();
+}
+
+/** The service's own state, which needs no token. */
+async function told() {
+  try {
+    const health = await json("health");
+    const most = health.quota === null ? "" : ` of ${size(health.quota)}`;
+    document.getElementById("used").textContent = `${size(health.used)}${most} used`;
+    document.getElementById("release").textContent = `imagestrata ${health.version}`;
+  } catch {
+    document.getElementById("used").textContent = "";
+  }
+}
+
+function wanted(error) {
+  isClosed = true;
+  why.hidden = !error || token.get() === null;
+  why.textContent = error?.message ?? "";
+  document.getElementById("asking-forget").hidden = token.get() === null;
+  if (!asking.open) asking.showModal();
+  field.focus();
+}
+
+asking.querySelector("form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  if (!field.value.trim()) return;
+  token.set(field.value.trim());
+  field.value = "";
+  asking.close();
+  show();
+});
+document.getElementById("asking-forget").addEventListener("click", () => {
+  token.set(null);
+  asking.close();
+  show();
+});
+document.getElementById("asking-cancel").addEventListener("click", () => asking.close());
+document.getElementById("token").addEventListener("click", () => wanted(null));
+document.getElementById("skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
+document.addEventListener("token-wanted", (event) => wanted(event.detail));
+document.addEventListener("changed", (event) => {
+  if ([event.detail, ""].includes(route().name)) show({ moves: false });
+});
+// A file that is dropped beside the card must not take the page's place.
+for (const kind of ["dragover", "drop"]) window.addEventListener(kind, (event) => event.preventDefault());
+window.addEventListener("hashchange", () => show());
+show({ moves: false });

@@ -1,0 +1,107 @@
+// Uploads: small ones as one request, large ones in slices that go on when a connection breaks.
+
+import { ask, json, place, Problem, problemOf, send } from "./api.js";
+
+const LARGE = 64 * 2 ** 20;
+const SLICE = 16 * 2 ** 20;
+const TRIES = 6;
+
+/**
+ * Upload a Blob as `kind`; what the service says of the version. `sent` is told bytes, `waits` seconds until another try.
+ * Throws `Problem`, or the signal's reason.
+ */
+export async function upload(name, body, { kind, filename, signal, sent, waits }) {
+  const headers = { "Content-Type": kind };
+  if (filename) headers["Content-Disposition"] = `attachment; filename*=UTF-8''${encoded(filename)}`;
+  if (body.size > LARGE) return inSlices(name, body, headers, { signal, sent, waits });
+  const answer = await send("PUT", place(name), body, headers, { signal, sent });
+  return published(answer);
+}
+
+function published(answer) {
+  if (answer.status >= 300) throw problemOf(answer.status, answer.responseText, answer.getResponseHeader("x-request-id"));
+  return JSON.parse(answer.responseText);
+}
+
+async function inSlices(name, body, headers, { signal, sent, waits }) {
+  const begun = await ask(place(name, "/uploads"), {
+    method: "POST",
+    headers: { ...headers, "Upload-Length": String(body.size) },
+    signal,
+  });
+  const path = place(name, `/uploads/${begun.headers.get("location").split("/").pop()}`);
+  try {
+    return await slices(name, path, body, { signal, sent, waits });
+  } catch (error) {
+    forget(path);
+    throw error;
+  }
+}
+
+/** What came of an upload goes; where that fails, the service itself forgets it after some days. */
+async function forget(path) {
+  for (let tried = 0; tried < TRIES; tried += 1) {
+    try {
+      await ask(path, { method: "DELETE" });
+      return;
+    } catch (error) {
+      // The service may still hold the slice that broke off.
+      if (error.status !== 409) return;
+      await pause(1, new AbortController().signal);
+    }
+  }
+}
+
+async function slices(name, path, body, { signal, sent, waits }) {
+  let [offset, failed] = [0, 0];
+  for (;;) {
+    const told = { "Content-Type": "application/offset+octet-stream", "Upload-Offset": String(offset) };
+    const slice = body.slice(offset, offset + SLICE);
+    try {
+      const answer = await send("PATCH", path, slice, told, { signal, sent: (bytes) => sent(offset + bytes) });
+      if (answer.status === 200) return published(answer);
+      if (answer.status !== 204) throw problemOf(answer.status, answer.responseText);
+      [offset, failed] = [offset + slice.size, 0];
+    } catch (error) {
+      signal.throwIfAborted();
+      // No answer, a conflict with a request that the service still holds, or something between us: worth another try.
+      const isPassing = error.status === 0 || error.status === 409 || [502, 503, 504].includes(error.status);
+      if (!isPassing || ++failed > TRIES) throw error;
+      const before = offset;
+      const found = await reached(name, path, body, { signal, waits, failed, offset });
+      if (typeof found !== "number") return found;
+      offset = found;
+      if (offset > before) failed = 0;
+      sent(offset);
+    }
+  }
+}
+
+/** How far the service is, once it answers; its newest version where the upload is done and only the answer was lost. */
+async function reached(name, path, body, { signal, waits, failed, offset }) {
+  const seconds = Math.min(30, 2 ** (failed - 1));
+  waits(seconds);
+  await pause(seconds, signal);
+  try {
+    return Number((await ask(path, { method: "HEAD", signal })).headers.get("upload-offset"));
+  } catch (error) {
+    signal.throwIfAborted();
+    if (error.status === 0) return offset;
+    if (error.status !== 404) throw error;
+    const { newest } = await json(place(name, "/card"), { signal });
+    if (newest?.bytes === body.size && offset + SLICE >= body.size) return newest;
+    throw new Problem("The upload is gone", "The service does not know it any more. Upload it again.");
+  }
+}
+
+function pause(seconds, signal) {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(resolve, seconds * 1000);
+    signal.addEventListener("abort", () => (clearTimeout(timer), reject(signal.reason)), { once: true });
+  });
+}
+
+function encoded(filename) {
+  const escape = (letter) => `%${letter.charCodeAt(0).toString(16).toUpperCase()}`;
+  return encodeURIComponent(filename.normalize("NFC")).replace(/['()*]/g, escape);
+}

@@ -1,0 +1,166 @@
+"""Contact sheets: which pictures are shown, and what none can break."""
+
+import io
+import struct
+import zlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from browsers import painted
+from dataset_servers import TAR, Answer, Server, tar_of
+from pictures import exif
+from PIL import Image
+
+from formats.tar_index import TarIndex, write_index
+from service.sheets import spread
+
+CELL, PITCH = 160, 164
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(tmp_path_factory.mktemp("service") / "root") as server:
+        yield server
+
+
+def plain(colour: tuple[int, ...] | int | str, mode: str = "RGB", kind: str = "PNG", **options: object) -> bytes:
+    """A picture of one colour."""
+    made = io.BytesIO()
+    Image.new(mode, (200, 120), colour).save(made, kind, **options)
+    return made.getvalue()
+
+
+def bomb(width: int, height: int) -> bytes:
+    """A PNG that says that it is so large."""
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
+    )
+
+
+def sheet_of(server: Server, name: str, files: dict[str, bytes]) -> Answer:
+    server.create(name)
+    assert server.put(name, tar_of(files), kind=TAR).status == 200
+    return server.ask("GET", f"/datasets/{name}/sheet")
+
+
+def picture(answer: Answer) -> Image.Image:
+    assert (answer.status, answer.headers["content-type"]) == (200, "image/jpeg"), answer.body
+    image = Image.open(io.BytesIO(answer.body), formats=["JPEG"])
+    image.load()
+    return image
+
+
+def test_it_shows_up_to_24_in_full_rows(server: Server) -> None:
+    for count, size in ((1, (1, 1)), (5, (5, 1)), (7, (6, 1)), (13, (6, 2)), (40, (6, 4))):
+        shown = picture(sheet_of(server, f"of-{count}", {f"{n}.jpg": painted(n) for n in range(count)}))
+        assert shown.size == (size[0] * PITCH - 4, size[1] * PITCH - 4)
+
+
+def test_all_kinds_of_pictures_are_shown_as_they_are(server: Server) -> None:
+    turned = io.BytesIO()
+    half = Image.new("RGB", (200, 200), "red")
+    half.paste("blue", (0, 0, 200, 100))
+    half.save(turned, "JPEG", exif=exif(3))  # upside down
+    deep = io.BytesIO()
+    image = Image.new("I;16", (200, 200), 1000)
+    image.paste(3000, (0, 100, 200, 200))
+    image.save(deep, "PNG")
+    files = {
+        "a/1.png": plain((0, 128, 0)),
+        "b/2.webp": plain((0, 128, 0), kind="WEBP", lossless=True),
+        "c/3.png": plain((0, 128, 0, 255), "RGBA"),
+        "d/4.tif": plain(200, "L", "TIFF"),
+        "e/5.jpg": turned.getvalue(),
+        "f/6.png": deep.getvalue(),
+    }
+    shown = picture(sheet_of(server, "kinds", files))
+
+    def near(cell: int, x: int, y: int, colour: tuple[int, int, int]) -> bool:
+        found = shown.getpixel((cell * PITCH + x, y))
+        assert isinstance(found, tuple)
+        return all(abs(have - want) < 12 for have, want in zip(found, colour, strict=True))
+
+    for cell in range(3):
+        assert near(cell, 80, 80, (0, 128, 0)), cell
+    assert near(3, 80, 80, (200, 200, 200))
+    assert near(4, 80, 30, (254, 0, 0))
+    assert near(4, 80, 130, (0, 0, 254))
+    assert near(5, 80, 30, (0, 0, 0))
+    assert near(5, 80, 130, (255, 255, 255))
+
+
+def test_what_is_no_picture_is_left_out(server: Server) -> None:
+    files = {
+        "a/broken.jpg": painted(1)[:300],
+        "a/text.png": b"this is text",
+        "a/bomb.png": bomb(40_000, 40_000),
+        "a/wide.png": bomb(8_000, 7_000),
+        "a/huge.bmp": b"BM" + bytes(20_000_001),
+        "a/empty.gif": b"",
+        "b/vector.svg": b"<svg/>",
+    }
+    answer = sheet_of(server, "none", files)
+    assert answer.status == 404
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert "none that can be shown" in answer.json["detail"]
+    assert picture(sheet_of(server, "one", {**files, "a/z.jpg": painted(1)})).size == (CELL, CELL)
+
+
+def test_where_there_are_no_pictures_it_is_not_there(server: Server) -> None:
+    server.create("empty")
+    assert server.ask("GET", "/datasets/empty/sheet").status == 404
+    assert server.ask("GET", "/datasets/no-such/sheet").status == 404
+    assert sheet_of(server, "texts", {"a.txt": b"a"}).status == 404
+    assert server.put("empty", b"a,b", filename="a.csv").status == 200
+    assert server.ask("GET", "/datasets/empty/sheet").status == 404
+    assert server.put("empty", painted(1), filename="a.JPG").status == 200
+    assert picture(server.ask("GET", "/datasets/empty/sheet")).size == (CELL, CELL)
+    assert server.ask("GET", "/datasets/empty/sheet?version=1").status == 404
+
+
+def test_who_has_it_does_not_get_it_again(server: Server) -> None:
+    first = sheet_of(server, "kept", {"a/1.jpg": painted(1)})
+    path = "/datasets/kept/sheet"
+    assert server.ask("GET", path).body == first.body
+    again = server.ask("GET", path, headers={"If-None-Match": first.headers["etag"]})
+    assert (again.status, again.body) == (304, b"")
+    assert server.put("kept", tar_of({"a/1.jpg": painted(2)}), kind=TAR).status == 200
+    other = server.ask("GET", path, headers={"If-None-Match": first.headers["etag"]})
+    assert other.status == 200
+    assert other.body != first.body
+    assert server.ask("GET", f"{path}?version=1").headers["etag"] == first.headers["etag"]
+
+
+def test_many_who_ask_at_once_all_get_theirs(server: Server) -> None:
+    names = [f"at-once-{number}" for number in range(30)]  # more than are kept
+    for number, name in enumerate(names):
+        server.create(name)
+        assert server.put(name, tar_of({"1.jpg": painted(number)}), kind=TAR).status == 200
+    with ThreadPoolExecutor(12) as threads:
+        found = list(threads.map(lambda name: server.ask("GET", f"/datasets/{name}/sheet"), names * 3))
+    assert [answer.status for answer in found] == [200] * 90
+    assert len({answer.body for answer in found}) > 20
+    assert [one.body for one in found[:30]] == [one.body for one in found[60:]]
+
+
+def test_pictures_are_spread_over_folders(tmp_path: Path) -> None:
+    def tried(files: list[str]) -> list[str]:
+        (tmp_path / "tar").write_bytes(tar_of(dict.fromkeys(files, b"")))
+        write_index(tmp_path / "tar", tmp_path / "index")
+        with TarIndex(tmp_path / "index") as index:
+            return [member.path for member in spread(index)]
+
+    few = [f"{split}/{name}/{n}.jpg" for split in ("train", "val") for name in ("a", "b") for n in range(9)]
+    found = tried([*few, "train/a/notes.txt", "0.txt", "top.jpg"])
+    assert found[:5] == ["top.jpg", "train/a/0.jpg", "train/b/0.jpg", "val/a/0.jpg", "val/b/0.jpg"]
+    assert len(found) == len(set(found)) == 37
+    many = tried([f"class-{number:03d}/{n}.jpg" for number in range(240) for n in range(3)])
+    assert [path.split("/")[0] for path in many[:24]] == [f"class-{number:03d}" for number in range(0, 240, 10)]
+    assert tried([]) == []
