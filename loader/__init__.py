@@ -28,6 +28,10 @@
         for images, labels in torch.utils.data.DataLoader(pictures, batch_size=256, shuffle=True, num_workers=4):
             ...                                        # pictures.stream() is the iterable form
 
+        service = loader.datasets("http://host:8080")            # a dataset service: see `python -m service`
+        service.push("/data/imagenette", "imagenette")           # a new version of a dataset, from a folder or a file
+        service.pull("imagenette", to="/datasets")               # here: /datasets/imagenette, whole or as it was
+
         state = source.state_dict()                    # in the middle of an epoch; later, on any number of ranks:
         source.load_state_dict(state)                  # epoch source.first_epoch goes on at the very next sample
 
@@ -39,10 +43,11 @@ DALI, torch and the Cassandra driver are imported when they are first used. Erro
     ├── SplitError                      no split that can be read at the place named
     ├── StateError(ValueError)          a state of another split or order, or of one rank where all are needed
     ├── TableError                      the data table is not there, or has other columns than the split names
-    ├── AccessError                     user, password, certificates or TLS are refused, or the right to read
-    ├── UnreachableError                Cassandra does not answer
+    ├── AccessError                     user, password, token, certificates or TLS are refused, or the right to read
+    ├── UnreachableError                Cassandra, or a service, does not answer
     ├── MissingImageError               a split names an image that the data table does not hold
     ├── ShardError                      a shard is missing, damaged or another than its manifest says
+    ├── DatasetError                    a dataset cannot be pulled or pushed: it is not there, damaged or changing
     ├── DecodeError                     the bytes of an image are no picture that can be decoded
     ├── DeliveryError                   an epoch ended with more or fewer samples than it has
     └── ClosedError                     a source is used after it was closed
@@ -57,6 +62,7 @@ from loader._cassandra_source import CassandraSource
 from loader._errors import (
     AccessError,
     ClosedError,
+    DatasetError,
     DecodeError,
     DeliveryError,
     LoaderError,
@@ -80,6 +86,7 @@ from loader._state import merge_states
 from loader._stats import Stats
 
 if typing.TYPE_CHECKING:
+    from loader._datasets import Dataset, Datasets, PushedDataset, datasets
     from loader._s3_folder import S3ImageFolder
     from loader._s3_stream import S3ImageStream
     from loader._torch import TorchDataset
@@ -91,6 +98,9 @@ __all__ = [
     "CassandraSource",
     "ClassificationIterator",
     "ClosedError",
+    "Dataset",
+    "DatasetError",
+    "Datasets",
     "DecodeError",
     "DeliveryError",
     "Folder",
@@ -100,6 +110,7 @@ __all__ = [
     "MissingExtraError",
     "MissingImageError",
     "OptionError",
+    "PushedDataset",
     "S3ImageFolder",
     "S3ImageStream",
     "ShardError",
@@ -114,6 +125,7 @@ __all__ = [
     "TableError",
     "TorchDataset",
     "UnreachableError",
+    "datasets",
     "merge_states",
     "open_folder",
     "open_rows",
@@ -124,9 +136,13 @@ __all__ = [
 
 # Classes of torch's, which takes seconds to import.
 _OF_TORCH = {"S3ImageFolder": "_s3_folder", "S3ImageStream": "_s3_stream", "TorchDataset": "_torch"}
+# HTTP, TLS and tar, which most who load images never need.
+_OF_SERVICE = ("Dataset", "Datasets", "PushedDataset", "datasets")
 
 
 def __getattr__(name: str) -> typing.Any:
+    if name in _OF_SERVICE:
+        return getattr(importlib.import_module("loader._datasets"), name)
     if name not in _OF_TORCH:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from loader._extras import require

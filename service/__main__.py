@@ -9,6 +9,10 @@
   tar c -C my_folder . | curl -X PUT -H "Content-Type: application/x-tar" --data-binary @- http://localhost:8080/datasets/my_dataset
   curl -OJ http://localhost:8080/datasets/my_dataset
 
+  python -m service list                                          those of a service: --url, or $IMAGESTRATA_URL
+  python -m service push my_folder --name my_dataset              goes on where it was interrupted, as pull does
+  python -m service pull my_dataset /datasets                     whole at /datasets/my_dataset, or as it was before
+
 Every upload makes a version, which never changes; what is not whole never shows. On a loopback address no token is
 needed until the first one is created; elsewhere always, unless --insecure says otherwise.
 
@@ -33,6 +37,7 @@ from formats import FormatsError
 from formats.s3 import is_s3
 from formats.storage import Storage
 from schemas import SchemaError
+from service.client_commands import list_datasets, pull, push
 from service.errors import ServiceError
 from service.tokens import SCOPES, Tokens
 
@@ -119,7 +124,7 @@ def token(argv: Sequence[str]) -> int:
     return 0
 
 
-_COMMANDS = {"serve": serve, "token": token}
+_COMMANDS = {"serve": serve, "token": token, "list": list_datasets, "push": push, "pull": pull}
 
 
 def _store(root: str, spool: str | None) -> "Store":

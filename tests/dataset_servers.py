@@ -1,4 +1,4 @@
-"""Dataset services for tests, each a process of its own on a free port; and requests to them."""
+"""Dataset services for tests, each a process of its own on a free port unless one is named; and requests to them."""
 
 import http.client
 import io
@@ -39,15 +39,16 @@ class Server:
         root: Path,
         *options: str,
         limit: str = "",
+        port: int = 0,
         bucket: str = "",
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.root, self._limit, self._environment = root, limit, environment
         place = ["--root", bucket, "--spool", str(root)] if bucket else ["--root", str(root)]
-        self._options = [*place, *options]
+        self._options = [*place, "--port", str(port), *options]
 
     def __enter__(self) -> Self:
-        command = [sys.executable, "-m", "service", "--port", "0", *self._options]
+        command = [sys.executable, "-m", "service", *self._options]
         if self._limit:
             command = ["bash", "-c", f'{self._limit}; exec "$@"', "bash", *command]
         self.log = open(self.root.with_suffix(".log"), "ab")
