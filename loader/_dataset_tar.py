@@ -48,6 +48,8 @@ class FileSource:
             self._path, found = path, os.stat(path)
         except (SchemaError, OSError) as error:
             raise DatasetError(f"Wanted to push the file {str(path)!r}. Found: {_why(error)}") from None
+        if not found.st_size:
+            raise DatasetError(f"Wanted a file with bytes to push. Found: none in {str(path)!r}")
         self.length, self._time = found.st_size, found.st_mtime_ns
         self.fingerprint = hashlib.sha256(f"{self.length} {self._time}".encode()).hexdigest()
 

@@ -124,7 +124,14 @@ def token(argv: Sequence[str]) -> int:
     return 0
 
 
-_COMMANDS = {"serve": serve, "token": token, "list": list_datasets, "push": push, "pull": pull}
+def run(argv: Sequence[str]) -> int:
+    """Run a training job."""
+    from service import run_command
+
+    return run_command.run(argv)
+
+
+_COMMANDS = {"serve": serve, "token": token, "list": list_datasets, "push": push, "pull": pull, "run": run}
 
 
 def _store(root: str, spool: str | None) -> "Store":

@@ -1,0 +1,117 @@
+"""The dataset of a job, where the job reads it and cannot write to it."""
+
+import importlib
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from service.job_errors import JobError
+
+PREFIX = Path("/datasets")
+TOKEN = "IMAGESTRATA_TOKEN"
+_PROBE_SECONDS = 20
+# In a mount namespace of its own: nobody else sees the mount, and it ends with the command.
+_MOUNT = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"'
+
+Tell = Callable[[str], None]
+
+
+def fetch(url: str, name: str, prefix: Path) -> Path:
+    """Have a dataset of a service at ``prefix/name``. Raises `JobError`, OSError."""
+    loader = importlib.import_module("loader")  # what it needs is imported only where something is pulled
+    try:
+        return Path(loader.datasets(url, token=os.environ.get(TOKEN)).pull(name, to=prefix))
+    except loader.LoaderError as error:
+        raise JobError(str(error)) from error
+
+
+def dataset_at_hand(name: str, *, url: str | None, prefix: Path | None, tell: Tell) -> Path:
+    """Where a dataset lies, pulled from a service or there already. Raises `JobError`, OSError."""
+    if url is None:
+        places = [prefix] if prefix else [PREFIX, cache_prefix()]
+        for place in places:
+            if (place / name).exists():
+                tell(f"the dataset is {place / name}, as it lies there: no service is named to pull it from")
+                return place / name
+        raise JobError(
+            f"Wanted the dataset {name!r}. Found: none at {' or '.join(str(place / name) for place in places)} (name "
+            "the service that has it: --url URL, or IMAGESTRATA_URL)"
+        )
+    place = _writable(prefix, tell)
+    tell(f"pulling {name} into {place}")
+    if (place / name).exists():  # another version replaces it, which takes the permission to remove its files
+        _change_modes((place / name).resolve(), lambda mode, is_folder: mode | 0o200 if is_folder else mode)
+    fetch(url, name, place)
+    if not (place / name).exists():
+        raise JobError(f"Wanted the dataset {name!r} at {place / name} after it was pulled. Found: none")
+    forbid_writing((place / name).resolve())
+    tell(f"{place / name} is read-only: nobody has the permission to write to it any more")
+    return place / name
+
+
+def cache_prefix() -> Path:
+    """Where datasets lie for who may not write to `PREFIX`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "imagestrata" / "datasets"
+
+
+def forbid_writing(dataset: Path) -> None:
+    """Take everybody's permission to write from a dataset's files and folders."""
+    _change_modes(dataset, lambda mode, is_folder: mode & ~0o222)
+
+
+def read_only(dataset: Path, tell: Tell) -> list[str]:
+    """The words before a command that make it see a dataset read-only; none, where permissions do."""
+    folder = dataset.resolve()
+    if os.geteuid() != 0:
+        if os.access(folder, os.W_OK):
+            tell(f"{dataset} is not protected: the job could write to it, as it lies there with that permission")
+        return []
+    wrapper = ["unshare", "--mount", "sh", "-ec", _MOUNT, "sh", str(folder)]
+    if shutil.which("unshare") and shutil.which("mount"):
+        try:
+            probe = subprocess.run(
+                [*wrapper, "sh", "-c", '! [ -w "$1" ]', "sh", str(folder)],
+                stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_SECONDS, check=False,
+            )  # fmt: skip
+            if probe.returncode == 0:
+                return wrapper
+        except (OSError, subprocess.TimeoutExpired):
+            pass
+    tell(f"{dataset} has no permission to write, which root does not need: a read-only mount was not possible here")
+    return []
+
+
+def _writable(prefix: Path | None, tell: Tell) -> Path:
+    """The folder for datasets: the one that is named, else `PREFIX`, else the cache."""
+    place = prefix or PREFIX
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        if os.access(place, os.W_OK | os.X_OK):
+            return place
+        why = "it may not be written to"
+    except OSError as error:
+        why = str(error.strerror)
+    if prefix:
+        raise JobError(f"Wanted a folder for datasets that can be written to. Found: {prefix}: {why}")
+    cache = cache_prefix()
+    cache.mkdir(parents=True, exist_ok=True)
+    tell(f"datasets are in {cache}, not in {PREFIX}: {why}; the job finds them by $DATASETS and $DATASET")
+    return cache
+
+
+def _change_modes(top: Path, change: Callable[[int, bool], int]) -> None:
+    for path in _files_and_folders(top):
+        found = path.lstat()
+        mode = stat.S_IMODE(found.st_mode)
+        wanted = change(mode, stat.S_ISDIR(found.st_mode))
+        if wanted != mode and not stat.S_ISLNK(found.st_mode):
+            path.chmod(wanted)
+
+
+def _files_and_folders(top: Path) -> Iterator[Path]:
+    yield top
+    for folder, folders, files in os.walk(top):
+        yield from (Path(folder, name) for name in (*folders, *files))

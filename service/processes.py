@@ -1,0 +1,90 @@
+"""Processes that somebody else has started, and that must not stay: found by a mark in their environment.
+
+Process groups do not do: torchrun gives each of its processes a session of its own.
+"""
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+MARK = "IMAGESTRATA_AGENT"
+_SET_CHILD_SUBREAPER = 36
+_PATIENCE_SECONDS = 10
+_PROC = Path("/proc")
+
+
+@contextlib.contextmanager
+def adopting(*own: int) -> Iterator[None]:
+    """Be the parent of all descendants whose own has ended, and end them with the block; Linux alone can do that.
+
+    Children that are there already, and ``own``, are left alone.
+    """
+    kept = {*own, *_children()}
+    _set_subreaper(1)
+    try:
+        yield
+    finally:
+        _kill_until_none(lambda: [pid for pid in _children() if pid not in kept])
+        _set_subreaper(0)
+
+
+def kill_marked(mark: str) -> None:
+    """Kill all that have a mark, also those that they start meanwhile."""
+    _kill_until_none(lambda: marked(mark))
+
+
+def marked(mark: str, variable: str = "") -> list[int]:
+    """All that have a mark, and a variable besides."""
+    wanted, besides = f"{MARK}={mark}".encode(), f"{variable}=".encode()
+    return [
+        pid
+        for pid in _pids()
+        if wanted in (found := _environment(pid))
+        if not variable or any(one.startswith(besides) for one in found)
+    ]
+
+
+def _kill_until_none(found: Callable[[], list[int]]) -> None:
+    until = time.monotonic() + _PATIENCE_SECONDS
+    while pids := found():
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        if time.monotonic() > until:  # in the kernel's hands: a disk or a device that does not answer
+            return
+        time.sleep(0.01)
+
+
+def _set_subreaper(on: int) -> None:
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, on, 0, 0, 0)
+
+
+def _children() -> list[int]:
+    return [pid for pid in _pids() if _parent(pid) == os.getpid()]
+
+
+def _pids() -> Iterator[int]:
+    with contextlib.suppress(OSError):
+        yield from (int(name) for name in os.listdir(_PROC) if name.isdigit())
+
+
+def _environment(pid: int) -> list[bytes]:
+    """A process's variables; none of those that have ended, or that are others'."""
+    try:
+        return (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int((_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0

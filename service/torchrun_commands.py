@@ -1,0 +1,60 @@
+"""Commands of containers as torchrun takes them."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+
+_PYTHON = re.compile(r"python(3(\.\d+)?)?")
+_TORCHRUN = ("torch.distributed.run", "torch.distributed.launch")
+_REFERENCE = re.compile(r"\$(\$|\(([A-Za-z0-9_.-]+)\))")
+
+
+def is_torchrun(command: Sequence[str]) -> bool:
+    """Whether a command starts torchrun itself."""
+    return PurePath(command[0]).name == "torchrun" or (is_python(command) and _module(command) in _TORCHRUN)
+
+
+def is_python(command: Sequence[str]) -> bool:
+    """Whether a command starts a Python."""
+    return _PYTHON.fullmatch(PurePath(command[0]).name) is not None
+
+
+def arguments(command: Sequence[str], python: str | None = None) -> list[str]:
+    """What follows torchrun's own options, so that it runs a command; with ``python`` for its interpreter.
+
+    torchrun starts scripts and modules with ``python -u``; what needs other options is started as it is.
+    """
+    if is_torchrun(command):
+        return [*command[1:]] if not is_python(command) else [*command[command.index("-m") + 2 :]]
+    if not is_python(command):
+        return ["--no-python", *command]
+    rest = [*command[1:]]
+    while rest and rest[0] == "-u":
+        del rest[0]
+    if rest[:1] == ["-m"] and len(rest) > 1:
+        return rest
+    if rest and not rest[0].startswith("-"):
+        return rest
+    return ["--no-python", python or command[0], *command[1:]]
+
+
+def script(command: Sequence[str]) -> str | None:
+    """The file of a Python command; None for modules and other commands."""
+    if is_torchrun(command) or not is_python(command):
+        return None
+    found = arguments(command)[0]
+    return None if found.startswith("-") else found
+
+
+def expanded(texts: Sequence[str], env: Mapping[str, str]) -> list[str]:
+    """Texts with the values of ``$(NAME)``, as Kubernetes reads them: unknown names stay, ``$$`` is one ``$``."""
+
+    def value(found: re.Match[str]) -> str:
+        return "$" if found[1] == "$" else env.get(found[2], found[0])
+
+    return [_REFERENCE.sub(value, text) for text in texts]
+
+
+def _module(command: Sequence[str]) -> str | None:
+    rest = [text for text in command[1:] if text != "-u"]
+    return rest[1] if rest[:1] == ["-m"] and len(rest) > 1 else None
