@@ -124,7 +124,7 @@ def _members(file: IO[bytes]) -> Iterator[tuple[str, int, int, bool]]:
         with tarfile.open(fileobj=_Headers(file), mode="r:", encoding="utf-8", errors="surrogateescape") as tar:
             while (member := tar.next()) is not None:
                 tar.members.clear()  # type: ignore[attr-defined]  # or a tar of many files would fill the memory
-                path = _checked(member)
+                path = path_of(member)
                 if member.offset_data + member.size > length:
                     raise ArchiveError(f"Wanted a whole tar. Found: it ends in the middle of {path!r}")
                 if path:
@@ -137,8 +137,12 @@ def _members(file: IO[bytes]) -> Iterator[tuple[str, int, int, bool]]:
         raise ArchiveError(f"Wanted a whole tar. Found: a damaged header at byte {end:,}")
 
 
-def _checked(member: tarfile.TarInfo) -> str:
-    """A member's path; empty for the folder that holds all. Raises `ArchiveError`."""
+def path_of(member: tarfile.TarInfo) -> str:
+    """The path of a file or folder in a tar; empty for the folder that holds all.
+
+    Raises `ArchiveError` for what is neither, and for paths that lead out. (The library's own filters are not in every
+    Python 3.11.)
+    """
     name = member.name
     while name.startswith("./"):
         name = name[2:]

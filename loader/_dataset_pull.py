@@ -149,6 +149,9 @@ def _write(file: Any, data: memoryview) -> None:
 
 def _unpack(tar: Path, data: Path, wanted: int, tell: Tell) -> None:
     """Unpack a tar of files and folders, with the times of now. Raises `DatasetError`."""
+    from formats import ArchiveError
+    from formats.tar_index import path_of
+
     count = 0
     folders = {str(data)}
     root = os.path.realpath(data)
@@ -159,21 +162,17 @@ def _unpack(tar: Path, data: Path, wanted: int, tell: Tell) -> None:
         ):
             while (member := members.next()) is not None:
                 members.members.clear()  # type: ignore[attr-defined]  # or a tar of many files would fill the memory
-                if member.name.startswith("/") or not (member.isreg() or member.isdir()):
-                    what = "a link or device" if not member.name.startswith("/") else "a path from the root"
-                    raise DatasetError(f"Wanted files of its own in a dataset. Found: {member.name[:200]!r}, {what}")
-                safe = tarfile.data_filter(member, root)  # it refuses what leads out
-                path = os.path.join(root, safe.name)
+                path = os.path.join(root, path_of(member))  # it refuses links, devices, and what leads out
                 folder = path if member.isdir() else os.path.dirname(path)
                 if folder not in folders:
                     os.makedirs(folder, exist_ok=True)
                     folders.add(folder)
                 if member.isreg():
                     file.seek(member.offset_data)
-                    _extract(file, path, member.size, 0o666 if safe.mode is None else safe.mode)
+                    _extract(file, path, member.size, 0o777 if member.mode & 0o100 else 0o666)
                     count += 1
                     tell(count)
-    except (tarfile.TarError, ValueError) as error:
+    except (tarfile.TarError, ArchiveError, ValueError) as error:
         raise DatasetError(f"Wanted a tar that stays in its folder. Found: {' '.join(str(error).split())}") from None
     if count != wanted:
         raise DatasetError(f"Wanted {wanted:,} files in a dataset. Found: {count:,} in its tar")

@@ -12,6 +12,7 @@
   python -m service list                                          those of a service: --url, or $IMAGESTRATA_URL
   python -m service push my_folder --name my_dataset              goes on where it was interrupted, as pull does
   python -m service pull my_dataset /datasets                     whole at /datasets/my_dataset, or as it was before
+  python -m service run job.yaml                                  a training job that reads it there
 
 Every upload makes a version, which never changes; what is not whole never shows. On a loopback address no token is
 needed until the first one is created; elsewhere always, unless --insecure says otherwise.

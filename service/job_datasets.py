@@ -44,10 +44,13 @@ def dataset_at_hand(name: str, *, url: str | None, prefix: Path | None, tell: Te
     tell(f"pulling {name} into {place}")
     if (place / name).exists():  # another version replaces it, which takes the permission to remove its files
         _change_modes((place / name).resolve(), lambda mode, is_folder: mode | 0o200 if is_folder else mode)
-    fetch(url, name, place)
-    if not (place / name).exists():
-        raise JobError(f"Wanted the dataset {name!r} at {place / name} after it was pulled. Found: none")
-    forbid_writing((place / name).resolve())
+    try:
+        fetch(url, name, place)
+        if not (place / name).exists():
+            raise JobError(f"Wanted the dataset {name!r} at {place / name} after it was pulled. Found: none")
+    finally:
+        if (place / name).exists():
+            forbid_writing((place / name).resolve())
     tell(f"{place / name} is read-only: nobody has the permission to write to it any more")
     return place / name
 
@@ -80,7 +83,7 @@ def read_only(dataset: Path, tell: Tell) -> list[str]:
                 return wrapper
         except (OSError, subprocess.TimeoutExpired):
             pass
-    tell(f"{dataset} has no permission to write, which root does not need: a read-only mount was not possible here")
+    tell(f"{dataset} is not protected: the job runs as root, and a read-only mount was not possible here")
     return []
 
 

@@ -258,8 +258,14 @@ def test_another_version_may_take_the_place_of_what_was_pulled(
 ) -> None:
     found = dataset_at_hand("mine", url="http://x", prefix=tmp_path, tell=lambda line: None)
     modes: list[int] = []
-    monkeypatch.setattr(job_datasets, "fetch", lambda *_: modes.append(stat.S_IMODE(found.stat().st_mode)))
-    dataset_at_hand("mine", url="http://x", prefix=tmp_path, tell=lambda line: None)
+
+    def broken(*_: object) -> Path:
+        modes.append(stat.S_IMODE(found.stat().st_mode))
+        raise JobError("no answer")
+
+    monkeypatch.setattr(job_datasets, "fetch", broken)
+    with pytest.raises(JobError, match="no answer"):
+        dataset_at_hand("mine", url="http://x", prefix=tmp_path, tell=lambda line: None)
     assert modes == [0o755]
     assert stat.S_IMODE(found.stat().st_mode) == 0o555
 
