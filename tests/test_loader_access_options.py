@@ -212,4 +212,4 @@ def test_the_readme_names_every_variable() -> None:
     readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
     known = {f"IMAGESTRATA_{one.name.upper()}" for one in fields(loader.Access)}
     known |= {"IMAGESTRATA_PASSWORD_FILE", "IMAGESTRATA_PASSPHRASE_FILE"}
-    assert set(re.findall(r"\bIMAGESTRATA_\w+", readme)) - {"IMAGESTRATA_CACHE"} == known
+    assert set(re.findall(r"\bIMAGESTRATA_\w+", readme)) - {"IMAGESTRATA_CACHE", "IMAGESTRATA_TOKEN"} == known

@@ -24,7 +24,7 @@ def blocks() -> list[tuple[str, str]]:
 
 def script(port: int, web: int) -> str:
     """The blocks as one script, on ports of its own; each says when it begins. This run's Python has all extras."""
-    lines = ["set -eu"]
+    lines = ["set -eu", "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT"]  # also what a block has left behind
     for number, (language, text) in enumerate(blocks()):
         here = text.replace("9042", str(port)).replace("make demo", f"make demo PORT={port}").replace("8080", str(web))
         kept = "\n".join(line for line in here.splitlines() if line.partition("#")[0].strip() not in NOT_HERE)
