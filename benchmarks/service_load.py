@@ -16,7 +16,8 @@ from pathlib import Path
 from benchmarks.ingest import tell
 from benchmarks.results import ROOT, Row
 from benchmarks.service_figures import FIGURES
-from benchmarks.service_stage import Peak, Service, Stage
+from benchmarks.service_stage import Peak, Stage
+from devstack.dataset_server import DatasetServer
 
 CLIENTS, KILLS = (8, 9), (10,)
 _UPLOADS = 4
@@ -66,12 +67,12 @@ def rows_of_kills(stage: Stage, wanted: Collection[int], *, quick: bool) -> dict
     root, chance, faults = stage.folder / "killed", random.Random(0), []
     acknowledged: dict[tuple[str, int], str] = {}
     names = [f"set-{number}" for number in range(_UPLOADS)]
-    with Service(root) as service:
+    with DatasetServer(root) as service:
         for name in names:
             service.create(name)
     interrupted = 0
     for turn in range(stage.sizes.kills):
-        with Service(root) as service:
+        with DatasetServer(root) as service:
             faults += faults_in(service, root, names, acknowledged)
             threads = [_uploader(service, name, turn, acknowledged) for name in names]
             time.sleep(chance.uniform(0.0, 1.5))
@@ -79,7 +80,9 @@ def rows_of_kills(stage: Stage, wanted: Collection[int], *, quick: bool) -> dict
             service.kill()
             for thread in threads:
                 thread.join()
-    with Service(root) as service:
+        if (turn + 1) % 10 == 0:
+            tell(f"killed {turn + 1} times, {interrupted} uploads cut off, {len(faults)} faults")
+    with DatasetServer(root) as service:
         faults += faults_in(service, root, names, acknowledged)
     shutil.rmtree(root, ignore_errors=True)
     for text in faults[:20]:
@@ -92,20 +95,24 @@ def rows_of_kills(stage: Stage, wanted: Collection[int], *, quick: bool) -> dict
     return {10: FIGURES.value_row(10, float(len(faults)), note=note, quick=quick, runs=stage.sizes.kills)}
 
 
-def faults_in(service: Service, root: Path, names: list[str], acknowledged: dict[tuple[str, int], str]) -> list[str]:
+def faults_in(
+    service: DatasetServer, root: Path, names: list[str], acknowledged: dict[tuple[str, int], str]
+) -> list[str]:
     """What is not as it should be behind a kill: versions not whole, lost, or half visible, and room not given back."""
     found = []
     shown: set[tuple[str, int]] = set()
     for name in names:
-        _, told = service.ask("GET", f"/datasets/{name}/card")
-        for version in json.loads(told)["versions"]:
+        versions = service.ask("GET", f"/datasets/{name}/card").json["versions"]
+        for version in versions:
             shown.add((name, version["version"]))
-            status, body = service.ask("GET", f"/datasets/{name}?version={version['version']}")
-            if status != 200 or hashlib.sha256(body).hexdigest() != version["sha256"]:
-                found.append(f"{name} {version['version']}: {status}, {len(body)} bytes, another SHA-256 than told")
+            got = service.ask("GET", f"/datasets/{name}?version={version['version']}")
+            if got.status != 200 or hashlib.sha256(got.body).hexdigest() != version["sha256"]:
+                found.append(
+                    f"{name} {version['version']}: {got.status}, {len(got.body)} bytes, another SHA-256 than told"
+                )
             if acknowledged.get((name, version["version"]), version["sha256"]) != version["sha256"]:
                 found.append(f"{name} {version['version']} is another than was acknowledged")
-        for version in json.loads(told)["versions"][2:]:  # room for the next ones
+        for version in versions[2:]:  # room for the next ones
             service.ask("DELETE", f"/datasets/{name}?version={version['version']}")
             acknowledged.pop((name, version["version"]), None)
     found += [
@@ -116,19 +123,20 @@ def faults_in(service: Service, root: Path, names: list[str], acknowledged: dict
     return found
 
 
-def _uploader(service: Service, name: str, turn: int, acknowledged: dict[tuple[str, int], str]) -> threading.Thread:
+def _uploader(
+    service: DatasetServer, name: str, turn: int, acknowledged: dict[tuple[str, int], str]
+) -> threading.Thread:
     """A thread that uploads versions until the server is gone."""
 
     def upload() -> None:
         for number in range(1000):
             body = random.Random(f"{name} {turn} {number}").randbytes(_KILL_BYTES)
             try:
-                status, told = service.ask("PUT", f"/datasets/{name}", body, Content_Type="application/octet-stream")
+                answer = service.ask("PUT", f"/datasets/{name}", body)
             except (OSError, http.client.HTTPException):
                 return
-            if status == 200:
-                found = json.loads(told)
-                acknowledged[name, found["version"]] = found["sha256"]
+            if answer.status == 200:
+                acknowledged[name, answer.json["version"]] = answer.json["sha256"]
 
     thread = threading.Thread(target=upload)
     thread.start()

@@ -1,29 +1,22 @@
 """The service under measurement, a process of its own; and what is sent to it."""
 
-import http.client
-import json
 import os
 import shutil
 import subprocess
-import sys
 import tarfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 
 from benchmarks.background import Background
 from benchmarks.ingest_watch import anonymous_mb
-from benchmarks.results import ROOT
 from benchmarks.service_figures import Sizes
+from devstack.dataset_server import DatasetServer
 
 TAR = "application/x-tar"
 _BLOCK = 1 << 24
-_START_SECONDS = 60.0
 
 
 class Peak(Background):
@@ -41,61 +34,6 @@ class Peak(Background):
     def _work(self) -> None:
         while not self._stop.wait(self._seconds):
             self.seen.append(anonymous_mb(self._pid))
-
-
-class Service:
-    """`python -m service` over a folder, on a free port, until the block ends."""
-
-    def __init__(self, root: Path, *options: str) -> None:
-        self.root, self._options = root, options
-
-    def __enter__(self) -> Self:
-        command = [sys.executable, "-m", "service", "--root", str(self.root), "--port", "0", *self._options]
-        self._log = open(self.root.parent / f"{self.root.name}.log", "ab")
-        self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=self._log, text=True)
-        assert self.process.stdout is not None
-        late = threading.Timer(_START_SECONDS, self.process.kill)
-        late.start()
-        line = self.process.stdout.readline()
-        late.cancel()
-        if not line.startswith("serving at "):
-            raise OSError(f"Wanted a service. Found: it did not start; see {self._log.name}")
-        self.url = line.removeprefix("serving at ").strip()
-        self.port = int(self.url.rpartition(":")[2])
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.process.terminate()
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            self.kill()
-        self._log.close()
-
-    def kill(self) -> None:
-        """End it at once."""
-        self.process.kill()
-        self.process.wait()
-
-    def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, bytes]:
-        """A request on a connection of its own: status and body. Raises OSError, http.client.HTTPException."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        try:
-            connection.request(method, path, body, {key.replace("_", "-"): value for key, value in headers.items()})
-            answer = connection.getresponse()
-            return answer.status, answer.read()
-        finally:
-            connection.close()
-
-    def create(self, name: str) -> None:
-        """Make a dataset."""
-        status, told = self.ask(
-            "POST", "/datasets", json.dumps({"name": name}).encode(), Content_Type="application/json"
-        )
-        if status != 201:
-            raise OSError(f"Wanted a new dataset. Found: {status} {told!r}")
 
 
 class Stage:
@@ -124,11 +62,11 @@ class Stage:
         return self.tar
 
     @contextmanager
-    def service(self) -> Iterator[Service]:
+    def service(self) -> Iterator[DatasetServer]:
         """A service over a new folder, which is removed."""
         root = self.folder / "root"
         try:
-            with Service(root) as service:
+            with DatasetServer(root) as service:
                 yield service
         finally:
             shutil.rmtree(root, ignore_errors=True)

@@ -8,24 +8,18 @@ All read the same pictures over the network and add up what they read. Files lie
 QUICK=1 takes less of everything; figures that mean nothing then have no value and tell theirs in the note.
 """
 
-import argparse
-import shutil
-import signal
 import sys
-import tempfile
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 
 from benchmarks import shards_decoded, shards_listing, shards_order, shards_streaming, shards_writing
-from benchmarks.ingest import tell
+from benchmarks.command import PLACE, Parts, asked, run
 from benchmarks.ingest_pictures import require_room
-from benchmarks.results import ROOT, Row, publish
+from benchmarks.results import Row, publish
 from benchmarks.shards_figures import FIGURES, FULL, QUICK
 from benchmarks.shards_stage import Stage
-from devstack import DevstackError
 
-PLACE = ROOT / "build" / "bench"
 LISTED = (9,)
 DISK_BYTES_A_PICTURE = 600_000
 """The tree, shards of two kinds, what a rival has written and what it keeps."""
@@ -36,18 +30,8 @@ Measure = Callable[[Collection[int]], Mapping[int, Row]]
 
 def measure(stage: Stage, wanted: Collection[int], *, quick: bool) -> tuple[dict[int, Row], bool]:
     """The rows that are wanted, and whether all was measured; what fails has rows that say so."""
-    rows: dict[int, Row] = {}
-    is_whole = True
-
-    def part(numbers: Collection[int], work: Measure) -> None:
-        nonlocal is_whole
-        if here := sorted(set(numbers).intersection(wanted)):
-            try:
-                rows.update(work(here))
-            except Exception as error:  # whatever it is, what else was measured is worth keeping
-                tell(f"failed: {error}")
-                rows.update(FIGURES.failed_rows(here, error))
-                is_whole = False
+    parts = Parts(FIGURES, wanted)
+    part = parts.measure
 
     def read_part(numbers: Collection[int], work: Measure) -> None:
         def written(here: Collection[int]) -> Mapping[int, Row]:
@@ -63,41 +47,22 @@ def measure(stage: Stage, wanted: Collection[int], *, quick: bool) -> tuple[dict
     read_part(shards_decoded.NUMBERS, partial(shards_decoded.rows_of_decoded, stage, quick=quick))
     part(LISTED, partial(shards_listing.rows_of_listing, stage, quick=quick))
     part(shards_order.NUMBERS, partial(shards_order.rows_of_order, stage, quick=quick))
-    return rows, is_whole
+    return parts.rows, parts.is_whole
 
 
 def main() -> int:
     """Measure and report; returns the exit code: 0 also where targets are missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="less of everything")
-    parser.add_argument(
-        "--only",
-        metavar="ROW,...",
-        help=f"these rows again, by number, of {len(FIGURES)}; the others stay as they are",
-    )
-    args = parser.parse_args()
-    try:
-        wanted = FIGURES.parse_numbers(args.only) if args.only else frozenset(FIGURES)
-    except ValueError as error:
-        parser.error(str(error))
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
-    PLACE.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="shards-", dir=PLACE)).resolve()
-    sizes = QUICK if args.quick else FULL
-    try:
+    told = asked(__doc__, FIGURES)
+    sizes = QUICK if told.is_quick else FULL
+
+    def work(folder: Path) -> bool:
         require_room(folder, bytes=DISK_BYTES_BESIDES + DISK_BYTES_A_PICTURE * sizes.pictures, files=100_000)
         with Stage(folder, sizes) as stage:
-            rows, is_whole = measure(stage, wanted, quick=args.quick)
-    except (OSError, DevstackError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    finally:
-        tell("remove what was made")
-        shutil.rmtree(folder, ignore_errors=True)
-    publish("shards", FIGURES.with_earlier(rows, PLACE / "shards.json", quick=args.quick), quick=args.quick)
-    return 0 if is_whole else 1
+            rows, is_whole = measure(stage, told.wanted, quick=told.is_quick)
+        publish("shards", FIGURES.with_earlier(rows, PLACE / "shards.json", quick=told.is_quick), quick=told.is_quick)
+        return is_whole
+
+    return run("shards", work)
 
 
 if __name__ == "__main__":

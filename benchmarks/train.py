@@ -13,12 +13,9 @@ import argparse
 import asyncio
 import json
 import os
-import shutil
-import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -28,6 +25,7 @@ from typing import Any
 from uuid import UUID
 
 import loader
+from benchmarks.command import run
 from benchmarks.figures import Figure, Figures
 from benchmarks.ingest import tell
 from benchmarks.ingest_pictures import require_room
@@ -36,12 +34,10 @@ from benchmarks.loader_bare import connect
 from benchmarks.loader_data import PHOTOGRAPHS, Images
 from benchmarks.loader_splits import write_folder
 from benchmarks.results import ROOT, Row, publish
-from devstack import DevstackError
 from devstack.cassandra import Cassandra
 from schemas import Columns, TableName
 from schemas.tables import Replication, create_data, create_keyspace
 
-PLACE = ROOT / "build" / "bench"
 SCRIPT = ROOT / "training" / "train.py"
 FIGURES = Figures(
     {
@@ -200,24 +196,16 @@ def main() -> int:
     """Measure and report; returns the exit code: 0 also where targets are missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="less of everything, in under three minutes")
-    args = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
-    PLACE.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="train-", dir=PLACE)).resolve()
-    try:
+    is_quick: bool = parser.parse_args().quick
+
+    def work(folder: Path) -> bool:
         require_room(folder, bytes=3_000_000_000, files=10_000)
-        sizes = Sizes(train=256, val=32, pairs=1, reads=20_000) if args.quick else Sizes()
-        rows = measure(folder, sizes, quick=args.quick)
-    except (OSError, DevstackError, RuntimeError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    finally:
-        tell("remove what was made")
-        shutil.rmtree(folder, ignore_errors=True)
-    publish("train", [rows[number] for number in sorted(rows)], quick=args.quick)
-    return 0
+        sizes = Sizes(train=256, val=32, pairs=1, reads=20_000) if is_quick else Sizes()
+        rows = measure(folder, sizes, quick=is_quick)
+        publish("train", [rows[number] for number in sorted(rows)], quick=is_quick)
+        return True
+
+    return run("train", work)
 
 
 if __name__ == "__main__":

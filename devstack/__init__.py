@@ -7,7 +7,7 @@ Exceptions
     DevstackError         base of all; its message is one line to be shown to the user
       SetupError          the environment cannot be made (no Python 3.11, no venv, a package or a jar that fails)
       JavaError           no Java 17 was found
-      NodeError           a Cassandra node cannot be started, stopped or used
+      NodeError           a server cannot be started, stopped or used
         PortError         a port is held by a process that is not ours
 """
 
@@ -27,7 +27,7 @@ class JavaError(DevstackError):
 
 
 class NodeError(DevstackError):
-    """A Cassandra node cannot be started, stopped or used."""
+    """A server cannot be started, stopped or used."""
 
 
 class PortError(NodeError):

@@ -21,6 +21,7 @@ from service.metrics import TYPE as METRICS_TYPE
 from service.metrics import Metrics
 from service.problems import Watched, install
 from service.shapes import (
+    BINARY,
     CardShape,
     DatasetShape,
     FileShape,
@@ -44,8 +45,7 @@ from service.uploads import Uploads
 from service.wanted import TAR, wanted_of
 
 Limit = Annotated[int, Query(ge=1, le=1000, description="how many on a page")]
-_BINARY = {"schema": {"type": "string", "format": "binary", "minLength": 1}}
-_BODY = {"requestBody": {"required": True, "content": {downloads.FILE: _BINARY, TAR: _BINARY}}}
+_BODY = {"requestBody": {"required": True, "content": {downloads.FILE: BINARY, TAR: BINARY}}}
 _TAG = {"ETag": {"description": "the SHA-256 of the bytes", "schema": {"type": "string"}}}
 
 
@@ -164,10 +164,10 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
         responses=problems.told(404, 406, 412, 416)
         | {
             200: {
-                "content": {downloads.FILE: _BINARY, downloads.TAR: _BINARY, downloads.ZIP: _BINARY},
+                "content": {downloads.FILE: BINARY, downloads.TAR: BINARY, downloads.ZIP: BINARY},
                 "headers": _TAG,
             },
-            206: {"description": "A range", "content": {downloads.FILE: _BINARY, downloads.TAR: _BINARY}},
+            206: {"description": "A range", "content": {downloads.FILE: BINARY, downloads.TAR: BINARY}},
             304: {"description": "Who asks has it already"},
             307: {"description": "Elsewhere, for a while"},
         },
@@ -221,8 +221,8 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
         response_class=Response,
         responses=problems.told(404, 412, 416)
         | {
-            200: {"content": {downloads.FILE: _BINARY}, "headers": _TAG},
-            206: {"description": "A range", "content": {downloads.FILE: _BINARY}},
+            200: {"content": {downloads.FILE: BINARY}, "headers": _TAG},
+            206: {"description": "A range", "content": {downloads.FILE: BINARY}},
             304: {"description": "Who asks has it already"},
         },
     )

@@ -12,6 +12,8 @@ server leaves, contents of no version, goes when the next one starts.
 
 import json
 import os
+import secrets
+import shutil
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
@@ -90,13 +92,18 @@ class BucketStore(Store):
         """Where the index of a folder's files lies; it is brought here when it is first asked for."""
         place = self._indexes / f"{version.sha256}.sqlite"
         if not place.exists():
+            aside = place.with_suffix(f".{secrets.token_hex(4)}")
             try:
-                data = self._storage.read_bytes(f"{self._content(name, version.sha256)}.sqlite")
+                with (
+                    self._storage.open(f"{self._content(name, version.sha256)}.sqlite") as source,
+                    aside.open("wb") as to,
+                ):
+                    shutil.copyfileobj(source, to, _PART)
+                os.replace(aside, place)
             except FileNotFoundError:
                 raise NotThereError(f"Wanted version {version.number} of {name!r}. Found: it was deleted") from None
-            aside = place.with_suffix(f".{os.getpid()}-{id(data)}")
-            aside.write_bytes(data)
-            os.replace(aside, place)
+            finally:
+                aside.unlink(missing_ok=True)
             for old in sorted(self._indexes.iterdir(), key=lambda path: path.stat().st_mtime)[:-_MOST_INDEXES]:
                 old.unlink(missing_ok=True)
         return place

@@ -118,12 +118,14 @@ class _Pipe:
     """What a zip is written to: it is taken away as it comes."""
 
     def __init__(self) -> None:
-        self.parts: list[bytes] = []
+        self._parts: list[bytes] = []
         self._place = 0
+        self.held = 0
 
     def write(self, data: bytes, /) -> int:
-        self.parts.append(bytes(data))
+        self._parts.append(bytes(data))
         self._place += len(data)
+        self.held += len(data)
         return len(data)
 
     def tell(self) -> int:
@@ -136,7 +138,8 @@ class _Pipe:
         """Who made it has what is in it."""
 
     def taken(self) -> bytes:
-        data, self.parts = b"".join(self.parts), []
+        data = b"".join(self._parts)
+        self._parts, self.held = [], 0
         return data
 
 
@@ -150,7 +153,7 @@ def _zip(blob: Blob, index: Path) -> Iterator[bytes]:
                 with archive.open(info, "w") as file:
                     for place in range(0, member.bytes, _BLOCK):
                         file.write(blob.read(member.start + place, min(_BLOCK, member.bytes - place)))
-                        if pipe.tell() and sum(map(len, pipe.parts)) >= _BLOCK:
+                        if pipe.held >= _BLOCK:
                             yield pipe.taken()
         yield pipe.taken()
     finally:

@@ -1,6 +1,5 @@
 """The dataset of a job, where the job reads it and cannot write to it."""
 
-import importlib
 import os
 import shutil
 import stat
@@ -21,9 +20,10 @@ Tell = Callable[[str], None]
 
 def fetch(url: str, name: str, prefix: Path) -> Path:
     """Have a dataset of a service at ``prefix/name``. Raises `JobError`, OSError."""
-    loader = importlib.import_module("loader")  # what it needs is imported only where something is pulled
+    import loader  # not before something is pulled
+
     try:
-        return Path(loader.datasets(url, token=os.environ.get(TOKEN)).pull(name, to=prefix))
+        return loader.datasets(url, token=os.environ.get(TOKEN)).pull(name, to=prefix)
     except loader.LoaderError as error:
         raise JobError(str(error)) from error
 

@@ -73,9 +73,7 @@ def _pod(job: TrainingJob, options: RenderOptions) -> dict[str, Any]:
     claim = {"claimName": options.volume_claim}
     volume = {"persistentVolumeClaim": claim} if options.volume_claim else {"emptyDir": {}}
     before = [_pull(job.dataset, options)] if options.url else []
-    others = {
-        name: value for name, value in job.pod.items() if name not in ("initContainers", "volumes", "restartPolicy")
-    }
+    others = {name: value for name, value in job.pod.items() if name not in _ELSEWHERE}
     return {
         **_given(initContainers=[*before, *job.pod.get("initContainers", ())]),
         "containers": [_container(one, job.dataset, place == 0) for place, one in enumerate(job.containers)],

@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import quote
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -28,7 +29,10 @@ log = logging.getLogger("service")
 
 
 class Watched:
-    """The outermost layer: names each request, counts it, writes a line of it, and answers for what nobody expected.
+    """The outermost layer: names each request, counts it, and answers for what nobody expected.
+
+    The log has a line of each: its name, the address and the token (by its name) that it came from, method, path,
+    status, seconds.
 
     ``hosts``, unless None, are those that a request may be meant for: a page of elsewhere must not reach a service that
     is open on its own machine, through a name that leads here.
@@ -45,6 +49,7 @@ class Watched:
         given, host = headers.get("x-request-id", ""), headers.get("host", "")
         name = given if _NAME.fullmatch(given) else secrets.token_hex(8)
         scope.setdefault("state", {})["request_id"] = name
+        path = quote(scope["path"])  # on one line, whatever it is
         began, status = time.monotonic(), 0
 
         async def answer(message: Message) -> None:
@@ -64,7 +69,7 @@ class Watched:
                 )
             await app(scope, receive, answer)
         except Exception:
-            log.exception("request %s: %s %s failed", name, scope["method"], scope["path"])
+            log.exception("request %s: %s %s failed", name, scope["method"], path)
             if status:
                 raise  # too late for another answer: the connection ends
             await problem(scope, 500, "Something went wrong", "Found: an error that nobody expected; the log has it")(
@@ -74,7 +79,8 @@ class Watched:
             seconds = time.monotonic() - began
             route = getattr(scope.get("route"), "path", "none")
             self._metrics.count(scope["method"], route, status, seconds)
-            log.info("%s %s %s %d %.3f s", name, scope["method"], scope["path"], status, seconds)
+            who = f"{(scope.get('client') or ['-'])[0]} {scope['state'].get('token') or '-'}"
+            log.info("%s %s %s %s %d %.3f s", name, who, scope["method"], path, status, seconds)
 
 
 def install(app: FastAPI) -> None:

@@ -11,6 +11,9 @@ from service.errors import RequestError
 
 DatasetName = Annotated[str, Field(min_length=1, max_length=100, pattern=NAME_PATTERN, examples=["my_dataset"])]
 
+BINARY = {"schema": {"type": "string", "format": "binary", "minLength": 1}}
+"""What the OpenAPI says of bodies that are bytes."""
+
 
 def name_of(name: DatasetName) -> str:
     """A dataset's name out of an address or a body. Raises `RequestError`."""

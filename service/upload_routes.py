@@ -7,21 +7,21 @@
 from collections.abc import AsyncIterator, Callable
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Header, Path, Query, Request
 from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
 from service import problems
 from service.conditions import etag
+from service.downloads import FILE
 from service.guard import Guard
-from service.shapes import Name, PublishedShape, location, published
+from service.shapes import BINARY, Name, PublishedShape, location, published
 from service.uploads import Uploads
 from service.wanted import length_of, wanted_of
 
 Body = Callable[[Request], AsyncIterator[bytes]]
-_BINARY = {"schema": {"type": "string", "format": "binary", "minLength": 1}}
-_BODY = {"requestBody": {"required": True, "content": {"application/octet-stream": _BINARY}}}
-Identity = Annotated[str, "the upload's name"]
+_BODY = {"requestBody": {"required": True, "content": {FILE: BINARY}}}
+Identity = Annotated[str, Path(description="the upload's name, as its Location tells it")]
 
 
 def upload_routes(uploads: Uploads, body: Body, guard: Guard) -> APIRouter:

@@ -25,6 +25,7 @@ from service.errors import BodyError, ConflictError, FullError, LengthError, Not
 from service.stores import Store
 from service.wanted import Wanted
 
+_NOTHING = "Wanted the bytes of a file or of a tar. Found: none"
 _IDENTITY = re.compile(r"[0-9a-f]{32}")
 
 
@@ -44,8 +45,10 @@ class Uploads:
         try:
             digest = hashlib.sha256()
             size = await self._take(arrival, body, digest, most=_least(wanted.length, self._most))
-            if size != (size or 1 if wanted.length is None else wanted.length):
-                raise BodyError(f"Wanted {wanted.length or 1:,} bytes. Found: {size:,}")
+            if wanted.length is None and not size:
+                raise BodyError(_NOTHING)
+            if wanted.length not in (None, size):
+                raise BodyError(f"Wanted {wanted.length:,} bytes. Found: {size:,}")
             return await asyncio.to_thread(self._publish, arrival, wanted, digest.hexdigest())
         finally:
             self._forget(arrival)
@@ -119,7 +122,7 @@ class Uploads:
         now = self._store.newest(wanted.name)
         wanted.conditions.check(None if now is None else etag(now.sha256))
         if wanted.length == 0:  # what curl sends for a file that it does not find
-            raise BodyError("Wanted the bytes of a file or of a tar. Found: none")
+            raise BodyError(_NOTHING)
         if self._most is not None and (wanted.length or 0) > self._most:
             raise TooLargeError(f"Wanted a body of at most {self._most:,} bytes. Found: {wanted.length:,}")
         with self._lock:

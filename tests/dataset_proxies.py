@@ -10,13 +10,14 @@ class Proxy:
     """Carries bytes to and from a port of this machine; counts them as ``up`` and ``down``.
 
     After ``limit`` bytes of one ``way`` it does once what ``then`` says: ``hold`` all until `release`, ``cut`` the
-    connection, or ``damage`` the byte there.
+    connection, or ``damage`` the byte there. ``carrying`` counts the ways that are open.
     """
 
     def __init__(self, port: int, *, way: str = "down", limit: int | None = None, then: str = "hold") -> None:
         self._port, self._way, self._then = port, way, then
         self.limit = limit
-        self.up = self.down = 0
+        self.up = self.down = self.carrying = 0
+        self._counting = threading.Lock()
         self.reached, self._released = threading.Event(), threading.Event()
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
@@ -46,6 +47,7 @@ class Proxy:
                     _close(near)
                     continue
                 self._open += [near, far]
+                self._count(2)
                 threading.Thread(target=self._carry, args=(near, far, "up"), daemon=True).start()
                 threading.Thread(target=self._carry, args=(far, near, "down"), daemon=True).start()
 
@@ -66,6 +68,11 @@ class Proxy:
                 target.sendall(data)
         _close(source)
         _close(target)
+        self._count(-1)
+
+    def _count(self, more: int) -> None:
+        with self._counting:
+            self.carrying += more
 
 
 def _close(one: socket.socket) -> None:

@@ -1,105 +1,21 @@
-"""Dataset services for tests, each a process of its own on a free port unless one is named; and requests to them."""
+"""Dataset services for tests, and tars for them."""
 
-import http.client
 import io
-import json
-import re
-import subprocess
-import sys
 import tarfile
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+
+from devstack.dataset_server import Answer, DatasetServer
+
+__all__ = ["FILE", "ROOT", "TAR", "Answer", "Server", "tar_of"]
 
 ROOT = Path(__file__).parent.parent
 TAR = "application/x-tar"
 FILE = "application/octet-stream"
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What came back: the status, the headers by their names in lower case, and the body."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
-
-
-class Server:
-    """`python -m service` over a folder, until the block ends; over a bucket, ``root`` is the spool."""
-
-    def __init__(
-        self,
-        root: Path,
-        *options: str,
-        limit: str = "",
-        port: int = 0,
-        bucket: str = "",
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
-        self.root, self._limit, self._environment = root, limit, environment
-        place = ["--root", bucket, "--spool", str(root)] if bucket else ["--root", str(root)]
-        self._options = [*place, "--port", str(port), *options]
-
-    def __enter__(self) -> Self:
-        command = [sys.executable, "-m", "service", *self._options]
-        if self._limit:
-            command = ["bash", "-c", f'{self._limit}; exec "$@"', "bash", *command]
-        self.log = open(self.root.with_suffix(".log"), "ab")
-        self.process = subprocess.Popen(
-            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=self.log, text=True, env=self._environment
-        )
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        found = re.fullmatch(r"serving at http://(.+):(\d+)\n", line)
-        assert found, line + self.root.with_suffix(".log").read_text()
-        self.host, self.port = found[1], int(found[2])
-        self.url = f"http://{found[1]}:{found[2]}"
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.process.terminate()
-        try:
-            self.process.wait(20)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self.log.close()
-
-    def kill(self) -> None:
-        """End it as a power cut would."""
-        self.process.kill()
-        self.process.wait()
-
-    def ask(
-        self,
-        method: str,
-        path: str,
-        body: bytes | Iterable[bytes] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Answer:
-        """One request on a connection of its own."""
-        connection = http.client.HTTPConnection(self.host.strip("[]"), self.port, timeout=60)
-        try:
-            connection.request(method, path, body=body, headers=dict(headers or {}))
-            answer = connection.getresponse()
-            told = {name.lower(): value for name, value in answer.getheaders()}
-            return Answer(answer.status, told, answer.read())
-        finally:
-            connection.close()
-
-    def create(self, name: str) -> None:
-        body = json.dumps({"name": name}).encode()
-        answer = self.ask("POST", "/datasets", body, {"Content-Type": "application/json"})
-        assert answer.status == 201, answer.body
+class Server(DatasetServer):
+    """One that files are put to in a word."""
 
     def put(self, name: str, body: bytes, *, kind: str = FILE, filename: str = "", **headers: str) -> Answer:
         """Upload; header names with ``_`` for ``-``."""

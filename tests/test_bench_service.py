@@ -1,6 +1,5 @@
 """The parts of the benchmark of the dataset service that can be right or wrong; nothing here is timed."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from benchmarks.service import PARTS, measure
 from benchmarks.service_clients import Client
 from benchmarks.service_figures import FIGURES, FULL, QUICK, Sizes
 from benchmarks.service_load import faults_in, quarters_of
-from benchmarks.service_stage import Service, Stage
+from benchmarks.service_stage import Stage
 
 TINY = Sizes(file_bytes=100_000, files=3, of_bytes=100, pairs=1, clients=1, seconds=1.0, kills=1)
 
@@ -52,9 +51,9 @@ def test_clients_take_wrong_bytes_for_a_failure(tmp_path: Path) -> None:
 
 
 def test_what_is_lost_or_left_behind_is_a_fault(tmp_path: Path) -> None:
-    with Service(tmp_path / "root") as service:
+    with Server(tmp_path / "root") as service:
         service.create("x")
-        told = json.loads(service.ask("PUT", "/datasets/x", b"one")[1])
+        told = service.put("x", b"one").json
         known = {("x", 1): told["sha256"]}
         assert faults_in(service, service.root, ["x"], known) == []
         (service.root / "incoming" / "abc").mkdir()
