@@ -8,6 +8,8 @@ from typing import Any
 
 from formats.tar_index import TarIndex, TarMember
 from schemas import SchemaError, SplitManifest
+from schemas.cache import NAME as CACHE
+from schemas.cache import CacheManifest
 from schemas.manifest import NAME as SPLITS
 from schemas.shards import NAME as SHARDS
 from schemas.shards import ShardManifest
@@ -17,14 +19,19 @@ _MOST_MANIFEST = 8 << 20
 _MOST_CLASSES = 2_000
 _PAGE = 1_000
 
+_MOST_ROWS, _MOST_AT_ONCE = 50_000_000, 1 << 16  # of one file of a cache
+
 Card = dict[str, Any]
+Beside = Callable[[str], tuple[Path, TarMember | None]]
+"""Finds a file by its path from a manifest on: the tar, and where the file lies in it."""
 
 
 def card_of(tar: Path, index: Path) -> Card:
     """What a folder holds, of which these are the tar and its index.
 
-    ``{"type": "shards" | "splits" | "images" | "files", "images": 12, "classes": {"cat": 6, ...}, "splits": [...]}``;
-    what is not known is not there. Each of ``splits`` is ``{"name": "train", "images": 8, "classes": {...}}``.
+    ``{"type": "shards" | "splits" | "tables" | "images" | "files", "images": 12, "classes": {"cat": 6, ...},
+    "splits": [...], "tables": ["ks.data", "ks.metadata"]}``; what is not known is not there. Each of ``splits`` is
+    ``{"name": "train", "images": 8, "classes": {...}}``. A metadata cache is of type ``tables``.
     """
     with TarIndex(index) as files:
         for name, read in _MANIFESTS.items():
@@ -33,8 +40,13 @@ def card_of(tar: Path, index: Path) -> Card:
                 continue
             with open(tar, "rb") as file:
                 text = os.pread(file.fileno(), member.bytes, member.start).decode("utf-8", "replace")
+            above = member.path.removesuffix(name)
+
+            def beside(path: str, above: str = above) -> tuple[Path, TarMember | None]:
+                return tar, files.find(above + path)
+
             try:
-                return read(text)
+                return read(text, beside)
             except (SchemaError, TypeError, ValueError, AttributeError):  # a file that happens to be called so
                 continue
         return _of_pictures(files)
@@ -60,7 +72,7 @@ def _in_one_folder(files: TarIndex, name: str) -> TarMember | None:
     return files.find(f"{folder}/{name}") if slash else None
 
 
-def _of_shards(text: str) -> Card:
+def _of_shards(text: str, _: Beside) -> Card:
     found = ShardManifest.from_json(text, place=SHARDS)
     return {
         "type": "shards",
@@ -71,7 +83,7 @@ def _of_shards(text: str) -> Card:
     }
 
 
-def _of_splits(text: str) -> Card:
+def _of_splits(text: str, _: Beside) -> Card:
     found = SplitManifest.from_json(text, place=SPLITS)
     splits = [
         {"name": str(part.index), "images": int(part.rows), "classes": _classes(part.counts, found.class_names)}
@@ -86,7 +98,42 @@ def _of_splits(text: str) -> Card:
     }
 
 
-_MANIFESTS: Mapping[str, Callable[[str], Card]] = {SHARDS: _of_shards, SPLITS: _of_splits}
+def _of_cache(text: str, beside: Beside) -> Card:
+    found = CacheManifest.from_json(text, place=CACHE)
+    card: Card = {
+        "type": "tables",
+        "images": int(found.rows),
+        "tables": [str(found.data_table), str(found.metadata_table)],
+    }
+    counts = _labels(found, beside) if found.label_type == "int" else None
+    return card if counts is None else card | {"classes": _classes(counts, found.class_names)}
+
+
+def _labels(cache: CacheManifest, beside: Beside) -> Counter[int] | None:
+    """Rows by label, out of a cache's files; None where they are not what its manifest says."""
+    import pyarrow as pa  # not before there is a cache: it takes a quarter of the memory that the service may have
+    import pyarrow.parquet as pq
+
+    counts: Counter[int] = Counter()
+    try:
+        for one in cache.files:
+            tar, member = beside(one.path)
+            if member is None:
+                return None
+            with pa.memory_map(str(tar)) as opened:
+                opened.seek(member.start)
+                file = pq.ParquetFile(pa.BufferReader(opened.read_buffer(member.bytes)))
+                if file.metadata.num_rows != one.rows or one.rows > _MOST_ROWS:
+                    return None
+                for batch in file.iter_batches(_MOST_AT_ONCE, columns=["label"], use_threads=False):
+                    for pair in batch["label"].value_counts().to_pylist():
+                        counts[int(pair["values"])] += pair["counts"]
+    except (pa.ArrowException, OSError, KeyError, TypeError):  # whatever lies there under this name; rows without label
+        return None
+    return counts
+
+
+_MANIFESTS: Mapping[str, Callable[[str, Beside], Card]] = {SHARDS: _of_shards, SPLITS: _of_splits, CACHE: _of_cache}
 
 
 def _of_pictures(files: TarIndex) -> Card:

@@ -56,6 +56,7 @@ function facts(card, shown) {
     ["Images", card.images === undefined ? null : count(card.images)],
     ["Classes", classes === null ? null : count(classes)],
     ["Shards", card.shards === undefined ? null : count(card.shards)],
+    ["Tables", card.tables?.join(", ") ?? null],
     ["Files", count(shown.files)],
     ["Size", size(shown.bytes)],
     ["Uploaded", when(shown.created)],
