@@ -1,5 +1,6 @@
 """Pushes: bytes sent in parts to an upload that goes on, in this process or in a later one, where it broke off."""
 
+import base64
 import hashlib
 import json
 import logging
@@ -228,7 +229,11 @@ class _Push:
             "Content-Type": "application/offset+octet-stream",
             "Content-Length": str(end - start),
         }
-        seconds = self._checking() if end == self._source.length else TIMEOUT_SECONDS
+        seconds = TIMEOUT_SECONDS
+        if end == self._source.length:
+            seconds = self._checking()
+            told = base64.b64encode(bytes.fromhex(self._digest.whole())).decode()
+            headers["Repr-Digest"] = f"sha-256=:{told}:"  # so that what was damaged on its way never shows
         blocks = self._digest.blocks(start, end)
         answer = self._connection.send("PATCH", place, headers=headers, body=blocks, seconds=seconds)
         return self._connection.whole(answer, fine=(200, 204, 404, 409))

@@ -2,22 +2,45 @@
 
 import asyncio
 import errno
+import hashlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
-from typing import IO, Any
+from typing import IO
 
 from service.errors import FullError, TooLargeError
 
 _BLOCK = 2 << 20
 
 
+class Digest:
+    """The SHA-256 of what was written, and how many bytes that was."""
+
+    def __init__(self) -> None:
+        self._made, self.size = hashlib.sha256(), 0
+
+    def update(self, data: bytes) -> None:
+        """Count more."""
+        self._made.update(data)
+        self.size += len(data)
+
+    def hexdigest(self) -> str:
+        """Of all so far."""
+        return self._made.hexdigest()
+
+
 async def take(
-    body: AsyncIterator[bytes], file: IO[bytes], *, digest: Any, most: int | None, reserve: Callable[[int], None]
+    body: AsyncIterator[bytes],
+    file: IO[bytes],
+    *,
+    digest: Digest | None,
+    most: int | None,
+    reserve: Callable[[int], None],
 ) -> int:
     """Write a body to an unbuffered file; how many bytes it had.
 
-    ``digest`` is given each block, or None; ``reserve`` is asked for room before one is written, and may raise. What
-    came before an error was written, too. Raises `TooLargeError` beyond ``most`` bytes, `FullError` on a full disk.
+    ``digest``, unless None, is given each block that was written; ``reserve`` is asked for room before one is, and may
+    raise. What came before an error was written, too. Raises `TooLargeError` beyond ``most`` bytes, `FullError` on a
+    full disk.
     """
     size, held = 0, 0
     parts: list[bytes] = []
@@ -54,7 +77,7 @@ def full_disks_told() -> Iterator[None]:
         raise
 
 
-def _write(file: IO[bytes], digest: Any, parts: list[bytes]) -> None:
+def _write(file: IO[bytes], digest: Digest | None, parts: list[bytes]) -> None:
     with full_disks_told():
         for part in parts:
             view = memoryview(part)

@@ -17,7 +17,7 @@ from service.downloads import FILE
 from service.guard import Guard
 from service.shapes import BINARY, Name, PublishedShape, location, published
 from service.uploads import Uploads
-from service.wanted import length_of, wanted_of
+from service.wanted import digest_of, length_of, wanted_of
 
 Body = Callable[[Request], AsyncIterator[bytes]]
 _BODY = {"requestBody": {"required": True, "content": {FILE: BINARY}}}
@@ -75,8 +75,9 @@ def upload_routes(uploads: Uploads, body: Body, guard: Guard) -> APIRouter:
         upload: Identity,
         upload_offset: Annotated[str, Header(description="where these bytes begin", pattern="^[0-9]{1,18}$")],
     ) -> Response:
-        """Bring more of an upload."""
-        found = await uploads.append(name, upload, length_of(upload_offset), body(request))
+        """Bring more of an upload. With its last bytes `Repr-Digest` (RFC 9530) may say what the whole must be."""
+        digest = digest_of(request.headers, fields=["repr-digest"])  # a Content-Digest would be of these bytes alone
+        found = await uploads.append(name, upload, length_of(upload_offset), body(request), sha256=digest)
         if isinstance(found, int):
             return Response(status_code=204, headers={"Upload-Offset": str(found)})
         told = {"Upload-Offset": str(found.bytes), "ETag": etag(found.sha256)}

@@ -9,7 +9,7 @@ import shutil
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from formats.origin import code_version, created
 from formats.tar_index import write_index
 from schemas.datasets import DatasetVersion
 from service.arrivals import DATA, INDEX, UPLOAD
-from service.bodies import full_disks_told, take
+from service.bodies import Digest, full_disks_told, take
 from service.cards import card_of
 from service.conditions import Conditions, etag
 from service.errors import BodyError, ConflictError, FullError, LengthError, NotThereError, TooLargeError
@@ -37,13 +37,14 @@ class Uploads:
         self._lock = threading.Lock()
         self._coming = {path.parent: path.stat().st_size for path in store.arrivals.folder.glob(f"*/{DATA}")}
         self._busy: set[str] = set()
+        self._digests: dict[Path, Digest] = {}  # of uploads that go on, so that the last part need not read all of it
 
     async def put(self, wanted: Wanted, body: AsyncIterator[bytes]) -> DatasetVersion:
         """Take a whole body and publish it. Raises `ServiceError`; then nothing is left of it."""
         await asyncio.to_thread(self._check, wanted)
         arrival = await asyncio.to_thread(self._store.arrivals.new)
         try:
-            digest = hashlib.sha256()
+            digest = Digest()
             size = await self._take(arrival, body, digest, most=_least(wanted.length, self._most))
             if wanted.length is None and not size:
                 raise BodyError(_NOTHING)
@@ -61,6 +62,7 @@ class Uploads:
         identity = secrets.token_hex(16)
         with full_disks_told():
             arrival = self._store.arrivals.new(identity)
+            self._digests[arrival] = Digest()
             (arrival / DATA).touch()
             (arrival / UPLOAD).write_text(json.dumps(asdict(wanted)), encoding="utf-8")
         return identity
@@ -80,10 +82,13 @@ class Uploads:
             raise NotThereError(f"Wanted an upload to {name!r}. Found: it is one to another dataset")
         return wanted, size
 
-    async def append(self, name: str, identity: str, offset: int, body: AsyncIterator[bytes]) -> DatasetVersion | int:
+    async def append(
+        self, name: str, identity: str, offset: int, body: AsyncIterator[bytes], *, sha256: str | None = None
+    ) -> DatasetVersion | int:
         """Take more of an upload: its version when it is whole, and until then how much is here.
 
-        Raises `ServiceError`; what came before an error stays, unless all came and is not what was said.
+        ``sha256`` is what the whole must have. Raises `ServiceError`; what came before an error stays, unless all came
+        and is not what was said.
         """
         with self._alone(identity):
             wanted, size = await asyncio.to_thread(self.state, name, identity)
@@ -94,11 +99,16 @@ class Uploads:
                     headers={"Upload-Offset": str(size)},
                 )
             arrival = self._store.arrivals.folder / identity
-            size += await self._take(arrival, body, None, most=length - size)
+            digest = self._digests.get(arrival)
+            if digest is not None and digest.size != size:  # a disk that was full
+                digest = None
+            size += await self._take(arrival, body, digest, most=length - size)
             if size < length:
                 return size
+            wanted = replace(wanted, sha256=sha256 or wanted.sha256)
             try:
-                return await asyncio.to_thread(self._publish, arrival, wanted, None)
+                made = None if digest is None else digest.hexdigest()
+                return await asyncio.to_thread(self._publish, arrival, wanted, made)
             finally:
                 self._forget(arrival)
 
@@ -108,7 +118,7 @@ class Uploads:
             self.state(name, identity)
             self._forget(self._store.arrivals.folder / identity)
 
-    async def _take(self, arrival: Path, body: AsyncIterator[bytes], digest: Any, *, most: int | None) -> int:
+    async def _take(self, arrival: Path, body: AsyncIterator[bytes], digest: Digest | None, *, most: int | None) -> int:
         def reserve(size: int) -> None:
             with self._lock:
                 self._check_quota(size)
@@ -164,6 +174,7 @@ class Uploads:
         shutil.rmtree(arrival, ignore_errors=True)
         with self._lock:
             self._coming.pop(arrival, None)
+            self._digests.pop(arrival, None)
 
     @contextmanager
     def _alone(self, identity: str) -> Iterator[None]:

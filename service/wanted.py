@@ -2,7 +2,7 @@
 
 import re
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
@@ -51,7 +51,7 @@ def wanted_of(
         kind="folder" if kind == TAR else "file",
         filename=f"{name}.tar" if kind == TAR else _filename(headers.get("content-disposition", "")),
         length=None if length is None else length_of(length),
-        sha256=_sha256(headers, sha256),
+        sha256=digest_of(headers, sha256),
         by=by,
         conditions=Conditions.of(headers),
     )
@@ -78,13 +78,15 @@ def _filename(disposition: str) -> str:
         raise RequestError(f"Wanted the name of a file in Content-Disposition. {error}") from None
 
 
-def _sha256(headers: Mapping[str, str], told: str | None) -> str | None:
-    """The SHA-256 that a body must have, by the address or by RFC 9530's headers. Raises `RequestError`."""
+def digest_of(
+    headers: Mapping[str, str], told: str | None = None, *, fields: Sequence[str] = ("repr-digest", "content-digest")
+) -> str | None:
+    """The SHA-256 that bytes must have, by the address or by RFC 9530's ``fields``. Raises `RequestError`."""
     if told is not None:
         if not _HEX.fullmatch(told.lower()):
             raise RequestError(f"Wanted sha256 as 64 hexadecimal digits. Found: {told[:80]!r}")
         return told.lower()
-    for header in ("repr-digest", "content-digest"):
+    for header in fields:
         if header in headers and (found := _DIGEST.search(headers[header])):
             try:
                 digest = b64decode(found[1], validate=True)

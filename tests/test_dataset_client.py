@@ -464,6 +464,16 @@ def test_damaged_bytes_are_never_shown(server: Server, name: str, tmp_path: Path
     assert read(to / name) == read(folder)
 
 
+def test_bytes_that_are_damaged_on_their_way_up_make_no_version(server: Server, name: str, tmp_path: Path) -> None:
+    folder = written(tmp_path / "folder", {"a": os.urandom(2 * MEGA)})
+    with Proxy(server.port, way="up", limit=MEGA, then="damage") as proxy:
+        with pytest.raises(loader.DatasetError, match="Wanted a body with SHA-256"):
+            loader.datasets(proxy.url).push(folder, name)
+        assert loader.Dataset(name=name) in loader.datasets(server.url).list()
+        assert loader.datasets(proxy.url).push(folder, name).version == 1
+    assert read(loader.datasets(server.url).pull(name, tmp_path / "to")) == read(folder)
+
+
 @pytest.mark.parametrize("kind", ["above", "root", "link", "missing"])
 def test_a_tar_that_leads_out_is_refused(server: Server, name: str, tmp_path: Path, kind: str) -> None:
     service, to = loader.datasets(server.url), tmp_path / "to"

@@ -254,23 +254,39 @@ def test_of_writers_who_want_to_be_the_first_one_is(server: Server, name: str) -
     assert list((server.root / "incoming").iterdir()) == []
 
 
+@pytest.mark.parametrize("by", ["address", "last part"])
+def test_an_upload_that_became_something_else_is_refused_and_goes(server: Server, name: str, by: str) -> None:
+    query = f"?sha256={'0' * 64}" if by == "address" else ""
+    place = server.ask("POST", f"/datasets/{name}/uploads{query}", b"", {"Upload-Length": "6"}).headers["location"]
+    assert server.ask("PATCH", place, b"abc", {"Upload-Offset": "0"}).status == 204
+    told = {} if by == "address" else {"Repr-Digest": f"sha-256=:{b64encode(bytes(32)).decode()}:"}
+    refused = server.ask("PATCH", place, b"def", {"Upload-Offset": "3", **told})
+    assert refused.status == 400
+    assert hashlib.sha256(b"abcdef").hexdigest() in refused.json["detail"]
+    assert server.ask("HEAD", place).status == 404
+    assert server.ask("GET", f"/datasets/{name}").status == 404
+    assert list((server.root / "incoming").iterdir()) == []
+
+
 def test_an_upload_has_one_writer_at_a_time(server: Server, name: str) -> None:
-    begun = server.ask("POST", f"/datasets/{name}/uploads", b"", {"Upload-Length": "6"})
-    place, goes_on = begun.headers["location"], threading.Event()
+    first_part, last_part, goes_on = bytes(5 << 20), b"the end", threading.Event()
+    length = str(len(first_part + last_part))
+    place = server.ask("POST", f"/datasets/{name}/uploads", b"", {"Upload-Length": length}).headers["location"]
+    arrived = server.root / "incoming" / place.rpartition("/")[2] / "data"
 
     def slowly() -> Iterator[bytes]:
-        yield b"abc"
+        yield first_part
         assert goes_on.wait(60)
-        yield b"def"
+        yield last_part
 
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(server.ask, "PATCH", place, slowly(), {"Upload-Offset": "0"})
-        until(lambda: server.ask("PATCH", place, b"xyz", {"Upload-Offset": "6"}).headers.get("upload-offset") is None)
+        until(lambda: arrived.stat().st_size > 0)
         assert server.ask("PATCH", place, b"xyz", {"Upload-Offset": "0"}).status == 409
         assert server.ask("DELETE", place).status == 409
         goes_on.set()
         assert first.result(60).status == 200
-    assert server.ask("GET", f"/datasets/{name}").body == b"abcdef"
+    assert server.ask("GET", f"/datasets/{name}").body == first_part + last_part
 
 
 @pytest.mark.parametrize("wrong", ["..", "a" * 300, "a b", "naïve", "ｆｕｌｌ", "-x", "con", "x.", ".x", "a%00b"])
