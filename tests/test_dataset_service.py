@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import io
 import json
+import random
 import re
 import shlex
 import shutil
@@ -187,6 +188,15 @@ def test_tars_that_are_none_are_refused_and_nothing_stays(server: Server, name: 
     assert answer.json["request_id"] == answer.headers["x-request-id"]
     assert server.ask("GET", f"/datasets/{name}/card").json["versions"] == []
     assert list((server.root / "incoming").iterdir()) == []
+
+
+def test_a_zip_has_small_and_large_files_whole(server: Server, name: str) -> None:
+    sizes = [0, 1, 511, 700_000, 700_001, 3_000_000, 10, 1 << 20, 5]
+    files = {f"{number}.bin": random.Random(number).randbytes(size) for number, size in enumerate(sizes)}
+    assert server.put(name, tar_of(files), kind=TAR).status == 200
+    got = server.ask("GET", f"/datasets/{name}", headers={"Accept": "application/zip"})
+    with zipfile.ZipFile(io.BytesIO(got.body)) as archive:
+        assert {one: archive.read(one) for one in archive.namelist()} == files
 
 
 def test_tars_that_are_packed_or_sparse_are_refused(server: Server, name: str) -> None:
