@@ -94,10 +94,10 @@ def serve(argv: Sequence[str]) -> int:
                 f"wanted a token, as others reach {args.host}. Found: none in {args.root}. Create one "
                 f"(python -m service token create --root {args.root} --name NAME --scope write), or say --insecure"
             )
-        access = Access(tokens, is_open=is_loopback, is_insecure=args.insecure)
+        known = [*dict.fromkeys(["localhost", "127.0.0.1", "[::1]", args.host])]
+        access = Access(tokens, is_open=is_loopback, is_insecure=args.insecure, hosts=known)
         uploads = Uploads(store, most=args.max_upload, quota=args.quota)
-        hosts = None if args.insecure or not is_loopback else ["localhost", "127.0.0.1", "[::1]", args.host]
-        app = make_app(store, access=access, uploads=uploads, hosts=hosts, quota=args.quota)
+        app = make_app(store, access=access, uploads=uploads, quota=args.quota)
         return run(app, host=args.host, port=args.port, tell=lambda line: print(line, flush=True))
     finally:
         store.close()

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, FastAPI, Query, Request
 from starlette.middleware import Middleware
@@ -38,13 +38,17 @@ from service.shapes import (
     published,
     told,
 )
-from service.sheets import sheet_routes
+from service.sheets import add_sheet_routes
 from service.stores import Store
-from service.upload_routes import upload_routes
+from service.upload_routes import add_upload_routes
 from service.uploads import Uploads
 from service.wanted import TAR, wanted_of
 
 Limit = Annotated[int, Query(ge=1, le=1000, description="how many on a page")]
+_ALWAYS: dict[int | str, dict[str, Any]] = {
+    **problems.told(400, 401, 421, 422),
+    "default": {"model": ProblemShape, "description": "Problem"},
+}
 _BODY = {"requestBody": {"required": True, "content": {downloads.FILE: BINARY, TAR: BINARY}}}
 _TAG = {"ETag": {"description": "the SHA-256 of the bytes", "schema": {"type": "string"}}}
 
@@ -54,27 +58,25 @@ def make_app(
     *,
     access: Access,
     uploads: Uploads,
-    hosts: list[str] | None = None,
     quota: int | None = None,
 ) -> FastAPI:
-    """The app over a store. ``hosts``: those of requests' ``Host`` that are answered; all, unless it is said."""
+    """The app over a store."""
     metrics = Metrics()
     app = FastAPI(
         title="imagestrata datasets",
         version=code_version(),
         description=__doc__,
-        middleware=[Middleware(Watched, metrics=metrics, hosts=hosts)],
+        middleware=[Middleware(Watched, metrics=metrics)],
         docs_url=None,  # they would load scripts from other hosts
         redoc_url=None,
         redirect_slashes=False,
-        responses=problems.told(400, 401, 422) | {"default": {"model": ProblemShape, "description": "Problem"}},
+        responses=_ALWAYS,
     )
     install(app)
     guard = Guard(access)
-    routes = dataset_routes(store, uploads, metrics, guard)
-    app.include_router(routes, prefix="/datasets", tags=["datasets"])
-    app.include_router(routes, prefix="/dataset", include_in_schema=False)
-    app.include_router(pages.router)
+    # As routes of the app's own, by which it tells methods and addresses; included ones stay behind a router.
+    for router in (dataset_routes(store, uploads, metrics, guard), pages.router):
+        app.router.routes.extend(router.routes)
 
     @app.get("/health", tags=["service"])
     def health() -> HealthShape:
@@ -92,7 +94,7 @@ def make_app(
 
 def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guard) -> APIRouter:
     """Datasets, their versions, files and uploads."""
-    routes = APIRouter()
+    routes = APIRouter(prefix="/datasets", tags=["datasets"], responses=_ALWAYS)
 
     def entry(name: str) -> DatasetShape:
         newest = store.newest(name)
@@ -122,7 +124,7 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
                 continue
         return ListingShape(datasets=page, next=names[limit - 1] if len(names) > limit else None)
 
-    @routes.post("", status_code=201, dependencies=[guard.writes], responses=problems.told(403, 409))
+    @routes.post("", status_code=201, dependencies=[guard.writes], responses=problems.told(403, 409, 413, 507))
     def create_dataset(new: NewDataset, answer: Response) -> DatasetShape:
         """A new dataset, which is empty."""
         name = name_of(new.name)
@@ -247,6 +249,6 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
         known = problems.told(404, 406, 412, 416) | {status: {"description": "As of GET"} for status in (206, 304, 307)}
         head = routes.head(path, dependencies=[guard.reads], response_class=Response, responses=known)
         head(endpoint)
-    routes.include_router(sheet_routes(store, guard))
-    routes.include_router(upload_routes(uploads, counted, guard))
+    add_sheet_routes(routes, store, guard)
+    add_upload_routes(routes, uploads, counted, guard)
     return routes

@@ -91,6 +91,13 @@ class RangeError(ServiceError):
     title = "Not a range of it"
 
 
+class HostError(ServiceError):
+    """A request is meant for somebody else."""
+
+    status = 421
+    title = "Not meant for this service"
+
+
 class RequestError(ServiceError):
     """A request's name, number or header is none."""
 

@@ -21,7 +21,8 @@ class Guard:
         bearer = HTTPBearer(auto_error=False, description=f"a token that may {scope}", scheme_name=scope)
 
         def check(request: Request, _: Annotated[Any, Depends(bearer)]) -> str | None:
-            name = self._access.check(request.headers.get("authorization"), scope)
+            headers = request.headers
+            name = self._access.check(headers.get("authorization"), scope, host=headers.get("host", ""))
             request.state.token = name
             return name
 

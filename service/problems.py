@@ -4,7 +4,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
@@ -23,6 +23,7 @@ from service.metrics import Metrics
 from service.shapes import ProblemShape
 
 TYPE = "application/problem+json"
+_MOST_AT_ONCE = 1 << 16
 _NAME = re.compile(r"[A-Za-z0-9._\-]{1,64}")
 
 log = logging.getLogger("service")
@@ -33,23 +34,23 @@ class Watched:
 
     The log has a line of each: its name, the address and the token (by its name) that it came from, method, path,
     status, seconds.
-
-    ``hosts``, unless None, are those that a request may be meant for: a page of elsewhere must not reach a service that
-    is open on its own machine, through a name that leads here.
+    ``/dataset/...`` is answered as ``/datasets/...`` is.
     """
 
-    def __init__(self, app: ASGIApp, *, metrics: Metrics, hosts: Collection[str] | None = None) -> None:
-        self._app, self._metrics, self._hosts = app, metrics, hosts
+    def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        given, host = headers.get("x-request-id", ""), headers.get("host", "")
+        given = headers.get("x-request-id", "")
         name = given if _NAME.fullmatch(given) else secrets.token_hex(8)
         scope.setdefault("state", {})["request_id"] = name
         path = quote(scope["path"])  # on one line, whatever it is
+        if scope["path"] == "/dataset" or scope["path"].startswith("/dataset/"):
+            scope["path"] = scope["path"].replace("/dataset", "/datasets", 1)
         began, status = time.monotonic(), 0
 
         async def answer(message: Message) -> None:
@@ -62,12 +63,8 @@ class Watched:
             await send(message)
 
         try:
-            app = self._app
-            if self._hosts is not None and re.sub(r":[0-9]*$", "", host) not in self._hosts:
-                app = problem(
-                    scope, 421, "Misdirected Request", f"Wanted one of {self._hosts}. Found: Host {host[:100]!r}"
-                )
-            await app(scope, receive, answer)
+            is_streamed = scope["method"] in ("PUT", "PATCH")
+            await self._app(scope, receive if is_streamed else _bounded(receive), answer)
         except Exception:
             log.exception("request %s: %s %s failed", name, scope["method"], path)
             if status:
@@ -81,6 +78,21 @@ class Watched:
             self._metrics.count(scope["method"], route, status, seconds)
             who = f"{(scope.get('client') or ['-'])[0]} {scope['state'].get('token') or '-'}"
             log.info("%s %s %s %s %d %.3f s", name, who, scope["method"], path, status, seconds)
+
+
+def _bounded(receive: Receive) -> Receive:
+    """A body that is read at once, before anybody looks for a token, as far as that may be. Raises HTTPException."""
+    size = 0
+
+    async def receive_more() -> Message:
+        nonlocal size
+        message = await receive()
+        size += len(message.get("body", b""))
+        if size > _MOST_AT_ONCE:
+            raise HTTPException(413, f"a body of more than {_MOST_AT_ONCE:,} bytes")
+        return message
+
+    return receive_more
 
 
 def install(app: FastAPI) -> None:

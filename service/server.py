@@ -1,6 +1,7 @@
 """The server that runs the app: uvicorn, one process, until it is told to end."""
 
 import logging
+import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -8,12 +9,14 @@ from collections.abc import Callable
 import uvicorn
 from fastapi import FastAPI
 
+from service.connections import connections
+
 _GRACE_SECONDS = 10
-_BACKLOG = 256
+_BACKLOG = 64  # so many are accepted at a time, before the first of them may be refused
 
 
 def run(app: FastAPI, *, host: str, port: int, tell: Callable[[str], None]) -> int:
-    """Serve an app until SIGTERM or Ctrl-C; then requests under way have ten seconds. Raises OSError.
+    """Serve an app until SIGTERM or Ctrl-C; then requests under way have ten seconds. Raises OSError, SystemExit(0).
 
     ``tell`` gets the line that says where, once it listens there.
     """
@@ -21,9 +24,13 @@ def run(app: FastAPI, *, host: str, port: int, tell: Callable[[str], None]) -> i
     listening = socket.create_server((host, port), family=_family(host), backlog=_BACKLOG, reuse_port=False)
     shown = f"[{host}]" if ":" in host else host
     tell(f"serving at http://{shown}:{listening.getsockname()[1]}")
+    # uvicorn ends by the signal that told it to, once more; what we were told to do is done then.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))
     config = uvicorn.Config(
         app,
-        http="httptools",
+        http=connections(),
+        backlog=_BACKLOG,
         loop="asyncio",
         lifespan="off",
         access_log=False,

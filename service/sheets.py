@@ -79,9 +79,9 @@ class Sheets:
             return spread(index)
 
 
-def sheet_routes(store: Store, guard: Guard) -> APIRouter:
-    """The addresses of sheets, below those of datasets."""
-    routes, sheets = APIRouter(), Sheets(store)
+def add_sheet_routes(routes: APIRouter, store: Store, guard: Guard) -> None:
+    """Add the addresses of sheets to those of datasets."""
+    sheets = Sheets(store)
 
     @routes.get(
         "/{name}/sheet",
@@ -101,8 +101,6 @@ def sheet_routes(store: Store, guard: Guard) -> APIRouter:
         if Conditions.of(request.headers).is_unchanged(tag):
             return Response(status_code=304, headers=told)
         return Response(await sheets.sheet(name, found), media_type=JPEG, headers=told)
-
-    return routes
 
 
 def spread(index: TarIndex) -> list[TarMember]:

@@ -38,6 +38,11 @@ class Tokens:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
+    @property
+    def are_there(self) -> bool:
+        """Whether there are any, or were before they were revoked."""
+        return self._storage.exists(NAME)
+
     def all(self) -> list[Token]:
         """In the order of their making. Raises `SchemaError` for a damaged file."""
         try:

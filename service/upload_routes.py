@@ -24,9 +24,8 @@ _BODY = {"requestBody": {"required": True, "content": {FILE: BINARY}}}
 Identity = Annotated[str, Path(description="the upload's name, as its Location tells it")]
 
 
-def upload_routes(uploads: Uploads, body: Body, guard: Guard) -> APIRouter:
-    """Uploads to datasets, below their addresses."""
-    routes = APIRouter()
+def add_upload_routes(routes: APIRouter, uploads: Uploads, body: Body, guard: Guard) -> None:
+    """Add the addresses of uploads to those of datasets."""
 
     @routes.post(
         "/{name}/uploads",
@@ -89,5 +88,3 @@ def upload_routes(uploads: Uploads, body: Body, guard: Guard) -> APIRouter:
     def give_up(name: Name, upload: Identity) -> None:
         """Give up an upload; what came of it goes."""
         uploads.cancel(name, upload)
-
-    return routes

@@ -328,6 +328,9 @@ def test_what_there_is_not_and_methods_that_are_not_are_told_alike(server: Serve
         answer = server.ask(method, path, b"" if method == "PUT" else None)
         assert (answer.status, answer.headers["content-type"]) == (status, "application/problem+json"), path
         assert answer.json["status"] == status
+    allowed = {"/datasets/x": "DELETE, GET, HEAD, PUT", "/datasets/x/uploads": "POST", "/": "GET, HEAD"}
+    for path, methods in allowed.items():
+        assert server.ask("OPTIONS", path).headers["allow"] == methods
 
 
 def test_a_page_of_elsewhere_does_not_reach_an_open_service(server: Server) -> None:
@@ -468,6 +471,8 @@ def test_the_log_says_who_asked_for_what_in_one_line(tmp_path: Path, capsys: pyt
 
 
 def test_what_the_service_counts_is_told_to_prometheus(server: Server) -> None:
+    assert server.ask("GET", "/dataset/nothing").status == 404
     text = server.ask("GET", "/metrics").body.decode()
+    assert 'imagestrata_requests_total{method="GET",route="/datasets/{name}",status="404"}' in text
     assert re.search(r'imagestrata_requests_total\{method="GET",route=".*",status="200"\} \d', text)
     assert "imagestrata_used_bytes" in text
