@@ -21,6 +21,14 @@ from schemas.errors import SchemaError
 
 _BLOCK = 1 << 20
 _MOST_HEADER = 1 << 20  # of one file: the system's longest paths are a few kilobytes
+_MOST_GLOBAL = 100
+_PACKED = {
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ": "xz",
+    b"\x28\xb5\x2f\xfd": "zstandard",
+    b"PK\x03\x04": "zip",
+}
 _LAST = "\U0010ffff"  # behind all letters: no path has it, as it cannot be printed
 _MAKE = """
 PRAGMA journal_mode = OFF;
@@ -120,10 +128,15 @@ def _check_folders(rows: sqlite3.Connection) -> None:
 def _members(file: IO[bytes]) -> Iterator[tuple[str, int, int, bool]]:
     """(path, start, bytes, whether it is a folder) of each file and folder, in their order."""
     length = os.fstat(file.fileno()).st_size
+    headers = _Headers(file)
     try:
-        with tarfile.open(fileobj=_Headers(file), mode="r:", encoding="utf-8", errors="surrogateescape") as tar:
+        with tarfile.open(fileobj=headers, mode="r:", encoding="utf-8", errors="surrogateescape") as tar:
             while (member := tar.next()) is not None:
                 tar.members.clear()  # type: ignore[attr-defined]  # or a tar of many files would fill the memory
+                headers.read_so_far = 0
+                kept = tar.pax_headers  # for all that follow
+                if len(kept) > _MOST_GLOBAL or sum(map(len, kept.values())) > _MOST_HEADER:
+                    raise ArchiveError(f"Wanted a tar with {_MOST_GLOBAL} short global headers at most. Found: more")
                 path = path_of(member)
                 if member.offset_data + member.size > length:
                     raise ArchiveError(f"Wanted a whole tar. Found: it ends in the middle of {path!r}")
@@ -131,10 +144,30 @@ def _members(file: IO[bytes]) -> Iterator[tuple[str, int, int, bool]]:
                     yield path, member.offset_data, member.size, member.isdir()
             end = tar.offset
     except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:
-        raise ArchiveError(f"Wanted a tar. Found: {' '.join(str(error).split()) or type(error).__name__}") from None
-    # The library takes any damaged header behind the first for the end.
-    if os.pread(file.fileno(), tarfile.BLOCKSIZE, end).strip(b"\0"):
+        said = _packed(file) or " ".join(str(error).split()) or type(error).__name__
+        raise ArchiveError(f"Wanted a tar. Found: {said}") from None
+    _check_end(file, end)
+
+
+def _check_end(file: IO[bytes], end: int) -> None:
+    """Raise `ArchiveError` unless zeros are all that stands behind the last file, one block of them at least."""
+    # The library takes any damaged header behind the first for the end, and so it does where a tar was cut off.
+    block = os.pread(file.fileno(), tarfile.BLOCKSIZE, end)
+    if block.strip(b"\0"):
         raise ArchiveError(f"Wanted a whole tar. Found: a damaged header at byte {end:,}")
+    if len(block) < tarfile.BLOCKSIZE:
+        raise ArchiveError("Wanted a whole tar. Found: it ends without the mark of its end (was tar broken off?)")
+    while block := os.pread(file.fileno(), _BLOCK, end):
+        if block.strip(b"\0"):
+            raise ArchiveError("Wanted one tar. Found: more bytes behind its end (another tar?)")
+        end += len(block)
+
+
+def _packed(file: IO[bytes]) -> str:
+    """What a file is that many take for a tar; nothing if it is none of them."""
+    first = os.pread(file.fileno(), 8, 0)
+    found = next((name for mark, name in _PACKED.items() if first.startswith(mark)), "")
+    return f"{found} (send the tar itself, unpacked)" if found else ""
 
 
 def path_of(member: tarfile.TarInfo) -> str:
@@ -150,6 +183,7 @@ def path_of(member: tarfile.TarInfo) -> str:
         return ""
     if member.issparse() or not (member.isreg() or member.isdir()):
         kind = "a link" if member.islnk() or member.issym() else "a sparse file" if member.issparse() else "a device"
+        kind = "a FIFO" if member.isfifo() else kind
         raise ArchiveError(f"Wanted files and folders in a tar. Found: {kind}, {member.name[:200]!r}")
     try:
         return check_path(name.rstrip("/") if member.isdir() else name)
@@ -171,14 +205,19 @@ def _member(row: tuple[str, int, int, bytes]) -> TarMember:
 
 
 class _Headers(io.RawIOBase):
-    """A tar of which only headers are read: one that claims to be huge is refused before it takes memory."""
+    """A tar of which only headers are read: those of one file that are too large are refused before they take memory.
+
+    ``read_so_far`` is to be set to 0 behind each file.
+    """
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
+        self.read_so_far = 0
 
     def read(self, size: int = -1) -> bytes:
-        if not 0 <= size <= _MOST_HEADER:
-            raise ArchiveError(f"Wanted a tar's header of at most {_MOST_HEADER:,} bytes. Found: one of {size:,}")
+        self.read_so_far += max(size, 0)
+        if size < 0 or self.read_so_far > _MOST_HEADER:
+            raise ArchiveError(f"Wanted headers of a tar's file of at most {_MOST_HEADER:,} bytes. Found: more")
         return self._file.read(size)
 
     def seek(self, place: int, whence: int = io.SEEK_SET) -> int:

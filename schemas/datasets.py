@@ -38,6 +38,11 @@ def check_name(name: object) -> str:
     return name
 
 
+def is_name(name: str) -> bool:
+    """Whether a dataset may be called so."""
+    return _NAME.fullmatch(name) is not None and _RESERVED.fullmatch(name) is None
+
+
 def check_path(path: str) -> str:
     """The path of a file in a dataset, relative, with ``/`` between its parts. Raises `SchemaError` for others."""
     try:

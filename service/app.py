@@ -81,7 +81,7 @@ def make_app(
     @app.get("/health", tags=["service"])
     def health() -> HealthShape:
         """Whether the service is up."""
-        return HealthShape(status="ok", version=code_version(), used=store.used, quota=quota)
+        return HealthShape(status="ok", version=code_version(), used=store.used, arriving=uploads.arriving, quota=quota)
 
     @app.get("/metrics", tags=["service"], dependencies=[guard.reads], response_class=Response)
     def told_metrics() -> Response:
@@ -158,6 +158,8 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
     def delete_dataset(request: Request, name: Name, version: VersionNumber = None) -> None:
         """No more of a dataset, or of one of its versions."""
         store.delete(name, version, Conditions.of(request.headers))
+        if version is None:
+            uploads.drop(name)
 
     @routes.get(
         "/{name}",

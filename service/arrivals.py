@@ -1,10 +1,14 @@
 """Folders in which bodies arrive, one each, and what a killed server left in them."""
 
+import json
 import os
 import secrets
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -30,10 +34,23 @@ class Arrivals:
             self._held.acquire()
         except Timeout:
             raise ConflictError(f"Wanted {root} for this server alone. Found: another one uses it") from None
+        bodies = [arrival for arrival in self.folder.iterdir() if not (arrival / UPLOAD).exists()]
+        for arrival in (*bodies, *self.forgotten()):
+            shutil.rmtree(arrival, ignore_errors=True)
+
+    def uploads(self) -> Iterator[tuple[Path, dict[str, Any]]]:
+        """Each upload that goes on, and what was said of it; nothing of one that broke off as it was begun."""
         for arrival in self.folder.iterdir():
-            upload = arrival / UPLOAD
-            if not upload.exists() or upload.stat().st_mtime < time.time() - _UPLOADS_LAST_SECONDS:
-                shutil.rmtree(arrival, ignore_errors=True)
+            with suppress(FileNotFoundError):
+                text = (arrival / UPLOAD).read_text(encoding="utf-8")
+                yield arrival, json.loads(text) if text else {}
+
+    def forgotten(self) -> Iterator[Path]:
+        """Uploads to which nothing has come for seven days."""
+        for arrival, said in self.uploads():
+            with suppress(FileNotFoundError):
+                if not said or (arrival / DATA).stat().st_mtime < time.time() - _UPLOADS_LAST_SECONDS:
+                    yield arrival
 
     def new(self, identity: str | None = None) -> Path:
         """A new folder for a body."""

@@ -1,7 +1,7 @@
 """A dataset's card: what the names of its files, and the manifests among them, tell of it."""
 
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from schemas.shards import ShardManifest
 
 _PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 _MOST_MANIFEST = 8 << 20
-_MOST_CLASSES = 2_000
+_MOST_CLASSES, _MOST_SPLITS = 2_000, 20
+_MOST_FOLDERS = 20_000  # more are no classes, and would fill the memory
 _PAGE = 1_000
 
 _MOST_ROWS, _MOST_AT_ONCE = 50_000_000, 1 << 16  # of one file of a cache
@@ -138,24 +139,37 @@ _MANIFESTS: Mapping[str, Callable[[str, Beside], Card]] = {SHARDS: _of_shards, S
 
 def _of_pictures(files: TarIndex) -> Card:
     """Pictures by the folder in which they lie, and by the one above where there are several: train/cat/1.jpg."""
-    folders: Counter[str] = Counter(file.path.rpartition("/")[0] for file in pictures(files))
-    if not folders:
+    images = 0
+    found: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by the folder above
+    folders = 0
+    for file in pictures(files):
+        images += 1
+        if folders <= _MOST_FOLDERS:
+            above, _, label = file.path.rpartition("/")[0].rpartition("/")
+            folders += label not in found[above]
+            found[above][label] += 1
+    if not images:
         return {"type": "files"}
-    above = {folder.rpartition("/")[0] for folder in folders}
+    card: Card = {"type": "images", "images": images}
+    if folders > _MOST_FOLDERS:
+        return card  # folders that are no classes
     classes: Counter[str] = Counter()
-    for folder, count in folders.items():
-        classes[folder.rpartition("/")[2]] += count
-    card: Card = {"type": "images", "images": folders.total(), "classes": _first(classes)}
-    if "" not in above and len(above) > 1:
-        card["splits"] = [_split(name, folders) for name in sorted(above)]
+    for counts in found.values():
+        classes.update(counts)
+    del classes[""]  # of those that lie in no folder
+    if classes:
+        card["classes"] = _first(classes)
+    if len(found) in range(2, _MOST_SPLITS + 1) and "" not in found:
+        common = os.path.commonpath(found)  # the folder that holds all, if there is one
+        card["splits"] = [
+            {
+                "name": above.removeprefix(f"{common}/"),
+                "images": counts.total(),
+                "classes": _first({label: count for label, count in counts.items() if label}),
+            }
+            for above, counts in sorted(found.items())
+        ]
     return card
-
-
-def _split(name: str, folders: Counter[str]) -> Card:
-    counts = Counter(
-        {folder.rpartition("/")[2]: n for folder, n in folders.items() if folder.rpartition("/")[0] == name}
-    )
-    return {"name": name, "images": counts.total(), "classes": _first(counts)}
 
 
 def _classes(counts: Mapping[int, int], names: Mapping[int, str]) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """Datasets in a folder of this machine.
 
     ROOT/datasets/NAME/versions/3/   version.json  data  files.sqlite (of a folder)
-         datasets/NAME/next          the next version's number, once one was deleted: none is given twice
+         datasets/NAME/next          the next version's number, if one was deleted: none is given twice
          incoming/ID/                bodies on their way, and uploads that go on
          trash/ID/                   what is being deleted
          tokens.json  lock
@@ -10,17 +10,21 @@ A version is made ready in ``incoming`` and becomes visible by one rename; so do
 server leaves in ``incoming`` and ``trash`` goes when the next one starts.
 """
 
+import errno
 import os
 import secrets
 import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from schemas.datasets import VERSION_NAME, DatasetVersion
+from schemas.datasets import VERSION_NAME, DatasetVersion, is_name
 from service.arrivals import DATA, INDEX, UPLOAD, Arrivals, keep
 from service.blobs import FileBlob
+from service.bodies import full_disks_told
 from service.errors import ConflictError, NotThereError
 from service.stores import Store
+
+_NUMBER = "{:020}"
 
 
 class FolderStore(Store):
@@ -36,21 +40,29 @@ class FolderStore(Store):
         self.used = sum(version.bytes for name in self.names() for version in self.versions(name))
 
     def names(self) -> list[str]:
-        """The names of all datasets, sorted."""
-        return sorted(os.listdir(self._datasets))
+        """The names of all datasets, sorted; what somebody else has put there is none."""
+        with os.scandir(self._datasets) as entries:
+            return sorted(one.name for one in entries if is_name(one.name) and os.path.isdir(f"{one.path}/versions"))
 
     def create(self, name: str) -> None:
-        """Make a dataset without versions. Raises `ConflictError`."""
-        try:
-            (self._datasets / name / "versions").mkdir(parents=True)
-        except FileExistsError:
-            raise ConflictError(f"Wanted a new dataset {name!r}. Found: there is one") from None
+        """Make a dataset without versions. Raises `ConflictError`, `FullError`."""
+        with full_disks_told():
+            made = self.arrivals.new()
+            try:
+                (made / "versions").mkdir()
+                (made / "next").write_text(_NUMBER.format(1), encoding="ascii")
+                os.rename(made, self._datasets / name)  # also over an empty folder
+            except OSError as error:
+                shutil.rmtree(made, ignore_errors=True)
+                if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise ConflictError(f"Wanted a new dataset {name!r}. Found: there is one") from None
+                raise
         keep(self._datasets)
 
     def numbers(self, name: str) -> list[int]:
         """The numbers of a dataset's versions, in their order. Raises `NotThereError`."""
         try:
-            return sorted(map(int, os.listdir(self._datasets / name / "versions")))
+            return sorted(int(found) for found in os.listdir(self._datasets / name / "versions") if found.isdecimal())
         except FileNotFoundError:
             raise NotThereError(f"Wanted the dataset {name!r}. Found: none of this name") from None
 
@@ -95,9 +107,9 @@ class FolderStore(Store):
     def _hide(self, name: str, number: int | None, following: int) -> None:
         source = self._datasets / name
         if number is not None:
-            aside = source / ".next"
-            aside.write_text(str(following), encoding="utf-8")
-            os.replace(aside, source / "next")
+            # Over what is there, of the same length: that needs no room, which a deletion is to bring.
+            with full_disks_told(), open(os.open(source / "next", os.O_WRONLY | os.O_CREAT, 0o666), "wb") as file:
+                file.write(_NUMBER.format(following).encode())
             source = self._folder(name, number)
         os.rename(source, self._trash / secrets.token_hex(16))
         keep(source.parent)
@@ -107,6 +119,6 @@ class FolderStore(Store):
             shutil.rmtree(trash, ignore_errors=True)
 
     def _following(self, name: str) -> int:
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, ValueError):  # a power cut may have emptied it
             return int((self._datasets / name / "next").read_text(encoding="utf-8"))
         return 1

@@ -99,11 +99,12 @@ class FilesShape(Shape):
 
 
 class HealthShape(Shape):
-    """How the service is: the bytes of all versions, and the most there may be."""
+    """How the service is: the bytes of all versions, those on their way into one, and the most of both there may be."""
 
     status: str
     version: str
     used: int
+    arriving: int
     quota: int | None = None
 
 

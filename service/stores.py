@@ -1,5 +1,6 @@
 """Where datasets lie: what the service asks of such a place, and what is the same in all of them."""
 
+import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -7,10 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from schemas.datasets import DatasetVersion
+from schemas.errors import SchemaError
 from service.arrivals import Arrivals
 from service.blobs import Blob
 from service.conditions import Conditions, etag
 from service.errors import NotThereError
+
+log = logging.getLogger("service")
 
 
 class Store(ABC):
@@ -50,7 +54,7 @@ class Store(ABC):
 
     @abstractmethod
     def _read(self, name: str, number: int) -> DatasetVersion | None:
-        """One version, if there is one of this number."""
+        """One version, if there is one of this number. Raises `SchemaError` for one that is damaged."""
 
     @abstractmethod
     def _prepare(self, name: str, arrival: Path, version: DatasetVersion) -> None:
@@ -78,12 +82,12 @@ class Store(ABC):
 
     def versions(self, name: str) -> Iterator[DatasetVersion]:
         """A dataset's versions in their order. Raises `NotThereError`."""
-        found = (self._read(name, number) for number in self.numbers(name))
+        found = (self._whole(name, number) for number in self.numbers(name))
         return (version for version in found if version is not None)  # else deleted meanwhile
 
     def version(self, name: str, number: int | None = None) -> DatasetVersion:
         """One version; the newest where none is named. Raises `NotThereError`."""
-        found = self.newest(name) if number is None else self._read(name, number)
+        found = self.newest(name) if number is None else self._whole(name, number)
         if found is not None:
             return found
         known = ", ".join(map(str, self.numbers(name)))
@@ -93,8 +97,16 @@ class Store(ABC):
 
     def newest(self, name: str) -> DatasetVersion | None:
         """The newest version, or None for a dataset without any. Raises `NotThereError`."""
-        numbers = self.numbers(name)
-        return self._read(name, numbers[-1]) if numbers else None
+        found = (self._whole(name, number) for number in reversed(self.numbers(name)))
+        return next((version for version in found if version is not None), None)
+
+    def _whole(self, name: str, number: int) -> DatasetVersion | None:
+        """A version that can be read: one that is damaged is told in the log, and takes nothing else with it."""
+        try:
+            return self._read(name, number)
+        except SchemaError as error:
+            log.error("version %d of %s is not shown: %s", number, name, error)
+            return None
 
     def publish(self, name: str, arrival: Path, version: DatasetVersion, conditions: Conditions) -> DatasetVersion:
         """Make what lies in ``arrival`` the newest version, and number it; what the newest one has already makes none.

@@ -8,7 +8,7 @@ import secrets
 import shutil
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -59,13 +59,31 @@ class Uploads:
         if wanted.length is None:
             raise LengthError("Wanted the length of all that is to come in Upload-Length. Found: none")
         self._check(wanted)
+        for forgotten in self._store.arrivals.forgotten():
+            self._give_up(forgotten)
         identity = secrets.token_hex(16)
         with full_disks_told():
             arrival = self._store.arrivals.new(identity)
-            self._digests[arrival] = Digest()
-            (arrival / DATA).touch()
-            (arrival / UPLOAD).write_text(json.dumps(asdict(wanted)), encoding="utf-8")
+            try:
+                (arrival / DATA).touch()
+                (arrival / UPLOAD).write_text(json.dumps(asdict(wanted)), encoding="utf-8")
+            except OSError:
+                self._forget(arrival)
+                raise
+        self._digests[arrival] = Digest()
         return identity
+
+    def drop(self, name: str) -> None:
+        """Give up all uploads to a dataset, which is deleted."""
+        for arrival, said in self._store.arrivals.uploads():
+            if said.get("name") == name:
+                self._give_up(arrival)
+
+    @property
+    def arriving(self) -> int:
+        """The bytes that are here and of no version yet."""
+        with self._lock:
+            return sum(self._coming.values())
 
     def state(self, name: str, identity: str) -> tuple[Wanted, int]:
         """What an upload is to become, and how many bytes of it are here. Raises `NotThereError`."""
@@ -135,6 +153,8 @@ class Uploads:
             raise BodyError(_NOTHING)
         if self._most is not None and (wanted.length or 0) > self._most:
             raise TooLargeError(f"Wanted a body of at most {self._most:,} bytes. Found: {wanted.length:,}")
+        if (free := shutil.disk_usage(self._store.arrivals.folder).free) < (wanted.length or 0):
+            raise FullError(f"Wanted room for {wanted.length:,} bytes on the disk. Found: {free:,}")
         with self._lock:
             self._check_quota(wanted.length or 0)
 
@@ -168,6 +188,11 @@ class Uploads:
                 code_version=code_version(),
             )
             return self._store.publish(wanted.name, arrival, version, wanted.conditions)
+
+    def _give_up(self, arrival: Path) -> None:
+        """Forget an upload unless somebody brings more of it."""
+        with suppress(ConflictError), self._alone(arrival.name):
+            self._forget(arrival)
 
     def _forget(self, arrival: Path) -> None:
         """Remove what is left of a body, and count it no more."""

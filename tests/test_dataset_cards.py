@@ -1,6 +1,8 @@
 """Cards of what this product writes, folders and tars of folders alike: splits, shards, tables' rows, class folders."""
 
+import io
 import json
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -91,8 +93,34 @@ def test_class_folders_are_images_and_what_is_nothing_of_ours_is_files(folder: P
         (folder / split / label / "1.JPG").write_bytes(b"1")
     found = card(tmp_path / "folder", tmp_path / "x")
     assert (found["type"], found["images"], found["classes"]) == ("images", 3, {"cat": 2, "dog": 1})
-    assert [part["images"] for part in found["splits"]] == [2, 1]
+    assert [(part["name"], part["images"]) for part in found["splits"]] == [("train", 2), ("val", 1)]
     (tmp_path / "other").mkdir()
     for name in ("manifest.json", "shards.json", "cache.json"):
         (tmp_path / "other" / name).write_text('{"format": 1}')
     assert card(tmp_path / "other", tmp_path / "y") == {"type": "files"}
+
+
+def test_pictures_that_lie_in_no_folder_have_no_class(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "1.png").write_bytes(b"1")
+    assert card(tmp_path / "folder", tmp_path / "x") == {"type": "images", "images": 1}
+
+
+def test_folders_that_are_too_many_are_neither_classes_nor_splits(tmp_path: Path) -> None:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as tar:
+        for number in range(25_000):
+            member = tarfile.TarInfo(f"patient-{number}/scan/1.png")
+            member.size = 1
+            tar.addfile(member, io.BytesIO(b"1"))
+            if number + 1 in (1_000, 25_000):
+                (tmp_path / f"{number + 1}.tar").write_bytes(made.getvalue() + bytes(1024))
+    found = []
+    for count in (1_000, 25_000):
+        tar_file, index = tmp_path / f"{count}.tar", tmp_path / f"{count}.sqlite"
+        assert write_index(tar_file, index) == count
+        found.append(card_of(tar_file, index))
+    assert found == [
+        {"type": "images", "images": 1_000, "classes": {"scan": 1_000}},
+        {"type": "images", "images": 25_000},
+    ]

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import random
 import re
 import shlex
@@ -178,6 +179,10 @@ def test_a_folder_is_a_tar_a_zip_and_files(server: Server, name: str) -> None:
         (tar_of({}, kinds={"l": tarfile.CHRTYPE}), "a device"),
         (tar_of({"a": bytes(5000)})[:3000], "ends"),
         (tar_of({"a": b"1" * 600, "b": b"2"}).replace(b"b\0\0", b"c\0\0"), "damaged header"),
+        (tar_of({"a": b"1", "b": b"2"})[:2048], "without the mark of its end"),
+        (tar_of({"a": b"1"}) + tar_of({"b": b"2"}), "another tar?"),
+        (tar_of({}, kinds={"l": tarfile.FIFOTYPE}), "a FIFO"),
+        (gzip.compress(tar_of({"a": b"1"})), "gzip (send the tar itself"),
     ],
 )
 def test_tars_that_are_none_are_refused_and_nothing_stays(server: Server, name: str, body: bytes, found: str) -> None:
@@ -216,6 +221,18 @@ def test_a_tar_that_claims_to_be_huge_takes_no_memory(server: Server, name: str)
     member = tarfile.TarInfo("x")
     member.size, member.type = 1 << 40, tarfile.XHDTYPE
     assert "header" in server.put(name, member.tobuf() + bytes(4096), kind=TAR).json["detail"]
+
+
+def test_global_headers_of_a_tar_take_no_memory(server: Server, name: str) -> None:
+    def header(key: str) -> bytes:
+        member = tarfile.TarInfo()
+        return member.create_pax_global_header({key: "x" * 500_000})
+
+    one_by_one = b"".join(header(f"key{number}") + tar_of({f"{number}": b"1"})[:1024] for number in range(40))
+    at_once = b"".join(header(f"key{number}") for number in range(40)) + tar_of({"a": b"1"})
+    for body in (one_by_one, at_once):
+        answer = server.put(name, body + bytes(1024), kind=TAR)
+        assert (answer.status, "header" in answer.json["detail"]) == (400, True)
 
 
 def test_what_is_not_what_was_said_is_refused(server: Server, name: str) -> None:
@@ -380,6 +397,44 @@ def test_a_killed_server_leaves_whole_versions_and_no_remains(tmp_path: Path) ->
         assert list((root / "incoming").iterdir()) == []
 
 
+def test_what_is_half_made_damaged_or_not_ours_takes_nothing_else_with_it(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    with Server(root) as server:
+        for name in ("one", "two"):
+            server.create(name)
+            assert [server.put(name, body).status for body in (b"1", b"2")] == [200, 200]
+    (root / "datasets" / "half").mkdir()
+    (root / "datasets" / ".DS_Store").write_bytes(b"x")
+    (root / "datasets" / "one" / "versions" / ".hidden").write_bytes(b"x")
+    (root / "datasets" / "two" / "versions" / "2" / "version.json").write_text("{}")
+    with Server(root) as server:
+        assert [one["name"] for one in server.ask("GET", "/datasets").json["datasets"]] == ["one", "two"]
+        assert server.ask("GET", "/datasets/one").body == b"2"
+        assert server.ask("GET", "/datasets/two").body == b"1"
+        assert server.ask("GET", "/datasets/two?version=2").status == 404
+        assert server.put("two", b"3").json["version"] == 3
+        server.create("half")
+        assert "version 2 of two is not shown" in server.log.read_text()
+
+
+def test_uploads_that_nobody_goes_on_with_are_forgotten(tmp_path: Path) -> None:
+    incoming = tmp_path / "root" / "incoming"
+    with Server(tmp_path / "root") as server:
+        for name in ("x", "y"):
+            server.create(name)
+        begun = [server.ask("POST", f"/datasets/{name}/uploads", b"", {"Upload-Length": "9"}) for name in "xxy"]
+        assert server.ask("PATCH", begun[1].headers["location"], b"abc", {"Upload-Offset": "0"}).status == 204
+        assert server.ask("GET", "/health").json["arriving"] == 3
+        first, second, third = (incoming / one.headers["location"].rpartition("/")[2] for one in begun)
+        week_ago = time.time() - 8 * 86_400
+        os.utime(first / "data", (week_ago, week_ago))
+        assert server.ask("POST", "/datasets/y/uploads", b"", {"Upload-Length": "9"}).status == 201
+        assert [path.exists() for path in (first, second, third)] == [False, True, True]
+        assert server.ask("DELETE", "/datasets/x").status == 204
+        assert [path.exists() for path in (second, third)] == [False, True]
+        assert server.ask("GET", "/health").json["arriving"] == 0
+
+
 def test_tokens_say_who_may_read_and_who_may_write(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = tmp_path / "root"
     root.mkdir()
@@ -448,11 +503,22 @@ def test_a_full_disk_refuses_what_is_too_much_and_goes_on(tmp_path: Path) -> Non
             answer = server.put("x", bytes(6_000_000), kind=kind)
             assert (answer.status, answer.json["title"]) == (507, "No room left")
         assert list((seen / "incoming").iterdir()) == []
-        begun = server.ask("POST", "/datasets/x/uploads", b"", {"Upload-Length": "6000000"})
-        place = begun.headers["location"]
-        assert server.ask("PATCH", place, bytes(6_000_000), {"Upload-Offset": "0"}).status == 507
-        assert server.ask("DELETE", place).status == 204
+        assert server.ask("POST", "/datasets/x/uploads", b"", {"Upload-Length": "6000000"}).status == 507
         assert server.put("x", b"1" * 1_000_000).json["version"] == 2
+        begun = server.ask("POST", "/datasets/x/uploads", b"", {"Upload-Length": "1000000"})
+        filled = seen / "something else"
+        with pytest.raises(OSError, match="No space"):
+            filled.write_bytes(bytes(6_000_000))
+        place = begun.headers["location"]
+        assert server.ask("PATCH", place, bytes(1_000_000), {"Upload-Offset": "0"}).status == 507
+        assert server.ask("DELETE", place).status == 204
+        with pytest.raises(OSError, match="No space"), open(filled, "ab") as file:
+            file.write(bytes(6_000_000))
+        assert server.ask("POST", "/datasets/x/uploads", b"", {"Upload-Length": "900"}).status == 507
+        assert list((seen / "incoming").iterdir()) == []
+        assert server.ask("DELETE", "/datasets/x?version=2").status == 204  # on a full disk, which it makes room on
+        filled.unlink()
+        assert server.put("x", b"3").json["version"] == 3
         assert server.ask("GET", "/datasets/x?version=1").body == bytes(1_000_000)
 
 
