@@ -8,7 +8,7 @@ import os
 import secrets
 import weakref
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import IO, Any, NoReturn
 
 import fsspec
@@ -292,6 +292,23 @@ class Storage:
         keys = [{"Key": self.key(name)} for name in names]
         for start in range(0, len(keys), _TOGETHER):
             self.ask("delete_objects", Delete={"Objects": keys[start : start + _TOGETHER], "Quiet": True})
+
+    def abandon(self, folder: str = "") -> int:
+        """Give up all uploads below a folder that were begun and not completed, also those under way; how many.
+
+        Their parts take room on S3, where no listing shows them. Raises OSError, `StorageError`.
+        """
+        gone: set[tuple[str, str]] = set()
+        is_more = self.is_s3
+        while is_more:  # the first page each time: some stores refuse their own marks of where the next one begins
+            page = self.ask("list_multipart_uploads", Prefix=self._prefix(folder)[1])
+            begun = {(str(one["Key"]), str(one["UploadId"])) for one in page.get("Uploads", ())} - gone
+            for key, upload in begun:
+                with suppress(FileNotFoundError):  # it ended in between
+                    self.ask("abort_multipart_upload", Key=key, UploadId=upload)
+            gone |= begun
+            is_more = bool(begun and page.get("IsTruncated"))
+        return len(gone)
 
     @contextmanager
     def _told(self, *, foreign_only: bool = False) -> Iterator[None]:

@@ -186,7 +186,13 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
             index = store.index(name, found)
             return downloads.zipped(blob, index, tag=tag, filename=f"{name}.zip", headers=request.headers)
         return downloads.content(
-            blob, part=None, tag=etag(found.sha256), filename=found.filename, kind=form, headers=request.headers
+            blob,
+            part=None,
+            tag=etag(found.sha256),
+            filename=found.filename,
+            kind=form,
+            method=request.method,
+            headers=request.headers,
         )
 
     @routes.get("/{name}/card", dependencies=[guard.reads], responses=problems.told(404))
@@ -244,7 +250,13 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
             raise NotThereError(f"Wanted the file {path[:200]!r} of {name!r}. Found: none, in version {found.number}")
         blob = store.blob(name, found)
         return downloads.content(
-            blob, part=place, tag=etag(tag), filename=filename, kind=downloads.FILE, headers=request.headers
+            blob,
+            part=place,
+            tag=etag(tag),
+            filename=filename,
+            kind=downloads.FILE,
+            method=request.method,
+            headers=request.headers,
         )
 
     for path, endpoint in (("/{name}", get_dataset), ("/{name}/files/{path:path}", get_file)):

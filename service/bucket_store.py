@@ -7,17 +7,24 @@
            tokens.json
 
 Bodies arrive in a folder of this machine, the spool, and are sent to the bucket when they are whole. What a killed
-server leaves, contents of no version, goes when the next one starts.
+server leaves, contents of no version and uploads that were begun, goes when the next one starts.
+
+So a prefix is for one server at a time. The spool is locked, and with it the prefix against a second server of the same
+spool; one with another spool, as on another machine, is not seen, and would take what the first one is sending for what
+a killed server left. Servers that share a bucket need a prefix each.
 """
 
 import json
+import mmap
 import os
 import secrets
 import shutil
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from formats.storage import Storage
 from schemas.datasets import DatasetVersion
@@ -25,7 +32,9 @@ from service.arrivals import DATA, INDEX, Arrivals
 from service.errors import ConflictError, NotThereError
 from service.stores import Store
 
-_PART = 16 << 20
+_BLOCK = 1 << 20
+_LEAST_PART = 16 << 20
+_MOST_PARTS = 10_000  # of one object, on S3
 _MOST_INDEXES = 64
 _TYPE = "application/octet-stream"
 
@@ -53,7 +62,10 @@ class BucketBlob:
 
 
 class BucketStore(Store):
-    """Datasets of one server, whose ``spool`` is its own. Raises `StorageError` for a bucket that cannot be used."""
+    """Datasets of one server, whose ``spool`` and prefix are its own.
+
+    Raises `StorageError` for a bucket that cannot be used.
+    """
 
     def __init__(self, storage: Storage, *, spool: str | os.PathLike[str]) -> None:
         storage.check()
@@ -62,6 +74,7 @@ class BucketStore(Store):
         self._indexes.mkdir(parents=True, exist_ok=True)
         super().__init__(Arrivals(Path(spool).resolve()))
         self._preparing: Counter[tuple[str, str]] = Counter()
+        storage.abandon("datasets")  # what was being sent when a server was killed
         for name in {*self.names(), *storage.names("datasets")}:
             self._clear(name)
         self.used = sum(version.bytes for name in self.names() for version in self.versions(name))
@@ -98,7 +111,7 @@ class BucketStore(Store):
                     self._storage.open(f"{self._content(name, version.sha256)}.sqlite") as source,
                     aside.open("wb") as to,
                 ):
-                    shutil.copyfileobj(source, to, _PART)
+                    shutil.copyfileobj(source, to, _BLOCK)
                 os.replace(aside, place)
             except FileNotFoundError:
                 raise NotThereError(f"Wanted version {version.number} of {name!r}. Found: it was deleted") from None
@@ -125,8 +138,8 @@ class BucketStore(Store):
         for file, key in ((INDEX, f"{content}.sqlite"), (DATA, content)):
             if (arrival / file).exists():
                 with open(arrival / file, "rb") as source, self._storage.create(key) as write:
-                    while part := source.read(_PART):
-                        write(part)
+                    for part in _parts(source):
+                        write(*part)
 
     def _show(self, name: str, arrival: Path, version: DatasetVersion) -> None:
         self._storage.write_bytes(f"datasets/{name}/versions/{version.number}.json", version.to_json().encode())
@@ -163,3 +176,21 @@ class BucketStore(Store):
         with suppress(FileNotFoundError):
             return int(json.loads(self._storage.read_bytes(f"names/{name}")).get("next", 1))
         return 1
+
+
+def part_bytes(size: int) -> int:
+    """How long the parts of an object of so many bytes are: as short as S3 allows, and not too short to send well."""
+    return max(_LEAST_PART, -(-size // (_MOST_PARTS * _BLOCK)) * _BLOCK)
+
+
+def _parts(file: IO[bytes]) -> Iterator[list[memoryview]]:
+    """A file in parts, of which each is in blocks, as each has its time to be sent in.
+
+    They are mapped: what is sent takes no memory, however long the file and its parts are.
+    """
+    size = os.fstat(file.fileno()).st_size
+    length = part_bytes(size)
+    for start in range(0, size, length):
+        part = mmap.mmap(file.fileno(), min(length, size - start), access=mmap.ACCESS_READ, offset=start)
+        whole = memoryview(part)
+        yield [whole[at : at + _BLOCK] for at in range(0, len(whole), _BLOCK)]

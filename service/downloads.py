@@ -34,10 +34,18 @@ def form_of(version: DatasetVersion, accept: str | None) -> str:
 
 
 def content(
-    blob: Blob, *, part: tuple[int, int] | None, tag: str, filename: str, kind: str, headers: Mapping[str, str]
+    blob: Blob,
+    *,
+    part: tuple[int, int] | None,
+    tag: str,
+    filename: str,
+    kind: str,
+    method: str,
+    headers: Mapping[str, str],
 ) -> Response:
     """The answer with a blob, or a part of it (start, length), which closes it; the range that ``headers`` ask for.
 
+    Who GETs it may be sent elsewhere; HEAD is answered here, as addresses elsewhere are signed for GET alone.
     Raises `RangeError`, `ConditionError`.
     """
     start, length = part or (0, blob.size)
@@ -47,7 +55,7 @@ def content(
             blob.close()
             return Response(status_code=304, headers=told)
         asked = _range(headers, length, tag)
-        address = blob.address(filename=filename) if part is None else None
+        address = blob.address(filename=filename) if part is None and method != "HEAD" else None
         if address is not None:
             blob.close()
             return RedirectResponse(address, headers={"cache-control": "no-store"})

@@ -4,18 +4,26 @@ import hashlib
 import http.client
 import io
 import os
+import tracemalloc
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from dataset_servers import TAR, Server, tar_of
 
 from devstack.s3 import S3
+from formats.origin import created
 from formats.s3 import S3Access
 from formats.storage import Storage
+from formats.uploads import abandoned
+from schemas.datasets import DatasetVersion
 from service.__main__ import main
+from service.arrivals import DATA as BODY
+from service.bucket_store import BucketStore, part_bytes
+from service.conditions import Conditions
 
 DATA = os.urandom(100_000)
 
@@ -69,6 +77,22 @@ def test_a_file_is_downloaded_straight_from_the_bucket(server: Server, storage: 
     assert list((server.root / "incoming").iterdir()) == []
 
 
+@pytest.mark.parametrize("path", ["/datasets/x", "/datasets/x/files/a.bin"])
+def test_what_a_file_is_is_told_without_the_bucket(server: Server, path: str) -> None:
+    server.create("x")
+    put = server.put("x", DATA, filename="a.bin")
+    head = server.ask("HEAD", path)
+    assert (head.status, head.body) == (200, b"")
+    assert {name: head.headers[name] for name in ("content-length", "etag", "accept-ranges")} == {
+        "content-length": str(len(DATA)),
+        "etag": put.headers["etag"],
+        "accept-ranges": "bytes",
+    }
+    unchanged = server.ask("HEAD", path, headers={"If-None-Match": put.headers["etag"]})
+    assert (unchanged.status, unchanged.headers["etag"]) == (304, put.headers["etag"])
+    assert server.ask("GET", path).status == 307
+
+
 def test_files_of_a_folder_and_zips_come_through_the_service(server: Server) -> None:
     files = {f"train/{label}/{number}.png": os.urandom(3000) for label in ("cat", "dog") for number in range(3)}
     body = tar_of(files)
@@ -112,6 +136,76 @@ def test_what_a_killed_server_left_goes_when_the_next_one_starts(s3: S3, storage
     with Server(tmp_path / "spool", bucket="s3://datasets/all", environment=environment(s3)) as server:
         assert server.ask("GET", "/datasets/x").status == 307
     storage.remove("")
+
+
+def test_parts_that_a_killed_server_sent_go_when_the_next_one_starts(s3: S3, storage: Storage, tmp_path: Path) -> None:
+    elsewhere = Storage("s3://datasets/all2", S3Access(s3.endpoint, s3.access_key, s3.secret_key))
+    for place in (storage, storage, elsewhere):
+        key = place.key("datasets/x/content/0000")
+        begun = place.ask("create_multipart_upload", Key=key)["UploadId"]
+        place.ask("upload_part", Key=key, UploadId=begun, PartNumber=1, Body=DATA)
+    assert [len(list(abandoned(place))) for place in (storage, elsewhere)] == [2, 1]
+    with Server(tmp_path / "spool", bucket="s3://datasets/all", environment=environment(s3)) as server:
+        assert list(abandoned(storage)) == []
+        server.create("x")
+        assert server.put("x", DATA).status == 200
+    assert [key for key, _ in abandoned(elsewhere)] == ["all2/datasets/x/content/0000"]
+    assert (elsewhere.abandon("datasets"), elsewhere.abandon("datasets")) == (1, 0)
+    storage.remove("")
+
+
+def test_uploads_are_given_up_page_by_page(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask = storage.ask
+    for number in range(5):
+        ask("create_multipart_upload", Key=storage.key(f"datasets/x/content/{number // 2}"))
+
+    def in_small_pages(method: str, **named: Any) -> dict[str, Any]:
+        return ask(method, **named, **({"MaxUploads": 2} if method == "list_multipart_uploads" else {}))
+
+    monkeypatch.setattr(storage, "ask", in_small_pages)
+    assert (storage.abandon("datasets"), storage.abandon("datasets")) == (5, 0)
+
+
+def test_a_body_takes_no_memory_while_it_is_sent(storage: Storage, tmp_path: Path) -> None:
+    store = BucketStore(storage, spool=tmp_path)
+    try:
+        store.create("x")
+        body = os.urandom(1_000_003) * 50  # in parts and blocks of which the last are short
+        sha256 = hashlib.sha256(body).hexdigest()
+        arrival = store.arrivals.new()
+        (arrival / BODY).write_bytes(body)
+        version = DatasetVersion(
+            number=1,
+            kind="file",
+            filename="a.bin",
+            bytes=len(body),
+            sha256=sha256,
+            files=1,
+            created=created(),
+            by=None,
+            card={},
+            code_version="1",
+        )
+        tracemalloc.start()
+        try:
+            store.publish("x", arrival, version, Conditions())
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert storage.read_bytes(f"datasets/x/content/{sha256}") == body
+        assert peak < 10_000_000
+    finally:
+        store.close()
+        storage.remove("")
+
+
+def test_parts_are_as_long_as_s3_allows_their_number() -> None:
+    assert part_bytes(0) == part_bytes(10_000 << 24) == 16 << 20
+    for size in ((10_000 << 24) + 1, 10**12, 5 << 40):
+        part = part_bytes(size)
+        assert -(-size // part) <= 10_000
+        assert part % (1 << 20) == 0  # where a file can be mapped
+        assert part < 5 << 30
 
 
 def test_buckets_that_cannot_be_used_are_told(
