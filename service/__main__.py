@@ -7,7 +7,7 @@
   curl -X POST -H "Content-Type: application/json" -d '{"name": "my_dataset"}' http://localhost:8080/datasets
   curl -X PUT -H "Content-Type: application/octet-stream" --data-binary @my_file.csv http://localhost:8080/datasets/my_dataset
   tar c -C my_folder . | curl -X PUT -H "Content-Type: application/x-tar" --data-binary @- http://localhost:8080/datasets/my_dataset
-  curl -OJ http://localhost:8080/datasets/my_dataset
+  curl -OJL http://localhost:8080/datasets/my_dataset
 
   python -m service list                                          those of a service: --url, or $IMAGESTRATA_URL
   python -m service push my_folder --name my_dataset              goes on where it was interrupted, as pull does
@@ -15,7 +15,8 @@
   python -m service run job.yaml                                  a training job that reads it there
 
 Every upload makes a version, which never changes; what is not whole never shows. On a loopback address no token is
-needed until the first one is created; elsewhere always, unless --insecure says otherwise.
+needed until the first one is created, and the Host of requests must be its own (a proxy passes its name once there are
+tokens); elsewhere always, unless --insecure says otherwise. A folder, or a bucket's prefix, is for one server only.
 
 exit codes:
   0  done; a server that was told to end has ended
@@ -30,7 +31,8 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,7 +67,7 @@ def serve(argv: Sequence[str]) -> int:
     """Serve until told to end."""
     parser = _parser("python -m service", __doc__ or "")
     parser.add_argument(
-        "--root", required=True, metavar="DIR", help="the folder in which datasets lie, or s3://bucket/prefix"
+        "--root", required=True, type=_root, metavar="DIR", help="the folder of datasets, or s3://bucket/prefix"
     )
     parser.add_argument(
         "--spool", metavar="DIR", help="where bodies for a bucket arrive (a folder of the user's cache)"
@@ -86,28 +88,25 @@ def serve(argv: Sequence[str]) -> int:
     from service.server import run
     from service.uploads import Uploads
 
-    store = _store(args.root, args.spool)
-    try:
-        tokens = Tokens(Storage(args.root))
-        if not is_loopback and not args.insecure and not tokens.all():
-            parser.error(
-                f"wanted a token, as others reach {args.host}. Found: none in {args.root}. Create one "
-                f"(python -m service token create --root {args.root} --name NAME --scope write), or say --insecure"
-            )
+    tokens = Tokens(Storage(args.root))
+    if not is_loopback and not args.insecure and not tokens.all():
+        parser.error(
+            f"wanted a token, as others reach {args.host}. Found: none in {args.root}. Create one "
+            f"(python -m service token create --root {args.root} --name NAME --scope write), or say --insecure"
+        )
+    with _private(), closing(_store(args.root, args.spool)) as store:
         known = [*dict.fromkeys(["localhost", "127.0.0.1", "[::1]", args.host])]
         access = Access(tokens, is_open=is_loopback, is_insecure=args.insecure, hosts=known)
         uploads = Uploads(store, most=args.max_upload, quota=args.quota)
         app = make_app(store, access=access, uploads=uploads, quota=args.quota)
         return run(app, host=args.host, port=args.port, tell=lambda line: print(line, flush=True))
-    finally:
-        store.close()
 
 
 def token(argv: Sequence[str]) -> int:
     """Create, list and revoke tokens."""
     parser = _parser("python -m service token", "Say who may use a service: tokens, of which only hashes are kept.")
     parser.add_argument("do", choices=("create", "list", "revoke"))
-    parser.add_argument("--root", required=True, metavar="DIR", help="the folder of the service")
+    parser.add_argument("--root", required=True, type=_root, metavar="DIR", help="the folder of the service")
     parser.add_argument("--name", help="whose token it is")
     parser.add_argument("--scope", choices=SCOPES, default="read", help="who writes may read, too (read)")
     args = parser.parse_args(argv)
@@ -115,10 +114,12 @@ def token(argv: Sequence[str]) -> int:
         parser.error(f"wanted --name, 1 to 64 letters, digits and '.', '_', '@', '-'. Found: {args.name!r}")
     tokens = Tokens(Storage(args.root))
     if args.do == "create":
-        print(tokens.create(args.name, args.scope))
-        print("This is its only time: the service keeps a hash of it.", file=sys.stderr)
+        with _private():
+            print(tokens.create(args.name, args.scope))
+        print("Keep it: it is not shown again, as the service has only its hash.", file=sys.stderr)
     elif args.do == "revoke":
-        tokens.revoke(args.name)
+        with _private():
+            tokens.revoke(args.name)
     else:
         for one in tokens.all():
             print(f"{one.name}\t{one.scope}\t{one.created}")
@@ -150,6 +151,22 @@ def _parser(prog: str, text: str) -> argparse.ArgumentParser:
     return argparse.ArgumentParser(
         prog, description=text, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
+
+
+@contextmanager
+def _private() -> Iterator[None]:
+    """Make files for this user alone: what is behind tokens is nobody else's."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def _root(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("wanted a folder, or s3://bucket/prefix. Found: an empty text")
+    return text
 
 
 def _size(text: str) -> int:

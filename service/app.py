@@ -184,7 +184,9 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
         if form == downloads.ZIP:
             tag = etag(found.sha256, "zip")
             index = store.index(name, found)
-            return downloads.zipped(blob, index, tag=tag, filename=f"{name}.zip", headers=request.headers)
+            return downloads.zipped(
+                blob, index, tag=tag, filename=f"{name}.zip", method=request.method, headers=request.headers
+            )
         return downloads.content(
             blob,
             part=None,
@@ -260,7 +262,7 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
         )
 
     for path, endpoint in (("/{name}", get_dataset), ("/{name}/files/{path:path}", get_file)):
-        known = problems.told(404, 406, 412, 416) | {status: {"description": "As of GET"} for status in (206, 304, 307)}
+        known = problems.told(404, 406, 412, 416) | {status: {"description": "As of GET"} for status in (304,)}
         head = routes.head(path, dependencies=[guard.reads], response_class=Response, responses=known)
         head(endpoint)
     add_sheet_routes(routes, store, guard)

@@ -20,6 +20,7 @@ FILE, TAR, ZIP = "application/octet-stream", "application/x-tar", "application/z
 _BLOCK = 1 << 20
 _MOST_IN_ZIP = 65_535
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
+_QUALITY = re.compile(r"[01](\.[0-9]{0,3})?")
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)  # the same bytes each time
 
 
@@ -54,7 +55,7 @@ def content(
         if Conditions.of(headers).is_unchanged(tag):
             blob.close()
             return Response(status_code=304, headers=told)
-        asked = _range(headers, length, tag)
+        asked = _range(headers, length, tag) if method != "HEAD" else None  # ranges are for GET alone
         address = blob.address(filename=filename) if part is None and method != "HEAD" else None
         if address is not None:
             blob.close()
@@ -69,7 +70,7 @@ def content(
     return _Bytes(blob, start + first, end - first, status=200 if asked is None else 206, headers=told)
 
 
-def zipped(blob: Blob, index: Path, *, tag: str, filename: str, headers: Mapping[str, str]) -> Response:
+def zipped(blob: Blob, index: Path, *, tag: str, filename: str, method: str, headers: Mapping[str, str]) -> Response:
     """The answer with a folder as a zip, made as it goes, without ranges. Raises `NotAcceptableError`."""
     told = named(tag, filename, ZIP)
     with TarIndex(index) as files:
@@ -82,6 +83,9 @@ def zipped(blob: Blob, index: Path, *, tag: str, filename: str, headers: Mapping
         raise NotAcceptableError(
             f"Wanted a zip. Found: {count:,} files, where a zip is made of {_MOST_IN_ZIP:,} at most. Ask for {TAR}"
         )
+    if method == "HEAD":
+        blob.close()
+        return StreamingResponse(iter(()), headers=told)  # how long it would be is not known before it is made
     return StreamingResponse(_zip(blob, index), headers=told)
 
 
@@ -205,14 +209,7 @@ def _accepted(header: str) -> list[tuple[str, float]]:
     for part in header.lower().split(","):
         kind, *parameters = (piece.strip() for piece in part.split(";"))
         quality = next((value[2:] for value in parameters if value.startswith("q=")), "1")
-        found.append(
-            (
-                kind,
-                float(quality)
-                if re.fullmatch(r"[0-9.]{1,5}", quality) and quality.count(".") < 2 and quality != "."
-                else 1.0,
-            )
-        )
+        found.append((kind, float(quality) if _QUALITY.fullmatch(quality) else 1.0))
     return found
 
 

@@ -105,6 +105,8 @@ def install(app: FastAPI) -> None:
     async def of_request(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         found = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
+        if found and not request.headers.get("content-type", "").startswith("application/json") and error.body:
+            found.append("send JSON with Content-Type: application/json")
         return problem(request.scope, 422, "The request cannot be understood", "; ".join(found)[:2000])
 
     async def of_framework(request: Request, error: Exception) -> Response:

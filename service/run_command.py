@@ -109,7 +109,12 @@ def _parser() -> argparse.ArgumentParser:
     here.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="end the job after so long (no limit)")
     render = parser.add_argument_group("for Kubernetes")
     render.add_argument("--render", action="store_true", help="print the manifest instead of running the job")
-    render.add_argument("--pull-image", default="imagestrata", metavar="IMAGE", help="what pulls (imagestrata)")
+    render.add_argument(
+        "--pull-image",
+        default="imagestrata",
+        metavar="IMAGE",
+        help="what pulls: an image with this package and its extras service and loader (imagestrata)",
+    )
     render.add_argument(
         "--token-secret", default="imagestrata", metavar="NAME", help="the Secret whose key 'token' is it (imagestrata)"
     )

@@ -21,12 +21,12 @@ def run(app: FastAPI, *, host: str, port: int, tell: Callable[[str], None]) -> i
     ``tell`` gets the line that says where, once it listens there.
     """
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
-    listening = socket.create_server((host, port), family=_family(host), backlog=_BACKLOG, reuse_port=False)
-    shown = f"[{host}]" if ":" in host else host
-    tell(f"serving at http://{shown}:{listening.getsockname()[1]}")
     # uvicorn ends by the signal that told it to, once more; what we were told to do is done then.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
+    listening = socket.create_server((host, port), family=_family(host), backlog=_BACKLOG, reuse_port=False)
+    shown = f"[{host}]" if ":" in host else host
+    tell(f"serving at http://{shown}:{listening.getsockname()[1]}")
     config = uvicorn.Config(
         app,
         http=connections(),

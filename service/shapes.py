@@ -9,7 +9,8 @@ from schemas.datasets import NAME_PATTERN, DatasetVersion, check_name
 from schemas.errors import SchemaError
 from service.errors import RequestError
 
-DatasetName = Annotated[str, Field(min_length=1, max_length=100, pattern=NAME_PATTERN, examples=["my_dataset"])]
+_NAME_SCHEMA = {"minLength": 1, "maxLength": 100, "pattern": NAME_PATTERN}  # told, and checked in our own words
+DatasetName = Annotated[str, Field(examples=["my_dataset"], json_schema_extra=_NAME_SCHEMA)]
 
 BINARY = {"schema": {"type": "string", "format": "binary", "minLength": 1}}
 """What the OpenAPI says of bodies that are bytes."""

@@ -3,6 +3,7 @@
 import re
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
@@ -70,6 +71,8 @@ def _filename(disposition: str) -> str:
     if found is None:
         return "data"
     name = unquote(found[1]) if found[1] else re.sub(r"\\(.)", r"\1", found[2] or found[3] or "")
+    with suppress(UnicodeError):  # headers come as Latin-1, and curl sends what it was given, which is UTF-8 mostly
+        name = name if found[1] else name.encode("latin-1").decode("utf-8")
     try:
         if "/" in name:
             raise SchemaError(f"Found: {name[:200]!r}, with a '/'")
@@ -87,12 +90,15 @@ def digest_of(
             raise RequestError(f"Wanted sha256 as 64 hexadecimal digits. Found: {told[:80]!r}")
         return told.lower()
     for header in fields:
-        if header in headers and (found := _DIGEST.search(headers[header])):
+        if header in headers:
+            found = _DIGEST.search(headers[header])
             try:
-                digest = b64decode(found[1], validate=True)
+                digest = b64decode(found[1], validate=True) if found else b""
             except ValueError:
                 digest = b""
-            if len(digest) != 32:
-                raise RequestError(f"Wanted sha-256=:BASE64: of 32 bytes. Found: {headers[header][:100]!r}")
+            if len(digest) != 32:  # one that is not looked at would be taken for one that was
+                raise RequestError(
+                    f"Wanted {header} with sha-256=:BASE64: of 32 bytes. Found: {headers[header][:100]!r}"
+                )
             return digest.hex()
     return None

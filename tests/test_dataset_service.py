@@ -19,6 +19,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from dataset_servers import FILE, TAR, Server, tar_of
@@ -101,6 +102,15 @@ def test_a_file_comes_back_with_its_name(server: Server, name: str) -> None:
         assert (head.status, head.body, head.headers["content-length"]) == (200, b"", str(len(DATA)))
 
 
+@pytest.mark.parametrize("sent", ["my ü.bin", "日本.csv", "a;b.bin"])
+def test_names_of_files_are_taken_as_curl_and_browsers_send_them(server: Server, name: str, sent: str) -> None:
+    for told in (f'attachment; filename="{sent}"'.encode(), f"attachment; filename*=UTF-8''{quote(sent)}".encode()):
+        headers = {"Content-Type": FILE, "Content-Disposition": told.decode("latin-1")}
+        assert server.ask("PUT", f"/datasets/{name}", told, headers).json["filename"] == sent
+        back = server.ask("HEAD", f"/datasets/{name}").headers["content-disposition"]
+        assert quote(sent, safe="") in back or f'filename="{sent}"' in back
+
+
 def test_versions_stay_and_the_same_bytes_make_no_other(server: Server, name: str) -> None:
     for body in (b"one", b"two", b"two"):
         assert server.put(name, body).status == 200
@@ -153,6 +163,8 @@ def test_a_folder_is_a_tar_a_zip_and_files(server: Server, name: str) -> None:
         assert archive.testzip() is None
         assert {one: archive.read(one) for one in archive.namelist()} == files
     assert server.ask("GET", path, headers={"Accept": "image/png"}).status == 406
+    head = server.ask("HEAD", path, headers={"Accept": "application/zip"})
+    assert (head.status, head.headers["content-type"], head.body) == (200, "application/zip", b"")
     one = server.ask("GET", f"{path}/files/train/d%C3%B6g/1.png", headers={"Range": "bytes=3-6"})
     assert (one.status, one.body) == (206, files["train/dög/1.png"][3:7])
     assert one.headers["etag"] == f'"{hashlib.sha256(files["train/dög/1.png"]).hexdigest()}"'
@@ -246,6 +258,8 @@ def test_what_is_not_what_was_said_is_refused(server: Server, name: str) -> None
     assert server.put(name, DATA, kind="multipart/form-data; boundary=x").status == 415
     assert server.put(name, DATA, Content_Encoding="gzip").status == 415
     assert server.put(name, DATA, filename="../x").status == 422
+    for header in (f"sha-256={digest.hexdigest()}", "sha-512=:AAAA:"):  # what is no RFC 9530, or another algorithm
+        assert server.put(name, DATA, Repr_Digest=header).status == 422
     assert server.put(name, b"").status == 400
     assert server.ask("PUT", f"/datasets/{name}", iter(())).status == 400
 
@@ -319,7 +333,9 @@ def test_an_upload_has_one_writer_at_a_time(server: Server, name: str) -> None:
 @pytest.mark.parametrize("wrong", ["..", "a" * 300, "a b", "naïve", "ｆｕｌｌ", "-x", "con", "x.", ".x", "a%00b"])
 def test_names_that_are_none_are_refused(server: Server, wrong: str) -> None:
     body = json.dumps({"name": wrong}).encode()
-    assert server.ask("POST", "/datasets", body, {"Content-Type": "application/json"}).status == 422
+    refused = server.ask("POST", "/datasets", body, {"Content-Type": "application/json"})
+    assert (refused.status, refused.json["detail"].startswith("Wanted a dataset's name")) == (422, True)
+    assert "send JSON with Content-Type" in server.ask("POST", "/datasets", body).json["detail"]
 
 
 def test_pages_of_datasets_go_on_where_they_ended(tmp_path: Path) -> None:
@@ -442,6 +458,7 @@ def test_tokens_say_who_may_read_and_who_may_write(tmp_path: Path, capsys: pytes
     for scope in ("read", "write"):
         assert main(["token", "create", "--root", str(root), "--name", scope, "--scope", scope]) == 0
         tokens[scope] = capsys.readouterr().out.strip()
+    assert (root / "tokens.json").stat().st_mode & 0o077 == 0
     assert not any(token in path.read_text() for token in tokens.values() for path in root.iterdir())
     assert main(["token", "create", "--root", str(root), "--name", "read"]) == 1
     with Server(root) as server:
@@ -465,6 +482,10 @@ def test_a_service_for_others_wants_tokens_or_says_that_it_is_open(
         main(["--root", str(tmp_path / "root"), "--host", "0.0.0.0", "--port", "0"])
     assert ended.value.code == 2
     assert "token create" in capsys.readouterr().err
+    assert not (tmp_path / "root").exists()
+    with pytest.raises(SystemExit) as ended:
+        main(["--root", ""])
+    assert ended.value.code == 2
 
 
 def test_one_folder_is_served_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
