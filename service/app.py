@@ -145,7 +145,9 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
     ) -> PublishedShape:
         """A new version: a file, or a folder as one tar. Until all of it is there, the one before is the newest.
 
-        With `?sha256=HEX`, or `Repr-Digest` (RFC 9530), another body than this is refused.
+        `Content-Disposition` names the file (`data`, unless it is said). With `?sha256=HEX`, or `Repr-Digest` (RFC
+        9530), another body than this is refused; with `If-Match`, or `If-None-Match: *`, all bodies are as soon as
+        another version is the newest, or any.
         """
         digest = request.query_params.get("sha256")
         length = request.headers.get("content-length")
@@ -177,7 +179,10 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
         },
     )
     def get_dataset(request: Request, name: Name, version: VersionNumber = None) -> Response:
-        """A dataset's bytes: the file, or the folder as tar or zip, by `Accept`."""
+        """A dataset's bytes: the file, or the folder as tar or zip, by `Accept`.
+
+        `Range` (with `If-Range`) asks for a part of the file or tar, `If-None-Match` for nothing that is here already.
+        """
         found = store.version(name, version)
         form = downloads.form_of(found, request.headers.get("accept"))
         blob = store.blob(name, found)
@@ -239,7 +244,7 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
         },
     )
     def get_file(request: Request, name: Name, path: str, version: VersionNumber = None) -> Response:
-        """One file of a dataset."""
+        """One file of a dataset, or its part in `Range`; `ETag` is the file's own SHA-256."""
         found = store.version(name, version)
         filename = path.rpartition("/")[2]
         if found.kind == "file":

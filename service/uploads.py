@@ -42,6 +42,7 @@ class Uploads:
     async def put(self, wanted: Wanted, body: AsyncIterator[bytes]) -> DatasetVersion:
         """Take a whole body and publish it. Raises `ServiceError`; then nothing is left of it."""
         await asyncio.to_thread(self._check, wanted)
+        self._check_room(wanted.length or 0)
         arrival = await asyncio.to_thread(self._store.arrivals.new)
         try:
             digest = Digest()
@@ -116,6 +117,7 @@ class Uploads:
                     f"Wanted to go on at byte {size:,}. Found: Upload-Offset {offset:,}",
                     headers={"Upload-Offset": str(size)},
                 )
+            self._check_room(length - size)
             arrival = self._store.arrivals.folder / identity
             digest = self._digests.get(arrival)
             if digest is not None and digest.size != size:  # a disk that was full
@@ -153,10 +155,14 @@ class Uploads:
             raise BodyError(_NOTHING)
         if self._most is not None and (wanted.length or 0) > self._most:
             raise TooLargeError(f"Wanted a body of at most {self._most:,} bytes. Found: {wanted.length:,}")
-        if (free := shutil.disk_usage(self._store.arrivals.folder).free) < (wanted.length or 0):
-            raise FullError(f"Wanted room for {wanted.length:,} bytes on the disk. Found: {free:,}")
         with self._lock:
             self._check_quota(wanted.length or 0)
+
+    def _check_room(self, size: int) -> None:
+        """What would fill the disk is not begun with: others need it."""
+        free = shutil.disk_usage(self._store.arrivals.folder).free
+        if free < size:
+            raise FullError(f"Wanted room for {size:,} bytes on the disk. Found: {free:,}")
 
     def _check_quota(self, size: int) -> None:
         used = self._store.used + sum(self._coming.values())
