@@ -11,6 +11,9 @@ No Spark, no Cassandra, no torch. Errors::
         └── RefusedError         it answers, but not to these keys, or has no such bucket
 """
 
+import importlib
+import typing
+
 from formats.errors import (
     ArchiveError,
     DamagedError,
@@ -20,10 +23,23 @@ from formats.errors import (
     ShardError,
     StorageError,
 )
-from formats.permutation import Permutation
-from formats.split_cache import SplitRows
-from formats.split_dictionary import SplitDictionary, is_dictionary, read_dictionary, write_dictionary
-from formats.split_folder import SplitFolder
+
+if typing.TYPE_CHECKING:
+    from formats.permutation import Permutation
+    from formats.split_cache import SplitRows
+    from formats.split_dictionary import SplitDictionary, is_dictionary, read_dictionary, write_dictionary
+    from formats.split_folder import SplitFolder
+
+# Not before they are asked for: numpy and pyarrow take as much memory as a whole dataset service does besides.
+_LATER = {
+    "Permutation": "permutation",
+    "SplitDictionary": "split_dictionary",
+    "SplitFolder": "split_folder",
+    "SplitRows": "split_cache",
+    "is_dictionary": "split_dictionary",
+    "read_dictionary": "split_dictionary",
+    "write_dictionary": "split_dictionary",
+}
 
 __all__ = [
     "ArchiveError",
@@ -41,3 +57,9 @@ __all__ = [
     "read_dictionary",
     "write_dictionary",
 ]
+
+
+def __getattr__(name: str) -> typing.Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'formats' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"formats.{_LATER[name]}"), name)
