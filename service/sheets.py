@@ -1,6 +1,14 @@
-"""Contact sheets: one JPEG that shows pictures of a version, spread over its classes."""
+"""Contact sheets: one JPEG that shows pictures of a version, spread over its classes.
+
+A picture is shown where its file and what its decoder holds are at most 30 MB, so that the service stays below 100 MB:
+PNG, BMP and GIF of up to 7.5 megapixels, TIFF of up to 2.5, WebP of up to 1.5. JPEG are decoded at a fraction of their
+size: those of one scan up to 178 megapixels, progressive ones up to 10, or 5 where no layer is coarser than the others.
+Files are of at most 20 MB.
+"""
 
 import asyncio
+import contextlib
+import ctypes
 import io
 import time
 from collections import OrderedDict
@@ -8,7 +16,7 @@ from collections.abc import Iterator
 from itertools import chain, zip_longest
 
 from fastapi import APIRouter, Request
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, JpegImagePlugin, PngImagePlugin
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
@@ -26,19 +34,24 @@ JPEG = "image/jpeg"
 _MOST, _COLUMNS, _CELL, _GAP = 24, 6, 160, 4
 _MOST_TRIED = 4 * _MOST
 _MOST_FOLDERS = 2_000
-_MOST_BYTES, _MOST_PIXELS = 20 * 10**6, 50 * 10**6
+_MOST_BYTES, _MOST_HELD = 20 * 10**6, 30 * 10**6
+_HELD_PER_PIXEL = {"WEBP": 20, "TIFF": 12}  # while they are decoded; 4 for others
 _MOST_SECONDS = 15.0  # then it shows what it has
 _LOOKED_AT = 200  # files of a folder, among which its pictures are sought
 _KEPT = 16
+_M_MMAP_THRESHOLD = -3  # of malloc.h
 _BEHIND = "\U0010ffff"  # stands behind all that a path can go on with
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")
-_GROUND = (24, 26, 30)
+_GROUND = (128, 136, 135)  # between the squares: neither light nor dark
+
+PngImagePlugin.MAX_TEXT_MEMORY = 2 << 20  # of texts in a PNG, which may be packed a thousandfold
 
 
 class Sheets:
     """Makes sheets of a store's versions, one at a time; the last ones are kept."""
 
     def __init__(self, store: Store) -> None:
+        _give_back()
         self._store = store
         self._turn = asyncio.Lock()  # who waits takes none of the threads
         self._kept: OrderedDict[str, bytes | None] = OrderedDict()
@@ -132,19 +145,57 @@ def _pictures(index: TarIndex, folder: str) -> list[TarMember]:
     return [file for file in page if file.path.rpartition("/")[0] == folder and is_picture(file.path)]
 
 
+def _give_back() -> None:
+    """Have the memory of pictures go back to the system once it is free; glibc keeps up to 32 MB of it for a thread."""
+    with contextlib.suppress(AttributeError):  # another library of C
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 4 << 20)
+
+
 def _cell(data: bytes) -> Image.Image | None:
     """A picture as a square; None for what is none, or too large."""
     try:
         with Image.open(io.BytesIO(data), formats=_FORMATS) as opened:
-            if opened.width * opened.height > _MOST_PIXELS:
-                return None
+            held = len(data) + _coefficients(opened, data)
             opened.draft("RGB", (2 * _CELL, 2 * _CELL))
-            image = _eight_bits(ImageOps.exif_transpose(opened)).convert("RGB")
-            is_small = min(image.size) < _CELL // 2
-            how = Image.Resampling.NEAREST if is_small else Image.Resampling.LANCZOS
-            return ImageOps.fit(image, (_CELL, _CELL), how)
+            if held + opened.width * opened.height * _HELD_PER_PIXEL.get(opened.format or "", 4) > _MOST_HELD:
+                return None
+            square = _square(opened)
+        image = _eight_bits(ImageOps.exif_transpose(square)).convert("RGB")
+        is_small = image.width < _CELL // 2
+        return image.resize((_CELL, _CELL), Image.Resampling.NEAREST if is_small else Image.Resampling.LANCZOS)
     except Exception:  # whatever a decoder raises for bytes that are no picture
         return None
+
+
+def _coefficients(image: Image.Image, data: bytes) -> int:
+    """Bytes of a JPEG that its decoder holds at full size: all of it, unless one scan has all of its layers."""
+    if not isinstance(image, JpegImagePlugin.JpegImageFile):
+        return 0
+    if "progressive" not in image.info and _layers_of_first_scan(data) == image.layers:
+        return 0
+    fine = max(high for _, high, _, _ in image.layer) * max(wide for _, _, wide, _ in image.layer)
+    samples = sum(high * wide for _, high, wide, _ in image.layer) / fine
+    return int(2 * samples * image.width * image.height)
+
+
+def _layers_of_first_scan(data: bytes) -> int:
+    place = 2
+    while data[place : place + 2] != b"\xff\xda":
+        if data[place] != 0xFF:
+            raise ValueError("Wanted a marker")
+        place += 1 if data[place + 1] == 0xFF else 2 + int.from_bytes(data[place + 2 : place + 4])
+    return data[place + 4]
+
+
+def _square(image: Image.Image) -> Image.Image:
+    """The middle of a picture, at most three times as wide as it is shown, without a copy at full size."""
+    image.load()  # TIFF are turned by it
+    side = min(image.size)
+    left, top = (image.width - side) // 2, (image.height - side) // 2
+    is_copied = image.mode in ("LA", "RGBA")  # by all but this
+    how = Image.Resampling.NEAREST if is_copied else Image.Resampling.BOX
+    width = min(side, 3 * _CELL)
+    return image.resize((width, width), how, (left, top, left + side, top + side))
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
@@ -157,12 +208,12 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 
 def _joined(cells: list[Image.Image]) -> bytes:
-    """Squares in full rows, as JPEG."""
-    columns = min(_COLUMNS, len(cells))
-    rows = len(cells) // columns
+    """Squares in rows, as JPEG; the rows are as even as they can be, the last one may be short."""
+    rows = -(-len(cells) // _COLUMNS)
+    columns = -(-len(cells) // rows)
     pitch = _CELL + _GAP
     sheet = Image.new("RGB", (columns * pitch - _GAP, rows * pitch - _GAP), _GROUND)
-    for place, cell in enumerate(cells[: rows * columns]):
+    for place, cell in enumerate(cells):
         sheet.paste(cell, (place % columns * pitch, place // columns * pitch))
     made = io.BytesIO()
     sheet.save(made, "JPEG", quality=85)

@@ -328,6 +328,7 @@ def test_a_service_that_asks_gets_a_token(browser: Browser, tmp_path: Path, caps
         dialog.get_by_label("Token").fill(tokens["write"])
         page.keyboard.press("Enter")
         expect(dialog).to_be_hidden()
+        expect(page.locator("main[aria-busy]")).to_have_count(0)  # the list comes anew, with an empty field
         page.get_by_label("New dataset").fill("mine")
         page.get_by_role("button", name="Create").click()
         page.get_by_label("Choose a file").set_input_files(tmp_path / "one.jpg")

@@ -1,11 +1,13 @@
 """Contact sheets: which pictures are shown, and what none can break."""
 
 import io
+import re
 import struct
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from browsers import painted
@@ -14,7 +16,7 @@ from pictures import exif
 from PIL import Image
 
 from formats.tar_index import TarIndex, write_index
-from service.sheets import spread
+from service.sheets import _layers_of_first_scan, spread
 
 CELL, PITCH = 160, 164
 
@@ -57,10 +59,66 @@ def picture(answer: Answer) -> Image.Image:
     return image
 
 
-def test_it_shows_up_to_24_in_full_rows(server: Server) -> None:
-    for count, size in ((1, (1, 1)), (5, (5, 1)), (7, (6, 1)), (13, (6, 2)), (40, (6, 4))):
+def test_it_shows_up_to_24_in_even_rows(server: Server) -> None:
+    sizes = {1: (1, 1), 5: (5, 1), 7: (4, 2), 9: (5, 2), 13: (5, 3), 40: (6, 4)}
+    for count, (columns, rows) in sizes.items():
         shown = picture(sheet_of(server, f"of-{count}", {f"{n}.jpg": painted(n) for n in range(count)}))
-        assert shown.size == (size[0] * PITCH - 4, size[1] * PITCH - 4)
+        assert shown.size == (columns * PITCH - 4, rows * PITCH - 4)
+        cells = [
+            (x * PITCH, y * PITCH, x * PITCH + CELL, y * PITCH + CELL) for y in range(rows) for x in range(columns)
+        ]
+        assert sum(is_painted(shown.crop(cell)) for cell in cells) == min(count, 24)
+
+
+def is_painted(cell: Image.Image) -> bool:
+    low, high = cell.convert("L").crop((20, 20, CELL - 20, CELL - 20)).getextrema()
+    return high - low > 20  # type: ignore[operator]  # of one band: two numbers
+
+
+@pytest.mark.parametrize(
+    ("mode", "size", "kind", "options", "status"),
+    [
+        ("RGB", 7000, "PNG", {}, 404),
+        ("RGBA", 2700, "PNG", {}, 200),
+        ("I;16", 2700, "PNG", {}, 200),
+        ("RGB", 5000, "JPEG", {}, 200),
+        ("RGB", 5000, "JPEG", {"progressive": True}, 404),
+        ("RGB", 3000, "JPEG", {"progressive": True}, 200),
+        ("RGBA", 2000, "WEBP", {"lossless": True, "method": 0}, 404),
+        ("RGBA", 1100, "WEBP", {"lossless": True, "method": 0}, 200),
+        ("RGBA", 1500, "TIFF", {"compression": "tiff_deflate", "tiffinfo": {278: 1500, 274: 6}}, 200),  # one strip
+    ],
+)
+def test_large_pictures_take_little_memory(
+    tmp_path: Path, mode: str, size: int, kind: str, options: dict[str, Any], status: int
+) -> None:
+    made = io.BytesIO()
+    Image.linear_gradient("L").resize((size, size)).convert(mode).save(made, kind, **options)
+    with Server(tmp_path / "root") as server:
+        before = memory(server)
+        assert sheet_of(server, "large", {f"{n}/a.{kind}": made.getvalue() for n in range(3)}).status == status
+        assert memory(server, "VmHWM") - before < 45e6
+        assert memory(server) - before < 20e6  # it goes back
+
+
+def memory(server: Server, which: str = "VmRSS") -> int:
+    """Bytes that a server holds, or has held at most."""
+    found = re.search(rf"{which}:\s+(\d+) kB", Path(f"/proc/{server.process.pid}/status").read_text())
+    assert found is not None
+    return 1024 * int(found[1])
+
+
+def test_scans_of_single_layers_are_held_as_progressive_ones() -> None:
+    single = io.BytesIO()
+    Image.new("RGB", (16, 16)).save(single, "JPEG")
+    data = single.getvalue()
+    place = data.index(b"\xff\xda")
+    for given, wanted in (
+        (data, 3),
+        (data[:2] + b"\xff" + data[2:], 3),
+        (data[: place + 4] + b"\1" + data[place + 5 :], 1),
+    ):
+        assert _layers_of_first_scan(given) == wanted
 
 
 def test_all_kinds_of_pictures_are_shown_as_they_are(server: Server) -> None:

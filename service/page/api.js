@@ -64,6 +64,11 @@ export async function json(path, options) {
   return (await ask(path, options)).json();
 }
 
+/** Make a new dataset. */
+export async function create(name) {
+  await ask("datasets", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ name }) });
+}
+
 /** Send a body with its progress: resolves to the request, whatever its status; rejects where no answer came. */
 export function send(method, path, body, headers, { signal, sent = () => {} }) {
   return new Promise((resolve, reject) => {

@@ -3,6 +3,7 @@
 import { count, make } from "./elements.js";
 
 const MOST = 30;
+const [SHORT, TAIL] = [12, 8];
 const order = new Intl.Collator("en", { numeric: true });
 
 /** Bars of counts by name, the longest first; behind the thirtieth a button shows the others. */
@@ -28,10 +29,19 @@ function bar(name, number, share) {
   return make(
     "li",
     {},
-    make("span", { class: "name", title: name }, name),
+    label(name || "(no folder)"),
     make("span", { class: "track", "aria-hidden": "true" }, fill),
     make("span", { class: "count" }, count(number)),
   );
+}
+
+/** A name that is cut in its middle where it is too long, as many names begin alike; whole to ears, and under a mouse. */
+function label(name) {
+  const letters = [...name];
+  if (letters.length <= SHORT) return make("span", { class: "name", title: name }, name);
+  const part = (style, ...range) => make("span", { class: style, "aria-hidden": "true" }, letters.slice(...range).join(""));
+  const whole = make("span", { class: "unseen" }, name);
+  return make("span", { class: "name cut", title: name }, whole, part("start", 0, -TAIL), part("end", -TAIL));
 }
 
 /** Splits: a bar for each, as a share of all, with its classes behind it. */

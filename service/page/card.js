@@ -20,7 +20,7 @@ export async function card(name, version) {
   const filename = shown?.kind === "file" ? shown.filename : "my_file.csv";
   const url = address("").replace(/\/$/, "");
   view.append(
-    make("p", { class: "trail" }, make("a", { href: "#/" }, "Datasets"), " / "),
+    trail(),
     heading(name, shown, found.newest),
     ...parts,
     dropZone(name, view, shown === null),
@@ -33,6 +33,11 @@ export async function card(name, version) {
     ),
   );
   return view;
+}
+
+/** The way back to all datasets. */
+export function trail() {
+  return make("p", { class: "trail" }, make("a", { href: "#/" }, "Datasets"), " / ");
 }
 
 function heading(name, shown, newest) {
@@ -49,8 +54,11 @@ function heading(name, shown, newest) {
   );
 }
 
+/** Whether pictures lie in folders at all. */
+const hasClasses = (card) => Object.keys(card.classes ?? {}).some((name) => name !== "");
+
 function facts(card, shown) {
-  const classes = card.classes ? Object.keys(card.classes).length : null;
+  const classes = card.classes && hasClasses(card) ? Object.keys(card.classes).length : null;
   const given = [
     ["Type", card.type ?? shown.kind],
     ["Images", card.images === undefined ? null : count(card.images)],
@@ -71,7 +79,7 @@ function insides(name, card, shown) {
   if (card.type === "images" || (shown.kind === "file" && PICTURE.test(shown.filename))) parts.push(sheet(name, shown));
   const section = (key, title, ...children) =>
     make("section", { "aria-labelledby": key }, make("h2", { id: key }, title), children);
-  if (Object.keys(card.classes ?? {}).length) {
+  if (hasClasses(card)) {
     parts.push(section("classes-title", "Classes", bars(card.classes, "Images of each class")));
   }
   if (card.splits?.length) parts.push(section("splits-title", "Splits", splitBars(card.splits)));
@@ -83,7 +91,7 @@ function sheet(name, shown) {
   const image = make("img", { alt: `Some of the pictures of ${name}`, class: "sheet" });
   const figure = make("figure", {}, image);
   image.addEventListener("load", () => {
-    image.classList.toggle("wide", image.naturalWidth > WIDE);
+    figure.classList.toggle("wide", image.naturalWidth > WIDE);
     image.classList.add("there");
   });
   image.addEventListener("error", () => figure.remove());

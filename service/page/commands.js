@@ -12,7 +12,7 @@ export function commandsOf({ name, url, version, filename, hasToken }) {
     {
       title: "curl",
       commands: [
-        { label: "Download", text: `curl -fOJ${who} ${source}` },
+        { label: "Download", text: `curl -fLOJ${who} ${source}` },
         {
           label: "Upload a file",
           text:
@@ -62,8 +62,8 @@ function disposition(filename) {
 
 function job(name) {
   const plain = /^[A-Za-z][A-Za-z0-9_-]*$/.test(name) && !RESERVED.test(name);
-  // Kubernetes' names: small letters, digits and dashes.
-  const label = `train-${name.toLowerCase().replace(/[^a-z0-9]+/g, "-")}`.slice(0, 63).replace(/-+$/, "");
+  // A job's name: a letter first, then small letters, digits and dashes; the service takes 50 of them.
+  const label = `train-${name.toLowerCase().replace(/[^a-z0-9]+/g, "-")}`.slice(0, 50).replace(/-+$/, "");
   return `apiVersion: "breezeml.ai/v1"
 kind: TrainingJob
 metadata:

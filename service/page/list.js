@@ -1,6 +1,6 @@
 // All datasets: a filter, a page after another, and a form for a new one.
 
-import { ask, json } from "./api.js";
+import { create, json } from "./api.js";
 import { count, make, problem, say, size, when } from "./elements.js";
 
 const PAGE = 50;
@@ -115,8 +115,7 @@ function creation() {
     errors.replaceChildren();
     const name = field.value.trim();
     try {
-      const headers = { "Content-Type": "application/json" };
-      await ask("datasets", { method: "POST", headers, body: JSON.stringify({ name }) });
+      await create(name);
       location.hash = `#/${name}`;
     } catch (error) {
       errors.replaceChildren(problem(error));

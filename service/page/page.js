@@ -1,7 +1,7 @@
 // The page: which view is shown, and the token that the service may ask for.
 
-import { json, token } from "./api.js";
-import { card } from "./card.js";
+import { create, json, token } from "./api.js";
+import { card, trail } from "./card.js";
 import { make, problem, size } from "./elements.js";
 import { list } from "./list.js";
 
@@ -25,8 +25,7 @@ async function show({ moves = true } = {}) {
   try {
     view = await (name ? card(name, version) : list());
   } catch (error) {
-    const back = make("p", {}, make("a", { href: "#/" }, "All datasets"));
-    view = make("div", { class: "view" }, make("h1", { tabindex: "-1" }, name || "Datasets"), problem(error), back);
+    view = failed(error, name, version);
   }
   if (mine !== asked) return; // another view was asked for meanwhile
   main.replaceChildren(view);
@@ -36,6 +35,25 @@ async function show({ moves = true } = {}) {
   if (moves) scrollTo(0, 0);
   document.getElementById("token").hidden = !isClosed;
   told();
+}
+
+/** What is shown instead of a view; a dataset that is not there can be made. */
+function failed(error, name, version) {
+  const isMissing = name && version === null && error.status === 404;
+  const title = make("h1", { tabindex: "-1" }, isMissing ? "No such dataset" : name || "Datasets");
+  const errors = make("div", {}, problem(error));
+  const button = make("button", { type: "button", class: "main" }, "Create it");
+  button.addEventListener("click", async () => {
+    button.disabled = true;
+    try {
+      await create(name);
+      show();
+    } catch (refusal) {
+      errors.replaceChildren(problem(refusal));
+      button.disabled = false;
+    }
+  });
+  return make("div", { class: "view" }, name ? trail() : null, title, errors, isMissing ? make("p", {}, button) : null);
 }
 
 /** The service's own state, which needs no token. */

@@ -42,7 +42,7 @@ function block({ label, text }) {
     setTimeout(() => (button.textContent = "Copy"), 2000);
   });
   const head = make("p", { class: "row" }, make("span", { class: "quiet" }, label), button);
-  return make("div", { class: "command" }, head, make("pre", { tabindex: "0", "aria-label": label }, code));
+  return make("div", { class: "command" }, head, make("pre", {}, code));
 }
 
 async function copied(text, code) {
