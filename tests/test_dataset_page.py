@@ -15,6 +15,7 @@ from dataset_servers import TAR, Server, tar_of
 from playwright.sync_api import Browser, Page, expect
 
 from service.__main__ import main
+from service.training_jobs import read_job
 
 CLASSES = [f"class-{number}" for number in range(35)]
 
@@ -122,6 +123,9 @@ def test_what_the_service_refuses_is_told(browser: Browser, server: Server) -> N
             expect(page.get_by_role("alert").filter(has_text=told)).to_contain_text("request ")
         page.goto(f"{server.url}/#/no-such")
         expect(page.get_by_role("alert")).to_contain_text("Wanted the dataset 'no-such'")
+        page.get_by_role("button", name="Create it").click()
+        expect(page.get_by_role("heading", name="no-such")).to_be_visible()
+        expect(page.get_by_text("Bring its first data")).to_be_visible()
 
 
 def test_the_card_shows_pictures_classes_and_splits(page: Page, server: Server) -> None:
@@ -350,7 +354,7 @@ def test_commands_are_copied(browser: Browser, server: Server) -> None:
         copied = "() => navigator.clipboard.readText()"
         page.get_by_role("button", name="Copy: Download").click()
         expect(page.locator("#said")).to_have_text("Download: copied")
-        assert page.evaluate(copied) == f"curl -fOJ {server.url}/datasets/table"
+        assert page.evaluate(copied) == f"curl -fLOJ {server.url}/datasets/table"
         page.get_by_role("tab", name="curl").press("ArrowLeft")
         expect(page.get_by_role("tab", name="Job")).to_be_focused()
         page.get_by_role("button", name="Copy: The dataset").click()
@@ -360,6 +364,43 @@ def test_commands_are_copied(browser: Browser, server: Server) -> None:
         assert job["spec"]["replicaSpecs"]["template"]["spec"]["containers"][0]["command"][0] == "python"
         page.get_by_role("tab", name="Python").click()
         expect(page.get_by_role("tabpanel")).to_contain_text(f'loader.datasets("{server.url}").pull("table"')
+
+
+def test_a_copied_job_is_one_whatever_the_dataset_is_called(page: Page, server: Server, tmp_path: Path) -> None:
+    name = "A_" + "very-long-" * 9
+    server.create(name[:90].strip("-"))
+    page.goto(f"{server.url}/#/{name[:90].strip('-')}")
+    page.get_by_role("tab", name="Job").click()
+    text = page.get_by_role("tabpanel").locator("code").inner_text()
+    (tmp_path / "job.yaml").write_text(text)
+    assert read_job(tmp_path / "job.yaml").dataset == name[:90].strip("-")
+
+
+def test_long_names_that_begin_alike_can_be_told_apart(browser: Browser, server: Server, name: str) -> None:
+    labels = [f"a_class_with_a_name_that_is_rather_long_{number:03}" for number in range(4)]
+    assert server.put(name, tar_of({f"{one}/1.jpg": painted(1) for one in labels}), kind=TAR).status == 200
+    with watched(browser, server.url, viewport={"width": 390, "height": 800}) as page:
+        page.goto(f"{server.url}/#/{name}")
+        shown = page.locator(".bars .name")
+        expect(shown).to_have_count(4)
+        for number, label in enumerate(labels):
+            expect(shown.nth(number)).to_have_attribute("title", label)
+            end = shown.nth(number).locator(".end")
+            expect(end).to_have_text(label[-8:])
+            box, around = end.bounding_box(), shown.nth(number).bounding_box()
+            assert box is not None
+            assert around is not None
+            assert box["x"] + box["width"] <= around["x"] + around["width"] + 1  # it is not cut off
+        assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_pictures_that_lie_in_no_folder_have_no_bars(page: Page, server: Server, name: str) -> None:
+    assert server.put(name, tar_of({f"{n}.jpg": painted(n) for n in range(9)}), kind=TAR).status == 200
+    page.goto(f"{server.url}/#/{name}")
+    expect(page.locator("img.sheet.there")).to_be_visible()
+    expect(page.get_by_role("heading", name="Classes")).to_have_count(0)
+    sheet = page.locator("img.sheet").evaluate("image => [image.naturalWidth, image.naturalHeight]")
+    assert sheet == [5 * 164 - 4, 2 * 164 - 4]  # all of them, in two rows
 
 
 def test_copied_commands_of_curl_work(page: Page, server: Server, name: str, tmp_path: Path) -> None:
