@@ -123,9 +123,6 @@ def test_what_the_service_refuses_is_told(browser: Browser, server: Server) -> N
             expect(page.get_by_role("alert").filter(has_text=told)).to_contain_text("request ")
         page.goto(f"{server.url}/#/no-such")
         expect(page.get_by_role("alert")).to_contain_text("Wanted the dataset 'no-such'")
-        page.get_by_role("button", name="Create it").click()
-        expect(page.get_by_role("heading", name="no-such")).to_be_visible()
-        expect(page.get_by_text("Bring its first data")).to_be_visible()
 
 
 def test_the_card_shows_pictures_classes_and_splits(page: Page, server: Server) -> None:
@@ -146,6 +143,65 @@ def test_the_card_shows_pictures_classes_and_splits(page: Page, server: Server) 
     expect(bars).to_have_count(30)
     page.get_by_role("button", name="5 more").click()
     expect(bars).to_have_count(35)
+
+
+def test_names_that_begin_alike_can_be_told_apart(browser: Browser, server: Server, name: str) -> None:
+    names = [f"a_very_long_name_of_a_class_that_goes_on_{number:02d}" for number in range(3)]
+    files = {f"digits/{split}/{one}/1.jpg": painted(1) for split in ("train", "val") for one in names}
+    assert server.put(name, tar_of(files), kind=TAR).status == 200
+    for width in (390, 1180):
+        with watched(browser, server.url, viewport={"width": width, "height": 800}) as page:
+            page.goto(f"{server.url}/#/{name}")
+            bars = page.get_by_label("Images of each class", exact=True)
+            expect(bars.get_by_role("listitem")).to_have_count(3)
+            for number, bar in enumerate(bars.get_by_role("listitem").all()):
+                expect(bar.get_by_title(names[number], exact=True)).to_be_visible()
+                end = bar.locator(".end")
+                expect(end).to_have_text(names[number][-8:])
+                inside = (
+                    "end => end.getBoundingClientRect().right <= end.parentElement.getBoundingClientRect().right + 1"
+                )
+                assert end.evaluate(inside)
+                assert bar.locator(".name").evaluate("it => it.offsetWidth / it.parentElement.offsetWidth") <= 0.46
+            assert f"listitem: {names[0]}" in bars.aria_snapshot().replace('"', "")  # whole to ears
+            for split in ("train", "val"):  # without the folder that holds all
+                assert (
+                    page.locator("summary")
+                    .get_by_text(split, exact=True)
+                    .evaluate("it => it.scrollWidth <= it.offsetWidth")
+                )
+
+
+def test_pictures_in_no_folder_are_of_no_class(page: Page, server: Server, name: str) -> None:
+    assert server.put(name, tar_of({"1.jpg": painted(1)}), kind=TAR).status == 200
+    page.goto(f"{server.url}/#/{name}")
+    expect(page.locator(".facts")).to_contain_text("Images")
+    expect(page.get_by_text("Classes", exact=True)).to_have_count(0)
+    assert server.put(name, tar_of({"1.jpg": painted(1), "cat/1.jpg": painted(1)}), kind=TAR).status == 200
+    page.reload()
+    expect(page.locator(".bars .name")).to_have_text(["cat"])
+
+
+def test_a_few_pictures_are_shown_as_large_as_they_are(page: Page, server: Server, name: str) -> None:
+    assert server.put(name, painted(1), filename="a.jpg").status == 200
+    page.goto(f"{server.url}/#/{name}")
+    expect(page.locator("img.sheet.there")).to_be_visible()
+    box = page.locator("figure").bounding_box()
+    assert box is not None
+    assert (box["width"], box["height"]) == (160, 160)
+
+
+def test_a_dataset_that_is_missing_may_be_created(browser: Browser, server: Server) -> None:
+    with watched(browser, server.url, but="status of 404") as page:
+        page.goto(f"{server.url}/#/missed")
+        expect(page.get_by_role("heading", level=1)).to_have_text("No such dataset")
+        expect(page.locator(".trail").get_by_role("link", name="Datasets")).to_be_visible()
+        page.get_by_role("button", name="Create it").click()
+        expect(page.get_by_role("heading", name="missed", level=1)).to_be_focused()
+        expect(page.get_by_text("Bring its first data")).to_be_visible()
+        page.goto(f"{server.url}/#/missed?version=7")
+        expect(page.get_by_role("alert")).to_be_visible()
+        expect(page.get_by_role("button", name="Create it")).to_have_count(0)
 
 
 def test_versions_are_downloaded(page: Page, server: Server) -> None:
@@ -374,33 +430,6 @@ def test_a_copied_job_is_one_whatever_the_dataset_is_called(page: Page, server: 
     text = page.get_by_role("tabpanel").locator("code").inner_text()
     (tmp_path / "job.yaml").write_text(text)
     assert read_job(tmp_path / "job.yaml").dataset == name[:90].strip("-")
-
-
-def test_long_names_that_begin_alike_can_be_told_apart(browser: Browser, server: Server, name: str) -> None:
-    labels = [f"a_class_with_a_name_that_is_rather_long_{number:03}" for number in range(4)]
-    assert server.put(name, tar_of({f"{one}/1.jpg": painted(1) for one in labels}), kind=TAR).status == 200
-    with watched(browser, server.url, viewport={"width": 390, "height": 800}) as page:
-        page.goto(f"{server.url}/#/{name}")
-        shown = page.locator(".bars .name")
-        expect(shown).to_have_count(4)
-        for number, label in enumerate(labels):
-            expect(shown.nth(number)).to_have_attribute("title", label)
-            end = shown.nth(number).locator(".end")
-            expect(end).to_have_text(label[-8:])
-            box, around = end.bounding_box(), shown.nth(number).bounding_box()
-            assert box is not None
-            assert around is not None
-            assert box["x"] + box["width"] <= around["x"] + around["width"] + 1  # it is not cut off
-        assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
-
-
-def test_pictures_that_lie_in_no_folder_have_no_bars(page: Page, server: Server, name: str) -> None:
-    assert server.put(name, tar_of({f"{n}.jpg": painted(n) for n in range(9)}), kind=TAR).status == 200
-    page.goto(f"{server.url}/#/{name}")
-    expect(page.locator("img.sheet.there")).to_be_visible()
-    expect(page.get_by_role("heading", name="Classes")).to_have_count(0)
-    sheet = page.locator("img.sheet").evaluate("image => [image.naturalWidth, image.naturalHeight]")
-    assert sheet == [5 * 164 - 4, 2 * 164 - 4]  # all of them, in two rows
 
 
 def test_copied_commands_of_curl_work(page: Page, server: Server, name: str, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ function bar(name, number, share) {
   return make(
     "li",
     {},
-    label(name || "(no folder)"),
+    label(name),
     make("span", { class: "track", "aria-hidden": "true" }, fill),
     make("span", { class: "count" }, count(number)),
   );

@@ -54,11 +54,8 @@ function heading(name, shown, newest) {
   );
 }
 
-/** Whether pictures lie in folders at all. */
-const hasClasses = (card) => Object.keys(card.classes ?? {}).some((name) => name !== "");
-
 function facts(card, shown) {
-  const classes = card.classes && hasClasses(card) ? Object.keys(card.classes).length : null;
+  const classes = card.classes ? Object.keys(card.classes).length : null;
   const given = [
     ["Type", card.type ?? shown.kind],
     ["Images", card.images === undefined ? null : count(card.images)],
@@ -79,7 +76,7 @@ function insides(name, card, shown) {
   if (card.type === "images" || (shown.kind === "file" && PICTURE.test(shown.filename))) parts.push(sheet(name, shown));
   const section = (key, title, ...children) =>
     make("section", { "aria-labelledby": key }, make("h2", { id: key }, title), children);
-  if (hasClasses(card)) {
+  if (Object.keys(card.classes ?? {}).length) {
     parts.push(section("classes-title", "Classes", bars(card.classes, "Images of each class")));
   }
   if (card.splits?.length) parts.push(section("splits-title", "Splits", splitBars(card.splits)));
