@@ -34,22 +34,27 @@ class Arrivals:
             self._held.acquire()
         except Timeout:
             raise ConflictError(f"Wanted {root} for this server alone. Found: another one uses it") from None
-        bodies = [arrival for arrival in self.folder.iterdir() if not (arrival / UPLOAD).exists()]
-        for arrival in (*bodies, *self.forgotten()):
+        going_on = {arrival for arrival, said in self.uploads() if said}
+        for arrival in {*self.folder.iterdir()} - going_on | {*self.forgotten()}:
             shutil.rmtree(arrival, ignore_errors=True)
 
     def uploads(self) -> Iterator[tuple[Path, dict[str, Any]]]:
-        """Each upload that goes on, and what was said of it; nothing of one that broke off as it was begun."""
+        """Each upload that goes on, and what was said of it; nothing of one that is being begun, or broke off then."""
         for arrival in self.folder.iterdir():
-            with suppress(FileNotFoundError):
-                text = (arrival / UPLOAD).read_text(encoding="utf-8")
-                yield arrival, json.loads(text) if text else {}
+            said: dict[str, Any] = {}
+            try:
+                said = json.loads((arrival / UPLOAD).read_text(encoding="utf-8"))
+            except FileNotFoundError:
+                continue
+            except ValueError:
+                pass  # it is empty, or a part of it
+            yield arrival, said
 
     def forgotten(self) -> Iterator[Path]:
         """Uploads to which nothing has come for seven days."""
-        for arrival, said in self.uploads():
+        for arrival, _ in self.uploads():
             with suppress(FileNotFoundError):
-                if not said or (arrival / DATA).stat().st_mtime < time.time() - _UPLOADS_LAST_SECONDS:
+                if (arrival / DATA).stat().st_mtime < time.time() - _UPLOADS_LAST_SECONDS:
                     yield arrival
 
     def new(self, identity: str | None = None) -> Path:

@@ -7,8 +7,6 @@ Files are of at most 20 MB.
 """
 
 import asyncio
-import contextlib
-import ctypes
 import io
 import time
 from collections import OrderedDict
@@ -39,7 +37,6 @@ _HELD_PER_PIXEL = {"WEBP": 20, "TIFF": 12}  # while they are decoded; 4 for othe
 _MOST_SECONDS = 15.0  # then it shows what it has
 _LOOKED_AT = 200  # files of a folder, among which its pictures are sought
 _KEPT = 16
-_M_MMAP_THRESHOLD = -3  # of malloc.h
 _BEHIND = "\U0010ffff"  # stands behind all that a path can go on with
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")
 _GROUND = (128, 136, 135)  # between the squares: neither light nor dark
@@ -51,7 +48,6 @@ class Sheets:
     """Makes sheets of a store's versions, one at a time; the last ones are kept."""
 
     def __init__(self, store: Store) -> None:
-        _give_back()
         self._store = store
         self._turn = asyncio.Lock()  # who waits takes none of the threads
         self._kept: OrderedDict[str, bytes | None] = OrderedDict()
@@ -143,12 +139,6 @@ def _pictures(index: TarIndex, folder: str) -> list[TarMember]:
     """A folder's first pictures."""
     page = index.page(after=f"{folder}/" if folder else "", limit=_LOOKED_AT)
     return [file for file in page if file.path.rpartition("/")[0] == folder and is_picture(file.path)]
-
-
-def _give_back() -> None:
-    """Have the memory of pictures go back to the system once it is free; glibc keeps up to 32 MB of it for a thread."""
-    with contextlib.suppress(AttributeError):  # another library of C
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 4 << 20)
 
 
 def _cell(data: bytes) -> Image.Image | None:

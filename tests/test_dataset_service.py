@@ -448,7 +448,16 @@ def test_uploads_that_nobody_goes_on_with_are_forgotten(tmp_path: Path) -> None:
         assert [path.exists() for path in (first, second, third)] == [False, True, True]
         assert server.ask("DELETE", "/datasets/x").status == 204
         assert [path.exists() for path in (second, third)] == [False, True]
+        begins = incoming / "begins"  # as another request makes it
+        begins.mkdir()
+        (begins / "data").touch()
+        (begins / "upload.json").touch()
+        assert server.ask("POST", "/datasets/y/uploads", b"", {"Upload-Length": "9"}).status == 201
+        assert begins.exists()
         assert server.ask("GET", "/health").json["arriving"] == 0
+    with Server(tmp_path / "root"):
+        assert not begins.exists()
+        assert third.exists()
 
 
 def test_tokens_say_who_may_read_and_who_may_write(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
