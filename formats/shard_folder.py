@@ -3,13 +3,11 @@
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from formats.origin import code_version, created
 from formats.shards import content_fingerprint, index_name
 from formats.storage import Storage
-from formats.uploads import abandoned
 from schemas.shards import NAME, Shard, ShardManifest
 
 log = logging.getLogger(__name__)
@@ -75,11 +73,7 @@ def _tidy(storage: Storage, manifest: ShardManifest, *, tag: str, before: ShardM
     there = _sizes(storage).keys() - wanted
     gone = {name for name in there if name in replaced or name.startswith((f"{tag}-", f".{tag}-"))}
     storage.remove_files(gone)
-    if storage.is_s3:
-        for key, upload in abandoned(storage):
-            if key.startswith(f"{storage.key(tag)}-"):
-                with suppress(FileNotFoundError):  # it ended in between
-                    storage.ask("abort_multipart_upload", Key=key, UploadId=upload)
+    storage.abandon(f"{tag}-")
     return sorted({name[:8] for name in there - gone if _SHARD.fullmatch(name)})
 
 

@@ -293,15 +293,15 @@ class Storage:
         for start in range(0, len(keys), _TOGETHER):
             self.ask("delete_objects", Delete={"Objects": keys[start : start + _TOGETHER], "Quiet": True})
 
-    def abandon(self, folder: str = "") -> int:
-        """Give up all uploads below a folder that were begun and not completed, also those under way; how many.
+    def abandon(self, start: str) -> int:
+        """Give up all uploads whose names begin so and that are not completed, also those under way; how many.
 
         Their parts take room on S3, where no listing shows them. Raises OSError, `StorageError`.
         """
         gone: set[tuple[str, str]] = set()
         is_more = self.is_s3
         while is_more:  # the first page each time: some stores refuse their own marks of where the next one begins
-            page = self.ask("list_multipart_uploads", Prefix=self._prefix(folder)[1])
+            page = self.ask("list_multipart_uploads", Prefix=self.key(start))
             begun = {(str(one["Key"]), str(one["UploadId"])) for one in page.get("Uploads", ())} - gone
             for key, upload in begun:
                 with suppress(FileNotFoundError):  # it ended in between

@@ -52,9 +52,11 @@ class Arrivals:
 
     def forgotten(self) -> Iterator[Path]:
         """Uploads to which nothing has come for seven days."""
-        for arrival, _ in self.uploads():
+        for arrival in self.folder.iterdir():
             with suppress(FileNotFoundError):
-                if (arrival / DATA).stat().st_mtime < time.time() - _UPLOADS_LAST_SECONDS:
+                if (arrival / UPLOAD).exists() and (
+                    arrival / DATA
+                ).stat().st_mtime < time.time() - _UPLOADS_LAST_SECONDS:
                     yield arrival
 
     def new(self, identity: str | None = None) -> Path:

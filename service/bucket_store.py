@@ -74,7 +74,7 @@ class BucketStore(Store):
         self._indexes.mkdir(parents=True, exist_ok=True)
         super().__init__(Arrivals(Path(spool).resolve()))
         self._preparing: Counter[tuple[str, str]] = Counter()
-        storage.abandon("datasets")  # what was being sent when a server was killed
+        storage.abandon("datasets/")  # what was being sent when a server was killed
         for name in {*self.names(), *storage.names("datasets")}:
             self._clear(name)
         self.used = sum(version.bytes for name in self.names() for version in self.versions(name))

@@ -17,8 +17,8 @@ _REFUSED = (
 )
 
 
-def most_connections() -> int:
-    """How many connections this process may hold, once it may open as many files as its system lets it.
+def raise_limit() -> int:
+    """Let this process open as many files as its system allows; how many connections it may hold then.
 
     Without a bound, whoever opens more takes the files from those who are served, and asyncio's log fills the disk.
     """
@@ -91,6 +91,6 @@ class Connection(HttpToolsProtocol):
             self.transport.abort()
 
 
-def connections() -> Any:
-    """What makes connections, for uvicorn."""
-    return partial(Connection, most=most_connections())
+def at_most(connections: int) -> Any:
+    """What makes so many connections at a time, for uvicorn."""
+    return partial(Connection, most=connections)

@@ -11,7 +11,7 @@ from contextlib import suppress
 import uvicorn
 from fastapi import FastAPI
 
-from service.connections import connections
+from service.connections import at_most, raise_limit
 
 _GRACE_SECONDS = 10
 _M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8  # of malloc.h
@@ -33,7 +33,7 @@ def run(app: FastAPI, *, host: str, port: int, tell: Callable[[str], None]) -> i
     tell(f"serving at http://{shown}:{listening.getsockname()[1]}")
     config = uvicorn.Config(
         app,
-        http=connections(),
+        http=at_most(raise_limit()),
         backlog=_BACKLOG,
         loop="asyncio",
         lifespan="off",

@@ -1,7 +1,6 @@
 """What strangers may cost the dataset service: headers, bodies that are read at once, connections, silence."""
 
 import json
-import re
 import signal
 import socket
 import threading
@@ -13,15 +12,11 @@ from pathlib import Path
 import pytest
 import uvicorn
 from dataset_servers import Server
+from starlette.types import Receive, Scope, Send
 
+from benchmarks.ingest_watch import anonymous_mb
 from service import connections
 from service.__main__ import main
-
-
-def anonymous_mb(pid: int) -> float:
-    found = re.search(r"Anonymous:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text())
-    assert found is not None
-    return int(found[1]) / 1000
 
 
 def head_of(server: Server, size: int) -> bytes:
@@ -91,15 +86,15 @@ def wait_for_health(server: Server) -> bool:
     return False
 
 
-async def app(scope: dict[str, object], receive: object, send: object) -> None:
+async def app(scope: Scope, receive: Receive, send: Send) -> None:
     """Reads a body and answers with how long it was."""
     size, more = 0, True
     while more:
-        message = await receive()  # type: ignore[operator]  # ASGI's own
+        message = await receive()
         more = message.get("more_body", False)
         size += len(message.get("body", b""))
-    await send({"type": "http.response.start", "status": 200, "headers": []})  # type: ignore[operator]
-    await send({"type": "http.response.body", "body": str(size).encode()})  # type: ignore[operator]
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": str(size).encode()})
 
 
 @contextmanager
@@ -107,9 +102,7 @@ def running(patience: float, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """The port of a server whose patience is so short."""
     monkeypatch.setattr(connections, "QUIET_SECONDS", patience)
     listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(
-        uvicorn.Config(app, http=connections.connections(), lifespan="off", log_config=None)  # type: ignore[arg-type]
-    )
+    server = uvicorn.Server(uvicorn.Config(app, http=connections.at_most(10), lifespan="off", log_config=None))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     try:
