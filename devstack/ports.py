@@ -25,19 +25,21 @@ def _listening_inodes(port: int, host: str) -> set[str]:
     return inodes
 
 
-def _holds(pid: int, inodes: set[str]) -> bool:
+def sockets(pid: int) -> set[str]:
+    """Inodes of the sockets that `pid` holds; none when it has ended or is another user's."""
+    inodes = set()
     try:
         with os.scandir(f"/proc/{pid}/fd") as entries:
             for entry in entries:
                 try:
                     target = os.readlink(entry.path)
-                except OSError:
+                except OSError:  # closed since the folder was listed
                     continue
-                if target.startswith("socket:[") and target[8:-1] in inodes:
-                    return True
+                if target.startswith("socket:["):
+                    inodes.add(target[8:-1])
     except OSError:
         pass
-    return False
+    return inodes
 
 
 def is_held(port: int, host: str) -> bool:
@@ -48,14 +50,14 @@ def is_held(port: int, host: str) -> bool:
 def holds(pid: int, port: int, host: str) -> bool:
     """Whether the process `pid` listens on `host`:`port`."""
     inodes = _listening_inodes(port, host)
-    return bool(inodes) and _holds(pid, inodes)
+    return not inodes.isdisjoint(sockets(pid))
 
 
 def holder(port: int, host: str) -> str:
     """Words for who listens on `host`:`port`: name and pid where they may be known."""
     inodes = _listening_inodes(port, host)
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and _holds(int(entry.name), inodes):
+        if entry.name.isdigit() and not inodes.isdisjoint(sockets(int(entry.name))):
             try:
                 name = (entry / "comm").read_text(encoding="utf-8", errors="replace").strip()
             except OSError:

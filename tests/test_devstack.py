@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -95,6 +96,25 @@ held = socket.create_server(("127.0.0.1", 0))
 threading.Thread(target=lambda: (print(held.getsockname()[1], flush=True), time.sleep(60))).start()
 ctypes.CDLL(None).syscall(60, 0)  # the first thread alone exits
 """
+
+
+def test_sockets_are_told_of_a_process_that_opens_and_closes_files() -> None:
+    done = threading.Event()
+
+    def churn() -> None:
+        while not done.is_set():
+            for descriptor in [os.open(os.devnull, os.O_RDONLY) for _ in range(100)]:
+                os.close(descriptor)
+
+    busy = threading.Thread(target=churn)
+    busy.start()
+    try:
+        with socket.socket() as one:
+            inode = os.readlink(f"/proc/self/fd/{one.fileno()}").removeprefix("socket:[").removesuffix("]")
+            assert all(inode in ports.sockets(os.getpid()) for _ in range(100))
+    finally:
+        done.set()
+        busy.join()
 
 
 def test_a_process_runs_until_its_last_thread_has_let_go_of_its_ports(tmp_path: Path) -> None:
@@ -241,12 +261,12 @@ def _wait_for(condition, *, timeout_s: float) -> None:
 
 def _listening_addresses(pid: int) -> set[str]:
     """The IPv4 addresses on which `pid` listens."""
-    own = {os.readlink(entry.path) for entry in os.scandir(f"/proc/{pid}/fd")}
+    own = ports.sockets(pid)
     addresses = set()
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
             fields = line.split()
-            if fields[3] == "0A" and f"socket:[{fields[9]}]" in own:
+            if fields[3] == "0A" and fields[9] in own:
                 packed = bytes.fromhex(fields[1].partition(":")[0][-8:])[::-1]
                 addresses.add(socket.inet_ntoa(packed))
     return addresses

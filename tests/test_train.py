@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from contextlib import chdir, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -262,7 +262,8 @@ def test_a_training_that_is_killed_leaves_its_last_checkpoint(data: Data, tmp_pa
     for line in process.stdout:
         if line.startswith("epoch 1  step 9/12"):
             for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
-                os.kill(int(child), signal.SIGKILL)
+                with suppress(ProcessLookupError):
+                    os.kill(int(child), signal.SIGKILL)
             break
     process.communicate(timeout=60)
     assert process.returncode != 0
