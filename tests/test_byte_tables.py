@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
+from spark_rows import rows_of
 
 from devstack.s3 import S3
 from etl.entries import ARROW_ENTRIES
@@ -163,9 +164,7 @@ def test_parquet_in_s3_is_read_as_a_local_one(
 
 def test_tables_of_spark_are_listed_alike(spark: SparkSession) -> None:
     rows = list(zip(*ROWS.values(), strict=True))
-    spark.createDataFrame(rows, "name STRING, picture BINARY, class INT, patient STRING").createOrReplaceTempView(
-        "pics"
-    )
+    rows_of(spark, rows, "name STRING, picture BINARY, class INT, patient STRING").createOrReplaceTempView("pics")
     listing = list_table(spark, "pics", dataset="d", or_split=b"s", **NAMES)
     assert _found(listing.entries) == {
         b"a/1": ("3", "p", None, 3, b"one"),
@@ -203,7 +202,7 @@ def test_tables_that_cannot_be_read_are_refused(spark: SparkSession, tmp_path: P
     table = partial(list_table, spark, dataset="d", or_split=b"")
     with pytest.raises(SourceError, match="Wanted the table nowhere"):
         table("nowhere", path_column="name", data_column="picture")
-    spark.createDataFrame([("a", b"1")], "name STRING, picture BINARY").createOrReplaceTempView("plain")
+    rows_of(spark, [("a", b"1")], "name STRING, picture BINARY").createOrReplaceTempView("plain")
     with pytest.raises(SourceError, match="Found: name, picture"):
         table("plain", path_column="name", data_column="image")
     with pytest.raises(SourceError, match="Wanted a column of paths"):

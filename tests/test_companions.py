@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from PIL import Image
 from pyspark.sql import DataFrame, SparkSession
+from spark_rows import rows_of
 
 from etl.entries import ENTRIES
 from etl.images import Header, RejectedError, read_header
@@ -36,9 +37,7 @@ def listed(spark: SparkSession, names: Sequence[tuple[bytes, bytes, str | None]]
         )
         for split, path, reason in names
     ]
-    return spark.createDataFrame(
-        [tuple(bytearray(v) if isinstance(v, bytes) else v for v in row) for row in rows], ENTRIES
-    )
+    return rows_of(spark, [tuple(bytearray(v) if isinstance(v, bytes) else v for v in row) for row in rows], ENTRIES)
 
 
 IMAGES: list[tuple[bytes, bytes, str | None]] = [

@@ -4,6 +4,7 @@ import hashlib
 
 import pytest
 from pyspark.sql import SparkSession
+from spark_rows import rows_of
 
 from etl.duplicates import IMAGES, DuplicateGroup, duplicate_groups, summarise
 
@@ -35,7 +36,7 @@ ROWS = [
 
 @pytest.mark.parametrize("partitions", [1, 5])
 def test_groups_tell_labels_splits_and_names(spark: SparkSession, partitions: int) -> None:
-    images = spark.createDataFrame(ROWS, IMAGES).repartition(partitions)
+    images = rows_of(spark, ROWS, IMAGES).repartition(partitions)
     groups = images.transform(duplicate_groups)
     assert {bytes(row.sha256): tuple(row[1:]) for row in groups.collect()} == {
         sha("both"): (2, True, True, "train/a/1", "val/b/1"),
@@ -59,7 +60,7 @@ def test_groups_tell_labels_splits_and_names(spark: SparkSession, partitions: in
 
 
 def test_no_duplicates_are_a_summary_of_nothing(spark: SparkSession) -> None:
-    images = spark.createDataFrame(ROWS[-3:], IMAGES)
+    images = rows_of(spark, ROWS[-3:], IMAGES)
     summary = summarise(images.transform(duplicate_groups))
     assert (summary.groups, summary.images, summary.examples) == (0, 0, [])
     assert str(summary) == "no exact duplicates"

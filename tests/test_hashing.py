@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from spark_rows import rows_of
 
 from etl.splits.positions import partition_keys
 from formats.fingerprint import SUM_SEEDS, row_sums, split_fingerprint
@@ -102,7 +103,7 @@ def test_swapping_two_rows_changes_the_sums() -> None:
 
 def test_partitions_are_those_that_spark_sends_numbers_to(spark: SparkSession) -> None:
     numbers = np.concatenate([np.arange(-500, 500), [-(1 << 31), (1 << 31) - 1]]).astype(np.int32)
-    frame = spark.createDataFrame([(int(number),) for number in numbers], "number INT")
+    frame = rows_of(spark, [(int(number),) for number in numbers], "number INT")
     found = {row["number"]: row["hash"] for row in frame.select("number", F.hash("number").alias("hash")).collect()}
     assert murmur3(numbers).tolist() == [found[int(number)] for number in numbers]
     keys = partition_keys(37)

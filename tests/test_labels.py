@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from spark_rows import rows_of
 
 from etl.entries import ENTRIES
 from etl.errors import SourceError
@@ -32,7 +33,7 @@ def listed(spark: SparkSession, names: Sequence[tuple[bytes, bytes]], **reasons:
         reason = reasons.get(path[:1].decode("latin-1"))
         whole = bytearray(split + b"/" + path)
         rows.append((whole, bytearray(split), bytearray(path), "old", "g", whole, None, 1, None, None, None, reason))
-    return spark.createDataFrame(rows, ENTRIES).repartition(3)
+    return rows_of(spark, rows, ENTRIES).repartition(3)
 
 
 def table(path: Path, columns: Mapping[str, Any]) -> str:
@@ -149,8 +150,8 @@ IMAGES = [
 
 def test_each_image_gets_the_label_of_its_row(spark: SparkSession) -> None:
     entries = listed(spark, IMAGES, x="link loop: it leads to itself")
-    labels = spark.createDataFrame(
-        [(bytearray(path), *rest) for path, *rest in LABELS], "path BINARY, label STRING, group STRING"
+    labels = rows_of(
+        spark, [(bytearray(path), *rest) for path, *rest in LABELS], "path BINARY, label STRING, group STRING"
     )
     found = entries.transform(label_by_file, labels=labels, name="l.csv")
     assert found.schema.simpleString() == entries.schema.simpleString()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from pyspark.sql import SparkSession
 from sklearn.datasets import load_digits, load_sample_image
+from spark_rows import rows_of
 
 from etl import look_alikes
 from etl.errors import EtlError
@@ -182,7 +183,7 @@ def test_groups_are_those_of_brute_force(
     signed = [value - (1 << 64) if value >> 63 else value for value in values]
     rows = [(bytearray(i.to_bytes(16, "big")), value) for i, value in enumerate(signed)]
     blank: list[tuple[bytearray, int | None]] = [(bytearray((10**6 + i).to_bytes(16, "big")), None) for i in range(3)]
-    hashes = spark.createDataFrame([*rows, *blank], HASHES).repartition(partitions)
+    hashes = rows_of(spark, [*rows, *blank], HASHES).repartition(partitions)
     found = {
         int.from_bytes(row.id, "big"): row.group_id for row in group_look_alikes(hashes, distance=distance).collect()
     }
@@ -191,7 +192,7 @@ def test_groups_are_those_of_brute_force(
 
 def test_many_pairs_are_thinned_out_and_too_many_are_told(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     crowd = [sum(1 << bit for bit in bits) for bits in itertools.combinations(range(12), 2)]  # each near all others
-    hashes = spark.createDataFrame([(bytearray(i.to_bytes(16, "big")), value) for i, value in enumerate(crowd)], HASHES)
+    hashes = rows_of(spark, [(bytearray(i.to_bytes(16, "big")), value) for i, value in enumerate(crowd)], HASHES)
     monkeypatch.setattr(look_alikes, "_DRIVER_PAIRS", 100)
     found = group_look_alikes(hashes, distance=4).collect()
     assert len(found) == len(crowd)
@@ -204,4 +205,4 @@ def test_many_pairs_are_thinned_out_and_too_many_are_told(spark: SparkSession, m
 
 def test_a_distance_that_cannot_be_is_refused(spark: SparkSession) -> None:
     with pytest.raises(ValueError, match=r"0 to 8 bits\. Found: 9"):
-        group_look_alikes(spark.createDataFrame([], HASHES), distance=9)
+        group_look_alikes(rows_of(spark, [], HASHES), distance=9)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from spark_rows import rows_of
 from split_caches import write_cache
 
 from etl.errors import EtlError, OutputExistsError, TableError, WeightsError
@@ -45,7 +46,7 @@ def plan(**options: object) -> SplitPlan:
 
 def images(spark: SparkSession, rows: Sequence[tuple[bytes | None, int | None]] = ROWS) -> DataFrame:
     """Rows as the copy of a metadata table has them."""
-    return spark.createDataFrame([(bytearray(i) if i else None, c) for i, c in rows], "id BINARY, label INT")
+    return rows_of(spark, [(bytearray(i) if i else None, c) for i, c in rows], "id BINARY, label INT")
 
 
 def shares_of(rows: DataFrame, this: SplitPlan) -> Shares:

@@ -15,6 +15,7 @@ import pytest
 from pictures import texture, write_table
 from PIL import Image
 from pyspark.sql import DataFrame, SparkSession
+from spark_rows import rows_of
 
 from devstack.cassandra import Cassandra
 from etl import repair
@@ -224,13 +225,15 @@ def test_only_images_of_this_source_are_written_again(spark: SparkSession) -> No
 
     fields = "id BINARY, name STRING, or_split STRING, bytes BIGINT, sha256 BINARY, source STRING, group_id STRING"
     told = [(1, "ours", "twins"), (2, "theirs", "pair"), (3, None, None), (4, "ours", None), (5, "ours", None)]
-    metadata = spark.createDataFrame([(one(i), "", "", 1, None, s, g) for i, s, g in told], fields)
+    metadata = rows_of(spark, [(one(i), "", "", 1, None, s, g) for i, s, g in told], fields)
     kinds = [(1, "wrong hash"), (1, "changed in the source"), (2, "missing blob"), (3, "wrong size")]
     kinds += [(4, "no longer in the source"), (5, "missing blob"), (6, "missing image"), (7, "blob without metadata")]
-    problems = spark.createDataFrame([(kind, one(i), "", "any", None) for i, kind in kinds], PROBLEMS)
+    problems = rows_of(spark, [(kind, one(i), "", "any", None) for i, kind in kinds], PROBLEMS)
     rows = [(i, None) for i in (1, 2, 3, 4, 6, 8)] + [(5, "cut off")]
-    listed = spark.createDataFrame(
-        [(one(i), one(i), one(i), "c", None, one(i), None, 1, None, None, None, reason) for i, reason in rows], ENTRIES
+    listed = rows_of(
+        spark,
+        [(one(i), one(i), one(i), "c", None, one(i), None, 1, None, None, None, reason) for i, reason in rows],
+        ENTRIES,
     )
     chosen = listed.transform(to_rewrite, problems=problems, metadata=metadata, source="ours")
     assert chosen.columns == listed.columns
@@ -252,7 +255,7 @@ def test_halves_are_looked_at_once_more_and_only_so_many_are_deleted(
     # What is said of 1 and 3 was so once: both halves are there now.
     kinds = {1: MISSING_BLOB, 2: MISSING_BLOB, 3: NO_METADATA, 4: NO_METADATA, 5: "wrong size", 9: MISSING_BLOB}
     rows = [(kind, bytearray(uuid.UUID(int=i).bytes), None, None, None) for i, kind in kinds.items()]
-    problems = spark.createDataFrame(rows, PROBLEMS)
+    problems = rows_of(spark, rows, PROBLEMS)
     plan = VerifyPlan(data_table=data, metadata_table=metadata)
 
     def left() -> tuple[list[int], ...]:

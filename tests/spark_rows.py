@@ -1,0 +1,14 @@
+"""Literal rows as DataFrames of Spark."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from jobs.frames import small_table
+
+
+def rows_of(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: str) -> DataFrame:
+    """A DataFrame of these rows. It reads none of them in Python again, as each action on Spark's own would."""
+    rows, names = list(rows), [column.split()[0] for column in schema.split(",")]
+    return small_table(spark, {name: [row[number] for row in rows] for number, name in enumerate(names)}, schema)
