@@ -6,7 +6,8 @@ let a test picture into training.
 
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, Observation
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 EXAMPLES = 20
@@ -76,18 +77,20 @@ def duplicate_groups(images: DataFrame, /) -> DataFrame:
 
 
 def summarise(groups: DataFrame, *, examples: int = EXAMPLES) -> DuplicateSummary:
-    """Count the groups and take the worst ``examples``; runs Spark, once."""
-    counts = Observation()
-    observed = groups.observe(
-        counts,
-        F.count(F.lit(1)).alias("groups"),
-        F.sum("images").alias("images"),
-        F.count_if("different_labels").alias("with_different_labels"),
-        F.count_if("different_splits").alias("in_different_splits"),
-    )
+    """Count the groups and take the worst ``examples``; runs Spark, which makes the groups once."""
     worst_first = (F.desc("different_labels"), F.desc("different_splits"), F.desc("images"), "first", "sha256")
-    rows = observed.orderBy(*worst_first).limit(examples).collect()
+    kept = groups.persist(StorageLevel.MEMORY_AND_DISK)  # what is observed on the way is counted again by retries
+    try:
+        (counts,) = kept.agg(
+            F.count("*").alias("groups"),
+            F.sum("images").alias("images"),
+            F.count_if("different_labels").alias("with_different_labels"),
+            F.count_if("different_splits").alias("in_different_splits"),
+        ).collect()
+        rows = kept.orderBy(*worst_first).limit(examples).collect() if counts.groups else []
+    finally:
+        kept.unpersist()
     return DuplicateSummary(
-        **{name: int(value or 0) for name, value in counts.get.items()},
+        **{name: value or 0 for name, value in counts.asDict().items()},
         examples=[DuplicateGroup(bytes(row.sha256).hex(), *row[1:]) for row in rows],
     )

@@ -29,7 +29,7 @@ from typing import IO
 from formats.storage import Storage
 from schemas.datasets import DatasetVersion
 from service.arrivals import DATA, INDEX, Arrivals
-from service.errors import ConflictError, NotThereError
+from service.errors import ConflictError, NotThereError, no_dataset
 from service.stores import Store
 
 _BLOCK = 1 << 20
@@ -94,7 +94,7 @@ class BucketStore(Store):
         """The numbers of a dataset's versions, in their order. Raises `NotThereError`."""
         found = sorted(int(key.removesuffix(".json")) for key in self._storage.names(f"datasets/{name}/versions"))
         if not found and not self._storage.exists(f"names/{name}"):
-            raise NotThereError(f"Wanted the dataset {name!r}. Found: none of this name")
+            raise no_dataset(name)
         return found
 
     def blob(self, name: str, version: DatasetVersion) -> BucketBlob:

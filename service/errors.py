@@ -42,6 +42,11 @@ class NotThereError(ServiceError):
     title = "Not there"
 
 
+def no_dataset(name: str) -> NotThereError:
+    """The error of a dataset that nobody made."""
+    return NotThereError(f"Wanted the dataset {name!r}. Found: none of this name. Make it: POST /datasets")
+
+
 class NotAcceptableError(ServiceError):
     """It cannot be given in a form that was asked for."""
 

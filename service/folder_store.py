@@ -21,7 +21,7 @@ from schemas.datasets import VERSION_NAME, DatasetVersion, is_name
 from service.arrivals import DATA, INDEX, UPLOAD, Arrivals, keep
 from service.blobs import FileBlob
 from service.bodies import full_disks_told
-from service.errors import ConflictError, NotThereError
+from service.errors import ConflictError, NotThereError, no_dataset
 from service.stores import Store
 
 _NUMBER = "{:020}"
@@ -64,7 +64,7 @@ class FolderStore(Store):
         try:
             return sorted(int(found) for found in os.listdir(self._datasets / name / "versions") if found.isdecimal())
         except FileNotFoundError:
-            raise NotThereError(f"Wanted the dataset {name!r}. Found: none of this name") from None
+            raise no_dataset(name) from None
 
     def blob(self, name: str, version: DatasetVersion) -> FileBlob:
         """A version's bytes. Raises `NotThereError`."""

@@ -88,19 +88,15 @@ def read_only(dataset: Path, tell: Tell) -> list[str]:
 
 
 def _writable(prefix: Path | None, tell: Tell) -> Path:
-    """The folder for datasets: the one that is named, else `PREFIX`, else the cache."""
-    place = prefix or PREFIX
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        if os.access(place, os.W_OK | os.X_OK):
-            return place
-        why = "it may not be written to"
-    except OSError as error:
-        why = str(error.strerror)
+    """The folder for datasets, which a pull makes: the one that is named, else `PREFIX`, else the cache."""
+    place = (prefix or PREFIX).absolute()
+    above = next(one for one in (place, *place.parents) if os.path.exists(one))
+    if above.is_dir() and os.access(above, os.W_OK | os.X_OK):
+        return place
+    why = f"{above} may not be written to" if above.is_dir() else f"{above} is no folder"
     if prefix:
         raise JobError(f"Wanted a folder for datasets that can be written to. Found: {prefix}: {why}")
     cache = cache_prefix()
-    cache.mkdir(parents=True, exist_ok=True)
     tell(f"datasets are in {cache}, not in {PREFIX}: {why}; the job finds them by $DATASETS and $DATASET")
     return cache
 

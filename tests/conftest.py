@@ -21,8 +21,8 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The one file that takes minutes comes first, so that no process is left alone with it at the end."""
-    items.sort(key=lambda item: item.path.name != "test_readme.py")
+    """The files that take minutes come first, so that no process is left alone with one at the end."""
+    items.sort(key=lambda item: item.path.name not in ("test_readme.py", "test_train.py"))
 
 
 @pytest.fixture(scope="session")

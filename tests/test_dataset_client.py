@@ -580,7 +580,8 @@ def test_what_is_not_there_is_told_in_one_line(server: Server, tmp_path: Path) -
     service = loader.datasets(server.url)
     with pytest.raises(loader.DatasetError) as told:
         service.pull("nothing", tmp_path / "to")
-    assert str(told.value).startswith("Wanted the dataset 'nothing'. Found: none of this name (Not there: 404 of ")
+    wanted = "Wanted the dataset 'nothing'. Found: none of this name. Make it: POST /datasets (Not there: 404 of "
+    assert str(told.value).startswith(wanted)
     service.push(written(tmp_path / "f", {"a": b"1"}), "once")
     with pytest.raises(loader.DatasetError, match=r"Wanted version 7 of 'once'. Found: it has 1"):
         service.pull("once", tmp_path / "to", version=7)

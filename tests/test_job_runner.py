@@ -19,6 +19,7 @@ import yaml
 from dataset_servers import TAR, Server, tar_of
 from pictures import picture
 
+from devstack import ports
 from service import job_datasets, run_command
 from service.job_agents import Agent
 from service.job_datasets import dataset_at_hand
@@ -294,6 +295,14 @@ def test_who_may_not_write_to_the_prefix_has_one_below_the_cache(
     assert dataset_at_hand("mine", url=None, prefix=None, tell=told.append) == found  # it is there by now
     with pytest.raises(JobError, match="Wanted a folder for datasets that can be written to"):
         dataset_at_hand("mine", url="http://x", prefix=tmp_path / "file", tell=told.append)
+
+
+def test_a_service_that_does_not_answer_leaves_no_folder(tmp_path: Path) -> None:
+    (port,) = ports.free(["127.0.0.1"], 1)
+    for prefix in (tmp_path / "a" / "b", tmp_path):
+        with pytest.raises(JobError, match=r"no answer|refused"):
+            dataset_at_hand("mine", url=f"http://127.0.0.1:{port}", prefix=prefix, tell=lambda line: None)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_dataset_that_is_nowhere(tmp_path: Path) -> None:
