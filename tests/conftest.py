@@ -1,6 +1,7 @@
 """Fixtures: real services, started once a test run for those who ask."""
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -18,6 +19,10 @@ settings.load_profile("untimed")
 
 # Every Java that tests start, Spark's and Cassandra's, compiles quickly rather than well: none of them lasts.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
+# A shell has what it runs in the background ignore Ctrl-C; what tests start, and interrupt, would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
