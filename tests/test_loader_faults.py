@@ -28,7 +28,7 @@ BYTES = dict(
 TABLE = "loader_faults.data"
 LITTLE = 2 * BATCH * SIZE
 """A memory budget of two batches, so that most of an epoch is not read yet while its first batches are taken."""
-HOLD = 2.0
+HOLD = 5.0
 
 Images = list[tuple[uuid.UUID, bytes]]
 
