@@ -50,7 +50,7 @@ def is_held(port: int, host: str) -> bool:
 def holds(pid: int, port: int, host: str) -> bool:
     """Whether the process `pid` listens on `host`:`port`."""
     inodes = _listening_inodes(port, host)
-    return not inodes.isdisjoint(sockets(pid))
+    return bool(inodes) and not inodes.isdisjoint(sockets(pid))
 
 
 def holder(port: int, host: str) -> str:

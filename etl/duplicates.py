@@ -79,7 +79,8 @@ def duplicate_groups(images: DataFrame, /) -> DataFrame:
 def summarise(groups: DataFrame, *, examples: int = EXAMPLES) -> DuplicateSummary:
     """Count the groups and take the worst ``examples``; runs Spark, which makes the groups once."""
     worst_first = (F.desc("different_labels"), F.desc("different_splits"), F.desc("images"), "first", "sha256")
-    kept = groups.persist(StorageLevel.MEMORY_AND_DISK)  # what is observed on the way is counted again by retries
+    # Counted from what is kept: an Observation counts again whatever Spark makes again, for a sort or after a failure.
+    kept = groups.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         (counts,) = kept.agg(
             F.count("*").alias("groups"),

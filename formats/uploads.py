@@ -35,7 +35,7 @@ class Bucket(Protocol):
 class Upload:
     """One object of an S3 storage, sent in parts, three of which are in memory: it appears when the block ends.
 
-    After an error nothing is left of it; what a killed process leaves is seen by `abandoned` alone.
+    After an error nothing is left of it; what a killed process leaves is given up by `Storage.abandon`.
     """
 
     def __init__(self, bucket: Bucket, name: str) -> None:
@@ -101,19 +101,6 @@ class Upload:
                 self._sending.popleft().result()
         with suppress(Exception):
             self._bucket.ask("abort_multipart_upload", Key=self._bucket.key(self._name), UploadId=self._id)
-
-
-def abandoned(bucket: Bucket, folder: str = "") -> Iterator[tuple[str, str]]:
-    """The uploads below a folder that were begun and neither completed nor given up: (key, upload's id)."""
-    page: dict[str, str] = {}
-    prefix = bucket.key(folder)
-    while True:
-        found = bucket.ask("list_multipart_uploads", Prefix=f"{prefix}/" if prefix else "", **page)
-        for one in found.get("Uploads", ()):
-            yield str(one["Key"]), str(one["UploadId"])
-        if not found.get("IsTruncated"):
-            return
-        page = {"KeyMarker": found["NextKeyMarker"], "UploadIdMarker": found["NextUploadIdMarker"]}
 
 
 @contextmanager

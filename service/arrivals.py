@@ -52,11 +52,10 @@ class Arrivals:
 
     def forgotten(self) -> Iterator[Path]:
         """Uploads to which nothing has come for seven days."""
-        for arrival in self.folder.iterdir():
+        last = time.time() - _UPLOADS_LAST_SECONDS
+        for arrival in (path for path in self.folder.iterdir() if (path / UPLOAD).exists()):
             with suppress(FileNotFoundError):
-                if (arrival / UPLOAD).exists() and (
-                    arrival / DATA
-                ).stat().st_mtime < time.time() - _UPLOADS_LAST_SECONDS:
+                if (arrival / DATA).stat().st_mtime < last:
                     yield arrival
 
     def new(self, identity: str | None = None) -> Path:

@@ -9,6 +9,9 @@ from jobs.frames import small_table
 
 
 def rows_of(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: str) -> DataFrame:
-    """A DataFrame of these rows. It reads none of them in Python again, as each action on Spark's own would."""
+    """A DataFrame of these rows, in a schema of plain types: ``"id BINARY, label INT"``.
+
+    They travel as Arrow, once. Spark's own way sends them through Python workers at each action.
+    """
     rows, names = list(rows), [column.split()[0] for column in schema.split(",")]
     return small_table(spark, {name: [row[number] for row in rows] for number, name in enumerate(names)}, schema)

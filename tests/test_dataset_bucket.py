@@ -12,13 +12,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from begun_uploads import begun
 from dataset_servers import TAR, Server, tar_of
 
 from devstack.s3 import S3
 from formats.origin import created
 from formats.s3 import S3Access
 from formats.storage import Storage
-from formats.uploads import abandoned
 from schemas.datasets import DatasetVersion
 from service.__main__ import main
 from service.arrivals import DATA as BODY
@@ -142,14 +142,14 @@ def test_parts_that_a_killed_server_sent_go_when_the_next_one_starts(s3: S3, sto
     elsewhere = Storage("s3://datasets/all2", S3Access(s3.endpoint, s3.access_key, s3.secret_key))
     for place in (storage, storage, elsewhere):
         key = place.key("datasets/x/content/0000")
-        begun = place.ask("create_multipart_upload", Key=key)["UploadId"]
-        place.ask("upload_part", Key=key, UploadId=begun, PartNumber=1, Body=DATA)
-    assert [len(list(abandoned(place))) for place in (storage, elsewhere)] == [2, 1]
+        upload = place.ask("create_multipart_upload", Key=key)["UploadId"]
+        place.ask("upload_part", Key=key, UploadId=upload, PartNumber=1, Body=DATA)
+    assert [len(begun(place)) for place in (storage, elsewhere)] == [2, 1]
     with Server(tmp_path / "spool", bucket="s3://datasets/all", environment=environment(s3)) as server:
-        assert list(abandoned(storage)) == []
+        assert begun(storage) == []
         server.create("x")
         assert server.put("x", DATA).status == 200
-    assert [key for key, _ in abandoned(elsewhere)] == ["all2/datasets/x/content/0000"]
+    assert begun(elsewhere) == ["all2/datasets/x/content/0000"]
     assert (elsewhere.abandon("datasets"), elsewhere.abandon("datasets")) == (1, 0)
     storage.remove("")
 

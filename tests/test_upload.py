@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from begun_uploads import begun
 from pictures import picture
 from PIL import Image
 from shard_folders import Pictures, upload
@@ -25,7 +26,7 @@ from devstack import ports
 from devstack.s3 import S3
 from formats.s3 import S3Access
 from formats.storage import Storage
-from formats.uploads import Upload, abandoned
+from formats.uploads import Upload
 from loader import AccessError, OptionError, ShardError, UnreachableError
 from loader.shards import Client, make_client, open_shards, upload_cv_dataset
 from schemas import image_id
@@ -111,7 +112,7 @@ def test_on_s3_as_in_a_folder(s3: S3, tmp_path: Path) -> None:
         assert storage.read_bytes(shard.name) == (tmp_path / "uploads" / "deep" / "er" / shard.name).read_bytes()
     names = [path.name for path in (tmp_path / "uploads" / "deep" / "er").iterdir()]
     assert storage.names() == sorted(names)
-    assert list(abandoned(storage)) == []
+    assert begun(storage) == []
 
 
 def test_shards_that_are_there_are_replaced_only_if_that_is_meant(tmp_path: Path) -> None:
@@ -352,12 +353,12 @@ def test_what_a_killed_upload_has_begun_on_s3_is_ended_by_the_next(s3: S3, monke
         patched.setattr(Upload, "_complete", lambda self: os.kill(os.getpid(), signal.SIGKILL))
         with pytest.raises(ShardError, match="one that ended on its own"):
             upload(client, "killed", "x", count=20)
-    begun = {key for key, _ in abandoned(storage)} - {strangers}
-    assert begun
+    left = {*begun(storage)} - {strangers}
+    assert left
     assert not storage.names()
     shards = upload(client, "killed", "x", count=20)
-    assert begun <= {storage.key(shard.name) for shard in shards.contents.shards}
-    assert [key for key, _ in abandoned(storage)] == [strangers]
+    assert left <= {storage.key(shard.name) for shard in shards.contents.shards}
+    assert begun(storage) == [strangers]
 
 
 def test_shards_of_other_uploads_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
