@@ -6,17 +6,18 @@ SHELL := /bin/bash
 HERE := $(CURDIR)/
 PYTHON ?= $(shell for p in python3.11 python3 python; do "$$p" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo "$$p" && break; done)
 IN := cd "$(HERE)" &&
-# Commands run as in the activated environment: what they start (spark-submit, torchrun) is found.
-RUN := $(IN) PATH="$(HERE).venv/bin:$$PATH" VIRTUAL_ENV="$(HERE).venv"
+# Commands run as in the activated environment: what they start (spark-submit, torchrun) is found. Modules are compiled
+# once, not by each process, also where the environment says otherwise.
+RUN := $(IN) PATH="$(HERE).venv/bin:$$PATH" VIRTUAL_ENV="$(HERE).venv" PYTHONDONTWRITEBYTECODE=
 SETUP = $(IN) if [ -z "$(PYTHON)" ]; then echo "error: wanted Python 3.11 on PATH. Found: none. Say 'make PYTHON=/path/to/python3.11 $@'." >&2; exit 1; fi; \
 	"$(PYTHON)" -m devstack.environment
-# Three processes, each with services of its own, for files of tests in turn, as most tests wait; one that dies is made anew once.
-SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 1
+# A process for each core. Each takes whole files of tests; tests/conftest.py has one take all that need Spark.
+PYTEST := python -m pytest -n logical --max-worker-restart 1
 DEMO := --extra spark --extra loader --group demo
 DEV := --extra spark --extra loader --extra train --extra s3 --extra shards --extra looks --extra metrics --extra lightning --extra notebooks --extra service --group dev
 OURS := schemas formats etl jobs loader training service devstack demo benchmarks
 
-.PHONY: help demo train-demo setup test test-all check format up down service s3-up s3-down status clean-data clean lock deps.zip bench-demo bench-ingest bench-loader bench-server bench-service bench-shards bench-splits bench-train
+.PHONY: help demo train-demo setup test test-unit test-e2e test-all coverage check format up down service s3-up s3-down status clean-data clean lock deps.zip bench-demo bench-ingest bench-loader bench-server bench-service bench-shards bench-splits bench-train
 
 help:  ## list the targets
 	@echo "make TARGET, where TARGET is:"; sed -nE 's/^([a-zA-Z][a-zA-Z0-9.-]*):.*## (.*)/  \1\t\2/p' "$(HERE)Makefile" | expand -t 16
@@ -32,15 +33,27 @@ train-demo:  ## train a small network from the demo's batches (brings torch)
 setup:  ## the environment of developers in .venv, jars, Spark's configuration
 	@$(SETUP) $(DEV)
 
-test: setup  ## the test suite
+test: setup  ## the unit and integration tests
 	@$(RUN) python -m devstack s3-build >/dev/null
-	@$(RUN) python -m devstack chromium >/dev/null || true  # then the tests of the page say what they lack
-	@$(RUN) python -m pytest $(SIDE_BY_SIDE) -m "not slow"
+	@$(RUN) $(PYTEST) tests/unit tests/integration
 
-test-all: setup  ## the test suite with notebooks, drills and sweeps
+test-unit: setup  ## the tests that need no services
+	@$(RUN) $(PYTEST) tests/unit
+
+test-e2e: setup  ## the README as a script, trainings, the browser, clusters, kills (ALL=1: also those that take minutes each)
 	@$(RUN) python -m devstack s3-build >/dev/null
 	@$(RUN) python -m devstack chromium >/dev/null || true  # then the tests of the page say what they lack
-	@$(RUN) python -m pytest $(SIDE_BY_SIDE)
+	@$(RUN) $(PYTEST) tests/e2e $(if $(ALL),,-m "not slow")
+
+coverage: setup  ## lines and branches of each package that `make test` runs (TESTS=folders or files: that these run)
+	@$(RUN) python -m devstack s3-build >/dev/null
+	@$(IN) rm -rf build/coverage && mkdir -p build/coverage
+	@$(RUN) python -m coverage run -m pytest -n logical --max-worker-restart 1 $(or $(TESTS),tests/unit tests/integration)
+	@$(RUN) python -m coverage combine --quiet
+	@$(RUN) bash -c 'for p in schemas formats etl jobs loader; do echo "$$p $$(python -m coverage report --format=total --precision=1 --include="$$p/*") %"; done'
+
+test-all: test  ## all tests
+	@$(MAKE) --no-print-directory -C "$(HERE)" test-e2e ALL=1
 
 check: setup  ## lint, format and types
 	@$(RUN) ruff check .

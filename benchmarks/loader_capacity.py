@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from benchmarks.delay import DelayProxy
+from devstack.delay import DelayProxy
 
 CONNECTIONS = 4
 _PIECE = 1 << 20

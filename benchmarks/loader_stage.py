@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import loader_bare
-from benchmarks.delay import Carried, DelayProxy
 from benchmarks.ingest import tell
 from benchmarks.ingest_watch import cpu_seconds
 from benchmarks.loader_capacity import capacity_mb_per_s
@@ -27,6 +26,7 @@ from benchmarks.loader_splits import write_split
 from benchmarks.loader_times import Course
 from benchmarks.results import ROOT
 from devstack.cassandra import Cassandra
+from devstack.delay import Carried, DelayProxy
 from schemas import Columns, TableName
 from schemas.tables import Replication, create_data, create_keyspace
 

@@ -15,7 +15,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from benchmarks.delay import Carried, DelayProxy
 from benchmarks.ingest import tell
 from benchmarks.ingest_watch import MemoryWatch, cpu_seconds
 from benchmarks.loader_capacity import capacity_mb_per_s
@@ -24,6 +23,7 @@ from benchmarks.loader_stage import check
 from benchmarks.loader_times import Course
 from benchmarks.results import ROOT
 from benchmarks.shards_figures import Sizes
+from devstack.delay import Carried, DelayProxy
 from devstack.s3 import REGION, S3
 
 BUCKET = "bench"

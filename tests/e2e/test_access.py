@@ -1,0 +1,260 @@
+"""A node that wants TLS, a client's certificate and a password: what is wrong is named, at once, without secrets."""
+
+import json
+import logging
+import pickle
+import re
+import socket
+import ssl
+import threading
+import uuid
+import zipfile
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+import loader
+from devstack.cassandra import Cassandra
+from tests.support.access_checks import (
+    BYTES,
+    NAME,
+    NAMES,
+    PASSPHRASE,
+    SECRET,
+    authority,
+    library,
+    read,
+    split_of,
+    stranger,
+)
+from tests.support.certificates import Authority, Certificate
+
+__all__ = ["authority", "library", "stranger"]  # fixtures
+
+pytestmark = pytest.mark.usefixtures("library")
+
+
+@pytest.fixture(scope="module")
+def split(tmp_path_factory: pytest.TempPathFactory) -> loader.Split:
+    return split_of("safe.data", tmp_path_factory.mktemp("split"))
+
+
+@pytest.fixture(scope="module")
+def client(authority: Authority) -> Certificate:
+    return authority.issue("client", passphrase=PASSPHRASE)
+
+
+@pytest.fixture(scope="module")
+def devices(authority: Authority) -> Certificate:
+    """A client's certificate whose key is not locked."""
+    return authority.issue("device")
+
+
+@pytest.fixture(scope="module")
+def guarded(
+    tmp_path_factory: pytest.TempPathFactory, authority: Authority, devices: Certificate
+) -> Iterator[Cassandra]:
+    """A node with a table that wants TLS, a client's certificate and a password."""
+    server = authority.issue("server", names=NAMES)
+    pem = {
+        "private_key": server.key.read_text(encoding="ascii") + server.certificate.read_text(encoding="ascii"),
+        "trusted_certificates": authority.ca.read_text(encoding="ascii"),
+    }
+    factory = {"class_name": "org.apache.cassandra.security.PEMBasedSslContextFactory", "parameters": pem}
+    encryption = {"enabled": True, "optional": False, "require_client_auth": True, "ssl_context_factory": factory}
+    made = Cassandra(
+        tmp_path_factory.mktemp("guarded"),
+        auth=True,
+        yaml={"client_encryption_options": encryption},
+        tls=authority.client(devices),
+    )
+    with made as node:
+        with node.session() as cql:
+            cql.execute("CREATE KEYSPACE safe WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+            cql.execute("CREATE TABLE safe.data (id uuid PRIMARY KEY, data blob)")
+            for one, data in BYTES.items():
+                cql.execute("INSERT INTO safe.data (id, data) VALUES (%s, %s)", (one, data))
+            for role in ("reader", "nobody"):
+                cql.execute(f"CREATE ROLE {role} WITH PASSWORD = '{SECRET}' AND LOGIN = true")
+            cql.execute("GRANT SELECT ON safe.data TO reader")
+        yield node
+
+
+def reader(authority: Authority, client: Certificate, **changes: object) -> loader.Access:
+    usual = {"username": "reader", "password": SECRET, "ca": authority.ca, "passphrase": PASSPHRASE}
+    usual |= {"certificate": client.certificate, "key": client.key}
+    return loader.Access(**(usual | changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_reader_with_password_and_certificate_reads_by_address_and_by_name(
+    guarded: Cassandra, authority: Authority, client: Certificate, split: loader.Split, host: str
+) -> None:
+    access = pickle.loads(pickle.dumps(reader(authority, client)))
+    assert read(split, hosts=host, port=guarded.port, access=access) == BYTES
+
+
+def test_the_environment_gives_what_the_program_does_not(
+    guarded: Cassandra,
+    authority: Authority,
+    client: Certificate,
+    split: loader.Split,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "passphrase").write_text(f"{PASSPHRASE}\n", encoding="utf-8")
+    for name, value in {
+        "USERNAME": "somebody else",
+        "PASSWORD": SECRET,
+        "CA": authority.ca,
+        "CERTIFICATE": client.certificate,
+        "KEY": client.key,
+        "PASSPHRASE_FILE": tmp_path / "passphrase",
+    }.items():
+        monkeypatch.setenv(f"IMAGESTRATA_{name}", str(value))
+    assert read(split, hosts=guarded.hosts, port=guarded.port, username="reader") == BYTES
+
+
+@pytest.mark.parametrize(("changes", "found"), [
+    ({"password": "swordfish-9"}, r"user 'reader' is refused .*Correct the user name or the password"),
+    ({"username": "unheard", "password": "swordfish-9"}, "user 'unheard' is refused"),
+    ({"username": None, "password": None}, "it asks who you are .*IMAGESTRATA_USERNAME"),
+    ({"username": "nobody"}, "no permission .*nobody"),
+    ({"certificate": None, "key": None, "passphrase": None}, "it wants the client's certificate .*IMAGESTRATA_KEY"),
+    ({"certificate": None, "key": None, "passphrase": None, "ca": None}, r"it speaks TLS.*Access\(ca=\.\.\.\)"),
+], ids=["password", "user", "no user", "no right", "no certificate", "plain"])  # fmt: skip
+def test_what_a_reader_lacks_is_named_without_secrets(
+    guarded: Cassandra,
+    authority: Authority,
+    client: Certificate,
+    split: loader.Split,
+    caplog: pytest.LogCaptureFixture,
+    changes: dict[str, str | None],
+    found: str,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    access = reader(authority, client, **changes)
+    with pytest.raises(loader.AccessError, match=rf"127\.0\.0\.1 port {guarded.port}.*Found: {found}") as refused:
+        read(split, hosts=guarded.hosts, port=guarded.port, access=access)
+    chain = [refused.value, refused.value.__cause__, refused.value.__context__]
+    for secret in (SECRET, "swordfish-9", PASSPHRASE):
+        assert not any(secret in repr(error) for error in chain)
+        assert secret not in caplog.text
+
+
+@pytest.mark.parametrize("case", ["expired", "unknown"])
+def test_a_certificate_that_the_server_refuses_is_named(
+    guarded: Cassandra, authority: Authority, stranger: Authority, split: loader.Split, case: str
+) -> None:
+    made = authority.issue("late", expired=True) if case == "expired" else stranger.issue("unknown")
+    access = reader(authority, made, passphrase=None)
+    with pytest.raises(
+        loader.AccessError, match=f"refuses the client's certificate {re.escape(str(made.certificate))}"
+    ):
+        read(split, hosts=guarded.hosts, port=guarded.port, access=access)
+
+
+class Metadata(HTTPServer):
+    """A bundle's metadata service, which wants the client's certificate: the node itself stands behind its names."""
+
+    def __init__(self, tls: ssl.SSLContext, *, node: str, host_id: uuid.UUID, status: int = 200) -> None:
+        info = {"local_dc": "datacenter1", "sni_proxy_address": node, "contact_points": [str(host_id)]}
+        self.status, self.body = status, json.dumps({"version": 1, "contact_info": info}).encode()
+        super().__init__(("127.0.0.1", 0), Answer)
+        self.socket = tls.wrap_socket(self.socket, server_side=True)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Refusals are for the test to look at."""
+
+
+class Answer(BaseHTTPRequestHandler):
+    server: Metadata
+
+    def do_GET(self) -> None:
+        self.send_response(self.server.status)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        if self.path == "/metadata?version=1":
+            self.wfile.write(self.server.body)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Nothing to standard error."""
+
+
+def bundle(path: Path, port: int, ca: Path, certificate: Certificate, *, host: str = NAME) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as files:
+        files.writestr("config.json", json.dumps({"host": host, "port": port, "keyspace": "safe"}))
+        for name, file in {"ca.crt": ca, "cert": certificate.certificate, "key": certificate.key}.items():
+            files.write(file, name)
+    return path
+
+
+@pytest.fixture
+def metadata(guarded: Cassandra, authority: Authority) -> Iterator[Metadata]:
+    tls = authority.server(authority.issue("metadata", names=NAMES))
+    tls.load_verify_locations(authority.ca)
+    tls.verify_mode = ssl.CERT_REQUIRED
+    with guarded.session() as cql:
+        host_id = cql.execute("SELECT host_id FROM system.local").one().host_id
+    with Metadata(tls, node=f"{NAME}:{guarded.port}", host_id=host_id) as server:
+        yield server
+        server.shutdown()
+
+
+def test_a_bundle_leads_to_the_node_without_hosts(
+    metadata: Metadata, authority: Authority, devices: Certificate, split: loader.Split, tmp_path: Path
+) -> None:
+    path = bundle(tmp_path / "secure-connect.zip", metadata.server_port, authority.ca, devices)
+    access = loader.Access(bundle=path, username="reader", password=SECRET)
+    assert read(split, access=access) == BYTES
+
+
+def test_a_node_of_a_bundle_that_does_not_prove_its_name_gets_nothing(
+    guarded: Cassandra,
+    metadata: Metadata,
+    authority: Authority,
+    devices: Certificate,
+    split: loader.Split,
+    tmp_path: Path,
+) -> None:
+    metadata.body = metadata.body.replace(f'"{NAME}:'.encode(), b'"127.0.1:')  # the same address by another name
+    path = bundle(tmp_path / "secure-connect.zip", metadata.server_port, authority.ca, devices)
+    with pytest.raises(loader.AccessError, match="certificate"):
+        read(split, access=loader.Access(bundle=path, username="reader", password=SECRET))
+
+
+def test_what_is_wrong_with_a_bundle_s_service_is_named(
+    metadata: Metadata,
+    authority: Authority,
+    stranger: Authority,
+    devices: Certificate,
+    split: loader.Split,
+    tmp_path: Path,
+) -> None:
+    def refusal(name: str, **parts: object) -> str:
+        usual = {"port": metadata.server_port, "ca": authority.ca, "certificate": devices}
+        path = bundle(tmp_path / name, **(usual | parts))  # type: ignore[arg-type]
+        with pytest.raises(loader.LoaderError) as found:
+            read(split, access=loader.Access(bundle=path, username="reader", password=SECRET))
+        return f"{type(found.value).__name__}: {found.value}"
+
+    service = rf"Error: Wanted the bundle's metadata service at {NAME} port {metadata.server_port}\. Found: "
+    refused = refusal("late.zip", certificate=authority.issue("late", expired=True))
+    assert re.match(rf"Access{service}it refuses the client's certificate of the bundle .*late\.zip", refused)
+    assert re.match(
+        rf"Access{service}a certificate that none of the authorities of the bundle",
+        refusal("false.zip", ca=stranger.ca),
+    )
+    metadata.status = 503
+    assert re.match(rf"Unreachable{service}the answer 'HTTP/1.0 503 .*Is the database awake", refusal("asleep.zip"))
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    assert "nothing listens there" in refusal("nobody.zip", port=port)
+    assert "nowhere.invalid port" in refusal("nowhere.zip", host="nowhere.invalid")
+
+
+def test_devstack_finds_its_node_with_tls_up(guarded: Cassandra) -> None:
+    assert not guarded.start()

@@ -1,0 +1,96 @@
+"""A node's whole life on the command line, with a kill in it."""
+
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from devstack import NodeError, ports
+from devstack.__main__ import main
+from devstack.cassandra import Cassandra, release_version
+
+
+def test_a_second_node_goes_up_and_down_and_keeps_its_writes_when_killed(
+    cassandra: Cassandra, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One extra node for all that a life on the command line brings: up twice, kill -9, log-in, down twice."""
+    # Compiled for a quick start.
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+    data = tmp_path / "data with space"
+    port = ports.free(["127.0.0.1"], 1)[0]
+    arguments = ["--data", str(data)]
+    try:
+        assert main(["up", "--port", str(port), "--auth", *arguments]) == 0
+        assert "up after" in capsys.readouterr().out
+        server = Cassandra(data, auth=True)
+        assert server.port == port != cassandra.port
+        pid = server.nodes[0].pid
+
+        assert main(["up", "--port", str(port), "--auth", *arguments]) == 0
+        assert "was up" in capsys.readouterr().out
+        assert server.nodes[0].pid == pid
+        assert main(["status", *arguments]) == 0
+
+        with pytest.raises(NodeError), session_refused():
+            release_version("127.0.0.1", port, timeout_s=0)
+        ids = _write_until_killed(server)
+        assert main(["status", *arguments]) == 1
+
+        assert main(["up", "--port", str(port), "--auth", *arguments]) == 0
+        with server.session() as cql:
+            found = {row.id for row in cql.execute("SELECT id FROM durable.t")}
+        assert len(ids) > 50
+        assert set(ids) <= found
+
+        assert main(["down", *arguments]) == 0
+        assert main(["down", *arguments]) == 0
+        assert "was not up" in capsys.readouterr().out
+        assert not ports.is_held(port, "127.0.0.1")
+        assert cassandra.is_up()
+    finally:
+        main(["clean-data", *arguments])
+    assert not data.exists()
+
+
+@contextmanager
+def session_refused() -> Iterator[None]:
+    """What the driver says at length about a log-in that is wanted is not of interest."""
+    import logging
+
+    logging.disable(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def _write_until_killed(server: Cassandra) -> list[uuid.UUID]:
+    """Write from several requests at once, kill -9 the node meanwhile; the ids whose writes were acknowledged."""
+    acknowledged: list[uuid.UUID] = []
+    with session_refused(), server.session() as cql:
+        cql.execute(
+            "CREATE KEYSPACE IF NOT EXISTS durable WITH replication = "
+            "{'class': 'NetworkTopologyStrategy', 'datacenter1': 1}"
+        )
+        cql.execute("CREATE TABLE IF NOT EXISTS durable.t (id uuid PRIMARY KEY, data blob)")
+        insert = cql.prepare("INSERT INTO durable.t (id, data) VALUES (?, ?)")
+        blob = os.urandom(2000)
+        killed = False
+        deadline = time.monotonic() + 30
+        while not killed and time.monotonic() < deadline:
+            ids = [uuid.uuid4() for _ in range(32)]
+            futures = [(one, cql.execute_async(insert, (one, blob))) for one in ids]
+            if len(acknowledged) > 300:
+                killed = server.kill()
+            for one, future in futures:
+                try:
+                    future.result()
+                except Exception:
+                    continue
+                acknowledged.append(one)
+    assert killed
+    return acknowledged

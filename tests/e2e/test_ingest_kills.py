@@ -1,0 +1,160 @@
+"""An ingest whose executors, driver or database are killed with -9: the tables end as if nothing had happened."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devstack.cassandra import Cassandra
+from etl.cassandra import Control
+from etl.cluster import Cluster
+from etl.errors import EtlError
+from etl.ingest_plan import IngestPlan
+from etl.sources.plan import SourcePlan
+from schemas import TableName
+from tests.support.pictures import texture
+from tests.support.trees import plant, tables_of
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[2]
+IMAGES = 400
+PATIENCE_S = 240.0
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cassandra]:
+    """A Cassandra of these tests' own, because it is killed."""
+    with Cassandra(tmp_path_factory.mktemp("killed")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pictures of about 190 kB each: they take a while."""
+    files = {f"train/{'abcd'[i % 4]}/{i}.png": texture(i, width=250, height=250) for i in range(IMAGES)}
+    files["train/a/bad.png"] = b"bad"
+    return plant(tmp_path_factory.mktemp("tree"), files)
+
+
+def plan(images: Path, keyspace: str) -> IngestPlan:
+    source = SourcePlan(address=str(images), splits=("train",))
+    tables = {"data_table": TableName(keyspace, "data"), "metadata_table": TableName(keyspace, "metadata")}
+    return IngestPlan(source=source, dataset="drill", **tables)  # type: ignore[arg-type]
+
+
+def start(images: Path, keyspace: str, server: Cassandra, *options: str) -> "subprocess.Popen[str]":
+    """The job as users run it, on two executors that are processes of their own."""
+    command = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local-cluster[2,1,1024]"]
+    command += ["--conf", f"spark.cassandra.connection.port={server.port}", "--conf", "spark.ui.enabled=false"]
+    command += [str(ROOT / "jobs" / "ingest.py"), str(images), "--split-subdir=train", "--dataset=drill"]
+    command += [f"--data-table={keyspace}.data", f"--metadata-table={keyspace}.metadata", *options]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.Popen(
+        command, cwd="/", env={**os.environ, "PATH": path}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+
+
+def await_rows(job: "subprocess.Popen[str]", server: Cassandra, keyspace: str, *, count: int) -> None:
+    """Poll until so many metadata rows are there."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline and job.poll() is None:
+        try:
+            with Control(Cluster(tuple(server.hosts), server.port)) as control:
+                while job.poll() is None and time.monotonic() < deadline:
+                    (row,) = control.execute(f"SELECT count(*) AS rows FROM {keyspace}.metadata")
+                    if row.rows >= count:
+                        return
+                    time.sleep(0.02)  # between two looks
+        except EtlError:  # the table is not there yet
+            time.sleep(0.1)
+    raise AssertionError(f"{count} rows never came: {job.communicate(timeout=10)[0][-4000:]}")
+
+
+def processes_of(job: "subprocess.Popen[str]", name: str) -> list[int]:
+    """Processes of the job's session whose command line has a name."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            session = int((folder / "stat").read_text().rpartition(")")[2].split()[3])
+            if session == job.pid and name in (folder / "cmdline").read_text():
+                found.append(int(folder.name))
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def end(job: "subprocess.Popen[str]") -> str:
+    return job.communicate(timeout=PATIENCE_S)[0]
+
+
+def tables(server: Cassandra, images: Path, keyspace: str) -> list[list[dict[str, Any]]]:
+    with Control(Cluster(tuple(server.hosts), server.port)) as control:
+        return tables_of(control, plan(images, keyspace))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(server: Cassandra, images: Path) -> list[list[dict[str, Any]]]:
+    """The tables of an ingest that nobody disturbed."""
+    job = start(images, "whole", server)
+    said = end(job)
+    assert job.returncode == 0, said[-4000:]
+    found = tables(server, images, "whole")
+    assert len(found[1]) == IMAGES
+    return found
+
+
+@pytest.mark.parametrize("part", [0.05, 0.5])
+def test_an_executor_is_killed(
+    server: Cassandra, images: Path, undisturbed: list[list[dict[str, Any]]], part: float
+) -> None:
+    keyspace = f"executor_{int(part * 100)}"
+    job = start(images, keyspace, server)
+    await_rows(job, server, keyspace, count=int(part * IMAGES))
+    os.kill(processes_of(job, "CoarseGrainedExecutorBackend")[0], signal.SIGKILL)
+    said = end(job)
+    assert job.returncode == 0, said[-4000:]
+    assert f"ingested {IMAGES} images" in said
+    assert tables(server, images, keyspace) == undisturbed
+
+
+@pytest.mark.parametrize(("part", "options"), [(0.01, []), (0.6, ["--resume"])])
+def test_the_driver_is_killed(
+    server: Cassandra, images: Path, undisturbed: list[list[dict[str, Any]]], part: float, options: list[str]
+) -> None:
+    keyspace = f"driver_{int(part * 100)}"
+    job = start(images, keyspace, server)
+    await_rows(job, server, keyspace, count=int(part * IMAGES))
+    os.killpg(job.pid, signal.SIGKILL)
+    end(job)
+    again = start(images, keyspace, server, *options)
+    said = end(again)
+    assert again.returncode == 0, said[-4000:]
+    assert tables(server, images, keyspace) == undisturbed
+
+
+@pytest.mark.parametrize(("part", "options"), [(0.1, ["--resume"]), (0.7, [])])
+def test_the_database_is_killed(
+    server: Cassandra, images: Path, undisturbed: list[list[dict[str, Any]]], part: float, options: list[str]
+) -> None:
+    keyspace = f"database_{int(part * 100)}"
+    job = start(images, keyspace, server)
+    await_rows(job, server, keyspace, count=int(part * IMAGES))
+    server.kill()
+    said = end(job)
+    server.start(tied=True)
+    assert job.returncode == 1, said[-4000:]
+    ours = [line for line in said.splitlines() if line.startswith("ingest.py: ")]
+    assert len(ours) == 1, said[-4000:]
+    assert "Cassandra" in ours[0] or "Wanted to write" in ours[0]
+    again = start(images, keyspace, server, *options)
+    said = end(again)
+    assert again.returncode == 0, said[-4000:]
+    assert tables(server, images, keyspace) == undisturbed

@@ -1,0 +1,494 @@
+"""The page of the dataset service as people see it: a real server, in a real browser."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+import yaml
+from playwright.sync_api import Browser, Page, expect
+
+from service.__main__ import main
+from service.training_jobs import read_job
+from tests.support.browsers import drop, painted, running, slow_down, watched
+from tests.support.dataset_servers import TAR, Server, ServerInThread, tar_of
+
+CLASSES = [f"class-{number}" for number in range(35)]
+
+
+def animals() -> dict[str, bytes]:
+    """Two splits of a few classes."""
+    counts = {"heron": 9, "otter": 7, "fox": 5, "wren": 3}
+    return {
+        f"{split}/{name}/{number}.jpg": painted(place * 3 + number)
+        for split, share in (("train", 1.0), ("val", 0.4))
+        for place, (name, count) in enumerate(counts.items())
+        for number in range(max(1, int(count * share)))
+    }
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with running() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(tmp_path_factory.mktemp("service") / "root") as server:
+        for name, files in (
+            ("animals", animals()),
+            ("many-classes", {f"{name}/{n}.png": painted(n, kind="PNG") for n, name in enumerate(CLASSES)}),
+        ):
+            server.create(name)
+            assert server.put(name, tar_of(files), kind=TAR).status == 200
+        server.create("table")
+        assert server.put("table", b"a,b\n1,2\n", filename="first.csv").status == 200
+        assert server.put("table", b"a,b\n3,4\n", filename="second.csv").status == 200
+        server.create("nothing-yet")
+        yield server
+
+
+@pytest.fixture
+def page(browser: Browser, server: Server) -> Iterator[Page]:
+    with watched(browser, server.url) as page:
+        yield page
+
+
+@pytest.fixture
+def name(server: Server, request: pytest.FixtureRequest) -> str:
+    """A new dataset of a test's own."""
+    name = "of-" + re.sub(r"[^a-z0-9]+", "-", request.node.name)[:80].strip("-")
+    server.create(name)
+    return name
+
+
+def body_of(server: Server, name: str) -> bytes:
+    return server.ask("GET", f"/datasets/{name}").body
+
+
+def paths_of(server: Server, name: str) -> dict[str, int]:
+    return {file["path"]: file["bytes"] for file in server.ask("GET", f"/datasets/{name}/files").json["files"]}
+
+
+def test_the_list_shows_each_dataset_and_is_filtered(page: Page, server: Server) -> None:
+    page.goto(server.url)
+    row = page.get_by_role("row").filter(has_text="animals")
+    size = server.ask("GET", "/datasets/animals/card").json["newest"]["bytes"]
+    for text in ("images", str(len(animals())), f"{size / 1000:.3g} kB", "v1", "just now"):
+        expect(row).to_contain_text(text)
+    expect(page.get_by_role("row").filter(has_text="table")).to_contain_text("v2")
+    expect(page.get_by_role("row").filter(has_text="nothing-yet")).to_contain_text("empty")
+    page.get_by_label("Filter").fill("ANIM")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.get_by_label("Filter").fill("no such")
+    expect(page.get_by_text("No dataset is like")).to_be_visible()
+    page.get_by_label("Filter").fill("")
+    page.get_by_role("link", name="animals").click()
+    expect(page.get_by_role("heading", name="animals", level=1)).to_be_focused()
+
+
+def test_long_lists_come_in_pages_and_the_filter_searches_all(browser: Browser, tmp_path: Path) -> None:
+    with ServerInThread(tmp_path / "root") as server, watched(browser, server.url) as page:
+        for number in range(120):
+            server.create(f"set-{number:03d}")
+        page.goto(server.url)
+        rows = page.locator("tbody tr")
+        expect(rows).to_have_count(50)
+        page.get_by_role("button", name="More").click()
+        expect(rows).to_have_count(100)
+        page.get_by_label("Filter").fill("set-11")
+        expect(rows).to_have_count(10)
+
+
+def test_a_dataset_is_made(page: Page, server: Server) -> None:
+    page.goto(server.url)
+    page.get_by_label("New dataset").fill("made_here")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="made_here")).to_be_visible()
+    expect(page.get_by_text("Bring its first data")).to_be_visible()
+    assert server.ask("GET", "/datasets/made_here/card").status == 200
+
+
+def test_a_refusal_of_the_service_is_shown(browser: Browser, server: Server) -> None:
+    with watched(browser, server.url, but="status of 4") as page:
+        page.goto(server.url)
+        for name, told in (("a name", "cannot be understood"), ("animals", "there is one")):
+            page.get_by_label("New dataset").fill(name)
+            page.get_by_role("button", name="Create").click()
+            expect(page.get_by_role("alert").filter(has_text=told)).to_contain_text("request ")
+        page.goto(f"{server.url}/#/no-such")
+        expect(page.get_by_role("alert")).to_contain_text("Wanted the dataset 'no-such'")
+
+
+def test_the_card_shows_pictures_classes_and_splits(page: Page, server: Server) -> None:
+    page.goto(f"{server.url}/#/animals")
+    expect(page.locator("img.sheet.there")).to_have_js_property("naturalWidth", 6 * 164 - 4)
+    bars = page.get_by_label("Images of each class", exact=True).get_by_role("listitem")
+    expect(bars.first).to_contain_text("heron")
+    assert [text.split()[-1] for text in bars.all_inner_texts()] == ["12", "9", "7", "4"]
+    widths = [bar.evaluate("bar => bar.offsetWidth") for bar in bars.locator(".fill").all()]
+    assert widths == sorted(widths, reverse=True)
+    assert widths[-1] > 0
+    splits = page.locator("details.split")
+    expect(splits).to_have_count(2)
+    splits.nth(1).locator("summary").click()
+    expect(splits.nth(1).get_by_role("listitem").first).to_contain_text("heron")
+    page.goto(f"{server.url}/#/many-classes")
+    bars = page.get_by_label("Images of each class").get_by_role("listitem")
+    expect(bars).to_have_count(30)
+    page.get_by_role("button", name="5 more").click()
+    expect(bars).to_have_count(35)
+
+
+def test_long_names_that_begin_alike_can_be_distinguished(browser: Browser, server: Server, name: str) -> None:
+    names = [f"a_very_long_name_of_a_class_that_goes_on_{number:02d}" for number in range(3)]
+    files = {f"digits/{split}/{one}/1.jpg": painted(1) for split in ("train", "val") for one in names}
+    assert server.put(name, tar_of(files), kind=TAR).status == 200
+    for width in (390, 1180):
+        with watched(browser, server.url, viewport={"width": width, "height": 800}) as page:
+            page.goto(f"{server.url}/#/{name}")
+            bars = page.get_by_label("Images of each class", exact=True)
+            expect(bars.get_by_role("listitem")).to_have_count(3)
+            for number, bar in enumerate(bars.get_by_role("listitem").all()):
+                expect(bar.get_by_title(names[number], exact=True)).to_be_visible()
+                end = bar.locator(".end")
+                expect(end).to_have_text(names[number][-8:])
+                inside = (
+                    "end => end.getBoundingClientRect().right <= end.parentElement.getBoundingClientRect().right + 1"
+                )
+                assert end.evaluate(inside)
+                assert bar.locator(".name").evaluate("it => it.offsetWidth / it.parentElement.offsetWidth") <= 0.46
+            assert f"listitem: {names[0]}" in bars.aria_snapshot().replace('"', "")  # whole to ears
+            for split in ("train", "val"):  # without the folder that holds all
+                assert (
+                    page.locator("summary")
+                    .get_by_text(split, exact=True)
+                    .evaluate("it => it.scrollWidth <= it.offsetWidth")
+                )
+
+
+def test_pictures_in_no_folder_are_of_no_class(page: Page, server: Server, name: str) -> None:
+    assert server.put(name, tar_of({"1.jpg": painted(1)}), kind=TAR).status == 200
+    page.goto(f"{server.url}/#/{name}")
+    expect(page.locator(".facts")).to_contain_text("Images")
+    expect(page.get_by_text("Classes", exact=True)).to_have_count(0)
+    assert server.put(name, tar_of({"1.jpg": painted(1), "cat/1.jpg": painted(1)}), kind=TAR).status == 200
+    page.reload()
+    expect(page.locator(".bars .name")).to_have_text(["cat"])
+
+
+def test_a_few_pictures_are_shown_as_large_as_they_are(page: Page, server: Server, name: str) -> None:
+    assert server.put(name, painted(1), filename="a.jpg").status == 200
+    page.goto(f"{server.url}/#/{name}")
+    expect(page.locator("img.sheet.there")).to_be_visible()
+    box = page.locator("figure").bounding_box()
+    assert box is not None
+    assert (box["width"], box["height"]) == (160, 160)
+
+
+def test_a_dataset_that_is_missing_may_be_created(browser: Browser, server: Server) -> None:
+    with watched(browser, server.url, but="status of 404") as page:
+        page.goto(f"{server.url}/#/missed")
+        expect(page.get_by_role("heading", level=1)).to_have_text("No such dataset")
+        expect(page.locator(".trail").get_by_role("link", name="Datasets")).to_be_visible()
+        page.get_by_role("button", name="Create it").click()
+        expect(page.get_by_role("heading", name="missed", level=1)).to_be_focused()
+        expect(page.get_by_text("Bring its first data")).to_be_visible()
+        page.goto(f"{server.url}/#/missed?version=7")
+        expect(page.get_by_role("alert")).to_be_visible()
+        expect(page.get_by_role("button", name="Create it")).to_have_count(0)
+
+
+def test_versions_are_downloaded(page: Page, server: Server) -> None:
+    page.goto(f"{server.url}/#/table")
+    for version, filename, body in ((1, "first.csv", b"a,b\n1,2\n"), (2, "second.csv", b"a,b\n3,4\n")):
+        with page.expect_download() as coming:
+            page.get_by_role("link", name=f"Download version {version} ").last.click()
+        assert coming.value.suggested_filename == filename
+        assert coming.value.path().read_bytes() == body
+    page.get_by_role("link", name="v1", exact=True).click()
+    expect(page.get_by_role("link", name="The newest is 2")).to_be_visible()
+
+
+def test_a_file_is_chosen(page: Page, server: Server, name: str, tmp_path: Path) -> None:
+    file = tmp_path / "ein (schöner) Name's.csv"
+    file.write_bytes(os.urandom(200_000))
+    page.goto(f"{server.url}/#/{name}")
+    page.get_by_label("Choose a file").set_input_files(file)
+    expect(page.locator("#said")).to_contain_text(f"is version 1 of {name}")
+    expect(page.locator(".heading")).to_contain_text("version 1")
+    assert body_of(server, name) == file.read_bytes()
+    assert paths_of(server, name) == {file.name: 200_000}
+
+
+def test_a_file_is_dropped(page: Page, server: Server, name: str, tmp_path: Path) -> None:
+    (tmp_path / "dropped.bin").write_bytes(b"dropped")
+    page.goto(f"{server.url}/#/{name}")
+    drop(page, ".drop", tmp_path / "dropped.bin")
+    expect(page.locator("#said")).to_contain_text("is version 1")
+    assert paths_of(server, name) == {"dropped.bin": 7}
+
+
+def test_a_script_may_drop_it_too(page: Page, server: Server, name: str) -> None:
+    page.goto(f"{server.url}/#/{name}")
+    page.locator(".drop").evaluate(
+        """zone => {
+            const dataTransfer = new DataTransfer();
+            dataTransfer.items.add(new File(["scripted"], "scripted.txt"));
+            for (const kind of ["dragenter", "dragover", "drop"])
+                zone.dispatchEvent(new DragEvent(kind, { dataTransfer, bubbles: true, cancelable: true }));
+        }"""
+    )
+    expect(page.locator("#said")).to_contain_text("is version 1")
+    assert body_of(server, name) == b"scripted"
+
+
+@pytest.mark.parametrize("how", ["dropped", "chosen"])
+def test_a_folder_becomes_a_tar(page: Page, server: Server, name: str, tmp_path: Path, how: str) -> None:
+    folder = tmp_path / "my folder"
+    long = "/".join(["a long way down"] * 12)
+    wanted = {"cat/1.jpg": painted(1), "cat/ü – 2.jpg": painted(2), f"dog/{long}/3.jpg": painted(3), "empty.txt": b""}
+    wanted |= {f"many/{number}.txt": b"x" * number for number in range(130)}
+    for path, data in wanted.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(data)
+    page.goto(f"{server.url}/#/{name}")
+    if how == "dropped":
+        drop(page, "h1", folder)
+    else:
+        page.get_by_label("Choose a folder").set_input_files(folder)
+    expect(page.locator("#said")).to_contain_text("is version 1")
+    assert paths_of(server, name) == {path: len(data) for path, data in wanted.items()}
+    for path in ("cat/ü – 2.jpg", f"dog/{long}/3.jpg", "many/77.txt"):
+        address = path.replace(" ", "%20").replace("ü", "%C3%BC").replace("–", "%E2%80%93")
+        assert server.ask("GET", f"/datasets/{name}/files/{address}").body == wanted[path]
+    expect(page.locator("img.sheet.there")).to_be_visible()
+
+
+@pytest.mark.parametrize(("how", "kind"), [("As a folder", "folder"), ("As one file", "file")])
+def test_a_tar_may_be_a_folder(page: Page, server: Server, name: str, tmp_path: Path, how: str, kind: str) -> None:
+    (tmp_path / "it.tar").write_bytes(tar_of({"cat/1.jpg": painted(1)}))
+    page.goto(f"{server.url}/#/{name}")
+    page.get_by_label("Choose a file").set_input_files(tmp_path / "it.tar")
+    expect(page.get_by_role("button", name="As a folder")).to_be_focused()
+    page.get_by_role("button", name=how).click()
+    expect(page.locator("#said")).to_contain_text("is version 1")
+    assert server.ask("GET", f"/datasets/{name}/card").json["newest"]["kind"] == kind
+
+
+def test_progress_is_shown_and_an_upload_is_cancelled(page: Page, server: Server, name: str, tmp_path: Path) -> None:
+    (tmp_path / "slow.bin").write_bytes(bytes(8_000_000))
+    page.goto(f"{server.url}/#/{name}")
+    slow_down(page, 400_000)
+    page.get_by_label("Choose a file").set_input_files(tmp_path / "slow.bin")
+    page.wait_for_function("() => { const bar = document.querySelector('progress'); return bar && bar.value > 0 }")
+    bar = page.get_by_role("progressbar", name=f"slow.bin to {name}")
+    assert 0 < bar.evaluate("bar => bar.value / bar.max") < 1
+    expect(page.locator(".state")).to_contain_text("of 8 MB")
+    page.screenshot(path=tmp_path / "progress.png")
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.locator(".state")).to_have_text("cancelled")
+    assert server.ask("GET", f"/datasets/{name}/card").json["newest"] is None
+    page.get_by_role("button", name="Dismiss").click()
+    expect(page.locator("#dock section")).to_have_count(0)
+
+
+def test_a_large_upload_goes_on_after_the_server_is_killed(browser: Browser, tmp_path: Path) -> None:
+    size = 70_000_000
+    with open(tmp_path / "large.bin", "wb") as file:
+        file.write(b"begin")
+        file.seek(size - 3)
+        file.write(b"end")
+    with Server(tmp_path / "root") as first, watched(browser, first.url, but="net::ERR_") as page:
+        first.create("large")
+        page.goto(f"{first.url}/#/large")
+        slow_down(page, 15_000_000)
+        page.get_by_label("Choose a file").set_input_files(tmp_path / "large.bin")
+        page.wait_for_function(f"() => document.querySelector('progress')?.value > {5 << 23}")
+        first.kill()
+        expect(page.locator(".state")).to_contain_text("the connection broke off")
+        with Server(tmp_path / "root", "--port", str(first.port)) as server:
+            expect(page.locator("#said")).to_contain_text("is version 1")
+            newest = server.ask("GET", "/datasets/large/card").json["newest"]
+            assert (newest["bytes"], newest["filename"]) == (size, "large.bin")
+            for asked, found in (("bytes=0-4", b"begin"), (f"bytes={size - 4}-", b"\0end")):
+                assert server.ask("GET", "/datasets/large", headers={"Range": asked}).body == found
+    assert list((tmp_path / "root" / "incoming").iterdir()) == []
+
+
+def test_a_large_upload_that_is_cancelled_leaves_nothing(
+    browser: Browser, server: Server, name: str, tmp_path: Path
+) -> None:
+    with open(tmp_path / "large.bin", "wb") as file:
+        file.truncate(70_000_000)
+    # The service may still hold the slice that broke off; then the page asks again.
+    with watched(browser, server.url, but="status of 409") as page:
+        page.goto(f"{server.url}/#/{name}")
+        slow_down(page, 8_000_000)
+        page.get_by_label("Choose a file").set_input_files(tmp_path / "large.bin")
+        page.wait_for_function(f"() => document.querySelector('progress')?.value > {1 << 24}")
+        with page.expect_response(lambda answer: answer.request.method == "DELETE" and answer.status == 204):
+            page.get_by_role("button", name="Cancel").click()
+        expect(page.locator(".state")).to_have_text("cancelled")
+        assert list((server.root / "incoming").iterdir()) == []
+
+
+def test_a_refused_upload_is_shown_with_its_request(
+    browser: Browser, server: Server, name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "no.tar").write_bytes(b"this is no tar" * 100)
+    with watched(browser, server.url, but="status of 400") as page:
+        page.goto(f"{server.url}/#/{name}")
+        page.get_by_label("Choose a file").set_input_files(tmp_path / "no.tar")
+        page.screenshot(path=tmp_path / "asked.png")
+        page.get_by_role("button", name="As a folder").click()
+        alert = page.locator("#dock").get_by_role("alert")
+        expect(alert).to_contain_text("Wanted a tar. Found:")
+        expect(alert).to_contain_text(re.compile(r"request [0-9a-f]{16}"))
+        page.screenshot(path=tmp_path / "refused.png")
+
+
+def test_a_service_that_does_not_answer_is_reported(browser: Browser, tmp_path: Path) -> None:
+    (tmp_path / "file.bin").write_bytes(b"x")
+    with Server(tmp_path / "root") as server, watched(browser, server.url, but="net::ERR_") as page:
+        server.create("left")
+        page.goto(f"{server.url}/#/left")
+        expect(page.get_by_text("Bring its first data")).to_be_visible()
+        server.kill()
+        page.get_by_label("Choose a file").set_input_files(tmp_path / "file.bin")
+        expect(page.locator("#dock").get_by_role("alert")).to_contain_text("No connection")
+
+
+def test_a_service_with_tokens_is_used_with_one(
+    browser: Browser, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokens = {}
+    root = tmp_path / "root"
+    for scope in ("read", "write"):
+        assert main(["token", "create", "--root", str(root), "--name", scope, "--scope", scope]) == 0
+        tokens[scope] = capsys.readouterr().out.strip()
+    (tmp_path / "one.jpg").write_bytes(painted(7))
+    with ServerInThread(root) as server, watched(browser, server.url, but="status of 40") as page:
+        page.add_init_script("delete window.showSaveFilePicker")  # nobody is there to choose a file
+        page.goto(server.url)
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_be_visible()
+        dialog.get_by_label("Token").fill("wrong")
+        dialog.get_by_role("button", name="Use it").click()
+        expect(dialog.get_by_role("alert")).to_contain_text("unknown or revoked")
+        page.screenshot(path=tmp_path / "token.png")
+        dialog.get_by_label("Token").fill(tokens["read"])
+        page.keyboard.press("Enter")
+        expect(page.get_by_text("There is no dataset yet")).to_be_visible()
+        page.get_by_label("New dataset").fill("mine")
+        page.get_by_role("button", name="Create").click()
+        expect(page.get_by_role("alert").filter(has_text="may write")).to_be_visible()
+        page.get_by_role("button", name="Token").click()
+        dialog.get_by_label("Token").fill(tokens["write"])
+        page.keyboard.press("Enter")
+        expect(dialog).to_be_hidden()
+        expect(page.locator("main[aria-busy]")).to_have_count(0)  # the list comes anew, with an empty field
+        page.get_by_label("New dataset").fill("mine")
+        page.get_by_role("button", name="Create").click()
+        page.get_by_label("Choose a file").set_input_files(tmp_path / "one.jpg")
+        expect(page.locator("img.sheet.there")).to_be_visible()
+        expect(page.locator(".command code").first).to_contain_text("Authorization: Bearer $TOKEN")
+        with page.expect_download() as coming:
+            page.get_by_role("link", name="Download version 1").first.click()
+        assert coming.value.path().read_bytes() == painted(7)
+        assert tokens["write"] not in page.content()
+        page.get_by_role("button", name="Token").click()
+        dialog.get_by_role("button", name="Forget it").click()
+        expect(dialog).to_be_visible()
+        assert page.evaluate("() => sessionStorage.length") == 0
+
+
+def test_commands_are_copied(browser: Browser, server: Server) -> None:
+    with watched(browser, server.url, permissions=["clipboard-read", "clipboard-write"]) as page:
+        page.goto(f"{server.url}/#/table")
+        copied = "() => navigator.clipboard.readText()"
+        page.get_by_role("button", name="Copy: Download").click()
+        expect(page.locator("#said")).to_have_text("Download: copied")
+        assert page.evaluate(copied) == f"curl -fLOJ {server.url}/datasets/table"
+        page.get_by_role("tab", name="curl").press("ArrowLeft")
+        expect(page.get_by_role("tab", name="Job")).to_be_focused()
+        page.get_by_role("button", name="Copy: The dataset").click()
+        expect(page.locator("#said")).to_contain_text("/datasets/table on each worker: copied")
+        job = yaml.safe_load(page.evaluate(copied))
+        assert (job["kind"], job["apiVersion"], job["spec"]["dataset"]) == ("TrainingJob", "breezeml.ai/v1", "table")
+        assert job["spec"]["replicaSpecs"]["template"]["spec"]["containers"][0]["command"][0] == "python"
+        page.get_by_role("tab", name="Python").click()
+        expect(page.get_by_role("tabpanel")).to_contain_text(f'loader.datasets("{server.url}").pull("table"')
+
+
+def test_a_copied_job_is_one_whatever_the_dataset_is_called(page: Page, server: Server, tmp_path: Path) -> None:
+    name = "A_" + "very-long-" * 9
+    server.create(name[:90].strip("-"))
+    page.goto(f"{server.url}/#/{name[:90].strip('-')}")
+    page.get_by_role("tab", name="Job").click()
+    text = page.get_by_role("tabpanel").locator("code").inner_text()
+    (tmp_path / "job.yaml").write_text(text)
+    assert read_job(tmp_path / "job.yaml").dataset == name[:90].strip("-")
+
+
+def test_copied_commands_of_curl_work(page: Page, server: Server, name: str, tmp_path: Path) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("wants curl on PATH")
+    filename = "Größe \"maß\" 'n'.csv"
+    (tmp_path / filename).write_bytes(b"again")
+    (tmp_path / "my_folder").mkdir()
+    (tmp_path / "my_folder" / "a.txt").write_bytes(b"a")
+    assert server.put(name, b"x", Content_Disposition=f"attachment; filename*=UTF-8''{quote(filename)}").status == 200
+    page.goto(f"{server.url}/#/{name}")
+    expect(page.locator(".command code").first).to_be_visible()
+    download, upload, folder = page.get_by_role("tabpanel").locator("code").all_inner_texts()
+
+    def run(command: str) -> None:
+        (tmp_path / "into").mkdir(exist_ok=True)
+        place = tmp_path / "into" if command == download else tmp_path
+        subprocess.run(["bash", "-ec", command], cwd=place, check=True, capture_output=True, timeout=60)
+
+    run(upload)
+    newest = server.ask("GET", f"/datasets/{name}/card").json["newest"]
+    assert (newest["version"], newest["filename"]) == (2, filename)
+    run(download)
+    assert [file.read_bytes() for file in (tmp_path / "into").iterdir()] == [b"again"]
+    run(folder)
+    assert paths_of(server, name) == {"a.txt": 1}
+
+
+def test_the_page_runs_no_scripts_but_its_own(server: Server) -> None:
+    answer = server.ask("GET", "/")
+    policy = answer.headers["content-security-policy"]
+    assert answer.headers["content-type"].startswith("text/html")
+    assert {"default-src 'none'", "script-src 'self'", "frame-ancestors 'none'"} <= set(policy.split("; "))
+    assert "unsafe" not in policy
+    assert server.ask("GET", "/", headers={"If-None-Match": answer.headers["etag"]}).status == 304
+    assert server.ask("GET", "/page/page.js").headers["content-type"].startswith("text/javascript")
+    assert server.ask("GET", "/page/..%2fpages.py").status == 404
+    page = Path(__file__).resolve().parents[2] / "service" / "page"
+    for file in page.iterdir():
+        hosts = set(re.findall(r"https?://[^\s\"'`/]+", file.read_text(encoding="utf-8")))
+        assert hosts <= {"http://www.w3.org"}, file  # a name of the drawing's language, which nobody asks
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1180), ("dark", 390)])
+def test_nothing_is_wider_than_the_window(
+    browser: Browser, server: Server, tmp_path: Path, scheme: str, width: int
+) -> None:
+    size = {"width": width, "height": 800}
+    with watched(browser, server.url, color_scheme=scheme, viewport=size, reduced_motion="reduce") as page:
+        for name in ("", "animals", "table", "nothing-yet"):
+            page.goto(f"{server.url}/#/{name}")
+            expect(page.get_by_role("heading", level=1, name=name or "Datasets")).to_be_visible()
+            if name == "animals":
+                expect(page.locator("img.sheet.there")).to_be_visible()
+                page.locator("details.split").first.locator("summary").click()
+                page.get_by_role("tab", name="Job").click()
+            page.screenshot(path=tmp_path / f"{name or 'list'}-{scheme}-{width}.png", full_page=True)
+            assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth"), name

@@ -1,0 +1,108 @@
+"""The set-up as its users see it: make's targets, a second run, and plain spark-submit in what it made."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from devstack.cassandra import Cassandra
+from devstack.environment import Environment
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_second_set_up_finds_all_steps_ready() -> None:
+    asked, current = Environment().installed()
+    if not current:
+        pytest.skip("this environment was not made by the set-up, or the locks changed since")
+    options = [f"--extra={name}" for name in asked.extras] + [f"--group={name}" for name in asked.groups]
+    command = [sys.executable, "-m", "devstack.environment", *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    lines = done.stderr.splitlines()
+    assert len(lines) == 6
+    assert all(re.search(r" ready .* \d\.\d s$", line) for line in lines), done.stderr
+
+
+SCRIPT = """
+import sys
+from pyspark.sql import SparkSession
+
+def where(rows):
+    import etl, schemas
+    import os
+    for _ in rows:
+        yield (os.getpid(), os.getppid(), etl.__name__ + schemas.__name__)
+
+if __name__ == "__main__":
+    spark = SparkSession.builder.appName("set-up").getOrCreate()
+    import etl, schemas
+    found = spark.sparkContext.parallelize(range(4), 4).mapPartitions(where).collect()
+    table = spark.read.format("org.apache.spark.sql.cassandra").options(keyspace=sys.argv[1], table="t").load()
+    rows = sorted(table.collect())
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    print("RESULT", spark.sparkContext.master, zone, {name for _, _, name in found}, [tuple(row) for row in rows])
+    spark.stop()
+"""
+
+
+def test_spark_submit_finds_connector_defaults_and_packages_on_executors_of_their_own(
+    cassandra: Cassandra, keyspace: str, tmp_path: Path
+) -> None:
+    with cassandra.session() as cql:
+        cql.execute(
+            f"CREATE KEYSPACE {keyspace} WITH replication = {{'class': 'NetworkTopologyStrategy', 'datacenter1': 1}}"
+        )
+        cql.execute(f"CREATE TABLE {keyspace}.t (id int PRIMARY KEY, name text)")
+        for number, name in ((1, "one"), (2, "two")):
+            cql.execute(f"INSERT INTO {keyspace}.t (id, name) VALUES (%s, %s)", (number, name))
+    script = tmp_path / "a script.py"
+    script.write_text(SCRIPT)
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK", "JAVA"))}
+    env["PATH"] = f"{sys.prefix}/bin:{env['PATH']}"
+    env.pop("PYTHONPATH", None)
+    # Compiled for a quick start: four Javas live for seconds.
+    env["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1"
+    command = ["spark-submit", "--master", "local-cluster[2,1,1024]", "--driver-memory", "512m"]
+    command += ["--conf", f"spark.cassandra.connection.port={cassandra.port}"]
+    done = subprocess.run(
+        [*command, str(script), keyspace], cwd="/", env=env, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "RESULT local-cluster[2,1,1024] UTC {'etlschemas'} [(1, 'one'), (2, 'two')]" in done.stdout
+    # The user reads the job's lines: Spark's start-up remarks are kept away.
+    remarks = [line for line in done.stderr.splitlines() if "WARN" in line or "INFO" in line]
+    assert remarks == []
+
+
+def make(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        ["make", "-C", str(ROOT), "--no-print-directory", *arguments],
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_make_help_lists_every_target() -> None:
+    text = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-zA-Z][\w.-]*):(?!=)", text, re.MULTILINE))
+    phony = set(re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)[1].split())
+    listed = {line.split()[0] for line in make().stdout.splitlines() if line.startswith("  ")}
+    assert listed == targets == phony
+    assert {"demo", "train-demo", "test", "test-all", "check", "up", "down", "status", "clean-data"} <= listed
+
+
+def test_make_refuses_another_python_in_one_line(tmp_path: Path) -> None:
+    done = make("setup", "PYTHON=")
+    assert done.returncode != 0
+    assert "error: wanted Python 3.11" in done.stderr
+
+
+def test_make_passes_data_on_with_its_spaces() -> None:
+    done = make("--dry-run", "demo", "DATA=/my data/tree")
+    assert '-m demo --data "/my data/tree"' in done.stdout

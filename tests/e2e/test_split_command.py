@@ -1,0 +1,57 @@
+"""jobs/split.py as a program of its own, where it fails: one line says why."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.split_caches import ids, write_cache
+
+JOB = Path(__file__).resolve().parents[2] / "jobs" / "split.py"
+GOOD = ["-d", "ks.data", "-m", "ks.metadata", "-o", "unused"]
+
+
+def command(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the job as a program of its own, from another folder."""
+    return subprocess.run(
+        [sys.executable, str(JOB), *args],
+        env={**os.environ, **environment},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def test_bad_arguments_and_help_need_no_java(tmp_path: Path) -> None:
+    nowhere = {"JAVA_HOME": str(tmp_path), "PATH": ""}
+    for args in (GOOD, []):  # without tables and output, these would come from Spark's settings
+        done = command(*args, "-r", "a,b", **nowhere)
+        assert done.returncode == 2, done.stderr
+        assert "Wanted split ratios as numbers" in done.stderr
+    assert command("--help", **nowhere).stdout.startswith("usage: split.py")
+
+
+def test_without_a_java_the_last_line_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "spark-env.sh").touch()
+    for args in (GOOD, ["-r", "8,2"]):
+        done = command(*args, JAVA_HOME=str(tmp_path), SPARK_CONF_DIR=str(tmp_path))
+        assert done.returncode == 1
+        assert "Traceback" not in done.stderr
+        assert "on a Java 17. Found: it did not" in done.stderr.splitlines()[-1]
+        assert str(tmp_path) in done.stderr.splitlines()[-1]
+
+
+def test_a_split_that_is_there_is_refused_in_the_last_line(tmp_path: Path) -> None:
+    cache = write_cache(tmp_path / "cache", {"id": ids(8), "label": [0, 1] * 4})
+    (tmp_path / "spark-defaults.conf").write_text("spark.master local[1]\nspark.ui.enabled false\n")
+    args = ["--metadata-ifn", cache, "-o", str(tmp_path / "split")]
+    done = command(*args, SPARK_CONF_DIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].startswith(
+        f"split 8 images of 2 classes into 6 + 2 at {tmp_path / 'split'} in "
+    )
+    again = command(*args, SPARK_CONF_DIR=str(tmp_path))
+    assert again.returncode == 1
+    assert "a split that is there already. Give --overwrite" in again.stderr.splitlines()[-1]

@@ -1,0 +1,82 @@
+"""A training and its workers end quickly and whole: left early, with an error, and at Ctrl-C."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from devstack.cassandra import Cassandra
+from tests.support.pictures import picture, write_table
+from tests.support.split_folders import image_ids, write_split_folder
+
+COUNT = 43
+IDS = image_ids(COUNT, first=5000)
+LABELS = [number % 10 for number in range(COUNT)]
+
+
+@pytest.fixture
+def folder(cassandra: Cassandra, keyspace: str, tmp_path: Path) -> Path:
+    rows = {one: picture(label) for one, label in zip(IDS, LABELS, strict=True)}
+    write_table(f"{keyspace}.data", rows, hosts=cassandra.hosts, port=cassandra.port)
+    return write_split_folder(tmp_path / "split", [(IDS, LABELS)], data_table=f"{keyspace}.data")
+
+
+SCRIPT = """
+import os, signal, sys, time
+import loader, torch
+from torchdata.stateful_dataloader import StatefulDataLoader
+from tests.support.transforms import small
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may have had it ignored
+    split = loader.open_split(sys.argv[1])
+    source = loader.CassandraSource(split, hosts="127.0.0.1", port=int(sys.argv[2]), batch_size=2)
+    dataset = loader.TorchDataset(source, transform=small)
+    batches = torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context=sys.argv[4])
+    for batch in batches:
+        print("first", flush=True)
+        if sys.argv[3] == "raise":
+            raise ZeroDivisionError("in the loop")
+        if sys.argv[3] == "leave":
+            break
+        time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "method", "code", "message"),
+    [
+        ("leave", "fork", 0, ""),
+        ("raise", "spawn", 1, "ZeroDivisionError: in the loop"),
+        ("wait", "fork", -signal.SIGINT, "KeyboardInterrupt"),
+    ],
+)
+def test_a_process_and_its_workers_end_quickly(
+    folder: Path, cassandra: Cassandra, tmp_path: Path, how: str, method: str, code: int, message: str
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    paths = [str(Path(__file__).resolve().parents[2]), *filter(None, sys.path)]
+    process = subprocess.Popen(
+        [sys.executable, script, str(folder), str(cassandra.port), how, method],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "first\n"
+    if how == "wait":
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    _, errors = process.communicate(timeout=40)  # of the 60 seconds that what is not ended would take
+    assert process.returncode == code, errors
+    assert errors.rstrip().rpartition("\n")[2] == message, errors
+    with pytest.raises(ProcessLookupError):  # no worker is left, nor what multiprocessing had tidy up behind them
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            os.killpg(process.pid, 0)
+            time.sleep(0.01)

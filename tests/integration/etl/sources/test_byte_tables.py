@@ -1,0 +1,174 @@
+"""Tables of bytes: Parquet files and Spark's tables as entries that bring their images along."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from devstack.s3 import S3
+from etl.entries import ARROW_ENTRIES
+from etl.errors import SourceError
+from etl.secrets import secrets_on_executors
+from etl.sources.byte_tables import list_parquet, list_table
+from formats.s3 import S3Access
+from formats.storage import Storage
+from schemas import image_id
+from tests.support.spark_rows import rows_of
+
+ROWS: dict[str, list[Any]] = {
+    "name": ["a/1", "a/2", "b/3", None, "../4", "a/2"],
+    "picture": [b"one", b"two", b"three", b"four", b"five", b"six"],
+    "class": [3, 3, 4, 4, None, 3],
+    "patient": ["p", "p", "q", "q", "r", "r"],
+}
+
+
+NAMES = {"path_column": "name", "data_column": "picture", "label_column": "class", "group_column": "patient"}
+
+
+def _write(path: Path, columns: dict[str, Any], *, rows: int = 2) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path, row_group_size=rows)
+
+
+def _found(frame: DataFrame | list[Row]) -> dict[bytes, tuple[Any, ...]]:
+    rows = frame if isinstance(frame, list) else frame.collect()
+    found = {bytes(row.path): row for row in rows}
+    assert len(found) == len(rows) == len({bytes(row.id) for row in rows})
+    for row in rows:
+        assert bytes(row.id) == image_id("d", bytes(row.or_split), bytes(row.path)).bytes
+    return {
+        path: (
+            row.or_label,
+            row.group_id,
+            row.reason,
+            *((row.bytes, row.data and bytes(row.data)) if "data" in row else ()),
+        )
+        for path, row in found.items()
+    }
+
+
+UNSAFE = "unsafe name: it leads out of its folder"
+
+
+def test_parquet_files_bring_their_images_along(spark: SparkSession, tmp_path: Path) -> None:
+    _write(tmp_path / "x" / "part-0.parquet", {name: column[:4] for name, column in ROWS.items()})
+    _write(tmp_path / "x" / "part-1.parquet", {name: column[4:] for name, column in ROWS.items()})
+    _write(tmp_path / "_temporary" / "part-2.parquet", ROWS)
+    (tmp_path / "x" / "_SUCCESS").write_bytes(b"")
+    listing = list_parquet(spark, str(tmp_path), dataset="d", or_split=b"s", **NAMES)
+    assert _found(listing.entries) == {
+        b"a/1": ("3", "p", None, 3, b"one"),
+        b"a/2": ("3", "p", "several rows of this path: 2", 0, None),
+        b"b/3": ("4", "q", None, 5, b"three"),
+        b"x/part-0/3": ("4", "q", None, 4, b"four"),
+        b"../4": (None, "r", UNSAFE, 4, b"five"),
+    }
+    assert listing.entries.columns == [*ARROW_ENTRIES.names, "data"]
+    assert listing.bare is not None
+    assert listing.bare.columns == ARROW_ENTRIES.names
+    assert {path: row[:3] for path, row in _found(listing.bare).items()} == {
+        path: row[:3] for path, row in _found(listing.entries).items()
+    }
+
+
+def test_structs_of_bytes_and_path_are_understood(spark: SparkSession, tmp_path: Path) -> None:
+    images = [{"bytes": b"1", "path": "one.png"}, {"bytes": b"22", "path": None}, {"bytes": None, "path": "three.png"}]
+    _write(tmp_path / "train.parquet", {"image": images, "label": [0, 1, 0], "fold": ["val", None, "train"]})
+    listing = list_parquet(
+        spark,
+        str(tmp_path / "train.parquet"),
+        dataset="d",
+        or_split=b"rest",
+        path_column=None,
+        data_column="image",
+        label_column="label",
+        split_column="fold",
+    )
+    rows = listing.entries.collect()
+    assert _found(rows) == {
+        b"one.png": ("0", None, None, 1, b"1"),
+        b"train/1": ("1", None, None, 2, b"22"),
+        b"three.png": ("0", None, "no bytes in its row", 0, None),
+    }
+    assert {bytes(row.or_split) for row in rows} == {b"val", b"rest", b"train"}
+
+
+def test_without_paths_rows_are_numbered_through_their_file(spark: SparkSession, tmp_path: Path) -> None:
+    _write(tmp_path / "many.parquet", {"image": [b"%d" % number for number in range(2500)]}, rows=900)
+    listing = list_parquet(spark, str(tmp_path), dataset="d", or_split=b"", path_column=None, data_column="image")
+    found = _found(listing.entries)
+    assert {path: row[4] for path, row in found.items()} == {b"many/%d" % row: b"%d" % row for row in range(2500)}
+    assert listing.bare is not None
+    assert set(_found(listing.bare)) == set(found)
+
+
+def test_parquet_in_s3_is_read_as_a_local_one(
+    spark: SparkSession, s3: S3, keyspace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _write(tmp_path / "1.parquet", {name: column[:3] for name, column in ROWS.items()})
+    s3.make_bucket(keyspace)
+    storage = Storage(f"s3://{keyspace}", S3Access(s3.endpoint, s3.access_key, s3.secret_key))
+    storage.write_bytes("x/1.parquet", (tmp_path / "1.parquet").read_bytes())
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret_key)
+    with secrets_on_executors(spark):
+        listing = list_parquet(spark, f"s3://{keyspace}/x/1.parquet", dataset="d", or_split=b"", **NAMES)
+        rows = listing.entries.collect()
+        assert _found(rows)[b"a/2"] == ("3", "p", None, 3, b"two")
+        assert {bytes(row.place) for row in rows} == {f"s3://{keyspace}/x/1.parquet".encode()}
+        with pytest.raises(SourceError, match="nothing there"):
+            list_parquet(spark, f"s3://{keyspace}/none.parquet", dataset="d", or_split=b"", **NAMES)
+
+
+def test_tables_of_spark_are_listed_alike(spark: SparkSession) -> None:
+    rows = list(zip(*ROWS.values(), strict=True))
+    rows_of(spark, rows, "name STRING, picture BINARY, class INT, patient STRING").createOrReplaceTempView("pics")
+    listing = list_table(spark, "pics", dataset="d", or_split=b"s", **NAMES)
+    assert _found(listing.entries) == {
+        b"a/1": ("3", "p", None, 3, b"one"),
+        b"a/2": ("3", "p", "several rows of this path: 2", 0, None),
+        b"b/3": ("4", "q", None, 5, b"three"),
+        b"": ("4", "q", "no path", 4, b"four"),
+        b"../4": (None, "r", UNSAFE, 4, b"five"),
+    }
+    assert listing.entries.columns == [*ARROW_ENTRIES.names, "data"]
+    assert listing.bare is not None
+    assert {path: row[:3] for path, row in _found(listing.bare).items()} == {
+        path: row[:3] for path, row in _found(listing.entries).items()
+    }
+
+
+def test_tables_that_cannot_be_read_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    parquet = partial(list_parquet, spark, dataset="d", or_split=b"")
+    with pytest.raises(SourceError, match=r"Wanted Parquet files at .*Found: none"):
+        parquet(str(tmp_path), path_column=None, data_column="image")
+    with pytest.raises(SourceError, match="nothing there"):
+        parquet(str(tmp_path / "none.parquet"), path_column=None, data_column="image")
+    _write(tmp_path / "a.parquet", {"image": ["text"], "other": [{"x": 1}], "good": [b"1"]})
+    with pytest.raises(SourceError, match=r"the columns name, picture in .*Found: image, other, good\."):
+        parquet(str(tmp_path), path_column="name", data_column="picture")
+    with pytest.raises(SourceError, match="Found: another type"):
+        parquet(str(tmp_path), path_column=None, data_column="image")
+    with pytest.raises(SourceError, match="Found: a struct of x"):
+        parquet(str(tmp_path), path_column=None, data_column="other")
+    (tmp_path / "b.parquet").write_bytes(b"PAR1 is not all of it")
+    broken = parquet(str(tmp_path), path_column=None, data_column="good")
+    with pytest.raises(PySparkException, match=r"Wanted to read Parquet at .*b\.parquet"):
+        broken.entries.collect()
+    with pytest.raises(SourceError, match=r"Wanted to read Parquet at .*b\.parquet"):
+        parquet(str(tmp_path / "b.parquet"), path_column=None, data_column="good")
+    table = partial(list_table, spark, dataset="d", or_split=b"")
+    with pytest.raises(SourceError, match="Wanted the table nowhere"):
+        table("nowhere", path_column="name", data_column="picture")
+    rows_of(spark, [("a", b"1")], "name STRING, picture BINARY").createOrReplaceTempView("plain")
+    with pytest.raises(SourceError, match="Found: name, picture"):
+        table("plain", path_column="name", data_column="image")
+    with pytest.raises(SourceError, match="Wanted a column of paths"):
+        table("plain", path_column=None, data_column="picture")

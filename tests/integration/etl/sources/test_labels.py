@@ -1,0 +1,225 @@
+"""Labels from a file: tables of any kind, or a number a line, and the images that they are of."""
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from etl.entries import ENTRIES
+from etl.errors import SourceError
+from etl.sources.labels import (
+    check_lines,
+    label_by_file,
+    label_by_line,
+    read_label_lines,
+    read_labels,
+    unmatched_labels,
+)
+from tests.support.spark_rows import rows_of
+
+
+def listed(spark: SparkSession, names: Sequence[tuple[bytes, bytes]], **reasons: str) -> DataFrame:
+    """Entries of (split, path), in partitions of their own; ``reasons`` by the first letter of the path."""
+    rows = []
+    for split, path in names:
+        reason = reasons.get(path[:1].decode("latin-1"))
+        whole = bytearray(split + b"/" + path)
+        rows.append((whole, bytearray(split), bytearray(path), "old", "g", whole, None, 1, None, None, None, reason))
+    return rows_of(spark, rows, ENTRIES).repartition(3)
+
+
+def table(path: Path, columns: Mapping[str, Any]) -> str:
+    pq.write_table(pa.table(dict(columns)), path)
+    return str(path)
+
+
+def rows(labels: DataFrame) -> list[tuple[bytes, str | None, str | None]]:
+    found = [(bytes(row.path), row.label, row.group) for row in labels.collect()]
+    return sorted(found, key=str)
+
+
+CSV = b'\xef\xbb\xbfname,more,class,who\na.jpg,1,cat,x\n"b,\n.jpg",2,"dog ""s""",\n\xff.jpg,3,NA,y\nc.jpg,4,,z\n\n'
+
+
+CSV_ROWS = sorted(
+    [
+        (b"a.jpg", "cat", "x"),
+        (b"b,\n.jpg", 'dog "s"', ""),
+        (b"\xff.jpg", "NA", "y"),
+        (b"c.jpg", "", "z"),
+    ],
+    key=str,
+)
+
+
+def test_text_tables_are_read_as_they_are(spark: SparkSession, tmp_path: Path) -> None:
+    tabs = CSV.replace(b"b,\n", b"b|\n").replace(b",", b"\t").replace(b"|", b",")
+    found = []
+    for name, data in (("l.csv", CSV), ("L.CSV", CSV), ("l.tsv", tabs)):
+        (tmp_path / name).write_bytes(data)
+        address = str(tmp_path / name)
+        found.append(read_labels(spark, address, path_column="name", label_column="class", group_column="who"))
+    assert rows(reduce(DataFrame.unionByName, found)) == sorted(3 * CSV_ROWS, key=str)
+
+
+PATHS = ["a.jpg", "b.jpg"]
+
+
+COLUMNS: dict[str, tuple[Any, list[str | None]]] = {  # a column of labels, and how it is read
+    "text": (["cat", None], ["cat", None]),
+    "short": (pa.array([7, 8], pa.uint16()), ["7", "8"]),
+    "gaps": (pa.array([7.0, None]), ["7", None]),
+    "known": (pa.array(["x", "y"]).dictionary_encode(), ["x", "y"]),
+    "large": (pa.array(["x", "y"], pa.large_string()), ["x", "y"]),
+    "bytes": (pa.array([b"x", b"\xff"]), ["x", r"\xff"]),
+}
+
+
+@pytest.mark.parametrize("paths", [PATHS, pa.array(PATHS).dictionary_encode(), pa.array([b"a.jpg", b"b.jpg"])])
+def test_parquet_columns_of_text_and_integers(spark: SparkSession, tmp_path: Path, paths: Any) -> None:
+    address = table(tmp_path / "l.parquet", {"path": paths} | {name: column for name, (column, _) in COLUMNS.items()})
+    found = [read_labels(spark, address, path_column="path", label_column=name) for name in COLUMNS]
+    read = [labels for _, labels in COLUMNS.values()]
+    wanted = [(path.encode(), label, None) for labels in read for path, label in zip(PATHS, labels, strict=True)]
+    assert rows(reduce(DataFrame.unionByName, found)) == sorted(wanted, key=str)
+
+
+def test_files_of_labels_that_cannot_be_read_are_refused_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
+    def refused(name: str, data: bytes | None, **columns: str) -> str:
+        path = tmp_path / name
+        if data is not None:
+            path.write_bytes(data)
+        with pytest.raises(SourceError) as caught:
+            read_labels(spark, str(path), **{"path_column": "path", "label_column": "label"} | columns)
+        assert "\n" not in str(caught.value)
+        return str(caught.value).replace(str(tmp_path), "DIR")
+
+    def unreadable(name: str) -> str:
+        return f"Wanted a file of labels at DIR/{name} that can be read. Found: "
+
+    mend = "Name the columns with --path-column, --label-column and --group-column."
+    once = "Wanted the column 'label' once in DIR/a.csv. Found: "
+    assert refused("a.csv", b"path,Label\n") == f"{once}path, Label. {mend}"
+    assert refused("a.csv", b"path,label,label\n") == f"{once}path, label, label. {mend}"
+    assert "'g' once" in refused("a.csv", b"path,label\n", group_column="g")
+    assert refused("b.csv", None) == "Wanted a file of labels at DIR/b.csv. Found: nothing there."
+    assert refused("c.csv", b"") == f"{unreadable('c.csv')}Empty CSV file"
+    assert refused("d.csv", b"path,label\na,b,c\n").startswith(f"{unreadable('d.csv')}CSV parse error: Expected 2")
+    assert refused("e.parquet", b"junk junk junk").startswith(unreadable("e.parquet"))
+    assert refused("f.csv", b"\xff\xfe,label\n").startswith(unreadable("f.csv"))
+    table(tmp_path / "g.parquet", {"path": PATHS, "label": [["x"], ["y"]]})
+    words = "Wanted text or integers in the column 'label' of DIR/g.parquet. Found: list<element: string>."
+    assert refused("g.parquet", None) == words
+
+
+def test_damage_further_down_fails_the_task(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "l.csv").write_bytes(b"path,label\n" + b"a.jpg,cat\n" * 200_000 + b"b.jpg\n")
+    labels = read_labels(spark, str(tmp_path / "l.csv"), path_column="path", label_column="label")
+    with pytest.raises(PySparkException, match=r"(?m)^etl\.errors\.SourceError: Wanted a file of labels at .*l\.csv"):
+        labels.count()
+
+
+LABELS = [
+    (b"a.jpg", "cat", None),
+    (b"a.jpg", "cat", None),
+    (b"train/b.jpg", "dog", "g1"),
+    (b"c.jpg", "cat", "g1"),
+    (b"c.jpg", "dog", "g1"),
+    (b"d.jpg", "cat", "g1"),
+    (b"val/d.jpg", "dog", "g2"),
+    (b"e.jpg", "  ", None),
+    (b"f.jpg", None, None),
+    (b"g.jpg", "cat", "g1"),
+    (b"g.jpg", "cat", "g2"),
+    (b"\xff.jpg", "cat", None),
+    (b"x.jpg", "bad", None),
+    (b"none.jpg", "cat", None),
+    (b"none.jpg", "dog", None),
+    (b"test/a.jpg", "dog", None),
+]
+
+
+IMAGES = [
+    *((b"train", path) for path in (b"a.jpg", b"b.jpg", b"c.jpg", b"d.jpg", b"e.jpg", b"f.jpg", b"g.jpg", b"h.jpg")),
+    *((b"val", path) for path in (b"a.jpg", b"b.jpg", b"d.jpg", b"x.jpg", b"\xff.jpg", b"\xfe.jpg")),
+    (b"", b"train/b.jpg"),
+]
+
+
+def test_each_image_gets_the_label_of_its_row(spark: SparkSession) -> None:
+    entries = listed(spark, IMAGES, x="link loop: it leads to itself")
+    labels = rows_of(
+        spark, [(bytearray(path), *rest) for path, *rest in LABELS], "path BINARY, label STRING, group STRING"
+    )
+    found = entries.transform(label_by_file, labels=labels, name="l.csv")
+    assert found.schema.simpleString() == entries.schema.simpleString()
+    got = {(bytes(row.or_split), bytes(row.path)): (row.or_label, row.group_id, row.reason) for row in found.collect()}
+    missing = (None, None, "no label: not in l.csv")
+    assert got == {
+        (b"train", b"a.jpg"): ("cat", "g", None),
+        (b"train", b"b.jpg"): ("dog", "g1", None),
+        (b"train", b"c.jpg"): (None, None, "two labels: cat and dog in l.csv"),
+        (b"train", b"d.jpg"): ("cat", "g1", None),
+        (b"train", b"e.jpg"): (None, None, "no label: empty in l.csv"),
+        (b"train", b"f.jpg"): (None, None, "no label: empty in l.csv"),
+        (b"train", b"g.jpg"): (None, None, "two groups: g1 and g2 in l.csv"),
+        (b"train", b"h.jpg"): missing,
+        (b"val", b"a.jpg"): ("cat", "g", None),
+        (b"val", b"b.jpg"): missing,
+        (b"val", b"d.jpg"): (None, None, "two labels: cat and dog in l.csv"),
+        (b"val", b"x.jpg"): ("bad", "g", "link loop: it leads to itself"),
+        (b"val", b"\xff.jpg"): ("cat", "g", None),
+        (b"val", b"\xfe.jpg"): missing,
+        (b"", b"train/b.jpg"): ("dog", "g1", None),
+    }
+    names = entries.transform(unmatched_labels, labels=labels).collect()
+    assert sorted(row.name for row in names) == ["none.jpg", "test/a.jpg"]
+
+
+def test_lines_go_to_files_in_the_order_of_their_names(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "truth.txt"
+    path.write_bytes(b"\xef\xbb\xbf490\r\n 361 \n007\n-1\n+5\n\n \n")
+    lines = read_label_lines(spark, str(path))
+    names = [b"\xff.jpg", b"B.jpg", b"a.jpg", b"a/b.jpg", b"p", "é.jpg".encode()]
+    entries = listed(spark, [(b"", name) for name in names], p="not a regular file: a pipe", a="truncated: it ends")
+    found = entries.transform(label_by_line, lines=lines, name="truth.txt")
+    assert found.columns == entries.columns
+    assert {bytes(row.path): (row.or_label, row.reason) for row in found.collect()} == {
+        b"B.jpg": ("490", None),
+        b"a.jpg": ("361", "truncated: it ends"),
+        b"a/b.jpg": ("7", "truncated: it ends"),
+        b"p": (None, "not a regular file: a pipe"),
+        "é.jpg".encode(): ("-1", None),
+        b"\xff.jpg": ("5", None),
+    }
+    check_lines(entries, lines=lines, name="truth.txt")
+    more = entries.unionByName(listed(spark, [(b"", b"README")]))
+    with pytest.raises(SourceError) as caught:
+        check_lines(more, lines=lines, name="truth.txt")
+    assert "Found: 5 lines and 6 files." in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (b"1\n2\ncat\n", "'cat' on line 3"),
+        (b"1\n\n\n2\n", "line 2 is blank, and more follows"),
+        (b"1\n1_0\n", "'1_0' on line 2"),
+        (b"1\n1.5\n", "'1.5' on line 2"),
+        (b"\xff", r"'\\xff' on line 1"),
+        ("٣\n".encode(), "'٣' on line 1"),
+        (b"9" * 5000, f"'{'9' * 100}' on line 1"),
+    ],
+)
+def test_lines_that_are_no_integers(spark: SparkSession, tmp_path: Path, data: bytes, found: str) -> None:
+    path = tmp_path / "truth.txt"
+    path.write_bytes(data)
+    with pytest.raises(SourceError) as caught:
+        read_label_lines(spark, str(path))
+    assert str(caught.value) == f"Wanted one integer on each line of {path}. Found: {found}."

@@ -1,0 +1,148 @@
+"""Tars listed by executors, local and in S3."""
+
+import gzip
+import io
+import os
+import tarfile
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+from pyspark.sql import Row, SparkSession
+
+from devstack.s3 import S3
+from etl.errors import SourceError
+from etl.reading import Reader
+from etl.secrets import driver_storage, secrets_on_executors
+from etl.sources.tar_members import CUT
+from etl.sources.tars import is_tar_of_tars, list_tar, list_tar_of_tars
+from formats.s3 import S3Access
+from formats.storage import Storage
+
+
+def _tar(*files: tuple[str, bytes], format: int = tarfile.GNU_FORMAT) -> bytes:
+    """A tar of these files; names may hold surrogates for bytes that are no text."""
+    with io.BytesIO() as out:
+        with tarfile.open(fileobj=out, mode="w", format=format, errors="surrogateescape") as tar:
+            for name, data in files:
+                member = tarfile.TarInfo(name)
+                member.size = len(data)
+                tar.addfile(member, io.BytesIO(data))
+        return out.getvalue()
+
+
+def _write(place: Path, data: bytes) -> str:
+    place.write_bytes(data)
+    return str(place)
+
+
+def _contents(data: bytes, rows: Sequence[Row]) -> dict[bytes, bytes]:
+    return {bytes(row.path): data[row.offset : row.offset + row.bytes] for row in rows if row.reason is None}
+
+
+@pytest.mark.parametrize(("name", "pack"), [("x.tar", bytes), ("x.tar.gz", gzip.compress)])
+def test_executors_list_a_tar(spark: SparkSession, tmp_path: Path, name: str, pack: Callable[[bytes], bytes]) -> None:
+    data = _tar(*((f"train/{index % 3}/{index}", b"x" * index) for index in range(30)), ("train/0/bad/..", b""))
+    address = _write(tmp_path / name, pack(data))
+    listing = list_tar(spark, address, dataset="d", splits=[b"train"], or_split=b"", by_folder=True)
+    rows = listing.entries.collect()
+    assert listing.access == ("random" if name == "x.tar" else "stream")
+    assert _contents(data, rows) == {b"%d/%d" % (index % 3, index): b"x" * index for index in range(30)}
+    assert sum(row.reason is not None for row in rows) == 1
+    assert {(bytes(row.or_split), row.or_label) for row in rows if row.reason is None} == {
+        (b"train", str(label)) for label in range(3)
+    }
+
+
+def test_a_place_that_cannot_be_read_is_refused_on_the_driver(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="nothing there"):
+        list_tar(spark, str(tmp_path / "x.tar"), dataset="d", splits=[], or_split=b"", by_folder=True)
+    address = _write(tmp_path / "y.tar", b"no tar")
+    with pytest.raises(SourceError, match="6 bytes"):
+        list_tar_of_tars(spark, address, dataset="d", or_split=b"")
+    address = _write(tmp_path / "y.tgz", gzip.compress(_tar(("a.tar", _tar()))))
+    assert is_tar_of_tars(address)
+    with pytest.raises(SourceError, match="without compression"):
+        list_tar_of_tars(spark, address, dataset="d", or_split=b"")
+
+
+def _inner(stem: str, count: int) -> tuple[str, bytes]:
+    return f"{stem}.tar", _tar(*((f"{stem}_{index}.JPEG", f"{stem} {index}".encode() * 50) for index in range(count)))
+
+
+def test_executors_list_a_tar_of_tars(spark: SparkSession, tmp_path: Path) -> None:
+    stems = ["n01440764", "n01443537", "n01484850"]
+    inner = [_inner(stem, 5) for stem in stems]
+    twice = ("a.tar", _tar(("./1", b"old"), ("1", b"new"), ("../2", b"")))
+    data = _tar(*inner, twice, ("./empty.tar", _tar()), ("none.tar", b"x" * 600), ("README", b"x"), ("../b.tar", b""))
+    address = _write(tmp_path / "x.tar", data)
+    assert is_tar_of_tars(address)
+    listing = list_tar_of_tars(spark, address, dataset="d", or_split=b"train")
+    rows = listing.entries.collect()
+    assert listing.classes == {*stems, "a", "empty", "none", "b"}
+    assert _contents(data, rows) == {
+        **{
+            f"{stem}/{stem}_{index}.JPEG".encode(): f"{stem} {index}".encode() * 50
+            for stem in stems
+            for index in range(5)
+        },
+        b"a/1": b"new",
+    }
+    assert {bytes(row.path).partition(b"/")[0].decode() for row in rows if row.reason is None} == {
+        row.or_label for row in rows if row.reason is None
+    }
+    assert {(bytes(row.place), bytes(row.or_split)) for row in rows} == {(os.fsencode(address), b"train")}
+    assert {bytes(row.path): row.reason for row in rows if row.reason is not None} == {
+        b"a/../2": "unsafe name: it leads out of its folder",
+        b"none.tar": "not a tar: other data",
+        b"README": "not a tar: a file beside the inner archives",
+        b"../b.tar": "unsafe name: it leads out of its folder",
+    }
+
+
+def test_a_cut_tar_of_tars_keeps_what_is_whole(spark: SparkSession, tmp_path: Path) -> None:
+    data = _tar(_inner("a", 3), _inner("b", 3))
+    second = data.index(b"b.tar\0")
+    one = 512 + 512  # a member of an inner archive
+    for cut, last in [(one + 600, b"b/b_1.JPEG"), (one, b"b.tar")]:
+        address = _write(tmp_path / "x.tar", data[: second + 512 + cut])
+        rows = list_tar_of_tars(spark, address, dataset="d", or_split=b"").entries.collect()
+        assert sorted(_contents(data, rows)) == [b"a/a_0.JPEG", b"a/a_1.JPEG", b"a/a_2.JPEG", b"b/b_0.JPEG"]
+        assert {bytes(row.path): row.reason for row in rows if row.reason} == {last: CUT}
+
+
+def test_inner_archives_of_one_stem_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    address = _write(tmp_path / "x.tar", _tar(("train/a.tar", _tar()), ("val/a.tar", _tar())))
+    with pytest.raises(SourceError, match=r"different names in .* Found: train/a\.tar and val/a\.tar"):
+        list_tar_of_tars(spark, address, dataset="d", or_split=b"")
+
+
+def test_executors_list_tars_on_s3(spark: SparkSession, s3: S3, keyspace: str) -> None:
+    s3.make_bucket(keyspace)
+    bucket = f"s3://{keyspace}"
+    storage = Storage(bucket, S3Access(s3.endpoint, s3.access_key, s3.secret_key))
+    plain = _tar(*((f"a/{index}", b"x" * index) for index in range(30)))
+    nested = _tar(_inner("a", 5), ("b.tar", _tar(("1", bytes(9 << 20)), ("2", b"x"))))
+    for name, data in [("x y/plain.tar", plain), ("plain.tgz", gzip.compress(plain)), ("nested.tar", nested)]:
+        storage.write_bytes(name, data)
+    for field, value in [("endpoint", s3.endpoint), ("access.key", s3.access_key), ("secret.key", s3.secret_key)]:
+        spark.conf.set(f"spark.imagestrata.s3.{field}", value)
+    try:
+        with secrets_on_executors(spark), Reader(storage_at=partial(driver_storage, spark)) as reader:
+            for address in (f"{bucket}/x y/plain.tar", f"{bucket}/plain.tgz"):
+                assert not is_tar_of_tars(address, storage_at=partial(driver_storage, spark))
+                listing = list_tar(spark, address, dataset="d", splits=[], or_split=b"", by_folder=True)
+                rows = listing.entries.orderBy("offset").collect()
+                assert _contents(plain, rows) == {b"a/%d" % index: b"x" * index for index in range(30)}
+                read = [reader.read(bytes(row.place), row.offset, row.bytes) for row in rows]
+                assert read == [b"x" * index for index in range(30)]
+            rows = list_tar_of_tars(spark, f"{bucket}/nested.tar", dataset="d", or_split=b"").entries.collect()
+            assert sorted(_contents(nested, rows)) == [*(b"a/a_%d.JPEG" % index for index in range(5)), b"b/1", b"b/2"]
+            with pytest.raises(SourceError, match=rf"archive at {bucket}/no\.tar\. Found: nothing there\."):
+                list_tar(spark, f"{bucket}/no.tar", dataset="d", splits=[], or_split=b"", by_folder=True)
+            with pytest.raises(SourceError, match="nowhere-at-all"):
+                list_tar(spark, "s3://nowhere-at-all/x.tar", dataset="d", splits=[], or_split=b"", by_folder=True)
+    finally:
+        for field in ("endpoint", "access.key", "secret.key"):
+            spark.conf.unset(f"spark.imagestrata.s3.{field}")

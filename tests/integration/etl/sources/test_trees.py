@@ -1,0 +1,130 @@
+"""Trees listed by executors, local and in S3."""
+
+import os
+import shutil
+from functools import partial
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from devstack.s3 import S3
+from etl.entries import Listing
+from etl.errors import SourceError
+from etl.secrets import secrets_on_executors
+from etl.sources.trees import list_tree
+from formats.s3 import S3Access
+from formats.storage import Storage
+from schemas import image_id
+
+
+def _write(root: Path, *paths: str | bytes) -> None:
+    for path in paths:
+        place = os.path.join(os.fsencode(root), os.fsencode(path))
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        with open(place, "wb") as file:
+            file.write(b"x")
+
+
+def _rows(listing: Listing) -> dict[tuple[bytes, bytes], tuple[str | None, bytes, int, str | None]]:
+    rows = listing.entries.collect()
+    found = {
+        (bytes(row.or_split), bytes(row.path)): (row.or_label, bytes(row.place), row.bytes, row.reason) for row in rows
+    }
+    assert len(found) == len(rows)
+    for row in rows:
+        assert bytes(row.id) == image_id("d", bytes(row.or_split), bytes(row.path)).bytes
+        assert row.offset is None
+    return found
+
+
+def test_trees_of_classes_are_listed_whole(spark: SparkSession, tmp_path: Path) -> None:
+    _write(tmp_path, "train/a/1", "train/a/b/2", b"train/\xe9/1", "train/loose", "val/a/1", "other/a/1")
+    (tmp_path / "val" / "empty").mkdir()
+    listing = list_tree(spark, str(tmp_path), dataset="d", splits=[b"train", b"val"], or_split=b"", by_folder=True)
+    root = os.fsencode(tmp_path)
+    assert _rows(listing) == {
+        (b"train", b"a/1"): ("a", root + b"/train/a/1", 1, None),
+        (b"train", b"a/b/2"): ("a", root + b"/train/a/b/2", 1, None),
+        (b"train", b"\xe9/1"): ("\\xe9", root + b"/train/\xe9/1", 1, None),
+        (b"train", b"loose"): (None, root + b"/train/loose", 1, "outside a class folder"),
+        (b"val", b"a/1"): ("a", root + b"/val/a/1", 1, None),
+    }
+    assert listing.classes == {"a", "\\xe9", "empty"}
+
+
+def test_trees_without_classes_are_listed_at_any_depth(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _write(tmp_path, "pictures/1", "pictures/x/y/2")
+    (tmp_path / "pictures" / "gone").symlink_to(tmp_path / "nothing")
+    monkeypatch.chdir(tmp_path)
+    listing = list_tree(spark, "pictures", dataset="d", splits=[b""], or_split=b"all", by_folder=False)
+    root = os.fsencode(tmp_path) + b"/pictures/"
+    assert _rows(listing) == {
+        (b"all", b"1"): (None, root + b"1", 1, None),
+        (b"all", b"gone"): (None, root + b"gone", 0, "broken link: it leads nowhere"),
+        (b"all", b"x/y/2"): ("x", root + b"x/y/2", 1, None),
+    }
+    assert listing.classes == frozenset()
+
+
+def test_trees_that_cannot_be_listed_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    classes = partial(list_tree, spark, dataset="d", or_split=b"", by_folder=True)
+    flat = partial(list_tree, spark, dataset="d", or_split=b"", by_folder=False)
+    with pytest.raises(SourceError, match=r"a folder for every class .*one level deeper"):
+        classes(str(tmp_path), splits=[b""])
+    with pytest.raises(SourceError, match=r"Wanted images in .*nothing there"):
+        flat(str(tmp_path), splits=[b""])
+    for lists in (classes, flat):
+        with pytest.raises(SourceError, match="No such file"):
+            lists(str(tmp_path), splits=[b"val"])
+    _write(tmp_path, "1.png")
+    with pytest.raises(SourceError, match="--split-subdir"):
+        classes(f"file://{tmp_path}", splits=[b""])
+    _write(tmp_path, b"a\xff/1", b"a\\xff/1")
+    with pytest.raises(SourceError, match="differ as text"):
+        classes(str(tmp_path), splits=[b""])
+
+
+def test_a_folder_that_vanishes_before_it_is_listed_fails(spark: SparkSession, tmp_path: Path) -> None:
+    _write(tmp_path, "a/1", "b/1")
+    listing = list_tree(spark, str(tmp_path), dataset="d", splits=[b""], or_split=b"", by_folder=True)
+    shutil.rmtree(tmp_path / "b")
+    with pytest.raises(PySparkException, match="shared file system"):
+        listing.entries.collect()
+
+
+def test_a_tree_in_s3_is_listed_as_a_local_one(
+    spark: SparkSession, s3: S3, keyspace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3.make_bucket(keyspace)
+    address = f"s3://{keyspace}/here"
+    root = address.encode()
+    storage = Storage(address, S3Access(s3.endpoint, s3.access_key, s3.secret_key))
+    names = ["train/a/1", "train/a/b/2", "train/é #?%/1 2", "train/loose", "other/a/1"]
+    for name in names:
+        storage.write_bytes(name, b"x")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret_key)
+    with secrets_on_executors(spark):
+        tree = partial(list_tree, spark, f"{address}/", dataset="d", or_split=b"")
+        listing = tree(splits=[b"train"], by_folder=True)
+        assert _rows(listing) == {
+            (b"train", b"a/1"): ("a", root + b"/train/a/1", 1, None),
+            (b"train", b"a/b/2"): ("a", root + b"/train/a/b/2", 1, None),
+            (b"train", "é #?%/1 2".encode()): ("é #?%", root + "/train/é #?%/1 2".encode(), 1, None),
+            (b"train", b"loose"): (None, root + b"/train/loose", 1, "outside a class folder"),
+        }
+        assert listing.classes == {"a", "é #?%"}
+        wanted = {(b"", name.encode()): (name.partition("/")[0], f"{address}/{name}".encode()) for name in names}
+        for looked_at in (20_000, 1):  # more objects than the driver looks at: one task lists all
+            monkeypatch.setattr("etl.sources.trees._LOOKED_AT", looked_at)
+            found = _rows(tree(splits=[b""], by_folder=False))
+            assert {key: row[:2] for key, row in found.items()} == wanted
+        with pytest.raises(SourceError, match="Found: no folders there"):
+            tree(splits=[b"nothing"], by_folder=True)
+        with pytest.raises(SourceError, match="no bucket 'nowhere-at-all' there"):
+            list_tree(spark, "s3://nowhere-at-all/x", dataset="d", splits=[b""], or_split=b"", by_folder=True)

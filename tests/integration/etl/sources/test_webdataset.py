@@ -1,0 +1,84 @@
+"""Shards listed by executors, local and in S3."""
+
+import gzip
+import io
+import json
+import tarfile
+from functools import partial
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from devstack.s3 import S3
+from etl.errors import SourceError
+from etl.secrets import driver_storage, secrets_on_executors
+from etl.sources.webdataset import expand, list_shards
+from formats.s3 import S3Access
+from formats.storage import Storage
+
+
+def _tar(*files: tuple[str, bytes]) -> bytes:
+    with io.BytesIO() as out:
+        with tarfile.open(fileobj=out, mode="w", errors="surrogateescape") as tar:
+            for name, data in files:
+                member = tarfile.TarInfo(name)
+                member.size = len(data)
+                tar.addfile(member, io.BytesIO(data))
+        return out.getvalue()
+
+
+def _shard(folder: Path, *files: tuple[str, bytes], name: str = "s-0.tar") -> Path:
+    place = folder / name
+    place.write_bytes(_tar(*files))
+    return place
+
+
+def test_shards_that_are_missing_or_of_one_name_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    here = _shard(tmp_path)
+    (tmp_path / "other").mkdir()
+    with pytest.raises(SourceError, match=r"Wanted 3 shards\. Found: 2 of them missing, first .*s-1\.tar"):
+        list_shards(spark, [str(here), *(f"{tmp_path}/s-{n}.tar" for n in (1, 2))], dataset="d", or_split=b"")
+    with pytest.raises(SourceError, match="different names"):
+        list_shards(spark, [str(here), str(_shard(tmp_path / "other"))], dataset="d", or_split=b"")
+
+
+def test_executors_list_shards(spark: SparkSession, tmp_path: Path) -> None:
+    for shard in range(12):
+        files = [
+            file
+            for index in range(3)
+            for file in ((f"{index}.json", json.dumps({"label": shard}).encode()), (f"{index}.png", b"x"))
+        ]
+        _shard(tmp_path, *files, name=f"s-{shard}.tar")
+    listing = list_shards(spark, expand(f"{tmp_path}/s-{{0..11}}.tar"), dataset="d", or_split=b"train")
+    rows = listing.entries.collect()
+    assert sorted((bytes(row.path), row.or_label, row.reason) for row in rows) == sorted(
+        (f"s-{shard}/{index}.png".encode(), str(shard), None) for shard in range(12) for index in range(3)
+    )
+    assert listing.access == "random"
+    packed = tmp_path / "t.tar.gz"
+    packed.write_bytes(gzip.compress((tmp_path / "s-0.tar").read_bytes()))
+    assert list_shards(spark, [str(packed)], dataset="d", or_split=b"").access == "stream"
+
+
+def test_executors_list_shards_on_s3(spark: SparkSession, s3: S3, keyspace: str) -> None:
+    s3.make_bucket(keyspace)
+    bucket = f"s3://{keyspace}"
+    storage = Storage(bucket, S3Access(s3.endpoint, s3.access_key, s3.secret_key))
+    for shard in range(3):
+        storage.write_bytes(f"train/s-{shard}.tar", _tar(("1.jpg", b"x" * shard), ("1.cls", b"%d" % shard)))
+    for field, value in [("endpoint", s3.endpoint), ("access.key", s3.access_key), ("secret.key", s3.secret_key)]:
+        spark.conf.set(f"spark.imagestrata.s3.{field}", value)
+    try:
+        with secrets_on_executors(spark):
+            addresses = expand(f"{bucket}/train", storage_at=partial(driver_storage, spark))
+            assert addresses == [f"{bucket}/train/s-{shard}.tar" for shard in range(3)]
+            assert expand(f"{bucket}/train/*-[02].tar", storage_at=partial(driver_storage, spark)) == addresses[::2]
+            rows = list_shards(spark, addresses, dataset="d", or_split=b"").entries.orderBy("path").collect()
+        assert [(bytes(row.path), row.or_label, row.bytes) for row in rows] == [
+            (b"s-%d/1.jpg" % shard, str(shard), shard) for shard in range(3)
+        ]
+    finally:
+        for field in ("endpoint", "access.key", "secret.key"):
+            spark.conf.unset(f"spark.imagestrata.s3.{field}")

@@ -1,0 +1,99 @@
+"""Split folders as Spark writes them: whole, in order, put in place at the end, or not at all."""
+
+import json
+import shutil
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from etl.errors import EtlError, OutputExistsError
+from etl.splits.plan import SplitPlan
+from formats import SplitFolder
+from formats.hashing import xxhash64
+from jobs.splits.run import run
+from jobs.splits.steps import place
+from tests.support.split_caches import ids, write_cache
+
+LABELS = [0] * 200 + [3] * 61 + [4] * 13 + [9]
+IDS = ids(len(LABELS))
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_cache(tmp_path_factory.mktemp("cache") / "rows", {"id": IDS, "label": LABELS}, files=2)
+
+
+def plan(cache: str, out: Path, **options: object) -> SplitPlan:
+    given = {"ratios": (Fraction(8), Fraction(2)), "seed": 7, "has_leak_check": False, **options}
+    return SplitPlan(metadata_in=cache, out=str(out), **given)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def split(spark: SparkSession, cache: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A split folder, for reading."""
+    out = tmp_path_factory.mktemp("a split") / "of rows"
+    run(spark, plan=plan(cache, out))
+    return out
+
+
+def test_what_is_written_is_read_back_whole_in_the_seeded_order(split: Path, tmp_path: Path) -> None:
+    folder, found = SplitFolder.open(split), {}
+    for index in (0, 1):
+        rows = folder.rows(index, cache=tmp_path)  # recomputes the fingerprint in numpy
+        hashes = xxhash64([np.full(len(rows), 7, dtype=np.int64), rows.ids])
+        assert np.all(np.diff(hashes) > 0)
+        found |= dict(zip(map(bytes, rows.ids), rows.labels.tolist(), strict=True))
+    assert found == dict(zip(IDS, LABELS, strict=True))
+    assert folder.manifest.options["split-ratio"] == "8,2"
+    assert [part.rows for part in folder.manifest.splits] == [220, 55]
+    assert [sum(part.counts.values()) for part in folder.manifest.splits] == [220, 55]
+
+
+def test_a_split_without_positions_is_read_in_the_same_order(
+    spark: SparkSession, cache: str, split: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "unplaced"
+    run(spark, plan=plan(cache, out, has_position=False))
+    placed, unplaced = SplitFolder.open(split), SplitFolder.open(out)
+    assert not unplaced.manifest.has_position
+    for index in (0, 1):
+        assert placed.part(index).fingerprint != unplaced.part(index).fingerprint
+        rows, same = (folder.rows(index, cache=tmp_path / "cache") for folder in (placed, unplaced))
+        assert np.array_equal(rows.ids, same.ids)
+        assert np.array_equal(rows.labels, same.labels)
+
+
+def test_an_old_split_is_replaced_as_a_whole_and_only_with_overwrite(
+    spark: SparkSession, cache: str, split: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "split"
+    shutil.copytree(split, out)
+    (out / "split=0" / "part-00000-killed.zstd.parquet").touch()  # as killed runs leave them
+    (out / "_attempt-0123456789ab" / "rows").mkdir(parents=True)
+    before = (out / "manifest.json").read_bytes()
+    with pytest.raises(OutputExistsError, match="--overwrite"):
+        run(spark, plan=plan(cache, out))
+    assert (out / "manifest.json").read_bytes() == before
+    report = run(spark, plan=plan(cache, out, overwrite=True))
+    assert report.fingerprints == [part.fingerprint for part in SplitFolder.open(split).manifest.splits]
+    manifest = json.loads((out / "manifest.json").read_text())
+    named = {file["path"] for part in manifest["splits"] for file in part["files"]}
+    assert {str(file.relative_to(out)) for file in out.rglob("*.parquet")} == named
+    assert named.isdisjoint(file["path"] for part in json.loads(before)["splits"] for file in part["files"])
+    assert sorted(path.name for path in out.iterdir()) == ["manifest.json", "report.html", "split=0", "split=1"]
+
+
+def test_a_failed_write_publishes_nothing_and_leaves_nothing(
+    spark: SparkSession, cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lossy(spark: SparkSession, rows: DataFrame, **options: object) -> DataFrame:
+        """One image is lost between the count and the writing."""
+        return place(spark, rows, **options).where("position > 0")  # type: ignore[arg-type]
+
+    monkeypatch.setattr("jobs.splits.run.place", lossy)
+    with pytest.raises(EtlError, match="Wanted positions 0 to "):
+        run(spark, plan=plan(cache, tmp_path / "split"))
+    assert list(tmp_path.iterdir()) == []

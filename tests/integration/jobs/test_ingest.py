@@ -1,0 +1,377 @@
+"""Ingest of real trees into a real Cassandra."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark import TaskContext, cloudpickle
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import etl.ingest
+from devstack.cassandra import Cassandra
+from etl.cassandra import Control, class_names
+from etl.errors import ConflictError, EtlError, SourceError, TableError
+from etl.image_writer import write_images
+from etl.ingest_plan import IngestPlan, Tolerance, new_ingest_id
+from etl.ingest_report import IngestReport
+from jobs import ingest as job
+from schemas import Columns, image_id
+from tests.support.commands import in_living_session
+from tests.support.trees import (
+    PlanOf,
+    before_writing,
+    picture,
+    plan_maker,
+    plant,
+    quarantine,
+    rows_of,
+    tables_of,
+    tree,
+)
+
+# Executors do not find the tests: what tasks need of this module travels with them.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True)
+class Ingested:
+    """A tree that was ingested, and what the tables held then."""
+
+    root: Path
+    plan: IngestPlan
+    report: IngestReport
+    tables: list[list[dict[str, Any]]]
+    rejected: dict[str, tuple[str, str]]
+
+    @classmethod
+    def of(cls, spark: SparkSession, plan: IngestPlan) -> "Ingested":
+        report = job.run(spark, plan=plan)
+        with Control.from_spark(spark) as control:
+            return cls(Path(plan.source.address), plan, report, tables_of(control, plan), quarantine(control, report))
+
+
+PHOTO = picture(1, kind="JPEG", size=(200, 200))
+ODD_NAMES = [os.fsencode(f"train/{name}") for name in ("with space/é 1.png", "line\nbreak/2\n.png", "Case/3", "case/3")]
+ODD_NAMES += [os.fsencode(f"train/{name}") for name in ("é/4", "e\u0301/4")] + [b"train/caf\xe9/5\xff.png"]
+
+
+@pytest.fixture(scope="module")
+def mixed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ingested:
+    """A tree with pictures, with names of any bytes and with all that cannot be taken."""
+    root = tmp_path_factory.mktemp("mixed")
+    plant(root, {"train/cat/deep/1.jpg": PHOTO, "train/ant/2.png": picture(2), "val/cat/3": PHOTO})
+    plant(root, {os.fsdecode(path): picture(i) for i, path in enumerate(ODD_NAMES)})
+    plant(root, {"train/a/empty": b"", "train/a/cut.jpg": PHOTO[: len(PHOTO) * 2 // 3], "train/a/text.txt": b"text"})
+    plant(root, {"train/a/anim.gif": picture(2, kind="GIF"), "train/loose.png": b"x"})
+    os.mkfifo(root / "train/a/pipe")
+    (root / "train/a/gone").symlink_to("nothing")
+    (root / "train/a/loop").symlink_to(root / "train/a")
+    plant(root, {"train/a/large": picture(1) + bytes(40 << 20), "train/a/huge": b""})
+    os.truncate(root / "train/a/huge", 1 << 40)
+    plant(root, {f"train/vanishing/{i}.png": picture(i) for i in range(2)})
+    with pytest.MonkeyPatch.context() as patch:
+        before_writing(patch, lambda: shutil.rmtree(root / "train" / "vanishing"))
+        return Ingested.of(spark, plan_maker()(root))
+
+
+def test_rows_hold_what_the_files_are(mixed: Ingested) -> None:
+    plan, report = mixed.plan, mixed.report
+    image = image_id(plan.dataset, b"train", b"cat/deep/1.jpg")
+    blobs, metadata = ({row["id"]: row for row in table} for table in mixed.tables[:2])
+    row = metadata[image]
+    assert (row["or_label"], row["or_split"], row["path"]) == ("cat", "train", "cat/deep/1.jpg")
+    assert (row["format"], row["width"], row["height"], row["bytes"]) == ("JPEG", 200, 200, len(PHOTO))
+    assert row["sha256"] == hashlib.sha256(PHOTO).digest()
+    assert (row["source"], row["group_id"]) == (mixed.root.as_uri(), None)
+    assert (blobs[image]["label"], blobs[image]["data"]) == (row["label"], PHOTO)
+    assert row["label"] == metadata[image_id(plan.dataset, b"val", b"cat/3")]["label"]
+    assert blobs.keys() == metadata.keys()
+    assert (report.images, report.images_by_split) == (10, {"train": 9, "val": 1})
+    assert report.bytes == sum(len(row["data"]) for row in blobs.values())
+    assert str(report).startswith("ingested 10 images (0.0 MB) of 11 classes into ")
+    assert str(report).endswith(f"fingerprint {report.fingerprint}")
+
+
+def test_names_of_any_bytes_are_taken(control: Control, mixed: Ingested) -> None:
+    plan, rows = mixed.plan, {row["id"]: row for row in mixed.tables[1]}
+    ids = [image_id(plan.dataset, b"train", path.partition(b"/")[2]) for path in ODD_NAMES]
+    assert set(ids) <= rows.keys()
+    ordered = ["Case", "a", "ant", "caf\\xe9", "case", "cat", "e\u0301", "line\nbreak", "vanishing", "with space", "é"]
+    numbers = {name: label for label, name in enumerate(ordered)}
+    assert class_names(control, keyspace=plan.tables.metadata.keyspace, dataset=plan.dataset) == numbers
+    last = rows[ids[-1]]
+    assert (last["path"], last["or_label"], last["label"]) == ("caf\\xe9/5\\xff.png", "caf\\xe9", numbers["caf\\xe9"])
+
+
+def test_rejected_files_are_listed_with_their_reasons(mixed: Ingested) -> None:
+    found, report = dict(mixed.rejected), mixed.report
+    assert found.pop("train/a/cut.jpg")[1].startswith("truncated: ")
+    reason = found.pop("train/a/large")[1]  # the server does not take it
+    assert reason.startswith("too large: ")
+    assert "native_transport_max_frame_size" in reason
+    for i in range(2):
+        assert found.pop(f"train/vanishing/{i}.png") == ("read", "unreadable: No such file or directory")
+    assert found == {
+        "train/a/empty": ("read", "empty"),
+        "train/a/text.txt": ("read", "not an image"),
+        "train/a/anim.gif": ("read", "unsupported format GIF"),
+        "train/a/pipe": ("list", "not a regular file: a pipe"),
+        "train/a/gone": ("list", "broken link: it leads nowhere"),
+        "train/a/loop": ("list", "link loop: it leads to a folder that it is in"),
+        "train/a/huge": ("read", f"too large: {1 << 40} bytes"),
+        "train/loose.png": ("list", "outside a class folder"),
+    }
+    kinds = {"too large": 2, "unreadable": 2}
+    kinds |= dict.fromkeys(["broken link", "empty", "link loop", "not a regular file", "not an image"], 1)
+    kinds |= dict.fromkeys(["outside a class folder", "truncated", "unsupported format GIF"], 1)
+    assert (report.quarantined, report.quarantined_by_reason) == (12, kinds)
+    counts = ", ".join(f"{count} {kind}" for kind, count in report.quarantined_by_reason.items())
+    assert f"12 rejected ({counts}): {report.rejected_at}" in str(report)
+
+
+@pytest.fixture(scope="module")
+def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ingested:
+    """A tree of 24 pictures and a file that is none, ingested. Tests leave it, and its tables, as they were."""
+    root = plant(tree(tmp_path_factory.mktemp("whole")), {"train/a/bad.png": b"bad"})
+    return Ingested.of(spark, plan_maker()(root, tolerance=Tolerance.parse("1")))
+
+
+def test_twice_the_same_tree_is_the_same_tables(spark: SparkSession, control: Control, whole: Ingested) -> None:
+    second = job.run(spark, plan=whole.plan)
+    assert tables_of(control, whole.plan) == whole.tables
+    assert (whole.report.images, second.images) == (24, 24)
+    assert second.fingerprint == whole.report.fingerprint
+    assert second.ingest_id != whole.report.ingest_id
+
+
+def write_then_fail(batches: Iterator[pa.RecordBatch], *, order: Any) -> Iterator[pa.RecordBatch]:
+    """The real task, with failures: a first attempt breaks off after half of its rows, some in flight."""
+    context = TaskContext.get()
+    assert context is not None
+    if context.attemptNumber() > 0:
+        yield from write_images(batches, order=order)
+        return
+    for batch in batches:
+        yield from write_images(iter([batch.slice(0, batch.num_rows // 2)]), order=order)
+        raise OSError("the machine is gone")
+
+
+def test_failing_tasks_leave_the_same_tables(
+    spark: SparkSession, control: Control, whole: Ingested, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for table in (whole.plan.tables.data, whole.plan.tables.metadata, whole.plan.tables.classes):
+        control.define(f"TRUNCATE {table}")
+    monkeypatch.setattr(etl.ingest, "write_images", write_then_fail)
+    retried = job.run(spark, plan=whole.plan)
+    assert tables_of(control, whole.plan) == whole.tables
+    assert quarantine(control, retried) == whole.rejected
+    assert (retried.images, retried.quarantined, retried.fingerprint) == (24, 1, whole.report.fingerprint)
+
+
+def always_fail(batches: Iterator[pa.RecordBatch], *, order: Any) -> Iterator[pa.RecordBatch]:
+    """A task that writes half of its rows and always fails then."""
+    for batch in batches:
+        yield from write_images(iter([batch.slice(0, batch.num_rows // 2)]), order=order)
+    raise OSError("the disk is full")
+
+
+def test_an_interrupted_ingest_goes_on_and_reads_only_what_is_missing(
+    spark: SparkSession, control: Control, whole: Ingested, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = replace(whole.plan, ingest_id=new_ingest_id())
+    control.define(f"TRUNCATE {plan.tables.metadata}")
+    with monkeypatch.context() as patch, pytest.raises(PySparkException, match="the disk is full"):
+        patch.setattr(etl.ingest, "write_images", always_fail)
+        job.run(spark, plan=plan)
+    there = rows_of(control, plan.tables.metadata)  # another task may still be writing
+    files = {place: place.read_bytes() for row in there for place in [whole.root / row["or_split"] / row["path"]]}
+    try:
+        for place in files:
+            place.write_bytes(b"no longer a picture")
+        would = job.estimate(spark, plan=replace(plan, ingest_id=None, resume=True))
+        assert would.images == 25  # what the listing knows: the bad one as well
+        assert 0 < len(there) <= would.already_there < 24
+        assert f"would ingest {25 - would.already_there} of 25 images" in str(would)
+        rest = job.run(spark, plan=plan)
+    finally:
+        for place, data in files.items():
+            place.write_bytes(data)
+    assert rest.images + rest.already_there == 24
+    assert len(there) <= rest.already_there < 24
+    assert (rest.quarantined, rest.fingerprint) == (1, whole.report.fingerprint)
+    assert tables_of(control, plan) == whole.tables
+
+
+def test_more_rejected_files_than_may_be_fail_the_job(spark: SparkSession, whole: Ingested) -> None:
+    with pytest.raises(EtlError, match=r"at most 0 of 25 files rejected\. Found: 1.* SELECT"):
+        job.run(spark, plan=replace(whole.plan, tolerance=Tolerance.parse("3%")))
+
+
+def test_a_job_without_any_image_fails(spark: SparkSession, whole: Ingested, tmp_path: Path) -> None:
+    source = replace(whole.plan.source, address=str(plant(tmp_path, {"a/1": b"x", "a/2": b""})), splits=())
+    plan = replace(whole.plan, source=source, dataset="none", tolerance=Tolerance())
+    with pytest.raises(EtlError, match=r"2 files, all rejected.*SELECT \* FROM \w+\.quarantine WHERE"):
+        job.run(spark, plan=plan)
+
+
+def test_classes_agree_between_splits_and_are_never_renumbered(
+    spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path
+) -> None:
+    tree(tmp_path, splits=("train",), classes="abd", each=1)
+    tree(tmp_path, splits=("val",), classes="bcd", each=1)
+    (tmp_path / "train" / "empty").mkdir()
+    train, val = plan_of(tmp_path, splits=("train",)), plan_of(tmp_path, splits=("val",))
+
+    def numbers() -> dict[str, int]:
+        return class_names(control, keyspace=train.tables.metadata.keyspace, dataset=train.dataset)
+
+    assert job.run(spark, plan=train).classes == 4
+    assert numbers() == {"a": 0, "b": 1, "d": 2, "empty": 3}
+    job.run(spark, plan=val)
+    assert numbers() == {"a": 0, "b": 1, "d": 2, "empty": 3, "c": 4}
+    rows = {(row["or_split"], row["or_label"]): row["label"] for row in rows_of(control, train.tables.metadata)}
+    assert rows == {
+        **{("train", name): number for name, number in (("a", 0), ("b", 1), ("d", 2))},
+        **{("val", name): number for name, number in (("b", 1), ("c", 4), ("d", 2))},
+    }
+
+
+def test_trees_without_files_write_nothing(
+    spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path
+) -> None:
+    plan = plan_of(tmp_path, splits=())
+    with pytest.raises(SourceError, match="no folders there"):
+        job.run(spark, plan=plan)
+    (tmp_path / "a").mkdir()
+    with pytest.raises(SourceError, match="no file at all"):
+        job.run(spark, plan=plan)
+    assert control.columns(plan.tables.data) is None
+
+
+def test_images_of_another_source_are_refused_unless_overwritten(
+    spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path
+) -> None:
+    """In tables whose columns have other names."""
+    columns = Columns(id="patch_id", label="Klass", data="pixels")
+    first = plan_of(tree(tmp_path / "first", each=2), columns=columns)
+    job.run(spark, plan=first)
+    assert control.columns(first.tables.data) == {"patch_id": "uuid", "Klass": "int", "pixels": "blob"}
+    before = tables_of(control, first)
+    plant(tree(tmp_path / "other", classes="bcd", each=2), {"train/b/bad": b""})
+    other = plan_of(tmp_path / "other", columns=columns)
+    with pytest.raises(ConflictError, match="8 of them") as caught:
+        job.run(spark, plan=other)
+    assert str(caught.value).count((tmp_path / "first").as_uri()) == 5
+    assert "b/0.png from" in str(caught.value)
+    assert tables_of(control, first) == before
+    assert job.run(spark, plan=replace(other, overwrite=True)).images == 12
+    sources = [row["source"] for row in rows_of(control, first.tables.metadata)]
+    assert sources.count((tmp_path / "other").as_uri()) == 12
+    assert sources.count((tmp_path / "first").as_uri()) == 4
+
+
+def test_tables_that_do_not_fit_are_refused_with_all_that_is_wrong(
+    spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path
+) -> None:
+    plan = plan_of(tree(tmp_path, each=1))
+    with pytest.raises(TableError, match=r"no table .*data; no table .*metadata; no table .*classes; no table"):
+        job.run(spark, plan=replace(plan, create=False))
+    keyspace = plan.tables.data.keyspace
+    strategy = f"{{'class': 'NetworkTopologyStrategy', '{control.datacenter}': 1}}"
+    control.define(f"CREATE KEYSPACE {keyspace} WITH replication = {strategy}")
+    control.define(f"CREATE TABLE {plan.data_table} (id uuid PRIMARY KEY, label blob, data blob)")
+    control.define(f"CREATE TABLE {plan.metadata_table} (patch_id uuid PRIMARY KEY, label int, path text)")
+    with pytest.raises(TableError, match=r"label blob instead of int .*no column id uuid in .*no column source text"):
+        job.run(spark, plan=plan)
+    assert control.columns(plan.tables.classes) is None
+
+
+def test_two_ingests_at_once_agree(spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path) -> None:
+    plan = plan_of(tree(tmp_path, each=1))
+    etl.ingest.create_tables(control, plan=plan)
+    with ThreadPoolExecutor(2) as threads:
+        runs = [
+            threads.submit(job.run, spark, plan=replace(plan, source=replace(plan.source, splits=(split,))))
+            for split in plan.source.splits
+        ]
+        assert [run.result().images for run in runs] == [3, 3]
+    rows = rows_of(control, plan.tables.metadata)
+    assert {(row["or_label"], row["label"]) for row in rows} == {("a", 0), ("b", 1), ("c", 2)}
+    assert len(rows) == 6
+
+
+SECRET = "hardly-guessed-7"
+
+
+def test_the_submitted_command_takes_its_settings_from_spark_and_shows_no_password(
+    cassandra: Cassandra, keyspace: str, tmp_path: Path
+) -> None:
+    """As users run it, from another folder; this server takes any password."""
+    events = tmp_path / "events"
+    events.mkdir()
+    conf = {
+        "spark.cassandra.connection.port": str(cassandra.port),
+        "spark.cassandra.auth.username": "writer",
+        "spark.cassandra.auth.password": SECRET,
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": events.as_uri(),
+        "spark.imagestrata.source": str(tree(tmp_path / "tree", each=1)),
+        "spark.imagestrata.split-subdir": "train,val",
+        "spark.imagestrata.data-table": f"{keyspace}.data",
+        "spark.imagestrata.metadata-table": f"{keyspace}.metadata",
+        "spark.ui.enabled": "false",
+        # A few rows are sooner done without compiling.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.shuffle.partitions": "2",
+    }
+    given = [text for name, value in conf.items() for text in ("--conf", f"{name}={value}")]
+    program = str(Path(sys.executable).with_name("spark-submit"))
+    command = [program, "--master", "local[2]", *given, job.__file__, "--json"]
+    done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert (report["images"], report["classes"], report["images_by_split"]) == (6, 3, {"train": 3, "val": 3})
+    logged = "".join(file.read_text() for file in events.iterdir())
+    assert "SparkListenerJobStart" in logged
+    assert SECRET not in done.stdout + done.stderr + logged
+
+
+def test_the_command_plans_without_writing(
+    spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tables = plan_of(tree(tmp_path, each=1)).tables
+    arguments = [str(tmp_path), "--split-subdir=train", f"--data-table={tables.data}"]
+    with in_living_session():
+        assert job.main([*arguments, f"--metadata-table={tables.metadata}", "--plan", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out.splitlines()[-1])["images_by_split"] == {"train": 3}
+    assert control.columns(tables.data) is None
+
+
+def test_the_command_fails_with_one_line_where_no_cassandra_is(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a").mkdir()
+    port = spark.conf.get("spark.cassandra.connection.port")
+    spark.conf.set("spark.cassandra.connection.port", "9")
+    try:
+        with in_living_session():
+            assert job.main([str(tmp_path), "--data-table=k.data", "--metadata-table=k.metadata"]) == 1
+    finally:
+        spark.conf.set("spark.cassandra.connection.port", str(port))
+    said = capfd.readouterr().err
+    ours = [line for line in said.splitlines() if line.startswith("ingest.py: ")]
+    assert len(ours) == 1, said
+    assert ours[0].startswith("ingest.py: Wanted Cassandra at 127.0.0.1 port 9. Found: ")
+    assert "Traceback" not in said

@@ -1,0 +1,177 @@
+"""Every kind of source and of label, ingested whole into a real Cassandra, or into a folder."""
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+from pyspark.sql import SparkSession
+
+from etl.cassandra import Control
+from etl.class_numbers import take_numbers
+from etl.errors import EtlError, OutputExistsError, SourceError
+from etl.ingest import create_tables
+from etl.recode import Recode
+from jobs import ingest as job
+from schemas import image_id
+from tests.support.archives import npy, tar
+from tests.support.pictures import texture
+from tests.support.trees import PlanOf, by_name, picture, plant, quarantine, tables_of, tree
+
+
+def test_a_tar_of_tars_is_the_tree_that_it_was_made_of(
+    spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path
+) -> None:
+    files = {f"n{name}/{name}_{i}.png": picture(10 * name + i) for name in range(3) for i in range(3)}
+    inner = {
+        f"n{name}.tar": tar({path.partition("/")[2]: data for path, data in files.items() if path[1] == str(name)})
+        for name in range(3)
+    }
+    (tmp_path / "train.tar").write_bytes(tar(inner))
+    plan = plan_of(tmp_path / "train.tar", splits=(), or_split="train", read="sequential")
+    assert job.run(spark, plan=plan).images == 9
+    rows = by_name(control, plan)
+    assert {name: (row["id"], row["label"], row["or_label"], row["data"]) for name, row in rows.items()} == {
+        f"train/{path}": (image_id(plan.dataset, b"train", path.encode()), int(path[1]), path[:2], data)
+        for path, data in files.items()
+    }
+    assert {row["source"] for row in rows.values()} == {(tmp_path / "train.tar").as_uri()}
+
+
+def test_the_validation_set_with_its_truth_in_the_order_of_names(
+    spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path
+) -> None:
+    (tmp_path / "val.tar").write_bytes(tar({f"val_{i}.png": picture(i) for i in (3, 1, 2)}))
+    (tmp_path / "truth.txt").write_text("490\n361\n171\n")
+    plan = plan_of(tmp_path / "val.tar", splits=(), or_split="val", labels=str(tmp_path / "truth.txt"))
+    job.run(spark, plan=plan)
+    rows = by_name(control, plan)
+    assert {name: row["label"] for name, row in rows.items()} == {
+        "val/val_1.png": 490,
+        "val/val_2.png": 361,
+        "val/val_3.png": 171,
+    }
+    assert all(row["stored"] == row["label"] for row in rows.values())
+    (tmp_path / "truth.txt").write_text("490\n361\n")
+    with pytest.raises(SourceError, match="2 lines and 3 files"):
+        job.run(spark, plan=plan)
+
+
+def test_names_and_numbers_of_classes_are_not_mixed(
+    spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path
+) -> None:
+    named = plan_of(tree(tmp_path / "named", each=1))
+    with pytest.raises(SourceError, match="'a', 'b', 'c'"):
+        job.run(spark, plan=replace(named, source=replace(named.source, class_names="number")))
+    assert control.columns(named.tables.data) is None
+    create_tables(control, plan=named)
+    take_numbers(control, keyspace=named.tables.classes.keyspace, dataset=named.dataset, names=["a", "b"])
+    before = tables_of(control, named)
+    plant(tmp_path / "flat", {"x.png": picture(1)})
+    (tmp_path / "truth.txt").write_text("1\n")
+    numbered = plan_of(tmp_path / "flat", splits=(), or_split="more", labels=str(tmp_path / "truth.txt"))
+    with pytest.raises(SourceError, match="mean something else"):
+        job.run(spark, plan=numbered)
+    assert tables_of(control, named) == before
+    assert job.run(spark, plan=replace(numbered, dataset="by_number")).images == 1
+
+
+def test_shards_bring_their_own_labels(spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path) -> None:
+    for shard in range(2):
+        samples = {f"{shard}{i}.{ending}": data for i in range(3) for ending, data in
+                   (("png", picture(i)), ("cls", str(7 * shard).encode()))}  # fmt: skip
+        (tmp_path / f"x-{shard:03}.tar").write_bytes(tar(samples))
+    plan = plan_of(tmp_path / "x-{000..001}.tar", splits=())
+    assert job.run(spark, plan=plan).images == 6
+    rows = by_name(control, plan)
+    assert {name: row["label"] for name, row in rows.items()} == {
+        f"/x-{shard:03}/{shard}{i}.png": 7 * shard for shard in range(2) for i in range(3)
+    }
+
+
+def test_a_table_of_bytes(spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path) -> None:
+    pictures = [picture(i) for i in range(5)]
+    table = pa.table({"image": pictures, "label": [4, 4, 0, 0, 2]})
+    pq.write_table(table, tmp_path / "part.parquet", row_group_size=2)
+    plan = plan_of(tmp_path / "part.parquet", splits=())
+    job.run(spark, plan=plan)
+    rows = by_name(control, plan)
+    assert [rows[f"/part/{i}"]["data"] for i in range(5)] == pictures
+    assert [rows[f"/part/{i}"]["label"] for i in range(5)] == [4, 4, 0, 0, 2]
+    again = job.run(spark, plan=replace(plan, resume=True))
+    assert (again.images, again.already_there) == (0, 5)
+    assert "5 were there already" in str(again)
+
+
+def test_arrays_in_the_same_folder(spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path) -> None:
+    plant(tmp_path, {"a/1.png": picture(1), "a/1.npy": npy([1, 0, 1]), "2.png": picture(2), "2.npy": b"no array"})
+    plan = plan_of(tmp_path, splits=(), label_type="multi", arrays=str(tmp_path))
+    report = job.run(spark, plan=plan)
+    ((name, row),) = by_name(control, plan).items()
+    assert (name, row["labels"], row["stored"]) == ("/a/1.png", [1, 0, 1], npy([1, 0, 1]))
+    ((path, (stage, reason)),) = quarantine(control, report).items()
+    assert (path, stage) == ("2.png", "read")
+    assert reason.startswith("bad label array")
+
+
+def test_no_labels_and_pictures_made_small(
+    spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path
+) -> None:
+    plant(tmp_path, {"x/wide.png": picture(1, size=(200, 100)), "small.JPEG": picture(2, size=(20, 10))})
+    plan = plan_of(tmp_path, splits=(), label_type="none", recode=Recode(format="JPEG", size=50, crop=True, quality=80))
+    report = job.run(spark, plan=plan)
+    rows = by_name(control, plan)
+    assert {name: (row["format"], row["width"], row["height"]) for name, row in rows.items()} == {
+        "/x/wide.png": ("JPEG", 50, 50),
+        "/small.JPEG": ("JPEG", 20, 10),
+    }
+    assert "label" not in (control.columns(plan.tables.data) or {})
+    assert rows["/x/wide.png"]["source"].endswith("?img-format=JPEG&img-size=50&crop&quality=80")
+    assert report.notes == {"PNG with another extension": 1}
+    with pytest.raises(EtlError, match="from another source"):
+        job.run(spark, plan=replace(plan, recode=Recode()))
+
+
+def test_a_folder_of_files_instead_of_tables(spark: SparkSession, plan_of: PlanOf, tmp_path: Path) -> None:
+    plant(tmp_path / "flat", {f"{i}.png": picture(i) for i in range(3)} | {"bad.png": b"bad", "out.png": picture(9)})
+    (tmp_path / "labels.csv").write_text("path,label\nout.png,..\n0.png,cat\n1.png,dog\n2.png,cat\nbad.png,cat\n")
+    options = {"splits": (), "or_split": "train", "labels": str(tmp_path / "labels.csv")}
+    out = tmp_path / "out"
+    plan = plan_of(tmp_path / "flat", target=str(out), recode=Recode(format="WEBP", quality=90), **options)
+    report = job.run(spark, plan=plan)
+    names = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
+    assert names == ["rejected.csv", "train/cat/0.png.webp", "train/cat/2.png.webp", "train/dog/1.png.webp"]
+    with Image.open(out / "train/cat/0.png.webp") as image:
+        assert (image.format, image.size) == ("WEBP", (16, 12))
+    assert "bad.png,read,not an image" in (out / "rejected.csv").read_text()
+    assert "out.png,write,unsafe name: it leads out of its folder" in (out / "rejected.csv").read_text()
+    assert str(report).startswith("ingested 3 images")
+    with pytest.raises(OutputExistsError, match="--resume"):
+        job.run(spark, plan=plan)
+    (out / "train/cat/0.png.webp").unlink()
+    again = job.run(spark, plan=replace(plan, resume=True))
+    assert (again.images, again.already_there) == (1, 2)
+    assert (out / "rejected.csv").read_text().count("\n") == 3
+
+
+def test_duplicates_are_reported_and_look_alikes_grouped(
+    spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path
+) -> None:
+    one, other = texture(1), texture(2)
+    with Image.open(io.BytesIO(one)) as image:
+        buffer = io.BytesIO()
+        image.resize((128, 128)).save(buffer, "JPEG", quality=95)
+    files = {"train/a/1.png": one, "train/b/2.png": one, "val/a/3.jpg": buffer.getvalue(), "val/a/4.png": other}
+    plan = plan_of(plant(tmp_path, files), near_duplicates=True)
+    report = job.run(spark, plan=plan)
+    assert report.duplicates is not None
+    assert (report.duplicates.groups, report.duplicates.with_different_labels) == (1, 1)
+    assert "2 images are exact duplicates" in str(report)
+    groups = {name: row["group_id"] for name, row in by_name(control, plan).items()}
+    assert report.groups == 1
+    assert groups["train/a/1.png"] is not None
+    assert groups["train/a/1.png"] == groups["train/b/2.png"] == groups["val/a/3.jpg"]
+    assert groups["val/a/4.png"] is None

@@ -1,0 +1,121 @@
+"""jobs/shard.py over tables in Cassandra and their splits: the shards of their source, in the split's order."""
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import jobs.shards.run as job
+from etl.errors import TableError
+from etl.ingest_plan import IngestPlan
+from etl.shards.plan import ShardPlan
+from etl.sources.plan import SourcePlan
+from etl.splits.plan import SplitPlan
+from jobs import ingest, split
+from schemas import TableName
+from schemas.tables import LabelType
+from tests.support.archives import mask
+from tests.support.pictures import texture
+from tests.support.services import fresh_name
+from tests.support.shard_checks import checked, contents, manifest_of
+from tests.support.trees import plant
+
+MAXSIZE = 60_000
+CLASSES = ("ant", "bee é", 'c" d,e')
+PICTURES = {
+    f"{name}/{number} ü.png": texture(100 * rank + number, width=20 + number, height=24 + rank)
+    for rank, name in enumerate(CLASSES)
+    for number in range(14)
+}
+
+
+def plan(source: Path | None, out: Path, **options: Any) -> ShardPlan:
+    """A plan of small shards."""
+    whole = None if source is None else SourcePlan(address=str(source))
+    return ShardPlan(source=whole, out=str(out), maxsize=MAXSIZE, **options)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Class folders."""
+    return plant(tmp_path_factory.mktemp("classes"), PICTURES)
+
+
+@pytest.fixture(scope="module")
+def tables(spark: SparkSession, root: Path) -> dict[str, TableName]:
+    """The class folders in Cassandra."""
+    keyspace = fresh_name("shards")
+    names = {"data_table": TableName(keyspace, "data"), "metadata_table": TableName(keyspace, "metadata")}
+    assert ingest.run(spark, plan=IngestPlan(source=SourcePlan(address=str(root)), **names)).images == 42
+    return names
+
+
+def test_tables_give_the_shards_of_their_source(
+    spark: SparkSession, root: Path, tables: dict[str, TableName], tmp_path: Path
+) -> None:
+    job.run(spark, plan=plan(None, tmp_path / "tables", **tables))
+    job.run(spark, plan=plan(root, tmp_path / "files", dataset=tables["data_table"].keyspace))
+    samples = checked(tmp_path / "tables", maxsize=MAXSIZE)
+    assert {one.facts["path"]: (one.data, one.facts["class"], one.label) for one in samples} == {
+        path: (data, (name := path.partition("/")[0]), CLASSES.index(name)) for path, data in PICTURES.items()
+    }
+    assert contents(tmp_path / "tables") == contents(tmp_path / "files")
+    assert dict(manifest_of(tmp_path / "tables").class_names) == dict(enumerate(CLASSES))
+
+
+def test_a_split_gives_its_images_in_its_order(
+    spark: SparkSession, root: Path, tables: dict[str, TableName], tmp_path: Path
+) -> None:
+    import loader
+
+    for name in ("folder", "dictionary.pckl"):
+        split.run(spark, plan=SplitPlan(out=str(tmp_path / name), seed=5, **tables))
+    wanted = loader.open_split(tmp_path / "folder", index=1)
+    for name, source in (("folder", None), ("dictionary.pckl", root)):
+        out = tmp_path / f"shards of {name}"
+        job.run(spark, plan=plan(source, out, split=str(tmp_path / name), index=1))
+        samples = checked(out, maxsize=MAXSIZE)
+        assert [one.key for one in samples] == [f"{number:09}" for number in range(len(wanted.ids))]
+        assert [bytes.fromhex(one.facts["id"].replace("-", "")) for one in samples] == [
+            one.tobytes() for one in wanted.ids
+        ]
+        assert [one.label for one in samples] == [int(label) for label in wanted.labels]
+        assert all(PICTURES[one.facts["path"]] == one.data for one in samples)
+        assert manifest_of(out).class_names
+    assert manifest_of(tmp_path / "shards of folder").source_fingerprint == wanted.fingerprint
+    of_tables, of_files = (sorted(contents(out).items()) for out in sorted(tmp_path.glob("shards of *")))
+    assert [data for _, data in of_tables] == [data for _, data in of_files]
+    with pytest.raises(TableError, match=r"Wanted split 2 of .*folder\. Found: 2 splits, from 0 on"):
+        job.run(spark, plan=plan(None, tmp_path / "x", split=str(tmp_path / "folder"), index=2))
+    with pytest.raises(TableError, match=r"Wanted the 34 images of .* Found: 0 of them.* this --dataset\?"):
+        job.run(spark, plan=plan(root, tmp_path / "x", split=str(tmp_path / "folder"), dataset="other"))
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("kind", ["blob", "none"])
+def test_tables_of_other_labels_and_their_splits(
+    spark: SparkSession, tmp_path: Path, keyspace: str, kind: LabelType
+) -> None:
+    images = plant(tmp_path / "images", {f"{i}.png": texture(i, width=16, height=12) for i in range(6)})
+    masks = plant(tmp_path / "masks", {f"{i}.png": mask(i) for i in range(6)})
+    beside = {"masks": str(masks)} if kind == "blob" else {}
+    source = SourcePlan(address=str(images), label_type=kind, **beside)
+    tables = {name: TableName(keyspace, name.partition("_")[0]) for name in ("data_table", "metadata_table")}
+    ingest.run(spark, plan=IngestPlan(source=source, **tables))
+    split.run(spark, plan=SplitPlan(out=str(tmp_path / "split"), ratios=(Fraction(1),), **tables))
+    job.run(spark, plan=plan(None, tmp_path / "part", split=str(tmp_path / "split")))
+    if kind == "blob":
+        job.run(spark, plan=plan(None, tmp_path / "all", **tables))
+    for name in ("part", "all") if kind == "blob" else ("part",):
+        samples = checked(tmp_path / name, maxsize=MAXSIZE)
+        assert manifest_of(tmp_path / name).label_type == kind
+        assert len(samples) == 6
+        for one in samples:
+            number = int(one.facts["path"][0])
+            made = {"seg.png": mask(number)} if kind == "blob" else {}
+            assert {key: data for key, data in one.members.items() if key != "json"} == {
+                "png": texture(number, width=16, height=12),
+                **made,
+            }

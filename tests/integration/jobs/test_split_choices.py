@@ -1,0 +1,388 @@
+"""Splits by every way to choose: groups, folds, conditions, pins, exclusions, growth; from a metadata cache."""
+
+import json
+import uuid
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+import loader
+from etl.errors import OutputExistsError, TableError
+from etl.splits.plan import Pin, SplitPlan, SplitRef
+from formats import NotASplitError, SplitFolder
+from jobs.split import SplitReport, explain, run
+from jobs.splits.candidates import candidates, dealing_seed, of_others
+from jobs.splits.metadata import open_metadata
+from schemas import Columns, TableName
+from tests.support.split_caches import ids, write_cache
+from tests.support.split_folders import write_split_folder
+
+ROWS = 400
+CLASSES = [0] * 200 + [3] * 120 + [4] * 60 + [9] * 20
+NAMES = {0: "ant", 3: "bee", 4: "cat", 9: "dog"}
+COLUMNS: dict[str, list[Any]] = {
+    "id": ids(ROWS),
+    "label": CLASSES,
+    "or_split": ["val" if number % 5 == 0 else "train" for number in range(ROWS)],
+    "width": [100 + number % 300 for number in range(ROWS)],
+    "group_id": [f"patient {number * 7 % 90}" for number in range(ROWS)],
+    "sha256": [bytes([number % 150]) for number in range(ROWS)],
+}
+LABELS = dict(zip(COLUMNS["id"], CLASSES, strict=True))
+
+
+def column(name: str) -> dict[bytes, Any]:
+    """A column by id."""
+    return dict(zip(COLUMNS["id"], COLUMNS[name], strict=True))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("choices")
+
+
+@pytest.fixture(scope="module")
+def cache(place: Path) -> str:
+    return write_cache(place / "cache", COLUMNS, files=3, names=NAMES)
+
+
+def plan(cache: str, out: Path, **options: Any) -> SplitPlan:
+    """A plan over a cache; leaks are counted where a test asks for it."""
+    return SplitPlan(**{"metadata_in": cache, "out": str(out), "seed": 7, "has_leak_check": False, **options})
+
+
+def members(out: Path) -> list[set[bytes]]:
+    """The ids of each split, checked to lie in its files once."""
+    folder = SplitFolder.open(out)
+    found = []
+    for part in folder.manifest.splits:
+        rows = [bytes(i) for i in folder.rows(part.index, cache=out.parent / "opened").ids]
+        assert len(set(rows)) == len(rows) == part.rows
+        found.append(set(rows))
+    return found
+
+
+@pytest.fixture(scope="module")
+def usual(spark: SparkSession, cache: str, place: Path) -> SplitReport:
+    """The split that others exclude, extend and are compared with."""
+    return run(spark, plan=plan(cache, place / "usual", has_leak_check=True))
+
+
+def test_classes_are_shared_out_exactly_and_named(usual: SplitReport, place: Path) -> None:
+    assert usual.rows == [320, 80]
+    assert usual.counts == [{"ant": 160, "bee": 96, "cat": 48, "dog": 16}, {"ant": 40, "bee": 24, "cat": 12, "dog": 4}]
+    assert usual.ideals == [320, 80]
+    page = (place / "usual" / "report.html").read_text()
+    assert "bee" in page
+    assert usual.fingerprints[0][:12] in page
+
+
+def test_the_report_counts_what_lies_in_two_splits(usual: SplitReport, place: Path) -> None:
+    inside = members(place / "usual")
+    for name, kind in (("exact duplicates", "sha256"), ("look-alikes", "group_id")):
+        values = [Counter(column(kind)[i] for i in split) for split in inside]
+        shared = values[0].keys() & values[1].keys()
+        images = sum(of_split[value] for value in shared for of_split in values)
+        assert usual.leaks[name] == {"values in two splits": len(shared), "images with these": images}
+        assert any(f"{images:,} images are {name}" in warning for warning in usual.warnings)
+    assert any("--group-column group_id keeps them together" in warning for warning in usual.warnings)
+
+
+def test_a_group_is_never_torn_and_quotas_are_nearly_kept(spark: SparkSession, cache: str, place: Path) -> None:
+    wanted = plan(cache, place / "groups", group_column="group_id", ratios=(Fraction(8), 1, 1), has_leak_check=True)
+    report = run(spark, plan=wanted)
+    inside = members(place / "groups")
+    groups = [{column("group_id")[i] for i in split} for split in inside]
+    assert not groups[0] & groups[1]
+    assert not groups[0] & groups[2]
+    assert not groups[1] & groups[2]
+    assert sum(report.rows) == ROWS
+    assert report.leaks["groups"]["values in two splits"] == report.leaks["look-alikes"]["values in two splits"] == 0
+    assert max(abs(rows - ideal) for rows, ideal in zip(report.rows, (320, 40, 40), strict=True)) <= 5
+    assert report.method.startswith("whole groups: a split is off by at most ")
+
+
+def test_folds_have_the_sizes_of_stratified_k_folds_and_pair_up(spark: SparkSession, cache: str, place: Path) -> None:
+    from sklearn.model_selection import StratifiedKFold
+
+    report = run(spark, plan=plan(cache, place / "folds", folds=3))
+    inside = members(place / "folds")
+    everything = set(COLUMNS["id"])
+    for fold in range(3):
+        assert inside[2 * fold] | inside[2 * fold + 1] == everything
+        assert not inside[2 * fold] & inside[2 * fold + 1]
+    validation = inside[1::2]
+    assert set().union(*validation) == everything
+    theirs = [Counter(np.array(CLASSES)[test].tolist()) for _, test in StratifiedKFold(3).split(CLASSES, CLASSES)]
+    ours = [Counter(LABELS[i] for i in split) for split in validation]
+    for label in NAMES:
+        assert sorted(fold[label] for fold in ours) == sorted(fold[label] for fold in theirs)
+    assert sorted(map(len, validation)) == sorted(sum(fold.values()) for fold in theirs)
+    assert [report.rows[2 * k + 1] for k in range(3)] == [len(split) for split in validation]
+    assert "fold 2 validation" in (place / "folds" / "report.html").read_text()
+
+
+def test_combinations_of_columns_are_shared_out_exactly(spark: SparkSession, cache: str, place: Path) -> None:
+    run(spark, plan=plan(cache, place / "strata", stratify=("label", "or_split"), ratios=(Fraction(3), 1)))
+    inside = members(place / "strata")
+    cells = Counter((LABELS[i], column("or_split")[i]) for i in COLUMNS["id"])
+    for stratum, images in cells.items():
+        got = [sum((LABELS[i], column("or_split")[i]) == stratum for i in split) for split in inside]
+        assert sum(got) == images
+        assert abs(got[0] - images * 0.75) < 1
+
+
+def chosen(spark: SparkSession, wanted: SplitPlan) -> tuple[set[bytes], list[str]]:
+    """The ids of the images that take part, and the warnings about other splits."""
+    metadata = open_metadata(spark, plan=wanted, aside=None)
+    rows = candidates(spark, metadata, plan=wanted, by=("label",))
+    found = [bytes(row["id"]) for row in rows.select("id").collect()]
+    assert len(set(found)) == len(found)
+    return set(found), of_others(spark, rows, plan=wanted, metadata=metadata)
+
+
+def test_a_condition_chooses_rows(spark: SparkSession, cache: str, place: Path) -> None:
+    found, _ = chosen(spark, plan(cache, place / "where", where="width >= 224 AND or_split = 'train'"))
+    assert found == {i for i in LABELS if column("width")[i] >= 224 and column("or_split")[i] == "train"}
+
+
+def test_held_out_images_are_never_used_again(spark: SparkSession, cache: str, place: Path, usual: SplitReport) -> None:
+    """They are dealt in another order than theirs: what a split left over is no random part of its own."""
+    rest = plan(cache, place / "rest", exclude=(SplitRef(str(place / "usual"), 1),))
+    assert dealing_seed(rest) not in (7, dealing_seed(replace(rest, seed=8)))
+    report = run(spark, plan=rest)
+    assert report.rows == [256, 64]
+    assert set().union(*members(place / "rest")) == members(place / "usual")[0]
+    assert not report.warnings
+
+
+def test_groups_of_held_out_images_are_left_out_and_splits_of_other_tables_are_named(
+    spark: SparkSession, cache: str, place: Path
+) -> None:
+    test = [number for number, label in enumerate(CLASSES) if number % 25 == 0]
+    rows = [uuid.UUID(bytes=COLUMNS["id"][number]) for number in test], [CLASSES[number] for number in test]
+    others = write_split_folder(place / "others", [rows], metadata_table="ks.others")
+    wanted = plan(cache, place / "no-group", exclude=(SplitRef(str(others)),), group_column="group_id")
+    found, warnings = chosen(spark, wanted)
+    known = {COLUMNS["group_id"][number] for number in test}
+    assert found == {i for i in LABELS if column("group_id")[i] not in known}
+    assert warnings == [f"{others} was made from ks.others, not from ks.metadata"]
+
+
+def test_pinned_rows_go_where_they_must_and_the_rest_fills_up(spark: SparkSession, cache: str, place: Path) -> None:
+    pins = (Pin("or_split", "val", 1),)
+    report = run(spark, plan=plan(cache, place / "pins", pins=pins, ratios=(Fraction(7), 3)))
+    inside = members(place / "pins")
+    assert {i for i in LABELS if column("or_split")[i] == "val"} <= inside[1]
+    assert report.rows == [280, 120]
+    assert report.counts[1] == {"ant": 60, "bee": 36, "cat": 18, "dog": 6}
+
+
+def old_split(folder: Path, numbers: Sequence[int], *, split_of: Callable[[int], int]) -> Path:
+    """A split of these images in the ratios 3:1, as it was made before."""
+    parts = [[number for number in numbers if split_of(number) == split] for split in (0, 1)]
+    rows = [([uuid.UUID(bytes=COLUMNS["id"][n]) for n in part], [CLASSES[n] for n in part]) for part in parts]
+    return write_split_folder(folder, rows, metadata_table="ks.metadata", options={"split-ratio": "3,1"})
+
+
+def test_a_split_grows_in_its_own_ratios_and_no_image_moves(spark: SparkSession, place: Path, cache: str) -> None:
+    old = old_split(place / "old", range(100, ROWS), split_of=lambda number: int(number % 4 == 0))
+    report = run(spark, plan=plan(cache, place / "grown", extend=str(old)))  # a class has grown by half since
+    for before, after in zip(members(old), members(place / "grown"), strict=True):
+        assert before <= after
+    assert report.rows == [300, 100]
+    assert report.counts[1] == {"ant": 50, "bee": 30, "cat": 15, "dog": 5}
+
+
+def test_images_that_are_missing_from_a_split_that_grows_are_counted(spark: SparkSession, place: Path) -> None:
+    """Also where others of their groups have come since."""
+    old = old_split(place / "whole", range(300), split_of=lambda number: int(number * 7 % 90 % 4 == 0))  # by group
+    since = write_cache(place / "later", {name: values[50:] for name, values in COLUMNS.items()}, names=NAMES)
+    report = run(spark, plan=plan(since, place / "part", group_column="group_id", extend=str(old)))
+    assert f"50 images of {old} are not among those that were chosen now" in report.warnings
+    for before, after in zip(members(old), members(place / "part"), strict=True):
+        assert before.intersection(COLUMNS["id"][50:]) <= after
+
+
+def test_caps_on_classes_and_on_all(spark: SparkSession, cache: str, place: Path) -> None:
+    subset = explain(spark, plan=plan(cache, place / "never", ratios=(Fraction(1),), per_class=30))
+    assert subset.counts == [{"ant": 30, "bee": 30, "cat": 30, "dog": 20}]
+    assert any("1 classes have fewer than 30 images: dog" in warning for warning in subset.warnings)
+    assert any("one split: nothing is held out" in warning for warning in subset.warnings)
+    weights = tuple((name, Fraction(weight)) for name, weight in zip(NAMES.values(), (1, 2, 0, 1), strict=True))
+    weighted = explain(spark, plan=plan(cache, place / "never", balance=weights, limit=40))
+    assert [sum(split.get(name, 0) for split in weighted.counts) for name in NAMES.values()] == [10, 20, 0, 10]
+    assert weighted.rows == [32, 8]
+    assert not (place / "never").exists()
+
+
+LABEL_SETS = [sorted({number % 3, 3 + number % 7} if number % 11 else set()) for number in range(300)]
+
+
+@pytest.mark.parametrize("most", [1_000_000, 10])
+def test_images_of_several_labels_are_stratified_by_each(
+    spark: SparkSession, place: Path, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.splits.run.MOST_ONE_BY_ONE", most)
+    columns = {"id": ids(300), "label": [None] * 300, "labels": LABEL_SETS}
+    address = write_cache(place / f"multi-{most}", columns, label_type="multi")
+    report = run(spark, plan=plan(address, place / f"multi-split-{most}", ratios=(Fraction(3), 1)))
+    assert report.rows == [225, 75]
+    sets = dict(zip(columns["id"], LABEL_SETS, strict=True))
+    inside = members(place / f"multi-split-{most}")
+    for label in range(10):
+        got = [sum(label in sets[i] for i in split) for split in inside]
+        assert report.counts[1][str(label)] == got[1]
+        assert abs(got[0] - 0.75 * sum(got)) < (2 if most > 10 else 4)
+    assert report.method.startswith("iterative" if most > 10 else "exact quotas by set of labels")
+
+
+def test_balances_and_caps_need_images_of_one_class_each(spark: SparkSession, tmp_path: Path) -> None:
+    several = write_cache(
+        tmp_path / "several", {"id": ids(9), "label": [None] * 9, "labels": LABEL_SETS[:9]}, label_type="multi"
+    )
+    none = write_cache(tmp_path / "none", {"id": ids(10), "label": [None] * 10}, label_type="none")
+    for address, match, options in (
+        (several, r"one class each.*Found: ks\.metadata has images of several labels each", {"balance": "uniform"}),
+        (several, r"one class each", {"per_class": 10}),
+        (none, r"one class each.*Found: ks\.metadata has images without classes", {"balance": (Fraction(1),)}),
+    ):
+        with pytest.raises(TableError, match=match):
+            run(spark, plan=plan(address, tmp_path / "out", **options))
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_least_of_each_class_in_a_split_is_asked_of_what_was_dealt(spark: SparkSession, tmp_path: Path) -> None:
+    """Of whole groups, which do not reach every split though the quotas would."""
+    kinds = {"id": ids(20), "label": [0, 1] * 10, "kind": ["a", "b"] * 10}
+    grouped = write_cache(tmp_path / "grouped", kinds)
+    wanted = plan(grouped, tmp_path / "out", group_column="kind", min_per_split=1, ratios=(Fraction(1), 1))
+    with pytest.raises(TableError, match="at least 1 images of each class"):
+        run(spark, plan=wanted)
+    assert not (tmp_path / "out").exists()
+
+
+def test_groups_of_images_with_several_labels_stay_whole(spark: SparkSession, place: Path) -> None:
+    groups = [f"g{number % 60}" for number in range(300)]
+    columns = {"id": ids(300), "label": [None] * 300, "labels": LABEL_SETS, "group_id": groups}
+    address = write_cache(place / "multi-groups", columns, label_type="multi")
+    report = run(spark, plan=plan(address, place / "multi-grouped", group_column="group_id", ratios=(Fraction(3), 1)))
+    of = dict(zip(columns["id"], groups, strict=True))
+    inside = [{of[i] for i in split} for split in members(place / "multi-grouped")]
+    assert not inside[0] & inside[1]
+    assert abs(report.rows[0] - 225) <= 5
+
+
+def test_a_dictionary_for_other_tools_has_the_same_splits(
+    spark: SparkSession, cache: str, place: Path, usual: SplitReport
+) -> None:
+    file = place / "usual.pckl"
+    (place / ".usual.pckl.0123456789ab" / "split=0").mkdir(parents=True)  # as a killed run leaves it
+    report = run(spark, plan=plan(cache, file))
+    assert (report.rows, report.out) == (usual.rows, str(file))
+    assert [path.name for path in place.iterdir() if path.name.startswith(".usual")] == []
+    for index in (0, 1):
+        theirs = loader.open_split(file, index=index)
+        ours = loader.open_split(place / "usual", index=index, cache=place / "opened")
+        assert theirs.fingerprint == report.fingerprints[index]
+        assert np.array_equal(theirs.ids, ours.ids)
+        assert theirs.labels is not None
+        assert ours.labels is not None
+        assert np.array_equal(theirs.labels, ours.labels)
+    with pytest.raises(OutputExistsError, match="Give --overwrite"):
+        run(spark, plan=plan(cache, file))
+
+
+def test_more_rows_than_a_dictionary_holds_are_refused(
+    spark: SparkSession, cache: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.splits.run.MAX_ROWS", 399)
+    with pytest.raises(TableError, match=r"at most 399 images in a split dictionary\. Found: 400\. Write a folder"):
+        run(spark, plan=plan(cache, place / "large.pkl"))
+    assert not (place / "large.pkl").exists()
+
+
+BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"where": "width > 1000"}, TableError, "with --where 'width > 1000'. Found: none"),
+    ({"where": "height > 1"}, TableError, "Found: 'height > 1'.*height"),
+    ({"where": "width + 1"}, TableError, "Wanted a condition"),
+    ({"where": "rand() > 0.5"}, TableError, "whose answer changes"),
+    ({"group_column": "patient"}, TableError, "Wanted the column patient"),
+    ({"stratify": ("label", "colour")}, TableError, "Wanted the column colour"),
+    ({"data_table": TableName("ks", "other")}, TableError, r"cache of ks\.other.*Found: one of ks\.data"),
+    ({"folds": 11, "where": "width < 105"}, TableError, "Wanted 11 folds with images in each"),
+    ({"where": "now() > '2020-01-01'"}, TableError, "whose answer changes"),
+    ({"columns": Columns(label="y")}, TableError, "cache of columns id, y, data at .*Found: one of id, label, data"),
+    (
+        {"exclude": (SplitRef("some.pckl"),)},
+        TableError,
+        r"a split folder .*Found: some\.pckl, a split dictionary",
+    ),
+    ({"pins": (Pin("or_split", "vall", 1),)}, TableError, "for --pin or_split=vall:1. Found: none whose or_split is"),
+    ({"exclude": (SplitRef("nowhere"),)}, NotASplitError, "Wanted a split folder at"),
+    ({"pins": (Pin("or_split", "val", 1), Pin("label", "0", 0))}, TableError, "40 images.* that are wanted in two"),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "match"), BAD, ids=[" ".join(options) for options, *_ in BAD])
+def test_what_cannot_be_split_publishes_nothing(
+    spark: SparkSession, cache: str, tmp_path: Path, options: dict[str, Any], error: type[Exception], match: str
+) -> None:
+    with pytest.raises(error, match=match):
+        run(spark, plan=plan(cache, tmp_path / "out", **options))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cache_that_is_missing_or_was_changed_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    def refused(address: str, match: str, **options: Any) -> None:
+        with pytest.raises(TableError, match=match):
+            run(spark, plan=plan(address, tmp_path / "out", **options))
+
+    refused(str(tmp_path / "nowhere"), r"Found: no cache\.json there\. Make one with --metadata-ofn")
+    refused(write_cache(tmp_path / "empty", {"id": [], "label": []}), "Found: an empty table")
+    nulls = {"id": ids(4), "label": [0, None, 1, 1], "group_id": ["a", None, "b", "b"]}
+    refused(write_cache(tmp_path / "nulls", nulls), "Found: 1 without one")
+    refused(
+        write_cache(tmp_path / "no group", {**nulls, "label": [0] * 4}),
+        "group for every image",
+        group_column="group_id",
+    )
+    twice = write_cache(tmp_path / "twice", {"id": ids(6), "label": [0] * 6})
+    table = pq.read_table(tmp_path / "twice" / "rows" / "00000.parquet")
+    pq.write_table(pa.concat_tables([table, table.slice(0, 2)]), tmp_path / "twice" / "rows" / "00000.parquet")
+    refused(twice, "each id once. Found: 2 ids that are there more than once")
+    others = write_cache(tmp_path / "others", {"id": ids(6), "label": [0] * 6})
+    pq.write_table(
+        table.set_column(1, "label", pa.array([0] * 5 + [1], pa.int32())),
+        tmp_path / "others" / "rows" / "00000.parquet",
+    )
+    for where in (None, "label = 0"):
+        refused(others, "Wanted the 6 rows that were written .*Found: 6 rows of other contents", where=where)
+    manifest = json.loads((tmp_path / "empty" / "cache.json").read_text())
+    (tmp_path / "empty" / "cache.json").write_text(json.dumps({**manifest, "format": 99}))
+    refused(str(tmp_path / "empty"), "Found: format 99")
+    file = tmp_path / "nulls" / "rows" / "00000.parquet"
+    file.write_bytes(file.read_bytes()[:-10])
+    refused(str(tmp_path / "nulls"), r"Found: rows/00000\.parquet is damaged .*Make the cache again")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_split_is_not_extended_by_other_splits_than_it_has(
+    spark: SparkSession, cache: str, place: Path, usual: SplitReport
+) -> None:
+    wanted = plan(cache, place / "refused", extend=str(place / "usual"))
+    with pytest.raises(TableError, match="ratio for each of the 2 splits"):
+        run(spark, plan=replace(wanted, ratios=(Fraction(1), 1, 1)))
+    beyond = (Pin("or_split", "val", 2),)
+    with pytest.raises(TableError, match=r"pins to splits from 0 to 1\. Found: or_split=val:2"):
+        run(spark, plan=replace(wanted, pins=beyond))
+    assert not (place / "refused").exists()

@@ -1,0 +1,303 @@
+"""Verifying real tables against themselves and against their source, and mending them."""
+
+import json
+import os
+import random
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from devstack.cassandra import Cassandra
+from etl import repair
+from etl.cassandra import Control, read_table
+from etl.entries import ENTRIES
+from etl.errors import EtlError, SourceError
+from etl.ingest_plan import IngestPlan
+from etl.sources.plan import SourcePlan
+from etl.verification import MISSING_BLOB, NO_METADATA, PROBLEMS, VerifyPlan, blob_facts, page_rows, to_rewrite
+from jobs import ingest as ingest_job
+from jobs import verify as job
+from schemas import Columns, TableName, image_id
+from schemas.tables import create_metadata
+from tests.support.commands import in_living_session
+from tests.support.pictures import texture, write_table
+from tests.support.spark_rows import rows_of
+from tests.support.trees import picture, plant
+
+
+def ingest(spark: SparkSession, source: Path, keyspace: str, **options: Any) -> IngestPlan:
+    """Ingest a tree with the split folders train and val into tables of this keyspace."""
+    tables: dict[str, Any] = {
+        name: TableName(keyspace, name.partition("_")[0]) for name in ("data_table", "metadata_table")
+    }
+    address = SourcePlan(address=str(source), splits=("train", "val"))
+    plan = IngestPlan(source=address, **tables, **options)
+    ingest_job.run(spark, plan=plan)
+    return plan
+
+
+def verification(plan: IngestPlan, *, source: bool = False, **options: Any) -> VerifyPlan:
+    """Of the tables that were ingested to, and of the source if wanted."""
+    assert plan.data_table is not None
+    assert plan.metadata_table is not None
+    again = replace(plan, create=False, overwrite=True) if source else None
+    tables: dict[str, Any] = {"data_table": plan.data_table, "metadata_table": plan.metadata_table}
+    return VerifyPlan(**tables, columns=plan.columns, ingest=again, **options)
+
+
+NAMES = [f"{split}/{name}/{i}.png" for split in ("train", "val") for name in "ab" for i in range(3)]
+
+
+def tree(root: Path) -> Path:
+    return plant(root, {name: picture(i) for i, name in enumerate(NAMES)})
+
+
+def ids(keyspace: str) -> dict[str, uuid.UUID]:
+    halves = ((name, *name.partition("/")) for name in NAMES)
+    return {name: image_id(keyspace, split.encode(), path.encode()) for name, split, _, path in halves}
+
+
+def everything(control: Control, plan: IngestPlan) -> list[list[tuple[Any, ...]]]:
+    """Both tables, without what differs between two runs."""
+    metadata = "id, label, or_label, or_split, path, format, bytes, sha256, group_id, source"
+    queries = (f"SELECT id, label, data FROM {plan.data_table}", f"SELECT {metadata} FROM {plan.metadata_table}")
+    return [sorted(tuple(row) for row in control.execute(query)) for query in queries]
+
+
+def damage(control: Control, keyspace: str) -> dict[str, list[str]]:
+    """Break rows in each way; what a verification of the tables has to say, in the order of its report."""
+    known = ids(keyspace)
+
+    def run(query: str, name: str, *values: Any) -> None:
+        control.execute(f"{query} WHERE id = ?", (*values, known[name]))
+
+    run(f"DELETE FROM {keyspace}.data", "train/a/0.png")
+    run(f"DELETE data FROM {keyspace}.data", "val/b/2.png")
+    run(f"DELETE FROM {keyspace}.metadata", "train/a/1.png")
+    run(f"UPDATE {keyspace}.data SET data = ?", "val/a/1.png", b"short")
+    right = picture(NAMES.index("val/a/2.png"))
+    run(f"UPDATE {keyspace}.data SET data = ?", "val/a/2.png", right[:-1] + b"x")
+    size = len(picture(NAMES.index("val/a/1.png")))
+    return {
+        "missing blob": [f"{known[name]} {name}" for name in ("train/a/0.png", "val/b/2.png")],
+        "blob without metadata": [str(known["train/a/1.png"])],
+        "wrong size": [f"{known['val/a/1.png']} val/a/1.png (5 bytes instead of {size})"],
+        "wrong hash": [f"{known['val/a/2.png']} val/a/2.png"],
+    }
+
+
+def test_problems_are_listed_and_mended_from_the_source_or_by_deleting(
+    spark: SparkSession, control: Control, keyspace: str, tmp_path: Path
+) -> None:
+    plan = ingest(spark, tree(tmp_path), keyspace)
+    known = ids(keyspace)
+    control.execute(f"UPDATE {keyspace}.metadata SET group_id = ? WHERE id = ?", ("twins", known["val/a/1.png"]))
+    whole = everything(control, plan)
+    wrong = damage(control, keyspace)
+    for table in ("metadata", "data"):
+        control.execute(f"DELETE FROM {keyspace}.{table} WHERE id = ?", (known["val/b/0.png"],))
+    before = everything(control, plan)
+    report = job.run(spark, plan=verification(plan))
+    assert report.examples == wrong
+    assert list(report.problems.items()) == [(kind, len(lines)) for kind, lines in wrong.items()]
+    assert (report.images, report.blobs, report.left, report.mended) == (10, 10, 5, {})
+    assert report.told() == "2 x missing blob, 1 x blob without metadata, 1 x wrong size, 1 x wrong hash"
+    assert everything(control, plan) == before
+
+    rewritten = job.run(spark, plan=verification(plan, source=True, repair=True))
+    missing = [f"{known[name]} {name}" for name in ("train/a/1.png", "val/b/0.png")]
+    assert rewritten.examples == {**wrong, "missing image": missing}
+    assert (rewritten.mended, rewritten.left) == (rewritten.problems, 0)
+    assert rewritten.told() == "7 problems were mended"
+    assert everything(control, plan) == whole
+
+    damage(control, keyspace)
+    deleted = job.run(spark, plan=verification(plan, repair=True))
+    assert deleted.problems == report.problems
+    assert deleted.mended == {"missing blob": 2, "blob without metadata": 1}
+    assert deleted.told() == "3 problems were mended; left are 1 x wrong size, 1 x wrong hash"
+    assert [len(table) for table in everything(control, plan)] == [9, 9]
+
+
+def test_what_the_source_has_lost_and_changed_is_found(
+    spark: SparkSession, control: Control, keyspace: str, tmp_path: Path
+) -> None:
+    rejected = {"train/a/bad.png": b"no picture", "train/a/broken.png": b"no picture", "train/a/é\n.png": b""}
+    plant(tree(tmp_path / "one"), rejected)
+    with open(os.fsencode(tmp_path / "one/train/a") + b"/caf\xe9\xff.png", "wb") as file:
+        file.write(b"no picture")
+    plan = ingest(spark, tmp_path / "one", keyspace)
+    known = ids(keyspace)
+    foreign = known["train/b/0.png"]
+    control.execute(f"UPDATE {keyspace}.metadata SET source = ? WHERE id = ?", ("file:///other", foreign))
+    (tmp_path / "one/train/a/0.png").unlink()
+    (tmp_path / "one/train/b/0.png").unlink()
+    size = len(picture(NAMES.index("val/b/1.png")))
+    plant(tmp_path / "one", {"val/b/1.png": picture(1) + bytes(9), "val/b/new.png": picture(3), "val/b/bad.png": b""})
+    mended = job.run(spark, plan=verification(plan, source=True, repair=True))
+    new, bad = (image_id(keyspace, b"val", path) for path in (b"b/new.png", b"b/bad.png"))
+    assert mended.examples == {
+        "missing image": [f"{bad} val/b/bad.png", f"{new} val/b/new.png"],
+        "changed in the source": [
+            f"{known['val/b/1.png']} val/b/1.png ({size + 9} bytes in the source instead of {size})"
+        ],
+        "no longer in the source": [f"{known['train/a/0.png']} train/a/0.png"],
+    }
+    assert (mended.images, mended.blobs, mended.files) == (12, 12, 16)
+    assert mended.bytes == sum(len(picture(i)) for i in range(12))
+    assert (mended.mended, mended.left) == ({"missing image": 1, "changed in the source": 1}, 2)
+    compared = f"compared 12 rows of {keyspace}.metadata with 12 of {keyspace}.data (0.0 MB), and 16 files"
+    assert str(mended).splitlines()[-1].startswith(compared)
+
+    # The bad one is in the quarantine now, and so are others, of which some can be taken today.
+    broken = bytearray(texture(1))
+    broken[len(broken) // 2] ^= 255  # only decoding finds it
+    plant(tmp_path / "one", {"train/a/bad.png": picture(77), "train/a/broken.png": bytes(broken)})
+    plant(tmp_path / "one", {"train/a/huge.png": picture(8), "train/a/less.png": picture(9)})
+    row = f"INSERT INTO {keyspace}.quarantine (ingest_id, path, stage, reason, bytes) VALUES (now(), ?, ?, ?, ?)"
+    control.execute(row, ("train/a/huge.png", "write", "too large", len(picture(8))))
+    control.execute(row, ("train/a/less.png", "write", "too large", len(picture(9)) + 1))
+    after = job.run(spark, plan=verification(plan, source=True))
+    assert (after.images, after.problems) == (13, {"missing image": 2, "no longer in the source": 1})
+    assert [line.partition(" ")[2] for line in after.examples["missing image"]] == [
+        "train/a/bad.png",
+        "train/a/less.png",
+    ]
+
+    for split in ("train", "val"):
+        (tmp_path / "two" / split / "a").mkdir(parents=True)
+    empty = replace(plan, source=replace(plan.source, address=str(tmp_path / "two")))
+    with pytest.raises(SourceError, match="no file at all"):
+        job.run(spark, plan=verification(empty, source=True))
+
+
+def test_only_images_of_this_source_are_written_again(spark: SparkSession) -> None:
+    def one(number: int) -> bytearray:
+        return bytearray(number.to_bytes(16, "big"))
+
+    fields = "id BINARY, name STRING, or_split STRING, bytes BIGINT, sha256 BINARY, source STRING, group_id STRING"
+    known = [(1, "ours", "twins"), (2, "theirs", "pair"), (3, None, None), (4, "ours", None), (5, "ours", None)]
+    metadata = rows_of(spark, [(one(i), "", "", 1, None, s, g) for i, s, g in known], fields)
+    kinds = [(1, "wrong hash"), (1, "changed in the source"), (2, "missing blob"), (3, "wrong size")]
+    kinds += [(4, "no longer in the source"), (5, "missing blob"), (6, "missing image"), (7, "blob without metadata")]
+    problems = rows_of(spark, [(kind, one(i), "", "any", None) for i, kind in kinds], PROBLEMS)
+    rows = [(i, None) for i in (1, 2, 3, 4, 6, 8)] + [(5, "cut off")]
+    listed = rows_of(
+        spark,
+        [(one(i), one(i), one(i), "c", None, one(i), None, 1, None, None, None, reason) for i, reason in rows],
+        ENTRIES,
+    )
+    chosen = listed.transform(to_rewrite, problems=problems, metadata=metadata, source="ours")
+    assert chosen.columns == listed.columns
+    assert sorted((int.from_bytes(row.id, "big"), row.group_id) for row in chosen.collect()) == [
+        (1, "twins"),
+        (6, None),
+    ]
+
+
+def test_halves_are_looked_at_once_more_and_only_so_many_are_deleted(
+    spark: SparkSession, control: Control, cassandra: Cassandra, keyspace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs = {uuid.UUID(int=i): None if i == 2 else b"data" for i in range(1, 6)}
+    write_table(f"{keyspace}.data", blobs, hosts=cassandra.hosts, port=cassandra.port)
+    data, metadata = TableName(keyspace, "data"), TableName(keyspace, "metadata")
+    control.define(create_metadata(metadata, Columns()))
+    for i in (1, 2, 3, 9):
+        control.execute(f"INSERT INTO {metadata} (id, bytes) VALUES (?, ?)", (uuid.UUID(int=i), 4))
+    # What is said of 1 and 3 was so once: both halves are there now.
+    kinds = {1: MISSING_BLOB, 2: MISSING_BLOB, 3: NO_METADATA, 4: NO_METADATA, 5: "wrong size", 9: MISSING_BLOB}
+    rows = [(kind, bytearray(uuid.UUID(int=i).bytes), None, None, None) for i, kind in kinds.items()]
+    problems = rows_of(spark, rows, PROBLEMS)
+    plan = VerifyPlan(data_table=data, metadata_table=metadata)
+
+    def left() -> tuple[list[int], ...]:
+        return tuple(
+            sorted(row.id.int for row in control.execute(f"SELECT id FROM {table}")) for table in (data, metadata)
+        )
+
+    monkeypatch.setattr(repair, "MOST_DELETED", 4)
+    with pytest.raises(EtlError, match=r"at most 4 rows to delete. Found: more in .*Ingest the source again"):
+        repair.delete_halves(control, problems, plan=plan)
+    assert left() == ([1, 2, 3, 4, 5], [1, 2, 3, 9])
+    monkeypatch.setattr(repair, "MOST_DELETED", 5)
+    assert repair.delete_halves(control, problems, plan=plan) == {MISSING_BLOB: 3, NO_METADATA: 2}
+    assert left() == ([1, 3, 5], [1, 3])
+
+
+def test_the_command_compares_tables_of_others_as_far_as_they_go(
+    spark: SparkSession,
+    control: Control,
+    cassandra: Cassandra,
+    keyspace: str,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    columns = Columns(id="patch_id", data="pixels")
+    rows: dict[uuid.UUID, bytes | None] = {uuid.UUID(int=i): bytes(i) for i in range(1, 4)}
+    write_table(f"{keyspace}.patches", rows, hosts=cassandra.hosts, port=cassandra.port, columns=columns)
+    control.define(f"CREATE TABLE {keyspace}.known (patch_id uuid PRIMARY KEY, bytes int)")
+    query = f"INSERT INTO {keyspace}.known (patch_id, bytes) VALUES (?, ?)"
+    for i, size in ((1, 1), (2, 7), (3, None), (4, 4)):
+        control.execute(query, (uuid.UUID(int=i), size))
+
+    def verify(*options: str, data: str = "patches", check: str = "sizes") -> tuple[int, str, list[str]]:
+        names = ["-d", f"{keyspace}.{data}", "-m", f"{keyspace}.known", "--id-col=patch_id", "--data-col=pixels"]
+        with in_living_session():
+            code = job.main([*names, f"--check={check}", *options])
+        said = capfd.readouterr()
+        return code, said.out, [line for line in said.err.splitlines() if line.startswith("verify.py: ")][-1:]
+
+    code, out, lines = verify("--json")
+    assert code == 1
+    assert json.loads(out.splitlines()[-1])["examples"] == {
+        "missing blob": [str(uuid.UUID(int=4))],
+        "wrong size": [f"{uuid.UUID(int=2)} (2 bytes instead of 7)"],
+    }
+    assert lines == [
+        f"verify.py: Wanted {keyspace}.known and {keyspace}.patches to hold what they say. "
+        "Found: 1 x missing blob, 1 x wrong size. Say --repair to mend what can be mended."
+    ]
+    code, _, (line,) = verify(check="hashes")
+    assert code == 1
+    assert f"Wanted the columns sha256 in {keyspace}.known" in line
+    code, _, (line,) = verify(data="nothing")
+    assert code == 1
+    assert "no such table" in line
+    control.execute(query, (uuid.UUID(int=2), 2))
+    control.execute(f"DELETE FROM {keyspace}.known WHERE patch_id = ?", (uuid.UUID(int=4),))
+    code, out, lines = verify()
+    assert (code, lines) == (0, [])
+    assert out.rstrip().endswith(" s: nothing is wrong")
+
+
+def fetched(frame: DataFrame) -> tuple[int, int]:
+    """Rows a page, as the connector will ask for them, and the MB of a split."""
+    plan: Any = frame._jdf.queryExecution().sparkPlan()
+    while plan.children().size():
+        plan = plan.children().head()
+    conf = plan.scan().readConf()
+    return conf.fetchSizeInRows(), conf.splitSizeInMB()
+
+
+def test_blobs_are_read_in_small_pages(spark: SparkSession, cassandra: Cassandra, keyspace: str) -> None:
+    pattern = random.Random(0).randbytes(100_000)
+    rows: dict[uuid.UUID, bytes | None] = {uuid.UUID(int=i): pattern[i:] + pattern[:i] for i in range(250)}
+    write_table(f"{keyspace}.data", rows, hosts=cassandra.hosts, port=cassandra.port)
+    table = TableName(keyspace, "data")
+    data = read_table(spark, table, columns=("id", "data"), page_rows=page_rows(mean=1e5, largest=100_000))
+    assert fetched(data) == (100, 256)
+    assert fetched(read_table(spark, table, columns=("id", "data")))[0] > 100
+    facts = data.transform(blob_facts, columns=Columns(), check="hashes").collect()
+    assert {row.length for row in facts} == {100_000}
+    assert len({bytes(row.digest) for row in facts}) == len(facts) == 250
+
+
+def told(command: Callable[[], object], capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as caught:
+        command()
+    assert caught.value.code == 2
+    return capsys.readouterr().err

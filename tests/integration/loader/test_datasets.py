@@ -1,0 +1,490 @@
+"""The client of the dataset service: a real server, broken connections, killed processes, damaged bytes."""
+
+import hashlib
+import json
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+
+import loader
+from loader import _dataset_push
+from loader._dataset_http import Connection, LostError
+from tests.support.dataset_files import FILES, MEGA, SECONDS, command, in_thread, many, ran, read, written
+from tests.support.dataset_proxies import Proxy
+from tests.support.dataset_servers import ROOT, Server, ServerInThread, tar_of, until
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(tmp_path_factory.mktemp("service") / "root") as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("IMAGESTRATA_TOKEN", raising=False)
+    monkeypatch.delenv("IMAGESTRATA_URL", raising=False)
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """The name of a dataset of a test's own."""
+    return request.node.name.replace("[", "-").replace("]", "")[:90]
+
+
+# What is pushed
+
+
+@settings(max_examples=10, deadline=None)
+@given(files=FILES)
+def test_any_folder_comes_back(server: Server, files: dict[str, bytes]) -> None:
+    with tempfile.TemporaryDirectory() as there:
+        folder = written(Path(there, "a"), files)
+        service = loader.datasets(server.url)
+        service.push(folder, "any", progress=False)
+        assert read(service.pull("any", Path(there, "to"), progress=False)) == files
+
+
+def test_a_folder_comes_back_with_long_names_empty_files_and_empty_folders(
+    server: Server, name: str, tmp_path: Path
+) -> None:
+    files = {
+        "a.bin": b"",
+        f"{'x' * 90}/{'y' * 200}/{'ü' * 100}.jpg": b"1" * 511,
+        "b/c/d.png": b"2" * 512,
+        "b.txt": b"3",
+    }
+    folder = written(tmp_path / "folder", files)
+    (folder / "empty" / "inside").mkdir(parents=True)
+    os.symlink("b.txt", folder / "link.txt")
+    service = loader.datasets(server.url)
+    pushed = service.push(folder, name)
+    assert (pushed.version, pushed.files, pushed.is_new) == (1, 5, True)
+    place = service.pull(name, tmp_path / "to")
+    assert place == tmp_path / "to" / name
+    assert read(place) == {**files, "link.txt": b"3"}
+    assert (place / "empty" / "inside").is_dir()
+    assert not (place / "link.txt").is_symlink()
+    assert os.stat(place / "a.bin").st_mode & 0o777 == 0o644 & ~os.umask(os.umask(0o022))
+    assert service.pulled(name, tmp_path / "to") == next(one for one in service.list() if one.name == name)
+
+
+def test_a_file_comes_back_with_its_name(server: Server, name: str, tmp_path: Path) -> None:
+    data = bytes(range(256)) * 40
+    file = tmp_path / "größe 1.csv"
+    file.write_bytes(data)
+    service = loader.datasets(f"{server.url}/")
+    pushed = service.push(file, name)
+    assert (pushed.kind, pushed.bytes, pushed.sha256) == ("file", len(data), hashlib.sha256(data).hexdigest())
+    assert read(service.pull(name, tmp_path / "to")) == {file.name: data}
+    assert not service.push(file, name).is_new
+    (tmp_path / "empty").touch()
+    with pytest.raises(loader.DatasetError, match="none in"):
+        service.push(tmp_path / "empty", name)
+
+
+def test_the_same_files_make_no_new_version(server: Server, name: str, tmp_path: Path) -> None:
+    folder = written(tmp_path / "one", many(20, b"x"))
+    service = loader.datasets(server.url)
+    first = service.push(folder, name)
+    os.utime(folder / "1" / "1.jpg", (5, 5))
+    other = written(tmp_path / "other", dict(reversed(many(20, b"x").items())))
+    for again in (service.push(folder, name), service.push(other, name)):
+        assert (again.is_new, again.version, again.sha256) == (False, 1, first.sha256)
+    (folder / "1" / "1.jpg").write_bytes(b"another")
+    assert service.push(folder, name).version == 2
+
+
+def test_datasets_are_made_once_and_listed_in_pages(server: Server, name: str, tmp_path: Path) -> None:
+    service = pickle.loads(pickle.dumps(loader.datasets(server.url)))
+    service.create(name)
+    service.create(name, exist_ok=True)
+    with pytest.raises(loader.DatasetError, match=r"Wanted a new dataset .* Found: there is one .*409 of http"):
+        service.create(name)
+    assert loader.Dataset(name=name) in service.list()
+    with pytest.raises(loader.DatasetError, match="empty"):
+        service.pull(name, tmp_path / "to")
+    with pytest.raises(loader.DatasetError, match="none of this name"):
+        service.push(written(tmp_path / "f", many(2, b"")), f"no-{name}", create=False)
+
+
+def test_links_outside_pipes_and_empty_folders_are_refused_with_their_path(
+    server: Server, name: str, tmp_path: Path
+) -> None:
+    service = loader.datasets(server.url)
+    (tmp_path / "secret").write_bytes(b"no")
+    targets = {"out": tmp_path / "secret", "broken": Path("nowhere"), "above": Path(".."), "loop": Path("loop")}
+    for link, target in targets.items():
+        folder = written(tmp_path / f"with-{link}", {"a": b"1"})
+        os.symlink(target, folder / link)
+        with pytest.raises(loader.DatasetError, match=f"Wanted links to files of the same folder.*{link}"):
+            service.push(folder, name)
+    folder = written(tmp_path / "pipe", {"a": b"1"})
+    os.mkfifo(folder / "fifo")
+    with pytest.raises(loader.DatasetError, match="fifo"):
+        service.push(folder, name)
+    (tmp_path / "none" / "inside").mkdir(parents=True)
+    for path, words in {"none": "Wanted a folder with files", "missing": "No such file"}.items():
+        with pytest.raises(loader.DatasetError, match=words):
+            service.push(tmp_path / path, name)
+    odd = tmp_path / "odd"
+    odd.mkdir()
+    Path(os.fsdecode(os.fsencode(odd) + b"/\xff.jpg")).write_bytes(b"1")
+    with pytest.raises(loader.DatasetError, match="UTF-8"):
+        service.push(odd, name)
+    assert name not in [one.name for one in service.list()]
+
+
+# Pushes that break off
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_dataset_push, "_PART", MEGA)
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_push_goes_on_when_the_server_is_killed_and_comes_back(tmp_path: Path) -> None:
+    folder = written(tmp_path / "folder", {f"{number}.bin": os.urandom(MEGA) for number in range(16)})
+    with Server(tmp_path / "root") as first, Proxy(first.port, way="up", limit=9 * MEGA) as proxy:
+        pushing = in_thread(lambda: loader.datasets(proxy.url).push(folder, "big", progress=False))
+        assert proxy.reached.wait(SECONDS)
+        first.kill()
+        with Server(tmp_path / "root", port=first.port) as second:
+            proxy.release()
+            pushed = pushing.result(SECONDS)
+            assert isinstance(pushed, loader.PushedDataset)
+            assert proxy.up < pushed.bytes + 3 * MEGA
+            assert read(loader.datasets(second.url).pull("big", tmp_path / "to")) == read(folder)
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize("limit", [100, 1000, 3 * MEGA + 17, 4 * MEGA])
+def test_a_push_goes_on_when_the_connection_breaks(server: Server, name: str, tmp_path: Path, limit: int) -> None:
+    file = written(tmp_path, {"file.bin": os.urandom(4 * MEGA)}) / "file.bin"
+    with Proxy(server.port, way="up", limit=limit, then="cut") as proxy:
+        service = loader.datasets(proxy.url)
+        assert service.push(file, name, progress=False).version == 1
+        assert proxy.up < 6 * MEGA
+    assert read(loader.datasets(server.url).pull(name, tmp_path / "to")) == {"file.bin": file.read_bytes()}
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_files_that_change_during_a_push_are_reported_and_publish_nothing(
+    server: Server, name: str, tmp_path: Path
+) -> None:
+    folder = written(tmp_path / "folder", {f"{number}.bin": os.urandom(MEGA) for number in range(10, 22)})
+    with Proxy(server.port, way="up", limit=4 * MEGA) as proxy:
+        service = loader.datasets(proxy.url)
+        pushing = in_thread(lambda: service.push(folder, name, progress=False))
+        assert proxy.reached.wait(SECONDS)
+        with open(folder / "21.bin", "ab") as file:
+            file.write(b"more")
+        proxy.release()
+        with pytest.raises(loader.DatasetError, match=r"21\.bin' to stay as it is.*Found: 1,048,580 bytes"):
+            pushing.result(SECONDS)
+    assert service is not None
+    assert loader.Dataset(name=name) in loader.datasets(server.url).list()
+    assert loader.datasets(server.url).push(folder, name).version == 1
+    assert read(loader.datasets(server.url).pull(name, tmp_path / "to")) == read(folder)
+
+
+def test_an_interrupted_push_goes_on_with_the_next_one(server: Server, name: str, tmp_path: Path) -> None:
+    folder = written(tmp_path / "folder", {f"{number}.bin": os.urandom(MEGA) for number in range(12)})
+    with Proxy(server.port, way="up", limit=8 * MEGA) as proxy:
+        process = command("push", str(folder), "--name", name, "--url", proxy.url)
+        assert proxy.reached.wait(SECONDS)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(SECONDS) == 130
+        process.communicate()
+        assert len(list((tmp_path / "cache").rglob("*.json"))) == 1
+        proxy.release()
+        until(lambda: proxy.carrying == 0, "what was on its way")
+        # But for the headers all of it is a body's; the next push begins behind it.
+        arrived = server.root / "incoming"
+        until(lambda: sum(path.stat().st_size for path in arrived.glob("*/data")) > proxy.up - 10_000, "the service")
+        before = proxy.up
+        code, out, errors = ran("push", str(folder), "--name", name, "--url", proxy.url)
+        assert (code, errors) == (0, "")
+        assert out.startswith(f"{name} version 1: 12 files, ")
+        assert proxy.up - before < 7 * MEGA
+    assert list((tmp_path / "cache").rglob("*.json")) == []
+    assert read(loader.datasets(server.url).pull(name, tmp_path / "to")) == read(folder)
+
+
+def test_a_push_whose_last_answer_is_lost_knows_its_version(
+    server: Server, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = []
+
+    def part(self: _dataset_push._Push, place: str, start: int, end: int) -> object:
+        answer = sent(self, place, start, end)
+        if not lost and answer.status == 200:
+            lost.append(place)
+            raise LostError("it is lost")
+        return answer
+
+    sent = _dataset_push._Push._part
+    monkeypatch.setattr(_dataset_push._Push, "_part", part)
+    pushed = loader.datasets(server.url).push(written(tmp_path / "f", many(9, b"a")), name)
+    assert (len(lost), pushed.version, pushed.is_new) == (1, 1, True)
+
+
+# Pulls
+
+
+def test_another_version_takes_the_place_of_the_one_before(server: Server, name: str, tmp_path: Path) -> None:
+    service, to = loader.datasets(server.url), tmp_path / "to"
+    folder = written(tmp_path / "folder", many(30, b"one"))
+    service.push(folder, name)
+    one = read(folder)
+    place = service.pull(name, to)
+    target = os.readlink(place)
+    assert not os.path.isabs(target)
+    service.pull(name, to)
+    assert os.readlink(place) == target
+    (folder / "new.txt").write_bytes(b"new")
+    service.push(folder, name)
+    service.pull(name, to)
+    assert read(place) == read(folder) != one
+    service.pull(name, to, version=1)
+    assert read(place) == one
+    assert sorted(path.name for path in (to / ".imagestrata" / name).iterdir()) == [
+        os.readlink(place).split("/")[2], "lock",
+    ]  # fmt: skip
+    moved = to.rename(tmp_path / "moved")
+    assert read(moved / name) == one
+
+
+def test_a_reader_always_finds_a_version_while_they_change(server: Server, name: str, tmp_path: Path) -> None:
+    service, to = loader.datasets(server.url), tmp_path / "to"
+    for tag in (b"1", b"2"):
+        service.push(written(tmp_path / "folder", {"a": tag, "b": tag}), name)
+    service.pull(name, to, version=1)
+    seen, is_over = set(), threading.Event()
+
+    def look() -> None:
+        while not is_over.is_set():
+            seen.add(os.path.isfile(to / name / "a"))
+
+    looking = in_thread(look)
+    try:
+        for number in range(20):
+            service.pull(name, to, version=1 + number % 2, progress=False)
+    finally:
+        is_over.set()
+    looking.result(SECONDS)
+    assert seen == {True}
+
+
+def test_a_pull_goes_on_when_the_connection_breaks(server: Server, name: str, tmp_path: Path) -> None:
+    folder = written(tmp_path / "folder", {f"{number}.bin": os.urandom(MEGA) for number in range(12)})
+    loader.datasets(server.url).push(folder, name)
+    with Proxy(server.port, limit=7 * MEGA, then="cut") as proxy:
+        loader.datasets(proxy.url).pull(name, tmp_path / "to", progress=False)
+        assert proxy.down < 16 * MEGA
+    assert read(tmp_path / "to" / name) == read(folder)
+
+
+def test_a_pull_that_failed_keeps_the_old_version_and_the_next_goes_on(
+    server: Server, name: str, tmp_path: Path
+) -> None:
+    service, to = loader.datasets(server.url), tmp_path / "to"
+    folder = written(tmp_path / "folder", many(30, b"old"))
+    service.push(folder, name)
+    service.pull(name, to)
+    old = read(folder)
+    written(folder, {f"{number}.bin": os.urandom(MEGA) for number in range(8)})
+    service.push(folder, name)
+    with Proxy(server.port, limit=6 * MEGA, then="end") as proxy, pytest.raises(loader.UnreachableError):
+        loader.datasets(proxy.url, patience=0.3).pull(name, to, progress=False)
+    assert read(to / name) == old
+    with Proxy(server.port) as proxy:
+        assert loader.datasets(proxy.url).pull(name, to, progress=False) == to / name
+        assert proxy.down < 5 * MEGA
+    assert read(to / name) == read(folder)
+
+
+def test_two_pulls_at_once_download_it_once(server: Server, name: str, tmp_path: Path) -> None:
+    folder = written(tmp_path / "folder", {f"{number}.bin": os.urandom(MEGA) for number in range(6)})
+    loader.datasets(server.url).push(folder, name)
+    with Proxy(server.port) as proxy:
+        processes = [command("pull", name, str(tmp_path / "to"), "--url", proxy.url) for _ in range(2)]
+        assert [process.communicate(timeout=SECONDS)[1] for process in processes] == [""] * 2
+        assert [process.returncode for process in processes] == [0] * 2
+        assert proxy.down < 7 * MEGA
+    assert read(tmp_path / "to" / name) == read(folder)
+
+
+def test_damaged_bytes_are_never_shown(server: Server, name: str, tmp_path: Path) -> None:
+    service, to = loader.datasets(server.url), tmp_path / "to"
+    folder = written(tmp_path / "folder", {"a": b"old"})
+    service.push(folder, name)
+    service.pull(name, to)
+    written(folder, {"b": os.urandom(2 * MEGA)})
+    service.push(folder, name)
+    with Proxy(server.port, limit=MEGA, then="damage") as proxy:
+        with pytest.raises(loader.DatasetError, match=f"Wanted '{name}', version 2, with SHA-256 .* Found: .*damaged"):
+            loader.datasets(proxy.url).pull(name, to)
+        assert read(to / name) == {"a": b"old"}
+        loader.datasets(proxy.url).pull(name, to)
+    assert read(to / name) == read(folder)
+
+
+def test_bytes_that_are_damaged_on_their_way_up_make_no_version(server: Server, name: str, tmp_path: Path) -> None:
+    folder = written(tmp_path / "folder", {"a": os.urandom(2 * MEGA)})
+    with Proxy(server.port, way="up", limit=MEGA, then="damage") as proxy:
+        with pytest.raises(loader.DatasetError, match="Wanted a body with SHA-256"):
+            loader.datasets(proxy.url).push(folder, name)
+        assert loader.Dataset(name=name) in loader.datasets(server.url).list()
+        assert loader.datasets(proxy.url).push(folder, name).version == 1
+    assert read(loader.datasets(server.url).pull(name, tmp_path / "to")) == read(folder)
+
+
+@pytest.mark.parametrize("kind", ["above", "root", "link", "missing"])
+def test_a_tar_that_leads_out_is_refused(server: Server, name: str, tmp_path: Path, kind: str) -> None:
+    service, to = loader.datasets(server.url), tmp_path / "to"
+    service.push(written(tmp_path / "folder", {"a": b"1"}), name)
+    data = {
+        "above": tar_of({"../../../out": b"1"}),
+        "root": tar_of({str(tmp_path / "out"): b"1"}),
+        "link": tar_of({}, kinds={"a": tarfile.SYMTYPE}),
+        "missing": tar_of({}),
+    }[kind]
+    version = server.root / "datasets" / name / "versions" / "1"
+    told = json.loads((version / "version.json").read_text())
+    told |= {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    (version / "version.json").write_text(json.dumps(told))
+    (version / "data").write_bytes(data)
+    with pytest.raises(loader.DatasetError, match=r"Wanted .* Found: "):
+        service.pull(name, to)
+    assert not list(tmp_path.rglob("out"))
+    assert not os.path.lexists(to / name)
+
+
+def test_a_path_that_no_pull_has_made_is_left_alone(server: Server, name: str, tmp_path: Path) -> None:
+    service, to = loader.datasets(server.url), tmp_path / "to"
+    service.push(written(tmp_path / "folder", {"a": b"1"}), name)
+    assert service.pulled(name, to) is None
+    mine = written(to / name, {"mine": b"2"})
+    for found in (mine, to / f"{name}.link"):
+        with pytest.raises(loader.DatasetError, match="something there that no pull has made"):
+            service.pull(name, to)
+        assert read(to / name) == {"mine": b"2"}
+        if found == mine:
+            os.rename(mine, tmp_path / "elsewhere")
+            os.symlink(tmp_path / "elsewhere", to / name)
+    (to / name).unlink()
+    place = service.pull(name, to)
+    shutil.rmtree(os.path.realpath(place))
+    assert service.pulled(name, to) is None
+    assert read(service.pull(name, to)) == {"a": b"1"}
+
+
+def test_a_full_disk_is_reported_in_one_line_and_keeps_the_old_version(
+    server: Server, name: str, tmp_path: Path
+) -> None:
+    service, to = loader.datasets(server.url), tmp_path / "to"
+    folder = written(tmp_path / "folder", {"a": b"old"})
+    service.push(folder, name)
+    service.pull(name, to)
+    written(folder, {"b": bytes(3 * MEGA)})
+    service.push(folder, name)
+    limited = f'ulimit -f 1024; exec "{sys.executable}" -m service pull {name} {to} --url {server.url}'
+    done = subprocess.run(["bash", "-c", limited], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: Wanted room for a dataset of 3,")
+    assert done.stderr.count("\n") == 1
+    assert read(to / name) == {"a": b"old"}
+    service.pull(name, to)
+    assert read(to / name) == read(folder)
+
+
+# Who may, and who answers
+
+
+def test_tokens_are_sent_and_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "root"
+    made = {}
+    for scope in ("read", "write"):
+        done = ran("token", "create", "--root", str(root), "--name", scope, "--scope", scope)
+        made[scope] = done[1].strip()
+    folder = written(tmp_path / "folder", {"a": b"1"})
+    with ServerInThread(root) as server:
+        service = loader.datasets(server.url, made["write"])
+        service.push(folder, "mine")
+        assert made["write"] not in repr(service) + repr(vars(service))
+        for token, words in {None: "none", "wrong": "unknown or revoked"}.items():
+            with pytest.raises(loader.AccessError, match=f"Found: .*{words}.*401 of http.*request [0-9a-f]+"):
+                loader.datasets(server.url, token).list()
+        with pytest.raises(loader.AccessError, match=r"may only read.*403"):
+            loader.datasets(server.url, made["read"]).push(folder, "other")
+        monkeypatch.setenv("IMAGESTRATA_TOKEN", made["read"])
+        assert read(loader.datasets(server.url).pull("mine", tmp_path / "to")) == {"a": b"1"}
+        monkeypatch.delenv("IMAGESTRATA_TOKEN")
+        (tmp_path / "token").write_text(f"{made['write']}\n")
+        assert ran("list", "--url", server.url)[0] == 1
+        code, out, _ = ran("list", "--url", server.url, "--token-file", str(tmp_path / "token"))
+        assert (code, out.split("\t")[:4]) == (0, ["mine", "1", "folder", "1"])
+
+
+def test_missing_datasets_versions_and_invalid_names_are_reported(server: Server, tmp_path: Path) -> None:
+    service = loader.datasets(server.url)
+    with pytest.raises(loader.DatasetError) as told:
+        service.pull("nothing", tmp_path / "to")
+    wanted = "Wanted the dataset 'nothing'. Found: none of this name. Make it: POST /datasets (Not there: 404 of "
+    assert str(told.value).startswith(wanted)
+    service.push(written(tmp_path / "f", {"a": b"1"}), "once")
+    with pytest.raises(loader.DatasetError, match=r"Wanted version 7 of 'once'. Found: it has 1"):
+        service.pull("once", tmp_path / "to", version=7)
+    for name in ("../x", "", "a b", ".x"):
+        with pytest.raises(loader.OptionError, match="Wanted a dataset's name"):
+            service.pull(name, tmp_path / "to")
+    with pytest.raises(loader.OptionError, match="number of a version"):
+        service.pull("once", tmp_path / "to", version=0)
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(loader.DatasetError, match="Wanted to write a dataset in"):
+        service.pull("once", tmp_path / "file")
+    assert not (tmp_path / "to" / "nothing").exists()
+
+
+# Commands
+
+
+def test_commands_push_list_and_pull_and_may_be_repeated(server: Server, name: str, tmp_path: Path) -> None:
+    folder = written(tmp_path / "folder", many(5, b"x"))
+    address = ("--url", f"{server.url}/")
+    for same in ("", ", as it was before"):
+        code, out, errors = ran("push", str(folder), "--name", name, *address)
+        assert (code, errors) == (0, "")
+        assert out == f"{name} version 1: 5 files, 10,240 bytes at {server.url}/datasets/{name}{same}\n"
+    assert any(line.startswith(f"{name}\t1\tfolder\t5\t10240\t5\t") for line in ran("list", *address)[1].splitlines())
+    for _ in range(2):
+        code, out, errors = ran("pull", name, str(tmp_path / "to"), *address)
+        assert (code, errors) == (0, "")
+        assert out == f"{name} version 1: 5 files, 10,240 bytes at {tmp_path / 'to' / name}\n"
+    assert read(tmp_path / "to" / name) == read(folder)
+    code, out, errors = ran("pull", name, str(tmp_path / "to"), "--version", "9", *address)
+    assert (code, out, errors.count("\n"), errors[:14]) == (1, "", 1, "error: Wanted ")
+    assert ran("pull", "a b", str(tmp_path / "to"), *address)[0] == 2
+    assert ran("pull", name, "--url", "nowhere")[0] == 2
+    assert ran("push", *address)[0] == 2
+
+
+def test_requests_of_a_connection_are_whole_behind_each_other(server: Server) -> None:
+    with Connection(loader.datasets(server.url)._service) as connection:
+        for _ in range(3):
+            assert connection.ask("GET", "/health").json["status"] == "ok"
+            assert connection.ask("GET", "/datasets/nothing-here/card", fine=(404,)).status == 404

@@ -1,0 +1,165 @@
+"""Datasets of torch's as shards: an ImageFolder's own files, and uploads to a real bucket, also broken ones."""
+
+import io
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from torchvision.datasets import ImageFolder
+from torchvision.transforms import ToTensor
+
+from devstack.s3 import S3
+from formats.s3 import S3Access
+from formats.storage import Storage
+from formats.uploads import Upload
+from loader import AccessError, ShardError, UnreachableError
+from loader.shards import Client, make_client, upload_cv_dataset
+from schemas import image_id
+from tests.support.begun_uploads import begun
+from tests.support.pictures import picture
+from tests.support.services import fresh_name
+from tests.support.shard_folders import Pictures, samples_in, upload
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("tree")
+    for label, name in enumerate(["ant", "bee", "Cat"]):
+        (root / name).mkdir()
+        for number in range(8):
+            (root / name / f"{number}.jpg").write_bytes(picture(label, format="JPEG", width=20 + number))
+    return root
+
+
+def test_the_files_of_an_image_folder_go_as_they_are(tree: Path, tmp_path: Path) -> None:
+    shards = upload_cv_dataset(
+        ImageFolder(str(tree)), client=make_client(tmp_path), bucket="b", base_folder="x/y", workers=2, progress=False
+    )
+    assert (len(shards), shards.num_classes, shards.class_names) == (24, 3, {0: "Cat", 1: "ant", 2: "bee"})
+    assert shards.counts == {0: 8, 1: 8, 2: 8}
+    found = samples_in(tmp_path / "b" / "x" / "y")
+    assert sorted(found) == [f"{number:09}" for number in range(24)]
+    for files in found.values():
+        told = json.loads(files["json"])
+        assert files["jpg"] == (tree / told["path"]).read_bytes()
+        assert told["class"] == told["path"].partition("/")[0]
+        assert int(files["cls"]) == told["label"] == sorted(["ant", "bee", "Cat"]).index(told["class"])
+        assert told["id"] == str(image_id("", b"", os.fsencode(told["path"])))
+
+
+class Halved(ImageFolder):
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        image, label = super().__getitem__(index)
+        return image.resize((8, 8)), 2 - label
+
+
+def grey(path: str) -> Any:
+    return Image.open(path).convert("L").resize((5, 5))
+
+
+def test_what_a_dataset_makes_of_its_files_is_packed(tree: Path, tmp_path: Path) -> None:
+    client = make_client(tmp_path)
+    halved, loaded = Halved(str(tree)), ImageFolder(str(tree), loader=grey)
+    for name, dataset, size in (("halved", halved, (8, 8)), ("loaded", loaded, (5, 5))):
+        upload_cv_dataset(dataset, client=client, bucket="b", base_folder=name, workers=1, progress=False)
+        for files in samples_in(tmp_path / "b" / name).values():
+            number = int(json.loads(files["json"])["path"])
+            assert Image.open(io.BytesIO(files["jpg"])).size == size
+            assert int(files["cls"]) == dataset[number][1]
+
+
+def test_a_file_that_is_not_there_any_more_is_named(tree: Path, tmp_path: Path) -> None:
+    dataset = ImageFolder(str(tree))
+    dataset.samples[3] = (str(tree / "gone.jpg"), 1)
+    with pytest.raises(ShardError, match=r"item 3 of the dataset\. Found: FileNotFoundError"):
+        upload_cv_dataset(dataset, client=make_client(tmp_path), bucket="b", workers=1, progress=False)
+
+
+class Unreadable(Pictures):
+    """Pictures of which none can be had."""
+
+    def __getitem__(self, number: int) -> tuple[Any, int]:
+        raise AssertionError("an item was read")
+
+
+class Transformed(Pictures):
+    """Pictures as torchvision's own transform leaves them."""
+
+    def __getitem__(self, number: int) -> tuple[Any, int]:
+        image, label = super().__getitem__(number)
+        return ToTensor()(image), label
+
+
+def test_a_dataset_that_is_transformed_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ShardError, match=r"a picture of PIL in item \d+ .*Found: Tensor\. Leave"):
+        upload_cv_dataset(Transformed(3), client=make_client(tmp_path), bucket="b", workers=1, progress=False)
+
+
+def test_on_s3_as_in_a_folder(s3: S3, tmp_path: Path) -> None:
+    s3.make_bucket(bucket := fresh_name("bucket"))
+    client = make_client(s3.endpoint, s3.access_key, s3.secret_key)
+    there = upload(client, bucket, "deep/er", count=40)
+    here = upload(make_client(tmp_path), bucket, "deep/er", count=40)
+    assert there.contents.shards == here.contents.shards
+    storage = Storage(f"s3://{bucket}/deep/er", S3Access(s3.endpoint, s3.access_key, s3.secret_key))
+    for shard in there.contents.shards:
+        assert storage.read_bytes(shard.name) == (tmp_path / bucket / "deep" / "er" / shard.name).read_bytes()
+    names = [path.name for path in (tmp_path / bucket / "deep" / "er").iterdir()]
+    assert storage.names() == sorted(names)
+    assert begun(storage) == []
+
+
+def test_stores_that_refuse_or_do_not_answer_are_named_before_anything_is_encoded(s3: S3) -> None:
+    s3.make_bucket(bucket := fresh_name("bucket"))
+    cases: list[tuple[Client, str, type[Exception], str]] = [
+        (make_client(s3.endpoint, s3.access_key, "wrong"), bucket, AccessError, "refuses the keys"),
+        (make_client(s3.endpoint, s3.access_key, s3.secret_key), "nowhere", AccessError, "no bucket 'nowhere' there"),
+        (make_client("http://127.0.0.1:9", "a", "b"), bucket, UnreachableError, "no answer"),
+    ]
+    for client, name, kind, message in cases:
+        with pytest.raises(kind, match=message):
+            upload_cv_dataset(Unreadable(1), client=client, bucket=name, progress=False)
+
+
+def test_a_store_that_ends_in_mid_upload_is_named_and_a_second_upload_completes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with S3(tmp_path / "s3") as server:
+        server.make_bucket("ends")
+        client = make_client(server.endpoint, server.access_key, server.secret_key)
+        complete = Upload._complete
+
+        def complete_without_a_server(upload: Upload) -> None:
+            assert server.pid is not None
+            os.kill(server.pid, signal.SIGKILL)
+            complete(upload)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Upload, "_complete", complete_without_a_server)
+            with pytest.raises(UnreachableError, match="Wanted "):
+                upload(client, "ends", "x", count=30, workers=1)
+        server.start(tied=True)
+        assert not list((server.folder / "buckets" / "ends").rglob("shards.json"))
+        assert len(upload(client, "ends", "x", count=30, workers=1)) == 30
+
+
+def test_what_a_killed_upload_has_begun_on_s3_is_ended_by_the_next(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    s3.make_bucket(bucket := fresh_name("bucket"))
+    client = make_client(s3.endpoint, s3.access_key, s3.secret_key)
+    storage = Storage(f"s3://{bucket}/x", S3Access(s3.endpoint, s3.access_key, s3.secret_key))
+    strangers = storage.key("0a1b2c3d-000000.tar")
+    storage.ask("create_multipart_upload", Key=strangers)
+    with monkeypatch.context() as patched:
+        patched.setattr(Upload, "_complete", lambda self: os.kill(os.getpid(), signal.SIGKILL))
+        with pytest.raises(ShardError, match="one that ended on its own"):
+            upload(client, bucket, "x", count=20)
+    left = {*begun(storage)} - {strangers}
+    assert left
+    assert not storage.names()
+    shards = upload(client, bucket, "x", count=20)
+    assert left <= {storage.key(shard.name) for shard in shards.contents.shards}
+    assert begun(storage) == [strangers]

@@ -1,0 +1,1 @@
+"""What tests share: services, servers, pictures, trees, split folders."""

@@ -1,0 +1,56 @@
+"""A split of a few small rows, and an epoch of it that ends or fails soon: for tests of who may read."""
+
+import socket
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+import loader
+from loader import _clients
+from tests.support.certificates import Authority
+from tests.support.split_folders import image_ids, write_split_folder
+
+IDS = image_ids(20)
+BYTES = {one: bytes([number]) * 50 for number, one in enumerate(IDS)}
+SECRET, PASSPHRASE = "hardly-guessed-7", "open-sesame-5"
+REVERSE = socket.getnameinfo(("127.0.0.1", 0), 0)[0]  # mostly localhost
+NAME = "127.1"  # a name to the driver; unlike localhost it means 127.0.0.1 and nothing else on every machine
+NAMES = f"IP:127.0.0.1,DNS:localhost,DNS:{NAME},DNS:{REVERSE}"
+
+
+@pytest.fixture(params=["acsylla", "cassandra-driver"])
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that uses it runs over both clients."""
+    monkeypatch.setattr(_clients, "_installed", lambda: request.param)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("certificates") / "authority")
+
+
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("certificates") / "stranger")
+
+
+def split_of(table: str, folder: Path) -> loader.Split:
+    """A split of the rows, opened."""
+    written = write_split_folder(folder / "split", [(IDS, [0] * 20)], data_table=table)
+    return loader.open_split(written, cache=folder / "cache")
+
+
+def read(split: loader.Split, **options: object) -> dict[uuid.UUID, bytes]:
+    """One epoch; whatever is raised comes soon."""
+    start = time.monotonic()
+    try:
+        with loader.CassandraSource(split, batch_size=8, **options) as source:  # type: ignore[arg-type]
+            return {
+                uuid.UUID(bytes=row.tobytes()): image
+                for batch in source.epoch(0)
+                for row, image in zip(batch.ids, batch.images, strict=True)
+            }
+    finally:
+        assert time.monotonic() - start < 30

@@ -1,0 +1,111 @@
+"""Dataset services for tests, and tars for them."""
+
+import io
+import socket
+import tarfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from devstack.dataset_server import Answer, DatasetServer
+from formats.storage import Storage
+
+__all__ = ["FILE", "ROOT", "TAR", "Answer", "Server", "ServerInThread", "anonymous_mb", "tar_of", "until"]
+
+ROOT = Path(__file__).resolve().parents[2]
+TAR = "application/x-tar"
+FILE = "application/octet-stream"
+
+
+class Server(DatasetServer):
+    """One that files are put to in a word."""
+
+    def put(self, name: str, body: bytes, *, kind: str = FILE, filename: str = "", **headers: str) -> Answer:
+        """Upload; header names with ``_`` for ``-``."""
+        told = {"Content-Type": kind, **{key.replace("_", "-"): value for key, value in headers.items()}}
+        if filename:
+            told["Content-Disposition"] = f'attachment; filename="{filename}"'
+        return self.ask("PUT", f"/datasets/{name}", body, told)
+
+
+class ServerInThread(Server):
+    """The service in a thread of the test's own process: it costs no start, but it cannot be killed.
+
+    ``root`` is its folder; with a ``bucket``, the spool.
+    """
+
+    def __init__(
+        self, root: Path, *, bucket: Storage | None = None, most: int | None = None, quota: int | None = None
+    ) -> None:
+        super().__init__(root)
+        self._bucket, self._most, self._quota = bucket, most, quota
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        import uvicorn
+
+        from service.access import Access
+        from service.app import make_app
+        from service.bucket_store import BucketStore
+        from service.connections import at_most
+        from service.folder_store import FolderStore
+        from service.tokens import Tokens
+        from service.uploads import Uploads
+
+        with ExitStack() as opened:
+            made = BucketStore(self._bucket, spool=self.root) if self._bucket else FolderStore(self.root)
+            store = opened.enter_context(closing(made))
+            access = Access(Tokens(self._bucket or Storage(self.root)), is_open=True, hosts=["127.0.0.1"])
+            uploads = Uploads(store, most=self._most, quota=self._quota)
+            app = make_app(store, access=access, uploads=uploads, quota=self._quota)
+            listening = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
+            self.host, self.port = "127.0.0.1", listening.getsockname()[1]
+            self.url = f"http://{self.host}:{self.port}"
+            config = uvicorn.Config(
+                app, http=at_most(200), lifespan="off", log_config=None, timeout_graceful_shutdown=10
+            )
+            server = uvicorn.Server(config)
+            thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+            thread.start()
+            opened.callback(thread.join, 60)
+            opened.callback(setattr, server, "should_exit", True)
+            self._open = opened.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._open.close()
+
+
+def until(is_so: Callable[[], bool], what: str = "it", *, seconds: float = 60.0) -> None:
+    """Wait for something that another process or thread does."""
+    end = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < end, f"waited for {what}"
+        time.sleep(0.01)
+
+
+def anonymous_mb(pid: int) -> float:
+    """Anonymous memory of a process: what is mapped from files is not counted."""
+    lines = Path("/proc", str(pid), "status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("RssAnon:")).split()[1]) * 1024 / 1e6
+
+
+def tar_of(files: Mapping[str, bytes], *, kinds: Mapping[str, bytes] | None = None) -> bytes:
+    """A tar of files by their names; ``kinds`` are types of members that are none."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as tar:
+        for name, data in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+        for name, kind in (kinds or {}).items():
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, "/etc/passwd"
+            tar.addfile(member)
+    return made.getvalue()

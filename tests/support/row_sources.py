@@ -1,0 +1,70 @@
+"""Sources whose rows are in memory: the loader's order, engine and iterators without a database."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from loader import MissingImageError, Split
+from loader._fetch import Fetcher, Label
+from loader._source import Source
+
+
+class RowFetcher:
+    """Answers from a mapping; a row that is not there, or None, is missing."""
+
+    connections = 1
+    most_in_flight = None
+
+    def __init__(
+        self,
+        rows: Mapping[UUID, bytes | None],
+        labels: Mapping[UUID, Label],
+        notes: Mapping[UUID, tuple[Any, ...]],
+    ) -> None:
+        self._rows, self._labels, self._notes = rows, labels, notes
+
+    async def connect(self) -> None:
+        """Nothing is to be connected."""
+
+    async def read(self, one: bytes, /) -> tuple[bytes, Label]:
+        await asyncio.sleep(0)
+        key = UUID(bytes=one)
+        if (data := self._rows.get(key)) is None:
+            raise MissingImageError(f"Wanted {self.wanted(one)}. Found: no such row")
+        return data, self._labels.get(key)
+
+    async def metadata(self, one: bytes, /) -> tuple[Any, ...]:
+        await asyncio.sleep(0)
+        return self._notes[UUID(bytes=one)]
+
+    def wanted(self, one: bytes, /) -> str:
+        return f"image {UUID(bytes=one)} from memory"
+
+    async def close(self) -> None:
+        """Nothing is to be closed."""
+
+
+class RowSource(Source):
+    """A source of these rows, by id, with the options and their defaults that all sources have."""
+
+    def __init__(
+        self,
+        split: Split,
+        *,
+        rows: Mapping[UUID, bytes | None],
+        labels: Mapping[UUID, Label] | None = None,
+        notes: Mapping[UUID, tuple[Any, ...]] | None = None,
+        metadata: Sequence[str] = (),
+        **options: Any,
+    ) -> None:
+        place = {"rows": rows, "labels": labels, "notes": notes, "metadata": metadata}
+
+        def make_fetcher() -> Fetcher:
+            return RowFetcher(rows, labels or {}, notes or {})
+
+        usual: dict[str, Any] = {
+            "rank": 0, "world_size": 1, "seed": 0, "shuffle": True, "last_batch_policy": "PARTIAL", "in_order": True,
+            "on_missing": "raise", "memory_budget": 256_000_000, "timeout": 60.0, "max_in_flight": 4096,
+        }  # fmt: skip
+        super().__init__(split, make_fetcher, place, metadata=tuple(metadata), **(usual | options))

@@ -1,0 +1,115 @@
+"""The services of a test run, as fixtures: one Cassandra, one S3 server and one Spark session for all tests.
+
+The first process that asks starts a server, others join it, and the last one out ends it. A test takes a keyspace, a
+bucket or a folder that no other test uses.
+"""
+
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+from filelock import FileLock
+
+from devstack import processes
+from devstack.cassandra import Cassandra
+from devstack.s3 import S3
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from etl.cassandra import Control
+
+Server = TypeVar("Server", Cassandra, S3)
+
+__all__ = ["cassandra", "control", "keyspace", "s3", "spark"]
+
+
+@pytest.fixture(scope="session")
+def cassandra(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cassandra]:
+    """A Cassandra of one node on free ports: `cassandra.hosts`, `cassandra.port`."""
+    with shared(Cassandra(_folder_of_the_run(tmp_path_factory) / "cassandra")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    """An S3 server with random keys on a free port: `s3.endpoint`, `s3.access_key`, `s3.secret_key`."""
+    with shared(S3(_folder_of_the_run(tmp_path_factory) / "s3")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def spark(cassandra: Cassandra) -> Iterator["SparkSession"]:
+    """A session on two cores that tries a failed task again, pointed at the fixture's Cassandra."""
+    from pyspark.sql import SparkSession
+
+    session = (
+        SparkSession.builder.master("local[2,3]")
+        .appName("tests")
+        .config("spark.cassandra.connection.host", ",".join(cassandra.hosts))
+        .config("spark.cassandra.connection.port", cassandra.port)
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "4")
+        # Expressions of a few rows are interpreted sooner than compiled; jobs that are submitted compile theirs.
+        .config("spark.sql.codegen.wholeStage", "false")
+        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+        .getOrCreate()
+    )
+    java = session.sparkContext._gateway.proc
+    yield session
+    session.stop()
+    java.stdin.close()  # which ends it; waited for, so that its CPU time counts as this run's
+    java.wait(timeout=60)
+
+
+@pytest.fixture
+def control(spark: "SparkSession") -> Iterator["Control"]:
+    """A connection to the fixture's Cassandra."""
+    from etl.cassandra import Control
+
+    with Control.from_spark(spark) as control:
+        yield control
+
+
+@pytest.fixture
+def keyspace() -> str:
+    """The name of a keyspace, or of a bucket, that nobody else uses."""
+    return fresh_name("test")
+
+
+def fresh_name(prefix: str) -> str:
+    """A name that no other test and no other run has, of letters and digits: for a keyspace or a bucket."""
+    return f"{prefix}{uuid.uuid4().hex[:12]}"
+
+
+@contextmanager
+def shared(server: Server) -> Iterator[Server]:
+    """A running server that the processes of a test run share; the one that starts it ends it, after all others."""
+    users = server.folder.with_name(f"{server.folder.name}.users")
+    users.mkdir(parents=True, exist_ok=True)
+    lock, mine = FileLock(users.with_suffix(".lock")), users / fresh_name("user")  # a process may have several
+    with lock:
+        is_ours = server.start(tied=True)  # it dies with this process, however that ends
+        processes.remember(os.getpid(), mine)
+    try:
+        yield server
+    finally:
+        mine.unlink()
+        while is_ours:
+            with lock:
+                if not any(processes.recall(user) for user in users.iterdir()):
+                    server.clean()
+                    is_ours = False
+            time.sleep(0.1)
+
+
+def _folder_of_the_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all processes of this run know: pytest gives each of them one below it."""
+    own = tmp_path_factory.getbasetemp()
+    return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "services"

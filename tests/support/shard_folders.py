@@ -1,0 +1,54 @@
+"""Folders of shards for tests: datasets of torch's kind, uploaded; and what is wrong with some of them."""
+
+import io
+import tarfile
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from loader.shards import Client, Shards, upload_cv_dataset
+from tests.support.pictures import SHADES, texture
+
+CLASSES = 5
+
+
+class Pictures:
+    """So many noisy pictures of some kilobytes, whose upper left corner tells their class."""
+
+    classes = tuple(f"class {label}" for label in range(CLASSES))
+
+    def __init__(self, count: int, *, side: int = 48) -> None:
+        self._count, self._side = count, side
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, number: int) -> tuple[Any, int]:
+        image = Image.open(io.BytesIO(texture(number, width=self._side, height=self._side)))
+        image.paste((SHADES * (number % CLASSES),) * 3, (0, 0, 16, 16))
+        return image, number % CLASSES
+
+
+def upload(client: Client, bucket: str, folder: str, *, count: int = 100, **options: Any) -> Shards:
+    """Shards of a few pictures each."""
+    options = {"maxsize": 60_000, "workers": 2, "image_format": "png", "progress": False, **options}
+    return upload_cv_dataset(Pictures(count), client=client, bucket=bucket, base_folder=folder, **options)
+
+
+def first_shard(root: Path) -> Path:
+    """The first shard of a local folder."""
+    return min(root.glob("*.tar"))
+
+
+def samples_in(root: Path) -> dict[str, dict[str, bytes]]:
+    """All files of all shards of a local folder, by key and extension, as tar reads them."""
+    found: dict[str, dict[str, bytes]] = {}
+    for shard in sorted(root.glob("*.tar")):
+        with tarfile.open(shard) as tar:
+            for member in tar:
+                key, _, extension = member.name.partition(".")
+                file = tar.extractfile(member)
+                assert file is not None
+                found.setdefault(key, {})[extension] = file.read()
+    return found

@@ -1,0 +1,52 @@
+"""Jobs that make shards of a small tree, and what they say when they cannot."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import jobs.shards.run as job
+from devstack.s3 import S3
+from etl.errors import EtlError
+from etl.shards.plan import ShardPlan
+from etl.sources.plan import SourcePlan
+from jobs.command import executor_error
+from tests.support.pictures import texture
+from tests.support.trees import plant
+
+MAXSIZE = 1_000_000
+"""Of the plans made here: five of the pictures made here."""
+
+
+def twenty_pictures(root: Path) -> Path:
+    """Class folders of 20 pictures of about 190 kB."""
+    return plant(root, {f"{'ab'[i % 2]}/{i}.png": texture(i, width=250, height=250) for i in range(20)})
+
+
+def plan(source: Path | str, out: Path | str, **options: Any) -> ShardPlan:
+    """A plan of shards of five such pictures each."""
+    return ShardPlan(source=SourcePlan(address=str(source)), out=str(out), **{"maxsize": MAXSIZE, **options})
+
+
+def use(server: S3, monkeypatch: pytest.MonkeyPatch, *, secret: str | None = None) -> None:
+    """Name a server and its keys in the environment, as users do."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret or server.secret_key)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
+
+
+def said(spark: SparkSession, wanted: ShardPlan, kind: type[Exception] = EtlError) -> str:
+    """The one line that a run ends with that cannot be."""
+    with pytest.raises((kind, PySparkException)) as raised:
+        job.run(spark, plan=wanted)
+    message = str(raised.value)
+    if not isinstance(raised.value, kind):
+        found = executor_error(message)
+        assert found is not None, message
+        message = found
+    (line,) = message.splitlines()
+    assert "Wanted" in line
+    assert "Found: " in line
+    return line

@@ -1,0 +1,79 @@
+"""Split folders written by hand, for tests that need a split and no Spark."""
+
+import uuid
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from formats.fingerprint import row_sums, split_fingerprint
+from schemas import Columns, SplitFile, SplitManifest, SplitPart
+from schemas.manifest import NAME
+from schemas.splits import ARROW_SCHEMA
+
+Rows = tuple[Sequence[uuid.UUID], Sequence[int]]
+"""The ids and the labels of one split, by position."""
+
+
+def image_ids(count: int, *, first: int = 0) -> list[uuid.UUID]:
+    """Ids that look random and are the same every time."""
+    return [uuid.uuid5(uuid.NAMESPACE_OID, str(number)) for number in range(first, first + count)]
+
+
+def packed(ids: Sequence[uuid.UUID]) -> NDArray[np.uint8]:
+    """Ids as uint8 ``(n, 16)``."""
+    return np.frombuffer(b"".join(one.bytes for one in ids), dtype=np.uint8).reshape(-1, 16)
+
+
+def write_split_folder(
+    folder: Path,
+    splits: Sequence[Rows],
+    *,
+    data_table: str = "test.data",
+    columns: Columns | None = None,
+    class_names: Mapping[int, str] | None = None,
+    seed: int = 7,
+    files: int = 2,
+    label_type: str = "int",
+    has_position: bool = True,
+    metadata_table: str = "test.metadata",
+    options: Mapping[str, Any] | None = None,
+) -> Path:
+    """A split folder with its rows cut into some files, in a mixed order."""
+    parts = []
+    for index, (ids, labels) in enumerate(splits):
+        rows, numbers = len(ids), np.asarray(labels, dtype=np.int32)
+        positions = np.arange(rows, dtype=np.int64)
+        mixed = np.random.default_rng(index).permutation(rows)
+        written = []
+        for number, chunk in enumerate(np.array_split(mixed, files)):
+            path = f"split={index}/part-{number:05d}.parquet"
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            arrays: list[Any] = [[ids[row].bytes for row in chunk], numbers[chunk], positions[chunk]]
+            table = pa.table(arrays, schema=ARROW_SCHEMA)
+            pq.write_table(table if has_position else table.drop_columns("position"), folder / path)
+            written.append(SplitFile(path, len(chunk)))
+        sums = row_sums(packed(ids), numbers, positions if has_position else np.full(rows, -1, dtype=np.int64))
+        fingerprint = split_fingerprint(seed=seed, index=index, rows=rows, sums=sums)
+        parts.append(SplitPart(index, rows, dict(Counter(numbers.tolist())), fingerprint, tuple(written)))
+    manifest = SplitManifest(
+        data_table=data_table,
+        metadata_table=metadata_table,
+        columns=columns or Columns(),
+        label_type=label_type,
+        num_classes=1 + max((label for _, labels in splits for label in labels), default=-1),
+        class_names=class_names or {},
+        seed=seed,
+        options=dict(options or {}),
+        splits=tuple(parts),
+        created="2026-01-01T00:00:00+00:00",
+        code_version="test",
+        has_position=has_position,
+    )
+    (folder / NAME).write_text(manifest.to_json(), encoding="utf-8")
+    return folder

@@ -1,0 +1,22 @@
+"""Tables of metadata, filled by hand."""
+
+from pyspark.sql import SparkSession
+
+from etl.cassandra import Control
+from schemas import Columns, TableName, image_id
+from schemas.tables import Replication, create_data, create_keyspace, create_metadata
+
+
+def fill(
+    spark: SparkSession, keyspace: str, *, columns: Columns, labels: list[int | None], or_label: bool = True
+) -> None:
+    """Make a keyspace with a metadata table of one row a label."""
+    table = TableName(keyspace, "metadata")
+    with Control.from_spark(spark) as control:
+        control.define(create_keyspace(keyspace, Replication.parse("1")))
+        control.define(create_metadata(table, columns))
+        control.define(create_data(TableName(keyspace, "data"), columns))
+        insert = f'INSERT INTO {table.quoted} ("{columns.id}", "{columns.label}", or_label) VALUES (?, ?, ?)'
+        for number, label in enumerate(labels):
+            name = f"class {label}" if or_label else None
+            control.execute(insert, (image_id(keyspace, b"", str(number).encode()), label, name))

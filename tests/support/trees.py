@@ -1,0 +1,111 @@
+"""Trees of pictures to ingest, plans for them, and what came of them in the tables."""
+
+import io
+import itertools
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from pyspark.sql import DataFrame
+
+from etl.cassandra import Control
+from etl.ingest_plan import IngestPlan
+from etl.ingest_report import IngestReport
+from etl.sources.plan import SourcePlan
+from jobs import ingest
+from schemas import TableName
+from tests.support.services import fresh_name
+
+PlanOf = Callable[..., IngestPlan]
+"""Makes the plan of an ingest from a source and options, for tables of a test's own."""
+
+_VOLATILE = {"ingested_at", "ingest_id"}
+
+
+def picture(seed: int, *, kind: str = "PNG", size: tuple[int, int] = (16, 12)) -> bytes:
+    """A small picture of one colour."""
+    buffer = io.BytesIO()
+    Image.new("RGB", size, (seed % 256, seed // 256 % 256, 7)).save(buffer, kind)
+    return buffer.getvalue()
+
+
+def plant(root: Path, files: Mapping[str | bytes, bytes] | Mapping[str, bytes]) -> Path:
+    """Write files below a folder; returns the folder."""
+    for path, data in files.items():
+        place = os.path.join(os.fsencode(root), os.fsencode(path))
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        with open(place, "wb") as file:
+            file.write(data)
+    return root
+
+
+def tree(
+    root: Path, *, splits: tuple[str, ...] = ("train", "val"), classes: Iterable[str] = "abc", each: int = 4
+) -> Path:
+    """A tree with split folders, class folders and so many pictures in each."""
+    names = itertools.product(splits, classes, range(each))
+    return plant(root, {f"{split}/{name}/{i}.png": picture(i + 300 * ord(name[0])) for split, name, i in names})
+
+
+def plan_maker() -> PlanOf:
+    """A maker of plans that write to one keyspace that nobody else uses; the splits are train and val unless given."""
+    keyspace = fresh_name("ingest")
+
+    def make(source: Path | str, **options: Any) -> IngestPlan:
+        tables = {"data_table": TableName(keyspace, "data"), "metadata_table": TableName(keyspace, "metadata")}
+        if "target" in options:
+            tables = {}
+        options = {"splits": ("train", "val"), **tables, **options}
+        of_source = {field.name for field in fields(SourcePlan)} & options.keys()
+        from_where = SourcePlan(address=str(source), **{name: options.pop(name) for name in of_source})
+        return IngestPlan(source=from_where, **options)
+
+    return make
+
+
+def rows_of(control: Control, table: TableName) -> list[dict[str, Any]]:
+    """All rows in order, without what differs between two runs."""
+    rows = [row._asdict() for row in control.execute(f"SELECT * FROM {table.quoted}")]
+    kept = [{name: value for name, value in row.items() if name not in _VOLATILE} for row in rows]
+    return sorted(kept, key=lambda row: str(row.get("id", row)))
+
+
+def tables_of(control: Control, plan: IngestPlan) -> list[list[dict[str, Any]]]:
+    """The rows of data, metadata and classes."""
+    return [rows_of(control, table) for table in (plan.tables.data, plan.tables.metadata, plan.tables.classes)]
+
+
+def by_name(control: Control, plan: IngestPlan) -> dict[str, dict[str, Any]]:
+    """Metadata rows with their picture as ``data`` and its label as ``stored``, by split and path."""
+    data = {row["id"]: row for row in rows_of(control, plan.tables.data)}
+    rows = rows_of(control, plan.tables.metadata)
+    assert {row["id"] for row in rows} == data.keys()
+    return {
+        f"{row['or_split']}/{row['path']}": {
+            **row,
+            "data": data[row["id"]]["data"],
+            "stored": data[row["id"]].get("label"),
+        }
+        for row in rows
+    }
+
+
+def quarantine(control: Control, report: IngestReport) -> dict[str, tuple[str, str]]:
+    """Stage and reason of what an ingest rejected, by path."""
+    rows = control.execute(report.rejected_at)
+    return {row.path: (row.stage, row.reason) for row in rows}
+
+
+def before_writing(monkeypatch: pytest.MonkeyPatch, what: Callable[[], object]) -> None:
+    """Let something happen when the source has been listed: nothing else hits that moment in every run."""
+    write = ingest.write
+
+    def write_then(*args: Any, **options: Any) -> DataFrame:
+        what()
+        return write(*args, **options)
+
+    monkeypatch.setattr(ingest, "write", write_then)

@@ -1,0 +1,194 @@
+"""The folder that shards are published in: refused, replaced or gone on with; the manifest comes last."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from pyspark.sql import SparkSession
+
+from etl.errors import EtlError, OutputExistsError
+from etl.shards.output import ShardOutput, reasons, tag_of
+from etl.shards.plan import ShardPlan
+from formats.shards import ShardWriter, index_name, keys, shard_name
+from formats.storage import Storage
+from schemas import TableName
+from schemas.shards import Shard
+from tests.support.shard_checks import manifest_of
+
+WITHOUT_SPARK = cast(SparkSession, None)
+"""Only addresses on S3 are looked up in a session."""
+FACTS = {"label_type": "int", "class_names": {0: "a"}, "source": "file:///x", "source_fingerprint": "f"}
+
+
+def plan(out: Path, **options: Any) -> ShardPlan:
+    tables = {"data_table": TableName("k", "data"), "metadata_table": TableName("k", "metadata")}
+    return ShardPlan(**tables, out=str(out), **options)
+
+
+def opened(out: Path, **options: Any) -> ShardOutput:
+    return ShardOutput.open(WITHOUT_SPARK, plan=plan(out, **options))
+
+
+def written(out: Path, tag: str, *, shards: int = 2) -> list[Shard]:
+    """Shards of two samples each, that no manifest names yet."""
+    storage, rows = Storage(out), []
+    for number in range(shards):
+        name = shard_name(tag, number, shards)
+        with storage.create(name) as write:
+            writer = ShardWriter(write)
+            for key in keys(2 * number, 2, 2 * shards):
+                writer.add(key, {"jpg": f"{tag} {key}".encode(), "cls": b"0"})
+            rows.append(writer.end(name))
+        storage.write_bytes(index_name(name), writer.index.encode())
+        storage.write_bytes(f"{name}.done", b"[]")
+    return rows
+
+
+def publish(
+    output: ShardOutput, shards: list[Shard], tag: str, rejected: list[dict[str, str]] | None = None
+) -> list[str]:
+    counts = {0: sum(shard.samples for shard in shards)}
+    return output.publish(shards, counts, rejected or [], tag=tag, facts=FACTS, options={})[1]
+
+
+def names(out: Path) -> set[str]:
+    return {file.name for file in out.iterdir()}
+
+
+OLD = {"aaaaaaaa-000000.tar", "aaaaaaaa-000000.idx", "aaaaaaaa-000001.tar", "aaaaaaaa-000001.idx"}
+NEW = {name.replace("a" * 8, "b" * 8) for name in OLD}
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """A folder in which shards were published."""
+    out = tmp_path / "out"
+    assert publish(opened(out), written(out, "aaaaaaaa"), "aaaaaaaa") == []
+    assert names(out) == {*OLD, "shards.json"}  # the notes of tasks have gone
+    return out
+
+
+def test_shards_that_are_there_are_refused(out: Path) -> None:
+    with pytest.raises(OutputExistsError) as refused:
+        opened(out)
+    assert str(refused.value) == (
+        f"Wanted a place without shards at {out}. Found: 2 of them, 4 images. "
+        "Say --overwrite to replace them, or name another place."
+    )
+    (out / "aaaaaaaa-000001.tar").unlink()  # nor is a manifest without its shards a free place
+    with pytest.raises(OutputExistsError, match="a place without shards"):
+        opened(out)
+
+
+def test_overwriting_removes_the_shards_of_the_run_before_once_the_new_ones_are_published(out: Path) -> None:
+    output = opened(out, overwrite=True)
+    assert output.published("aaaaaaaa") is None
+    assert output.digests.keys() == {name for name in OLD if name.endswith(".tar")}
+    shards = written(out, "bbbbbbbb")
+    assert names(out) > OLD
+    assert publish(output, shards, "bbbbbbbb") == []
+    assert names(out) == {*NEW, "shards.json"}
+
+
+def test_resume_takes_what_is_published_as_done_unless_it_is_of_others_or_not_all_there(out: Path) -> None:
+    output = opened(out, resume=True)
+    assert output.published("aaaaaaaa") == manifest_of(out)
+    with pytest.raises(OutputExistsError, match=r"these images and options at .*out\. Found: shards of others, whole"):
+        output.published("bbbbbbbb")
+    (out / "aaaaaaaa-000001.idx").unlink()
+    assert output.published("aaaaaaaa") is None
+
+
+def test_shards_that_no_manifest_names_stay_and_are_reported(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    written(out, "0a1b2c3d")
+    (out / ".bbbbbbbb-000001.tar.0123").write_bytes(b"half of a shard, of a run that was killed")
+    strangers = names(out) - {".bbbbbbbb-000001.tar.0123"}
+    remarks = publish(opened(out), written(out, "bbbbbbbb"), "bbbbbbbb")
+    assert remarks == [
+        "shards that no manifest names lie there, too: 0a1b2c3d-*; remove them, unless their run is under way"
+    ]
+    assert names(out) == {*NEW, *strangers, "shards.json"}
+
+
+def test_of_two_runs_the_first_to_publish_stays(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    first, second, same = opened(out), opened(out), opened(out)
+    shards = written(out, "aaaaaaaa")
+    publish(first, shards, "aaaaaaaa")
+    with pytest.raises(OutputExistsError, match=r"They were published while this run was under way\."):
+        publish(second, written(out, "bbbbbbbb"), "bbbbbbbb")
+    publish(same, shards, "aaaaaaaa")  # of the same images and options
+    assert {shard.name for shard in manifest_of(out).shards} == {name for name in OLD if name.endswith(".tar")}
+    assert names(out) > OLD
+
+
+def test_shards_that_tasks_have_written_elsewhere_are_not_published(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    shards = written(out, "aaaaaaaa")
+    (out / shards[1].name).write_bytes(b"cut off")
+    with pytest.raises(EtlError, match=rf"Found: 1 are not there, or of another size, first {shards[1].name}\."):
+        publish(opened(out), shards, "aaaaaaaa")
+    assert not (out / "shards.json").exists()
+
+
+def test_what_was_left_out_is_listed_beside_the_shards(out: Path) -> None:
+    rejected = [
+        {"or_split": "val", "path": "b, c", "reason": "empty"},
+        {"or_split": "train", "path": "é", "reason": "no image: of 3 bytes"},
+        {"or_split": "val", "path": "a", "reason": "no image: of 9 bytes"},
+    ]
+    assert reasons(rejected) == {"no image": 2, "empty": 1}
+    output = opened(out, overwrite=True)
+    publish(output, written(out, "bbbbbbbb"), "bbbbbbbb", rejected)
+    assert (out / "rejected.csv").read_text(encoding="utf-8").splitlines() == [
+        "or_split,path,reason",
+        "train,é,no image: of 3 bytes",
+        "val,a,no image: of 9 bytes",
+        'val,"b, c",empty',
+    ]
+    publish(opened(out, overwrite=True), written(out, "aaaaaaaa"), "aaaaaaaa")
+    assert not (out / "rejected.csv").exists()
+
+
+def test_a_manifest_that_cannot_be_read_is_named_whatever_is_to_be_done(out: Path) -> None:
+    text = (out / "shards.json").read_text()
+    wrong = [text.replace('"pieces": [[', '"pieces": [[['), text.replace('"samples": 4', '"samples": 5')]
+    for damaged in (b"\xff\xfe", b"{}", b"[]", text[:200].encode(), *(one.encode() for one in wrong), None):
+        if damaged is None:
+            (out / "shards.json").unlink()
+            (out / "shards.json").mkdir()
+        else:
+            assert damaged != text.encode()
+            (out / "shards.json").write_bytes(damaged)
+        for options in ({}, {"overwrite": True}, {"resume": True}):
+            with pytest.raises(OutputExistsError) as refused:
+                opened(out, **options)
+            line = str(refused.value)
+            assert f"{out}/shards.json" in line
+            assert line.endswith("Remove it, or name another place.")
+    assert names(out) > OLD
+
+
+def test_a_place_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(EtlError, match=rf"a folder to write to at {tmp_path}/file/out\. Found: .*/file is no folder\."):
+        opened(tmp_path / "file" / "out")
+    with pytest.raises(EtlError, match=r"Wanted a folder to write to at /proc/out\. Found: /proc: "):
+        opened(Path("/proc/out"))
+
+
+def test_tags_differ_by_the_images_and_by_each_option_that_changes_shards(tmp_path: Path) -> None:
+    one = plan(tmp_path)
+    others = [
+        replace(one, seed=1),
+        replace(one, maxsize=20_480),
+        replace(one, maxcount=9),
+        replace(one, compress="zstd"),
+        replace(one, check="full"),
+    ]
+    tags = [tag_of("f", plan=one), tag_of("g", plan=one), *(tag_of("f", plan=other) for other in others)]
+    assert len({*tags}) == len(tags)
+    assert tag_of("f", plan=replace(one, overwrite=True)) == tags[0]
+    assert tag_of("f", plan=replace(one, resume=True, out=str(tmp_path / "x"))) == tags[0]

@@ -1,0 +1,91 @@
+"""What to read: what cannot be is refused before anything starts."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etl.sources.plan import SourcePlan, full_address
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to be in, with something of each kind."""
+    (tmp_path / "train" / "a").mkdir(parents=True)
+    for name in ("file", "x.tar", "truth.txt", "truth.csv"):
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("address", "kind"),
+    [
+        (".", "tree"),
+        ("s3://bucket/prefix", "tree"),
+        ("x.tar", "tar"),
+        ("s3://bucket/x.TAR.GZ", "tar"),
+        ("s3://bucket/x.tgz", "tar"),
+        ("x-{0000..0146}.tar", "webdataset"),
+        ("s3://bucket/shards/*.tar", "webdataset"),
+        ("s3://bucket/x.parquet", "parquet"),
+    ],
+)
+def test_the_layout_follows_from_the_name(tree: Path, address: str, kind: str) -> None:
+    assert SourcePlan(address=address).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"address": "gone"}, "nothing there"),
+        ({"address": "file"}, "a file"),
+        ({"address": "gone.tar"}, "nothing there"),
+        ({"address": "train", "layout": "tar"}, "a folder"),
+        ({"address": "gone.parquet"}, "nothing there"),
+        ({"splits": ("val",)}, "nothing there"),
+        ({"splits": ("train", "train")}, "once"),
+        ({"splits": ("..",)}, "directly in"),
+        ({"splits": ("train/a",)}, "directly in"),
+        ({"splits": ("",)}, "directly in"),
+        ({"splits": ("train",), "or_split": "train"}, "both"),
+        ({"splits": ("train",), "address": "x-{0..1}.tar"}, "--split-name"),
+        ({"or_split": "a/b"}, "without /"),
+        ({"or_split": ".."}, "without /"),
+        ({"label_type": "float"}, "label type"),
+        ({"label_type": "blob"}, "--masks"),
+        ({"label_type": "multi"}, "--arrays"),
+        ({"masks": "train"}, "type blob"),
+        ({"masks": "train", "label_type": "blob", "layout": "parquet"}, "with files"),
+        ({"arrays": "train"}, "type multi"),
+        ({"masks": "gone", "label_type": "blob"}, "nothing there"),
+        ({"class_names": "number", "label_type": "none"}, "--class-names"),
+        ({"labels": "gone.csv"}, "nothing there"),
+        ({"labels": "file"}, r"\.csv"),
+        ({"labels": "truth.csv", "address": "x-{0..1}.tar"}, "source itself"),
+        ({"labels": "truth.txt", "label_column": "class"}, "table of labels"),
+        ({"path_column": "file"}, "table of labels"),
+        ({"image_column": "image"}, "tables of bytes"),
+        ({"read": "sequential"}, "with tars"),
+    ],
+)
+def test_options_that_cannot_be(tree: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        SourcePlan(**{"address": ".", **options})
+    assert str(caught.value).startswith("Wanted ")
+    assert "Found: " in str(caught.value)
+
+
+def test_classes_are_folders_unless_something_else_gives_them(tree: Path) -> None:
+    assert SourcePlan(address=".").by_folder
+    assert SourcePlan(address="x.tar").by_folder
+    assert not SourcePlan(address=".", labels="truth.csv").by_folder
+    assert not SourcePlan(address=".", label_type="none").by_folder
+    assert not SourcePlan(address="x-{0..1}.tar").by_folder
+
+
+def test_a_source_has_one_name_from_everywhere(tree: Path) -> None:
+    (tree / "link ü").symlink_to(tree / "train")
+    assert SourcePlan(address="link ü").name == (tree / "train").resolve().as_uri() == full_address("train/")
+    assert SourcePlan(address="s3://bucket/prefix/").name == "s3://bucket/prefix"
+    assert SourcePlan(address="db.pictures", layout="table").name == "table:db.pictures"

@@ -1,0 +1,322 @@
+"""Listing tars: the ranges of the index are the members' bytes, and whatever is wrong comes out with its reason."""
+
+import gzip
+import io
+import os
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from etl.errors import SourceError
+from etl.sources import tars
+from etl.sources.archives import GzipBytes, RangedBytes, open_archive
+from etl.sources.tar_members import CUT, Archive, Member, NotATarError, members
+from etl.sources.tars import is_tar_of_tars
+from formats.storage import Storage
+from schemas import image_id
+
+_SIZES = st.one_of(st.sampled_from([0, 1, 511, 512, 513, 1023, 1024, 1025]), st.integers(0, 3000))
+
+
+_NAMES = st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=150).map(
+    lambda name: "a/" + name
+)
+
+
+def _tar(*files: tuple[str, bytes], format: int = tarfile.GNU_FORMAT) -> bytes:
+    """A tar of these files; names may hold surrogates for bytes that are no text."""
+    with io.BytesIO() as out:
+        with tarfile.open(fileobj=out, mode="w", format=format, errors="surrogateescape") as tar:
+            for name, data in files:
+                member = tarfile.TarInfo(name)
+                member.size = len(data)
+                tar.addfile(member, io.BytesIO(data))
+        return out.getvalue()
+
+
+def _special(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, target
+    return member
+
+
+def _ranged(data: bytes, block: int = 4096) -> RangedBytes:
+    return RangedBytes(lambda at, count: data[at : at + count], len(data), block)
+
+
+def _write(place: Path, data: bytes) -> str:
+    place.write_bytes(data)
+    return str(place)
+
+
+def _listed(
+    place: Path, *, splits: Sequence[bytes] = (), or_split: bytes = b"", by_folder: bool = False
+) -> list[dict[str, Any]]:
+    """What the task makes of an archive."""
+    found = tars._list_batches([os.fsencode(place)], dataset="d", splits=splits, or_split=or_split, by_folder=by_folder)
+    return [row for batch in found for row in batch.to_pylist()]
+
+
+def _paths(rows: list[dict[str, Any]]) -> dict[bytes, str | None]:
+    return {row["path"]: row["reason"] for row in rows}
+
+
+@given(
+    files=st.lists(st.tuples(_NAMES, _SIZES), max_size=12),
+    format=st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),
+    block=st.sampled_from([16, 4096, 65536]),
+)
+def test_ranges_are_exactly_the_members_bytes(files: list[tuple[str, int]], format: int, block: int) -> None:
+    contents = [(name, bytes([index % 251 + 1]) * size) for index, (name, size) in enumerate(files)]
+    data = _tar(*contents, format=format)
+    wanted = [(name.encode(), content) for name, content in contents]
+    found = list(members(_ranged(data, block)))
+    assert [(member.name, data[member.offset : member.offset + member.size]) for member in found] == wanted
+    assert [member.reason for member in found] == [None] * len(files)
+    packed = gzip.compress(data, 1)
+    assert list(members(GzipBytes(io.BytesIO(packed).read))) == found
+    stream = GzipBytes(io.BytesIO(packed).read)
+    assert [(member.name, stream.read(member.offset, member.size)) for member in found] == wanted
+
+
+@given(sizes=st.lists(_SIZES, min_size=1, max_size=6), cut=st.integers(1, 20_000))
+def test_a_cut_archive_keeps_whole_files_and_has_a_reason_for_the_rest(sizes: list[int], cut: int) -> None:
+    data = _tar(*((f"a/{index}", b"x" * size) for index, size in enumerate(sizes)))
+    data = data[: min(cut, len(data))]
+    if len(data) < 512:
+        with pytest.raises(NotATarError):
+            list(members(_ranged(data)))
+        return
+    found = list(members(_ranged(data)))
+    whole = [member for member in found if member.reason is None]
+    assert [member.size for member in whole] == sizes[: len(whole)]
+    assert all(member.offset + member.size <= len(data) for member in whole)
+    assert len(found) - len(whole) <= 1
+    told = found[len(whole) :]
+    if len(whole) < len(sizes) and not told:  # it was cut just between two members
+        assert len(data) % 512 == 0 or len(data) > whole[-1].offset + whole[-1].size
+    archives: list[Archive] = [_ranged(data), GzipBytes(io.BytesIO(gzip.compress(data)).read)]
+    assert all(list(members(archive)) == found for archive in archives)
+
+
+def test_a_cut_member_and_a_cut_header_have_a_reason() -> None:
+    data = _tar(("a/1", b"x" * 600), ("a/2", b"y" * 600))
+    first = Member(b"a/1", 512, 600)
+    assert list(members(_ranged(data[: 1536 + 512 + 599]))) == [first, Member(b"a/2", 2048, 600, CUT)]
+    assert list(members(_ranged(data[: 1536 + 512 + 600]))) == [first, Member(b"a/2", 2048, 600)]
+    assert list(members(_ranged(data[: 1536 + 100]))) == [
+        first,
+        Member(b"@1536", 1536, 0, "truncated: the archive ends inside a header"),
+    ]
+    long = _tar(("b" * 300, b"x"))  # a header, the long name, the member's own header
+    assert [member.reason for member in members(_ranged(long[:700]))] == ["truncated: the archive ends inside a header"]
+    assert list(members(_ranged(long[:1024]))) == [Member(b"b" * 300, 1024, 0, CUT)]
+
+
+def test_a_damaged_header_keeps_what_is_before_it() -> None:
+    data = bytearray(_tar(("a/1", b"x"), ("a/2", b"y"), ("a/3", b"z")))
+    data[1024:1030] = b"\xff" * 6
+    assert list(members(_ranged(bytes(data)))) == [
+        Member(b"a/1", 512, 1),
+        Member(b"@1024", 1024, 0, "damaged: no tar header here; nothing behind it can be read"),
+    ]
+
+
+def test_links_and_devices_have_a_reason_and_folders_are_left_out() -> None:
+    with io.BytesIO() as out:
+        with tarfile.open(fileobj=out, mode="w") as tar:
+            tar.addfile(_special("a", tarfile.DIRTYPE))
+            tar.addfile(_special("a/link", tarfile.SYMTYPE, "x"))
+            tar.addfile(_special("a/hard", tarfile.LNKTYPE, "x"))
+            tar.addfile(_special("a/pipe", tarfile.FIFOTYPE))
+            tar.addfile(_special("a/device", tarfile.CHRTYPE))
+            tar.addfile(_special("a/odd", b"Q"))
+            tar.addfile(_special("old/", tarfile.REGTYPE))
+            tar.addfile(_special("a/1", tarfile.CONTTYPE))
+        data = out.getvalue()
+    assert {member.name: member.reason for member in members(_ranged(data))} == {
+        b"a/link": "not a regular file: a link",
+        b"a/hard": "not a regular file: a link",
+        b"a/pipe": "not a regular file: a pipe",
+        b"a/device": "not a regular file: a device",
+        b"a/odd": "unsupported: a tar entry of type 'Q'",
+        b"a/1": None,
+    }
+
+
+def test_sparse_files_have_a_reason_in_both_of_their_forms() -> None:
+    old = _special("a/old", b"S")
+    old.size = 512
+    header = bytearray(old.tobuf(tarfile.GNU_FORMAT))
+    header[482] = 1  # its map goes on in another block
+    header[148:156] = b"%06o\0 " % (sum(header) - sum(header[148:156]) + 256)
+    pax = tarfile.TarInfo("GNUSparseFile.7/new")
+    pax.size, pax.pax_headers = 3, {"GNU.sparse.major": "1", "GNU.sparse.name": "a/new"}
+    with io.BytesIO() as out:
+        out.write(header + bytes(512) + b"x" * 512)
+        with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
+            tar.addfile(pax, io.BytesIO(b"xyz"))
+            tar.addfile(tarfile.TarInfo("a/1"))
+        data = out.getvalue()
+    found = {member.name: member.reason for member in members(_ranged(data))}
+    assert found == {b"a/old": "unsupported: sparse", b"a/new": "unsupported: sparse", b"a/1": None}
+
+
+def test_names_are_raw_bytes_and_large_sizes_are_read() -> None:
+    name = os.fsdecode(b"a/\xff\n" + b"b" * 120)
+    for format in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+        assert [member.name for member in members(_ranged(_tar((name, b""), format=format)))] == [os.fsencode(name)]
+    huge = tarfile.TarInfo("a/huge")
+    huge.size = 9 << 30
+    for header in (huge.tobuf(tarfile.GNU_FORMAT), huge.tobuf(tarfile.PAX_FORMAT)):
+        (found,) = members(_ranged(header))
+        assert (found.size, found.reason) == (9 << 30, CUT)
+    prefixed = tarfile.TarInfo("c" * 90 + "/" + "d" * 90)
+    assert [member.name for member in members(_ranged(prefixed.tobuf(tarfile.USTAR_FORMAT) + bytes(1024)))] == [
+        b"c" * 90 + b"/" + b"d" * 90
+    ]
+
+
+def test_headers_that_are_far_apart_are_read_alone() -> None:
+    data = _tar(*((f"a/{index}", bytes(1 << 20)) for index in range(20)))
+    read = 0
+
+    def fetch(at: int, count: int) -> bytes:
+        nonlocal read
+        read += count
+        return data[at : at + count]
+
+    assert len(list(members(RangedBytes(fetch, len(data), 64 << 10)))) == 20
+    assert read <= 22 * 4096
+
+
+def test_several_gzip_streams_and_padding_are_one_archive() -> None:
+    data = _tar(("a/1", b"x" * 70_000), ("a/2", b"y"))
+    packed = gzip.compress(data[:30_000]) + bytes(100) + gzip.compress(data[30_000:]) + bytes(700)
+    stream = GzipBytes(io.BytesIO(packed).read)
+    assert [member.name for member in members(stream)] == [b"a/1", b"a/2"]
+    assert stream.read(0, len(data) + 1) == data
+    assert stream.fault is None
+
+
+def test_a_gzip_that_is_damaged_ends_there() -> None:
+    packed = gzip.compress(_tar(*((f"a/{index}", os.urandom(5000)) for index in range(20))))
+    for cut in (len(packed) // 2, len(packed) - 6000):
+        stream = GzipBytes(io.BytesIO(packed[:cut]).read)
+        *whole, last = members(stream)
+        assert len(whole) > 5
+        assert all(member.reason is None for member in whole)
+        assert last.reason == CUT
+        assert stream.fault == "truncated: the compressed data end too early"
+    stream = GzipBytes(io.BytesIO(packed[:-8] + b"\0" * 8).read)
+    assert len(list(members(stream))) == 20
+    assert not stream.reaches(1 << 30)
+    assert stream.fault == "damaged: incorrect data check"
+
+
+def test_paths_are_the_names_and_folders_the_classes(tmp_path: Path) -> None:
+    place = tmp_path / "x.tar"
+    files = [("./a/1", b"1"), ("b/c/2", b"2"), ("loose", b"3"), ("././b/3", b"4"), (os.fsdecode(b"\xff/4"), b"5")]
+    place.write_bytes(_tar(*files))
+    rows = _listed(place, or_split=b"s", by_folder=True)
+    assert [(row["path"], row["or_label"], row["reason"]) for row in rows] == [
+        (b"a/1", "a", None),
+        (b"b/c/2", "b", None),
+        (b"loose", None, "outside a class folder"),
+        (b"b/3", "b", None),
+        (b"\xff/4", r"\xff", None),
+    ]
+    assert {row["or_split"] for row in rows} == {b"s"}
+    assert {row["place"] for row in rows} == {os.fsencode(place)}
+    assert [row["id"] for row in rows][:2] == [image_id("d", b"s", path).bytes for path in (b"a/1", b"b/c/2")]
+    assert _paths(_listed(place))[b"loose"] is None
+
+
+def test_splits_are_top_folders_and_others_are_left_out(tmp_path: Path) -> None:
+    place = tmp_path / "x.tar"
+    place.write_bytes(_tar(("./train/a/1", b""), ("val/a/1", b""), ("test/a/1", b""), ("train/loose", b""), ("2", b"")))
+    rows = _listed(place, splits=[b"train", b"val"], by_folder=True)
+    assert [(row["or_split"], row["path"], row["reason"]) for row in rows] == [
+        (b"train", b"a/1", None),
+        (b"val", b"a/1", None),
+        (b"train", b"loose", "outside a class folder"),
+    ]
+    with pytest.raises(SourceError, match=r"below no/ in .*x\.tar. Found: none, but 2, test, train, val\."):
+        _listed(place, splits=[b"no"])
+    place.write_bytes(place.read_bytes()[:1600])  # then what is missing may have been behind the cut
+    rows = _listed(place, splits=[b"no"])
+    assert [(row["path"], row["reason"]) for row in rows] == [(b"@1536", "truncated: the archive ends inside a header")]
+
+
+def test_names_that_lead_out_have_a_reason(tmp_path: Path) -> None:
+    place = tmp_path / "x.tar"
+    place.write_bytes(_tar(("/etc/passwd", b""), ("a/../../1", b""), ("../1", b""), ("a/..1", b""), ("a/1", b"")))
+    for splits in ([], [b"a"]):
+        found = {row["path"]: row["reason"] for row in _listed(place, splits=splits) if row["reason"]}
+        assert found == {
+            b"/etc/passwd": "unsafe name: it begins at the root",
+            b"a/../../1": "unsafe name: it leads out of its folder",
+            b"../1": "unsafe name: it leads out of its folder",
+        }
+
+
+def test_the_last_member_of_a_name_counts(tmp_path: Path) -> None:
+    place = tmp_path / "x.tar"
+    files = [(f"a/{index % 700}", bytes([index // 700]) * 3) for index in range(2500)]
+    data = _tar(*files, ("./a/5", b"last"))
+    place.write_bytes(data)
+    rows = _listed(place)
+    assert len(rows) == 700
+    found = {row["path"]: data[row["offset"] : row["offset"] + row["bytes"]] for row in rows}
+    assert found == {**{name.encode(): content for name, content in files}, b"a/5": b"last"}
+
+
+def test_classes_of_the_same_text_are_refused(tmp_path: Path) -> None:
+    place = tmp_path / "x.tar"
+    place.write_bytes(_tar((os.fsdecode(b"a\xff/1"), b""), ("a\\xff/1", b"")))
+    with pytest.raises(SourceError, match="differ as text"):
+        _listed(place, by_folder=True)
+    assert len(_listed(place)) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "found"),
+    [
+        ("x.tar", b"", "it is empty"),
+        ("x.tar", b"x" * 300, "300 bytes"),
+        ("x.tar", b"x" * 3000, "other data"),
+        ("x.tar", gzip.compress(os.urandom(3000)), "it is compressed"),
+        ("x.tar.gz", b"x" * 3000, "damaged: incorrect header check"),
+        ("x.tgz", gzip.compress(b"x" * 3000), "other data"),
+        ("x.tar.gz", b"", "truncated: the compressed data end too early"),
+    ],
+    # Of the data they would differ each time.
+    ids=["empty", "short", "no tar", "compressed", "not compressed", "no tar in gzip", "empty gzip"],
+)
+def test_files_that_are_no_tars_are_refused(tmp_path: Path, name: str, data: bytes, found: str) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(SourceError, match=rf"Wanted a tar at .*{name}\. Found: {found}\."):
+        is_tar_of_tars(str(tmp_path / name))
+    with pytest.raises(SourceError, match=rf"Wanted a tar at .*{name}\. Found: {found}\."):
+        _listed(tmp_path / name)
+
+
+def test_an_archive_that_this_machine_does_not_see_fails(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="shared file system"):
+        _listed(tmp_path / "x.tar")
+    os.mkfifo(tmp_path / "pipe.tar")
+    for name in ("", "pipe.tar"):
+        with pytest.raises(SourceError, match="no regular file"), open_archive(os.fsencode(tmp_path / name), Storage):
+            pass
+
+
+def test_an_empty_tar_has_no_entries(tmp_path: Path) -> None:
+    for name, data in [("x.tar", _tar()), ("x.tgz", gzip.compress(_tar()))]:
+        place = Path(_write(tmp_path / name, data))
+        assert _listed(place) == []
+        assert not is_tar_of_tars(str(place))

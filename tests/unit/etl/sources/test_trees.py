@@ -1,0 +1,104 @@
+"""Listing trees: every file comes out, as an image to be or with a reason."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from etl.entries import text
+from etl.errors import SourceError
+from etl.sources.trees import ListedFile, loose_files, walk
+from schemas import image_id
+from schemas.identity import image_ids
+
+
+def _write(root: Path, *paths: str | bytes) -> None:
+    for path in paths:
+        place = os.path.join(os.fsencode(root), os.fsencode(path))
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        with open(place, "wb") as file:
+            file.write(b"x")
+
+
+def test_text_keeps_utf8_and_escapes_the_rest() -> None:
+    assert text("café/日本\n".encode()) == "café/日本\n"
+    assert text(b"caf\xe9") == "caf\\xe9"
+    assert text(b"\xed\xa0\x80") == r"\xed\xa0\x80"
+
+
+def test_walk_gives_every_file_at_any_depth_in_order(tmp_path: Path) -> None:
+    _write(tmp_path, "c/2", "c/1", "c/d/e/f/1", "c/z/1", b"c/\xff\n/1")
+    found = list(walk(os.fsencode(tmp_path), b"c"))
+    assert found == [ListedFile(path, 1, None) for path in (b"c/1", b"c/2", b"c/d/e/f/1", b"c/z/1", b"c/\xff\n/1")]
+
+
+def test_walk_follows_links_but_not_round_in_circles(tmp_path: Path) -> None:
+    _write(tmp_path, "c/1", "elsewhere/2")
+    (tmp_path / "c" / "link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "c" / "file").symlink_to(tmp_path / "elsewhere" / "2")
+    (tmp_path / "elsewhere" / "up").symlink_to(tmp_path / "c")
+    (tmp_path / "c" / "self").symlink_to(tmp_path / "c" / "self")
+    (tmp_path / "c" / "gone").symlink_to(tmp_path / "nothing")
+    found = {file.path: file.reason for file in walk(os.fsencode(tmp_path), b"c")}
+    assert found == {
+        b"c/1": None,
+        b"c/file": None,
+        b"c/link/2": None,
+        b"c/link/up": "link loop: it leads to a folder that it is in",
+        b"c/self": "link loop: it leads to itself",
+        b"c/gone": "broken link: it leads nowhere",
+    }
+
+
+def test_pipes_and_sockets_are_listed_and_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _write(tmp_path, "c/1")
+    os.mkfifo(tmp_path / "c" / "pipe")
+    monkeypatch.chdir(tmp_path / "c")  # a socket's path must be short
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("socket")
+        found = {file.path: file.reason for file in walk(os.fsencode(tmp_path), b"c")}
+    assert found == {
+        b"c/1": None,
+        b"c/pipe": "not a regular file: a pipe",
+        b"c/socket": "not a regular file: a socket",
+    }
+
+
+def test_a_folder_that_this_machine_does_not_see_fails(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="shared file system"):
+        list(walk(os.fsencode(tmp_path), b"c"))
+
+
+def test_loose_files_are_those_beside_the_folders(tmp_path: Path) -> None:
+    _write(tmp_path, "c/1", "b", "a")
+    (tmp_path / "gone").symlink_to(tmp_path / "nothing")
+    assert list(loose_files(os.fsencode(tmp_path))) == [
+        ListedFile(b"a", 1, None),
+        ListedFile(b"b", 1, None),
+        ListedFile(b"gone", 0, "broken link: it leads nowhere"),
+    ]
+
+
+def test_a_link_to_the_whole_tree_is_a_loop(tmp_path: Path) -> None:
+    _write(tmp_path, "c/1", "d/2")
+    (tmp_path / "c" / "up").symlink_to(tmp_path)
+    found = {file.path: file.reason for file in walk(os.fsencode(tmp_path), b"c")}
+    assert found == {b"c/1": None, b"c/up": "link loop: it leads to a folder that it is in"}
+
+
+@given(st.binary(max_size=200), st.binary(max_size=20), st.text(max_size=20))
+def test_ids_in_bulk_are_the_ids(path: bytes, split: bytes, dataset: str) -> None:
+    assert image_ids(dataset, split)(path) == image_id(dataset, split, path).bytes
+
+
+def test_a_class_that_is_the_tree_itself_is_a_loop(tmp_path: Path) -> None:
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "cat" / "1.jpg").touch()
+    (tmp_path / "loop").symlink_to(tmp_path)
+    ((path, size, reason),) = walk(os.fsencode(tmp_path), b"loop")
+    assert (path, size) == (b"loop", 0)
+    assert reason is not None
+    assert reason.startswith("link loop: ")

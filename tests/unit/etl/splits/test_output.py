@@ -1,0 +1,132 @@
+"""Places for a split: what may be written over, what is refused before anything is read, and counts that are off."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from etl.errors import EtlError, OutputExistsError
+from etl.splits.metadata import CacheOutput
+from etl.splits.output import DictionaryOutput, SplitOutput, check_parts, parts
+from etl.splits.plan import SplitPlan
+from formats import NotASplitError
+from schemas import SplitFile, SplitPart, TableName
+from tests.support.split_dictionaries import theirs
+from tests.support.split_folders import image_ids, write_split_folder
+
+PLAN = SplitPlan(data_table=TableName("ks", "data"), metadata_table=TableName("ks", "metadata"), seed=7)
+
+
+def test_a_folder_with_other_things_in_it_is_refused_even_with_overwrite(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    for kind in (SplitOutput, CacheOutput):
+        with pytest.raises(OutputExistsError, match=r"thesis\.tex"):
+            kind(str(tmp_path), overwrite=True)
+
+
+@pytest.mark.parametrize(
+    "name", ["split=train/precious.parquet", "split=notes.txt", "split=0/notes.txt", "manifest.json"]
+)
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_only_looks_like_a_split_is_never_replaced(tmp_path: Path, name: str, overwrite: bool) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text('{"name": "somebody else\'s"}')
+    with pytest.raises(OutputExistsError, match="Name another folder"):
+        SplitOutput(str(tmp_path), overwrite=overwrite)
+    assert (tmp_path / name).read_text() == '{"name": "somebody else\'s"}'
+
+
+def test_a_split_that_is_there_is_taken_over_only_with_overwrite(tmp_path: Path) -> None:
+    folder = write_split_folder(tmp_path / "split", [(image_ids(3), [0, 1, 2])])
+    with pytest.raises(OutputExistsError, match=r"a split that is there already\. Give --overwrite"):
+        SplitOutput(str(folder), overwrite=False)
+    with SplitOutput(str(folder), overwrite=True):
+        assert len(list(folder.glob("_attempt-*"))) == 1
+    assert list(folder.glob("_attempt-*")) == []
+    assert (folder / "manifest.json").is_file()
+
+
+def test_a_half_written_split_is_taken_over_only_with_overwrite(tmp_path: Path) -> None:
+    (tmp_path / "_attempt-fedcba987654").mkdir()
+    with pytest.raises(OutputExistsError, match=r"half-written\. Give --overwrite"):
+        SplitOutput(str(tmp_path), overwrite=False)
+    (tmp_path / "split=0").mkdir()
+    (tmp_path / "split=0" / "part-00000-killed.zstd.parquet").touch()
+    with pytest.raises(OutputExistsError, match=r"half-written\. Give --overwrite"):
+        SplitOutput(str(tmp_path), overwrite=False)
+
+
+def test_a_half_written_cache_is_taken_over_only_with_overwrite(tmp_path: Path) -> None:
+    (tmp_path / "_attempt-fedcba987654").mkdir()
+    with pytest.raises(OutputExistsError, match=r"half-written\. Give --overwrite"):
+        CacheOutput(str(tmp_path), overwrite=False)
+    with CacheOutput(str(tmp_path), overwrite=True):
+        pass
+
+
+def test_a_place_that_cannot_be_written_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputExistsError, match="Found: a file"):
+        SplitOutput(str(tmp_path / "file"), overwrite=True)
+    for kind in (SplitOutput, CacheOutput):
+        with pytest.raises(OutputExistsError, match=r"a folder for the .*file/below\. Found: a file"):
+            kind(str(tmp_path / "file" / "below"), overwrite=False)
+    with pytest.raises(OutputExistsError, match="Found: a file"):
+        DictionaryOutput(str(tmp_path / "file" / "below.pckl"), overwrite=False)
+    with pytest.raises(OutputExistsError, match="that can be written"):
+        SplitOutput("/proc/nope/split", overwrite=True)
+
+
+def test_a_file_that_is_there_is_replaced_by_a_dictionary_only_with_overwrite_and_if_it_is_one(tmp_path: Path) -> None:
+    (tmp_path / "notes.pckl").write_bytes(b"no dictionary")
+    (tmp_path / "split.pckl").write_bytes(pickle.dumps(theirs()))
+    for name in ("notes.pckl", "split.pckl"):
+        with pytest.raises(OutputExistsError, match=r"Found: one that is there already\. Give --overwrite"):
+            DictionaryOutput(str(tmp_path / name), overwrite=False)
+    with pytest.raises(NotASplitError):
+        DictionaryOutput(str(tmp_path / "notes.pckl"), overwrite=True)
+    with DictionaryOutput(str(tmp_path / "split.pckl"), overwrite=True):
+        assert len(list(tmp_path.glob(".split.pckl.*"))) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["notes.pckl", "split.pckl"]
+
+
+def test_a_failed_attempt_leaves_no_new_folder(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), SplitOutput(str(tmp_path / "new"), overwrite=False):
+        raise ZeroDivisionError
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_newer_split_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text('{"format": 99}')
+    with pytest.raises(OutputExistsError, match=r"Found: format 99\..* Or name another folder"):
+        SplitOutput(str(tmp_path), overwrite=True)
+
+
+def test_quotas_that_files_do_not_hold_are_named() -> None:
+    part = SplitPart(index=0, rows=3, counts={0: 3}, fingerprint="", files=())
+    with pytest.raises(EtlError, match="2 counts off, class 0 in split 0: wanted 4, found 3; split 0"):
+        check_parts([part], sizes=[4], counts={0: (4,)})
+
+
+def summary(*, rows: int, last: int, total: int) -> dict[str, int]:
+    sums = dict.fromkeys(("high0", "low0", "high1", "low1"), 0)
+    return {"split": 0, "label": 0, "rows": rows, "max_position": last, "sum_position": total, **sums}
+
+
+@pytest.mark.parametrize(("last", "total"), [(3, 6), (2, 4)])
+def test_positions_that_are_not_dense_are_refused(last: int, total: int) -> None:
+    files = {0: [SplitFile("split=0/part.parquet", 3)]}
+    with pytest.raises(EtlError, match=rf"Wanted positions 0 to 2 in split 0\. Found: others, to {last}"):
+        parts([summary(rows=3, last=last, total=total)], files=files, counts={}, splits=1, plan=PLAN, label_type="int")
+
+
+def test_files_with_other_rows_than_were_read_are_refused() -> None:
+    files = {0: [SplitFile("split=0/part.parquet", 4)]}
+    with pytest.raises(EtlError, match=r"Wanted 3 rows in the files of split 0\. Found: 4"):
+        parts([summary(rows=3, last=2, total=3)], files=files, counts={}, splits=1, plan=PLAN, label_type="int")
+
+
+def test_a_split_without_rows_has_an_entry_too() -> None:
+    files = {0: [SplitFile("split=0/part.parquet", 3)]}
+    found = parts([summary(rows=3, last=2, total=3)], files=files, counts={}, splits=2, plan=PLAN, label_type="int")
+    assert [(part.rows, dict(part.counts)) for part in found] == [(3, {0: 3}), (0, {})]

@@ -1,0 +1,44 @@
+"""A storage on S3 that cannot be reached: what it says of endpoints and keys."""
+
+import os
+import socket
+from collections.abc import Callable
+
+import pytest
+
+from devstack import ports
+from formats.errors import StorageError
+from formats.s3 import CHECK_SECONDS, S3Access
+from formats.storage import Storage
+
+
+@pytest.mark.parametrize("ask", [Storage.check, lambda storage: list(storage.entries())])
+def test_an_endpoint_that_is_down_is_named(ask: Callable[[Storage], object]) -> None:
+    endpoint = f"http://127.0.0.1:{ports.free(['127.0.0.1'], 1)[0]}"
+    with pytest.raises(StorageError) as raised:
+        ask(Storage("s3://storage/x", S3Access(endpoint, "key", "secret")))
+    assert str(raised.value) == (
+        f"Wanted s3://storage/x at {endpoint}. Found: no answer. Is it up, and is its address right (AWS_ENDPOINT_URL)?"
+    )
+
+
+def test_an_endpoint_that_never_answers_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert CHECK_SECONDS < 15
+    monkeypatch.setattr("formats.storage.CHECK_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        endpoint = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+        with pytest.raises(StorageError, match="no answer"):
+            Storage("s3://storage", S3Access(endpoint, "key", "secret")).check()
+
+
+def test_what_is_no_endpoint_or_has_no_keys_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
+    with pytest.raises(StorageError, match=r"Found: no keys\. Set AWS_ACCESS_KEY_ID"):
+        Storage("s3://storage", S3Access("http://127.0.0.1:9")).check()
+    with pytest.raises(StorageError, match="Invalid endpoint: nonsense"):
+        Storage("s3://storage", S3Access("nonsense", "a", "b")).check()
+    with pytest.raises(StorageError, match="with a bucket"):
+        Storage("s3://")

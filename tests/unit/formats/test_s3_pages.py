@@ -1,0 +1,11 @@
+"""Pages of a listing, as S3 writes them: the usual ones are read quickly, others are left to the client."""
+
+from formats.s3_pages import objects
+
+
+def test_a_page_that_is_written_unusually_is_left_to_the_client() -> None:
+    one = b"<Contents><Key>a &amp; &quot;b&lt;</Key><Tag/><Size>5</Size></Contents>"
+    assert objects(b"<R><X/>" + one + b"<Y/></R>") == ([{"Key": 'a & "b<', "Size": 5}], b"<R><X/><Y/></R>")
+    assert objects(b"<R></R>") == ([], b"<R></R>")
+    for wrong in (one.replace(b"b", b"&#10;"), one.replace(b"5", b""), one[:-3], one.replace(b"a", b"<![CDATA[a]]>")):
+        assert objects(b"<R>" + wrong + b"</R>") is None

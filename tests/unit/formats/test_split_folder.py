@@ -1,0 +1,181 @@
+"""Reading split folders: what is there, and what is damaged."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from formats import DamagedError, NotASplitError, SplitFolder, StorageError
+from formats.hashing import xxhash64
+from formats.storage import Storage
+from schemas import FormatVersionError, SchemaError
+from tests.support.split_folders import image_ids, packed, write_split_folder
+
+IDS, LABELS = image_ids(50), [number % 4 for number in range(50)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_split_folder(tmp_path / "split", [(IDS[:40], LABELS[:40]), (IDS[40:], LABELS[40:]), ([], [])])
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+@pytest.mark.parametrize("files", [1, 3, 40])
+def test_rows_come_by_position_however_the_files_are_cut(tmp_path: Path, files: int) -> None:
+    folder = write_split_folder(tmp_path / "split", [(IDS, LABELS)], files=files)
+    rows = SplitFolder.open(folder).rows(0, cache=tmp_path / "cache")
+    assert np.array_equal(rows.ids, packed(IDS))
+    assert rows.labels.tolist() == LABELS
+    assert (rows.ids.dtype, rows.labels.dtype) == (np.uint8, np.int32)
+    assert len(rows) == 50
+
+
+def test_each_split_has_its_own_rows(folder: Path, cache: Path) -> None:
+    opened = SplitFolder.open(folder)
+    assert np.array_equal(opened.rows(1, cache=cache).ids, packed(IDS[40:]))
+    assert len(opened.rows(2, cache=cache)) == 0
+    assert opened.part(0).counts == {0: 10, 1: 10, 2: 10, 3: 10}
+
+
+def test_rows_cannot_be_changed(folder: Path, cache: Path) -> None:
+    rows = SplitFolder.open(folder).rows(0, cache=cache)
+    with pytest.raises(ValueError, match="read-only"):
+        rows.labels[0] = 1
+
+
+@pytest.mark.parametrize("index", [-1, 3])
+def test_a_split_that_is_not_there_is_named(folder: Path, index: int) -> None:
+    with pytest.raises(IndexError, match=f"from 0 to 2 of .*Found: {index}"):
+        SplitFolder.open(folder).rows(index)
+
+
+@pytest.mark.parametrize("make", [lambda path: None, lambda path: path.mkdir(), lambda path: path.write_text("x")])
+def test_a_place_without_a_split_is_named(tmp_path: Path, make) -> None:
+    make(tmp_path / "nothing")
+    with pytest.raises(NotASplitError, match=r"nothing\. Found: no manifest\.json"):
+        SplitFolder.open(tmp_path / "nothing")
+
+
+def test_a_newer_format_is_refused(folder: Path) -> None:
+    text = (folder / "manifest.json").read_text()
+    (folder / "manifest.json").write_text(json.dumps(json.loads(text) | {"format": 2}))
+    with pytest.raises(FormatVersionError, match=r"Found: format 2\. .*upgrade"):
+        SplitFolder.open(folder)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1}', '{"format": "one"}', '{"format": 0}', "\xff\xfe"])
+def test_a_damaged_manifest_is_named(folder: Path, text: str) -> None:
+    (folder / "manifest.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(SchemaError, match="Found: "):
+        SplitFolder.open(folder)
+
+
+def first_file(folder: Path) -> Path:
+    return min((folder / "split=0").iterdir())
+
+
+def change(folder: Path, column: str, values: list[object]) -> None:
+    table = pq.read_table(first_file(folder))
+    values += table.column(column).to_pylist()[len(values) :]
+    place = table.schema.get_field_index(column)
+    pq.write_table(
+        table.set_column(place, table.schema.field(place), pa.array(values, table.schema.field(place).type)),
+        first_file(folder),
+    )
+
+
+@pytest.mark.parametrize(
+    ("damage", "found"),
+    [
+        (lambda folder: first_file(folder).unlink(), "no file split=0/part-00000.parquet"),
+        (lambda folder: first_file(folder).write_bytes(b"PAR1 and then nothing"), "part-00000.parquet cannot be read"),
+        (lambda folder: first_file(folder).write_bytes(b""), "part-00000.parquet cannot be read"),
+        (lambda folder: change(folder, "label", [3, 3, 3, 3]), "40 rows of fingerprint"),
+        (lambda folder: change(folder, "id", [b"\0" * 16]), "40 rows of fingerprint"),
+        (lambda folder: change(folder, "id", [b"\0" * 15, b"\0" * 17]), "part-00000.parquet cannot be read"),
+        (lambda folder: change(folder, "position", [40]), r"position outside 0\.\.39"),
+        (lambda folder: change(folder, "position", [-1]), r"position outside 0\.\.39"),
+        (lambda folder: pq.write_table(pq.read_table(first_file(folder)).slice(1), first_file(folder)), "39 rows of"),
+        (
+            lambda folder: pq.write_table(pq.read_table(first_file(folder)).drop_columns("label"), first_file(folder)),
+            "part-00000.parquet cannot be read",
+        ),
+        (
+            lambda folder: pq.write_table(
+                pq.read_table(first_file(folder))
+                .rename_columns(["id", "label", "position"])
+                .cast(pa.schema([("id", pa.binary()), ("label", pa.int64()), ("position", pa.int64())])),
+                first_file(folder),
+            ),
+            None,  # another width, the same numbers: no damage
+        ),
+    ],
+)
+def test_files_that_were_changed_are_noticed(folder: Path, cache: Path, damage, found: str | None) -> None:
+    damage(folder)
+    opened = SplitFolder.open(folder)
+    if found is None:
+        assert opened.rows(0, cache=cache).labels.tolist() == LABELS[:40]
+        return
+    with pytest.raises(DamagedError, match=f"Wanted 40 rows .*Found: .*{found}"):
+        opened.rows(0, cache=cache)
+    assert [path.name for path in cache.iterdir() if path.suffix != ".lock"] == []
+
+
+def test_rows_without_positions_come_by_seeded_hash_however_the_files_are_cut(tmp_path: Path) -> None:
+    hashes = xxhash64([np.full(50, 7, dtype=np.int64), packed(IDS)])
+    wanted = np.argsort(hashes)
+    for files in (1, 3, 40):
+        folder = write_split_folder(tmp_path / str(files), [(IDS, LABELS)], files=files, has_position=False)
+        rows = SplitFolder.open(folder).rows(0, cache=tmp_path / f"cache-{files}")
+        assert np.array_equal(rows.ids, packed(IDS)[wanted])
+        assert np.array_equal(rows.labels, np.array(LABELS)[wanted])
+
+
+def test_rows_without_positions_that_were_changed_are_noticed(tmp_path: Path, cache: Path) -> None:
+    folder = write_split_folder(tmp_path / "split", [(IDS[:40], LABELS[:40])], has_position=False)
+    change(folder, "label", [3, 3, 3, 3])
+    with pytest.raises(DamagedError, match=r"Wanted 40 rows .*Found: 40 rows of fingerprint"):
+        SplitFolder.open(folder).rows(0, cache=cache)
+    pq.write_table(pq.read_table(first_file(folder)).slice(1), first_file(folder))
+    with pytest.raises(DamagedError, match=r"Wanted 40 rows .*Found: 39 rows"):
+        SplitFolder.open(folder).rows(0, cache=cache)
+    assert [path.name for path in cache.iterdir() if path.suffix != ".lock"] == []
+
+
+def test_of_several_damaged_files_the_first_is_named(tmp_path: Path, cache: Path) -> None:
+    folder = write_split_folder(tmp_path / "split", [(IDS, LABELS)], files=20)
+    for file in sorted((folder / "split=0").iterdir())[4:]:
+        file.write_bytes(b"")
+    with pytest.raises(DamagedError, match=r"part-00004\.parquet cannot be read"):
+        SplitFolder.open(folder).rows(0, cache=cache)
+
+
+def test_a_storage_that_went_away_is_no_damage(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: object) -> None:
+        raise StorageError("no answer")
+
+    opened = SplitFolder.open(folder)
+    monkeypatch.setattr(Storage, "open", gone)
+    with pytest.raises(StorageError, match="no answer"):
+        opened.rows(0, cache=cache)
+
+
+def test_a_split_folder_may_lie_in_any_storage(folder: Path, cache: Path) -> None:
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    memory.put(str(folder), "/bucket/split", recursive=True)
+    try:
+        opened = SplitFolder.open("memory://bucket/split")
+        assert opened.address == "memory://bucket/split"
+        assert np.array_equal(opened.rows(0, cache=cache).ids, packed(IDS[:40]))
+    finally:
+        memory.rm("/bucket", recursive=True)

@@ -1,0 +1,72 @@
+"""The command line of sharding: its options, and arguments that are refused before anything starts."""
+
+from pathlib import Path
+
+import pytest
+
+from jobs import shard as job
+
+BAD_ARGUMENTS = [
+    ([], "the following arguments are required: -o/--out"),
+    (["-o", "x"], "Wanted a SOURCE, --data-table and --metadata-table, or --split. Found: none."),
+    (["nowhere", "-o", "x"], "Wanted a folder at "),
+    (["."], "required: -o/--out"),
+    ([".", "-o", "/dev/null"], "Wanted a folder, or nothing yet, at '/dev/null'. Found: a file."),
+    ([".", "-o", "./x"], "Wanted --out outside of SOURCE"),
+    ([".", "-o", "s3://b", "--overwrite", "--resume"], "Wanted --overwrite or --resume. Found: both."),
+    ([".", "-o", "s3://b", "--maxsize", "many"], "wanted a number of bytes, as 100000000 or 1e8. Found: 'many'"),
+    ([".", "-o", "s3://b", "--maxsize", "inf"], "wanted a number of bytes"),
+    ([".", "-o", "s3://b", "--maxsize", "1e3"], "Wanted --maxsize of 10,240 bytes or more. Found: 1,000"),
+    ([".", "-o", "s3://b", "--maxsize", "1e11"], "on S3, which takes so many in parts. Found: 100,000,000,000"),
+    ([".", "-o", "s3://b", "--maxcount", "0"], "Wanted --maxcount of 1 or more. Found: 0"),
+    ([".", "-o", "s3://b", "--index", "1"], "Wanted --index with --split. Found: it alone."),
+    ([".", "-o", "s3://b", "--split", "s", "--index", "-1"], "Wanted --index of 0 or more. Found: -1"),
+    ([".", "-o", "s3://b", "--split", "s", "--seed", "3"], "Wanted --seed without --split"),
+    ([".", "-o", "s3://b", "-d", "k.d", "-m", "k.m"], "Wanted images from a SOURCE or from tables. Found: both."),
+    (["-o", "s3://b", "-d", "k.d"], "Wanted --data-table and --metadata-table. Found: one of them."),
+    (["-o", "s3://b", "-d", "k.d", "-m", "k.d"], "Wanted two tables, for data and for metadata. Found: k.d for both."),
+    (["-o", "s3://b", "-d", "kd", "-m", "k.m"], "Found: 'kd'"),
+    (["-o", "s3://b", "-d", "k.d", "-m", "k.m", "--dataset", "x"], "Wanted --dataset with a SOURCE."),
+    (["-o", "s3://b", "--split", "s", "--labels", "l.csv"], "Wanted a SOURCE for the options that say how to read it."),
+    (["-o", "s3://b", "--split", "s", "--read", "sequential"], "Found: --read alone."),
+    ([".", "-o", "s3://b", "--id-col", "x"], "Wanted --id-col, --label-col and --data-col with tables."),
+    ([".", "-o", "s3://b", "--read", "sequential"], "Wanted --read sequential with tars."),
+    ([".", "-o", "/tmp/x", "--endpoint", "http://h:1"], "Wanted --endpoint with an address on S3. Found: none."),
+    ([".", "-o", "s3://b", "--endpoint", "h:1"], "Wanted an --endpoint as http://HOST:PORT or https://HOST."),
+    ([".", "-o", "s3://b", "--compress", "gzip"], "invalid choice: 'gzip'"),
+    ([".", "-o", "s3://b", "--crop"], "Wanted "),
+    ([".", "-o", "s3://b", "--max-errors", "some"], "Found: 'some'"),
+]  # fmt: skip
+
+
+def test_bad_arguments_are_exit_code_2_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for argv, wanted in BAD_ARGUMENTS:
+        with pytest.raises(SystemExit) as caught:
+            job.main(argv)
+        assert (caught.value.code, wanted in (said := capsys.readouterr().err)) == (2, True), (argv, said)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_options_become_a_plan(tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    found, as_json = job.parse_args(
+        [str(tmp_path / "t"), "--out", "s3://b/p", "--maxsize", "1e6", "--seed", "7", "--img-size", "64",
+         "--img-format", "JPEG", "--compress", "zstd", "--endpoint", "http://127.0.0.1:9", "--json"]
+    )  # fmt: skip
+    assert as_json
+    assert (found.maxsize, found.maxcount, found.seed, found.out) == (1_000_000, 100_000, 7, "s3://b/p")
+    assert (found.recode.size, found.compress, found.endpoint) == (64, "zstd", "http://127.0.0.1:9")
+    assert job.parse_args([str(tmp_path / "t"), "-o", "s3://b/p"])[0].maxsize == 100_000_000
+    assert job.parse_args([str(tmp_path / "t"), "-o", str(tmp_path / "o")])[0].maxsize == 2_000_000_000
+
+
+def test_the_manual_page_fits_a_screen_and_names_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        job.main(["--help"])
+    assert caught.value.code == 0
+    page = capsys.readouterr().out
+    assert "exit codes:" in page
+    assert max(map(len, page.splitlines())) <= 120

@@ -1,0 +1,290 @@
+"""The source inside DALI, on the CPU: each sample once an epoch, decoded, with its own label."""
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import loader
+from tests.support.pictures import SHADES, picture, shades, texture
+from tests.support.row_sources import RowSource
+from tests.support.split_folders import image_ids, write_split_folder
+
+if TYPE_CHECKING:  # DALI takes a second to import: tests do so, not those who collect them
+    from nvidia.dali import Pipeline
+
+COUNT = 43
+IDS = image_ids(COUNT, first=1000)
+LABELS = [number % 10 for number in range(COUNT)]
+NO_PICTURE = uuid.UUID(int=3)
+TEXTURES = image_ids(40, first=2000)
+KINDS = [("PNG", "RGB"), ("JPEG", "RGB"), ("JPEG", "L"), ("PNG", "RGBA"), ("PNG", "L"), ("PNG", "P")]
+PLAIN = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
+
+
+@pytest.fixture(scope="module")
+def splits(tmp_path_factory: pytest.TempPathFactory) -> list[loader.Split]:
+    rows = [(IDS, LABELS), ([*IDS[:12], NO_PICTURE], LABELS[:13]), (TEXTURES, [0] * len(TEXTURES))]
+    folder = write_split_folder(tmp_path_factory.mktemp("split"), rows)
+    cache = tmp_path_factory.mktemp("cache")
+    return [loader.open_split(folder, index=index, cache=cache) for index in range(len(rows))]
+
+
+@pytest.fixture(scope="module")
+def rows() -> dict[uuid.UUID, bytes]:
+    made = {NO_PICTURE: b"this is no picture"}
+    for number, (one, label) in enumerate(zip(IDS, LABELS, strict=True)):
+        format, mode = KINDS[number % len(KINDS)]
+        made[one] = picture(label, width=60 + number, height=90 - number, format=format, mode=mode)
+    return made | {one: texture(number) for number, one in enumerate(TEXTURES)}
+
+
+@pytest.fixture(params=[{}])
+def source(
+    request: pytest.FixtureRequest, splits: list[loader.Split], rows: dict[uuid.UUID, bytes]
+) -> Iterator[RowSource]:
+    """Options of the source, and the index of the split, are the fixture's parameter."""
+    options: dict[str, Any] = {"batch_size": 8} | request.param
+    with RowSource(splits[options.pop("index", 0)], rows=rows, **options) as made:
+        yield made
+
+
+def pipeline_of(source: RowSource, *, depth: int = 2, exec_dynamic: bool = False) -> "Pipeline":
+    """What the source reads, as a pipeline of one's own gives it."""
+    from nvidia.dali import Pipeline
+
+    made = Pipeline(batch_size=8, num_threads=2, device_id=None, prefetch_queue_depth=depth, exec_dynamic=exec_dynamic)
+    with made:
+        made.set_outputs(*source.read())
+    return made
+
+
+def labels_of(source: RowSource, epoch: int) -> list[list[int]]:
+    return [batch.labels.tolist() for batch in source.epoch(epoch)]
+
+
+@pytest.mark.parametrize(("depth", "exec_dynamic"), [(1, False), (5, False), (1, True), (2, True), (5, True)])
+def test_a_pipeline_gets_each_epoch_whole_and_in_order(source: RowSource, depth: int, exec_dynamic: bool) -> None:
+    from nvidia.dali import Pipeline, fn, types
+
+    pipeline = Pipeline(
+        batch_size=8, num_threads=2, device_id=None, prefetch_queue_depth=depth, exec_dynamic=exec_dynamic
+    )
+    with pipeline:
+        files, labels = source.read()
+        images = fn.resize(fn.decoders.image(files, output_type=types.RGB), size=[16, 16])
+        pipeline.set_outputs(images, labels)
+    for epoch in range(3):
+        found = []
+        while True:
+            try:
+                images, labels = pipeline.run()
+            except StopIteration:
+                break
+            numbers = np.array(labels.as_tensor())
+            assert (numbers.dtype, numbers.shape[1:]) == (np.int32, (1,))
+            pixels = np.array(images.as_tensor()).transpose(0, 3, 1, 2) / 255
+            assert shades(pixels).tolist() == numbers[:, 0].tolist()
+            found.append(numbers[:, 0].tolist())
+        assert found == labels_of(source, epoch)
+        pipeline.reset()
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("output", ["numpy", "torch"])
+def test_the_iterator_gives_decoded_batches_one_epoch_a_pass(source: RowSource, train: bool, output: str) -> None:
+    import torch
+
+    batches = loader.ClassificationIterator(source, size=24, train=train, output=output, num_threads=2, **PLAIN)
+    assert len(batches) == len(source) == 6
+    for epoch in range(2):
+        found = []
+        for images, labels in batches:
+            if output == "torch":
+                assert (type(images), images.dtype, labels.dtype) == (torch.Tensor, torch.float32, torch.int64)
+                images, labels = images.numpy(), labels.numpy()
+            assert (images.dtype, images.shape) == (np.float32, (len(labels), 3, 24, 24))
+            assert (labels.dtype, labels.ndim) == (np.int64, 1)
+            assert shades(images).tolist() == labels.tolist()
+            found.append(labels.tolist())
+        assert found == labels_of(source, epoch)
+        assert [len(one) for one in found] == [8] * 5 + [3]
+
+
+def test_batches_stay_as_they_are_when_later_ones_come(source: RowSource) -> None:
+    batches = loader.ClassificationIterator(source, size=8, train=False, output="numpy", **PLAIN)
+    kept = list(batches) + list(batches)
+    for images, labels in kept:
+        assert shades(images).tolist() == labels.tolist()
+
+
+def test_values_are_normalised_by_channel(source: RowSource) -> None:
+    mean, std = (0.1, 0.2, 0.3), (0.5, 1.0, 2.0)
+    for images, labels in loader.ClassificationIterator(source, size=8, train=False, mean=mean, std=std):
+        value = SHADES * labels / 255
+        expected = np.stack([(value - m) / s for m, s in zip(mean, std, strict=True)], axis=1)
+        assert np.allclose(images.mean(axis=(2, 3)), expected, atol=0.02)
+
+
+def test_a_pass_that_is_left_early_is_followed_by_the_next_epoch(source: RowSource) -> None:
+    batches = loader.ClassificationIterator(source, size=8, train=True)
+    for _, labels in batches:
+        assert labels.tolist() == labels_of(source, 0)[0]
+        break
+    assert [labels.tolist() for _, labels in batches] == labels_of(source, 1)
+    assert [labels.tolist() for _, labels in batches] == labels_of(source, 2)
+
+
+@pytest.mark.parametrize("policy", ["FILL", "PARTIAL", "DROP"])
+def test_what_dali_has_prepared_ahead_is_not_delivered(
+    splits: list[loader.Split], rows: dict[uuid.UUID, bytes], policy: str
+) -> None:
+    def begin(batch_size: int) -> tuple[RowSource, loader.ClassificationIterator]:
+        source = RowSource(splits[0], rows=rows, batch_size=batch_size, last_batch_policy=policy)
+        return source, loader.ClassificationIterator(source, size=8, train=True)
+
+    source, batches = begin(8)
+    with source:
+        undisturbed = [labels_of(source, epoch) for epoch in range(3)]
+        list(batches)
+        assert batches.state_dict()["epoch"] == 1
+        for step, (_, labels) in enumerate(batches, 1):
+            assert labels.tolist() == undisturbed[1][step - 1]
+            if step == 3:
+                break
+        state = batches.state_dict()
+    assert (state["epoch"], state["start"]) == (1, 24)
+    again, rest = begin(8)
+    with again:
+        again.load_state_dict(state)  # the source's, while an iterator stands on it
+        assert rest.state_dict() == state
+        assert [labels.tolist() for _, labels in rest] == undisturbed[1][3:]
+        assert [labels.tolist() for _, labels in rest] == undisturbed[2]
+    smaller, rest = begin(5)
+    with smaller:
+        rest.load_state_dict(state)
+        found = [label for _, labels in rest for label in labels.tolist()]
+        wanted = [label for labels in undisturbed[1][3:] for label in labels]
+        assert found[:15] == wanted[:15]
+        assert len(found) == {"FILL": 20, "PARTIAL": 19, "DROP": 15}[policy]
+
+
+def test_a_pipeline_of_one_s_own_must_tell_what_has_left_it(source: RowSource) -> None:
+    pipeline_of(source, depth=3).run()
+    with pytest.raises(loader.OptionError, match="what has left your pipeline"):
+        source.state_dict()
+    assert source.state_dict(epoch=0, steps=1)["start"] == 8
+
+
+def test_crops_repeat_with_the_seed_and_differ_between_epochs(
+    splits: list[loader.Split], rows: dict[uuid.UUID, bytes]
+) -> None:
+    def crops(seed: int, threads: int) -> list[np.ndarray]:
+        with RowSource(splits[2], rows=rows, batch_size=16, seed=seed, shuffle=False) as source:
+            batches = loader.ClassificationIterator(source, size=16, train=True, num_threads=threads)
+            return [np.concatenate([images for images, _ in batches]) for _ in range(2)]
+
+    first, again, other = crops(0, 1), crops(0, 3), crops(1, 1)
+    assert np.array_equal(first[0], again[0])
+    assert np.array_equal(first[1], again[1])
+    assert not np.array_equal(first[0], first[1])
+    assert not np.array_equal(first[0], other[0])
+
+
+@pytest.mark.parametrize(
+    "source", [{"batch_size": 100}, {"batch_size": 100, "last_batch_policy": "DROP"}], indirect=True
+)
+def test_an_epoch_smaller_than_a_batch(source: RowSource) -> None:
+    batches = loader.ClassificationIterator(source, size=8, train=True)
+    expected = [] if len(source) == 0 else [COUNT]
+    for _ in range(3):
+        assert [len(labels) for _, labels in batches] == expected
+
+
+@pytest.mark.parametrize("source", [{"index": 1}], indirect=True)
+@pytest.mark.parametrize("train", [False, True])
+def test_an_image_that_is_no_picture_is_named(source: RowSource, train: bool) -> None:
+    batches = loader.ClassificationIterator(source, size=8, train=train)
+    message = rf"image {NO_PICTURE} \(class 2, position 12\)\. Found: 18 bytes that begin with b'this is no p'"
+    for _ in range(2):
+        with pytest.raises(loader.DecodeError, match=message):
+            list(batches)
+
+
+@pytest.mark.parametrize("source", [{"batch_size": 2, "memory_budget": 1}], indirect=True)
+def test_a_source_that_is_closed_in_mid_epoch_ends_the_pass(source: RowSource) -> None:
+    batches = loader.ClassificationIterator(source, size=8, train=True)
+    with pytest.raises(loader.ClosedError):
+        for _ in batches:
+            source.close()
+
+
+@pytest.mark.parametrize("source", [{"index": 1}, {"index": 1, "last_batch_policy": "FILL"}], indirect=True)
+@pytest.mark.parametrize("in_order", [True, False])
+def test_an_image_that_is_no_picture_can_be_skipped(source: RowSource, in_order: bool) -> None:
+    policy = source.last_batch_policy
+    with source.again(in_order=in_order) as other:
+        batches = loader.ClassificationIterator(other, size=8, train=False, on_undecodable="skip", **PLAIN)
+        for epoch in range(2):
+            found = [(shades(images).tolist(), labels.tolist()) for images, labels in batches]
+            assert all(seen == labels for seen, labels in found)
+            numbers = [label for _, labels in found for label in labels]
+            if policy == "PARTIAL":
+                assert sorted(numbers) == sorted(LABELS[:12])
+            else:
+                assert [len(labels) for _, labels in found] == [8, 8]
+            assert other.state_dict()["epoch"] == epoch + 1
+        assert [(one.id, one.position, one.epoch) for one in other.skipped] == [
+            (NO_PICTURE, 12, epoch) for epoch in range(2)
+        ]
+        assert "this is no p" in other.skipped[0].reason
+
+
+def test_a_graph_of_one_s_own_gives_its_outputs_by_name(source: RowSource) -> None:
+    from nvidia.dali import fn, types
+
+    def graph(files: object, labels: object) -> tuple[object, object]:
+        return fn.decoders.image(files, output_type=types.RGB), labels
+
+    found = list(loader.GenericIterator(source, graph, names=["pictures", "numbers"]))
+    assert [one["numbers"][:, 0].tolist() for one in found] == labels_of(source, 0)
+    sizes = [picture.shape for one in found for picture in one["pictures"]]
+    positions = [position for batch in source.epoch(0) for position in batch.positions]
+    assert sizes == [(90 - position, 60 + position, 3) for position in positions]
+    with pytest.raises(loader.OptionError, match=r"outputs only of the graph\. Found: 2"):
+        list(loader.GenericIterator(source, graph, names=["only"]))
+
+
+@pytest.mark.parametrize("kind", ["blob", "none"])
+def test_masks_or_no_labels_and_metadata_come_with_their_images(tmp_path: Path, kind: str) -> None:
+    folder = write_split_folder(tmp_path / "split", [(IDS, [-1] * COUNT)], label_type=kind)
+    split = loader.open_split(folder, cache=tmp_path / "cache")
+    assert (split.labels, split.label_type) == (None, kind)
+    rows = {one: picture(number % 10, width=20, height=10) for number, one in enumerate(IDS)}
+    labels = {one: bytes([number]) * 3 for number, one in enumerate(IDS)} if kind == "blob" else None
+    notes = {one: (f"p\u00e9/{number}", number, 0.5) for number, one in enumerate(IDS)}
+    with RowSource(
+        split, rows=rows, labels=labels, notes=notes, batch_size=8, metadata=["path", "width", "score"]
+    ) as source:
+        for batch in source.epoch(0):
+            numbers = batch.positions.tolist()
+            assert batch.labels.shape == (0,)
+            assert batch.label_blobs == ([bytes([number]) * 3 for number in numbers] if kind == "blob" else [])
+            assert dict(batch.metadata) == {
+                "path": [f"p\u00e9/{number}" for number in numbers],
+                "width": numbers,
+                "score": [0.5] * len(numbers),
+            }
+        _, *outputs = pipeline_of(source).run()
+        first = next(source.epoch(0))
+        if kind == "blob":
+            assert [np.array(one).tobytes() for one in outputs[0]] == first.label_blobs
+        path, width, score = outputs[-3:]
+        assert [np.array(one).tobytes().decode() for one in path] == first.metadata["path"]
+        assert np.array(width.as_tensor())[:, 0].tolist() == first.metadata["width"]
+        assert np.array(score.as_tensor()).dtype == np.float64
+        with pytest.raises(loader.OptionError, match="Wanted a split with class numbers"):
+            loader.ClassificationIterator(source, size=8, train=True)

@@ -1,0 +1,85 @@
+"""The client of dataset services: addresses, patience, and where its token goes."""
+
+import hashlib
+import json
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+import loader
+from tests.support.dataset_files import read
+from tests.support.dataset_servers import tar_of
+
+
+@pytest.mark.parametrize("url", ["host:8080", "ftp://host", "http://", "http://me:secret@host", "http://h:99999", 7])
+def test_invalid_addresses_and_tokens_are_refused(url: str) -> None:
+    with pytest.raises(loader.OptionError, match="Wanted the address of a service") as told:
+        loader.datasets(url)
+    assert "secret" not in str(told.value)
+    with pytest.raises(loader.OptionError, match="Wanted a token") as told:
+        loader.datasets("http://host", "sec\nret")
+    assert "sec" not in str(told.value).partition("Found")[2].replace("second", "")
+
+
+def test_a_service_that_does_not_answer_is_reported_after_some_patience() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    service = loader.datasets(f"http://127.0.0.1:{port}", patience=0.3)
+    with pytest.raises(
+        loader.UnreachableError, match=f"Wanted an answer from http://127.0.0.1:{port}. Found: .*refused"
+    ):
+        service.list()
+
+
+class Elsewhere(BaseHTTPRequestHandler):
+    """A service whose bytes lie on another server, which this one is as well."""
+
+    data = tar_of({"a": b"1" * 5000})
+    other = ""
+    asked: list[tuple[str, dict[str, str]]]
+
+    def do_GET(self) -> None:
+        self.asked.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
+        if self.path.startswith("/base/datasets/far/card"):
+            version = {"version": 1, "kind": "folder", "filename": "far.tar", "bytes": len(self.data), "files": 1}
+            version |= {"sha256": hashlib.sha256(self.data).hexdigest(), "created": "now"}
+            self.answer(200, json.dumps({"versions": [version], "newest": version, "card": {}}).encode())
+        elif self.path.startswith("/base/"):
+            self.answer(307, b"", Location=f"{self.other}/bucket/key?X-Signature=1")
+        else:
+            start = int(self.headers.get("Range", "bytes=0-")[6:-1])
+            told = {"Content-Range": f"bytes {start}-{len(self.data) - 1}/{len(self.data)}"} if start else {}
+            self.answer(206 if start else 200, self.data[start : start + 4000], length=len(self.data) - start, **told)
+
+    def answer(self, status: int, body: bytes, length: int | None = None, **headers: str) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(body) if length is None else length))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+def test_another_host_that_has_the_bytes_gets_no_token(tmp_path: Path) -> None:
+    handlers = [type("Handler", (Elsewhere,), {"asked": []}) for _ in range(2)]
+    servers = [HTTPServer(("127.0.0.1", 0), handler) for handler in handlers]
+    handlers[0].other = f"http://127.0.0.1:{servers[1].server_port}"
+    for one in servers:
+        threading.Thread(target=one.serve_forever, daemon=True).start()
+    try:
+        service = loader.datasets(f"http://127.0.0.1:{servers[0].server_port}/base", "secret-token")
+        assert read(service.pull("far", tmp_path / "to")) == {"a": b"1" * 5000}
+    finally:
+        for one in servers:
+            one.shutdown()
+            one.server_close()
+    assert all(headers["authorization"] == "Bearer secret-token" for _, headers in handlers[0].asked)
+    assert len(handlers[1].asked) >= 3  # it gives 4,000 bytes and breaks off
+    assert all({"authorization", "if-range"}.isdisjoint(headers) for _, headers in handlers[1].asked)
+    assert handlers[1].asked[1][1]["range"] == "bytes=4000-"

@@ -1,0 +1,172 @@
+"""Shards as an iterable dataset: decoding and tuples, an order for each pass, ranks, exact states."""
+
+import json
+from collections import Counter
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from loader import OptionError, SplitError, StateError
+from loader.shards import Client, make_client
+from tests.support.pictures import SHADES
+from tests.support.shard_folders import CLASSES, upload
+
+COUNT = 90
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Client:
+    """A local folder with a bucket `remote` that has shards."""
+    client = make_client(tmp_path_factory.mktemp("remote"))
+    upload(client, "remote", "x", count=COUNT, workers=1)
+    return client
+
+
+def remote(*args: Any, **options: Any) -> Any:
+    """A dataset, imported late: it brings torch along."""
+    from loader.shards import RemoteDataset
+
+    return RemoteDataset(*args, **options)
+
+
+def keys(dataset: Any) -> list[str]:
+    return [sample["__key__"] for sample in dataset]
+
+
+def test_samples_are_dictionaries_of_bytes_and_every_pass_is_another_order(client: Client) -> None:
+    dataset = remote(client, "remote", "x")
+    first = list(dataset)
+    assert len(first) == len(dataset) == COUNT
+    for sample in first:
+        assert list(sample) == ["__key__", "__url__", "png", "cls", "json"]
+        assert json.loads(sample["json"])["label"] == int(sample["cls"])
+        assert sample["__url__"].endswith(".tar")
+    assert dataset.classes == [f"class {label}" for label in range(CLASSES)]
+    second = keys(dataset)
+    assert sorted(second) == sorted(sample["__key__"] for sample in first)
+    assert second != [sample["__key__"] for sample in first]
+    dataset.set_epoch(1)
+    assert keys(dataset) == second
+    in_order = remote(client, "remote", "x", shuffle=False, streams=1)
+    assert keys(in_order) == sorted(second)
+
+
+def test_pictures_and_labels_without_batches(client: Client) -> None:
+    for image, label in remote(client, "remote", "x").decode("pil").to_tuple("jpg;png", "cls"):
+        assert isinstance(image, Image.Image)
+        assert image.getpixel((4, 4)) == (SHADES * label,) * 3
+
+
+def test_functions_of_webdataset(client: Client) -> None:
+    named = remote(client, "remote", "x").decode("rgb8").rename(image="png", label="cls")
+    wide = named.map_dict(label=lambda label: label + 100).map(lambda sample: (sample["image"].shape, sample["label"]))
+    assert {shape for shape, _ in wide} == {(48, 48, 3)}
+    assert {label for _, label in wide} == set(range(100, 100 + CLASSES))
+    batches = named.to_tuple("image", "label").batched(40).map(lambda batch: len(batch[0]))
+    assert list(batches) == [40, 40, 10]
+    own = named.to_tuple("label").batched(40, collation_fn=sum_of)
+    assert sum(own) == sum(number % CLASSES for number in range(COUNT))
+    assert len(own) == 3
+
+
+def sum_of(samples: list[Any]) -> int:
+    return sum(int(label) for (label,) in samples)
+
+
+def test_ranks_have_different_samples_and_as_many_batches(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for rank in range(4):
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("WORLD_SIZE", "4")
+        ours = remote(client, "remote", "x").map(lambda sample: sample["__key__"]).batched(5, collation_fn=list)
+        found.append(list(ours))
+    assert {len(batches) for batches in found} == {5}
+    count = Counter(key for batches in found for batch in batches for key in batch)
+    assert len(count) == COUNT
+    assert count.total() == 100
+    given = remote(client, "remote", "x", rank=3, world_size=4).map(lambda sample: sample["__key__"])
+    assert list(given.batched(5, collation_fn=list)) == found[3]
+    monkeypatch.setenv("RANK", "first")
+    with pytest.raises(OptionError, match=r"RANK and WORLD_SIZE as numbers\. Found: 'first', '4'"):
+        remote(client, "remote", "x")
+
+
+@pytest.mark.parametrize("steps", [0, 3, 12])
+def test_a_state_goes_on_at_the_very_next_batch(client: Client, steps: int) -> None:
+    def make() -> Any:
+        return remote(client, "remote", "x", mix=20).map(lambda sample: sample["__key__"]).batched(7, collation_fn=list)
+
+    wanted = list(make())
+    one, again = make(), make()
+    taken = list(islice(iter(one), steps))
+    again.load_state_dict(json.loads(json.dumps(one.state_dict())))
+    assert taken + list(again) == wanted
+
+
+def test_a_loop_s_state_goes_on_with_other_ranks_and_datasets_count_alone(client: Client) -> None:
+    base = remote(client, "remote", "x").map(lambda sample: sample["__key__"])
+    one, other = base.batched(8, collation_fn=list), base.map(str)
+    before = list(chain.from_iterable(islice(iter(one), 3)))
+    assert list(other) == list(base.map(str))
+    state = one.state_dict()
+    for size, options in [(5, {}), (4, {}), (4, {"mix": 9}), (4, {"streams": 3})]:  # 4: the same batch of all ranks
+        after: list[str] = []
+        for rank in range(2):
+            given: dict[str, Any] = {"rank": rank, "world_size": 2, "last_batch_policy": "PARTIAL", **options}
+            ours = remote(client, "remote", "x", **given).map(lambda sample: sample["__key__"])
+            batches = ours.batched(size, collation_fn=list)
+            batches.load_state_dict(state)
+            after += chain.from_iterable(batches)
+        assert sorted(before + after) == sorted(f"{number:09}" for number in range(COUNT))
+    with pytest.raises(StateError, match="Found: None"):
+        one.load_state_dict(None)  # type: ignore[arg-type]
+
+
+def test_webdataset_itself_reads_the_shards(client: Client) -> None:
+    import webdataset
+
+    root = Path(client.address("remote", "x"))
+    tars = [str(path) for path in sorted(root.glob("*.tar"))]
+    theirs = webdataset.WebDataset(tars, shardshuffle=False).decode("pil").to_tuple("png", "cls", "__key__")
+    found = list(theirs)
+    assert [key for _, _, key in found] == [f"{number:09}" for number in range(COUNT)]
+    assert all(image.getpixel((4, 4)) == (SHADES * label,) * 3 for image, label, _ in found)
+
+
+def test_what_cannot_be_is_refused(client: Client) -> None:
+    with pytest.raises(SplitError, match="a folder of shards at"):
+        remote(client, "remote", "nowhere")
+    with pytest.raises(OptionError, match="a client, as loader"):
+        remote("http://127.0.0.1", "remote", "x")
+    with pytest.raises(OptionError, match="rank and world_size, or neither"):
+        remote(client, "remote", "x", rank=1)
+    dataset = remote(client, "remote", "x")
+    with pytest.raises(OptionError, match="batch_size"):
+        dataset.batched(0)
+    with pytest.raises(OptionError, match=r"samples to be batched\. Found: batches"):
+        dataset.batched(2).batched(2)
+    with pytest.raises(StateError):
+        dataset.load_state_dict({"format": 1})
+    fewer = dataset.decode("pil").map(refuse_some).to_tuple("png")
+    with pytest.raises(ZeroDivisionError):
+        list(fewer)
+    skipping = remote(client, "remote", "x")._with(lambda samples: (one for one in samples if refuse(one)))
+    with pytest.raises(OptionError, match=r"functions that give a sample for each\. Found: 0 of 1"):
+        list(skipping)
+
+
+def refuse(sample: Any) -> bool:
+    return False
+
+
+def refuse_some(sample: Any) -> Any:
+    return 1 // 0
+
+
+def test_arrays_are_stacked(client: Client) -> None:
+    (images, labels), *_ = remote(client, "remote", "x").decode("rgb").to_tuple("png", "cls").batched(8)
+    assert (images.shape, images.dtype, labels.dtype) == ((8, 48, 48, 3), np.float32, np.int64)

@@ -1,0 +1,10 @@
+"""Requests to buckets: what an error of the store becomes for a reader."""
+
+from formats.errors import RefusedError, StorageError
+from loader import AccessError, UnreachableError
+from loader._s3_client import told
+
+
+def test_the_class_of_an_error_decides_what_is_raised_and_not_its_words() -> None:
+    assert type(told(RefusedError("Found: 404"))) is AccessError
+    assert type(told(StorageError("Wanted s3://refuses/no keys. Found: no bucket"))) is UnreachableError

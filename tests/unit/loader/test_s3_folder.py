@@ -1,0 +1,25 @@
+"""Class folders in a bucket: options that are refused before anything is asked of it."""
+
+from typing import Any
+
+import pytest
+
+import loader
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"client": "http://127.0.0.1"}, r"a client, as make_client gives it\. Found: 'http://127\.0\.0\.1'"),
+        ({"class_names": "numbers"}, r"class_names as one of \('name', 'number'\)\. Found: 'numbers'"),
+        ({"transform": 5}, r"transform as a function\. Found: 5"),
+        ({"bucket": "s3://pictures"}, r"a bucket by its name alone.*Found: 's3://pictures'"),
+        ({"bucket": ""}, r"a bucket and a folder in it by their names\. Found: ''"),
+        ({"reads": 0}, r"reads as a whole number from 1 to 64\. Found: 0"),
+        ({"timeout": -1}, r"timeout in seconds, above 0\. Found: -1"),
+        ({"refresh": "yes"}, r"refresh as True or False\. Found: 'yes'"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(loader.OptionError, match=message):
+        loader.S3ImageFolder(**{"bucket": "pictures", **options})

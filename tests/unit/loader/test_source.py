@@ -1,0 +1,286 @@
+"""Sources over rows in memory: each id once, in order, with its own bytes; states, skipping, statistics, closing."""
+
+import itertools
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import loader
+from loader._schedule import Schedule
+from loader._stats import Stats
+from tests.support.row_sources import RowSource
+from tests.support.split_folders import image_ids, packed, write_split_folder
+
+COUNT = 103
+IDS = image_ids(COUNT)
+LABELS = [number % 7 for number in range(COUNT)]
+BYTES = {one: bytes([number]) * (20 + number) for number, one in enumerate(IDS)}
+MISSING = uuid.UUID(int=1)
+
+
+@pytest.fixture(scope="module")
+def splits(tmp_path_factory: pytest.TempPathFactory) -> list[loader.Split]:
+    rows = [(IDS, LABELS), ([*IDS[:20], MISSING], LABELS[:21])]
+    folder = write_split_folder(tmp_path_factory.mktemp("split"), rows, data_table="memory.data")
+    cache = tmp_path_factory.mktemp("cache")
+    return [loader.open_split(folder, index=index, cache=cache) for index in range(len(rows))]
+
+
+class Sources:
+    """Makes sources of the splits, and closes them."""
+
+    def __init__(self, splits: list[loader.Split]) -> None:
+        self._splits = splits
+        self._made: list[RowSource] = []
+
+    def __call__(self, index: int = 0, **options: object) -> RowSource:
+        self._made.append(RowSource(self._splits[index], rows=BYTES, **({"batch_size": 8} | options)))
+        return self._made[-1]
+
+    def close(self) -> None:
+        for source in self._made:
+            source.close()
+
+
+@pytest.fixture
+def sources(splits: list[loader.Split]) -> Iterator[Sources]:
+    made = Sources(splits)
+    yield made
+    made.close()
+
+
+def ids_of(batches: Iterator[loader.Batch]) -> list[uuid.UUID]:
+    return [uuid.UUID(bytes=row.tobytes()) for batch in batches for row in batch.ids]
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_ranks_together_read_each_id_exactly_once_an_epoch(sources: Sources, world_size: int) -> None:
+    ranks = [sources(rank=rank, world_size=world_size) for rank in range(world_size)]
+    for epoch in range(2):
+        found = [ids_of(source.epoch(epoch)) for source in ranks]
+        assert sorted(itertools.chain(*found)) == sorted(IDS)
+        assert [len(one) for one in found] == [source.samples for source in ranks]
+
+
+def test_epochs_differ_and_the_same_seed_repeats(sources: Sources) -> None:
+    source, again, other = sources(), sources(memory_budget=1), sources(seed=1)
+    assert ids_of(source.epoch(0)) == ids_of(again.epoch(0)) == ids_of(source.epoch(0))
+    assert ids_of(source.epoch(1)) == ids_of(again.epoch(1))
+    orders = [ids_of(source.epoch(0)), ids_of(source.epoch(1)), ids_of(other.epoch(0)), IDS]
+    assert len({tuple(one) for one in orders}) == 4
+
+
+def test_without_shuffle_the_split_s_order_comes_every_time(sources: Sources) -> None:
+    source = sources(shuffle=False)
+    assert ids_of(source.epoch(0)) == ids_of(source.epoch(5)) == IDS
+
+
+@pytest.mark.parametrize(("batch_size", "policy", "counts"), [
+    (8, "PARTIAL", [52, 51]), (8, "DROP", [48, 48]), (200, "PARTIAL", [52, 51]), (200, "DROP", [0, 0]),
+    (8, "FILL", [56, 56]), (200, "FILL", [200, 200]),
+])  # fmt: skip
+def test_policies_count_as_they_say(sources: Sources, batch_size: int, policy: str, counts: list[int]) -> None:
+    pair = [sources(batch_size=batch_size, last_batch_policy=policy, rank=rank, world_size=2) for rank in (0, 1)]
+    found = [ids_of(source.epoch(0)) for source in pair]
+    assert sorted(map(len, found)) == sorted(counts)
+    assert len({*found[0], *found[1]}) == min(sum(counts), COUNT)
+    assert [len(one) for one in found] == [source.samples for source in pair]
+    assert [len(source) for source in pair] == [-(-len(one) // batch_size) for one in found]
+
+
+def test_fill_repeats_the_last_sample_of_a_rank(sources: Sources) -> None:
+    batches = list(sources(batch_size=16, last_batch_policy="FILL").epoch(0))
+    assert [(len(batch), batch.repeats) for batch in batches] == [(16, 0)] * 6 + [(16, 9)]
+    last = batches[-1]
+    assert last.images[6:] == [last.images[6]] * 10
+    assert last.images == [BYTES[IDS[position]] for position in last.positions]
+    assert last.labels.tolist() == [LABELS[position] for position in last.positions]
+    assert ids_of(iter([last])) == [IDS[position] for position in last.positions]
+    assert sorted(ids_of(iter(batches))[:COUNT]) == sorted(IDS)
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 2), (2, 1), (1, 4)])
+def test_an_interrupted_epoch_goes_on_at_the_next_sample(sources: Sources, before: int, after: int) -> None:
+    """In the order of steps and ranks, what was read before and after is the undisturbed epoch."""
+
+    def turns(ranks: list[RowSource], epoch: int) -> Iterator[tuple[loader.Batch, ...]]:
+        for batches in itertools.zip_longest(*(source.epoch(epoch) for source in ranks)):
+            yield tuple(batch for batch in batches if batch is not None)
+
+    undisturbed = ids_of(sources().epoch(1))
+    first = [sources(rank=rank, world_size=before) for rank in range(before)]
+    found: list[uuid.UUID] = []
+    for together in itertools.islice(turns(first, 1), 3):
+        found += ids_of(iter(together))
+    states = [json.loads(json.dumps(source.state_dict())) for source in first]
+    assert all(state == states[0] for state in states)
+    assert loader.merge_states(states) == states[0]
+    second = [sources(rank=rank, world_size=after) for rank in range(after)]
+    for source in second:
+        source.load_state_dict(states[0])
+        assert (source.first_epoch, source.state_dict()) == (1, {**states[0], "global_batch_size": 8 * after})
+    for together in turns(second, 1):
+        found += ids_of(iter(together))
+    assert found == undisturbed
+    assert {source.state_dict()["epoch"] for source in second} == {2}
+    assert sorted(itertools.chain(*(ids_of(source.epoch(2)) for source in second))) == sorted(IDS)
+
+
+def test_an_epoch_can_begin_at_any_step(sources: Sources) -> None:
+    source = sources()
+    whole = ids_of(source.epoch(3))
+    source.load_state_dict(source.state_dict(epoch=3, steps=5))
+    assert ids_of(source.epoch(3)) == whole[40:]
+
+
+def test_a_state_of_another_order_or_split_is_refused(sources: Sources) -> None:
+    state = sources(seed=1).state_dict()
+    source = sources()
+    with pytest.raises(loader.StateError, match=r"a state of this order: seed 0\. Found: 1"):
+        source.load_state_dict(state)
+    with pytest.raises(loader.StateError, match="a state of this split: fingerprint"):
+        sources(index=1).load_state_dict(source.state_dict())
+    with pytest.raises(loader.OptionError, match=r"epoch and steps, or neither\. Found: one"):
+        source.state_dict(epoch=1)
+    assert len(ids_of(source.epoch(0))) == COUNT
+
+
+def test_two_epochs_and_two_sources_go_side_by_side(sources: Sources) -> None:
+    one, other = sources(), sources(seed=4)
+    passes = [one.epoch(0), one.epoch(1), other.epoch(0)]
+    mixed = list(zip(*passes, strict=True))
+    for number, (source, epoch) in enumerate([(one, 0), (one, 1), (other, 0)]):
+        assert ids_of(iter([batches[number] for batches in mixed])) == ids_of(source.epoch(epoch))
+    other.close()
+    assert len(ids_of(one.epoch(2))) == COUNT
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_out_of_order_each_id_comes_once_with_its_bytes(sources: Sources, world_size: int) -> None:
+    ranks = [sources(rank=rank, world_size=world_size, in_order=False) for rank in range(world_size)]
+    for epoch in range(2):
+        found = [list(source.epoch(epoch)) for source in ranks]
+        assert sorted(itertools.chain(*(ids_of(iter(batches)) for batches in found))) == sorted(IDS)
+        assert [[batch.step for batch in batches] for batches in found] == [list(range(len(one))) for one in ranks]
+        for batch in itertools.chain(*found):
+            assert batch.images == [BYTES[IDS[position]] for position in batch.positions]
+            assert batch.labels.tolist() == [LABELS[position] for position in batch.positions]
+            assert np.array_equal(batch.ids, packed([IDS[position] for position in batch.positions]))
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 2), (2, 1), (1, 4)])
+def test_out_of_order_an_interrupted_epoch_misses_and_repeats_nothing(
+    sources: Sources, before: int, after: int
+) -> None:
+    first = [sources(rank=rank, world_size=before, in_order=False) for rank in range(before)]
+    found: list[uuid.UUID] = []
+    for source in first:
+        found += ids_of(itertools.islice(source.epoch(1), 3))
+    state = loader.merge_states([json.loads(json.dumps(source.state_dict())) for source in first])
+    if before > 1:
+        with pytest.raises(loader.StateError, match="merge_states"):
+            sources().load_state_dict(first[0].state_dict())
+    for rank in range(after):
+        second = sources(rank=rank, world_size=after, in_order=rank % 2 == 0)
+        second.load_state_dict(state)
+        found += ids_of(second.epoch(1))
+        assert second.state_dict()["epoch"] == 2
+    assert sorted(found) == sorted(IDS)
+
+
+def test_an_image_that_is_not_there_can_be_skipped_and_is_reported(sources: Sources) -> None:
+    source = sources(index=1, on_missing="skip")
+    batches = list(source.epoch(0))
+    assert sorted(ids_of(iter(batches))) == sorted(IDS[:20])
+    (skipped,) = source.skipped
+    assert (skipped.id, skipped.position, skipped.epoch) == (MISSING, 20, 0)
+    assert "no such row" in skipped.reason
+    assert source.stats().skipped == 1
+    assert [len(batch) for batch in sources(index=1, on_missing="skip", last_batch_policy="FILL").epoch(0)] == [8] * 3
+
+
+def test_the_next_epoch_is_read_while_the_last_batches_are_taken(sources: Sources) -> None:
+    source = sources()
+    first = list(source.epoch(0))
+    streams = source._ahead
+    assert streams is not None
+    deadline = time.monotonic() + 10
+    while source.stats().held_bytes < sum(map(len, BYTES.values())):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert len(ids_of(source.epoch(1))) == COUNT
+    assert source._ahead is not None
+    assert source._ahead[2] is streams[2]  # the same stream went on
+    assert ids_of(source.epoch(0)) == ids_of(iter(first))
+    assert source._ahead is None  # no epoch in turn: the source guesses no more
+
+
+def test_closing_drops_what_was_read_ahead(sources: Sources) -> None:
+    source = sources()
+    list(source.epoch(0))
+    assert source._ahead is not None
+    source.close()
+    assert source._ahead is None
+    with pytest.raises(loader.ClosedError):
+        next(source.epoch(1))
+
+
+def test_a_source_that_is_forgotten_closes_itself(splits: list[loader.Split]) -> None:
+    before = set(threading.enumerate())
+    source = RowSource(splits[0], rows=BYTES, batch_size=4)
+    next(source.epoch(0))
+    (thread,) = set(threading.enumerate()) - before
+    del source
+    thread.join(5)
+    assert not thread.is_alive()
+
+
+def test_a_wrong_count_is_never_passed_over(sources: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Schedule.steps
+    monkeypatch.setattr(Schedule, "steps", lambda *given, **more: itertools.islice(whole(*given, **more), 3))
+    with pytest.raises(loader.DeliveryError, match=r"Wanted 103 samples in epoch 0 on rank 0\. Found: 24"):
+        list(sources().epoch(0))
+
+
+def test_stats_count_what_was_delivered(sources: Sources) -> None:
+    source = sources()
+    assert source.stats() == Stats()
+    batches = list(source.epoch(0))
+    found = source.stats()
+    assert (found.images, found.bytes) == (COUNT, sum(len(image) for batch in batches for image in batch.images))
+    assert found.images_per_second > 0
+    assert found.p99 >= found.p50 > 0
+    assert found.connections == 1
+    source.close()
+    assert source.stats().connections == 0
+    assert source.stats().in_flight == source.stats().held_bytes == 0
+
+
+def test_metrics_are_served_until_the_source_is_closed(sources: Sources) -> None:
+    source = sources()
+    source.connect()
+    port = source.serve_metrics(port=0)
+    with pytest.raises(
+        loader.OptionError, match=rf"metrics at 127\.0\.0\.1 port {port}\. Found: Address already in use"
+    ):
+        source.serve_metrics(port=port)
+    assert len(list(source.epoch(0))) == 13
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    place = '{rank="0",split="0",table="memory.data"}'
+    assert f"imagestrata_loader_images_total{place} {COUNT}.0" in text
+    assert f"imagestrata_loader_skipped_total{place} 0.0" in text
+    assert "# TYPE imagestrata_loader_stall_share gauge" in text
+    assert all(f"imagestrata_loader_{name}" in text for name in Stats.__slots__)
+    source.close()
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10)
+    with pytest.raises(loader.ClosedError):
+        source.serve_metrics(port=0)

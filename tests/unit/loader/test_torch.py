@@ -1,0 +1,267 @@
+"""The source under torch's DataLoader: one order for any number of workers, exact states, errors in their own class."""
+
+import json
+import pickle
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import loader
+from tests.support.pictures import picture
+from tests.support.row_sources import RowSource
+from tests.support.split_folders import image_ids, write_split_folder
+
+if TYPE_CHECKING:  # torch takes seconds to import: tests do so, not those who collect them
+    from torch.utils.data import DataLoader
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+COUNT = 43
+IDS = image_ids(COUNT, first=5000)
+LABELS = [number % 10 for number in range(COUNT)]
+MISSING = uuid.UUID(int=4)
+NO_PICTURE = uuid.UUID(int=5)
+
+# Warnings that a machine has fewer cores than a test has workers.
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+
+
+@pytest.fixture(scope="module")
+def splits(tmp_path_factory: pytest.TempPathFactory) -> list[loader.Split]:
+    rows = [(IDS, LABELS), ([*IDS[:7], MISSING], LABELS[:8]), ([*IDS[:7], NO_PICTURE], LABELS[:8])]
+    folder = write_split_folder(tmp_path_factory.mktemp("split"), rows)
+    cache = tmp_path_factory.mktemp("cache")
+    return [loader.open_split(folder, index=index, cache=cache) for index in range(len(rows))]
+
+
+@pytest.fixture(scope="module")
+def rows() -> dict[uuid.UUID, bytes]:
+    return {one: picture(label) for one, label in zip(IDS, LABELS, strict=True)} | {NO_PICTURE: b"none"}
+
+
+Sources = Callable[..., RowSource]
+
+
+@pytest.fixture
+def sources(splits: list[loader.Split], rows: dict[uuid.UUID, bytes]) -> Iterator[Sources]:
+    """Makes sources of the splits, and closes them."""
+    made: list[RowSource] = []
+
+    def make(index: int = 0, **options: Any) -> RowSource:
+        made.append(RowSource(splits[index], rows=rows, **({"batch_size": 4} | options)))
+        return made[-1]
+
+    yield make
+    for source in made:
+        source.close()
+
+
+def places(batches: Any) -> list[tuple[int, int, list[int]]]:
+    """Epoch, step and positions of each batch."""
+    return [(batch.epoch, batch.step, batch.positions.tolist()) for batch in batches]
+
+
+def batches_of(dataset: Any, workers: int, **options: Any) -> "DataLoader[Any]":
+    from torch.utils.data import DataLoader
+
+    return DataLoader(dataset, batch_size=None, num_workers=workers, **options)
+
+
+@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (1, True), (2, False), (3, True)])
+def test_any_number_of_workers_gives_the_epochs_in_their_order(
+    sources: Sources, workers: int, persistent: bool
+) -> None:
+    source = sources()
+    next(source.epoch(7))  # a thread, which no forked worker may touch
+    batches = batches_of(loader.TorchDataset(source), workers, persistent_workers=persistent)
+    assert len(batches) == len(source) == 11
+    for epoch in range(2):
+        wanted = list(sources().epoch(epoch))
+        found = list(batches)
+        assert places(found) == places(wanted)
+        for batch, same in zip(found, wanted, strict=True):
+            assert (batch.images, batch.labels.tolist()) == (same.images, same.labels.tolist())
+            assert np.array_equal(batch.ids, same.ids)
+    assert next(iter(batches)).epoch == 2
+    batches.dataset.set_epoch(5)
+    assert {batch.epoch for batch in batches} == {5}
+    assert {batch.epoch for batch in batches} == {6}
+
+
+def test_ranks_and_workers_together_deliver_each_sample_once(sources: Sources) -> None:
+    found: list[int] = []
+    for rank in range(2):
+        source = sources(batch_size=3, rank=rank, world_size=2)
+        batches = list(batches_of(loader.TorchDataset(source), 2))
+        assert places(batches) == places(source.epoch(0))
+        found += [position for batch in batches for position in batch.positions]
+    assert sorted(found) == list(range(COUNT))
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 2), (2, 0), (2, 3)])
+def test_the_loop_s_own_count_is_the_exact_state(sources: Sources, before: int, after: int) -> None:
+    source = sources()
+    undisturbed = places(source.epoch(1))
+    dataset = loader.TorchDataset(source)
+    dataset.set_epoch(1)
+    for batch in batches_of(dataset, before):
+        if batch.step == 4:
+            break
+    with pytest.raises(loader.OptionError, match="DALI and workers read ahead"):
+        loader.TorchDataset(sources()).source.state_dict()
+    state = json.loads(json.dumps(source.state_dict(epoch=batch.epoch, steps=batch.step + 1)))
+    again = loader.TorchDataset(sources())
+    again.load_state_dict(state)
+    assert places(batches_of(again, after)) == undisturbed[5:]
+    assert next(iter(batches_of(again, after))).epoch == 2
+    again.load_state_dict(state)  # once more, behind passes
+    assert places(batches_of(again, after)) == undisturbed[5:]
+
+
+def test_a_state_that_workers_cannot_know_is_refused(sources: Sources) -> None:
+    source = sources()
+    state = source.state_dict(epoch=1, steps=2)
+    dataset = loader.TorchDataset(source)
+    lasting = batches_of(dataset, 1, persistent_workers=True)
+    next(iter(lasting))
+    dataset.load_state_dict(state)
+    with pytest.raises(loader.StateError, match="workers that begin after that"):
+        next(iter(lasting))
+    del lasting
+    assert next(iter(batches_of(dataset, 1))).step == 2
+    source.load_state_dict(source.state_dict(epoch=3, steps=1))
+    with pytest.raises(loader.StateError, match="loaded into the dataset"):
+        next(iter(dataset))
+    with pytest.raises(loader.OptionError, match="in order"):
+        loader.TorchDataset(sources(in_order=False))
+
+
+@pytest.mark.parametrize(
+    ("taken", "policy", "workers"),
+    [
+        *((taken, policy, 0) for taken in (0, 1, 10) for policy in ("PARTIAL", "DROP")),
+        *((0, "DROP", 2), (1, "PARTIAL", 2), (5, "PARTIAL", 2), (10, "DROP", 2)),
+    ],
+)
+def test_a_stateful_data_loader_goes_on_at_the_next_sample(
+    sources: Sources, taken: int, policy: str, workers: int
+) -> None:
+    undisturbed = [places(sources(last_batch_policy=policy).epoch(epoch)) for epoch in range(3)]
+
+    def stateful() -> "StatefulDataLoader[Any]":
+        from torchdata.stateful_dataloader import StatefulDataLoader
+
+        dataset = loader.TorchDataset(sources(last_batch_policy=policy))
+        return StatefulDataLoader(dataset, batch_size=None, num_workers=workers)
+
+    first = stateful()
+    passing = iter(first)
+    found = list(islice(passing, taken))
+    state = pickle.loads(pickle.dumps(first.state_dict()))
+    del passing
+    again = stateful()
+    again.load_state_dict(state)
+    assert places(found + list(again)) == undisturbed[0]
+    assert places(again) == undisturbed[1]
+    ended = again.state_dict()
+    last = stateful()
+    last.load_state_dict(ended)
+    assert places(last) == undisturbed[2]
+
+
+def test_without_workers_its_state_is_that_of_the_pass(sources: Sources) -> None:
+    undisturbed = places(sources().epoch(0))
+    dataset = loader.TorchDataset(sources())
+    passing = iter(dataset)
+    assert places(next(passing) for _ in range(6)) == undisturbed[:6]
+    state = json.loads(json.dumps(dataset.state_dict()))
+    again = loader.TorchDataset(sources())
+    again.load_state_dict(state)
+    assert places(again) == undisturbed[6:]
+    ended = again.state_dict()
+    assert {batch.epoch for batch in again} == {1}
+    again.load_state_dict(ended)
+    assert places(again) == []  # the rest of that epoch
+    assert {batch.epoch for batch in again} == {1}
+    for change, match in [
+        ({"workers": 2}, "workers, global batch"),
+        ({"format": 2}, "Found: \\(2,"),
+        ({"begin": {}}, "Found: 'global_batch_size'"),
+    ]:
+        with pytest.raises(loader.StateError, match=match):
+            again.load_state_dict(state | change)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_errors_come_in_their_own_class(sources: Sources, workers: int) -> None:
+    with pytest.raises(loader.MissingImageError, match=rf"{MISSING} from memory"):
+        list(batches_of(loader.TorchDataset(sources(index=1)), workers))
+    from tests.support.transforms import small
+
+    with pytest.raises(loader.DecodeError, match=rf"PIL can decode as image {NO_PICTURE} .*Found: 4 bytes"):
+        list(batches_of(loader.TorchDataset(sources(index=2), transform=small), workers))
+
+
+def test_a_split_that_has_changed_meanwhile_is_named(tmp_path: Path) -> None:
+    """What a spawned worker unpickles raises when the first batch is asked for."""
+    own = write_split_folder(tmp_path / "own", [(IDS, LABELS)])
+    split = loader.open_split(own, cache=tmp_path / "cache")
+    dataset = loader.TorchDataset(loader.CassandraSource(split, hosts="127.0.0.1", batch_size=4))
+    copied = pickle.loads(pickle.dumps(dataset))
+    write_split_folder(own, [(IDS, LABELS)], seed=8)
+    with pytest.raises(loader.SplitError, match=f"with the fingerprint {split.fingerprint}"):
+        next(iter(copied))
+
+
+def test_passes_of_the_same_seed_and_of_other_numbers_of_workers_do_not_mix(sources: Sources) -> None:
+    import torch
+
+    dataset = loader.TorchDataset(sources())
+
+    def seeded(workers: int, first: int) -> "DataLoader[Any]":
+        """Workers of which one begins its pass before the others do."""
+        torch.manual_seed(0)
+        begun = partial(_wait_for, first, int(dataset._passes._shared[2 + first]))
+        return batches_of(dataset, workers, worker_init_fn=begun)
+
+    for epoch, (workers, first) in enumerate([(2, 0), (3, 0), (2, 1), (3, 2)]):
+        found = list(seeded(workers, first))
+        assert {batch.epoch for batch in found} == {epoch}
+        assert sorted(position for batch in found for position in batch.positions) == list(range(COUNT))
+    next(iter(seeded(2, 0)))  # the other has not begun, perhaps
+    assert {batch.epoch for batch in seeded(2, 1)} == {5}
+
+
+def _wait_for(first: int, before: int, worker: int) -> None:
+    """Have a worker begin after the first one, whose entry among the passes is another then."""
+    from torch.utils.data import get_worker_info
+
+    info = get_worker_info()
+    deadline = time.monotonic() + 60
+    while worker != first and int(info.dataset._passes._shared[2 + first]) == before:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("kind", ["blob", "none"])
+def test_masks_come_as_they_are_and_a_split_without_labels_gives_images_alone(tmp_path: Path, kind: str) -> None:
+    import torch
+
+    folder = write_split_folder(tmp_path / "split", [(IDS, [-1] * COUNT)], label_type=kind)
+    split = loader.open_split(folder, cache=tmp_path / "cache")
+    rows = {one: picture(number % 10, width=20, height=10) for number, one in enumerate(IDS)}
+    labels = {one: bytes([number]) * 3 for number, one in enumerate(IDS)} if kind == "blob" else None
+    with RowSource(split, rows=rows, labels=labels, batch_size=8) as source:
+        dataset = loader.TorchDataset(source, transform=lambda image: torch.tensor(image.size))
+        batches = list(batches_of(dataset, 0))
+        wanted = [batch.label_blobs for batch in source.epoch(0)]
+    sizes = [one[0] if kind == "blob" else one for one in batches]
+    assert [one.tolist() for one in sizes] == [[[20, 10]] * len(one) for one in sizes]
+    if kind == "blob":
+        assert [labels for _, labels in batches] == wanted

@@ -1,0 +1,223 @@
+"""Datasets as shards: packed full, shuffled, the same for any number of workers, and nothing half done."""
+
+import hashlib
+import io
+import json
+import multiprocessing
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from loader import OptionError, ShardError
+from loader._upload_items import Job
+from loader.shards import make_client, open_shards, upload_cv_dataset
+from tests.support.shard_folders import Pictures, samples_in, upload
+
+
+def test_shards_are_full_shuffled_and_the_same_for_any_number_of_workers(tmp_path: Path) -> None:
+    one, three = (
+        upload(make_client(tmp_path), "b", name, count=90, workers=workers) for name, workers in (("one", 1), ("3", 3))
+    )
+    assert one.contents.shards == three.contents.shards
+    for shard in one.contents.shards:
+        for folder in ("one", "3"):
+            data = (tmp_path / "b" / folder / shard.name).read_bytes()
+            assert (len(data), hashlib.sha256(data).hexdigest()) == (shard.bytes, shard.sha256)
+        assert shard.bytes <= 60_000
+        assert shard is one.contents.shards[-1] or shard.bytes > 60_000 - 11_000  # a picture of noise has 7 kB
+    paths = [int(json.loads(files["json"])["path"]) for _, files in sorted(samples_in(tmp_path / "b" / "one").items())]
+    assert sorted(paths) == list(range(90))
+    assert abs(np.corrcoef(paths, np.arange(90))[0, 1]) < 2.58 / np.sqrt(89)
+    other = upload(make_client(tmp_path), "b", "other", count=90, seed=1)
+    assert other.fingerprint != one.fingerprint
+
+
+def test_pictures_are_encoded_as_asked(tmp_path: Path) -> None:
+    client = make_client(tmp_path)
+    for image_format, name in (("jpg", "JPEG"), ("png", "PNG"), ("webp", "WEBP")):
+        upload(client, "b", image_format, count=6, image_format=image_format, workers=1)
+        for files in samples_in(tmp_path / "b" / image_format).values():
+            image = Image.open(io.BytesIO(files[image_format]))
+            number = int(json.loads(files["json"])["path"])
+            assert (image.format, image.size) == (name, (48, 48))
+            if image_format == "png":
+                assert np.array_equal(np.asarray(image), np.asarray(Pictures(6)[number][0]))
+
+
+def test_shards_that_are_there_are_replaced_only_if_that_is_meant(tmp_path: Path) -> None:
+    client = make_client(tmp_path)
+    upload(client, "b", "x", count=20, workers=1)
+    with pytest.raises(ShardError, match=r"a place without shards at .*/b/x\. Found: 20 images in shards\. Say overw"):
+        upload(client, "b", "x", count=30, workers=1)
+    upload(client, "b", "x", count=30, workers=1, overwrite=True)
+    names = {shard.name for shard in open_shards(str(tmp_path / "b" / "x")).contents.shards}
+    assert {path.name for path in (tmp_path / "b" / "x").glob("*.tar")} == names
+    assert len(samples_in(tmp_path / "b" / "x")) == 30
+    (tmp_path / "b" / "x" / "shards.json").write_text("{}")
+    with pytest.raises(ShardError, match="Remove it, or name another folder"):
+        upload(client, "b", "x", count=30, workers=1)
+
+
+class Bad(Pictures):
+    def __init__(self, item: Callable[[int], Any]) -> None:
+        super().__init__(70)
+        self._item = item
+
+    def __getitem__(self, number: int) -> Any:
+        return self._item(number) if number == 66 else super().__getitem__(number)
+
+
+def _raise(number: int) -> Any:
+    raise KeyError("no such picture")
+
+
+BAD: list[tuple[Callable[[int], Any], str]] = [
+    (_raise, r"Wanted item 66 of the dataset\. Found: KeyError: 'no such picture'"),
+    (lambda number: Pictures(1)[0][0], r"item 66 of the dataset as \(picture, class number\)\. Found: "),
+    (lambda number: (Pictures(1)[0][0], "cat"), r"class number, 0 or more, as the label of item 66 .*Found: 'cat'"),
+    (lambda number: (Pictures(1)[0][0], 1.5), r"as the label of item 66 of the dataset\. Found: 1\.5"),
+    (lambda number: (Pictures(1)[0][0], -1), r"as the label of item 66 of the dataset\. Found: -1"),
+    (lambda number: (Pictures(1)[0][0], True), r"as the label of item 66 of the dataset\. Found: True"),
+    (lambda number: (np.zeros((3, 4, 4)), 1), r"a picture of PIL in item 66 .*Found: ndarray\. Leave"),
+]
+
+
+def job_of(ds: Any, spool: Path, *, image_format: str = "png") -> Job:
+    """What a process of an upload knows."""
+    return Job(ds, make_client("/nowhere"), "b", "x", spool, image_format, 95, "")
+
+
+@pytest.mark.parametrize(("item", "message"), BAD)
+def test_an_item_that_cannot_be_packed_is_named(item: Callable[[int], Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ShardError, match=message):
+        job_of(Bad(item), tmp_path).made(66)
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [BAD[0], (lambda number: (Pictures(1, side=200)[0][0], 1), r"fit into a shard of 60,000 bytes.*It is item 66 of")],
+)
+def test_nothing_is_published_of_a_dataset_with_such_an_item(
+    item: Callable[[int], Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ShardError, match=message):
+        upload_cv_dataset(
+            Bad(item), client=make_client(tmp_path), bucket="b", base_folder="x", maxsize=60_000, workers=1,
+            image_format="png", progress=False,
+        )  # fmt: skip
+    assert not list(tmp_path.rglob("shards.json"))
+    assert not list(tmp_path.rglob("*.tar"))
+
+
+@pytest.mark.parametrize("mode", ["I;16", "RGBA", "LA", "F", "P"])
+def test_pictures_keep_their_kind_or_are_refused(mode: str, tmp_path: Path) -> None:
+    image = Image.new("L", (9, 7), 40).convert("I" if mode == "I;16" else mode)
+    image = image.convert(mode)
+    items = [(image, 0)]
+    if mode != "P":
+        with pytest.raises(ShardError, match=rf"item 0 of the dataset as .* jpg holds\. Found: mode {mode}"):
+            job_of(items, tmp_path, image_format="jpg").made(0)
+    if mode != "F":
+        found = Image.open(job_of(items, tmp_path).made(0).path)
+        assert (found.mode, found.size) == (mode, (9, 7))
+        assert found.getpixel((0, 0)) == image.getpixel((0, 0))
+
+
+class Shade(Pictures):
+    def __init__(self, shade: int) -> None:
+        super().__init__(10)
+        self._shade = shade
+
+    def __getitem__(self, number: int) -> tuple[Any, int]:
+        return Image.new("L", (4, 4), self._shade), 0
+
+
+def test_other_contents_of_the_same_size_have_other_names(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"client": make_client(tmp_path), "bucket": "b", "workers": 1, "progress": False}
+    one = upload_cv_dataset(Shade(101), base_folder="one", **options)
+    two = upload_cv_dataset(Shade(102), base_folder="two", **options)
+    assert one.contents.bytes == two.contents.bytes
+    assert one.contents.shards[0].name != two.contents.shards[0].name
+
+
+def _end(number: int) -> Any:
+    os._exit(9)
+
+
+def test_a_process_that_ends_on_its_own_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(ShardError, match=r"Found: one that ended on its own, .*Take fewer workers"):
+        upload_cv_dataset(Bad(_end), client=make_client(tmp_path), bucket="b", workers=2, progress=False)
+
+
+def test_options_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    client = make_client(tmp_path)
+    for options, message in [
+        ({"maxsize": 100}, "maxsize as a whole number of at least 10240"),
+        ({"maxcount": 0}, "maxcount"),
+        ({"maxsize": "1e8"}, r"maxsize as a whole number, as 100000 or 1e5\. Found: '1e8'"),
+        ({"maxsize": float("inf")}, "maxsize as a whole number"),
+        ({"seed": 1 << 70}, "seed"),
+        ({"base_folder": "../x"}, "a bucket and a folder"),
+        ({"workers": 0}, "workers"),
+        ({"image_format": "gif"}, "image_format"),
+        ({"quality": 101}, "quality"),
+        ({"client": "http://x"}, "a client, as loader.shards.make_client gives it"),
+        ({"bucket": ""}, "a bucket and a folder"),
+    ]:
+        given: dict[str, Any] = {"client": client, "bucket": "b", "progress": False, **options}
+        with pytest.raises(OptionError, match=message):
+            upload_cv_dataset(Pictures(3), **given)
+    with pytest.raises(OptionError, match=r"at least one item\. Found: none"):
+        upload_cv_dataset([], client=client, bucket="b", progress=False)
+    with pytest.raises(OptionError, match=r"a length and items\. Found: generator"):
+        upload_cv_dataset((x for x in ()), client=client, bucket="b", progress=False)
+    with pytest.raises(OptionError, match="access_key and secret_key, or neither"):
+        make_client("http://127.0.0.1:9", "key")
+    for url in ("ftp://127.0.0.1", "127.0.0.1:9000", "store:9000/x", ""):
+        with pytest.raises(OptionError, match="URL of an S3 endpoint"):
+            make_client(url)
+    with pytest.raises(OptionError, match="URL of an S3 endpoint with keys"):
+        make_client("/tmp/x", "key", "secret")
+    assert "secret" not in repr(make_client("http://127.0.0.1:9", "key", "secret"))
+
+
+def test_shards_of_other_uploads_stay_and_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "b" / "x").mkdir(parents=True)
+    (tmp_path / "b" / "x" / "0a1b2c3d-000000.tar").write_bytes(b"of an upload that was killed, with other options")
+    upload(make_client(tmp_path), "b", "x", count=20, workers=1)
+    assert "shards that no manifest names lie in" in caplog.text
+    assert "0a1b2c3d-*; remove them" in caplog.text
+    with pytest.raises(OptionError, match=r"Wanted a bucket and a folder in it by their names\. Found: 's3://b', 'x'"):
+        upload(make_client(tmp_path), "s3://b", "x", count=20, workers=1)
+
+
+def test_an_upload_that_was_ended_publishes_nothing_and_the_next_removes_what_it_left(tmp_path: Path) -> None:
+    root = tmp_path / "b" / "x"
+    first = upload(make_client(tmp_path), "b", "x", count=30, workers=1)
+    (root / "shards.json").unlink()
+    (root / first.contents.shards[1].name).unlink()
+    (root / f".{first.contents.shards[1].name}.0123").write_bytes(b"half of a shard")
+    again = upload(make_client(tmp_path), "b", "x", count=30, workers=1)
+    assert again.contents.shards == first.contents.shards
+    assert {path.name for path in root.glob("*.tar")} == {shard.name for shard in again.contents.shards}
+    assert not list(root.glob(".*"))
+    assert len(samples_in(root)) == 30
+
+
+def test_two_uploads_to_one_folder_leave_one_of_them_whole(tmp_path: Path) -> None:
+    fork = multiprocessing.get_context("fork")
+    options = [{"count": 60, "seed": seed, "overwrite": True, "workers": 1} for seed in (1, 2)]
+    both = [fork.Process(target=upload, args=(make_client(tmp_path), "b", "x"), kwargs=one) for one in options]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join(timeout=120)
+    assert [process.exitcode for process in both] == [0, 0]
+    for shard in open_shards(str(tmp_path / "b" / "x")).contents.shards:
+        data = (tmp_path / "b" / "x" / shard.name).read_bytes()
+        assert hashlib.sha256(data).hexdigest() == shard.sha256

@@ -1,0 +1,12 @@
+"""The dataset service over a bucket: how long the parts of an object are."""
+
+from service.bucket_store import part_bytes
+
+
+def test_parts_are_as_long_as_s3_allows_their_number() -> None:
+    assert part_bytes(0) == part_bytes(10_000 << 24) == 16 << 20
+    for size in ((10_000 << 24) + 1, 10**12, 5 << 40):
+        part = part_bytes(size)
+        assert -(-size // part) <= 10_000
+        assert part % (1 << 20) == 0  # where a file can be mapped
+        assert part < 5 << 30

@@ -1,0 +1,154 @@
+"""Job files: the form that others write, and what is told of files that are none."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.job_documents import Document
+from service.job_errors import JobFileError
+from service.torchrun_commands import arguments, expanded, is_torchrun, script
+from service.training_jobs import read_job
+from tests.support.training_jobs import GOOD, read
+
+
+def problems(folder: Path, text: str | bytes) -> list[str]:
+    with pytest.raises(JobFileError) as caught:
+        read(folder, text)
+    return list(caught.value.problems)
+
+
+def test_the_form_that_others_write(tmp_path: Path) -> None:
+    job = read(tmp_path, GOOD)
+    assert (job.name, job.namespace, job.min_size, job.max_size) == ("example-job", "lattice", 1, 3)
+    assert job.dataset == "my_dataset"
+    (container,) = job.containers
+    assert container.name == "trainingjob"
+    assert container.image == "breezeml/lattice-resnet"
+    assert container.command == ("python", "-u", "main.py")
+    assert container.written["imagePullPolicy"] == "Always"
+    assert container.working_dir is None
+    assert dict(job.pod) == {}
+
+
+def test_optional_fields_of_a_container_and_a_pod(tmp_path: Path) -> None:
+    more = """\
+            args: [--epochs, "3"]
+            workingDir: code
+            env: [{name: LR, value: "0.1"}, {name: KEY, valueFrom: {secretKeyRef: {name: s, key: k}}}, {name: EMPTY}]
+            resources: {limits: {nvidia.com/gpu: 1}}
+        nodeSelector: {disk: fast, since: 2024-01-01}
+"""
+    job = read(tmp_path, GOOD.replace("metadata:\n", "metadata:\n  labels: {team: vision}\n") + more)
+    (container,) = job.containers
+    assert container.args == ("--epochs", "3")
+    assert container.env == {"LR": "0.1", "EMPTY": ""}
+    assert container.working_dir == "code"
+    assert container.written["resources"] == {"limits": {"nvidia.com/gpu": 1}}
+    assert job.pod == {"nodeSelector": {"disk": "fast", "since": "2024-01-01"}}
+    assert job.labels == {"team": "vision"}
+
+
+BAD = {
+    "another api": (('"breezeml.ai/v1"', "v1"), 1, "Wanted apiVersion: breezeml.ai/v1. Found: 'v1'"),
+    "another kind": (("kind: TrainingJob", "kind: Pod"), 2, "Wanted kind: TrainingJob. Found: 'Pod'"),
+    "no kind": (("kind: TrainingJob\n", ""), 1, "Wanted kind in a job. Found: none (add it)"),
+    "nothing": (("  name: example-job", "  name:"), 4, "Wanted name, a text. Found: nothing"),
+    "a name for no host": (("example-job", "Example_Job"), 4, "Found: 'Example_Job'"),
+    "none": (("minSize: 1", "minSize: 0"), 7, "Wanted spec.minSize, a whole number from 1 on. Found: 0"),
+    "a half": (("maxSize: 3", "maxSize: 1.5"), 8, "a whole number from 1 on. Found: 1.5"),
+    "truth": (("maxSize: 3", "maxSize: yes"), 8, "Found: True"),
+    "too many digits": (("maxSize: 3", f"maxSize: {'9' * 5000}"), 8, "a whole number from 1 on. Found: '999"),
+    "upside down": (("minSize: 1", "minSize: 4"), 8, "Wanted spec.maxSize from minSize, 4, on. Found: 3"),
+    "a path": (("my_dataset", "../etc"), 9, "spec.dataset: Wanted a dataset's name"),
+    "a number for a name": (("my_dataset", "2024"), 9, "Found: 2024 (put it in quotes: '2024')"),
+    "a near miss": (("minSize: 1", "minsize: 1"), 7, "Found: 'minsize', which is none (did you mean minSize?)"),
+    "what was missed": (("minSize: 1", "minsize: 1"), 7, "Wanted minSize in spec. Found: none (add it)"),
+    "a pod's near miss": (("        containers:", "        volume: []\n        containers:"), 13, "mean volumes?"),
+    "a container's near miss": (("imagePullPolicy", "imagepullpolicy"), 16, "did you mean imagePullPolicy?"),
+    "no template": (("    template:", "    templates:"), 11, "did you mean template?"),
+    "a policy": (("Always", "Sometimes"), 16, "or Never. Found: 'Sometimes'"),
+    "a text for a list": (('["python", "-u", "main.py"]', "python main.py"), 17, "Wanted command, a list. Found: 'p"),
+    "a number in a command": (('"main.py"', "5"), 17, "Wanted an item of command, a text. Found: 5"),
+    "no command": (('["python", "-u", "main.py"]', "[]"), 17, "Wanted command, a list of texts, one at least"),
+    "twice": (("  maxSize: 3", "  maxSize: 3\n  maxSize: 4"), 9, "each field once. Found: 'maxSize', as in line 8"),
+    "fields for a list": (("containers:\n          - name", "containers:\n            name"), 14, "containers, a list"),
+    "a tag": (("my_dataset", "!!python/object:os.system x"), 9, "Found: the tag tag:yaml.org,2002:python/object"),
+    "tabs": (("  minSize", "\tminSize"), 7, "Wanted YAML, one document. Found: "),
+    "two of them": (("kind: Tr", "---\nkind: Tr"), 2, "Wanted YAML, one document. Found: "),
+    "a merge": (("  minSize", "  <<: {a: b}\n  minSize"), 7, "Wanted names of fields, as texts. Found: '<<'"),
+    "a number for a field": (("  minSize", "  7: a\n  minSize"), 7, "Wanted names of fields, as texts. Found: 7"),
+    "itself": (("  name: example-job", "  labels: &a {b: *a}\n  name: example-job"), 4, "20,000 values, 60 deep"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_wrong_field_is_reported_with_its_line(tmp_path: Path, case: str) -> None:
+    (old, new), line, said = BAD[case]
+    assert old in GOOD
+    found = problems(tmp_path, GOOD.replace(old, new, 1))
+    assert any(problem.startswith(f"job.yaml:{line}: ") and said in problem for problem in found), found
+
+
+def test_all_wrong_fields_are_reported_together(tmp_path: Path) -> None:
+    text = GOOD.replace("TrainingJob", "Job").replace("maxSize: 3", "maxSize: x").replace("image: ", "imago: ")
+    lines = [problem.split(": ")[0] for problem in problems(tmp_path, text)]
+    assert lines == ["job.yaml:2", "job.yaml:8", "job.yaml:14", "job.yaml:15"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "Found: nothing, the file is empty"),
+        ("[1, 2]", "Wanted a job with fields (apiVersion, kind, metadata, spec). Found: a list, 2 of them"),
+        ("[" * 5000, "nested"),
+        (b"\xff\xfe\x00", "Wanted YAML"),
+        ("a" * (2 << 20), "Found: more"),
+        ("b: &b [x]\n" + "".join(f"{a}: &{a} [{', '.join(['*' + b] * 9)}]\n" for b, a in pairwise("bcdefghi")), "more"),
+    ],
+)  # fmt: skip
+def test_a_text_that_is_no_job_is_refused(tmp_path: Path, text: str | bytes, said: str) -> None:
+    assert said in problems(tmp_path, text)[0]
+
+
+@given(st.lists(st.sampled_from([*GOOD.splitlines(keepends=True), "- \n", "  x: *y\n", "? [a]\n", "!!set {a}\n"])))
+def test_any_lines_are_a_job_or_a_list_of_problems(tmp_path_factory: pytest.TempPathFactory, lines: list[str]) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.yaml"
+    path.write_text("".join(lines), encoding="utf-8")
+    try:
+        told = ["any.yaml: a job", str(read_job(path))]
+    except JobFileError as error:
+        told = list(error.problems)
+    assert told
+    assert all(problem.startswith(("any.yaml:", "TrainingJob")) for problem in told)
+
+
+def test_a_missing_document_is_not_found(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        Document(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize(
+    ("command", "given"),
+    [
+        (["python", "-u", "main.py", "--lr", "1"], ["main.py", "--lr", "1"]),
+        (["/usr/bin/python3.11", "main.py"], ["main.py"]),
+        (["python3", "-m", "app.train", "x"], ["-m", "app.train", "x"]),
+        (["python", "-O", "main.py"], ["--no-python", "PY", "-O", "main.py"]),
+        (["python", "-c", "pass"], ["--no-python", "PY", "-c", "pass"]),
+        (["./train.sh", "x"], ["--no-python", "./train.sh", "x"]),
+        (["torchrun", "main.py"], ["main.py"]),
+        (["python", "-m", "torch.distributed.run", "main.py"], ["main.py"]),
+    ],
+)
+def test_commands_under_torchrun(command: list[str], given: list[str]) -> None:
+    assert arguments(command, "PY") == given
+    assert is_torchrun(command) == (command[0] == "torchrun" or "torch.distributed.run" in command)
+    assert script(command) == ("main.py" if given[0] == "main.py" and not is_torchrun(command) else None)
+
+
+def test_references_are_read_as_kubernetes_reads_them() -> None:
+    told = expanded(["$(A)/$(B)", "$$(A)", "$A", "$(A"], {"A": "x"})
+    assert told == ["x/$(B)", "$(A)", "$A", "$(A"]

@@ -1,0 +1,182 @@
+"""The house: arrows between packages point one way, tests lie where they are looked for, no file names a machine."""
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import SPARK
+
+ROOT = Path(__file__).resolve().parents[2]
+# Who may import whom, besides itself. demo, benchmarks and tests may import all.
+ARROWS = {
+    "schemas": set(),
+    "formats": {"schemas"},
+    "etl": {"formats", "schemas"},
+    "jobs": {"etl", "formats", "schemas"},
+    "loader": {"formats", "schemas"},
+    "training": {"loader", "formats", "schemas"},
+    "service": {"loader", "formats", "schemas"},
+    "devstack": set(),
+}
+PACKAGES = {*ARROWS, "demo", "benchmarks", "tests"}
+# Libraries with one door each: files, or whole packages, in which they may be imported.
+DOORS = {
+    "acsylla": ("etl/cassandra.py", "loader/_fetch_acsylla.py", "devstack/"),
+    "cassandra": ("etl/cassandra.py", "loader/_fetch_driver.py", "devstack/"),
+    "fsspec": ("formats/storage.py",),
+    "s3fs": ("formats/storage.py",),
+    "pyspark": ("schemas/", "etl/", "jobs/"),
+    "torch": ("loader/", "training/"),
+    "torchvision": ("training/",),
+    "lightning": ("training/",),
+}
+MAX_LINES = 400
+
+
+def modules() -> list[Path]:
+    """Every module of the packages that arrows hold for."""
+    return sorted(file for package in ARROWS for file in (ROOT / package).rglob("*.py"))
+
+
+def imports(source: str) -> Iterator[tuple[str, int]]:
+    """The top-level names that a module imports, also inside functions, with their lines; relative ones are its own."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from ((name.name.partition(".")[0], node.lineno) for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            yield node.module.partition(".")[0], node.lineno
+
+
+def committed() -> list[Path]:
+    """The files that are, or would be, committed; without git, those of the packages and of the root."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=60, check=False)
+    if listed.returncode == 0:
+        names = [name for name in listed.stdout.decode("utf-8", "surrogateescape").split("\0") if name]
+        return [ROOT / name for name in names if (ROOT / name).is_file()]
+    folders = [ROOT / package for package in PACKAGES] + [ROOT / ".ci"]
+    files = [file for folder in folders for file in folder.rglob("*") if file.is_file()]
+    return [file for file in files if "__pycache__" not in file.parts] + [f for f in ROOT.iterdir() if f.is_file()]
+
+
+def test_imports_are_seen_wherever_they_stand() -> None:
+    source = "import a.b as c\nfrom d.e import f\nfrom . import own\ndef g():\n    import h, i\n"
+    assert [name for name, _ in imports(source)] == ["a", "d", "h", "i"]
+
+
+def test_arrows_point_one_way() -> None:
+    turned = [
+        f"{file.relative_to(ROOT)}:{line} imports {name}"
+        for file in modules()
+        for name, line in imports(file.read_text(encoding="utf-8"))
+        if name in PACKAGES and name not in ARROWS[file.relative_to(ROOT).parts[0]] | {file.relative_to(ROOT).parts[0]}
+    ]
+    assert turned == []
+
+
+def test_libraries_come_in_by_their_own_door() -> None:
+    strays = [
+        f"{file.relative_to(ROOT)}:{line} imports {name}"
+        for file in modules()
+        for name, line in imports(file.read_text(encoding="utf-8"))
+        if name in DOORS and not file.relative_to(ROOT).as_posix().startswith(DOORS[name])
+    ]
+    assert strays == []
+
+
+def test_loader_and_formats_never_import_spark_by_name_or_by_string() -> None:
+    for package in ("loader", "formats", "training", "service"):
+        for file in (ROOT / package).rglob("*.py"):
+            assert not re.search(r"""import_module\(\s*["'](pyspark|etl|jobs)""", file.read_text(encoding="utf-8")), (
+                file
+            )
+
+
+def test_modules_are_short() -> None:
+    long = {
+        str(file.relative_to(ROOT)): lines
+        for file in modules()
+        if (lines := len(file.read_text(encoding="utf-8").splitlines())) > MAX_LINES
+    }
+    assert long == {}
+
+
+def test_names_under_jobs_shadow_no_standard_module() -> None:
+    import sys
+
+    assert {file.stem for file in (ROOT / "jobs").glob("*.py")} & set(sys.stdlib_module_names) == set()
+
+
+def test_print_stands_only_where_people_read() -> None:
+    speaking = [
+        f"{file.relative_to(ROOT)}:{node.lineno}"
+        for package in ("schemas", "formats", "etl", "loader", "service")
+        for file in (ROOT / package).rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+        if file.name != "__main__.py"
+    ]
+    assert speaking == []
+
+
+def files_of(*tiers: str) -> list[Path]:
+    """The files of tests in some tiers."""
+    return sorted(file for tier in tiers for file in (ROOT / "tests" / tier).rglob("test_*.py"))
+
+
+def test_tests_import_neither_tests_nor_benchmarks() -> None:
+    borrowed = []
+    for file in (ROOT / "tests").rglob("*.py"):
+        of_benchmarks = file.is_relative_to(ROOT / "tests" / "e2e" / "benchmarks")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [name.name for name in node.names] if isinstance(node, ast.Import) else []
+            for name in names:
+                is_benchmark = name.partition(".")[0] == "benchmarks" and not of_benchmarks
+                if is_benchmark or any(part.startswith("test_") for part in name.split(".")):
+                    borrowed.append(f"{file.relative_to(ROOT)}:{node.lineno} imports {name}")
+    assert borrowed == []
+
+
+def test_tests_of_a_module_lie_under_its_name() -> None:
+    lost = []
+    for file in files_of("unit", "integration"):
+        place, name = file.relative_to(ROOT / "tests").parent, file.stem.removeprefix("test_")
+        folder = ROOT.joinpath(*place.parts[1:])
+        modules = {module.stem.lstrip("_") for module in folder.iterdir() if module.suffix == ".py" or module.is_dir()}
+        if folder != ROOT and not any(f"{name}_".startswith(f"{module}_") for module in {*modules, folder.name}):
+            lost.append(f"{file.relative_to(ROOT)}: {folder.relative_to(ROOT)} has no module that begins this name")
+    assert lost == []
+
+
+def test_spark_is_used_where_one_process_runs_all_tests_that_use_it() -> None:
+    strays = [
+        f"{file.relative_to(ROOT)}:{node.lineno} {node.name}"
+        for file in files_of("unit", "integration")
+        if not file.relative_to(ROOT).as_posix().startswith(SPARK)
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef) and {"spark", "control"} & {one.arg for one in node.args.args}
+    ]
+    assert strays == []
+
+
+# Package registries, and folders of somebody's machine. Split, so that this file does not name them itself.
+_REGISTRIES = ("pypi" + ".org", "pythonhosted" + ".org", "repo1" + ".maven", "maven" + "2/", "repo.maven" + ".apache")
+_MACHINE = re.compile("/" + r"(?:home|Users|root|work)/[\w.-]+/")
+
+
+@pytest.mark.parametrize("what", ["registries", "machines"])
+def test_no_committed_file_names(what: str) -> None:
+    found = []
+    for file in committed():
+        data = file.read_bytes()
+        if b"\0" in data:
+            continue
+        text = data.decode("utf-8", "replace")
+        hits = [name for name in _REGISTRIES if name in text] if what == "registries" else _MACHINE.findall(text)
+        found += [f"{file.relative_to(ROOT)}: {hit}" for hit in hits]
+    assert found == []

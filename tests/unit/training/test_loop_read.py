@@ -1,0 +1,39 @@
+"""The reading test's command line and its figures."""
+
+import pytest
+
+from training.loop_read import Epoch, parse_args, summary
+
+
+def test_the_mean_is_that_of_all_but_the_first() -> None:
+    epochs = [Epoch(100, 10, 1_000_000, seconds) for seconds in (9.0, 1.0, 2.0)]
+    found = summary(epochs)
+    assert found["mean"] == {"images_per_second": 75.0, "batches_per_second": 7.5, "mb_per_second": 0.75}
+    assert found["deviation"]["images_per_second"] == 25.0
+    assert summary(epochs[:1])["mean"]["images_per_second"] == pytest.approx(100 / 9)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Wanted --split or --rows-fn, or --reader file with --file-root. Found: nothing"),
+        (["--split", "s", "--rows-fn", "r"], "Found: --split, --rows-fn"),
+        (["--reader", "file"], "Wanted --file-root, and nothing else, with --reader file. Found: nothing"),
+        (["--reader", "file", "--file-root", "f", "--split", "s"], "Found: --split, --file-root"),
+        (["--split", "s", "--data-table", "ks.t"], "--data-table with --rows-fn"),
+        (["--reader", "s3"], "Wanted --shards, and nothing else, with --reader s3. Found: nothing"),
+        (
+            ["--reader", "shards", "--shards", "s3://b/x"],
+            "a local folder of shards with --reader shards. Found: s3://b/x: say",
+        ),
+        (["--split", "s", "--shards", "s"], "Found: --split, --shards"),
+        (["--split", "s", "--bs", "0"], "--batch-size of 1 or more. Found: 0"),
+        (["--split", "s", "--epochs", "0"], "--epochs of 1 or more. Found: 0"),
+    ],
+)
+def test_a_command_that_cannot_be_is_refused(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        parse_args(arguments)
+    assert message in capsys.readouterr().err

@@ -1,0 +1,37 @@
+"""The command line of a training."""
+
+import re
+
+import pytest
+
+from training.train_options import parse_args
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Wanted one source of images: .*Found: none"),
+        (["a", "b", "--split", "s"], "Found: TRAIN_DIR VAL_DIR and --split"),
+        (["a"], "two folders, TRAIN_DIR VAL_DIR. Found: a"),
+        (["--train-rows-fn", "r"], "Found: one of them"),
+        (["--split", "s", "--train-data-table", "ks.t"], "a data table without --train-rows-fn"),
+        (["--split", "s", "--dataset", "d"], "--dataset with TRAIN_DIR VAL_DIR"),
+        (
+            ["--split", "s", "--val-index", "0"],
+            "different splits .*Found: index 0 for both. Say --validate-on-training",
+        ),
+        (["--split", "s", "--val-index", "-1"], "--val-index of 0 or more. Found: -1"),
+        (["--split", "s", "--b", "0"], "--batch-size of 1 or more. Found: 0"),
+        (["--split", "s", "--lr", "nan"], "--lr of 0 or more. Found: nan"),
+        (["--split", "s", "--loss-scale", "much"], "--loss-scale as a number above 0, or dynamic. Found: 'much'"),
+        (["--split", "s", "--label-smoothing", "1"], "from 0 to below 1"),
+        (["--split", "s", "--classes", "0"], "--classes of 1 or more"),
+        (["--split", "s", "--opt-level", "O3"], "invalid choice: 'O3'"),
+    ],
+)
+def test_a_command_that_cannot_be_is_refused(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        parse_args(arguments)
+    assert re.search(message, capsys.readouterr().err)
