@@ -1,5 +1,18 @@
 """Real services, shared by all processes of the run, for those who ask."""
 
+from collections.abc import Iterator
+
+import pytest
+
 from tests.support.services import cassandra, control, keyspace, s3, spark
+from tests.support.torch_threads import one_thread
 
 __all__ = ["cassandra", "control", "keyspace", "s3", "spark"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A folder that the loader may keep things in, and one thread for torch."""
+    with one_thread(), pytest.MonkeyPatch.context() as environment:
+        environment.setenv("IMAGESTRATA_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield

@@ -96,7 +96,7 @@ def test_a_reader_with_password_and_certificate_reads_by_address_and_by_name(
     assert read(split, hosts=host, port=guarded.port, access=access) == BYTES
 
 
-def test_the_environment_gives_what_the_program_does_not(
+def test_the_environment_supplies_credentials_missing_from_the_program(
     guarded: Cassandra,
     authority: Authority,
     client: Certificate,
@@ -125,7 +125,7 @@ def test_the_environment_gives_what_the_program_does_not(
     ({"certificate": None, "key": None, "passphrase": None}, "it wants the client's certificate .*IMAGESTRATA_KEY"),
     ({"certificate": None, "key": None, "passphrase": None, "ca": None}, r"it speaks TLS.*Access\(ca=\.\.\.\)"),
 ], ids=["password", "user", "no user", "no right", "no certificate", "plain"])  # fmt: skip
-def test_what_a_reader_lacks_is_named_without_secrets(
+def test_missing_credentials_are_named_without_secrets(
     guarded: Cassandra,
     authority: Authority,
     client: Certificate,
@@ -204,7 +204,7 @@ def metadata(guarded: Cassandra, authority: Authority) -> Iterator[Metadata]:
         server.shutdown()
 
 
-def test_a_bundle_leads_to_the_node_without_hosts(
+def test_a_bundle_connects_without_hosts(
     metadata: Metadata, authority: Authority, devices: Certificate, split: loader.Split, tmp_path: Path
 ) -> None:
     path = bundle(tmp_path / "secure-connect.zip", metadata.server_port, authority.ca, devices)
@@ -212,7 +212,7 @@ def test_a_bundle_leads_to_the_node_without_hosts(
     assert read(split, access=access) == BYTES
 
 
-def test_a_node_of_a_bundle_that_does_not_prove_its_name_gets_nothing(
+def test_no_credentials_go_to_a_bundle_node_with_an_unverified_name(
     guarded: Cassandra,
     metadata: Metadata,
     authority: Authority,
@@ -226,7 +226,7 @@ def test_a_node_of_a_bundle_that_does_not_prove_its_name_gets_nothing(
         read(split, access=loader.Access(bundle=path, username="reader", password=SECRET))
 
 
-def test_what_is_wrong_with_a_bundle_s_service_is_named(
+def test_errors_of_the_bundle_metadata_service_are_reported(
     metadata: Metadata,
     authority: Authority,
     stranger: Authority,
@@ -256,5 +256,5 @@ def test_what_is_wrong_with_a_bundle_s_service_is_named(
     assert "nowhere.invalid port" in refusal("nowhere.zip", host="nowhere.invalid")
 
 
-def test_devstack_finds_its_node_with_tls_up(guarded: Cassandra) -> None:
+def test_devstack_detects_a_running_node_with_tls(guarded: Cassandra) -> None:
     assert not guarded.start()

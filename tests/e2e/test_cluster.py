@@ -33,7 +33,7 @@ def bare_python(tmp_path: Path) -> Path:
     return python
 
 
-def test_both_jobs_run_from_the_zip_alone(
+def test_ingest_and_split_run_from_the_zip_alone(
     cassandra: Cassandra, keyspace: str, bare_python: Path, tmp_path: Path
 ) -> None:
     for number, name in enumerate(("ant", "bee")):

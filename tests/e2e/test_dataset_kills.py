@@ -27,7 +27,7 @@ def own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("IMAGESTRATA_URL", raising=False)
 
 
-def test_a_killed_server_leaves_whole_versions_and_no_remains(tmp_path: Path) -> None:
+def test_a_killed_server_leaves_only_complete_versions(tmp_path: Path) -> None:
     root = tmp_path / "root"
     with Server(root) as server:
         server.create("x")
@@ -44,7 +44,7 @@ def test_a_killed_server_leaves_whole_versions_and_no_remains(tmp_path: Path) ->
         assert list((root / "incoming").iterdir()) == []
 
 
-def test_a_pull_goes_on_when_the_server_is_killed_and_comes_back(tmp_path: Path) -> None:
+def test_a_pull_resumes_after_the_server_is_killed_and_restarted(tmp_path: Path) -> None:
     folder = written(tmp_path / "folder", {f"{number}.bin": os.urandom(MEGA) for number in range(12)})
     with Server(tmp_path / "root") as first:
         loader.datasets(first.url).push(folder, "big")
@@ -59,7 +59,7 @@ def test_a_pull_goes_on_when_the_server_is_killed_and_comes_back(tmp_path: Path)
     assert read(tmp_path / "to" / "big") == read(folder)
 
 
-def test_a_killed_push_goes_on_with_the_next_one(server: Server, tmp_path: Path) -> None:
+def test_the_next_push_resumes_a_killed_one(server: Server, tmp_path: Path) -> None:
     name = "pushed"
     folder = written(tmp_path / "folder", {f"{number}.bin": os.urandom(MEGA) for number in range(12)})
     with Proxy(server.port, way="up", limit=8 * MEGA) as proxy:
@@ -97,9 +97,7 @@ def pulled_before(
     return folder, to, old
 
 
-def test_a_pull_killed_while_it_downloads_keeps_the_old_version_and_the_next_goes_on(
-    server: Server, tmp_path: Path
-) -> None:
+def test_a_pull_killed_during_download_keeps_the_old_version_and_resumes(server: Server, tmp_path: Path) -> None:
     name = "downloaded"
     folder, to, old = pulled_before(server, name, tmp_path, {f"{n}.bin": os.urandom(MEGA) for n in range(12)})
     with Proxy(server.port, limit=8 * MEGA) as proxy:
@@ -118,9 +116,7 @@ def test_a_pull_killed_while_it_downloads_keeps_the_old_version_and_the_next_goe
     assert read(to / name) == read(folder)
 
 
-def test_a_pull_killed_while_it_unpacks_keeps_the_old_version_and_the_next_goes_on(
-    server: Server, tmp_path: Path
-) -> None:
+def test_a_pull_killed_during_unpacking_keeps_the_old_version_and_resumes(server: Server, tmp_path: Path) -> None:
     name = "unpacked"
     folder, to, old = pulled_before(server, name, tmp_path, many(6000, b"new"))
     home = to / ".imagestrata" / name

@@ -14,7 +14,7 @@ from devstack.__main__ import main
 from devstack.cassandra import Cassandra, release_version
 
 
-def test_a_second_node_goes_up_and_down_and_keeps_its_writes_when_killed(
+def test_a_second_node_starts_stops_and_keeps_its_writes_when_killed(
     cassandra: Cassandra, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One extra node for all that a life on the command line brings: up twice, kill -9, log-in, down twice."""

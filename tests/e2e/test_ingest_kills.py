@@ -112,7 +112,7 @@ def undisturbed(server: Cassandra, images: Path) -> list[list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("part", [0.05, 0.5])
-def test_an_executor_is_killed(
+def test_an_ingest_survives_a_killed_executor(
     server: Cassandra, images: Path, undisturbed: list[list[dict[str, Any]]], part: float
 ) -> None:
     keyspace = f"executor_{int(part * 100)}"
@@ -126,7 +126,7 @@ def test_an_executor_is_killed(
 
 
 @pytest.mark.parametrize(("part", "options"), [(0.01, []), (0.6, ["--resume"])])
-def test_the_driver_is_killed(
+def test_an_ingest_can_be_rerun_after_its_driver_is_killed(
     server: Cassandra, images: Path, undisturbed: list[list[dict[str, Any]]], part: float, options: list[str]
 ) -> None:
     keyspace = f"driver_{int(part * 100)}"
@@ -141,7 +141,7 @@ def test_the_driver_is_killed(
 
 
 @pytest.mark.parametrize(("part", "options"), [(0.1, ["--resume"]), (0.7, [])])
-def test_the_database_is_killed(
+def test_an_ingest_can_be_rerun_after_the_database_is_killed(
     server: Cassandra, images: Path, undisturbed: list[list[dict[str, Any]]], part: float, options: list[str]
 ) -> None:
     keyspace = f"database_{int(part * 100)}"

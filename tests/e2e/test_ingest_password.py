@@ -46,7 +46,7 @@ def test_the_password_reaches_the_executors(guarded: Cassandra, tmp_path: Path) 
     assert SECRET not in done.stdout + done.stderr
 
 
-def test_a_wrong_password_is_one_line_without_it(guarded: Cassandra) -> None:
+def test_a_wrong_password_is_reported_in_one_line_without_it(guarded: Cassandra) -> None:
     cluster = Cluster(tuple(guarded.hosts), guarded.port, username="writer")
     with pytest.raises(UnreachableError, match="refuses user 'writer'") as caught, Control(cluster, password="wrong-8"):
         pass

@@ -15,7 +15,7 @@ from tests.support.s3_access import use
 from tests.support.trees import before_writing, picture, plan_maker
 
 
-def test_a_server_that_goes_away_after_the_listing(
+def test_a_server_that_stops_after_the_listing_fails_the_job(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with S3(tmp_path / "s3") as server:

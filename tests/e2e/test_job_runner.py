@@ -108,7 +108,7 @@ def jobs(tmp_path: Path) -> Iterator[Jobs]:
             os.kill(pid, signal.SIGKILL)
 
 
-def test_a_job_goes_on_when_an_agent_is_killed(jobs: Jobs) -> None:
+def test_a_job_continues_when_an_agent_is_killed(jobs: Jobs) -> None:
     run = jobs.train(1, 3)
     agents = jobs.until_all_train(run, 3)
     os.kill(agents[0], signal.SIGKILL)  # whose process was the first of all
@@ -142,7 +142,7 @@ def test_agents_do_not_outlive_a_runner_that_is_killed(jobs: Jobs) -> None:
     until(lambda: jobs.processes() == [], "their end", seconds=PATIENCE)
 
 
-def test_a_command_that_fails_is_started_anew_and_fails_the_job(jobs: Jobs) -> None:
+def test_a_failing_command_is_restarted_and_then_fails_the_job(jobs: Jobs) -> None:
     command = ["sh", "-c", 'echo "here $PWD $DATASET ${IMAGESTRATA_TOKEN-none}"; exit 3']
     (jobs.folder / "code").mkdir()
     job = jobs.write(command, workingDir="code")
@@ -154,7 +154,7 @@ def test_a_command_that_fails_is_started_anew_and_fails_the_job(jobs: Jobs) -> N
     assert jobs.processes() == []
 
 
-def test_a_job_ends_with_its_time(jobs: Jobs) -> None:
+def test_a_job_ends_at_its_timeout(jobs: Jobs) -> None:
     run = jobs.start(str(jobs.write(["sleep", "600"])), "--prefix", str(jobs.prefix), "--timeout", "0.5")
     assert run.wait(PATIENCE) == 1
     assert "Wanted a job that takes 0.5 seconds at most" in jobs.told()

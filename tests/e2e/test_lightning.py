@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from uuid import UUID
@@ -20,7 +20,6 @@ from tests.support.pictures import picture, write_table
 from tests.support.services import fresh_name
 from tests.support.small_models import tiny
 from tests.support.split_folders import write_split_folder
-from tests.support.torch_threads import one_thread
 from training.data_module import ClassificationData
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,14 +59,6 @@ class End(Callback):
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A folder that the loader may keep things in, and one thread for torch."""
-    with one_thread(), pytest.MonkeyPatch.context() as environment:
-        environment.setenv("IMAGESTRATA_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
-@pytest.fixture(scope="module")
 def split(cassandra: Cassandra, place: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root, table = tmp_path_factory.mktemp("lightning"), f"{fresh_name('lightning')}.data"
     labels = {UUID(int=number): number % CLASSES for number in range(72)}
@@ -100,7 +91,7 @@ def fit(
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize(("ended_at", "first"), [(11, 2), (13, 0)])
-def test_a_checkpoint_goes_on_at_the_next_image(
+def test_a_checkpoint_resumes_at_the_next_image(
     split: Path, cassandra: Cassandra, tmp_path: Path, ended_at: int, first: int
 ) -> None:
     undisturbed = fit(split, cassandra, tmp_path / "undisturbed")
@@ -125,7 +116,7 @@ def test_lightning_keeps_the_state_that_the_loader_gives(split: Path, cassandra:
     assert [(state["epoch"], state["start"]) for state in states] == [(1, 2 * 9)]
 
 
-def test_the_example_learns_and_goes_on(split: Path, cassandra: Cassandra, tmp_path: Path) -> None:
+def test_the_example_learns_and_resumes(split: Path, cassandra: Cassandra, tmp_path: Path) -> None:
     from training.examples import lightning_classifier
 
     where = ["--split", str(split), "--hosts", ",".join(cassandra.hosts), "--port", str(cassandra.port)]
@@ -170,7 +161,7 @@ def test_a_missing_split_is_reported_in_one_line(tmp_path: Path, capsys: pytest.
         (["--resume", "gone"], r"a checkpoint at gone\. Found: No such file"),
     ],
 )
-def test_what_does_not_go_together_is_refused_in_one_line(
+def test_incompatible_options_and_checkpoints_are_refused_in_one_line(
     split: Path,
     cassandra: Cassandra,
     tmp_path: Path,
@@ -191,7 +182,7 @@ def test_what_does_not_go_together_is_refused_in_one_line(
     assert re.search(message, found[0]), found
 
 
-def test_it_says_when_nothing_is_left_to_train(
+def test_resuming_a_finished_training_says_nothing_is_left(
     split: Path, cassandra: Cassandra, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from training.examples import lightning_classifier

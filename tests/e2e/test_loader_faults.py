@@ -119,7 +119,7 @@ def lost(epoch: Iterator[loader.Batch], server: Cassandra) -> float:
     return time.monotonic() - start
 
 
-def test_an_epoch_outlives_a_node_that_is_killed_and_comes_back(
+def test_an_epoch_survives_a_node_that_is_killed_and_restarted(
     node: Cassandra, split: loader.Split, undisturbed: Images
 ) -> None:
     with (
@@ -140,7 +140,7 @@ def test_an_epoch_outlives_a_node_that_is_killed_and_comes_back(
         assert all(source.stats().retries > 0 for source in sources)
 
 
-def test_a_node_that_stays_away_is_named_in_time_and_its_return_is_noticed(
+def test_a_node_that_stays_down_is_named_in_time_and_its_return_noticed(
     node: Cassandra, split: loader.Split, undisturbed: Images
 ) -> None:
     with opened(node, split, timeout=5) as source:
@@ -153,7 +153,7 @@ def test_a_node_that_stays_away_is_named_in_time_and_its_return_is_noticed(
 
 
 @pytest.mark.parametrize("client", ["acsylla", "cassandra-driver"])
-def test_an_epoch_outlives_a_node_that_hangs_for_a_while(
+def test_an_epoch_survives_a_node_that_hangs_for_a_while(
     node: Cassandra, split: loader.Split, undisturbed: Images, client: str
 ) -> None:
     with opened(node, split, client=client) as source, ThreadPoolExecutor() as pool:
@@ -166,7 +166,7 @@ def test_an_epoch_outlives_a_node_that_hangs_for_a_while(
         assert begun + rest.result(30) == undisturbed
 
 
-def test_a_node_that_hangs_for_good_is_named_in_time_and_holds_up_no_closing(
+def test_a_node_that_hangs_for_good_is_named_in_time_and_does_not_delay_close(
     node: Cassandra, split: loader.Split, undisturbed: Images
 ) -> None:
     with opened(node, split, timeout=5) as source:
@@ -229,7 +229,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cassandra]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["killed", "hangs"])
-def test_an_epoch_goes_on_with_the_other_nodes(
+def test_an_epoch_continues_on_the_remaining_nodes(
     cluster: Cassandra, split: loader.Split, undisturbed: Images, how: str
 ) -> None:
     """One that hangs says nothing to anybody, as a machine that was switched off."""

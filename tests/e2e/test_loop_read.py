@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from uuid import UUID
@@ -29,11 +29,10 @@ READERS = ("file", "split", "rows", "shards", "s3")
 
 
 @pytest.fixture(scope="module")
-def places(cassandra: Cassandra, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+def places(cassandra: Cassandra, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[str]]]:
     """The arguments that name the same images as files, as a split and as rows."""
     table = f"{fresh_name('loop')}.data"
     root = tmp_path_factory.mktemp("loop")
-    os.environ["IMAGESTRATA_CACHE"] = str(root / "cache")
     for number in range(COUNT):
         path = root / "tree" / str(number % 3) / f"{number:02}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -49,7 +48,7 @@ def places(cassandra: Cassandra, tmp_path_factory: pytest.TempPathFactory) -> di
         workers=1, progress=False,
     )  # fmt: skip
     where = ["--hosts", ",".join(cassandra.hosts), "--port", str(cassandra.port)]
-    return {
+    found = {
         "file": ["--reader", "file", "--file-root", str(root / "tree")],
         "split": ["--split", str(root / "split"), *where],
         "rows": ["--rows-fn", str(root / "split"), "--data-table", table, *where],
@@ -57,6 +56,9 @@ def places(cassandra: Cassandra, tmp_path_factory: pytest.TempPathFactory) -> di
         "s3": ["--reader", "s3", "--shards", str(root / "b" / "x")],
         "bytes": [str(sum(map(len, files)))],
     }
+    with pytest.MonkeyPatch.context() as patch:  # other modules of this process have caches of their own
+        patch.setenv("IMAGESTRATA_CACHE", str(root / "cache"))
+        yield found
 
 
 def run(arguments: Sequence[str], *, ranks: int = 1) -> str:
@@ -91,7 +93,7 @@ def run(arguments: Sequence[str], *, ranks: int = 1) -> str:
         ("s3", "--no-decode", 2),
     ],
 )
-def test_each_reader_reads_each_image_once_an_epoch(
+def test_every_reader_reads_each_image_once_per_epoch(
     places: dict[str, list[str]], source: str, decode: str, ranks: int
 ) -> None:
     output = run([*places[source], decode, "--bs", "8", "--epochs", "3", "--json"], ranks=ranks)
@@ -102,7 +104,7 @@ def test_each_reader_reads_each_image_once_an_epoch(
     assert figures["first"].keys() == figures["mean"].keys() == figures["deviation"].keys()
 
 
-def test_people_get_a_line_an_epoch_and_the_mean(places: dict[str, list[str]]) -> None:
+def test_the_output_has_one_line_per_epoch_and_the_mean(places: dict[str, list[str]]) -> None:
     output = run([*places["split"], "--bs=16", "--epochs=2"])
     lines = output.splitlines()
     rates = r"[\d,.]+ images/s, [\d,.]+ batches/s, [\d,.]+ MB/s"
@@ -114,7 +116,7 @@ def test_people_get_a_line_an_epoch_and_the_mean(places: dict[str, list[str]]) -
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is asked for where there is none")
-def test_what_cannot_be_read_is_named(
+def test_unreadable_sources_are_named(
     places: dict[str, list[str]],
     capfd: pytest.CaptureFixture[str],
     tmp_path: Path,

@@ -17,7 +17,7 @@ BOOKS = sorted(FOLDER.glob("*.ipynb"))
 SECONDS_A_CELL = 300
 
 
-def test_they_are_stored_without_outputs() -> None:
+def test_notebooks_are_stored_without_outputs() -> None:
     assert [book.stem for book in BOOKS] == [
         "01_ingest_and_explore",
         "02_splits",
@@ -53,7 +53,7 @@ def run(folder: Path, number: int) -> tuple[str, int]:
 
 
 @pytest.mark.slow
-def test_digits_come_into_tables(folder: Path) -> None:
+def test_the_first_notebook_ingests_the_digits(folder: Path) -> None:
     said, pictures = run(folder, 1)
     assert "ingested 1,797 images" in said
     assert re.search(r"cut\.png.*\n.*text\.png", said)
@@ -63,7 +63,7 @@ def test_digits_come_into_tables(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_splits_keep_what_they_promise(folder: Path) -> None:
+def test_the_second_notebook_makes_stratified_splits(folder: Path) -> None:
     said, pictures = run(folder, 2)
     assert "original: 1438 + 359 images" in said
     assert re.search(r"largest distance from 80 %: 0\.\d\d images", said)
@@ -77,7 +77,7 @@ def test_splits_keep_what_they_promise(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_network_learns_the_digits(folder: Path) -> None:
+def test_the_third_notebook_trains_a_network_on_the_digits(folder: Path) -> None:
     said, pictures = run(folder, 3)
     known = re.search(r"known at the end: (\d+\.\d+)%", said)
     assert known is not None
@@ -87,7 +87,7 @@ def test_a_network_learns_the_digits(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_latency_is_hidden(folder: Path) -> None:
+def test_the_fourth_notebook_hides_latency(folder: Path) -> None:
     said, pictures = run(folder, 4)
     far = {name.strip(): float(rate.replace(",", "")) for name, rate in re.findall(r"(.*): .*150 ms ([\d,]+)/s", said)}
     assert far.keys() == {"8 in flight", "64 in flight", "by itself"}

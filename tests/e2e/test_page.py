@@ -105,7 +105,7 @@ def test_long_lists_come_in_pages_and_the_filter_searches_all(browser: Browser, 
         expect(rows).to_have_count(10)
 
 
-def test_a_dataset_is_made(page: Page, server: Server) -> None:
+def test_a_dataset_is_created(page: Page, server: Server) -> None:
     page.goto(server.url)
     page.get_by_label("New dataset").fill("made_here")
     page.keyboard.press("Enter")
@@ -172,7 +172,7 @@ def test_long_names_that_begin_alike_can_be_distinguished(browser: Browser, serv
                 )
 
 
-def test_pictures_in_no_folder_are_of_no_class(page: Page, server: Server, name: str) -> None:
+def test_pictures_outside_folders_have_no_class(page: Page, server: Server, name: str) -> None:
     assert server.put(name, tar_of({"1.jpg": painted(1)}), kind=TAR).status == 200
     page.goto(f"{server.url}/#/{name}")
     expect(page.locator(".facts")).to_contain_text("Images")
@@ -204,7 +204,7 @@ def test_a_dataset_that_is_missing_may_be_created(browser: Browser, server: Serv
         expect(page.get_by_role("button", name="Create it")).to_have_count(0)
 
 
-def test_versions_are_downloaded(page: Page, server: Server) -> None:
+def test_each_version_can_be_downloaded(page: Page, server: Server) -> None:
     page.goto(f"{server.url}/#/table")
     for version, filename, body in ((1, "first.csv", b"a,b\n1,2\n"), (2, "second.csv", b"a,b\n3,4\n")):
         with page.expect_download() as coming:
@@ -215,7 +215,7 @@ def test_versions_are_downloaded(page: Page, server: Server) -> None:
     expect(page.get_by_role("link", name="The newest is 2")).to_be_visible()
 
 
-def test_a_file_is_chosen(page: Page, server: Server, name: str, tmp_path: Path) -> None:
+def test_a_chosen_file_is_uploaded(page: Page, server: Server, name: str, tmp_path: Path) -> None:
     file = tmp_path / "ein (schöner) Name's.csv"
     file.write_bytes(os.urandom(200_000))
     page.goto(f"{server.url}/#/{name}")
@@ -226,7 +226,7 @@ def test_a_file_is_chosen(page: Page, server: Server, name: str, tmp_path: Path)
     assert paths_of(server, name) == {file.name: 200_000}
 
 
-def test_a_file_is_dropped(page: Page, server: Server, name: str, tmp_path: Path) -> None:
+def test_a_dropped_file_is_uploaded(page: Page, server: Server, name: str, tmp_path: Path) -> None:
     (tmp_path / "dropped.bin").write_bytes(b"dropped")
     page.goto(f"{server.url}/#/{name}")
     drop(page, ".drop", tmp_path / "dropped.bin")
@@ -234,7 +234,7 @@ def test_a_file_is_dropped(page: Page, server: Server, name: str, tmp_path: Path
     assert paths_of(server, name) == {"dropped.bin": 7}
 
 
-def test_a_script_may_drop_it_too(page: Page, server: Server, name: str) -> None:
+def test_a_file_dropped_by_a_script_is_uploaded(page: Page, server: Server, name: str) -> None:
     page.goto(f"{server.url}/#/{name}")
     page.locator(".drop").evaluate(
         """zone => {
@@ -249,7 +249,7 @@ def test_a_script_may_drop_it_too(page: Page, server: Server, name: str) -> None
 
 
 @pytest.mark.parametrize("how", ["dropped", "chosen"])
-def test_a_folder_becomes_a_tar(page: Page, server: Server, name: str, tmp_path: Path, how: str) -> None:
+def test_a_folder_is_uploaded_as_a_tar(page: Page, server: Server, name: str, tmp_path: Path, how: str) -> None:
     folder = tmp_path / "my folder"
     long = "/".join(["a long way down"] * 12)
     wanted = {"cat/1.jpg": painted(1), "cat/ü – 2.jpg": painted(2), f"dog/{long}/3.jpg": painted(3), "empty.txt": b""}
@@ -271,7 +271,9 @@ def test_a_folder_becomes_a_tar(page: Page, server: Server, name: str, tmp_path:
 
 
 @pytest.mark.parametrize(("how", "kind"), [("As a folder", "folder"), ("As one file", "file")])
-def test_a_tar_may_be_a_folder(page: Page, server: Server, name: str, tmp_path: Path, how: str, kind: str) -> None:
+def test_a_tar_is_uploaded_as_a_folder_or_as_one_file(
+    page: Page, server: Server, name: str, tmp_path: Path, how: str, kind: str
+) -> None:
     (tmp_path / "it.tar").write_bytes(tar_of({"cat/1.jpg": painted(1)}))
     page.goto(f"{server.url}/#/{name}")
     page.get_by_label("Choose a file").set_input_files(tmp_path / "it.tar")
@@ -298,7 +300,7 @@ def test_progress_is_shown_and_an_upload_is_cancelled(page: Page, server: Server
     expect(page.locator("#dock section")).to_have_count(0)
 
 
-def test_a_large_upload_goes_on_after_the_server_is_killed(browser: Browser, tmp_path: Path) -> None:
+def test_a_large_upload_resumes_after_the_server_is_killed(browser: Browser, tmp_path: Path) -> None:
     size = 70_000_000
     with open(tmp_path / "large.bin", "wb") as file:
         file.write(b"begin")
@@ -426,7 +428,7 @@ def test_commands_are_copied(browser: Browser, server: Server) -> None:
         expect(page.get_by_role("tabpanel")).to_contain_text(f'loader.datasets("{server.url}").pull("table"')
 
 
-def test_a_copied_job_is_one_whatever_the_dataset_is_called(page: Page, server: Server, tmp_path: Path) -> None:
+def test_a_copied_job_is_valid_for_any_dataset_name(page: Page, server: Server, tmp_path: Path) -> None:
     name = "A_" + "very-long-" * 9
     server.create(name[:90].strip("-"))
     page.goto(f"{server.url}/#/{name[:90].strip('-')}")
@@ -436,7 +438,7 @@ def test_a_copied_job_is_one_whatever_the_dataset_is_called(page: Page, server: 
     assert read_job(tmp_path / "job.yaml").dataset == name[:90].strip("-")
 
 
-def test_copied_commands_of_curl_work(page: Page, server: Server, name: str, tmp_path: Path) -> None:
+def test_copied_curl_commands_work(page: Page, server: Server, name: str, tmp_path: Path) -> None:
     if shutil.which("curl") is None:
         pytest.skip("wants curl on PATH")
     filename = "Größe \"maß\" 'n'.csv"
@@ -462,7 +464,7 @@ def test_copied_commands_of_curl_work(page: Page, server: Server, name: str, tmp
     assert paths_of(server, name) == {"a.txt": 1}
 
 
-def test_the_page_runs_no_scripts_but_its_own(server: Server) -> None:
+def test_the_page_runs_only_its_own_scripts(server: Server) -> None:
     answer = server.ask("GET", "/")
     policy = answer.headers["content-security-policy"]
     assert answer.headers["content-type"].startswith("text/html")

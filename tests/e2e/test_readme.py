@@ -134,7 +134,7 @@ def test_a_page_of_the_manual_is_printed_without_a_cluster(output: str, checkout
         assert "examples" in done.stdout or "spark-submit jobs" in done.stdout
 
 
-def test_what_is_not_run_here_is_a_target_that_make_lists() -> None:
+def test_every_make_target_in_the_readme_is_listed_by_make_help() -> None:
     listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     for target in re.findall(r"\bmake ([a-z][a-z0-9.-]*)\b", readme):

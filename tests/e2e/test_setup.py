@@ -48,7 +48,7 @@ if __name__ == "__main__":
 """
 
 
-def test_spark_submit_finds_connector_defaults_and_packages_on_executors_of_their_own(
+def test_spark_submit_finds_connector_defaults_and_packages_on_executors(
     cassandra: Cassandra, keyspace: str, tmp_path: Path
 ) -> None:
     with cassandra.session() as cql:
@@ -103,6 +103,6 @@ def test_make_refuses_another_python_in_one_line(tmp_path: Path) -> None:
     assert "error: wanted Python 3.11" in done.stderr
 
 
-def test_make_passes_data_on_with_its_spaces() -> None:
+def test_make_passes_paths_with_spaces_on() -> None:
     done = make("--dry-run", "demo", "DATA=/my data/tree")
     assert '-m demo --data "/my data/tree"' in done.stdout

@@ -73,7 +73,7 @@ def killed(root: Path, tmp_path: Path) -> Path:
     return out
 
 
-def test_a_killed_job_goes_on_where_it_was(
+def test_a_killed_job_resumes_where_it_stopped(
     spark: SparkSession, root: Path, whole: dict[str, bytes], killed: Path
 ) -> None:
     done = {Path(file).stem: (killed / Path(file).stem).stat().st_mtime_ns for file in killed.glob("*.done")}
@@ -88,7 +88,7 @@ def test_a_killed_job_goes_on_where_it_was(
     assert all((killed / name).stat().st_mtime_ns > at for name, at in done.items())
 
 
-def test_a_job_whose_endpoint_goes_away_in_mid_write_publishes_nothing(
+def test_a_job_that_loses_its_endpoint_in_mid_write_publishes_nothing(
     spark: SparkSession, root: Path, whole: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with S3(tmp_path / "s3") as server:
@@ -116,7 +116,7 @@ def test_a_job_whose_endpoint_goes_away_in_mid_write_publishes_nothing(
 
 
 @pytest.mark.parametrize("seeds", [(1, 2), (1, 1)])
-def test_of_two_jobs_at_once_one_is_published_whole(
+def test_one_of_two_concurrent_jobs_is_published_whole(
     spark: SparkSession, root: Path, tmp_path: Path, seeds: tuple[int, int]
 ) -> None:
     ends: list[object] = []

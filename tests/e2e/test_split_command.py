@@ -43,7 +43,7 @@ def test_without_a_java_the_last_line_says_what_to_do(tmp_path: Path) -> None:
         assert str(tmp_path) in done.stderr.splitlines()[-1]
 
 
-def test_a_split_that_is_there_is_refused_in_the_last_line(tmp_path: Path) -> None:
+def test_an_existing_split_is_refused_in_the_last_line(tmp_path: Path) -> None:
     cache = write_cache(tmp_path / "cache", {"id": ids(8), "label": [0, 1] * 4})
     (tmp_path / "spark-defaults.conf").write_text("spark.master local[1]\nspark.ui.enabled false\n")
     args = ["--metadata-ifn", cache, "-o", str(tmp_path / "split")]

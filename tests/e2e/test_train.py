@@ -169,7 +169,7 @@ def ids(lines: list[dict[str, Any]], epoch: int) -> list[str]:
 
 
 @pytest.mark.parametrize(("source", "ranks"), [("files", 1), ("split", 2), ("rows", 1), ("shards", 1)])
-def test_it_learns_from_each_source(run: Run, data: Data, tmp_path: Path, source: str, ranks: int) -> None:
+def test_training_learns_from_each_source(run: Run, data: Data, tmp_path: Path, source: str, ranks: int) -> None:
     arguments = [*getattr(data, source), *SMALL, "--b", str(8 // ranks), "--epochs=4", "--dali_cpu"]
     arguments += ["--opt-level", "O2", "--loss-scale", "128.0", "--label-smoothing=0.1", "--print-freq=5"]
     output = run([*arguments, "--figures", "figures.jsonl"], tmp_path, ranks=ranks)
@@ -199,7 +199,7 @@ def test_files_and_tables_give_the_same_images_and_the_same_losses(run: Run, dat
     assert ids(found["files"], 0) != ids(found["files"], 1)
 
 
-def test_a_training_from_shards_that_is_stopped_goes_on_at_the_next_image(
+def test_a_stopped_training_from_shards_resumes_at_the_next_image(
     run: Run, data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual = [*data.shards, *STOPPABLE]
@@ -235,7 +235,7 @@ STOPPABLE += ["--print-freq=1", "--trace", "trace"]
 @pytest.mark.parametrize(
     ("before", "after"), [(1, 1), (2, 2), (2, 1), (1, 2), pytest.param(1, 4, marks=pytest.mark.slow)]
 )
-def test_a_training_that_is_stopped_goes_on_at_the_next_image(
+def test_a_stopped_training_resumes_at_the_next_image(
     run: Run,
     data: Data,
     undisturbed: list[dict[str, Any]],
@@ -264,7 +264,7 @@ def test_a_training_that_is_stopped_goes_on_at_the_next_image(
         assert [line["loss"] for line in found] == pytest.approx([line["loss"] for line in undisturbed], rel=1e-4)
 
 
-def test_a_signal_in_validation_ends_it_and_the_epoch_is_kept(
+def test_a_signal_during_validation_ends_it_and_keeps_the_epoch(
     run: Run, data: Data, undisturbed: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual = [*data.split, *STOPPABLE, "--b", "8"]
@@ -359,7 +359,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 @pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is asked for where there is none")
-def test_what_does_not_go_together_is_refused_in_one_line(
+def test_incompatible_options_are_refused_in_one_line(
     data: Data,
     here: None,
     source: str,
@@ -377,7 +377,7 @@ def test_what_does_not_go_together_is_refused_in_one_line(
     assert errors.count("\n") == 1
 
 
-def test_validation_may_have_a_class_more(data: Data, here: None, capfd: pytest.CaptureFixture[str]) -> None:
+def test_validation_may_have_an_additional_class(data: Data, here: None, capfd: pytest.CaptureFixture[str]) -> None:
     for name in (*(f"class {number}" for number in range(CLASSES)), "rare"):
         (Path("val") / name).mkdir(parents=True)
         (Path("val") / name / "one.png").write_bytes(picture(1))
@@ -385,7 +385,7 @@ def test_validation_may_have_a_class_more(data: Data, here: None, capfd: pytest.
     assert Checkpoint.read("checkpoint.pt", arch=f"{MODELS}:tiny", classes=5).best >= 0
 
 
-def test_a_damaged_picture_can_be_done_without(data: Data, here: None, capfd: pytest.CaptureFixture[str]) -> None:
+def test_damaged_pictures_can_be_skipped(data: Data, here: None, capfd: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(data.root / "train", "train")
     (Path("train") / "class 0" / "000.png").write_bytes(b"no picture")
     usual = ["train", str(data.root / "val"), *SMALL, "--b", "8", "--epochs", "1", "--trace", "trace"]
@@ -436,7 +436,7 @@ def test_a_checkpoint_of_another_training_is_refused(data: Data, here: None, cap
             Checkpoint.read(name, arch="resnet18", classes=4)
 
 
-def test_a_checkpoint_runs_nothing(tmp_path: Path) -> None:
+def test_loading_a_checkpoint_runs_no_code(tmp_path: Path) -> None:
     class Harm:
         def __reduce__(self) -> tuple[Any, ...]:
             return os.mkdir, (str(tmp_path / "harm"),)
@@ -447,7 +447,7 @@ def test_a_checkpoint_runs_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "harm").exists()
 
 
-def test_the_learning_rate_rises_and_falls_with_the_images_of_a_step() -> None:
+def test_the_learning_rate_warms_up_decays_and_scales_with_the_batch() -> None:
     options = TrainOptions(split="s", epochs=10, warmup=2.0, lr=0.4, batch_size=64)
     rates = np.array([lr_at(epoch, options, world_size=8) for epoch in (0, 1, 2, 6, 10)])
     assert np.allclose(rates, [0, 0.4, 0.8, 0.4, 0])
@@ -462,7 +462,7 @@ IN_CI = [("rows", 2), ("split_fn", 1)]
     ("source", "ranks"),
     [one if one in IN_CI else pytest.param(*one, marks=pytest.mark.slow) for one in AS_THEY_STAND],
 )
-def test_the_field_s_own_commands_run_as_they_stand(
+def test_existing_training_commands_run_unchanged(
     run: Run, data: Data, tmp_path: Path, source: str, ranks: int
 ) -> None:
     """But for one epoch, small pictures, batches that fit the few images, and where Cassandra is."""

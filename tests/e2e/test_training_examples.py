@@ -2,7 +2,6 @@
 
 import io
 import re
-from collections.abc import Iterator
 from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,6 @@ from devstack.cassandra import Cassandra
 from tests.support.pictures import write_table
 from tests.support.services import fresh_name
 from tests.support.split_folders import write_split_folder
-from tests.support.torch_threads import one_thread
 from training.examples import multi_label, segmentation
 
 COLOURS = [(220, 40, 40), (40, 220, 40), (40, 40, 220), (220, 220, 40)]
@@ -41,14 +39,6 @@ def encoded(image: Image.Image, kind: str) -> bytes:
     file = io.BytesIO()
     image.save(file, kind, quality=95)
     return file.getvalue()
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A folder that the loader may keep things in, and one thread for torch."""
-    with one_thread(), pytest.MonkeyPatch.context() as environment:
-        environment.setenv("IMAGESTRATA_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +127,7 @@ def test_a_split_of_other_labels_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize("module", [segmentation, multi_label])
-def test_the_manual_page_shows_the_whole_way(module: ModuleType) -> None:
+def test_help_shows_every_step_from_ingest_to_training(module: ModuleType) -> None:
     with redirect_stdout(io.StringIO()) as said, pytest.raises(SystemExit) as ended:
         module.main(["--help"])
     assert ended.value.code == 0

@@ -2,21 +2,29 @@
 
 import io
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from PIL import Image
 
 
-def tar(files: Mapping[str, bytes], *, mode: str = "w") -> bytes:
-    """A tar of these files, in this order; ``mode`` as tarfile has it."""
+def tar(
+    files: Mapping[str, bytes] | Sequence[tuple[str, bytes]], *, mode: str = "w", format: int = tarfile.GNU_FORMAT
+) -> bytes:
+    """A tar of these files, in this order; ``mode`` as tarfile has it. Names may hold surrogates for odd bytes."""
+    pairs = files.items() if isinstance(files, Mapping) else files
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode=mode) as archive:  # type: ignore[call-overload]
-        for name, data in files.items():
+    with tarfile.open(fileobj=buffer, mode=mode, format=format, errors="surrogateescape") as archive:  # type: ignore[call-overload]
+        for name, data in pairs:
             member = tarfile.TarInfo(name)
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
     return buffer.getvalue()
+
+
+def tar_of(*files: tuple[str, bytes], format: int = tarfile.GNU_FORMAT) -> bytes:
+    """A tar of these files, of which several may have one name."""
+    return tar(files, format=format)
 
 
 def npy(values: list[int]) -> bytes:

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import tarfile
+import tracemalloc
 from collections.abc import Mapping
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import Any, NamedTuple
 
 import xxhash
 
+from formats.shards import ShardWriter, keys
 from formats.storage import Storage
-from schemas.shards import NAME, ShardManifest
+from schemas.shards import NAME, PIECE_BYTES, ShardManifest
 
 
 class Found(NamedTuple):
@@ -80,6 +82,23 @@ def assert_whole(folder: Path) -> None:
             assert xxhash.xxh3_128_hexdigest(part) == piece.xxh3
             start += piece.bytes
         assert start == shard.bytes
+
+
+def assert_streamed(storage: Storage) -> None:
+    """A shard of 60 MB is written without more of it in memory than a few pieces."""
+    picture = bytes(1_000_000)
+    tracemalloc.start()
+    try:
+        with storage.create("a.tar") as write:
+            writer = ShardWriter(write)
+            for key in keys(0, 60, 60):
+                writer.add(key, {"jpg": picture})
+            row = writer.end("a.tar")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (storage.size("a.tar"), row.samples) == (row.bytes, 60)
+    assert peak < 5 * PIECE_BYTES  # one is made, put together and sent
 
 
 def contents(folder: Path) -> dict[str, bytes]:

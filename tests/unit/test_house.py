@@ -63,12 +63,12 @@ def committed() -> list[Path]:
     return [file for file in files if "__pycache__" not in file.parts] + [f for f in ROOT.iterdir() if f.is_file()]
 
 
-def test_imports_are_seen_wherever_they_stand() -> None:
+def test_imports_are_found_at_any_level() -> None:
     source = "import a.b as c\nfrom d.e import f\nfrom . import own\ndef g():\n    import h, i\n"
     assert [name for name, _ in imports(source)] == ["a", "d", "h", "i"]
 
 
-def test_arrows_point_one_way() -> None:
+def test_packages_import_only_in_the_documented_direction() -> None:
     turned = [
         f"{file.relative_to(ROOT)}:{line} imports {name}"
         for file in modules()
@@ -78,7 +78,7 @@ def test_arrows_point_one_way() -> None:
     assert turned == []
 
 
-def test_libraries_come_in_by_their_own_door() -> None:
+def test_libraries_are_imported_only_in_their_modules() -> None:
     strays = [
         f"{file.relative_to(ROOT)}:{line} imports {name}"
         for file in modules()
@@ -105,13 +105,13 @@ def test_modules_are_short() -> None:
     assert long == {}
 
 
-def test_names_under_jobs_shadow_no_standard_module() -> None:
+def test_job_names_shadow_no_standard_module() -> None:
     import sys
 
     assert {file.stem for file in (ROOT / "jobs").glob("*.py")} & set(sys.stdlib_module_names) == set()
 
 
-def test_print_stands_only_where_people_read() -> None:
+def test_print_is_used_only_in_user_facing_code() -> None:
     speaking = [
         f"{file.relative_to(ROOT)}:{node.lineno}"
         for package in ("schemas", "formats", "etl", "loader", "service")
@@ -142,7 +142,7 @@ def test_tests_import_neither_tests_nor_benchmarks() -> None:
     assert borrowed == []
 
 
-def test_tests_of_a_module_lie_under_its_name() -> None:
+def test_tests_of_a_module_are_named_after_it() -> None:
     lost = []
     for file in files_of("unit", "integration"):
         place, name = file.relative_to(ROOT / "tests").parent, file.stem.removeprefix("test_")
@@ -153,7 +153,7 @@ def test_tests_of_a_module_lie_under_its_name() -> None:
     assert lost == []
 
 
-def test_spark_is_used_where_one_process_runs_all_tests_that_use_it() -> None:
+def test_spark_tests_are_where_one_process_runs_them_all() -> None:
     strays = [
         f"{file.relative_to(ROOT)}:{node.lineno} {node.name}"
         for file in files_of("unit", "integration")
@@ -170,7 +170,7 @@ _MACHINE = re.compile("/" + r"(?:home|Users|root|work)/[\w.-]+/")
 
 
 @pytest.mark.parametrize("what", ["registries", "machines"])
-def test_no_committed_file_names(what: str) -> None:
+def test_no_committed_file_mentions(what: str) -> None:
     found = []
     for file in committed():
         data = file.read_bytes()

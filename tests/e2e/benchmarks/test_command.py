@@ -35,7 +35,7 @@ def test_unknown_rows_are_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert "from 1 to 3" in capsys.readouterr().err
 
 
-def test_a_part_that_fails_takes_no_other_with_it() -> None:
+def test_a_failing_part_does_not_affect_the_others() -> None:
     def measured(here: Collection[int]) -> Mapping[int, Row]:
         return {number: FIGURES.value_row(number, 0.5, note="") for number in here}
 
@@ -52,7 +52,7 @@ def test_a_part_that_fails_takes_no_other_with_it() -> None:
     assert "ValueError: no [2]" in parts.rows[2].note
 
 
-def test_a_folder_of_its_own_goes_however_it_ends(
+def test_the_temporary_folder_is_removed_after_success_failure_or_interrupt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "PLACE", tmp_path / "bench")

@@ -21,7 +21,7 @@ from schemas import image_id
 
 
 @given(seed=st.integers(0, 1 << 40), size=st.integers(1_000, 300_000))
-def test_pictures_have_the_size_that_is_asked_for_and_decode(seed: int, size: int) -> None:
+def test_pictures_have_the_requested_size_and_decode(seed: int, size: int) -> None:
     data = picture(seed, size)
     assert len(data) == size
     assert data.endswith(b"\xff\xd9")
@@ -32,7 +32,7 @@ def test_pictures_have_the_size_that_is_asked_for_and_decode(seed: int, size: in
     assert (header.format, header.width, header.height) == ("JPEG", 64, 48)
 
 
-def test_a_picture_is_never_smaller_than_it_can_be() -> None:
+def test_a_size_below_the_minimum_is_refused() -> None:
     with pytest.raises(ValueError, match=r"Found: 100 bytes, and the smallest has \d+"):
         picture(1, 100)
 
@@ -71,7 +71,7 @@ def test_rows_have_all_columns_and_our_ids() -> None:
     assert insert(DATA, DATA_COLUMNS) == 'INSERT INTO "bench"."data" ("id", "label", "data") VALUES (?, ?, ?)'
 
 
-def test_quarters_are_those_of_the_time() -> None:
+def test_peaks_are_reported_for_each_quarter_of_the_run() -> None:
     samples = [(0.0, 5.0), (9.9, 1.0), (10.0, 2.0), (12.6, 3.0), (15.1, 9.0), (15.2, 4.0), (20.0, 6.0), (20.1, 50.0)]
     assert quarter_peaks(samples, start=10.0, end=20.0) == [2.0, 3.0, 9.0, 6.0]
     assert quarter_peaks([], start=0.0, end=1.0) == [0.0] * 4
@@ -86,7 +86,7 @@ def test_ratios_are_paired(ratios: list[float], other: float) -> None:
     assert low <= high
 
 
-def test_equal_ratios_leave_no_doubt() -> None:
+def test_equal_ratios_give_an_interval_of_zero_width() -> None:
     ratio, interval = paired_ratio([2.0, 4.0, 6.0], [1.0, 2.0, 3.0])
     assert (ratio, *interval) == pytest.approx((2.0, 2.0, 2.0))
     with pytest.raises(ValueError, match="Found: 1"):

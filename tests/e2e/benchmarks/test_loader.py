@@ -43,7 +43,7 @@ def test_every_figure_has_one_part_that_measures_it() -> None:
         assert FIGURES.value_row(number, figure.target, note="").met == ("=" in figure.op)  # every operator is known
 
 
-def test_runs_are_long_beside_what_a_source_may_hold() -> None:
+def test_runs_read_far_more_than_the_memory_budget() -> None:
     for sizes in (FULL, QUICK):
         shortest = min(sizes.fetched, sizes.held, sizes.demanded, sizes.compared)
         assert 110_000 * shortest > 5 * sizes.budget
@@ -51,7 +51,7 @@ def test_runs_are_long_beside_what_a_source_may_hold() -> None:
         assert max(sizes.blobs, sizes.pictures) <= CLASSES  # labels tell images apart
 
 
-def test_a_steady_rate_is_that_behind_the_first_third() -> None:
+def test_the_steady_rate_excludes_the_first_third() -> None:
     slow_start = course([10.0, 20.0, 21.0, 22.0, 23.0, 24.0])
     assert slow_start.rate == pytest.approx(100)
     assert slow_start.cpu_ms == pytest.approx(0.1)
@@ -77,7 +77,7 @@ def test_a_stall_is_time_between_asking_and_getting() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0.01, 1)), min_size=3, max_size=30))
-def test_stalls_and_work_are_all_the_time(steps: list[tuple[float, float]]) -> None:
+def test_stall_share_is_the_share_of_time_spent_waiting(steps: list[tuple[float, float]]) -> None:
     asked, got, now = [], [], 0.0
     for wait, work in steps:
         asked.append(now)
@@ -88,7 +88,7 @@ def test_stalls_and_work_are_all_the_time(steps: list[tuple[float, float]]) -> N
     assert found.stall_share(begins=0) == pytest.approx(waits / got[-1] if got[-1] else 0.0, abs=1e-9)
 
 
-def test_a_rate_is_reached_where_enough_images_in_a_row_come_at_it() -> None:
+def test_a_rate_is_reached_once_a_window_of_images_sustains_it() -> None:
     ramp = [2.0, 3.0, 3.5, 3.8, *(4.0 + 0.1 * number for number in range(20))]
     found = course(ramp)
     assert found.seconds_to(0.9 * 1000, window=500) == pytest.approx(4.0)
@@ -98,14 +98,14 @@ def test_a_rate_is_reached_where_enough_images_in_a_row_come_at_it() -> None:
     assert found.seconds_to(10, window=100_000) is None  # there are not so many
 
 
-def test_a_burst_is_no_rate() -> None:
+def test_a_short_burst_does_not_count_as_a_rate() -> None:
     """Ten batches that were ready together, and a second without any, again and again."""
     got = [float(1 + number // 10) for number in range(40)]
     assert course(got).seconds_to(2_000, window=2_048) is None
     assert course(got).seconds_to(900, window=2_048) == pytest.approx(1.0)
 
 
-def test_images_tell_their_ids_and_lengths() -> None:
+def test_ids_and_lengths_are_computed_without_generating_the_images() -> None:
     numbers = np.array([0, 1, 996, 5_000_000_000], dtype=np.int64)
     for images in (BLOBS, PICTURES):
         rows = list(images.rows(numbers))
@@ -134,7 +134,7 @@ def test_sums_count_every_time_an_image_comes() -> None:
     }
 
 
-def test_what_a_consumer_did_not_read_is_found() -> None:
+def test_images_that_a_consumer_missed_are_found() -> None:
     wanted = asdict(sums_of(BLOBS, np.arange(10, dtype=np.int64)))
     check({"sums": wanted}, wanted, "fetch")
     check({"sums": {"labels": 45}}, wanted, "decode")
@@ -145,7 +145,7 @@ def test_what_a_consumer_did_not_read_is_found() -> None:
 
 
 @pytest.mark.parametrize(("rows", "distinct"), [(25, 10), (7, 7), (30, 10)])
-def test_splits_open_and_repeat_what_a_table_holds(tmp_path: Path, rows: int, distinct: int) -> None:
+def test_splits_larger_than_the_table_repeat_its_images(tmp_path: Path, rows: int, distinct: int) -> None:
     part = write_split(tmp_path / "split", BLOBS, rows=rows, distinct=distinct)
     split = loader.open_split(tmp_path / "split", cache=tmp_path / "cache")  # its fingerprint is checked
     numbers = np.arange(rows) % distinct

@@ -29,14 +29,16 @@ def test_memory_is_reported_in_quarters() -> None:
         quarters_of([1, 2, 3])
 
 
-def test_what_cannot_be_measured_has_a_row_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_that_cannot_be_measured_get_a_row_that_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))  # no curl there
     rows, is_whole = measure(Stage(tmp_path, TINY), [1, 2], quick=True)
     assert not is_whole
     assert all("not measured" in rows[number].note for number in (1, 2))
 
 
-def test_clients_take_wrong_bytes_for_a_failure(tmp_path: Path) -> None:
+def test_clients_fail_on_wrong_bytes(tmp_path: Path) -> None:
     with Server(tmp_path / "root") as server:
         client = Client(server.port, 0, 0)
         client.run(0.0)
@@ -50,7 +52,7 @@ def test_clients_take_wrong_bytes_for_a_failure(tmp_path: Path) -> None:
                 kind()
 
 
-def test_what_is_lost_or_left_behind_is_a_fault(tmp_path: Path) -> None:
+def test_lost_versions_and_leftover_files_are_faults(tmp_path: Path) -> None:
     with Server(tmp_path / "root") as service:
         service.create("x")
         told = service.put("x", b"one").json

@@ -91,7 +91,7 @@ def test_without_ties_spearman_is_its_short_formula(order: list[int]) -> None:
     assert spearman(range(20), order) == pytest.approx(1 - 6 * apart / (20 * (20**2 - 1)))
 
 
-def test_spearman_wants_something_to_compare() -> None:
+def test_spearman_rejects_inputs_with_nothing_to_compare() -> None:
     with pytest.raises(ValueError, match="different values"):
         spearman([1, 1, 1], [1, 2, 3])
 
@@ -114,7 +114,7 @@ def test_the_buffer_of_webdataset_fails() -> None:
         assert min(found.places, found.labels) > 10 * LIMIT
 
 
-def test_pictures_that_are_missing_or_twice_are_no_order() -> None:
+def test_an_order_with_missing_or_repeated_pictures_is_refused() -> None:
     for order in ([0, 1], [0, 1, 1], [0, 1, 3]):
         with pytest.raises(ValueError, match="Wanted each of 3 pictures once"):
             left_of(order, np.zeros(3, dtype=np.int64))
@@ -133,7 +133,7 @@ def test_the_order_of_shards_is_that_of_names_and_samples(tmp_path: Path) -> Non
     assert order_in(tmp_path, {path: place for place, path in enumerate(paths)}) == new
 
 
-def test_a_meter_tells_thirds_and_sums() -> None:
+def test_a_meter_reports_thirds_and_sums() -> None:
     samples = [(bytes(18) + number.to_bytes(16) + b"\xff\xd9", number) for number in range(10)]
     answer = Meter(10).run(samples)
     assert answer["counts"] == [3, 3, 4]
@@ -145,7 +145,7 @@ def test_a_meter_tells_thirds_and_sums() -> None:
             Meter(10).run(found)
 
 
-def test_what_readers_add_up_is_what_was_planted(tmp_path: Path) -> None:
+def test_readers_total_what_was_planted(tmp_path: Path) -> None:
     stage = Stage(tmp_path, TINY)
     stage._plant()
     files = files_of(str(stage.tree))
@@ -163,7 +163,7 @@ def test_runs_are_counted_by_whole_epochs() -> None:
     assert "1,000 images per client CPU second, 500 images/s" in shards_streaming.describe([run(rate=500)])
 
 
-def test_slow_readers_and_slow_proxies_prove_nothing() -> None:
+def test_slow_readers_and_slow_proxies_void_a_comparison() -> None:
     fast, slow = [run(rate=2_000)], [run(rate=900)]
     assert not shards_streaming.void_of(fast, fast, capacity=500)
     assert "90 MB/s is less than 100 MB/s" in shards_streaming.void_of(slow, fast, capacity=500)

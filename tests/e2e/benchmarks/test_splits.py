@@ -60,7 +60,7 @@ def test_every_figure_has_one_part_that_measures_it() -> None:
         assert value_row(number, figure.target, note="").met == ("=" in figure.op)  # every operator is known
 
 
-def test_a_quick_row_has_no_verdict_but_tells_what_was_found() -> None:
+def test_a_quick_row_has_no_verdict_but_reports_what_was_found() -> None:
     row = ratio_row(1, [3.0, 6.0, 10.0], [2.0, 3.0, 4.0], note="few", quick=True)
     assert (row.value, row.interval, row.met) == (None, None, None)
     assert (row.pairs, row.ours, row.other) == (3, 6.0, 3.0)
@@ -74,7 +74,7 @@ def test_a_quick_row_has_no_verdict_but_tells_what_was_found() -> None:
     assert value_row(11, 3, note="").met is False
 
 
-def test_what_failed_has_rows_that_say_so() -> None:
+def test_failed_measurements_get_rows_that_say_so() -> None:
     rows = failed_rows([9, 10], RuntimeError("no\n  memory"))
     assert {number: (row.value, row.note) for number, row in rows.items()} == {
         9: (None, "not measured: RuntimeError: no memory"),
@@ -82,7 +82,7 @@ def test_what_failed_has_rows_that_say_so() -> None:
     }
 
 
-def test_rows_measured_again_take_the_place_of_earlier_ones(tmp_path: Path) -> None:
+def test_new_measurements_replace_earlier_rows(tmp_path: Path) -> None:
     path = tmp_path / "splits.json"
     old = [ratio_row(number, [3.0, 3.0], [2.0, 2.0], note="old", quick=False) for number in (9, 2)]
     path.write_text(json.dumps({"quick": False, "rows": [asdict(row) for row in old]}))
@@ -109,7 +109,7 @@ def test_less_disk_means_fewer_rows_and_a_note() -> None:
         fitted(FULL, free=5 * 10**8)
 
 
-def test_contents_do_not_depend_on_files_or_order_but_on_every_label(tmp_path: Path) -> None:
+def test_the_content_digest_ignores_files_and_order_but_not_labels(tmp_path: Path) -> None:
     rows = [(one, number % 5) for number, one in enumerate(ids(50))]
     whole = contents([write(tmp_path / "whole.parquet", rows)])
     assert (whole.rows, whole.counts) == (50, (10,) * 5)
@@ -123,7 +123,7 @@ def test_contents_do_not_depend_on_files_or_order_but_on_every_label(tmp_path: P
 
 
 @given(data=st.data())
-def test_cells_off_are_those_that_fractions_say(data: st.DataObject) -> None:
+def test_cells_off_agrees_with_exact_fractions(data: st.DataObject) -> None:
     totals = data.draw(st.lists(st.integers(0, 30), min_size=1, max_size=5))
     counts = st.lists(st.integers(0, 26), min_size=len(totals), max_size=len(totals))
     cells = [data.draw(counts) for _ in RATIOS]
@@ -136,7 +136,7 @@ def test_cells_off_are_those_that_fractions_say(data: st.DataObject) -> None:
     assert cells_off(totals, cells, RATIOS) == expected
 
 
-def test_cells_off_are_counted_each() -> None:
+def test_each_wrong_cell_and_total_is_counted() -> None:
     assert cells_off([10, 13], [[8, 10], [1, 2], [1, 1]], RATIOS) == 0
     assert cells_off([10, 13], [[7, 10], [2, 2], [1, 1]], RATIOS) == 2  # 8 and 1 are whole: nothing else will do
     assert cells_off([10, 13], [[8, 12], [1, 1], [1]], RATIOS) == 2  # 10.4 is not 12, 1.3 is not 0

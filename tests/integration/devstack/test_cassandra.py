@@ -16,7 +16,7 @@ from devstack.__main__ import main
 from devstack.cassandra import Cassandra, release_version
 
 
-def test_it_answers_on_the_loopback_alone(cassandra: Cassandra) -> None:
+def test_cassandra_listens_on_the_loopback_alone(cassandra: Cassandra) -> None:
     assert cassandra.hosts == ["127.0.0.1"]
     assert release_version("127.0.0.1", cassandra.port).startswith("5.")
     pid = cassandra.nodes[0].pid
@@ -51,7 +51,7 @@ def test_a_mutation_of_sixteen_mebibytes_is_accepted(cassandra: Cassandra, keysp
         cql.execute(f"DROP KEYSPACE {keyspace}")
 
 
-def test_a_port_of_another_process_is_refused_and_its_holder_named(
+def test_a_port_held_by_another_process_is_refused_and_its_holder_named(
     cassandra: Cassandra, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # The fixture's node is a stranger for another folder.
@@ -63,16 +63,16 @@ def test_a_port_of_another_process_is_refused_and_its_holder_named(
     assert cassandra.is_up()
 
 
-def test_up_interrupted_leaves_no_process(tmp_path: Path) -> None:
+def test_an_interrupted_start_leaves_no_process(tmp_path: Path) -> None:
     port = ports.free(["127.0.0.1"], 1)[0]
     command = [sys.executable, "-m", "devstack", "up", "--port", str(port), "--data", str(tmp_path)]
     root = Path(__file__).resolve().parents[3]
     child = subprocess.Popen(command, cwd=root, stderr=subprocess.PIPE, text=True)
     pid_file = tmp_path / "node1" / "pid"
-    _wait_for(pid_file.exists, timeout_s=30)
+    _wait_for(pid_file.exists, timeout_s=120)
     pid = int(pid_file.read_text().split()[0])
     child.send_signal(signal.SIGINT)
-    _, said = child.communicate(timeout=30)
+    _, said = child.communicate(timeout=120)
     assert child.returncode == 130
     assert "interrupted" in said
     assert processes.start_time(pid) is None

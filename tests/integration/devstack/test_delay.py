@@ -53,7 +53,7 @@ def connect(proxy: DelayProxy) -> socket.socket:
 
 
 @pytest.mark.parametrize("rtt", [0.0, 0.02])
-def test_bytes_arrive_as_they_are_and_so_does_the_end(rtt: float) -> None:
+def test_the_proxy_passes_bytes_and_end_of_stream_unchanged(rtt: float) -> None:
     data = os.urandom(5_000_000)
     with server(echo) as port, DelayProxy(port, rtt=rtt, window=200_000) as proxy:
         with connect(proxy) as client:
@@ -80,7 +80,7 @@ def test_an_answer_takes_a_round_trip_at_least() -> None:
             assert time.monotonic() - started >= 0.1
 
 
-def test_a_connection_carries_no_more_than_its_window_in_a_round_trip() -> None:
+def test_a_connection_carries_at_most_its_window_per_round_trip() -> None:
     size, window, rtt = 1_000_000, 100_000, 0.05
 
     def send(connection: socket.socket) -> None:
@@ -96,7 +96,7 @@ def frame(opcode: int, body: bytes) -> bytes:
     return struct.pack(">BBhBI", 0x84, 0, 7, opcode, len(body)) + body
 
 
-def test_held_answers_are_overtaken_and_none_is_lost() -> None:
+def test_later_answers_overtake_held_ones_and_none_is_lost() -> None:
     """The server sends large answers, small ones and events; only large answers may be held."""
     large = [frame(RESULT, struct.pack(">I", number) + bytes(5_000)) for number in range(100)]
     small = [frame(RESULT, struct.pack(">I", 1000 + number)) for number in range(20)]
@@ -124,7 +124,7 @@ def test_held_answers_are_overtaken_and_none_is_lost() -> None:
     assert overtaken == sorted(overtaken)
 
 
-def test_it_ends_with_connections_open_and_refuses_what_makes_no_sense() -> None:
+def test_the_proxy_ends_with_open_connections_and_refuses_invalid_options() -> None:
     with server(echo) as port, DelayProxy(port, rtt=0.01) as proxy, connect(proxy) as client:
         client.sendall(b"?")
         assert client.recv(1) == b"?"

@@ -15,7 +15,7 @@ from formats.s3 import S3Access
 from formats.storage import Storage
 
 
-def test_keys_lie_in_a_file_of_their_own(s3: S3) -> None:
+def test_keys_are_kept_in_a_private_file(s3: S3) -> None:
     settings = s3.folder / "settings.json"
     assert stat.S_IMODE(settings.stat().st_mode) == 0o600
     pid = s3.pid
@@ -24,7 +24,9 @@ def test_keys_lie_in_a_file_of_their_own(s3: S3) -> None:
     assert not ports.is_held(s3.port, "127.0.0.2")  # the loopback's first address alone
 
 
-def test_a_life_on_the_command_line(s3: S3, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_starts_reports_and_stops_the_server(
+    s3: S3, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = ["--data", str(tmp_path / "with space")]
     assert main(["s3-status", *data]) == 1
     assert main(["s3-up", "--port", str(s3.port), *data]) == 1

@@ -24,7 +24,7 @@ def cluster(cassandra: Cassandra) -> Cluster:
     return cluster
 
 
-def test_first_numbers_are_in_code_point_order_and_never_change(cluster: Cluster) -> None:
+def test_class_numbers_start_in_code_point_order_and_never_change(cluster: Cluster) -> None:
     with Control(cluster) as control:
         assert class_names(control, keyspace=KEYSPACE, dataset="d") == {}
         first = take_numbers(control, keyspace=KEYSPACE, dataset="d", names=["b", "B", "é", "e\u0301", "c d", "b"])
@@ -61,7 +61,7 @@ def test_concurrent_runs_agree_and_leave_no_gaps(cluster: Cluster) -> None:
         assert taken.items() <= final.items()
 
 
-def test_numbers_that_others_wrote_without_a_total_are_kept(cluster: Cluster) -> None:
+def test_existing_numbers_without_a_stored_total_are_kept(cluster: Cluster) -> None:
     with Control(cluster) as control:
         control.execute(f"INSERT INTO {KEYSPACE}.classes (dataset, name, label) VALUES (?, ?, ?)", ("old", "x", 7))
         assert take_numbers(control, keyspace=KEYSPACE, dataset="old", names=["a"]) == {"x": 7, "a": 8}

@@ -57,7 +57,7 @@ def test_groups_say_where_labels_and_splits_differ(spark: SparkSession) -> None:
     assert (few.groups, few.images) == (5, 15)
 
 
-def test_no_duplicates_are_a_summary_of_nothing(spark: SparkSession) -> None:
+def test_the_summary_without_duplicates_is_empty(spark: SparkSession) -> None:
     images = rows_of(spark, ROWS[-3:], IMAGES)
     summary = summarise(images.transform(duplicate_groups))
     assert (summary.groups, summary.images, summary.examples) == (0, 0, [])

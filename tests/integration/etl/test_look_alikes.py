@@ -34,7 +34,7 @@ def expected(values: list[int], distance: int) -> dict[int, str]:
 
 
 @pytest.mark.parametrize(("distance", "partitions", "driver_pairs"), [(3, 5, 200), (0, 1, 10**6)])
-def test_groups_are_those_of_brute_force(
+def test_groups_agree_with_brute_force(
     spark: SparkSession, distance: int, partitions: int, driver_pairs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(look_alikes, "_DRIVER_PAIRS", driver_pairs)
@@ -64,6 +64,6 @@ def test_many_pairs_are_thinned_out_and_too_many_are_refused(
         group_look_alikes(hashes, distance=4)
 
 
-def test_a_distance_that_cannot_be_is_refused(spark: SparkSession) -> None:
+def test_a_distance_out_of_range_is_refused(spark: SparkSession) -> None:
     with pytest.raises(ValueError, match=r"0 to 8 bits\. Found: 9"):
         group_look_alikes(rows_of(spark, [], HASHES), distance=9)

@@ -16,7 +16,7 @@ def _reason(reader: Reader, place: bytes, offset: int | None, size: int) -> str:
     return str(caught.value)
 
 
-def test_faults_of_an_object_are_reasons_and_faults_of_the_server_are_errors(s3: S3, keyspace: str) -> None:
+def test_object_faults_become_reasons_and_server_faults_raise_errors(s3: S3, keyspace: str) -> None:
     bucket = keyspace
     s3.make_bucket(bucket)
     right = S3Access(s3.endpoint, s3.access_key, s3.secret_key)

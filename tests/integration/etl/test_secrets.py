@@ -11,7 +11,7 @@ from formats.storage import Storage
 from tests.support.services import fresh_name
 
 
-def test_secrets_reach_tasks_and_stand_nowhere_else(
+def test_secrets_reach_tasks_and_appear_nowhere_else(
     spark: SparkSession, s3: S3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     s3.make_bucket(bucket := fresh_name("bucket"))

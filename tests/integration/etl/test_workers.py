@@ -23,7 +23,7 @@ def _tell(items: Iterable[tuple[int, bytes, str | None]]) -> Iterator[pa.RecordB
 
 
 @pytest.mark.parametrize("count", [1, 3, 100])
-def test_each_item_comes_to_one_task_beside_its_neighbours(spark: SparkSession, count: int) -> None:
+def test_each_item_is_mapped_once_in_a_task_with_its_neighbours(spark: SparkSession, count: int) -> None:
     items = [(number, b"\xff%d" % number, None if number % 2 else "odd") for number in range(count)]
     rows = map_items(spark, items, task=_tell, schema="row STRING, together LONG").collect()
     assert [row.row for row in rows] == [f"{number} {name!r} {reason}" for number, name, reason in items]
@@ -31,7 +31,7 @@ def test_each_item_comes_to_one_task_beside_its_neighbours(spark: SparkSession, 
     assert {row.together for row in rows} <= {count // tasks, -(-count // tasks)}
 
 
-def test_nothing_to_do_is_nothing_done(spark: SparkSession) -> None:
+def test_mapping_no_items_gives_no_rows(spark: SparkSession) -> None:
     assert map_items(spark, [], task=_tell, schema="row STRING, together LONG").collect() == []
 
 
@@ -43,7 +43,7 @@ def _see(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch(row, names=["pid", "old", "frozen", "looked_at"])
 
 
-def test_a_worker_starts_its_next_task_without_archives(spark: SparkSession) -> None:
+def test_a_reused_worker_starts_its_next_task_without_open_archives(spark: SparkSession) -> None:
     one = spark.range(0, 1, 1, 1)
     schema = "pid LONG, old LONG, frozen LONG, looked_at LONG"
     runs = [map_batches(one, task=_see, schema=schema).collect()[0] for _ in range(12)]

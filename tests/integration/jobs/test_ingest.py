@@ -85,7 +85,7 @@ def mixed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Inge
         return Ingested.of(spark, plan_maker()(root))
 
 
-def test_rows_hold_what_the_files_are(mixed: Ingested) -> None:
+def test_rows_describe_their_files(control: Control, mixed: Ingested) -> None:
     plan, report = mixed.plan, mixed.report
     image = image_id(plan.dataset, b"train", b"cat/deep/1.jpg")
     blobs, metadata = ({row["id"]: row for row in table} for table in mixed.tables[:2])
@@ -97,19 +97,24 @@ def test_rows_hold_what_the_files_are(mixed: Ingested) -> None:
     assert (blobs[image]["label"], blobs[image]["data"]) == (row["label"], PHOTO)
     assert row["label"] == metadata[image_id(plan.dataset, b"val", b"cat/3")]["label"]
     assert blobs.keys() == metadata.keys()
+    assert {one: row["label"] for one, row in blobs.items()} == {one: row["label"] for one, row in metadata.items()}
+    runs = control.execute(f"SELECT ingest_id FROM {plan.tables.metadata.quoted}")
+    assert [str(run.ingest_id) for run in runs] == [report.ingest_id] * 10
     assert (report.images, report.images_by_split) == (10, {"train": 9, "val": 1})
     assert report.bytes == sum(len(row["data"]) for row in blobs.values())
     assert str(report).startswith("ingested 10 images (0.0 MB) of 11 classes into ")
     assert str(report).endswith(f"fingerprint {report.fingerprint}")
 
 
-def test_names_of_any_bytes_are_taken(control: Control, mixed: Ingested) -> None:
+def test_file_names_of_any_bytes_are_accepted(control: Control, mixed: Ingested) -> None:
     plan, rows = mixed.plan, {row["id"]: row for row in mixed.tables[1]}
     ids = [image_id(plan.dataset, b"train", path.partition(b"/")[2]) for path in ODD_NAMES]
-    assert set(ids) <= rows.keys()
+    others = [image_id(plan.dataset, *path) for path in ((b"train", b"ant/2.png"), (b"val", b"cat/3"))]
+    assert rows.keys() == {*ids, *others, image_id(plan.dataset, b"train", b"cat/deep/1.jpg")}
     ordered = ["Case", "a", "ant", "caf\\xe9", "case", "cat", "e\u0301", "line\nbreak", "vanishing", "with space", "é"]
     numbers = {name: label for label, name in enumerate(ordered)}
     assert class_names(control, keyspace=plan.tables.metadata.keyspace, dataset=plan.dataset) == numbers
+    assert all(row["label"] == numbers[row["or_label"]] for row in rows.values())
     last = rows[ids[-1]]
     assert (last["path"], last["or_label"], last["label"]) == ("caf\\xe9/5\\xff.png", "caf\\xe9", numbers["caf\\xe9"])
 
@@ -147,7 +152,7 @@ def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Inge
     return Ingested.of(spark, plan_maker()(root, tolerance=Tolerance.parse("1")))
 
 
-def test_twice_the_same_tree_is_the_same_tables(spark: SparkSession, control: Control, whole: Ingested) -> None:
+def test_ingesting_a_tree_twice_gives_the_same_tables(spark: SparkSession, control: Control, whole: Ingested) -> None:
     second = job.run(spark, plan=whole.plan)
     assert tables_of(control, whole.plan) == whole.tables
     assert (whole.report.images, second.images) == (24, 24)
@@ -167,7 +172,7 @@ def write_then_fail(batches: Iterator[pa.RecordBatch], *, order: Any) -> Iterato
         raise OSError("the machine is gone")
 
 
-def test_failing_tasks_leave_the_same_tables(
+def test_failing_tasks_do_not_change_the_tables(
     spark: SparkSession, control: Control, whole: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for table in (whole.plan.tables.data, whole.plan.tables.metadata, whole.plan.tables.classes):
@@ -186,7 +191,7 @@ def always_fail(batches: Iterator[pa.RecordBatch], *, order: Any) -> Iterator[pa
     raise OSError("the disk is full")
 
 
-def test_an_interrupted_ingest_goes_on_and_reads_only_what_is_missing(
+def test_an_interrupted_ingest_resumes_and_reads_only_missing_files(
     spark: SparkSession, control: Control, whole: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = replace(whole.plan, ingest_id=new_ingest_id())
@@ -213,7 +218,7 @@ def test_an_interrupted_ingest_goes_on_and_reads_only_what_is_missing(
     assert tables_of(control, plan) == whole.tables
 
 
-def test_more_rejected_files_than_may_be_fail_the_job(spark: SparkSession, whole: Ingested) -> None:
+def test_too_many_rejected_files_fail_the_job(spark: SparkSession, whole: Ingested) -> None:
     with pytest.raises(EtlError, match=r"at most 0 of 25 files rejected\. Found: 1.* SELECT"):
         job.run(spark, plan=replace(whole.plan, tolerance=Tolerance.parse("3%")))
 
@@ -259,7 +264,7 @@ def test_trees_without_files_write_nothing(
     assert control.columns(plan.tables.data) is None
 
 
-def test_images_of_another_source_are_refused_unless_overwritten(
+def test_images_from_another_source_are_refused_without_overwrite(
     spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path
 ) -> None:
     """In tables whose columns have other names."""
@@ -281,7 +286,7 @@ def test_images_of_another_source_are_refused_unless_overwritten(
     assert sources.count((tmp_path / "first").as_uri()) == 4
 
 
-def test_tables_that_do_not_fit_are_refused_with_all_that_is_wrong(
+def test_incompatible_tables_are_refused_with_every_difference(
     spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path
 ) -> None:
     plan = plan_of(tree(tmp_path, each=1))
@@ -297,7 +302,7 @@ def test_tables_that_do_not_fit_are_refused_with_all_that_is_wrong(
     assert control.columns(plan.tables.classes) is None
 
 
-def test_two_ingests_at_once_agree(spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path) -> None:
+def test_two_concurrent_ingests_agree(spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path) -> None:
     plan = plan_of(tree(tmp_path, each=1))
     etl.ingest.create_tables(control, plan=plan)
     with ThreadPoolExecutor(2) as threads:
@@ -314,7 +319,7 @@ def test_two_ingests_at_once_agree(spark: SparkSession, control: Control, plan_o
 SECRET = "hardly-guessed-7"
 
 
-def test_the_submitted_command_takes_its_settings_from_spark_and_shows_no_password(
+def test_a_submitted_command_reads_spark_settings_and_shows_no_password(
     cassandra: Cassandra, keyspace: str, tmp_path: Path
 ) -> None:
     """As users run it, from another folder; this server takes any password."""
@@ -359,7 +364,7 @@ def test_the_command_plans_without_writing(
     assert control.columns(tables.data) is None
 
 
-def test_the_command_fails_with_one_line_where_no_cassandra_is(
+def test_the_command_fails_with_one_line_without_cassandra(
     spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a").mkdir()

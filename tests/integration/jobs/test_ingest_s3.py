@@ -35,7 +35,9 @@ def put(s3: S3, keyspace: str, monkeypatch: pytest.MonkeyPatch) -> Put:
     return put
 
 
-def test_a_flat_prefix_with_a_file_of_labels(spark: SparkSession, control: Control, plan_of: PlanOf, put: Put) -> None:
+def test_a_flat_prefix_is_ingested_with_a_label_file(
+    spark: SparkSession, control: Control, plan_of: PlanOf, put: Put
+) -> None:
     images = {f"images/{name} é.png": picture(i) for i, name in enumerate("abcd")}
     labels = ["file,class,patient", "a é.png,cat,p1", "b é.png,ant,p1", "c é.png,ant,", "c é.png,bee,", "z.png,cat,p9"]
     address = put({**images, "labels.csv": "\n".join(labels).encode()})
@@ -57,7 +59,9 @@ def test_a_flat_prefix_with_a_file_of_labels(spark: SparkSession, control: Contr
     assert report.unmatched == ["1 rows of labels.csv belong to no image: z.png"]
 
 
-def test_images_with_masks_of_another_prefix(spark: SparkSession, control: Control, plan_of: PlanOf, put: Put) -> None:
+def test_images_are_ingested_with_masks_from_another_prefix(
+    spark: SparkSession, control: Control, plan_of: PlanOf, put: Put
+) -> None:
     images = {f"images/training/{i}.jpg": picture(i, kind="JPEG") for i in range(4)}
     masks = {f"masks/training/{i}.png": mask(i) for i in (0, 1, 7)}
     address = put({**images, **masks, "masks/training/3.png": mask(3, size=(9, 9))})
@@ -76,7 +80,9 @@ def test_images_with_masks_of_another_prefix(spark: SparkSession, control: Contr
     assert report.unmatched == ["1 masks belong to no image: training/7.png"]
 
 
-def test_one_stream_of_a_compressed_tar(spark: SparkSession, control: Control, plan_of: PlanOf, put: Put) -> None:
+def test_a_compressed_tar_is_ingested_as_one_stream(
+    spark: SparkSession, control: Control, plan_of: PlanOf, put: Put
+) -> None:
     files = {f"{split}/{name}/{i} é.png": picture(i) for split in ("train", "val") for name in "ab" for i in range(3)}
     address = put({"all.tgz": tar({**files, "train/../x.png": picture(9), "readme": b"x"}, mode="w:gz")})
     plan = plan_of(f"{address}/all.tgz")
@@ -86,7 +92,7 @@ def test_one_stream_of_a_compressed_tar(spark: SparkSession, control: Control, p
     assert report.quarantined_by_reason.keys() <= {"unsafe name"}
 
 
-def test_wrong_keys_a_missing_bucket_and_a_server_that_is_down(
+def test_wrong_keys_missing_buckets_and_unreachable_servers_are_reported(
     spark: SparkSession, control: Control, plan_of: PlanOf, s3: S3, keyspace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     s3.make_bucket(keyspace)

@@ -22,7 +22,7 @@ from tests.support.pictures import texture
 from tests.support.trees import PlanOf, by_name, picture, plant, quarantine, tables_of, tree
 
 
-def test_a_tar_of_tars_is_the_tree_that_it_was_made_of(
+def test_a_tar_of_tars_gives_the_tables_of_its_tree(
     spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path
 ) -> None:
     files = {f"n{name}/{name}_{i}.png": picture(10 * name + i) for name in range(3) for i in range(3)}
@@ -41,7 +41,7 @@ def test_a_tar_of_tars_is_the_tree_that_it_was_made_of(
     assert {row["source"] for row in rows.values()} == {(tmp_path / "train.tar").as_uri()}
 
 
-def test_the_validation_set_with_its_truth_in_the_order_of_names(
+def test_label_lines_are_assigned_to_a_validation_set_in_name_order(
     spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path
 ) -> None:
     (tmp_path / "val.tar").write_bytes(tar({f"val_{i}.png": picture(i) for i in (3, 1, 2)}))
@@ -60,7 +60,7 @@ def test_the_validation_set_with_its_truth_in_the_order_of_names(
         job.run(spark, plan=plan)
 
 
-def test_names_and_numbers_of_classes_are_not_mixed(
+def test_class_names_and_class_numbers_cannot_be_mixed(
     spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path
 ) -> None:
     named = plan_of(tree(tmp_path / "named", each=1))
@@ -79,7 +79,7 @@ def test_names_and_numbers_of_classes_are_not_mixed(
     assert job.run(spark, plan=replace(numbered, dataset="by_number")).images == 1
 
 
-def test_shards_bring_their_own_labels(spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path) -> None:
+def test_labels_are_read_from_shards(spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path) -> None:
     for shard in range(2):
         samples = {f"{shard}{i}.{ending}": data for i in range(3) for ending, data in
                    (("png", picture(i)), ("cls", str(7 * shard).encode()))}  # fmt: skip
@@ -92,7 +92,7 @@ def test_shards_bring_their_own_labels(spark: SparkSession, control: Control, pl
     }
 
 
-def test_a_table_of_bytes(spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path) -> None:
+def test_a_table_of_bytes_is_ingested(spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path) -> None:
     pictures = [picture(i) for i in range(5)]
     table = pa.table({"image": pictures, "label": [4, 4, 0, 0, 2]})
     pq.write_table(table, tmp_path / "part.parquet", row_group_size=2)
@@ -106,7 +106,9 @@ def test_a_table_of_bytes(spark: SparkSession, control: Control, plan_of: PlanOf
     assert "5 were there already" in str(again)
 
 
-def test_arrays_in_the_same_folder(spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path) -> None:
+def test_arrays_in_the_image_folder_become_labels(
+    spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path
+) -> None:
     plant(tmp_path, {"a/1.png": picture(1), "a/1.npy": npy([1, 0, 1]), "2.png": picture(2), "2.npy": b"no array"})
     plan = plan_of(tmp_path, splits=(), label_type="multi", arrays=str(tmp_path))
     report = job.run(spark, plan=plan)
@@ -117,7 +119,7 @@ def test_arrays_in_the_same_folder(spark: SparkSession, control: Control, plan_o
     assert reason.startswith("bad label array")
 
 
-def test_no_labels_and_pictures_made_small(
+def test_unlabelled_pictures_are_ingested_at_a_smaller_size(
     spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path
 ) -> None:
     plant(tmp_path, {"x/wide.png": picture(1, size=(200, 100)), "small.JPEG": picture(2, size=(20, 10))})
@@ -135,7 +137,7 @@ def test_no_labels_and_pictures_made_small(
         job.run(spark, plan=replace(plan, recode=Recode()))
 
 
-def test_a_folder_of_files_instead_of_tables(spark: SparkSession, plan_of: PlanOf, tmp_path: Path) -> None:
+def test_images_are_written_to_a_folder_instead_of_tables(spark: SparkSession, plan_of: PlanOf, tmp_path: Path) -> None:
     plant(tmp_path / "flat", {f"{i}.png": picture(i) for i in range(3)} | {"bad.png": b"bad", "out.png": picture(9)})
     (tmp_path / "labels.csv").write_text("path,label\nout.png,..\n0.png,cat\n1.png,dog\n2.png,cat\nbad.png,cat\n")
     options = {"splits": (), "or_split": "train", "labels": str(tmp_path / "labels.csv")}

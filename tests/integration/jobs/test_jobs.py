@@ -32,7 +32,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_pictures_arrive_with_their_labels_through_tables_of_patches(
+def test_pictures_and_labels_pass_through_tables_with_custom_columns(
     spark: SparkSession, cassandra: Cassandra, keyspace: str, tree: Path, tmp_path: Path
 ) -> None:
     columns = Columns(id="patch_id", label="label", data="data")

@@ -83,7 +83,7 @@ def pairs(samples: list[Found]) -> set[tuple[bytes, int | None, Any]]:
 WANTED = {(data, LABELS[path], path.partition("/")[0]) for path, data in PICTURES.items()}
 
 
-def test_class_folders_become_full_shards_with_each_image_once(folders: Path, root: Path) -> None:
+def test_class_folders_are_packed_into_full_shards_with_each_image_once(folders: Path, root: Path) -> None:
     samples = checked(folders, maxsize=MAXSIZE)
     assert len(manifest_of(folders).shards) > 3
     assert [one.key for one in samples] == [f"{number:09}" for number in range(42)]
@@ -101,7 +101,7 @@ def test_class_folders_become_full_shards_with_each_image_once(folders: Path, ro
     assert manifest.source == root.as_uri()
 
 
-def test_neighbours_have_nothing_to_do_with_each_other(folders: Path) -> None:
+def test_neighbouring_samples_have_independent_labels(folders: Path) -> None:
     labels = [one.label for one in checked(folders, maxsize=MAXSIZE)]
     alike = sum(one == other for one, other in pairwise(labels))
     assert 5 <= alike <= 22  # of 41; 13 by chance, 39 in the order of the folders
@@ -146,14 +146,14 @@ def test_every_source_gives_the_same_samples(spark: SparkSession, folders: Path,
         assert contents(tmp_path / "out") == contents(folders)
 
 
-def test_shards_are_sharded_anew(spark: SparkSession, folders: Path, tmp_path: Path) -> None:
+def test_shards_can_be_sharded_again(spark: SparkSession, folders: Path, tmp_path: Path) -> None:
     again = plan(folders, tmp_path / "out", layout="webdataset", maxcount=10, maxsize=1_000_000)
     assert job.run(spark, plan=again).shards == 5
     samples = checked(tmp_path / "out", maxsize=1_000_000, maxcount=10)
     assert {(data, label) for data, label, _ in pairs(samples)} == {(data, label) for data, label, _ in WANTED}
 
 
-def test_masks_and_arrays_go_along_with_their_pictures(spark: SparkSession, tmp_path: Path) -> None:
+def test_masks_and_arrays_are_packed_with_their_pictures(spark: SparkSession, tmp_path: Path) -> None:
     images = plant(tmp_path / "images", {f"{i}.png": texture(i, width=16, height=12) for i in range(5)})
     masks = plant(tmp_path / "masks", {f"{i}.png": mask(i) for i in range(5)})
     plant(tmp_path / "arrays", {f"{i}.npy": npy([i, 7]) for i in range(5)})
@@ -161,6 +161,7 @@ def test_masks_and_arrays_go_along_with_their_pictures(spark: SparkSession, tmp_
     job.run(spark, plan=plan(images, tmp_path / "a", label_type="multi", arrays=str(tmp_path / "arrays")))
     found = {name: checked(tmp_path / name, maxsize=MAXSIZE) for name in "ma"}
     for name, extension, made in (("m", "seg.png", mask), ("a", "npy", lambda i: npy([i, 7]))):
+        assert sorted(one.facts["path"] for one in found[name]) == [f"{i}.png" for i in range(5)]
         for one in found[name]:
             number = int(one.facts["path"][0])
             assert list(one.members) == ["png", extension, "json"]
@@ -168,8 +169,8 @@ def test_masks_and_arrays_go_along_with_their_pictures(spark: SparkSession, tmp_
     assert manifest_of(tmp_path / "m").label_type == "blob"
     again = plan(tmp_path / "m", tmp_path / "m2", layout="webdataset", label_type="blob", seed=3)
     job.run(spark, plan=again)
-    masks_again = {one.members["seg.png"] for one in checked(tmp_path / "m2", maxsize=MAXSIZE)}
-    assert masks_again == {one.members["seg.png"] for one in found["m"]}
+    masks_again = {one.data: one.members["seg.png"] for one in checked(tmp_path / "m2", maxsize=MAXSIZE)}
+    assert masks_again == {one.data: one.members["seg.png"] for one in found["m"]}
 
 
 def fail_first(batches: Iterator[pa.RecordBatch], *, order: Any) -> Iterator[pa.RecordBatch]:
@@ -185,7 +186,7 @@ def fail_first(batches: Iterator[pa.RecordBatch], *, order: Any) -> Iterator[pa.
     yield from write_listed(broken() if context.attemptNumber() == 0 else batches, order=order)
 
 
-def test_one_partition_and_tasks_that_fail_in_mid_write_give_the_same_shards(
+def test_shards_do_not_depend_on_partitions_or_failed_tasks(
     spark: SparkSession, root: Path, folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = spark.conf.get("spark.sql.shuffle.partitions")
@@ -211,7 +212,7 @@ def test_another_seed_gives_another_order_and_other_names(
     assert manifest_of(folders).source_fingerprint != manifest_of(tmp_path / "other").fingerprint
 
 
-def test_s3_gets_the_same_shards_and_is_read_from_as_well(
+def test_s3_works_as_source_and_target_with_the_same_shards(
     spark: SparkSession, s3: S3, root: Path, folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.access_key)
@@ -229,7 +230,7 @@ def test_s3_gets_the_same_shards_and_is_read_from_as_well(
     again = plan(there, tmp_path / "again", layout="webdataset", endpoint=s3.endpoint)
     job.run(spark, plan=again)
     samples = checked(tmp_path / "again", maxsize=MAXSIZE)
-    assert {one.data for one in samples} == set(PICTURES.values())
+    assert {(one.data, one.label) for one in samples} == {(data, LABELS[path]) for path, data in PICTURES.items()}
     assert spark.conf.get("spark.imagestrata.s3.endpoint", None) is None
 
 

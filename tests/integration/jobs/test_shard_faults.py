@@ -36,7 +36,7 @@ def times(out: Path) -> dict[str, int]:
     return {file.name: file.stat().st_mtime_ns for file in out.iterdir()}
 
 
-def test_a_picture_that_is_larger_than_a_shard(spark: SparkSession, root: Path, tmp_path: Path) -> None:
+def test_a_picture_larger_than_a_shard_is_refused(spark: SparkSession, root: Path, tmp_path: Path) -> None:
     line = said(spark, plan(root, tmp_path / "out", maxsize=100_000))
     assert "Wanted images that fit into a shard of 100,000 bytes. Found: " in line
     assert ".png in file://" in line
@@ -44,7 +44,7 @@ def test_a_picture_that_is_larger_than_a_shard(spark: SparkSession, root: Path, 
     assert not (tmp_path / "out").exists()
 
 
-def test_sources_with_nothing_in_them(spark: SparkSession, tmp_path: Path) -> None:
+def test_empty_sources_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     flat = ShardPlan(source=SourcePlan(address=str(tmp_path / "empty"), label_type="none"), out=str(tmp_path / "out"))
     assert "Found: nothing there." in said(spark, flat, SourceError)
@@ -54,7 +54,7 @@ def test_sources_with_nothing_in_them(spark: SparkSession, tmp_path: Path) -> No
     assert not (tmp_path / "out").exists()
 
 
-def test_what_a_task_cannot_write_is_named_in_one_line(
+def test_a_failed_write_of_a_task_is_reported_in_one_line(
     spark: SparkSession, root: Path, whole: Path, tmp_path: Path
 ) -> None:
     place = tmp_path / "out" / min(file.name for file in whole.glob("*.tar"))
@@ -63,7 +63,7 @@ def test_what_a_task_cannot_write_is_named_in_one_line(
     assert not list((tmp_path / "out").glob(".*"))
 
 
-def test_shards_that_are_there_are_refused_taken_as_done_or_replaced(
+def test_existing_shards_are_refused_resumed_or_replaced(
     spark: SparkSession, root: Path, whole: Path, tmp_path: Path
 ) -> None:
     out = Path(shutil.copytree(whole, tmp_path / "out"))
@@ -75,11 +75,12 @@ def test_shards_that_are_there_are_refused_taken_as_done_or_replaced(
     assert "Found: shards of others, whole" in said(spark, others, OutputExistsError)
     assert times(out) == before
     assert job.run(spark, plan=plan(root, out, seed=1, overwrite=True)).remarks == []
-    checked(out, maxsize=MAXSIZE)
+    replaced = {(one.data, one.label, one.facts["path"]) for one in checked(out, maxsize=MAXSIZE)}
+    assert replaced == {(one.data, one.label, one.facts["path"]) for one in checked(whole, maxsize=MAXSIZE)}
     assert contents(out).keys().isdisjoint(contents(whole))
 
 
-def test_a_run_that_was_stopped_goes_on_where_it_was(
+def test_a_stopped_run_resumes_where_it_stopped(
     spark: SparkSession, root: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stopped(*args: object, **named: object) -> None:
@@ -108,7 +109,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(
     assert {name: times(out)[name] for name in done} == done  # they were not written again
 
 
-def test_wrong_keys_buckets_and_endpoints_are_named_before_anything_is_listed(
+def test_wrong_keys_buckets_and_endpoints_are_reported_before_listing(
     spark: SparkSession, s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "empty").mkdir()  # which would be named first if it were listed first

@@ -95,7 +95,7 @@ def test_a_split_gives_its_images_in_its_order(
 
 
 @pytest.mark.parametrize("kind", ["blob", "none"])
-def test_tables_of_other_labels_and_their_splits(
+def test_tables_with_masks_or_without_labels_are_sharded_like_their_splits(
     spark: SparkSession, tmp_path: Path, keyspace: str, kind: LabelType
 ) -> None:
     images = plant(tmp_path / "images", {f"{i}.png": texture(i, width=16, height=12) for i in range(6)})

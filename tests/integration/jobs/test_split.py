@@ -101,7 +101,7 @@ def test_splits_are_made_of_kept_metadata_without_a_database(
     assert explain(spark, plan=replace(again, out=None, where="or_label = 'class 2'")).rows == [4, 1]
 
 
-def test_columns_that_the_tables_do_not_have_are_refused(spark: SparkSession, made: Made, tmp_path: Path) -> None:
+def test_columns_missing_from_the_tables_are_refused(spark: SparkSession, made: Made, tmp_path: Path) -> None:
     with pytest.raises(TableError, match=rf"Wanted the columns? id, data in {made.keyspace}\.data"):
         run(spark, plan=plan(made.keyspace, tmp_path / "s"))
     texts = replace(PATCHES, label="or_label")
@@ -123,7 +123,7 @@ def test_the_class_list_names_classes_without_images_too(spark: SparkSession, ke
     assert SplitFolder.open(tmp_path / "s").manifest.num_classes == 3
 
 
-def test_a_table_whose_key_is_more_than_the_id_may_have_no_id_twice(
+def test_duplicate_ids_are_refused_in_tables_with_a_compound_key(
     spark: SparkSession, keyspace: str, tmp_path: Path
 ) -> None:
     fill(spark, keyspace, columns=Columns(), labels=[])
@@ -175,7 +175,7 @@ def test_a_table_with_null_labels_is_refused_and_nothing_published(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_tables_that_are_empty_or_not_there_are_named(spark: SparkSession, keyspace: str, tmp_path: Path) -> None:
+def test_empty_and_missing_tables_are_reported(spark: SparkSession, keyspace: str, tmp_path: Path) -> None:
     fill(spark, keyspace, columns=Columns(), labels=[])
     with pytest.raises(TableError, match="Found: an empty table"):
         run(spark, plan=plan(keyspace, tmp_path / "s"))
@@ -221,7 +221,7 @@ def test_a_cassandra_that_does_not_answer_is_named(spark: SparkSession, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_program_takes_what_it_lacks_from_spark_s_settings_and_ends_with_a_line_of_json(
+def test_the_program_reads_spark_settings_and_ends_with_a_line_of_json(
     spark: SparkSession, cassandra: Cassandra, made: Made, tmp_path: Path
 ) -> None:
     (tmp_path / "spark-defaults.conf").write_text(

@@ -77,7 +77,7 @@ def usual(spark: SparkSession, cache: str, place: Path) -> SplitReport:
     return run(spark, plan=plan(cache, place / "usual", has_leak_check=True))
 
 
-def test_classes_are_shared_out_exactly_and_named(usual: SplitReport, place: Path) -> None:
+def test_classes_are_divided_exactly_and_named(usual: SplitReport, place: Path) -> None:
     assert usual.rows == [320, 80]
     assert usual.counts == [{"ant": 160, "bee": 96, "cat": 48, "dog": 16}, {"ant": 40, "bee": 24, "cat": 12, "dog": 4}]
     assert usual.ideals == [320, 80]
@@ -86,7 +86,7 @@ def test_classes_are_shared_out_exactly_and_named(usual: SplitReport, place: Pat
     assert usual.fingerprints[0][:12] in page
 
 
-def test_the_report_counts_what_lies_in_two_splits(usual: SplitReport, place: Path) -> None:
+def test_the_report_counts_values_that_occur_in_two_splits(usual: SplitReport, place: Path) -> None:
     inside = members(place / "usual")
     for name, kind in (("exact duplicates", "sha256"), ("look-alikes", "group_id")):
         values = [Counter(column(kind)[i] for i in split) for split in inside]
@@ -97,7 +97,7 @@ def test_the_report_counts_what_lies_in_two_splits(usual: SplitReport, place: Pa
     assert any("--group-column group_id keeps them together" in warning for warning in usual.warnings)
 
 
-def test_a_group_is_never_torn_and_quotas_are_nearly_kept(spark: SparkSession, cache: str, place: Path) -> None:
+def test_groups_stay_whole_and_quotas_are_nearly_kept(spark: SparkSession, cache: str, place: Path) -> None:
     wanted = plan(cache, place / "groups", group_column="group_id", ratios=(Fraction(8), 1, 1), has_leak_check=True)
     report = run(spark, plan=wanted)
     inside = members(place / "groups")
@@ -131,7 +131,7 @@ def test_folds_have_the_sizes_of_stratified_k_folds_and_pair_up(spark: SparkSess
     assert "fold 2 validation" in (place / "folds" / "report.html").read_text()
 
 
-def test_combinations_of_columns_are_shared_out_exactly(spark: SparkSession, cache: str, place: Path) -> None:
+def test_combinations_of_columns_are_divided_exactly(spark: SparkSession, cache: str, place: Path) -> None:
     run(spark, plan=plan(cache, place / "strata", stratify=("label", "or_split"), ratios=(Fraction(3), 1)))
     inside = members(place / "strata")
     cells = Counter((LABELS[i], column("or_split")[i]) for i in COLUMNS["id"])
@@ -165,9 +165,7 @@ def test_held_out_images_are_never_used_again(spark: SparkSession, cache: str, p
     assert not report.warnings
 
 
-def test_groups_of_held_out_images_are_left_out_and_splits_of_other_tables_are_named(
-    spark: SparkSession, cache: str, place: Path
-) -> None:
+def test_groups_of_held_out_images_are_excluded_with_a_warning(spark: SparkSession, cache: str, place: Path) -> None:
     test = [number for number, label in enumerate(CLASSES) if number % 25 == 0]
     rows = [uuid.UUID(bytes=COLUMNS["id"][number]) for number in test], [CLASSES[number] for number in test]
     others = write_split_folder(place / "others", [rows], metadata_table="ks.others")
@@ -178,7 +176,9 @@ def test_groups_of_held_out_images_are_left_out_and_splits_of_other_tables_are_n
     assert warnings == [f"{others} was made from ks.others, not from ks.metadata"]
 
 
-def test_pinned_rows_go_where_they_must_and_the_rest_fills_up(spark: SparkSession, cache: str, place: Path) -> None:
+def test_pinned_rows_go_to_their_split_and_the_rest_fills_the_quotas(
+    spark: SparkSession, cache: str, place: Path
+) -> None:
     pins = (Pin("or_split", "val", 1),)
     report = run(spark, plan=plan(cache, place / "pins", pins=pins, ratios=(Fraction(7), 3)))
     inside = members(place / "pins")
@@ -213,7 +213,7 @@ def test_images_that_are_missing_from_a_split_that_grows_are_counted(spark: Spar
         assert before.intersection(COLUMNS["id"][50:]) <= after
 
 
-def test_caps_on_classes_and_on_all(spark: SparkSession, cache: str, place: Path) -> None:
+def test_caps_apply_per_class_and_in_total(spark: SparkSession, cache: str, place: Path) -> None:
     subset = explain(spark, plan=plan(cache, place / "never", ratios=(Fraction(1),), per_class=30))
     assert subset.counts == [{"ant": 30, "bee": 30, "cat": 30, "dog": 20}]
     assert any("1 classes have fewer than 30 images: dog" in warning for warning in subset.warnings)
@@ -261,7 +261,7 @@ def test_balances_and_caps_need_images_of_one_class_each(spark: SparkSession, tm
     assert not (tmp_path / "out").exists()
 
 
-def test_the_least_of_each_class_in_a_split_is_asked_of_what_was_dealt(spark: SparkSession, tmp_path: Path) -> None:
+def test_min_per_split_is_checked_on_the_actual_assignment(spark: SparkSession, tmp_path: Path) -> None:
     """Of whole groups, which do not reach every split though the quotas would."""
     kinds = {"id": ids(20), "label": [0, 1] * 10, "kind": ["a", "b"] * 10}
     grouped = write_cache(tmp_path / "grouped", kinds)
@@ -302,7 +302,7 @@ def test_a_dictionary_for_other_tools_has_the_same_splits(
         run(spark, plan=plan(cache, file))
 
 
-def test_more_rows_than_a_dictionary_holds_are_refused(
+def test_a_dictionary_with_too_many_rows_is_refused(
     spark: SparkSession, cache: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("jobs.splits.run.MAX_ROWS", 399)
@@ -334,7 +334,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("options", "error", "match"), BAD, ids=[" ".join(options) for options, *_ in BAD])
-def test_what_cannot_be_split_publishes_nothing(
+def test_a_refused_split_publishes_nothing(
     spark: SparkSession, cache: str, tmp_path: Path, options: dict[str, Any], error: type[Exception], match: str
 ) -> None:
     with pytest.raises(error, match=match):
@@ -342,7 +342,7 @@ def test_what_cannot_be_split_publishes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_cache_that_is_missing_or_was_changed_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_missing_or_changed_cache_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     def refused(address: str, match: str, **options: Any) -> None:
         with pytest.raises(TableError, match=match):
             run(spark, plan=plan(address, tmp_path / "out", **options))
@@ -359,7 +359,10 @@ def test_a_cache_that_is_missing_or_was_changed_is_refused(spark: SparkSession, 
     twice = write_cache(tmp_path / "twice", {"id": ids(6), "label": [0] * 6})
     table = pq.read_table(tmp_path / "twice" / "rows" / "00000.parquet")
     pq.write_table(pa.concat_tables([table, table.slice(0, 2)]), tmp_path / "twice" / "rows" / "00000.parquet")
-    refused(twice, "each id once. Found: 2 ids that are there more than once")
+    for where in (None, "label = 1"):  # which chooses none of them
+        refused(twice, "each id once. Found: 2 ids that are there more than once", where=where)
+    with pytest.raises(TableError, match=r"each id once\. Found: 2 ids that are there more than once"):
+        explain(spark, plan=plan(twice, tmp_path / "out"))
     others = write_cache(tmp_path / "others", {"id": ids(6), "label": [0] * 6})
     pq.write_table(
         table.set_column(1, "label", pa.array([0] * 5 + [1], pa.int32())),
@@ -376,7 +379,7 @@ def test_a_cache_that_is_missing_or_was_changed_is_refused(spark: SparkSession, 
     assert not (tmp_path / "out").exists()
 
 
-def test_a_split_is_not_extended_by_other_splits_than_it_has(
+def test_extending_a_split_with_other_splits_is_refused(
     spark: SparkSession, cache: str, place: Path, usual: SplitReport
 ) -> None:
     wanted = plan(cache, place / "refused", extend=str(place / "usual"))

@@ -4,7 +4,6 @@ import json
 import os
 import random
 import uuid
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -91,7 +90,7 @@ def damage(control: Control, keyspace: str) -> dict[str, list[str]]:
     }
 
 
-def test_problems_are_listed_and_mended_from_the_source_or_by_deleting(
+def test_problems_are_listed_and_repaired_from_the_source_or_by_deletion(
     spark: SparkSession, control: Control, keyspace: str, tmp_path: Path
 ) -> None:
     plan = ingest(spark, tree(tmp_path), keyspace)
@@ -124,7 +123,7 @@ def test_problems_are_listed_and_mended_from_the_source_or_by_deleting(
     assert [len(table) for table in everything(control, plan)] == [9, 9]
 
 
-def test_what_the_source_has_lost_and_changed_is_found(
+def test_files_lost_or_changed_in_the_source_are_found(
     spark: SparkSession, control: Control, keyspace: str, tmp_path: Path
 ) -> None:
     rejected = {"train/a/bad.png": b"no picture", "train/a/broken.png": b"no picture", "train/a/é\n.png": b""}
@@ -176,7 +175,7 @@ def test_what_the_source_has_lost_and_changed_is_found(
         job.run(spark, plan=verification(empty, source=True))
 
 
-def test_only_images_of_this_source_are_written_again(spark: SparkSession) -> None:
+def test_only_images_of_this_source_are_rewritten(spark: SparkSession) -> None:
     def one(number: int) -> bytearray:
         return bytearray(number.to_bytes(16, "big"))
 
@@ -200,7 +199,7 @@ def test_only_images_of_this_source_are_written_again(spark: SparkSession) -> No
     ]
 
 
-def test_halves_are_looked_at_once_more_and_only_so_many_are_deleted(
+def test_half_written_images_are_checked_again_and_deletions_are_limited(
     spark: SparkSession, control: Control, cassandra: Cassandra, keyspace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blobs = {uuid.UUID(int=i): None if i == 2 else b"data" for i in range(1, 6)}
@@ -229,7 +228,7 @@ def test_halves_are_looked_at_once_more_and_only_so_many_are_deleted(
     assert left() == ([1, 3, 5], [1, 3])
 
 
-def test_the_command_compares_tables_of_others_as_far_as_they_go(
+def test_the_command_compares_tables_made_by_other_tools(
     spark: SparkSession,
     control: Control,
     cassandra: Cassandra,
@@ -294,10 +293,3 @@ def test_blobs_are_read_in_small_pages(spark: SparkSession, cassandra: Cassandra
     facts = data.transform(blob_facts, columns=Columns(), check="hashes").collect()
     assert {row.length for row in facts} == {100_000}
     assert len({bytes(row.digest) for row in facts}) == len(facts) == 250
-
-
-def told(command: Callable[[], object], capsys: pytest.CaptureFixture[str]) -> str:
-    with pytest.raises(SystemExit) as caught:
-        command()
-    assert caught.value.code == 2
-    return capsys.readouterr().err

@@ -81,12 +81,12 @@ def fronts(cassandra: Cassandra, table: str) -> Iterator[Fronts]:
     made.close()
 
 
-def test_tls_needs_no_certificate_of_the_client(fronts: Fronts, authority: Authority, split: loader.Split) -> None:
+def test_tls_works_without_a_client_certificate(fronts: Fronts, authority: Authority, split: loader.Split) -> None:
     port = fronts.port(authority.server(authority.issue("front")))
     assert read(split, hosts="127.0.0.1", port=port, access=loader.Access(ca=authority.ca)) == BYTES
 
 
-def test_of_two_hosts_one_that_does_not_resolve_does_no_harm(
+def test_an_unresolvable_host_beside_a_good_one_is_ignored(
     fronts: Fronts, authority: Authority, split: loader.Split
 ) -> None:
     port = fronts.port(authority.server(authority.issue("front", names=NAMES)))
@@ -101,7 +101,7 @@ def test_of_two_hosts_one_that_does_not_resolve_does_no_harm(
     ("named otherwise", "127.0.0.1", r"a certificate for elsewhere, 127\.0\.0\.9, not for 127\.0\.0\.1\. Give"),
     ("named otherwise", "localhost", rf"a certificate for elsewhere, 127\.0\.0\.9, not for {REVERSE}, as a reverse"),
 ], ids=["expired", "stranger", "stranger by name", "named otherwise", "named otherwise by name"])  # fmt: skip
-def test_a_server_that_does_not_prove_its_name_gets_nothing(
+def test_no_credentials_go_to_a_server_with_an_unverified_name(
     fronts: Fronts, authority: Authority, stranger: Authority, split: loader.Split, case: str, host: str, found: str
 ) -> None:
     """A certificate with the right name that anyone could make, too: the driver's own flags would take it."""
@@ -115,7 +115,7 @@ def test_a_server_that_does_not_prove_its_name_gets_nothing(
         read(split, hosts=host, port=port, access=loader.Access(ca=authority.ca, username="u", password=SECRET))
 
 
-def test_a_server_without_tls_is_no_server_for_tls(
+def test_a_server_without_tls_is_refused_when_tls_is_wanted(
     cassandra: Cassandra, authority: Authority, split: loader.Split
 ) -> None:
     with pytest.raises(loader.AccessError, match=r"Found: it speaks no TLS\. Leave out ca"):

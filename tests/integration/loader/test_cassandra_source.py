@@ -137,7 +137,7 @@ def test_bytes_and_labels_are_those_of_the_id(opened: Open) -> None:
             assert batch.labels.tolist() == [LABELS[position] for position in batch.positions]
 
 
-def test_two_ranks_read_each_id_once_one_of_them_out_of_order(opened: Open) -> None:
+def test_two_ranks_read_each_id_once_even_with_one_out_of_order(opened: Open) -> None:
     ranks = [opened(rank=rank, world_size=2, in_order=rank == 0, memory_budget=200) for rank in range(2)]
     found = [batch for source in ranks for batch in source.epoch(0)]
     assert sorted(ids_of(iter(found))) == sorted(IDS)
@@ -145,7 +145,7 @@ def test_two_ranks_read_each_id_once_one_of_them_out_of_order(opened: Open) -> N
         assert batch.images == [BYTES[IDS[position]] for position in batch.positions]
 
 
-def test_an_image_that_is_not_there_is_named(opened: Open, tables: Tables) -> None:
+def test_a_missing_image_is_named(opened: Open, tables: Tables) -> None:
     place = rf"{MISSING} from {tables.keyspace}\.data at 127\.0\.0\.1 port {tables.where['port']}\. Found: no such row"
     with pytest.raises(loader.MissingImageError, match=place):
         list(opened(tables.split("data", [*IDS[:20], MISSING], LABELS[:21])).epoch(0))
@@ -153,14 +153,14 @@ def test_an_image_that_is_not_there_is_named(opened: Open, tables: Tables) -> No
         list(opened(tables.split("data", [NULL], [0])).epoch(0))
 
 
-def test_an_image_that_is_not_there_can_be_skipped(opened: Open, tables: Tables) -> None:
+def test_a_missing_image_can_be_skipped(opened: Open, tables: Tables) -> None:
     source = opened(tables.split("data", [*IDS[:20], MISSING], LABELS[:21]), on_missing="skip")
     assert sorted(ids_of(source.epoch(0))) == sorted(IDS[:20])
     assert [(one.id, one.position, one.epoch) for one in source.skipped] == [(MISSING, 20, 0)]
     assert "no such row" in source.skipped[0].reason
 
 
-def test_a_table_other_than_the_split_says_is_named(opened: Open, tables: Tables) -> None:
+def test_a_table_that_differs_from_the_split_is_reported(opened: Open, tables: Tables) -> None:
     """Every way to be another is in unit/loader/test_fetch.py; here, that each client tells what there is."""
     keyspace = tables.keyspace
     for table, columns, found in [
@@ -179,7 +179,7 @@ def test_a_table_other_than_the_split_says_is_named(opened: Open, tables: Tables
             source.connect()
 
 
-def test_other_names_of_columns_are_read_and_labels_with_the_images(opened: Open, tables: Tables) -> None:
+def test_custom_columns_are_read_and_labels_come_with_the_images(opened: Open, tables: Tables) -> None:
     split = tables.split("named", IDS, columns=NAMES)
     assert split.labels is None
     for batch in opened(split).epoch(0):
@@ -229,7 +229,7 @@ def test_another_datacenter_is_named(opened: Open) -> None:
         next(opened(datacenter="dc9").epoch(0))
 
 
-def test_an_epoch_that_is_left_early_ends_at_once(opened: Open) -> None:
+def test_an_epoch_that_is_abandoned_ends_at_once(opened: Open) -> None:
     source = opened(batch_size=2)
     for _ in range(5):
         for batch in source.epoch(0):
@@ -355,12 +355,12 @@ def test_a_forked_child_reads_an_epoch_of_its_own(opened: Open) -> None:
     assert "begin its own epoch there" in here.recv()
     assert here.poll(40)
     assert here.recv() == ids_of(opened(batch_size=4).epoch(0))
-    process.join(10)
+    process.join(40)
     assert process.exitcode == 0
     assert len(list(passing)) == 10
 
 
-def test_a_forked_child_may_forget_what_its_parent_left_behind(opened: Open, tables: Tables, client: str) -> None:
+def test_a_forked_child_can_garbage_collect_an_inherited_source(opened: Open, tables: Tables, client: str) -> None:
     split = tables.split("data", IDS, LABELS)
     gc.disable()
     try:

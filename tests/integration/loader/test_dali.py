@@ -15,7 +15,7 @@ IDS = image_ids(COUNT, first=1000)
 LABELS = [number % 10 for number in range(COUNT)]
 
 
-def test_decoded_batches_are_those_of_the_rows(cassandra: Cassandra, keyspace: str, tmp_path: Path) -> None:
+def test_decoded_batches_match_the_rows(cassandra: Cassandra, keyspace: str, tmp_path: Path) -> None:
     where: dict[str, Any] = {"hosts": cassandra.hosts, "port": cassandra.port}
     rows = {one: picture(label, format="JPEG") for one, label in zip(IDS, LABELS, strict=True)}
     write_table(f"{keyspace}.data", rows, **where)

@@ -49,7 +49,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @settings(max_examples=10, deadline=None)
 @given(files=FILES)
-def test_any_folder_comes_back(server: Server, files: dict[str, bytes]) -> None:
+def test_any_folder_can_be_pushed_and_pulled(server: Server, files: dict[str, bytes]) -> None:
     with tempfile.TemporaryDirectory() as there:
         folder = written(Path(there, "a"), files)
         service = loader.datasets(server.url)
@@ -57,7 +57,7 @@ def test_any_folder_comes_back(server: Server, files: dict[str, bytes]) -> None:
         assert read(service.pull("any", Path(there, "to"), progress=False)) == files
 
 
-def test_a_folder_comes_back_with_long_names_empty_files_and_empty_folders(
+def test_long_names_empty_files_and_empty_folders_survive_push_and_pull(
     server: Server, name: str, tmp_path: Path
 ) -> None:
     files = {
@@ -81,7 +81,7 @@ def test_a_folder_comes_back_with_long_names_empty_files_and_empty_folders(
     assert service.pulled(name, tmp_path / "to") == next(one for one in service.list() if one.name == name)
 
 
-def test_a_file_comes_back_with_its_name(server: Server, name: str, tmp_path: Path) -> None:
+def test_a_pulled_file_keeps_its_name(server: Server, name: str, tmp_path: Path) -> None:
     data = bytes(range(256)) * 40
     file = tmp_path / "größe 1.csv"
     file.write_bytes(data)
@@ -95,7 +95,7 @@ def test_a_file_comes_back_with_its_name(server: Server, name: str, tmp_path: Pa
         service.push(tmp_path / "empty", name)
 
 
-def test_the_same_files_make_no_new_version(server: Server, name: str, tmp_path: Path) -> None:
+def test_pushing_the_same_files_makes_no_new_version(server: Server, name: str, tmp_path: Path) -> None:
     folder = written(tmp_path / "one", many(20, b"x"))
     service = loader.datasets(server.url)
     first = service.push(folder, name)
@@ -120,7 +120,7 @@ def test_datasets_are_made_once_and_listed_in_pages(server: Server, name: str, t
         service.push(written(tmp_path / "f", many(2, b"")), f"no-{name}", create=False)
 
 
-def test_links_outside_pipes_and_empty_folders_are_refused_with_their_path(
+def test_outside_links_pipes_and_empty_folders_are_refused_with_their_path(
     server: Server, name: str, tmp_path: Path
 ) -> None:
     service = loader.datasets(server.url)
@@ -156,7 +156,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_a_push_goes_on_when_the_server_is_killed_and_comes_back(tmp_path: Path) -> None:
+def test_a_push_resumes_after_the_server_is_killed_and_restarted(tmp_path: Path) -> None:
     folder = written(tmp_path / "folder", {f"{number}.bin": os.urandom(MEGA) for number in range(16)})
     with Server(tmp_path / "root") as first, Proxy(first.port, way="up", limit=9 * MEGA) as proxy:
         pushing = in_thread(lambda: loader.datasets(proxy.url).push(folder, "big", progress=False))
@@ -172,7 +172,7 @@ def test_a_push_goes_on_when_the_server_is_killed_and_comes_back(tmp_path: Path)
 
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("limit", [100, 1000, 3 * MEGA + 17, 4 * MEGA])
-def test_a_push_goes_on_when_the_connection_breaks(server: Server, name: str, tmp_path: Path, limit: int) -> None:
+def test_a_push_resumes_when_the_connection_breaks(server: Server, name: str, tmp_path: Path, limit: int) -> None:
     file = written(tmp_path, {"file.bin": os.urandom(4 * MEGA)}) / "file.bin"
     with Proxy(server.port, way="up", limit=limit, then="cut") as proxy:
         service = loader.datasets(proxy.url)
@@ -201,7 +201,7 @@ def test_files_that_change_during_a_push_are_reported_and_publish_nothing(
     assert read(loader.datasets(server.url).pull(name, tmp_path / "to")) == read(folder)
 
 
-def test_an_interrupted_push_goes_on_with_the_next_one(server: Server, name: str, tmp_path: Path) -> None:
+def test_the_next_push_resumes_an_interrupted_one(server: Server, name: str, tmp_path: Path) -> None:
     folder = written(tmp_path / "folder", {f"{number}.bin": os.urandom(MEGA) for number in range(12)})
     with Proxy(server.port, way="up", limit=8 * MEGA) as proxy:
         process = command("push", str(folder), "--name", name, "--url", proxy.url)
@@ -224,7 +224,7 @@ def test_an_interrupted_push_goes_on_with_the_next_one(server: Server, name: str
     assert read(loader.datasets(server.url).pull(name, tmp_path / "to")) == read(folder)
 
 
-def test_a_push_whose_last_answer_is_lost_knows_its_version(
+def test_a_push_finds_its_version_when_the_last_response_is_lost(
     server: Server, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost = []
@@ -245,7 +245,7 @@ def test_a_push_whose_last_answer_is_lost_knows_its_version(
 # Pulls
 
 
-def test_another_version_takes_the_place_of_the_one_before(server: Server, name: str, tmp_path: Path) -> None:
+def test_a_pull_of_another_version_replaces_the_one_before(server: Server, name: str, tmp_path: Path) -> None:
     service, to = loader.datasets(server.url), tmp_path / "to"
     folder = written(tmp_path / "folder", many(30, b"one"))
     service.push(folder, name)
@@ -268,7 +268,7 @@ def test_another_version_takes_the_place_of_the_one_before(server: Server, name:
     assert read(moved / name) == one
 
 
-def test_a_reader_always_finds_a_version_while_they_change(server: Server, name: str, tmp_path: Path) -> None:
+def test_a_reader_always_finds_a_version_during_pulls(server: Server, name: str, tmp_path: Path) -> None:
     service, to = loader.datasets(server.url), tmp_path / "to"
     for tag in (b"1", b"2"):
         service.push(written(tmp_path / "folder", {"a": tag, "b": tag}), name)
@@ -289,7 +289,7 @@ def test_a_reader_always_finds_a_version_while_they_change(server: Server, name:
     assert seen == {True}
 
 
-def test_a_pull_goes_on_when_the_connection_breaks(server: Server, name: str, tmp_path: Path) -> None:
+def test_a_pull_resumes_when_the_connection_breaks(server: Server, name: str, tmp_path: Path) -> None:
     folder = written(tmp_path / "folder", {f"{number}.bin": os.urandom(MEGA) for number in range(12)})
     loader.datasets(server.url).push(folder, name)
     with Proxy(server.port, limit=7 * MEGA, then="cut") as proxy:
@@ -298,7 +298,7 @@ def test_a_pull_goes_on_when_the_connection_breaks(server: Server, name: str, tm
     assert read(tmp_path / "to" / name) == read(folder)
 
 
-def test_a_pull_that_failed_keeps_the_old_version_and_the_next_goes_on(
+def test_a_failed_pull_keeps_the_old_version_and_the_next_one_resumes(
     server: Server, name: str, tmp_path: Path
 ) -> None:
     service, to = loader.datasets(server.url), tmp_path / "to"
@@ -317,7 +317,7 @@ def test_a_pull_that_failed_keeps_the_old_version_and_the_next_goes_on(
     assert read(to / name) == read(folder)
 
 
-def test_two_pulls_at_once_download_it_once(server: Server, name: str, tmp_path: Path) -> None:
+def test_two_concurrent_pulls_download_once(server: Server, name: str, tmp_path: Path) -> None:
     folder = written(tmp_path / "folder", {f"{number}.bin": os.urandom(MEGA) for number in range(6)})
     loader.datasets(server.url).push(folder, name)
     with Proxy(server.port) as proxy:
@@ -343,7 +343,7 @@ def test_damaged_bytes_are_never_shown(server: Server, name: str, tmp_path: Path
     assert read(to / name) == read(folder)
 
 
-def test_bytes_that_are_damaged_on_their_way_up_make_no_version(server: Server, name: str, tmp_path: Path) -> None:
+def test_bytes_damaged_during_upload_make_no_version(server: Server, name: str, tmp_path: Path) -> None:
     folder = written(tmp_path / "folder", {"a": os.urandom(2 * MEGA)})
     with Proxy(server.port, way="up", limit=MEGA, then="damage") as proxy:
         with pytest.raises(loader.DatasetError, match="Wanted a body with SHA-256"):
@@ -354,7 +354,7 @@ def test_bytes_that_are_damaged_on_their_way_up_make_no_version(server: Server, 
 
 
 @pytest.mark.parametrize("kind", ["above", "root", "link", "missing"])
-def test_a_tar_that_leads_out_is_refused(server: Server, name: str, tmp_path: Path, kind: str) -> None:
+def test_a_tar_with_paths_outside_its_folder_is_refused(server: Server, name: str, tmp_path: Path, kind: str) -> None:
     service, to = loader.datasets(server.url), tmp_path / "to"
     service.push(written(tmp_path / "folder", {"a": b"1"}), name)
     data = {
@@ -374,7 +374,7 @@ def test_a_tar_that_leads_out_is_refused(server: Server, name: str, tmp_path: Pa
     assert not os.path.lexists(to / name)
 
 
-def test_a_path_that_no_pull_has_made_is_left_alone(server: Server, name: str, tmp_path: Path) -> None:
+def test_a_path_not_created_by_a_pull_is_left_alone(server: Server, name: str, tmp_path: Path) -> None:
     service, to = loader.datasets(server.url), tmp_path / "to"
     service.push(written(tmp_path / "folder", {"a": b"1"}), name)
     assert service.pulled(name, to) is None
@@ -483,7 +483,7 @@ def test_commands_push_list_and_pull_and_may_be_repeated(server: Server, name: s
     assert ran("push", *address)[0] == 2
 
 
-def test_requests_of_a_connection_are_whole_behind_each_other(server: Server) -> None:
+def test_a_connection_is_reused_for_successive_requests(server: Server) -> None:
     with Connection(loader.datasets(server.url)._service) as connection:
         for _ in range(3):
             assert connection.ask("GET", "/health").json["status"] == "ok"

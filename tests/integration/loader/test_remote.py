@@ -34,7 +34,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Client:
     return client
 
 
-def test_the_field_s_own_lines_work(s3: S3, tmp_path: Path) -> None:
+def test_existing_webdataset_code_works_unchanged(s3: S3, tmp_path: Path) -> None:
     for label in range(3):
         (tmp_path / str(label)).mkdir()
         for number in range(30):
@@ -67,7 +67,9 @@ def test_the_field_s_own_lines_work(s3: S3, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["folder", "bucket"])
-def test_one_order_for_any_number_of_workers(request: pytest.FixtureRequest, local: Client, place: str) -> None:
+def test_the_order_is_the_same_for_any_number_of_workers(
+    request: pytest.FixtureRequest, local: Client, place: str
+) -> None:
     client, bucket = local, "remote"
     if place == "bucket":
         s3: S3 = request.getfixturevalue("s3")
@@ -88,7 +90,7 @@ def test_one_order_for_any_number_of_workers(request: pytest.FixtureRequest, loc
 
 
 @pytest.mark.parametrize("steps", [0, 3])
-def test_a_stateful_data_loader_goes_on_at_the_very_next_batch(local: Client, steps: int) -> None:
+def test_a_stateful_data_loader_resumes_at_the_next_batch(local: Client, steps: int) -> None:
     def make() -> RemoteDataset:
         plain = RemoteDataset(local, "remote", "x", mix=20).map(lambda sample: sample["__key__"])
         return plain.batched(7, collation_fn=list)
@@ -103,7 +105,7 @@ def test_a_stateful_data_loader_goes_on_at_the_very_next_batch(local: Client, st
     assert taken + list(other) == list(make())
 
 
-def test_it_works_without_torch(local: Client) -> None:
+def test_remote_datasets_work_without_torch(local: Client) -> None:
     script = f"""
 import sys
 sys.modules["torch"] = None
@@ -122,7 +124,7 @@ print(len(first), sorted(first) == sorted(second), first != second, batches, "to
     assert found.stdout == "90 True True [40, 40, 10] False\n", found.stderr
 
 
-def test_a_shard_that_is_damaged_is_named_by_workers_too(tmp_path: Path) -> None:
+def test_a_damaged_shard_is_named_by_workers_too(tmp_path: Path) -> None:
     local = make_client(tmp_path)
     upload(local, "remote", "x", count=30, workers=1)
     shard = first_shard(Path(local.address("remote", "x")))

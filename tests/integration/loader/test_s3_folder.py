@@ -81,7 +81,9 @@ def open_tree(client: Client, tmp_path: Path) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("place", ["bucket", "local"])
-def test_it_is_torchvision_s_folder(open_tree: Callable[..., Any], tree: Path, place: str) -> None:
+def test_an_s3_folder_matches_the_torchvision_image_folder(
+    open_tree: Callable[..., Any], tree: Path, place: str
+) -> None:
     wanted = ImageFolder(str(tree))
     folder = open_tree(client=make_client(tree.parent.parent)) if place == "local" else open_tree("/train/")
     assert folder.classes == wanted.classes == ["Dog", "cat", "snake", "äh & <é>"]
@@ -105,7 +107,7 @@ def test_targets_and_pictures_are_transformed(open_tree: Callable[..., Any]) -> 
     assert [(image.shape, label) for image, label in folder.__getitems__([0, -1])] == [((2, 2, 3), 0), ((2, 2, 3), -3)]
 
 
-def test_numbers_are_labels(open_tree: Callable[..., Any]) -> None:
+def test_numeric_class_names_become_labels(open_tree: Callable[..., Any]) -> None:
     folder = open_tree("numbers", class_names="number")
     assert (folder.classes, folder.class_to_idx) == (["007", "9", "10"], {"007": 7, "9": 9, "10": 10})
     assert (folder.num_classes, folder.targets.tolist()) == (11, [7] * 5 + [9] * 5 + [10] * 5)
@@ -126,7 +128,7 @@ def test_numbers_are_labels(open_tree: Callable[..., Any]) -> None:
         ("nothing", {}, r"a folder for every class in s3://.*/nothing\. Found: nothing and no folders there"),
     ],
 )
-def test_what_is_no_tree_is_refused(
+def test_a_place_that_is_not_a_tree_is_refused(
     open_tree: Callable[..., Any], prefix: str, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(loader.SplitError, match=message):
@@ -145,7 +147,9 @@ def test_wrong_keys_and_missing_buckets_are_named(s3: S3, client: Client, tmp_pa
         loader.S3ImageFolder("nowhere", "train", client=client, cache=tmp_path)
 
 
-def test_the_environment_is_the_client(s3: S3, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_client_is_configured_from_the_environment(
+    s3: S3, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.access_key)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret_key)
@@ -218,7 +222,7 @@ def test_folders_that_are_opened_at_once_are_listed_once(
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_workers_read_for_themselves(open_tree: Callable[..., Any], workers: int) -> None:
+def test_workers_open_their_own_connections(open_tree: Callable[..., Any], workers: int) -> None:
     folder = open_tree("train", small)
     wanted = [folder[index] for index in range(len(folder))]  # connections of this process, which workers leave alone
     images, labels = zip(*DataLoader(folder, batch_size=4, num_workers=workers), strict=True)
@@ -273,7 +277,7 @@ def test_each_pass_is_the_next_epoch(open_tree: Callable[..., Any], options: dic
     assert passes[0] == passes[2] != passes[1]
 
 
-def test_functions_are_mapped_also_in_a_worker_that_is_spawned(open_tree: Callable[..., Any]) -> None:
+def test_functions_are_mapped_in_spawned_workers_too(open_tree: Callable[..., Any]) -> None:
     folder = open_tree("numbers", class_names="number")
     pipe = folder.stream(decode=False).map(label_of_url)
     found = [labels for _, labels in DataLoader(pipe, batch_size=4, num_workers=1, multiprocessing_context="spawn")]
@@ -292,7 +296,7 @@ def _rank_of(rank: int, path: str, stream: Any, answers: Any) -> None:
     torch.distributed.destroy_process_group()
 
 
-def test_ranks_are_torch_s_or_torchrun_s(
+def test_ranks_come_from_torch_or_torchrun(
     open_tree: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = open_tree("numbers").stream()
@@ -327,7 +331,7 @@ def ends_with(dataset: Any, error: type[Exception], match: str, *, workers: int 
     gc.collect()
 
 
-def test_an_object_that_is_missing_or_no_picture_is_named(client: Client, s3: S3, tmp_path: Path) -> None:
+def test_missing_and_undecodable_objects_are_named(client: Client, s3: S3, tmp_path: Path) -> None:
     s3.make_bucket(bucket := fresh_name("bucket"))
     storage = client.storage(bucket)
     fill(storage, {"a/0.png": texture(0), "a/1.png": texture(1), "a/2.png": b"no picture at all"})
@@ -351,7 +355,7 @@ def _refuse(sample: Any) -> None:
     raise ZeroDivisionError(f"of {picture.mode}")
 
 
-def test_what_a_function_raises_is_raised(open_tree: Callable[..., Any]) -> None:
+def test_exceptions_of_transforms_propagate(open_tree: Callable[..., Any]) -> None:
     folder = open_tree("train", _refuse)
     ends_with(folder, ZeroDivisionError, "of RGB")
     ends_with(folder.stream(), ZeroDivisionError, "of RGB")
@@ -366,7 +370,7 @@ def server(tmp_path: Path) -> Iterator[S3]:
         yield server
 
 
-def test_an_endpoint_that_goes_down_is_waited_for_and_then_named(server: S3, tmp_path: Path) -> None:
+def test_an_endpoint_that_goes_down_is_retried_and_then_named(server: S3, tmp_path: Path) -> None:
     client = make_client(server.endpoint, server.access_key, server.secret_key)
     fill(client.storage("bucket"), {f"a/{number}.png": texture(number) for number in range(9)})
     folder = loader.S3ImageFolder("bucket", client=client, cache=tmp_path, timeout=30, reads=2)

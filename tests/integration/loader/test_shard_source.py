@@ -69,7 +69,7 @@ def test_dali_decodes_what_the_source_reads(shards: Shards) -> None:
         assert Counter(found) == Counter(number % CLASSES for number in range(COUNT))
 
 
-def test_workers_of_torch_give_the_order_of_one_process(shards: Shards) -> None:
+def test_torch_workers_give_the_order_of_one_process(shards: Shards) -> None:
     wanted = [ids(make(shards), epoch) for epoch in (0, 1)]
     for workers in (0, 3):
         batches = DataLoader(loader.TorchDataset(make(shards)), batch_size=None, num_workers=workers)
@@ -77,7 +77,7 @@ def test_workers_of_torch_give_the_order_of_one_process(shards: Shards) -> None:
             assert [list(map(bytes, batch.ids)) for batch in batches] == wanted[epoch]
 
 
-def test_a_stateful_data_loader_goes_on(shards: Shards) -> None:
+def test_a_stateful_data_loader_resumes(shards: Shards) -> None:
     wanted = ids(make(shards))
 
     def batches() -> StatefulDataLoader[Any]:
@@ -91,7 +91,7 @@ def test_a_stateful_data_loader_goes_on(shards: Shards) -> None:
     assert taken + [list(map(bytes, batch.ids)) for batch in again] == wanted
 
 
-def test_a_cache_is_read_in_place_of_the_store_and_keeps_to_its_size(far: Shards, tmp_path: Path) -> None:
+def test_a_cache_replaces_reads_of_the_store_and_respects_its_size(far: Shards, tmp_path: Path) -> None:
     wanted = ids(make(far))
 
     def through(folder: Path, size: int) -> int:
@@ -116,7 +116,7 @@ def test_a_cache_is_read_in_place_of_the_store_and_keeps_to_its_size(far: Shards
         through(tmp_path / "half" / "theirs", half)
 
 
-def test_wrong_keys_places_without_shards_and_stores_that_are_down_are_named(s3: S3, far: Shards) -> None:
+def test_wrong_keys_missing_shards_and_unreachable_stores_are_reported(s3: S3, far: Shards) -> None:
     client = make_client(s3.endpoint, s3.access_key, s3.secret_key)
     with pytest.raises(SplitError, match=rf"a folder of shards at {far.address}/nothing\. Found: no shards\.json"):
         open_shards(f"{far.address}/nothing", client=client)
@@ -128,7 +128,7 @@ def test_wrong_keys_places_without_shards_and_stores_that_are_down_are_named(s3:
         open_shards(far.address, client=make_client("http://127.0.0.1:9", "a", "b"))
 
 
-def test_a_store_that_ends_in_mid_read_is_named(tmp_path: Path) -> None:
+def test_a_store_that_stops_in_mid_read_is_named(tmp_path: Path) -> None:
     with S3(tmp_path / "s3") as server:
         server.make_bucket("ends")
         client = make_client(server.endpoint, server.access_key, server.secret_key)
@@ -141,12 +141,12 @@ def test_a_store_that_ends_in_mid_read_is_named(tmp_path: Path) -> None:
                 list(batches)
 
 
-def test_reads_are_tried_again_when_connections_break(s3: S3, shards: Shards, far: Shards) -> None:
-    others = {id(sock) for sock in open_sockets(s3.port)}
+def test_reads_are_retried_when_connections_break(s3: S3, shards: Shards, far: Shards) -> None:
+    others = open_sockets(s3.port)  # held, so that no other socket takes the address of one of them
     with make(far, memory_budget=1, max_in_flight=2, streams=1, mix=8) as source:
         batches = source.epoch(0)
         found = [list(map(bytes, next(batches).ids)) for _ in range(3)]
-        own = [sock for sock in open_sockets(s3.port) if id(sock) not in others]
+        own = [sock for sock in open_sockets(s3.port) if not any(sock is other for other in others)]
         assert own
         for sock in own:
             sock.shutdown(socket.SHUT_RDWR)

@@ -41,7 +41,7 @@ def source(
 
 
 @pytest.mark.parametrize("source", ["acsylla", "cassandra-driver"], indirect=True)
-def test_forked_workers_read_the_epochs_in_their_order(source: loader.CassandraSource) -> None:
+def test_forked_workers_read_epochs_in_order(source: loader.CassandraSource) -> None:
     from torch.utils.data import DataLoader
 
     batches = DataLoader(loader.TorchDataset(source), batch_size=None, num_workers=2)
@@ -51,9 +51,11 @@ def test_forked_workers_read_the_epochs_in_their_order(source: loader.CassandraS
         assert [(batch.epoch, batch.step) for batch in found] == [(epoch, step) for step in range(len(source))]
         for batch, same in zip(found, wanted, strict=True):
             assert (batch.images, batch.positions.tolist()) == (same.images, same.positions.tolist())
+            assert batch.labels.tolist() == same.labels.tolist() == [LABELS[place] for place in batch.positions]
+            assert batch.images == [picture(label) for label in batch.labels.tolist()]
 
 
-def test_spawned_workers_make_tensors_of_pictures(source: loader.CassandraSource) -> None:
+def test_spawned_workers_turn_pictures_into_tensors(source: loader.CassandraSource) -> None:
     import torch
     from torch.utils.data import DataLoader
 
@@ -68,7 +70,7 @@ def test_spawned_workers_make_tensors_of_pictures(source: loader.CassandraSource
         assert torch.equal(images, (SHADES * labels).to(torch.uint8)[:, None, None, None].expand(-1, 2, 2, 3))
 
 
-def test_a_source_and_its_state_go_on_where_they_are_unpickled(source: loader.CassandraSource) -> None:
+def test_an_unpickled_source_resumes_from_its_state(source: loader.CassandraSource) -> None:
     wanted = [batch.positions.tolist() for batch in source.epoch(1)]
     source.load_state_dict(source.state_dict(epoch=1, steps=3))
     with pickle.loads(pickle.dumps(source)) as again:

@@ -35,7 +35,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_the_files_of_an_image_folder_go_as_they_are(tree: Path, tmp_path: Path) -> None:
+def test_files_of_an_image_folder_are_uploaded_unchanged(tree: Path, tmp_path: Path) -> None:
     shards = upload_cv_dataset(
         ImageFolder(str(tree)), client=make_client(tmp_path), bucket="b", base_folder="x/y", workers=2, progress=False
     )
@@ -61,7 +61,7 @@ def grey(path: str) -> Any:
     return Image.open(path).convert("L").resize((5, 5))
 
 
-def test_what_a_dataset_makes_of_its_files_is_packed(tree: Path, tmp_path: Path) -> None:
+def test_images_from_custom_loaders_and_datasets_are_packed(tree: Path, tmp_path: Path) -> None:
     client = make_client(tmp_path)
     halved, loaded = Halved(str(tree)), ImageFolder(str(tree), loader=grey)
     for name, dataset, size in (("halved", halved, (8, 8)), ("loaded", loaded, (5, 5))):
@@ -72,7 +72,7 @@ def test_what_a_dataset_makes_of_its_files_is_packed(tree: Path, tmp_path: Path)
             assert int(files["cls"]) == dataset[number][1]
 
 
-def test_a_file_that_is_not_there_any_more_is_named(tree: Path, tmp_path: Path) -> None:
+def test_a_deleted_file_is_named(tree: Path, tmp_path: Path) -> None:
     dataset = ImageFolder(str(tree))
     dataset.samples[3] = (str(tree / "gone.jpg"), 1)
     with pytest.raises(ShardError, match=r"item 3 of the dataset\. Found: FileNotFoundError"):
@@ -99,7 +99,7 @@ def test_a_dataset_that_is_transformed_is_refused(tmp_path: Path) -> None:
         upload_cv_dataset(Transformed(3), client=make_client(tmp_path), bucket="b", workers=1, progress=False)
 
 
-def test_on_s3_as_in_a_folder(s3: S3, tmp_path: Path) -> None:
+def test_uploads_to_s3_and_to_a_folder_are_identical(s3: S3, tmp_path: Path) -> None:
     s3.make_bucket(bucket := fresh_name("bucket"))
     client = make_client(s3.endpoint, s3.access_key, s3.secret_key)
     there = upload(client, bucket, "deep/er", count=40)
@@ -113,7 +113,7 @@ def test_on_s3_as_in_a_folder(s3: S3, tmp_path: Path) -> None:
     assert begun(storage) == []
 
 
-def test_stores_that_refuse_or_do_not_answer_are_named_before_anything_is_encoded(s3: S3) -> None:
+def test_stores_that_refuse_or_do_not_answer_are_reported_before_encoding(s3: S3) -> None:
     s3.make_bucket(bucket := fresh_name("bucket"))
     cases: list[tuple[Client, str, type[Exception], str]] = [
         (make_client(s3.endpoint, s3.access_key, "wrong"), bucket, AccessError, "refuses the keys"),
@@ -125,7 +125,7 @@ def test_stores_that_refuse_or_do_not_answer_are_named_before_anything_is_encode
             upload_cv_dataset(Unreadable(1), client=client, bucket=name, progress=False)
 
 
-def test_a_store_that_ends_in_mid_upload_is_named_and_a_second_upload_completes(
+def test_a_store_that_stops_in_mid_upload_is_named_and_a_retry_completes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with S3(tmp_path / "s3") as server:
@@ -147,7 +147,7 @@ def test_a_store_that_ends_in_mid_upload_is_named_and_a_second_upload_completes(
         assert len(upload(client, "ends", "x", count=30, workers=1)) == 30
 
 
-def test_what_a_killed_upload_has_begun_on_s3_is_ended_by_the_next(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_multipart_uploads_of_a_killed_upload_are_aborted_by_the_next(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     s3.make_bucket(bucket := fresh_name("bucket"))
     client = make_client(s3.endpoint, s3.access_key, s3.secret_key)
     storage = Storage(f"s3://{bucket}/x", S3Access(s3.endpoint, s3.access_key, s3.secret_key))

@@ -43,7 +43,7 @@ def name(server: Server, request: pytest.FixtureRequest) -> str:
     return name
 
 
-def test_the_session_of_the_documentation_works_as_it_stands(server: Server, tmp_path: Path) -> None:
+def test_the_documented_curl_session_works_unchanged(server: Server, tmp_path: Path) -> None:
     if shutil.which("curl") is None:
         pytest.skip("wants curl on PATH")
     (tmp_path / "my_file.csv").write_bytes(b"a,b\n1,2\n")
@@ -77,7 +77,7 @@ def test_the_session_of_the_documentation_works_as_it_stands(server: Server, tmp
     ).items()
 
 
-def test_a_file_comes_back_with_its_name(server: Server, name: str) -> None:
+def test_a_downloaded_file_keeps_its_name(server: Server, name: str) -> None:
     assert server.ask("GET", f"/datasets/{name}").status == 404
     answer = server.put(name, DATA, filename="my file.csv")
     digest = hashlib.sha256(DATA).hexdigest()
@@ -103,7 +103,7 @@ def test_file_names_are_read_as_curl_and_browsers_send_them(server: Server, name
         assert quote(sent, safe="") in back or f'filename="{sent}"' in back
 
 
-def test_versions_stay_and_the_same_bytes_make_no_other(server: Server, name: str) -> None:
+def test_versions_are_kept_and_the_same_bytes_make_no_new_one(server: Server, name: str) -> None:
     for body in (b"one", b"two", b"two"):
         assert server.put(name, body).status == 200
     assert server.ask("GET", f"/datasets/{name}").body == b"two"
@@ -118,7 +118,7 @@ def test_versions_stay_and_the_same_bytes_make_no_other(server: Server, name: st
     assert server.ask("GET", f"/datasets/{name}").status == 404
 
 
-def test_ranges_and_conditions(server: Server, name: str) -> None:
+def test_range_and_conditional_requests_are_answered(server: Server, name: str) -> None:
     tag = server.put(name, DATA).headers["etag"]
     path = f"/datasets/{name}"
     for asked, start, end in (("bytes=0-9", 0, 10), ("bytes=5-", 5, len(DATA)), ("bytes=-7", len(DATA) - 7, len(DATA))):
@@ -136,7 +136,7 @@ def test_ranges_and_conditions(server: Server, name: str) -> None:
     assert server.ask("DELETE", path, headers={"If-Match": tag}).status == 412
 
 
-def test_a_folder_is_a_tar_a_zip_and_files(server: Server, name: str) -> None:
+def test_a_folder_is_served_as_a_tar_a_zip_and_single_files(server: Server, name: str) -> None:
     files = {
         f"train/{label}/{number}.png": f"{label}{number}".encode() * 99
         for label in ("cat", "dög")
@@ -189,7 +189,7 @@ def test_a_folder_is_a_tar_a_zip_and_files(server: Server, name: str) -> None:
         (gzip.compress(tar_of({"a": b"1"}), mtime=0), "gzip (send the tar itself"),
     ],
 )
-def test_bodies_that_are_no_tar_are_refused_and_leave_nothing(
+def test_bodies_that_are_not_tars_are_refused_and_leave_nothing(
     server: Server, name: str, body: bytes, found: str
 ) -> None:
     answer = server.put(name, body, kind=TAR)
@@ -201,7 +201,7 @@ def test_bodies_that_are_no_tar_are_refused_and_leave_nothing(
     assert list((server.root / "incoming").iterdir()) == []
 
 
-def test_a_zip_has_small_and_large_files_whole(server: Server, name: str) -> None:
+def test_a_zip_contains_small_and_large_files_whole(server: Server, name: str) -> None:
     sizes = [0, 1, 511, 700_000, 700_001, 3_000_000, 10, 1 << 20, 5]
     files = {f"{number}.bin": random.Random(number).randbytes(size) for number, size in enumerate(sizes)}
     assert server.put(name, tar_of(files), kind=TAR).status == 200
@@ -210,7 +210,7 @@ def test_a_zip_has_small_and_large_files_whole(server: Server, name: str) -> Non
         assert {one: archive.read(one) for one in archive.namelist()} == files
 
 
-def test_tars_that_are_packed_or_sparse_are_refused(server: Server, name: str) -> None:
+def test_compressed_and_sparse_tars_are_refused(server: Server, name: str) -> None:
     bomb = gzip.compress(tar_of({"zeros": bytes(50_000_000)}))
     answer = server.put(name, bomb, kind=TAR)
     assert (answer.status, answer.json["detail"][:13]) == (400, "Wanted a tar.")
@@ -241,7 +241,7 @@ def test_global_headers_of_a_tar_take_no_memory(server: Server, name: str) -> No
         assert (answer.status, "header" in answer.json["detail"]) == (400, True)
 
 
-def test_bodies_unlike_their_digest_type_or_name_are_refused(server: Server, name: str) -> None:
+def test_bodies_with_a_wrong_digest_type_or_name_are_refused(server: Server, name: str) -> None:
     digest = hashlib.sha256(DATA)
     told = f"sha-256=:{b64encode(digest.digest()).decode()}:"
     assert server.put(name, DATA + b"x", Repr_Digest=told).status == 400
@@ -258,7 +258,7 @@ def test_bodies_unlike_their_digest_type_or_name_are_refused(server: Server, nam
     assert server.ask("PUT", f"/datasets/{name}", iter(())).status == 400
 
 
-def test_a_body_that_breaks_off_leaves_nothing(server: Server, name: str) -> None:
+def test_an_interrupted_body_leaves_nothing(server: Server, name: str) -> None:
     with socket.create_connection((server.host, server.port)) as connection:
         connection.sendall(
             f"PUT /datasets/{name} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 99\r\n\r\nabc".encode()
@@ -267,7 +267,7 @@ def test_a_body_that_breaks_off_leaves_nothing(server: Server, name: str) -> Non
     assert server.ask("GET", f"/datasets/{name}").status == 404
 
 
-def test_writers_of_one_name_all_get_a_version_of_their_own(server: Server, name: str) -> None:
+def test_concurrent_writers_of_one_name_each_get_a_version(server: Server, name: str) -> None:
     bodies = [bytes([number]) * 300_000 for number in range(8)]
     with ThreadPoolExecutor(len(bodies)) as pool:
         answers = list(pool.map(lambda body: server.put(name, body), bodies))
@@ -352,7 +352,7 @@ def test_a_request_for_another_host_does_not_reach_an_open_service(server: Serve
     assert server.ask("GET", "/datasets", headers={"Host": "evil.example"}).status == 421
 
 
-def test_an_upload_goes_on_where_it_broke_off_after_the_server_is_killed(tmp_path: Path) -> None:
+def test_an_upload_resumes_after_the_server_is_killed(tmp_path: Path) -> None:
     body = tar_of({"a/1.png": DATA, "b/2.png": DATA[::-1]})
     with Server(tmp_path / "root") as server:
         server.create("x")
@@ -378,7 +378,7 @@ def test_an_upload_goes_on_where_it_broke_off_after_the_server_is_killed(tmp_pat
         assert list((tmp_path / "root" / "incoming").iterdir()) == []
 
 
-def test_half_made_damaged_and_foreign_files_harm_nothing_else(
+def test_incomplete_damaged_and_foreign_files_do_not_affect_the_rest(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     root = tmp_path / "root"
@@ -451,12 +451,12 @@ def test_a_token_allows_its_scope_until_it_is_revoked(tmp_path: Path, capsys: py
         until(lambda: server.ask("GET", "/datasets", headers=reads).status == 401)
 
 
-def test_one_folder_is_served_once(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_cannot_be_served_by_two_servers(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--root", str(server.root), "--port", "0"]) == 1
     assert "another one uses it" in capsys.readouterr().err
 
 
-def test_pages_of_datasets_go_on_where_they_ended(server: Server) -> None:
+def test_pages_of_datasets_continue_where_the_last_one_ended(server: Server) -> None:
     for number in range(5):
         server.create(f"zz-{number}")
     found, cursor = [], "zz"
@@ -467,7 +467,7 @@ def test_pages_of_datasets_go_on_where_they_ended(server: Server) -> None:
     assert found == [f"zz-{number}" for number in range(5)]
 
 
-def test_limits_of_one_body_and_of_all_versions(tmp_path: Path) -> None:
+def test_limits_apply_to_one_body_and_to_all_versions(tmp_path: Path) -> None:
     with ServerInThread(tmp_path / "root", most=10_000, quota=20_000) as server:
         server.create("x")
         assert server.put("x", bytes(10_001)).status == 413
@@ -477,7 +477,7 @@ def test_limits_of_one_body_and_of_all_versions(tmp_path: Path) -> None:
         assert server.put("x", b"3" * 8000).status == 200
 
 
-def test_a_file_that_may_not_grow_is_reported_as_no_room(tmp_path: Path) -> None:
+def test_a_file_size_limit_is_reported_as_insufficient_storage(tmp_path: Path) -> None:
     with Server(tmp_path / "small", "--max-upload", "2m", "--quota", "3M", limit="ulimit -f 100") as server:
         server.create("x")
         assert server.put("x", bytes(2_000_001)).status == 413
@@ -487,7 +487,7 @@ def test_a_file_that_may_not_grow_is_reported_as_no_room(tmp_path: Path) -> None
         assert list((tmp_path / "small" / "incoming").iterdir()) == []
 
 
-def test_a_full_disk_refuses_what_is_too_much_and_goes_on(tmp_path: Path) -> None:
+def test_a_full_disk_refuses_large_uploads_and_keeps_serving(tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
     mount = f"mount -t tmpfs -o size=4m none {shlex.quote(str(root))}"
@@ -542,7 +542,7 @@ def test_the_log_has_one_line_for_each_request_with_the_name_of_its_token(
     assert token not in server.log.read_text()
 
 
-def test_metrics_have_the_form_of_prometheus(server: Server) -> None:
+def test_metrics_are_in_prometheus_format(server: Server) -> None:
     assert server.ask("GET", "/dataset/nothing").status == 404
     text = server.ask("GET", "/metrics").body.decode()
     assert 'imagestrata_requests_total{method="GET",route="/datasets/{name}",status="404"}' in text

@@ -77,7 +77,7 @@ def test_a_file_is_downloaded_straight_from_the_bucket(server: ServerInThread, s
     assert list((server.root / "incoming").iterdir()) == []
 
 
-def test_the_headers_of_a_file_come_without_the_bucket(server: ServerInThread) -> None:
+def test_the_headers_of_a_file_are_served_without_the_bucket(server: ServerInThread) -> None:
     server.create("x")
     put = server.put("x", DATA, filename="a.bin")
     for path in ("/datasets/x", "/datasets/x/files/a.bin"):
@@ -93,7 +93,7 @@ def test_the_headers_of_a_file_come_without_the_bucket(server: ServerInThread) -
         assert server.ask("GET", path).status == 307
 
 
-def test_files_of_a_folder_and_zips_come_through_the_service(server: ServerInThread) -> None:
+def test_files_of_a_folder_and_zips_are_served_by_the_service(server: ServerInThread) -> None:
     files = {f"train/{label}/{number}.png": os.urandom(3000) for label in ("cat", "dog") for number in range(3)}
     body = tar_of(files)
     server.create("x")
@@ -108,9 +108,7 @@ def test_files_of_a_folder_and_zips_come_through_the_service(server: ServerInThr
     assert server.ask("GET", "/datasets/x/card").json["images"] == 6
 
 
-def test_deleted_versions_take_their_bytes_along_unless_another_has_the_same(
-    server: ServerInThread, storage: Storage
-) -> None:
+def test_deleting_a_version_removes_bytes_no_other_version_shares(server: ServerInThread, storage: Storage) -> None:
     server.create("x")
     assert [server.put("x", body).json["version"] for body in (b"one", b"two", b"one")] == [1, 2, 3]
     assert server.ask("DELETE", "/datasets/x?version=1").status == 204
@@ -123,9 +121,7 @@ def test_deleted_versions_take_their_bytes_along_unless_another_has_the_same(
     assert list(storage.walk()) == []
 
 
-def test_contents_that_a_killed_server_left_go_when_the_next_one_starts(
-    s3: S3, storage: Storage, tmp_path: Path
-) -> None:
+def test_contents_left_by_a_killed_server_are_removed_at_startup(s3: S3, storage: Storage, tmp_path: Path) -> None:
     storage.write_bytes("names/x", b"{}")
     storage.write_bytes("datasets/x/content/0000", b"sent, and of no version")
     storage.write_bytes("datasets/gone/versions/1.json", b"of a dataset that was deleted")
@@ -139,7 +135,7 @@ def test_contents_that_a_killed_server_left_go_when_the_next_one_starts(
         assert next_one.ask("GET", "/datasets/x").status == 307
 
 
-def test_parts_that_a_killed_server_sent_go_when_the_next_one_starts(
+def test_parts_left_by_a_killed_server_are_removed_at_startup(
     s3: S3, storage: Storage, keyspace: str, tmp_path: Path
 ) -> None:
     elsewhere = Storage(f"s3://{keyspace}/all2", S3Access(s3.endpoint, s3.access_key, s3.secret_key))
@@ -156,7 +152,7 @@ def test_parts_that_a_killed_server_sent_go_when_the_next_one_starts(
     assert (elsewhere.abandon("datasets"), elsewhere.abandon("datasets")) == (1, 0)
 
 
-def test_uploads_are_given_up_page_by_page(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_multipart_uploads_are_aborted_page_by_page(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     ask = storage.ask
     for number in range(5):
         ask("create_multipart_upload", Key=storage.key(f"datasets/x/content/{number // 2}"))
@@ -168,7 +164,7 @@ def test_uploads_are_given_up_page_by_page(storage: Storage, monkeypatch: pytest
     assert (storage.abandon("datasets"), storage.abandon("datasets")) == (5, 0)
 
 
-def test_a_body_takes_no_memory_while_it_is_sent(storage: Storage, tmp_path: Path) -> None:
+def test_a_body_is_streamed_without_being_held_in_memory(storage: Storage, tmp_path: Path) -> None:
     store = BucketStore(storage, spool=tmp_path)
     try:
         store.create("x")

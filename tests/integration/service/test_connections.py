@@ -50,7 +50,7 @@ def test_headers_are_bounded(server: Server) -> None:
     assert server.ask("GET", "/health").status == 200
 
 
-def test_bodies_that_are_read_at_once_are_bounded(server: Server) -> None:
+def test_bodies_read_into_memory_are_bounded(server: Server) -> None:
     headers = {"Content-Type": "application/json"}
     for body in (b'"' + b"a" * 50_000_000 + b'"', iter([b'"'] + [b"a" * 1_000_000] * 50)):
         try:
@@ -61,7 +61,7 @@ def test_bodies_that_are_read_at_once_are_bounded(server: Server) -> None:
     assert anonymous_mb(server.process.pid) < 100
 
 
-def test_connections_beyond_the_limit_are_ended_and_others_are_served_again(tmp_path: Path) -> None:
+def test_connections_beyond_the_limit_are_closed_until_others_end(tmp_path: Path) -> None:
     with Server(tmp_path / "root", limit="ulimit -n 200") as server:
         opened = []
         for _ in range(400):
@@ -124,7 +124,7 @@ def test_a_silent_client_that_owes_bytes_is_disconnected(said: bytes, monkeypatc
             assert opened.recv(1000) == b""
 
 
-def test_a_slow_client_that_goes_on_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_but_steady_client_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     with running(2.0, monkeypatch) as port, socket.create_connection(("127.0.0.1", port), timeout=60) as opened:
         opened.sendall(b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\nConnection: close\r\n\r\n")
         for _ in range(6):  # together longer than it is patient
@@ -140,7 +140,7 @@ def test_a_server_ends_with_exit_code_0_when_it_is_interrupted(tmp_path: Path, n
         assert server.process.wait(60) == 0
 
 
-def test_a_service_with_a_token_never_opens_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_service_stays_closed_after_its_token_is_revoked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = str(tmp_path / "root")
     assert main(["token", "create", "--root", root, "--name", "x"]) == 0
     token = capsys.readouterr().out.strip()
@@ -150,7 +150,7 @@ def test_a_service_with_a_token_never_opens_again(tmp_path: Path, capsys: pytest
         assert server.ask("GET", "/datasets", headers={"Authorization": f"Bearer {token}"}).status == 401
 
 
-def test_a_proxy_may_pass_its_own_host_once_there_are_tokens(
+def test_a_foreign_host_header_is_accepted_once_tokens_exist(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     headers = {"Host": "datasets.example"}

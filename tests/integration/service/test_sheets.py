@@ -65,7 +65,7 @@ def picture(answer: Answer) -> Image.Image:
     return image
 
 
-def test_it_shows_up_to_24_in_even_rows(server: Server) -> None:
+def test_a_sheet_shows_up_to_24_pictures_in_even_rows(server: Server) -> None:
     sizes = {1: (1, 1), 5: (5, 1), 7: (4, 2), 9: (5, 2), 13: (5, 3), 40: (6, 4)}
     for count, (columns, rows) in sizes.items():
         shown = picture(sheet_of(server, f"of-{count}", {f"{n}.jpg": painted(n) for n in range(count)}))
@@ -115,7 +115,7 @@ def memory(server: Server, which: str = "VmRSS") -> int:
     return 1024 * int(found[1])
 
 
-def test_all_kinds_of_pictures_are_shown_as_they_are(server: Server) -> None:
+def test_all_kinds_of_pictures_are_shown_correctly(server: Server) -> None:
     turned = io.BytesIO()
     half = Image.new("RGB", (200, 200), "red")
     half.paste("blue", (0, 0, 200, 100))
@@ -190,7 +190,7 @@ def test_a_sheet_that_has_not_changed_is_not_sent_again(server: Server) -> None:
     assert server.ask("GET", f"{path}?version=1").headers["etag"] == first.headers["etag"]
 
 
-def test_many_requests_at_once_all_get_their_own_sheet(server: Server) -> None:
+def test_concurrent_requests_each_get_their_own_sheet(server: Server) -> None:
     names = [f"at-once-{number}" for number in range(30)]  # more than are kept
     for number, name in enumerate(names):
         server.create(name)

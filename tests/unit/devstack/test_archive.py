@@ -6,7 +6,7 @@ from pathlib import Path
 from devstack import archive
 
 
-def test_same_files_same_bytes(tmp_path: Path) -> None:
+def test_the_same_files_give_the_same_bytes(tmp_path: Path) -> None:
     for package in archive.PACKAGES:
         (tmp_path / package / "__pycache__").mkdir(parents=True)
         (tmp_path / package / "__init__.py").write_text("")

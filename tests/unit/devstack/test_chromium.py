@@ -26,7 +26,7 @@ def put(folder: Path, name: str, text: str = "exit 0") -> Path:
     return program
 
 
-def test_the_one_that_is_named_comes_first(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_browser_named_in_the_environment_comes_first(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert chromium.find() is None
     other, usual = put(tools, "google-chrome"), put(tools, "my-own")
     assert chromium.find() == str(other)
@@ -36,7 +36,7 @@ def test_the_one_that_is_named_comes_first(tools: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(("user", "has_apt"), [(SOMEBODY, True), (ROOT, False)])
-def test_without_the_right_to_install_it_says_what_to_do(
+def test_without_the_right_to_install_the_command_says_what_to_do(
     tools: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], user: int, has_apt: bool
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: user)
@@ -49,7 +49,7 @@ def test_without_the_right_to_install_it_says_what_to_do(
     assert "apt-get install chromium" in said[0]
 
 
-def test_root_gets_it_from_apt(
+def test_root_installs_chromium_with_apt(
     tools: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: ROOT)
@@ -62,7 +62,7 @@ def test_root_gets_it_from_apt(
     assert capsys.readouterr().out.strip() == str(tools / "chromium")
 
 
-def test_what_apt_says_is_passed_on(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_apt_are_passed_on(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: ROOT)
     put(tools, "apt-get", "echo 'E: no such host' >&2; exit 100")
     with pytest.raises(SetupError, match="Found: E: no such host"):

@@ -31,7 +31,7 @@ def stamp(environment: Environment, **changes: object) -> None:
     environment.stamp.write_text(json.dumps(record | changes))
 
 
-def test_what_was_asked_for_earlier_is_ready_and_stays(tmp_path: Path) -> None:
+def test_extras_installed_earlier_are_kept(tmp_path: Path) -> None:
     environment = checkout(tmp_path)
     stamp(environment)
     before, current = environment.installed()
@@ -41,7 +41,7 @@ def test_what_was_asked_for_earlier_is_ready_and_stays(tmp_path: Path) -> None:
     assert (before | Wanted(frozenset({"loader"}))).extras == {"spark", "loader"}
 
 
-def test_lock_that_changed_or_checkout_that_moved_is_not_ready(tmp_path: Path) -> None:
+def test_a_changed_lock_or_a_moved_checkout_is_not_ready(tmp_path: Path) -> None:
     environment = checkout(tmp_path)
     stamp(environment, root="/elsewhere")
     assert not environment.installed()[1]
@@ -53,7 +53,7 @@ def test_lock_that_changed_or_checkout_that_moved_is_not_ready(tmp_path: Path) -
     assert before.extras == {"spark"}
 
 
-def test_interrupted_set_up_is_not_ready(tmp_path: Path) -> None:
+def test_an_interrupted_setup_is_not_ready(tmp_path: Path) -> None:
     environment = checkout(tmp_path)
     assert environment.installed() == (Wanted(), False)
     environment.stamp.write_text('{"extras": ["spa')
@@ -68,7 +68,7 @@ def test_bad_arguments_are_refused() -> None:
     assert refused.value.code == 2
 
 
-def test_everything_installed_stands_in_the_lock() -> None:
+def test_every_installed_package_is_in_the_lock() -> None:
     if not Environment().stamp.exists():
         pytest.skip("this environment was not made by the set-up")
     locked = set(re.findall(r"^([a-z0-9.-]+)==(\S+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE))
@@ -83,7 +83,7 @@ def test_everything_installed_stands_in_the_lock() -> None:
     assert others <= locked
 
 
-def test_locks_hold_hashes_and_no_addresses() -> None:
+def test_locks_contain_hashes_and_no_urls() -> None:
     for name in ("requirements.lock", "devstack/installer.lock", "devstack/build.lock"):
         text = (ROOT / name).read_text()
         assert "//" not in text

@@ -7,7 +7,7 @@ import pytest
 from devstack import golang
 
 
-def test_the_program_is_built_with_a_go_that_is_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_program_is_built_with_a_recent_enough_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = tmp_path / "go"
     old.write_text("#!/bin/sh\necho go version go1.19.8 linux/amd64\n")
     old.chmod(0o755)

@@ -9,7 +9,7 @@ import pytest
 from devstack import SetupError, jars
 
 
-def test_lock_holds_both_sets_and_no_address() -> None:
+def test_the_lock_contains_both_sets_and_no_urls() -> None:
     locked = jars.read_lock()
     assert {jar.group for jar in locked} == {"cassandra", "spark"}
     for group, root in jars.ROOTS.items():
@@ -18,13 +18,13 @@ def test_lock_holds_both_sets_and_no_address() -> None:
     assert "//" not in jars.LOCK_FILE.read_text()
 
 
-def test_cache_holds_what_the_lock_says() -> None:
+def test_the_cache_matches_the_lock() -> None:
     for jar in jars.read_lock():
         data = (jars.folder() / jar.group / jar.file_name).read_bytes()
         assert hashlib.sha256(data).hexdigest() == jar.sha256, jar.coordinates
 
 
-def test_missing_jars_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_jars_are_reported_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(SetupError, match="make setup"):
         jars.paths("spark")

@@ -21,14 +21,14 @@ def test_java_home_comes_first(tmp_path: Path) -> None:
     assert java.find(env={"JAVA_HOME": str(mine)}, folders=[f"{tmp_path}/jvm/*"]) == mine
 
 
-def test_other_versions_are_passed_over(tmp_path: Path) -> None:
+def test_other_java_versions_are_skipped(tmp_path: Path) -> None:
     other = fake_java(tmp_path / "jvm" / "a-25", "25.0.1")
     fake_java(tmp_path / "jvm" / "b-8", "1.8.0_402")
     right = fake_java(tmp_path / "jvm" / "c", "17.0.9")
     assert java.find(env={"JAVA_HOME": str(other)}, folders=[f"{tmp_path}/jvm/*"]) == right
 
 
-def test_path_and_then_the_wheel(tmp_path: Path) -> None:
+def test_java_on_path_comes_before_the_wheel(tmp_path: Path) -> None:
     wheel = fake_java(java.wheel_home(tmp_path / "site-packages"), "17.0.9")
     assert java.find(tmp_path / "site-packages", env={}, folders=[]) == wheel
     on_path = fake_java(tmp_path / "jdk", "17.0.2")
@@ -36,7 +36,7 @@ def test_path_and_then_the_wheel(tmp_path: Path) -> None:
     assert java.find(tmp_path / "site-packages", env=env, folders=[]) == on_path
 
 
-def test_version_is_asked_where_no_release_file_stands(tmp_path: Path) -> None:
+def test_without_a_release_file_java_is_asked_for_its_version(tmp_path: Path) -> None:
     home = fake_java(tmp_path / "jdk", "17")
     (home / "release").unlink()
     (home / "bin" / "java").write_text("#!/bin/sh\necho 'openjdk version \"17.0.3\" 2022-04-19' >&2\n")

@@ -7,7 +7,7 @@ from etl.cluster import Cluster
 from etl.errors import UnreachableError
 
 
-def test_a_cassandra_that_is_not_there_is_one_line() -> None:
+def test_an_unreachable_cassandra_is_reported_in_one_line() -> None:
     cluster = Cluster(("127.0.0.1",), 9)
     with pytest.raises(UnreachableError, match=r"127\.0\.0\.1 port 9\.") as caught, Control(cluster):
         pass

@@ -63,13 +63,13 @@ FOLDER = {"target": "out", "data_table": None, "metadata_table": None}
         ({"ingest_id": uuid.UUID("7c743c2e-685c-55f2-9f8b-e10df2a8a6a6")}, "time-based"),
     ],
 )
-def test_options_that_cannot_be(tree: Path, options: dict[str, object], message: str) -> None:
+def test_invalid_options_are_refused(tree: Path, options: dict[str, object], message: str) -> None:
     options = {"data_table": DATA, "metadata_table": METADATA, **options}
     with pytest.raises(ValueError, match=message):
         IngestPlan(source=SourcePlan(address=str(tree)), **options)  # type: ignore[arg-type]
 
 
-def test_ingest_ids_hold_the_time_and_not_the_machine() -> None:
+def test_ingest_ids_contain_the_time_and_not_the_machine() -> None:
     before = datetime.now(UTC)
     first, second = new_ingest_id(), new_ingest_id()
     assert abs((ingest_time(first) - before).total_seconds()) < 5
@@ -80,7 +80,7 @@ def test_ingest_ids_hold_the_time_and_not_the_machine() -> None:
 
 
 @given(rows=st.integers(1, 10**9), size=st.integers(0, 10**14), cores=st.integers(1, 4096))
-def test_tasks_are_whole_rounds_and_never_too_large(rows: int, size: int, cores: int) -> None:
+def test_tasks_fill_whole_rounds_of_cores_and_stay_small(rows: int, size: int, cores: int) -> None:
     tasks = task_count(rows=rows, size=size, cores=cores)
     assert tasks == rows or tasks % cores == 0
     assert rows / tasks <= 2_000

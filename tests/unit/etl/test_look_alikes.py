@@ -70,7 +70,7 @@ def test_copies_of_a_photo_look_like_it(name: str, copy: str) -> None:
     assert bits_between(picture_hash(encoded(original, quality=92)), picture_hash(COPIES[copy](original))) <= 3
 
 
-def test_other_pictures_do_not() -> None:
+def test_different_pictures_do_not_look_alike() -> None:
     boxes = [(x, y, x + 200, y + 200) for x in (0, 210, 420) for y in (0, 210)]
     hashes = [picture_hash(encoded(photo(name, box))) for name in ("china", "flower") for box in boxes]
     known = [value for value in hashes if value is not None]
@@ -106,7 +106,7 @@ def test_damaged_pictures_have_no_hash() -> None:
     assert bits_between(picture_hash(broken), picture_hash(encoded(photo()))) == 0
 
 
-def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(look_alikes, "find_spec", lambda name: None)
     with pytest.raises(EtlError, match="pip install imagehash"):
         picture_hash(b"")
@@ -119,7 +119,7 @@ def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyP
     value=st.integers(0, MASK),
     flipped=st.sets(st.integers(0, 63), max_size=look_alikes.MAX_DISTANCE),
 )
-def test_near_hashes_are_the_same_under_some_mask(rows: int, distance: int, value: int, flipped: set[int]) -> None:
+def test_near_hashes_agree_under_some_mask(rows: int, distance: int, value: int, flipped: set[int]) -> None:
     masks = band_masks(rows, distance)
     assert len(masks) <= 40
     near = value ^ sum(1 << bit for bit in itertools.islice(sorted(flipped), distance))
@@ -132,7 +132,7 @@ def test_masks_keep_more_bits_for_more_hashes() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=60))
-def test_components_are_those_of_brute_force(numbers: list[tuple[int, int]]) -> None:
+def test_components_agree_with_brute_force(numbers: list[tuple[int, int]]) -> None:
     pairs = [(one * (MASK // 40), other * (MASK // 40)) for one, other in numbers if one != other]
     first, second = (np.array([pair[i] for pair in pairs], np.uint64).view(np.int64) for i in (0, 1))
     nodes, roots = components(first, second)

@@ -81,7 +81,7 @@ def test_many_threads_read_many_archives_with_few_left_open(tmp_path: Path) -> N
     assert set(os.listdir("/proc/self/fd")) <= before
 
 
-def test_a_compressed_archive_is_decompressed_once_by_threads_that_come_in_about_its_order(
+def test_threads_reading_in_about_archive_order_decompress_it_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = 0
@@ -168,7 +168,7 @@ def test_objects_are_read_whole_and_in_ranges() -> None:
 
 
 @pytest.mark.parametrize("name", [b"x.png", b"x.tar", b"x.tar.gz"])
-def test_a_storage_that_is_down_is_no_fault_of_the_image(name: bytes) -> None:
+def test_a_storage_outage_is_not_blamed_on_the_image(name: bytes) -> None:
     offset = None if name == b"x.png" else 0
     errors = [StorageError("Wanted s3://b. Found: it is down."), TimeoutError("timed out"), ConnectionError()]
     for error, told in zip(errors, ["Wanted s3://b. Found: it is down.", "timed out", "ConnectionError"], strict=True):

@@ -70,7 +70,7 @@ def reason(recode: Recode, data: bytes) -> str:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_the_format_is_the_wanted_one(format: Target) -> None:
+def test_pictures_are_encoded_in_the_requested_format(format: Target) -> None:
     data, header = Recode(format).apply(saved(quarters()))
     assert header == read_header(data, check="full") == Header(format, 80, 48)
     assert (opened(data).mode, colours(opened(data))) == ("RGB", UPRIGHT)
@@ -103,7 +103,7 @@ def test_exif_turns_pictures_upright(kind: str, orientation: int, size: int | No
     assert 274 not in opened(data).getexif()
 
 
-def test_notes_and_orientation_do_not_go_along() -> None:
+def test_exif_metadata_and_orientation_are_dropped() -> None:
     data, header = Recode("JPEG").apply(saved(turned(8), "JPEG", exif=exif(8)))
     assert header.orientation == read_header(data).orientation == 1
     assert "exif" not in opened(data).info
@@ -147,7 +147,7 @@ def test_every_mode_becomes_rgb(mode: str) -> None:
     assert pixels(data)[0, 0].tolist() == wanted
 
 
-def test_a_colour_that_stands_for_nothing_becomes_white() -> None:
+def test_a_transparent_colour_becomes_white() -> None:
     palette = Image.new("P", (2, 1))
     palette.putpalette([10, 20, 30, 40, 50, 60])
     palette.putpixel((1, 0), 1)
@@ -170,7 +170,7 @@ def test_cmyk_jpegs_are_read_by_their_mark() -> None:
 
 
 @pytest.mark.parametrize("kind", ["GIF", "PNG", "WEBP", "TIFF"])
-def test_of_many_pictures_the_first_is_taken(kind: str) -> None:
+def test_the_first_of_several_frames_is_used(kind: str) -> None:
     frames = [quarters(), Image.new("RGB", (80, 48), "black")]
     options = {"lossless": True} if kind == "WEBP" else {}
     data, _ = Recode("PNG").apply(saved(frames[0], kind, save_all=True, append_images=frames[1:], **options))
@@ -178,7 +178,7 @@ def test_of_many_pictures_the_first_is_taken(kind: str) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_profiles_stay_with_rgb_alone(format: Target) -> None:
+def test_colour_profiles_are_kept_for_rgb_only(format: Target) -> None:
     profile = b"\0" * 128 + b"profile"
     data, _ = Recode(format).apply(saved(quarters(), "PNG", icc_profile=profile))
     assert opened(data).info["icc_profile"] == profile
@@ -219,7 +219,7 @@ def test_sizes_are_those_of_the_shorter_side(
     height=st.integers(1, 60),
     orientation=st.integers(1, 8),
 )
-def test_pictures_and_masks_keep_step(
+def test_pictures_and_masks_keep_the_same_size(
     size: int, crop: bool, enlarge: bool, width: int, height: int, orientation: int
 ) -> None:
     recode = Recode("PNG", size, crop=crop, enlarge=enlarge)
@@ -236,7 +236,7 @@ def test_pictures_and_masks_keep_step(
         assert max(header.width, header.height) == int(size * max(upright) / min(upright))  # torchvision's arithmetic
 
 
-def test_the_middle_is_what_a_crop_keeps() -> None:
+def test_a_crop_keeps_the_middle() -> None:
     image = Image.new("L", (9, 4))
     image.putdata(list(range(36)))
     data, _ = Recode("PNG", 4, crop=True).apply(saved(image))
@@ -251,7 +251,7 @@ def test_large_jpegs_are_shrunk_while_they_are_read() -> None:
     assert np.abs(ours - plain).mean() < 2.5
 
 
-def test_quality_counts() -> None:
+def test_higher_quality_gives_larger_files() -> None:
     data = saved(Image.effect_noise((64, 64), 60).convert("RGB"))
     for format in ("JPEG", "WEBP"):
         small, usual, large = (len(Recode(format, quality=q).apply(data)[0]) for q in (20, None, 100))
@@ -335,18 +335,18 @@ def test_masks_that_do_not_fit_are_rejected(mask: bytes, wanted: str) -> None:
         ({"size": 256}, "Wanted an image format, such as JPEG, for pictures of another size."),
     ],
 )
-def test_options_that_cannot_be(options: dict[str, Any], words: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match="Wanted") as caught:
         Recode(**options)
     assert str(caught.value).startswith(words)
 
 
-def test_options_as_text() -> None:
+def test_options_are_described_as_text() -> None:
     assert str(Recode()) == ""
     assert str(Recode("PNG")) == "img-format=PNG"
     assert str(Recode("JPEG")) == str(Recode("JPEG", quality=90)) == "img-format=JPEG&quality=90"
     assert str(Recode("WEBP", 256, True, 80, True)) == "img-format=WEBP&img-size=256&crop&enlarge&quality=80"
 
 
-def test_extensions() -> None:
+def test_extensions_follow_the_format() -> None:
     assert [extension(format) for format in TARGETS] == ["", ".jpg", ".png", ".tif", ".webp"]

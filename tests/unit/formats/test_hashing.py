@@ -46,7 +46,7 @@ def test_rows_hash_alone_as_they_do_among_many() -> None:
     assert len(xxhash64([ids[:0], numbers[:0]])) == 0
 
 
-def test_spark_s_own_answer_is_pinned() -> None:
+def test_hashes_match_values_computed_by_spark() -> None:
     """What `SELECT xxhash64(1), xxhash64(1L)` answers."""
     assert xxhash64([np.array([1], dtype=np.int32)])[0] == -6698625589789238999
     assert xxhash64([np.array([1], dtype=np.int64)])[0] == -7001672635703045582
@@ -63,7 +63,7 @@ def test_mixing_keeps_different_numbers_different(values: list[int]) -> None:
     assert len(set(mix64(np.array(values, dtype=np.uint64)).tolist())) == len(values)
 
 
-def test_sums_are_of_hashes_that_spark_makes_of_seed_id_label_and_position() -> None:
+def test_sums_add_spark_hashes_of_seed_id_label_and_position() -> None:
     row = bytes(range(16)), struct.pack("<i", 5), struct.pack("<q", 9)
     ids = np.frombuffer(row[0], dtype=np.uint8).reshape(1, 16)
     sums = row_sums(ids, np.array([5], dtype=np.int32), np.array([9], dtype=np.int64))

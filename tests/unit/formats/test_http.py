@@ -48,7 +48,7 @@ def store(status: int, body: bytes, tls: ssl.SSLContext | None = None) -> Iterat
         (400, "RequestTimeout", StorageError),
     ],
 )
-def test_a_refusal_a_missing_object_and_a_failure_raise_different_errors(
+def test_refusals_missing_objects_and_failures_raise_different_errors(
     status: int, code: str, kind: type[OSError]
 ) -> None:
     with store(status, f"<Error><Code>{code}</Code></Error>".encode()) as address, pytest.raises(kind) as found:
@@ -58,7 +58,9 @@ def test_a_refusal_a_missing_object_and_a_failure_raise_different_errors(
     assert code in str(found.value)
 
 
-def test_authorities_are_those_that_the_environment_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_certificate_authorities_are_taken_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     authority, data = Authority(tmp_path / "ca"), bytearray(3)
     monkeypatch.setattr("formats.http._READS", 1)
     with store(200, b"abc", authority.server(authority.issue("store"))) as address:

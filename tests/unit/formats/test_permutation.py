@@ -13,12 +13,12 @@ def order(n: int, key: bytes = b"key") -> np.ndarray:
 
 
 @given(st.integers(0, 3000), st.binary(max_size=40))
-def test_each_number_stands_at_exactly_one_place(n: int, key: bytes) -> None:
+def test_each_number_has_exactly_one_position(n: int, key: bytes) -> None:
     assert np.array_equal(np.sort(order(n, key)), np.arange(n))
 
 
 @given(st.integers(1, 1 << 61), st.binary(max_size=40), st.data())
-def test_a_place_alone_gives_what_it_gives_among_others(n: int, key: bytes, data: st.DataObject) -> None:
+def test_a_single_position_gives_the_same_number_as_in_bulk(n: int, key: bytes, data: st.DataObject) -> None:
     places = np.array(data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=20)), dtype=np.int64)
     permutation = Permutation(n, key)
     found = permutation(places)
@@ -33,11 +33,11 @@ def test_another_key_gives_another_order() -> None:
     assert not np.array_equal(order(1000), order(1000, b"other"))
 
 
-def test_the_order_is_pinned_for_ever() -> None:
+def test_the_order_never_changes() -> None:
     assert order(10).tolist() == [5, 7, 6, 4, 8, 1, 9, 2, 3, 0]
 
 
-def test_numbers_are_spread_evenly_over_the_places() -> None:
+def test_numbers_are_spread_evenly_over_positions() -> None:
     """The thousand first places of many orders: a chi-square over ten bins of numbers, far from its tail."""
     n, draws = 10_000, 100
     bins = np.zeros(10)
@@ -50,7 +50,7 @@ def test_numbers_are_spread_evenly_over_the_places() -> None:
 
 
 @pytest.mark.parametrize("place", [-1, 5])
-def test_a_place_outside_is_refused(place: int) -> None:
+def test_a_position_out_of_range_is_refused(place: int) -> None:
     with pytest.raises(IndexError, match=r"0 to 4\. Found: "):
         Permutation(5, b"")(np.array([0, place]))
 

@@ -22,7 +22,7 @@ def test_an_endpoint_that_is_down_is_named(ask: Callable[[Storage], object]) -> 
     )
 
 
-def test_an_endpoint_that_never_answers_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endpoint_that_never_answers_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert CHECK_SECONDS < 15
     monkeypatch.setattr("formats.storage.CHECK_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
@@ -31,7 +31,7 @@ def test_an_endpoint_that_never_answers_is_not_waited_for(monkeypatch: pytest.Mo
             Storage("s3://storage", S3Access(endpoint, "key", "secret")).check()
 
 
-def test_what_is_no_endpoint_or_has_no_keys_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_endpoints_and_missing_keys_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)

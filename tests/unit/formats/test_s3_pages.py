@@ -3,7 +3,7 @@
 from formats.s3_pages import objects
 
 
-def test_a_page_that_is_written_unusually_is_left_to_the_client() -> None:
+def test_an_unusual_page_is_left_to_the_client_parser() -> None:
     one = b"<Contents><Key>a &amp; &quot;b&lt;</Key><Tag/><Size>5</Size></Contents>"
     assert objects(b"<R><X/>" + one + b"<Y/></R>") == ([{"Key": 'a & "b<', "Size": 5}], b"<R><X/><Y/></R>")
     assert objects(b"<R></R>") == ([], b"<R></R>")

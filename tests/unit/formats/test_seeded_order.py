@@ -35,7 +35,7 @@ def ordered(ids: np.ndarray, labels: np.ndarray, cuts: list[int], *, bucket_rows
 
 
 @given(st.integers(0, 600), st.lists(st.integers(0, 600), max_size=6), st.sampled_from([3, 100, 1 << 18]))
-def test_rows_come_in_the_order_of_a_plain_sort(rows: int, cuts: list[int], bucket_rows: int) -> None:
+def test_rows_are_in_the_order_of_a_plain_sort(rows: int, cuts: list[int], bucket_rows: int) -> None:
     ids, labels = IDS[:rows], np.arange(rows, dtype=np.int32)
     found_ids, found_labels = ordered(ids, labels, [min(cut, rows) for cut in cuts], bucket_rows=bucket_rows)
     wanted = np.argsort(xxhash64([np.full(rows, 7, dtype=np.int64), ids]))
@@ -52,9 +52,7 @@ def test_threads_change_nothing() -> None:
 
 
 @pytest.mark.parametrize("bucket_rows", [10, 1 << 18])
-def test_rows_of_one_hash_come_by_id_and_those_of_one_id_by_label(
-    monkeypatch: pytest.MonkeyPatch, bucket_rows: int
-) -> None:
+def test_ties_are_broken_by_id_and_then_by_label(monkeypatch: pytest.MonkeyPatch, bucket_rows: int) -> None:
     monkeypatch.setattr(SeededOrder, "_hashes", lambda self, ids: ids.view("<i8")[:, 0] % 3 - 1)
     ids = np.concatenate([IDS[:300], IDS[:300]])
     labels = np.arange(600, dtype=np.int32)

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import tarfile
-import tracemalloc
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from formats.shards import BLOCK, END, ShardWriter, cut, header, index_name, key
 from formats.storage import Storage
 from schemas.shards import PIECE_BYTES
 from tests.support.pictures import picture
+from tests.support.shard_checks import assert_streamed
 
 
 def shard(samples: list[tuple[str, dict[str, bytes]]]) -> tuple[bytes, ShardWriter]:
@@ -54,7 +54,7 @@ def test_tar_lists_what_was_written(tmp_path: Path) -> None:
 
 
 @given(st.binary(max_size=2000), st.integers(0, 3))
-def test_a_header_is_what_the_standard_library_writes(data: bytes, number: int) -> None:
+def test_headers_match_those_of_the_standard_library(data: bytes, number: int) -> None:
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         info = tarfile.TarInfo(f"{number:09}.jpg")
@@ -66,7 +66,7 @@ def test_a_header_is_what_the_standard_library_writes(data: bytes, number: int) 
     assert len(written) == sample_bytes([len(data)]) + len(END)
 
 
-def test_the_index_is_the_one_that_dali_s_own_tool_writes(tmp_path: Path) -> None:
+def test_the_index_matches_the_one_of_the_dali_tool(tmp_path: Path) -> None:
     data, writer = shard(SAMPLES)
     (tmp_path / "shard.tar").write_bytes(data)
     tool = [sys.executable, "-m", "wds2idx", "shard.tar", "theirs.idx"]
@@ -74,7 +74,7 @@ def test_the_index_is_the_one_that_dali_s_own_tool_writes(tmp_path: Path) -> Non
     assert writer.index == (tmp_path / "theirs.idx").read_text()
 
 
-def test_dali_reads_them(tmp_path: Path) -> None:
+def test_dali_reads_shards(tmp_path: Path) -> None:
     from nvidia.dali import fn, pipeline_def
 
     data, writer = shard(SAMPLES)
@@ -116,7 +116,7 @@ def test_samples_of_one_rank_stay_together() -> None:
         cut(sizes, maxsize=2 * BLOCK + len(END), maxcount=9, order=order)
 
 
-def test_pieces_end_with_samples_and_can_be_read_alone() -> None:
+def test_pieces_end_at_sample_boundaries_and_can_be_read_alone() -> None:
     given: list[bytes] = []
     writer = ShardWriter(lambda *parts: given.append(b"".join(parts)))
     for key in keys(0, 9, 9):
@@ -130,7 +130,7 @@ def test_pieces_end_with_samples_and_can_be_read_alone() -> None:
             assert len(tar.getnames()) == 2 * piece.samples
 
 
-def test_what_cannot_be_a_sample_is_refused() -> None:
+def test_invalid_samples_are_refused() -> None:
     writer = ShardWriter(lambda *parts: None)
     for key, members, message in [
         ("a.b", {"jpg": b""}, r"a key of up to 80 letters.* Found: 'a\.b'"),
@@ -150,7 +150,7 @@ def test_what_cannot_be_a_sample_is_refused() -> None:
         cut(np.array([512, 1536]), maxsize=2000, maxcount=10)
 
 
-def test_names_are_equally_wide() -> None:
+def test_shard_names_have_the_same_width() -> None:
     assert [shard_name("ab", number, 3) for number in (0, 2)] == ["ab-000000.tar", "ab-000002.tar"]
     assert shard_name("ab", 0, 1_000_001) == "ab-0000000.tar"
     assert index_name("ab-000002.tar") == "ab-000002.idx"
@@ -158,7 +158,7 @@ def test_names_are_equally_wide() -> None:
     assert keys(0, 1, 10**9 + 1) == ["0000000000"]
 
 
-def test_the_facts_of_a_sample_stand_in_one_order_with_its_id_first() -> None:
+def test_sample_metadata_have_a_fixed_order_with_the_id_first() -> None:
     number = bytes(range(16))
     text = facts_text(number, "a/ä", split="train", name="", group="g", label=0)
     known = '"path":"a/\\u00e4","split":"train","class":"","group":"g","label":0'
@@ -172,17 +172,4 @@ def test_the_facts_of_a_sample_stand_in_one_order_with_its_id_first() -> None:
 
 
 def test_no_shard_is_held_in_memory(tmp_path: Path) -> None:
-    storage = Storage(tmp_path)
-    picture = bytes(1_000_000)
-    tracemalloc.start()
-    try:
-        with storage.create("a.tar") as write:
-            writer = ShardWriter(write)
-            for key in keys(0, 60, 60):
-                writer.add(key, {"jpg": picture})
-            row = writer.end("a.tar")
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert (storage.size("a.tar"), row.samples) == (row.bytes, 60)
-    assert peak < 5 * PIECE_BYTES  # one is made, put together and written
+    assert_streamed(Storage(tmp_path))

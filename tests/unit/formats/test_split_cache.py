@@ -41,13 +41,13 @@ def names(cache: Path) -> list[str]:
     return sorted(path.name for path in cache.iterdir() if path.suffix != ".lock")
 
 
-def test_a_cache_serves_without_the_files(folder: Path, cache: Path) -> None:
+def test_a_cache_is_enough_without_the_files(folder: Path, cache: Path) -> None:
     first = SplitFolder.open(folder).rows(0, cache=cache)
     min((folder / "split=0").iterdir()).unlink()
     assert np.array_equal(SplitFolder.open(folder).rows(0, cache=cache).ids, first.ids)
 
 
-def test_a_whole_cache_serves_where_nothing_can_be_written(
+def test_a_complete_cache_is_enough_on_a_read_only_disk(
     folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = SplitFolder.open(folder)
@@ -71,7 +71,7 @@ def test_a_cache_of_another_size_is_made_again(folder: Path, cache: Path, name: 
     assert rows.labels.tolist() == LABELS
 
 
-def test_a_mapped_cache_stays_readable_when_it_is_made_again(folder: Path, cache: Path) -> None:
+def test_a_mapped_cache_stays_readable_when_it_is_rebuilt(folder: Path, cache: Path) -> None:
     opened = SplitFolder.open(folder)
     before = opened.rows(0, cache=cache)
     (cache / opened.part(0).fingerprint / "labels").unlink()
@@ -80,7 +80,7 @@ def test_a_mapped_cache_stays_readable_when_it_is_made_again(folder: Path, cache
     assert before.labels.tolist() == LABELS
 
 
-def test_what_a_killed_builder_left_is_not_trusted_and_is_removed(folder: Path, cache: Path) -> None:
+def test_leftovers_of_a_killed_builder_are_not_trusted_and_are_removed(folder: Path, cache: Path) -> None:
     """Killed when all but the last step is done."""
     builder = start(
         "import formats.split_cache as here, time\n"
@@ -101,7 +101,7 @@ def test_what_a_killed_builder_left_is_not_trusted_and_is_removed(folder: Path, 
     assert names(cache) == [opened.part(0).fingerprint]
 
 
-def test_processes_at_once_build_once(tmp_path: Path, cache: Path) -> None:
+def test_concurrent_processes_build_a_cache_once(tmp_path: Path, cache: Path) -> None:
     ids = image_ids(20_000)
     folder = write_split_folder(tmp_path / "split", [(ids, [0] * len(ids))], files=5)
     code = (
@@ -165,7 +165,7 @@ def test_without_a_home_the_error_says_where_to_put_a_cache(monkeypatch: pytest.
         cache_folder()
 
 
-def test_opening_and_reading_take_no_memory_of_a_process_s_own_however_many_rows(cache: Path) -> None:
+def test_opening_and_reading_use_no_private_memory_for_rows(cache: Path) -> None:
     """Files of holes stand for the caches; a rank reads ids and labels at random places."""
     code = (
         "import json, numpy as np\n"

@@ -57,11 +57,11 @@ def written(folder: Path, splits: Sequence[Rows] = SPLITS, **options: Any) -> Pa
     ("a.pckl", True), ("s3://bucket/a/b.PKL", True), (Path("x/Split.Pckl"), True), ("a.pckl/", True),
     ("splits/pckl", False), ("a.pkl.parquet", False), ("", False),
 ])  # fmt: skip
-def test_a_dictionary_is_known_by_its_ending(address: str | Path, expected: bool) -> None:
+def test_a_dictionary_is_recognised_by_its_extension(address: str | Path, expected: bool) -> None:
     assert is_dictionary(address) is expected
 
 
-def test_what_is_written_is_read_in_the_same_order(tmp_path: Path) -> None:
+def test_a_dictionary_is_read_back_in_the_same_order(tmp_path: Path) -> None:
     columns = Columns(id="patch_id", label="Klasse", data="Bild")
     found = read_dictionary(written(tmp_path, columns=columns, data_table="ks.data"))
     assert (found.data_table, found.metadata_table, found.columns) == ("ks.data", "test.metadata", columns)
@@ -77,7 +77,17 @@ def test_what_is_written_is_read_in_the_same_order(tmp_path: Path) -> None:
         assert not rows.labels.flags.writeable
 
 
-def test_a_dictionary_lies_wherever_files_lie(tmp_path: Path) -> None:
+def test_a_dictionary_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    before = read_dictionary(written(tmp_path))
+    (rows,) = read_dictionary(written(tmp_path, [(IDS[30:], LABELS[:30])])).splits
+    assert rows.labels is not None
+    assert np.array_equal(rows.ids, packed(IDS[30:]))
+    assert rows.labels.tolist() == LABELS[:30]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "split", "split.pckl"]
+    assert np.array_equal(before.splits[0].ids, packed(IDS[:40]))  # whoever has it open keeps it
+
+
+def test_a_dictionary_can_be_on_any_storage(tmp_path: Path) -> None:
     opened = SplitFolder.open(write_split_folder(tmp_path, SPLITS))
     rows = [opened.rows(0, cache=tmp_path / "cache")]
     write_dictionary(Storage("memory://splits/deep"), "split.pkl", manifest=opened.manifest, splits=rows)
@@ -88,7 +98,7 @@ def test_a_dictionary_lies_wherever_files_lie(tmp_path: Path) -> None:
         read_dictionary("memory://splits/gone.pkl")
 
 
-def test_others_read_what_is_written_as_plain_arrays_and_uuids(tmp_path: Path) -> None:
+def test_plain_pickle_reads_arrays_and_uuids(tmp_path: Path) -> None:
     path = written(tmp_path)
     for load in (pickle.loads, lambda data: pickle._Unpickler(io.BytesIO(data)).load()):
         found = load(path.read_bytes())
@@ -103,7 +113,7 @@ def test_others_read_what_is_written_as_plain_arrays_and_uuids(tmp_path: Path) -
         np.random.default_rng(0).shuffle(found["split"][0])  # in place, as training scripts may do
 
 
-def test_what_is_written_names_public_classes_only(tmp_path: Path) -> None:
+def test_written_pickles_refer_to_public_classes_only(tmp_path: Path) -> None:
     opcodes = list(pickletools.genops(written(tmp_path).read_bytes()))
     assert {argument for opcode, argument, _ in opcodes if opcode.name in ("GLOBAL", "STACK_GLOBAL")} == {
         "numpy ndarray", "numpy dtype", "uuid UUID",
@@ -123,7 +133,7 @@ def test_any_uuid_survives(tmp_path: Path, number: int) -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(parts=st.lists(st.lists(st.integers(0, 12), unique=True, max_size=10), max_size=5))
-def test_images_of_several_splits_come_once_and_splits_keep_their_rows(
+def test_shared_images_are_stored_once_and_splits_keep_their_rows(
     tmp_path_factory: pytest.TempPathFactory, parts: list[list[int]]
 ) -> None:
     folder = tmp_path_factory.mktemp("split")
@@ -147,7 +157,9 @@ def test_an_image_with_two_labels_is_not_written(tmp_path: Path) -> None:
         written(tmp_path, [([IDS[0]], [1]), ([IDS[0]], [2])])
 
 
-def test_more_images_than_may_be_are_sent_to_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_images_are_refused_with_advice_to_write_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("formats.split_dictionary.MAX_ROWS", 60)
     path = written(tmp_path)  # as many as may be
     content = path.read_bytes()
@@ -160,7 +172,7 @@ def test_more_images_than_may_be_are_sent_to_a_folder(tmp_path: Path, monkeypatc
 
 @pytest.mark.parametrize("protocol", [3, 4, 5])
 @pytest.mark.parametrize("dtype", ["<i8", ">i8", "i4", "u2"])
-def test_what_others_wrote_is_read(saved: Save, protocol: int, dtype: str) -> None:
+def test_dictionaries_written_by_other_tools_are_read(saved: Save, protocol: int, dtype: str) -> None:
     split = [np.array(part, dtype=dtype) for part in ([5, 3, 59], [0])]
     found = read_dictionary(saved(theirs(split=split, num_classes=np.int64(10)), protocol))
     assert (found.data_table, found.num_classes) == ("imagenette.data", 10)
@@ -170,7 +182,7 @@ def test_what_others_wrote_is_read(saved: Save, protocol: int, dtype: str) -> No
     assert np.array_equal(found.splits[1].ids, packed([IDS[0]]))
 
 
-def test_what_older_numpys_and_pythons_wrote_is_read(saved: Save) -> None:
+def test_dictionaries_of_older_numpy_and_python_versions_are_read(saved: Save) -> None:
     """Arrays of numpy 1, and UUIDs as of Python 3.7, with their safety as an enumeration."""
     stream = io.BytesIO()
     pickler = pickle.Pickler(stream, protocol=3)
@@ -202,7 +214,7 @@ def test_the_fingerprint_differs_between_splits_orders_and_labels(saved: Save) -
 
 
 @pytest.mark.parametrize("empty", [np.array([]), np.array([], dtype=np.int64)])
-def test_an_empty_split_is_one(saved: Save, empty: NDArray[Any]) -> None:
+def test_an_empty_split_can_be_written_and_read(saved: Save, empty: NDArray[Any]) -> None:
     (rows,) = read_dictionary(saved(theirs(split=[empty], labels=np.array(LABELS, dtype=np.int16)))).splits
     assert (rows.ids.shape, len(rows)) == ((0, 16), 0)
     assert rows.labels is not None
@@ -238,24 +250,24 @@ DAMAGED = [
 
 
 @pytest.mark.parametrize(("changes", "found"), DAMAGED)
-def test_parts_that_do_not_fit_together_are_named(saved: Save, changes: dict[str, object], found: str) -> None:
+def test_inconsistent_parts_are_reported(saved: Save, changes: dict[str, object], found: str) -> None:
     path = saved(theirs(**changes))
     with pytest.raises(DamagedError, match=f"Wanted a split dictionary at {path}. Found: {found}"):
         read_dictionary(path)
 
 
-def test_a_column_that_cassandra_would_not_take_is_refused(saved: Save) -> None:
+def test_a_column_name_invalid_in_cassandra_is_refused(saved: Save) -> None:
     with pytest.raises(IdentifierError, match="a column name"):
         read_dictionary(saved(theirs(data_col='data" FROM x; --')))
 
 
 @pytest.mark.parametrize("key", [key for key in theirs() if not key.startswith(("medadata", "metadata_label"))])
-def test_a_key_that_lacks_is_named(saved: Save, key: str) -> None:
+def test_a_missing_key_is_named(saved: Save, key: str) -> None:
     with pytest.raises(NotASplitError, match=f"Found: a dictionary without {key}"):
         read_dictionary(saved({name: value for name, value in theirs().items() if name != key}))
 
 
-def test_a_place_without_a_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "folder.pckl").mkdir()
     monkeypatch.chdir(tmp_path)
     for place in ("gone.pckl", f"{tmp_path}/no/gone.pckl", "folder.pckl", "/gone.pckl"):
@@ -266,14 +278,14 @@ def test_a_place_without_a_file_is_named(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     "content", [b"", b"PAR1 is no pickle", b"\x80", b"\x80\x04N.", b"\x80\x04}", b"\x80\x63}.", b"s.", b"e."]
 )
-def test_what_is_no_pickle_of_a_dictionary_is_refused(saved: Save, content: bytes) -> None:
+def test_files_that_are_not_a_pickled_dictionary_are_refused(saved: Save, content: bytes) -> None:
     with pytest.raises(NotASplitError, match=r"Found: (no pickle, or one that is cut off|a pickle of something else)"):
         read_dictionary(saved(content))
 
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), protocol=st.sampled_from([3, 4, 5]))
-def test_a_file_that_is_cut_off_or_damaged_raises_our_errors(
+def test_truncated_and_damaged_files_raise_format_errors(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, protocol: int
 ) -> None:
     whole = pickle.dumps(theirs(), protocol=protocol)
@@ -315,7 +327,7 @@ class Call:
         (uuid.uuid1, "uuid.uuid1"),
     ],
 )
-def test_what_a_file_wants_to_call_is_named_and_not_called(
+def test_functions_in_a_pickle_are_named_and_never_called(
     saved: Save, tmp_path: Path, function: Callable[..., object], name: str, protocol: int
 ) -> None:
     mark = tmp_path / "was-run"
@@ -346,13 +358,13 @@ def test_a_partial_and_a_lambda_are_not_loaded(saved: Save) -> None:
     (b"K\x01Q.", "load a persistent id"),
     (b"\x82\x01.", "opcode"),
 ])  # fmt: skip
-def test_names_are_taken_as_they_stand(saved: Save, content: bytes, found: str) -> None:
+def test_dotted_names_and_other_kinds_of_reference_are_refused(saved: Save, content: bytes, found: str) -> None:
     """No chains of attributes, no other ways to name something."""
     with pytest.raises(NotASplitError, match=found):
         read_dictionary(saved(content))
 
 
-def test_classes_that_are_named_cannot_be_changed(saved: Save) -> None:
+def test_a_pickle_cannot_change_the_classes_it_names(saved: Save) -> None:
     """A state may be one for attributes: it must not reach a class, nor ours."""
     for module_name, name in [("uuid", "UUID"), ("uuid", "SafeUUID"), ("numpy", "ndarray"), ("numpy", "dtype")]:
         content = b"c%b\n%b\n(N}X\x04\0\0\0evilK\x01stb." % (module_name.encode(), name.encode())
@@ -362,7 +374,7 @@ def test_classes_that_are_named_cannot_be_changed(saved: Save) -> None:
         assert not hasattr(getattr(sys.modules[module_name], name), "evil")
 
 
-def test_no_file_ends_the_process(tmp_path: Path) -> None:
+def test_no_malicious_file_crashes_the_process(tmp_path: Path) -> None:
     """Each of these makes pickle or numpy end it, or take memory without bound; so another process reads them."""
     deep = 200_000
     head = pickle.dumps(theirs(), protocol=3)[:-1]

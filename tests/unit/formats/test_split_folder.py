@@ -28,7 +28,7 @@ def cache(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("files", [1, 3, 40])
-def test_rows_come_by_position_however_the_files_are_cut(tmp_path: Path, files: int) -> None:
+def test_rows_are_ordered_by_position_across_any_files(tmp_path: Path, files: int) -> None:
     folder = write_split_folder(tmp_path / "split", [(IDS, LABELS)], files=files)
     rows = SplitFolder.open(folder).rows(0, cache=tmp_path / "cache")
     assert np.array_equal(rows.ids, packed(IDS))
@@ -51,13 +51,13 @@ def test_rows_cannot_be_changed(folder: Path, cache: Path) -> None:
 
 
 @pytest.mark.parametrize("index", [-1, 3])
-def test_a_split_that_is_not_there_is_named(folder: Path, index: int) -> None:
+def test_a_missing_split_is_named(folder: Path, index: int) -> None:
     with pytest.raises(IndexError, match=f"from 0 to 2 of .*Found: {index}"):
         SplitFolder.open(folder).rows(index)
 
 
 @pytest.mark.parametrize("make", [lambda path: None, lambda path: path.mkdir(), lambda path: path.write_text("x")])
-def test_a_place_without_a_split_is_named(tmp_path: Path, make) -> None:
+def test_a_folder_without_a_split_is_named(tmp_path: Path, make) -> None:
     make(tmp_path / "nothing")
     with pytest.raises(NotASplitError, match=r"nothing\. Found: no manifest\.json"):
         SplitFolder.open(tmp_path / "nothing")
@@ -118,7 +118,7 @@ def change(folder: Path, column: str, values: list[object]) -> None:
         ),
     ],
 )
-def test_files_that_were_changed_are_noticed(folder: Path, cache: Path, damage, found: str | None) -> None:
+def test_changed_files_are_detected(folder: Path, cache: Path, damage, found: str | None) -> None:
     damage(folder)
     opened = SplitFolder.open(folder)
     if found is None:
@@ -129,7 +129,7 @@ def test_files_that_were_changed_are_noticed(folder: Path, cache: Path, damage, 
     assert [path.name for path in cache.iterdir() if path.suffix != ".lock"] == []
 
 
-def test_rows_without_positions_come_by_seeded_hash_however_the_files_are_cut(tmp_path: Path) -> None:
+def test_rows_without_positions_are_ordered_by_seeded_hash_across_any_files(tmp_path: Path) -> None:
     hashes = xxhash64([np.full(50, 7, dtype=np.int64), packed(IDS)])
     wanted = np.argsort(hashes)
     for files in (1, 3, 40):
@@ -139,7 +139,7 @@ def test_rows_without_positions_come_by_seeded_hash_however_the_files_are_cut(tm
         assert np.array_equal(rows.labels, np.array(LABELS)[wanted])
 
 
-def test_rows_without_positions_that_were_changed_are_noticed(tmp_path: Path, cache: Path) -> None:
+def test_changed_rows_without_positions_are_detected(tmp_path: Path, cache: Path) -> None:
     folder = write_split_folder(tmp_path / "split", [(IDS[:40], LABELS[:40])], has_position=False)
     change(folder, "label", [3, 3, 3, 3])
     with pytest.raises(DamagedError, match=r"Wanted 40 rows .*Found: 40 rows of fingerprint"):
@@ -150,7 +150,7 @@ def test_rows_without_positions_that_were_changed_are_noticed(tmp_path: Path, ca
     assert [path.name for path in cache.iterdir() if path.suffix != ".lock"] == []
 
 
-def test_of_several_damaged_files_the_first_is_named(tmp_path: Path, cache: Path) -> None:
+def test_the_first_of_several_damaged_files_is_named(tmp_path: Path, cache: Path) -> None:
     folder = write_split_folder(tmp_path / "split", [(IDS, LABELS)], files=20)
     for file in sorted((folder / "split=0").iterdir())[4:]:
         file.write_bytes(b"")
@@ -158,7 +158,7 @@ def test_of_several_damaged_files_the_first_is_named(tmp_path: Path, cache: Path
         SplitFolder.open(folder).rows(0, cache=cache)
 
 
-def test_a_storage_that_went_away_is_no_damage(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_storage_error_is_not_reported_as_damage(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(*_: object) -> None:
         raise StorageError("no answer")
 
@@ -168,7 +168,7 @@ def test_a_storage_that_went_away_is_no_damage(folder: Path, cache: Path, monkey
         opened.rows(0, cache=cache)
 
 
-def test_a_split_folder_may_lie_in_any_storage(folder: Path, cache: Path) -> None:
+def test_a_split_folder_can_be_on_any_storage(folder: Path, cache: Path) -> None:
     import fsspec
 
     memory = fsspec.filesystem("memory")

@@ -62,7 +62,7 @@ def test_an_address_is_named_as_the_user_wrote_it(tmp_path: Path, monkeypatch: p
     assert repr(Storage("memory://place")) == "Storage('memory://place')"
 
 
-def test_readers_never_see_half_a_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readers_never_see_partial_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = Storage(tmp_path)
     storage.publish_text("note.txt", "old")
     monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError("disk full")))

@@ -21,9 +21,7 @@ from schemas import TableName
         (["--rows-fn", "r", "--metadata-table", "ks.metadata", "--id-col", "label"], "three different columns"),
     ],
 )
-def test_a_command_that_cannot_be_is_refused(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_invalid_options_are_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         parse_args(arguments)
     assert message in capsys.readouterr().err

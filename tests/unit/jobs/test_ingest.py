@@ -30,7 +30,7 @@ ARGUMENTS = ["--data-table", "ks.data", "--metadata-table", "ks.metadata"]
         [".", *ARGUMENTS, "--nonsense"],
     ],
 )
-def test_bad_arguments_are_exit_code_2(
+def test_bad_arguments_exit_with_code_2(
     arguments: list[str], tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tree)
@@ -54,7 +54,7 @@ def test_bad_arguments_start_no_jvm(
     assert "'ks.Metadata'" in said
 
 
-def test_help_is_the_manual(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_prints_the_manual(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         job.main(["--help"])
     assert caught.value.code == 0

@@ -39,7 +39,7 @@ BAD_ARGUMENTS = [
 ]  # fmt: skip
 
 
-def test_bad_arguments_are_exit_code_2_before_anything_starts(
+def test_bad_arguments_exit_with_code_2_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -69,7 +69,9 @@ GOOD = ["-d", "ks.data", "-m", "ks.metadata", "-o", "unused"]
         [*GOOD, "surplus"],
     ],
 )
-def test_bad_arguments_exit_with_2_and_say_what_was_wanted(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_arguments_exit_with_code_2_and_say_what_is_expected(
+    args: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as stopped:
         parse_args(args)
     assert stopped.value.code == 2
@@ -114,7 +116,7 @@ def test_bad_ratios_are_refused_before_spark_is_asked_for_the_tables(capsys: pyt
     assert "Wanted split ratios as numbers" in capsys.readouterr().err
 
 
-def test_help_is_the_manual(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_prints_the_manual(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])
     text = capsys.readouterr().out

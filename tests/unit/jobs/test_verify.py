@@ -27,7 +27,7 @@ def refused(command: Callable[[], object], capsys: pytest.CaptureFixture[str]) -
         (["--img-size", "9"], "Wanted an image format"),
     ],
 )
-def test_arguments_that_cannot_be(
+def test_invalid_arguments_are_refused(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     tables = [] if "-m" in arguments else ["-m", "k.metadata"]

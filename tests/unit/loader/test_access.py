@@ -92,7 +92,7 @@ PAIR = {"ca": "ca", "certificate": "certificate", "key": "key"}
     ({"bundle": "empty.zip"}, "empty.zip. Found: a zip without ca.crt, cert, key. Download it again"),
     ({"bundle": "hostless.zip"}, "host and port in config.json of the bundle .*hostless.zip. Found: none"),
 ])  # fmt: skip
-def test_what_does_not_fit_together_is_named_without_secrets(
+def test_invalid_credentials_are_reported_without_secrets(
     authority: Authority, locked: Certificate, other: Certificate, files: Path, given: dict[str, str], found: str
 ) -> None:
     with pytest.raises(loader.OptionError, match=found) as refused:
@@ -101,7 +101,7 @@ def test_what_does_not_fit_together_is_named_without_secrets(
         assert secret not in repr(refused.value)
 
 
-def test_secrets_are_not_shown_and_go_to_other_processes(authority: Authority, locked: Certificate) -> None:
+def test_secrets_are_hidden_from_repr_and_kept_in_pickles(authority: Authority, locked: Certificate) -> None:
     made = loader.Access(
         username="me",
         password=SECRET,
@@ -127,7 +127,7 @@ def test_files_are_read_when_they_are_needed(authority: Authority, tmp_path: Pat
         made.for_acsylla(["127.0.0.1"])
 
 
-def test_a_key_in_the_old_form_is_opened(authority: Authority, other: Certificate, tmp_path: Path) -> None:
+def test_a_key_in_the_traditional_format_is_opened(authority: Authority, other: Certificate, tmp_path: Path) -> None:
     old = tmp_path / "old.key"
     command = ["openssl", "ec", "-in", other.key, "-aes256", "-passout", f"pass:{PASSPHRASE}", "-out", old]
     subprocess.run(command, check=True, capture_output=True)
@@ -138,7 +138,7 @@ def test_a_key_in_the_old_form_is_opened(authority: Authority, other: Certificat
         loader.Access(**paths, passphrase="swordfish-9")  # type: ignore[arg-type]
 
 
-def test_the_environment_gives_what_is_not_given(authority: Authority, locked: Certificate, tmp_path: Path) -> None:
+def test_the_environment_supplies_missing_options(authority: Authority, locked: Certificate, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(f"{SECRET}\r\nnot this\n", encoding="utf-8")
     environment = {
         "IMAGESTRATA_USERNAME": "me",
@@ -165,7 +165,7 @@ def test_the_environment_gives_what_is_not_given(authority: Authority, locked: C
 
 
 @pytest.mark.parametrize("secret", ["password", "passphrase"])
-def test_a_secret_that_the_environment_has_twice_or_not_at_all_is_refused(tmp_path: Path, secret: str) -> None:
+def test_a_secret_set_twice_or_empty_in_the_environment_is_refused(tmp_path: Path, secret: str) -> None:
     variable, path = f"IMAGESTRATA_{secret.upper()}", tmp_path / "secret"
     environment = {variable: SECRET, f"{variable}_FILE": str(path)}
     with pytest.raises(loader.OptionError, match=rf"{variable} or {variable}_FILE\. Found: both"):
@@ -181,7 +181,7 @@ def test_a_secret_that_the_environment_has_twice_or_not_at_all_is_refused(tmp_pa
     assert SECRET not in str(refused.value)
 
 
-def test_a_source_takes_one_way_in(
+def test_a_source_accepts_only_one_kind_of_credentials(
     authority: Authority, other: Certificate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("IMAGESTRATA_CACHE", str(tmp_path / "cache"))

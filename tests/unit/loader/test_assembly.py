@@ -72,7 +72,7 @@ CHOICES = st.lists(st.integers(0, 50), min_size=1, max_size=30)
 
 
 @given(st.integers(1, 40), st.integers(1, 7), st.sampled_from(POLICIES), st.integers(1, 3), CHOICES, st.integers(1, 30))
-def test_in_order_is_the_schedule_whatever_arrives_first(
+def test_in_order_delivery_follows_the_schedule_whatever_arrives_first(
     rows: int, batch_size: int, policy: str, world_size: int, choices: list[int], in_flight: int
 ) -> None:
     for rank in range(world_size):
@@ -88,7 +88,7 @@ def test_in_order_is_the_schedule_whatever_arrives_first(
     st.integers(1, 40), st.integers(1, 7), st.sampled_from(POLICIES), st.integers(1, 3), CHOICES, st.integers(1, 30),
     st.integers(1, 12),
 )  # fmt: skip
-def test_out_of_order_gives_each_sample_once_and_none_too_early(
+def test_out_of_order_delivery_gives_each_sample_once_and_none_too_early(
     rows: int, batch_size: int, policy: str, world_size: int, choices: list[int], in_flight: int, reorder: int
 ) -> None:
     for rank in range(world_size):
@@ -113,7 +113,7 @@ def test_out_of_order_gives_each_sample_once_and_none_too_early(
 
 
 @given(st.data(), st.integers(2, 40), st.integers(1, 5), st.integers(1, 3), CHOICES)
-def test_out_of_order_an_epoch_goes_on_exactly_on_any_number_of_ranks(
+def test_an_out_of_order_epoch_resumes_exactly_on_any_number_of_ranks(
     data: st.DataObject, rows: int, batch_size: int, world_size: int, choices: list[int]
 ) -> None:
     """What ranks deliver out of order before an interruption and any others after it, is the epoch, each once."""
@@ -170,7 +170,7 @@ def test_an_error_is_raised_where_the_sample_would_be(reorder: int | None) -> No
 
 @pytest.mark.parametrize("reorder", [None, 6])
 @pytest.mark.parametrize(("policy", "sizes"), [("PARTIAL", [4, 0, 4, 0]), ("FILL", [4, 4, 4, 4])])
-def test_a_batch_of_which_nothing_is_left_is_empty_or_repeats_the_one_before(
+def test_a_batch_with_all_samples_missing_is_empty_or_repeats_the_last_one(
     reorder: int | None, policy: str, sizes: list[int]
 ) -> None:
     plan = schedule(13, 4, policy=policy)

@@ -15,7 +15,7 @@ IDS = image_ids(23)
 LABELS = [number % 7 for number in range(23)]
 
 
-def test_splits_and_sources_pickle_as_what_opens_them(tmp_path: Path) -> None:
+def test_splits_and_sources_pickle_as_how_to_open_them(tmp_path: Path) -> None:
     folder = write_split_folder(tmp_path / "split", [(IDS, LABELS)])
     split = loader.open_split(folder, cache=tmp_path / "cache")
     source = loader.CassandraSource(
@@ -40,7 +40,7 @@ def test_a_split_that_was_not_opened_pickles_with_its_arrays(tmp_path: Path) -> 
     assert (np.array_equal(same.ids, arrays.ids), same.labels, repr(same)) == (True, None, repr(arrays))
 
 
-def test_labels_are_read_from_the_table_only_where_the_split_does_not_know_them(tmp_path: Path) -> None:
+def test_labels_are_read_from_the_table_only_if_the_split_has_none(tmp_path: Path) -> None:
     """A dictionary of ours knows them, and is the folder's split in the same order."""
     folder = write_split_folder(tmp_path / "split", [(IDS, LABELS), (IDS, LABELS)])
     opened = SplitFolder.open(folder)

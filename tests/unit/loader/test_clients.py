@@ -32,12 +32,12 @@ def not_warned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_clients, "_warned", set())
 
 
-def test_acsylla_reads_where_it_is_installed_and_nothing_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_acsylla_is_used_silently_where_it_is_installed(caplog: pytest.LogCaptureFixture) -> None:
     assert isinstance(_clients.fetcher(TARGET, client=None, connections=None), AcsyllaFetcher)
     assert caplog.messages == []
 
 
-def test_without_acsylla_the_other_reads_and_says_once_that_it_is_slower(
+def test_without_acsylla_the_slower_driver_is_used_with_one_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "acsylla", None)
@@ -51,9 +51,7 @@ def test_without_acsylla_the_other_reads_and_says_once_that_it_is_slower(
 
 
 @pytest.mark.parametrize("client", ["acsylla", "cassandra-driver"])
-def test_a_client_asked_for_by_name_that_is_not_installed_is_missed(
-    monkeypatch: pytest.MonkeyPatch, client: str
-) -> None:
+def test_a_requested_client_that_is_not_installed_is_reported(monkeypatch: pytest.MonkeyPatch, client: str) -> None:
     for name in ("acsylla", "cassandra"):
         monkeypatch.setitem(sys.modules, name, None)
     wanted = {"acsylla": "acsylla", "cassandra-driver": "cassandra"}[client]

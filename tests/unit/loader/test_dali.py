@@ -95,7 +95,7 @@ def test_a_pipeline_gets_each_epoch_whole_and_in_order(source: RowSource, depth:
 
 @pytest.mark.parametrize("train", [False, True])
 @pytest.mark.parametrize("output", ["numpy", "torch"])
-def test_the_iterator_gives_decoded_batches_one_epoch_a_pass(source: RowSource, train: bool, output: str) -> None:
+def test_the_iterator_gives_decoded_batches_one_epoch_per_pass(source: RowSource, train: bool, output: str) -> None:
     import torch
 
     batches = loader.ClassificationIterator(source, size=24, train=train, output=output, num_threads=2, **PLAIN)
@@ -114,7 +114,7 @@ def test_the_iterator_gives_decoded_batches_one_epoch_a_pass(source: RowSource, 
         assert [len(one) for one in found] == [8] * 5 + [3]
 
 
-def test_batches_stay_as_they_are_when_later_ones_come(source: RowSource) -> None:
+def test_kept_batches_are_not_overwritten_by_later_ones(source: RowSource) -> None:
     batches = loader.ClassificationIterator(source, size=8, train=False, output="numpy", **PLAIN)
     kept = list(batches) + list(batches)
     for images, labels in kept:
@@ -129,7 +129,7 @@ def test_values_are_normalised_by_channel(source: RowSource) -> None:
         assert np.allclose(images.mean(axis=(2, 3)), expected, atol=0.02)
 
 
-def test_a_pass_that_is_left_early_is_followed_by_the_next_epoch(source: RowSource) -> None:
+def test_an_abandoned_pass_is_followed_by_the_next_epoch(source: RowSource) -> None:
     batches = loader.ClassificationIterator(source, size=8, train=True)
     for _, labels in batches:
         assert labels.tolist() == labels_of(source, 0)[0]
@@ -139,7 +139,7 @@ def test_a_pass_that_is_left_early_is_followed_by_the_next_epoch(source: RowSour
 
 
 @pytest.mark.parametrize("policy", ["FILL", "PARTIAL", "DROP"])
-def test_what_dali_has_prepared_ahead_is_not_delivered(
+def test_batches_prefetched_by_dali_do_not_count_as_delivered(
     splits: list[loader.Split], rows: dict[uuid.UUID, bytes], policy: str
 ) -> None:
     def begin(batch_size: int) -> tuple[RowSource, loader.ClassificationIterator]:
@@ -172,7 +172,7 @@ def test_what_dali_has_prepared_ahead_is_not_delivered(
         assert len(found) == {"FILL": 20, "PARTIAL": 19, "DROP": 15}[policy]
 
 
-def test_a_pipeline_of_one_s_own_must_tell_what_has_left_it(source: RowSource) -> None:
+def test_a_custom_pipeline_must_report_what_it_has_delivered(source: RowSource) -> None:
     pipeline_of(source, depth=3).run()
     with pytest.raises(loader.OptionError, match="what has left your pipeline"):
         source.state_dict()
@@ -197,7 +197,7 @@ def test_crops_repeat_with_the_seed_and_differ_between_epochs(
 @pytest.mark.parametrize(
     "source", [{"batch_size": 100}, {"batch_size": 100, "last_batch_policy": "DROP"}], indirect=True
 )
-def test_an_epoch_smaller_than_a_batch(source: RowSource) -> None:
+def test_an_epoch_smaller_than_a_batch_is_delivered(source: RowSource) -> None:
     batches = loader.ClassificationIterator(source, size=8, train=True)
     expected = [] if len(source) == 0 else [COUNT]
     for _ in range(3):
@@ -206,7 +206,7 @@ def test_an_epoch_smaller_than_a_batch(source: RowSource) -> None:
 
 @pytest.mark.parametrize("source", [{"index": 1}], indirect=True)
 @pytest.mark.parametrize("train", [False, True])
-def test_an_image_that_is_no_picture_is_named(source: RowSource, train: bool) -> None:
+def test_an_undecodable_image_is_named(source: RowSource, train: bool) -> None:
     batches = loader.ClassificationIterator(source, size=8, train=train)
     message = rf"image {NO_PICTURE} \(class 2, position 12\)\. Found: 18 bytes that begin with b'this is no p'"
     for _ in range(2):
@@ -215,7 +215,7 @@ def test_an_image_that_is_no_picture_is_named(source: RowSource, train: bool) ->
 
 
 @pytest.mark.parametrize("source", [{"batch_size": 2, "memory_budget": 1}], indirect=True)
-def test_a_source_that_is_closed_in_mid_epoch_ends_the_pass(source: RowSource) -> None:
+def test_closing_the_source_in_mid_epoch_ends_the_pass(source: RowSource) -> None:
     batches = loader.ClassificationIterator(source, size=8, train=True)
     with pytest.raises(loader.ClosedError):
         for _ in batches:
@@ -224,7 +224,7 @@ def test_a_source_that_is_closed_in_mid_epoch_ends_the_pass(source: RowSource) -
 
 @pytest.mark.parametrize("source", [{"index": 1}, {"index": 1, "last_batch_policy": "FILL"}], indirect=True)
 @pytest.mark.parametrize("in_order", [True, False])
-def test_an_image_that_is_no_picture_can_be_skipped(source: RowSource, in_order: bool) -> None:
+def test_an_undecodable_image_can_be_skipped(source: RowSource, in_order: bool) -> None:
     policy = source.last_batch_policy
     with source.again(in_order=in_order) as other:
         batches = loader.ClassificationIterator(other, size=8, train=False, on_undecodable="skip", **PLAIN)
@@ -243,7 +243,7 @@ def test_an_image_that_is_no_picture_can_be_skipped(source: RowSource, in_order:
         assert "this is no p" in other.skipped[0].reason
 
 
-def test_a_graph_of_one_s_own_gives_its_outputs_by_name(source: RowSource) -> None:
+def test_a_custom_graph_gives_its_outputs_by_name(source: RowSource) -> None:
     from nvidia.dali import fn, types
 
     def graph(files: object, labels: object) -> tuple[object, object]:
@@ -259,7 +259,7 @@ def test_a_graph_of_one_s_own_gives_its_outputs_by_name(source: RowSource) -> No
 
 
 @pytest.mark.parametrize("kind", ["blob", "none"])
-def test_masks_or_no_labels_and_metadata_come_with_their_images(tmp_path: Path, kind: str) -> None:
+def test_images_come_with_masks_or_without_labels_and_with_metadata(tmp_path: Path, kind: str) -> None:
     folder = write_split_folder(tmp_path / "split", [(IDS, [-1] * COUNT)], label_type=kind)
     split = loader.open_split(folder, cache=tmp_path / "cache")
     assert (split.labels, split.label_type) == (None, kind)

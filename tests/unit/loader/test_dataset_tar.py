@@ -14,7 +14,7 @@ from tests.support.dataset_files import FILES, written
 
 @settings(max_examples=40, deadline=None)
 @given(files=FILES, places=st.tuples(st.floats(0, 1), st.floats(0, 1)))
-def test_a_folder_is_a_tar_that_any_place_can_be_read_of(files: dict[str, bytes], places: tuple[float, float]) -> None:
+def test_any_range_of_the_tar_of_a_folder_can_be_read(files: dict[str, bytes], places: tuple[float, float]) -> None:
     with tempfile.TemporaryDirectory() as there:
         source = FolderSource(written(Path(there), files))
         whole = b"".join(source.blocks(0, source.length))

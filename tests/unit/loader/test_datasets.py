@@ -24,7 +24,7 @@ def test_invalid_addresses_and_tokens_are_refused(url: str) -> None:
     assert "sec" not in str(told.value).partition("Found")[2].replace("second", "")
 
 
-def test_a_service_that_does_not_answer_is_reported_after_some_patience() -> None:
+def test_a_service_that_does_not_answer_is_reported_after_retries() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     service = loader.datasets(f"http://127.0.0.1:{port}", patience=0.3)
@@ -66,7 +66,7 @@ class Elsewhere(BaseHTTPRequestHandler):
         """Nothing."""
 
 
-def test_another_host_that_has_the_bytes_gets_no_token(tmp_path: Path) -> None:
+def test_no_token_is_sent_to_another_host_on_redirect(tmp_path: Path) -> None:
     handlers = [type("Handler", (Elsewhere,), {"asked": []}) for _ in range(2)]
     servers = [HTTPServer(("127.0.0.1", 0), handler) for handler in handlers]
     handlers[0].other = f"http://127.0.0.1:{servers[1].server_port}"

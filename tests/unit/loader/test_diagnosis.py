@@ -19,7 +19,7 @@ def split(tmp_path_factory: pytest.TempPathFactory) -> loader.Split:
 
 
 @pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "tls"])
-def test_a_host_or_port_that_is_not_there_is_named(authority: Authority, split: loader.Split, encrypted: bool) -> None:
+def test_an_unreachable_host_or_port_is_named(authority: Authority, split: loader.Split, encrypted: bool) -> None:
     access = loader.Access(ca=authority.ca) if encrypted else loader.Access()
     with pytest.raises(loader.UnreachableError, match=r"nowhere\.invalid port 9042\. Found: its name does not resolve"):
         read(split, hosts="nowhere.invalid", access=access)

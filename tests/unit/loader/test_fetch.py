@@ -34,7 +34,7 @@ def columns(**types: str) -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.parametrize("label", ["tinyint", "smallint", "int", "bigint"])
-def test_a_table_as_the_split_says_is_accepted(label: str) -> None:
+def test_a_table_that_matches_the_split_is_accepted(label: str) -> None:
     TARGET.check(USUAL)
     TARGET.check(columns(id="timeuuid", data="blob", more="text"))
     replace(TARGET, label="int").check(columns(id="uuid", data="blob", label=label))
@@ -61,7 +61,7 @@ def test_a_table_as_the_split_says_is_accepted(label: str) -> None:
         (Columns(), "int", columns(id="uuid", data="blob"), r"the key \(id\) and the columns data blob, id uuid$"),
     ],
 )
-def test_a_table_other_than_the_split_says_is_named(
+def test_a_table_that_differs_from_the_split_is_reported(
     wanted: Columns, label: Kind | None, found: dict[str, tuple[str, str]], message: str
 ) -> None:
     also = f", and the column label {label}" if label else ""
@@ -74,14 +74,14 @@ def test_a_table_other_than_the_split_says_is_named(
     ("found", "message"),
     [({}, "no such table"), (columns(id="uuid", width="int"), "id, width"), (columns(other="uuid"), "other")],
 )
-def test_metadata_columns_that_are_not_there_are_named(found: dict[str, tuple[str, str]], message: str) -> None:
+def test_missing_metadata_columns_are_named(found: dict[str, tuple[str, str]], message: str) -> None:
     target = replace(TARGET, metadata=("width", "colour"))
     target.check_metadata(columns(id="uuid", width="int", colour="text"))
     with pytest.raises(TableError, match=rf"the columns id, width, colour in ks\.metadata {PLACE}{message}"):
         target.check_metadata(found)
 
 
-def test_an_image_that_is_not_there_is_named() -> None:
+def test_a_missing_image_is_named() -> None:
     image = rf"Wanted image {ONE} from ks\.data {PLACE}"
     for row, found in [(None, "no such row"), ((None,), "its data is null"), ((None, 3), "its data is null")]:
         with pytest.raises(MissingImageError, match=image + found):
@@ -104,7 +104,7 @@ def test_an_image_that_is_not_there_is_named() -> None:
         ("blob", b"", None),
     ],
 )
-def test_a_label_that_is_not_there_or_does_not_fit_is_named(kind: Kind, label: Any, message: str | None) -> None:
+def test_missing_and_out_of_range_labels_are_reported(kind: Kind, label: Any, message: str | None) -> None:
     target = replace(TARGET, label=kind)
     if message is None:
         assert target.image(ONE.bytes, (b"bytes", label)) == (b"bytes", label)
@@ -123,7 +123,7 @@ def test_statements_keep_the_case_of_names() -> None:
     assert target.select_metadata == wanted
 
 
-def test_a_log_in_that_is_refused_says_what_to_give() -> None:
+def test_a_refused_login_says_which_credentials_to_give() -> None:
     for user, message in [
         (None, "it asks who you are .*IMAGESTRATA_USERNAME"),
         ("me", "user 'me' is refused .*Correct the user name or the password"),

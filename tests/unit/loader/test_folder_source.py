@@ -43,7 +43,7 @@ def tree(tmp_path: Path) -> Path:
     return root
 
 
-def test_a_tree_is_the_split_of_the_same_images_in_the_tables(tree: Path, tmp_path: Path) -> None:
+def test_a_tree_equals_the_split_of_its_ingested_tables(tree: Path, tmp_path: Path) -> None:
     folder = loader.open_folder(tree, dataset="pictures", or_split="train", seed=7)
     ids = [image_id("pictures", b"train", name.encode()) for name in NAMES]
     hashes = xxhash64([packed(ids)], seed=int(xxhash64([np.array([7], dtype=np.int64)])[0]))
@@ -61,7 +61,7 @@ def test_a_tree_is_the_split_of_the_same_images_in_the_tables(tree: Path, tmp_pa
 
 
 @pytest.mark.parametrize("options", [{}, {"rank": 1, "world_size": 2}, {"in_order": False}])
-def test_files_come_as_rows_do(tree: Path, options: dict[str, object]) -> None:
+def test_files_are_delivered_like_rows(tree: Path, options: dict[str, object]) -> None:
     folder = loader.open_folder(tree)
     with loader.FolderSource(folder, batch_size=4, **options) as source:  # type: ignore[arg-type]
         for epoch in range(2):
@@ -79,7 +79,7 @@ def test_files_come_as_rows_do(tree: Path, options: dict[str, object]) -> None:
 
 @settings(max_examples=30)
 @given(data=st.data())
-def test_files_go_on_at_the_next_sample(folder: loader.Folder, data: st.DataObject) -> None:
+def test_files_resume_at_the_next_sample(folder: loader.Folder, data: st.DataObject) -> None:
     steps, worlds = data.draw(st.integers(0, 3)), data.draw(st.tuples(st.integers(1, 3), st.integers(1, 4)))
     delivered, states = [], []
     for rank in range(worlds[0]):
@@ -96,7 +96,7 @@ def test_files_go_on_at_the_next_sample(folder: loader.Folder, data: st.DataObje
     assert sorted(delivered) == list(range(len(folder)))
 
 
-def test_dali_and_torch_take_them(tree: Path) -> None:
+def test_dali_and_torch_read_folder_sources(tree: Path) -> None:
     from torch.utils.data import DataLoader
 
     from tests.support.transforms import small
@@ -115,7 +115,7 @@ def test_dali_and_torch_take_them(tree: Path) -> None:
         same.close()
 
 
-def test_a_file_that_has_gone_is_named_or_skipped(tree: Path) -> None:
+def test_a_deleted_file_is_named_or_skipped(tree: Path) -> None:
     folder = loader.open_folder(tree)
     (tree / folder.paths[5].decode()).unlink()
     (tree / folder.paths[12].decode()).unlink()
@@ -141,14 +141,14 @@ def test_a_file_that_has_gone_is_named_or_skipped(tree: Path) -> None:
         ("train", "a picture in each class folder of .*train. Found: none in 9"),
     ],
 )
-def test_what_is_no_tree_is_refused(tree: Path, tmp_path: Path, wrong: str, message: str) -> None:
+def test_a_place_that_is_not_a_tree_is_refused(tree: Path, tmp_path: Path, wrong: str, message: str) -> None:
     (tmp_path / "empty").mkdir()
     (tree / "9").mkdir()
     with pytest.raises(loader.SplitError, match=message):
         loader.open_folder(tmp_path / wrong)
 
 
-def test_sources_take_their_own_kind_of_split(tree: Path, tmp_path: Path) -> None:
+def test_sources_accept_only_their_own_kind_of_split(tree: Path, tmp_path: Path) -> None:
     folder = loader.open_folder(tree)
     with pytest.raises(loader.OptionError, match=r"a split, as loader\.open_split gives it\. Found: Folder"):
         loader.CassandraSource(folder, hosts="127.0.0.1", batch_size=4)
@@ -161,7 +161,7 @@ def test_sources_take_their_own_kind_of_split(tree: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize("policy", ["PARTIAL", "FILL", "DROP"])
 @pytest.mark.parametrize("batch_size", [1, 4])
 @pytest.mark.parametrize("reader", ["dali", "torch", "workers"])
-def test_images_that_are_no_pictures_can_be_skipped(tree: Path, reader: str, batch_size: int, policy: Any) -> None:
+def test_undecodable_images_can_be_skipped(tree: Path, reader: str, batch_size: int, policy: Any) -> None:
     from torch.utils.data import DataLoader
 
     from tests.support.transforms import small
@@ -195,7 +195,7 @@ def test_images_that_are_no_pictures_can_be_skipped(tree: Path, reader: str, bat
         assert skipped == []  # noted in the workers
 
 
-def test_a_first_batch_without_a_picture_cannot_be_padded(tree: Path) -> None:
+def test_a_first_batch_without_decodable_images_cannot_be_padded(tree: Path) -> None:
     from tests.support.transforms import small
 
     folder = loader.open_folder(tree)

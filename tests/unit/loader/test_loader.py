@@ -35,7 +35,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IMAGESTRATA_CACHE", str(tmp_path / "cache"))
 
 
-def test_all_is_complete_and_everything_else_is_private() -> None:
+def test_dunder_all_is_complete_and_everything_else_is_private() -> None:
     public = {name for name, value in vars(loader).items() if not name.startswith("_") and not inspect.ismodule(value)}
     lazy = {"S3ImageFolder", "S3ImageStream", "TorchDataset"}  # which are imported when they are first used
     lazy |= {"Dataset", "Datasets", "PushedDataset", "datasets"}
@@ -46,7 +46,7 @@ def test_all_is_complete_and_everything_else_is_private() -> None:
     assert resources.files("loader").joinpath("py.typed").is_file()
 
 
-def test_all_errors_stand_in_the_docstring_s_tree() -> None:
+def test_the_docstring_lists_all_errors() -> None:
     errors = {name: getattr(loader, name) for name in loader.__all__ if name.endswith("Error")}
     assert loader.__doc__ is not None
     for name, error in errors.items():
@@ -124,12 +124,12 @@ def test_a_split_knows_its_ids_labels_and_table(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("index", [-1, 2, True, "0", 0.0])
-def test_an_index_that_is_not_there_is_refused(folder: Path, index: object) -> None:
+def test_an_invalid_index_is_refused(folder: Path, index: object) -> None:
     with pytest.raises(loader.OptionError, match=f"index from 0 to 1 .*Found: {index!r}"):
         loader.open_split(folder, index=index)  # type: ignore[arg-type]
 
 
-def test_a_place_that_is_no_split_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_a_place_that_is_not_a_split_is_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(loader.SplitError, match=r"Wanted a split folder at .*nowhere\. Found: no manifest"):
         loader.open_split(tmp_path / "nowhere")
     manifest = folder / "manifest.json"
@@ -145,7 +145,7 @@ def test_a_place_that_is_no_split_is_refused(folder: Path, tmp_path: Path) -> No
             loader.open_split(folder)
 
 
-def test_a_split_dictionary_of_ours_is_the_same_split(folder: Path, tmp_path: Path) -> None:
+def test_our_split_dictionary_opens_as_the_same_split(folder: Path, tmp_path: Path) -> None:
     opened = SplitFolder.open(folder)
     write_dictionary(Storage(tmp_path), "split.pckl", manifest=opened.manifest, splits=[opened.rows(0), opened.rows(1)])
     split, same = loader.open_split(tmp_path / "split.pckl"), loader.open_split(folder)
@@ -161,7 +161,7 @@ def test_a_split_dictionary_of_ours_is_the_same_split(folder: Path, tmp_path: Pa
         split.ids[0] = 0
 
 
-def test_a_split_dictionary_of_others_has_no_labels(tmp_path: Path) -> None:
+def test_a_split_dictionary_of_another_tool_has_no_labels(tmp_path: Path) -> None:
     path = tmp_path / "split.PKL"
     path.write_bytes(pickle.dumps(theirs(split=[np.array([5, 3]), np.array([0, 1, 2])])))
     split = loader.open_split(path, index=1)
@@ -182,7 +182,7 @@ class Touch:
         return os.system, (f"touch {self.path}",)
 
 
-def test_a_split_dictionary_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+def test_an_unreadable_split_dictionary_is_refused(tmp_path: Path) -> None:
     path, mark = tmp_path / "split.pckl", tmp_path / "was-run"
     with pytest.raises(loader.SplitError, match=r"Wanted a split dictionary at .*Found: no such file"):
         loader.open_split(path)
@@ -318,7 +318,7 @@ def test_options_of_the_iterator_are_checked(folder: Path, options: dict[str, ob
         ),
     ],
 )
-def test_what_no_source_can_give_is_refused(
+def test_invalid_arguments_of_sources_and_readers_are_refused(
     folder: Path, ask: Callable[[loader.CassandraSource], object], message: str
 ) -> None:
     source = loader.CassandraSource(loader.open_split(folder), hosts="127.0.0.1", batch_size=4)
@@ -326,7 +326,7 @@ def test_what_no_source_can_give_is_refused(
         ask(source)
 
 
-def test_a_host_that_is_not_there_is_named_in_time(folder: Path) -> None:
+def test_an_unreachable_host_is_named_in_time(folder: Path) -> None:
     """The second address is one that nobody may have (RFC 5737): packets to it are lost."""
     split = loader.open_split(folder)
     with (

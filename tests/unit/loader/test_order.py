@@ -21,7 +21,7 @@ sizes = st.tuples(st.integers(1, 400), st.integers(1, 20), st.integers(1, 9))
 
 
 @given(sizes)
-def test_partial_gives_each_place_to_exactly_one_rank(size: tuple[int, int, int]) -> None:
+def test_partial_gives_each_position_to_exactly_one_rank(size: tuple[int, int, int]) -> None:
     ranks = shares(*size, "PARTIAL")
     places = np.concatenate([np.empty(0, np.int64)] + [batch for batches in ranks for batch in batches])
     assert np.array_equal(np.sort(places), np.arange(size[0]))
@@ -38,7 +38,7 @@ def test_partial_counts_are_those_of_dali_s_shards(size: tuple[int, int, int]) -
 
 
 @given(sizes, st.sampled_from(["FILL", "PARTIAL", "DROP"]))
-def test_ranks_differ_by_one_step_at_the_most(size: tuple[int, int, int], policy: LastBatchPolicy) -> None:
+def test_ranks_differ_by_at_most_one_step(size: tuple[int, int, int], policy: LastBatchPolicy) -> None:
     steps = [len(batches) for batches in shares(*size, policy)]
     assert max(steps) - min(steps) <= (1 if policy == "PARTIAL" else 0)
 
@@ -53,7 +53,7 @@ def test_drop_leaves_out_the_last_partial_global_batch_only(size: tuple[int, int
 
 
 @given(sizes)
-def test_fill_repeats_a_rank_s_last_place_until_its_batch_is_whole(size: tuple[int, int, int]) -> None:
+def test_fill_repeats_a_rank_s_last_position_until_its_batch_is_full(size: tuple[int, int, int]) -> None:
     n, batch_size, world_size = size
     steps = -(-n // (batch_size * world_size))
     found = []
@@ -81,7 +81,7 @@ def test_samples_have_numbers(size: tuple[int, int, int], policy: LastBatchPolic
 
 
 @given(sizes)
-def test_a_step_of_all_ranks_is_one_piece_of_the_global_order(size: tuple[int, int, int]) -> None:
+def test_a_step_of_all_ranks_is_one_slice_of_the_global_order(size: tuple[int, int, int]) -> None:
     """So one rank with a batch of B x W sees the same samples at the same step as W ranks with batches of B."""
     n, batch_size, world_size = size
     ranks = shares(n, batch_size, world_size, "PARTIAL")
@@ -91,7 +91,7 @@ def test_a_step_of_all_ranks_is_one_piece_of_the_global_order(size: tuple[int, i
         assert np.array_equal(np.concatenate(pieces), together)
 
 
-def test_the_docstring_s_drawing_is_true() -> None:
+def test_the_drawing_in_the_docstring_is_correct() -> None:
     first, second = shares(22, 3, 2, "PARTIAL")
     assert [batch.tolist() for batch in first] == [[0, 1, 2], [6, 7, 8], [12, 13, 14], [18, 19]]
     assert [batch.tolist() for batch in second] == [[3, 4, 5], [9, 10, 11], [15, 16, 17], [20, 21]]
@@ -148,14 +148,14 @@ def order(epoch: int, *, n: int = 500, fingerprint: str = "f", seed: int = 0) ->
     return permutation(np.arange(n)).tolist()
 
 
-def test_the_order_follows_split_seed_and_epoch_alone() -> None:
+def test_the_order_depends_only_on_split_seed_and_epoch() -> None:
     assert order(3) == order(3)
     assert sorted(order(3)) == list(range(500))
     different = [order(0), order(1), order(0, seed=1), order(1, seed=-1), order(0, fingerprint="g")]
     assert len({tuple(one) for one in different}) == len(different)
 
 
-def test_the_order_is_pinned_for_ever() -> None:
+def test_the_order_never_changes() -> None:
     assert order(0, n=10) == [4, 0, 7, 5, 9, 8, 2, 1, 6, 3]
 
 
@@ -174,7 +174,7 @@ def test_without_shuffle_the_order_is_the_split_s_own() -> None:
         ({"last_batch_policy": "REPEAT"}, "'FILL', 'PARTIAL', 'DROP'.*Found: 'REPEAT'"),
     ],
 )
-def test_impossible_shares_are_refused(change: dict[str, object], message: str) -> None:
+def test_invalid_sharding_options_are_refused(change: dict[str, object], message: str) -> None:
     possible: dict[str, object] = {
         "rows": 10,
         "batch_size": 2,

@@ -59,14 +59,14 @@ def test_the_window_grows_by_no_more_than_one_an_answer_at_first() -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [(2000, 500), (500, 2500)])
-def test_a_link_that_changes_is_followed(before: float, after: float) -> None:
+def test_the_window_adapts_when_the_link_changes(before: float, after: float) -> None:
     found = simulate(lambda now: before if now < 8 else after, 0.15, seconds=40)
     assert answers(found, 12, 40) >= 0.97 * after
     assert found[-1][1] <= 3.1 * after * 0.15
 
 
 @given(st.integers(1, 100), st.floats(10, 5000), st.floats(0, 0.5))
-def test_the_bound_holds(most: int, rate: float, round_trip: float) -> None:
+def test_the_window_never_exceeds_its_maximum(most: int, rate: float, round_trip: float) -> None:
     assert max(window for _, window in simulate(rate, round_trip, seconds=1.0, most=most)) <= most
 
 
@@ -84,7 +84,7 @@ def test_a_refusal_halves_the_window_once_a_round() -> None:
     assert pace.window < window // 2
 
 
-def test_times_of_answers_are_reported() -> None:
+def test_response_times_are_reported() -> None:
     pace = Pace(most=4096, now=0.0)
     assert pace.quantiles(0.5, 0.99) == [0.0, 0.0]
     assert pace.round_trip is None
@@ -99,7 +99,7 @@ def test_pauses_double_up_to_two_seconds() -> None:
     assert [patience.pause(tries) for tries in (1, 2, 3, 100)] == pytest.approx([0.1, 0.2, 0.4, 2.0])
 
 
-def test_second_reads_are_few_and_three_of_one_sample_at_most() -> None:
+def test_second_reads_are_few_and_at_most_three_per_sample() -> None:
     pace, patience = Pace(most=10, now=0.0), Patience(timeout=10)
     assert not patience.may_read_again(pace, readers=3)
     assert sum(patience.may_read_again(pace, readers=1) for _ in range(100)) == 16

@@ -35,7 +35,7 @@ def test_workers_of_a_pass_agree_on_its_epoch() -> None:
     assert begin(passes, [0, 1], of=2, births=29) == [2, 2]
 
 
-def test_workers_agree_where_something_else_is_born_in_between() -> None:
+def test_workers_agree_on_the_epoch_despite_processes_started_in_between() -> None:
     passes = new()
     for epoch, births in ((4, [11, 13, 14]), (5, [15, 16, 19]), (6, [20, 23, 24])):
         found = [passes.begin(one, 3, births[one], first_epoch=4, epoch=None) for one in (1, 2, 0)]

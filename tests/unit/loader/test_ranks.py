@@ -19,7 +19,7 @@ def alone(monkeypatch: pytest.MonkeyPatch, **environment: str) -> None:
         monkeypatch.setenv(name, value)
 
 
-def test_what_is_given_goes_before_torch_and_torch_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_take_precedence_over_torch_and_torch_over_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     alone(monkeypatch)
     assert ranks() == (0, 1)
     alone(monkeypatch, RANK="2", WORLD_SIZE="3")
@@ -47,7 +47,7 @@ def test_what_is_given_goes_before_torch_and_torch_before_the_environment(monkey
         ({}, (0, 1.0)),
     ],
 )
-def test_what_cannot_be_is_refused(
+def test_invalid_ranks_and_world_sizes_are_refused(
     monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], given: tuple[Any, ...]
 ) -> None:
     alone(monkeypatch, **environment)

@@ -37,7 +37,7 @@ def keys(dataset: Any) -> list[str]:
     return [sample["__key__"] for sample in dataset]
 
 
-def test_samples_are_dictionaries_of_bytes_and_every_pass_is_another_order(client: Client) -> None:
+def test_samples_are_dictionaries_of_bytes_in_a_new_order_each_pass(client: Client) -> None:
     dataset = remote(client, "remote", "x")
     first = list(dataset)
     assert len(first) == len(dataset) == COUNT
@@ -55,13 +55,13 @@ def test_samples_are_dictionaries_of_bytes_and_every_pass_is_another_order(clien
     assert keys(in_order) == sorted(second)
 
 
-def test_pictures_and_labels_without_batches(client: Client) -> None:
+def test_pictures_and_labels_are_delivered_without_batching(client: Client) -> None:
     for image, label in remote(client, "remote", "x").decode("pil").to_tuple("jpg;png", "cls"):
         assert isinstance(image, Image.Image)
         assert image.getpixel((4, 4)) == (SHADES * label,) * 3
 
 
-def test_functions_of_webdataset(client: Client) -> None:
+def test_pipeline_functions_work_as_in_webdataset(client: Client) -> None:
     named = remote(client, "remote", "x").decode("rgb8").rename(image="png", label="cls")
     wide = named.map_dict(label=lambda label: label + 100).map(lambda sample: (sample["image"].shape, sample["label"]))
     assert {shape for shape, _ in wide} == {(48, 48, 3)}
@@ -96,7 +96,7 @@ def test_ranks_have_different_samples_and_as_many_batches(client: Client, monkey
 
 
 @pytest.mark.parametrize("steps", [0, 3, 12])
-def test_a_state_goes_on_at_the_very_next_batch(client: Client, steps: int) -> None:
+def test_a_state_resumes_at_the_next_batch(client: Client, steps: int) -> None:
     def make() -> Any:
         return remote(client, "remote", "x", mix=20).map(lambda sample: sample["__key__"]).batched(7, collation_fn=list)
 
@@ -107,7 +107,7 @@ def test_a_state_goes_on_at_the_very_next_batch(client: Client, steps: int) -> N
     assert taken + list(again) == wanted
 
 
-def test_a_loop_s_state_goes_on_with_other_ranks_and_datasets_count_alone(client: Client) -> None:
+def test_a_state_resumes_on_other_ranks_and_each_dataset_keeps_its_own(client: Client) -> None:
     base = remote(client, "remote", "x").map(lambda sample: sample["__key__"])
     one, other = base.batched(8, collation_fn=list), base.map(str)
     before = list(chain.from_iterable(islice(iter(one), 3)))
@@ -137,7 +137,7 @@ def test_webdataset_itself_reads_the_shards(client: Client) -> None:
     assert all(image.getpixel((4, 4)) == (SHADES * label,) * 3 for image, label, _ in found)
 
 
-def test_what_cannot_be_is_refused(client: Client) -> None:
+def test_invalid_options_and_states_are_refused(client: Client) -> None:
     with pytest.raises(SplitError, match="a folder of shards at"):
         remote(client, "remote", "nowhere")
     with pytest.raises(OptionError, match="a client, as loader"):

@@ -5,6 +5,6 @@ from loader import AccessError, UnreachableError
 from loader._s3_client import told
 
 
-def test_the_class_of_an_error_decides_what_is_raised_and_not_its_words() -> None:
+def test_errors_are_translated_by_class_and_not_by_message() -> None:
     assert type(told(RefusedError("Found: 404"))) is AccessError
     assert type(told(StorageError("Wanted s3://refuses/no keys. Found: no bucket"))) is UnreachableError

@@ -20,6 +20,6 @@ import loader
         ({"refresh": "yes"}, r"refresh as True or False\. Found: 'yes'"),
     ],
 )
-def test_options_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(loader.OptionError, match=message):
         loader.S3ImageFolder(**{"bucket": "pictures", **options})

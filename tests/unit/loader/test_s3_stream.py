@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 
 @given(*[st.integers(0, 60), st.integers(1, 7), st.integers(1, 5)])
-def test_ranks_and_workers_share_all_there_is(rows: int, world_size: int, workers: int) -> None:
+def test_ranks_and_workers_share_all_rows_evenly(rows: int, world_size: int, workers: int) -> None:
     from loader._s3_stream import share  # it brings torch along
 
     shares = [[share(rows, rank, world_size, one, workers) for one in range(workers)] for rank in range(world_size)]

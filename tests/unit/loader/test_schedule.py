@@ -46,7 +46,7 @@ def flat(steps: list[list[int]]) -> list[int]:
 
 
 @given(st.integers(1, 90), batches_and_worlds, batches_and_worlds, st.booleans(), st.data())
-def test_an_interrupted_epoch_is_the_undisturbed_one(
+def test_a_resumed_epoch_equals_an_uninterrupted_one(
     rows: int, first: tuple[int, int], second: tuple[int, int], shuffle: bool, data: st.DataObject
 ) -> None:
     plan = replace(USUAL, rows=rows, shuffle=shuffle)
@@ -69,7 +69,7 @@ def test_an_interrupted_epoch_is_the_undisturbed_one(
 
 
 @given(st.integers(1, 90), batches_and_worlds, st.sampled_from(["FILL", "PARTIAL", "DROP"]), st.data())
-def test_the_same_ranks_go_on_with_the_same_batches(
+def test_the_same_ranks_resume_with_the_same_batches(
     rows: int, size: tuple[int, int], policy: LastBatchPolicy, data: st.DataObject
 ) -> None:
     for plan in ranks(replace(USUAL, rows=rows, last_batch_policy=policy), *size):
@@ -88,7 +88,7 @@ def test_the_same_ranks_go_on_with_the_same_batches(
 
 @pytest.mark.parametrize("at_once", [1, 7, 30, 1 << 14])
 @pytest.mark.parametrize("policy", ["FILL", "PARTIAL", "DROP"])
-def test_batches_are_the_same_however_many_are_worked_out_together(
+def test_batches_do_not_depend_on_how_many_are_computed_at_once(
     monkeypatch: pytest.MonkeyPatch, policy: LastBatchPolicy, at_once: int
 ) -> None:
     monkeypatch.setattr(_schedule, "_PLACES_AT_ONCE", at_once)
@@ -123,7 +123,7 @@ def test_the_order_of_a_huge_split_is_worked_out_little_by_little(monkeypatch: p
     st.integers(1, 7),
     st.data(),
 )
-def test_workers_that_take_turns_deliver_what_one_does(
+def test_workers_taking_turns_deliver_the_batches_of_one_process(
     rows: int, size: tuple[int, int], policy: LastBatchPolicy, every: int, data: st.DataObject
 ) -> None:
     for plan in ranks(replace(USUAL, rows=rows, last_batch_policy=policy), *size):
@@ -137,7 +137,7 @@ def test_workers_that_take_turns_deliver_what_one_does(
             assert plan.samples(0, offset=offset, every=every) == sum(len(step.positions) for step in turn)
 
 
-def test_a_state_can_be_taken_again_and_again() -> None:
+def test_an_epoch_can_be_resumed_repeatedly() -> None:
     plan, seen = USUAL, []
     for batch_size, steps in ((7, 3), (5, 9), (2, 30)):
         plan = replace(plan, batch_size=batch_size)
@@ -157,7 +157,7 @@ def test_the_last_step_of_all_ranks_ends_the_epoch(policy: LastBatchPolicy, most
         plan.after(0, steps=most + 1)
 
 
-def test_fewer_steps_than_before_are_no_state() -> None:
+def test_a_state_with_fewer_steps_than_before_is_refused() -> None:
     plan = USUAL.going_on(USUAL.after(1, steps=5).to_dict())
     assert plan.first_step(1) == 5
     assert plan.after(1) == plan.after(1, steps=5) == USUAL.after(1, steps=5)
@@ -180,7 +180,7 @@ def test_a_state_of_another_split_or_order_is_refused(change: dict[str, Any], ma
         replace(USUAL, **change).going_on(state)
 
 
-def test_one_rank_alone_is_refused() -> None:
+def test_the_state_of_a_single_rank_is_refused() -> None:
     state = replace(USUAL.after(0, steps=2), share=Share(0, 2, 4, 8, (3,))).to_dict()
     with pytest.raises(StateError, match=r"Found: that of one .* Give the states of all ranks to loader\.merge_states"):
         USUAL.going_on(state)

@@ -27,7 +27,7 @@ from loader._shard_set import Shards
 from loader._shard_source import usual_mix
 from loader._stats import Meter
 from loader.shards import make_client, open_shards
-from tests.support.shard_folders import first_shard, upload
+from tests.support.shard_folders import first_shard, samples_in, upload
 
 COUNT = 103
 
@@ -58,14 +58,17 @@ def ids(source: loader.Source, epoch: int = 0) -> list[list[bytes]]:
     return [list(map(bytes, batch.ids)) for batch in source.epoch(epoch)]
 
 
-def test_every_image_comes_once_with_its_label_in_an_order_of_each_epoch_and_seed(shards: Shards) -> None:
+def test_each_image_comes_once_with_its_label_in_an_order_per_epoch_and_seed(root: Path, shards: Shards) -> None:
+    written = [(one["png"], int(one["cls"])) for one in samples_in(root).values()]
+    assert len(set(written)) == COUNT
     with make(shards) as source:
         for epoch in (0, 1):
             batches = list(source.epoch(epoch))
             assert [batch.step for batch in batches] == list(range(len(source)))
             assert Counter(chain.from_iterable(batch.positions.tolist() for batch in batches)) == Counter(range(COUNT))
             for batch in batches:
-                assert batch.images[0].startswith(b"\x89PNG")
+                read = list(zip(map(bytes, batch.images), batch.labels.tolist(), strict=True))
+                assert read == [written[position] for position in batch.positions]
                 assert len(batch) == len(batch.images) == len(batch.labels) == len(batch.ids)
         assert source.stats().images == 2 * COUNT
     assert ids(make(shards), 0) != ids(make(shards), 1)
@@ -82,7 +85,7 @@ def test_ranks_have_different_images_and_equally_many_batches(shards: Shards) ->
 
 
 @pytest.mark.parametrize("steps", [0, 1, 5, 13])
-def test_a_state_goes_on_at_the_very_next_batch(shards: Shards, steps: int) -> None:
+def test_a_state_resumes_at_the_next_batch(shards: Shards, steps: int) -> None:
     wanted = ids(make(shards)) + ids(make(shards), 1)
     source = make(shards)
     batches = source.epoch(0)
@@ -96,7 +99,7 @@ def test_a_state_goes_on_at_the_very_next_batch(shards: Shards, steps: int) -> N
     assert rest + ids(again, 1) == wanted[steps:]
 
 
-def test_what_is_left_goes_to_another_number_of_ranks(shards: Shards) -> None:
+def test_the_rest_of_an_epoch_resumes_on_another_number_of_ranks(shards: Shards) -> None:
     source = make(shards)
     batches = source.epoch(0)
     before = [bytes(one) for batch in islice(batches, 4) for one in batch.ids]
@@ -120,7 +123,7 @@ def test_a_source_reads_ahead_within_its_budget(shards: Shards) -> None:
         assert 0 < most <= budget
 
 
-def test_a_piece_takes_no_more_memory_than_the_largest_usual_one(shards: Shards) -> None:
+def test_pieces_use_buffers_of_one_size(shards: Shards) -> None:
     reader = PieceReader(shards, threads=2, meter=Meter())
     reader.connect()
     try:
@@ -134,7 +137,7 @@ def test_a_piece_takes_no_more_memory_than_the_largest_usual_one(shards: Shards)
 
 @settings(max_examples=20)
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(50, 120))
-def test_a_cache_never_passes_its_size(sizes: list[int], most: int) -> None:
+def test_a_cache_never_exceeds_its_size(sizes: list[int], most: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         cache = PieceCache(folder, size=most)
         for number, size in enumerate(sizes):
@@ -147,7 +150,7 @@ def test_a_cache_never_passes_its_size(sizes: list[int], most: int) -> None:
             assert bytes(into) == data
 
 
-def test_a_shard_that_was_cut_off_is_named_with_its_place(copied: Path) -> None:
+def test_a_truncated_shard_is_named_with_its_path(copied: Path) -> None:
     shard = first_shard(copied)
     with shard.open("rb+") as file:
         file.truncate(shard.stat().st_size - 700)
@@ -156,7 +159,7 @@ def test_a_shard_that_was_cut_off_is_named_with_its_place(copied: Path) -> None:
         ids(make(open_shards(str(copied))))
 
 
-def test_a_shard_that_was_swapped_or_changed_is_named(copied: Path) -> None:
+def test_a_swapped_or_changed_shard_is_named(copied: Path) -> None:
     first, second = sorted(copied.glob("*.tar"))[:2]
     data = bytearray(first.read_bytes())
     data[600] ^= 1
@@ -207,7 +210,7 @@ def test_places_without_shards_are_named(copied: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../a.tar", "a/b.tar", "/a.tar", "a\\b.tar", 5, None, ["a.tar"]])
-def test_shards_whose_names_lead_elsewhere_or_come_twice_are_refused(copied: Path, name: Any) -> None:
+def test_shard_names_that_escape_the_folder_or_repeat_are_refused(copied: Path, name: Any) -> None:
     manifest = json.loads((copied / "shards.json").read_text())
     first, second, *_ = manifest["shards"]
     for first["name"] in (name, second["name"]):
@@ -231,7 +234,7 @@ def test_closing_in_mid_epoch_leaves_no_thread(shards: Shards) -> None:
         time.sleep(0.01)
 
 
-def test_samples_that_are_mixed_follow_from_their_size(shards: Shards) -> None:
+def test_the_shuffle_buffer_size_depends_on_the_sample_size(shards: Shards) -> None:
     whole = loader.ShardSource(shards, batch_size=8)._schedule
     assert isinstance(whole, ShardSchedule)
     assert whole.mix == 1024
@@ -240,7 +243,7 @@ def test_samples_that_are_mixed_follow_from_their_size(shards: Shards) -> None:
     assert usual_mix(replace(shards, manifest=replace(manifest, bytes=COUNT * 50_000_000)), 12) == 8
 
 
-def test_options_that_cannot_be_are_refused(shards: Shards) -> None:
+def test_invalid_options_are_refused(shards: Shards) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"batch_size": 0}, "batch_size of at least 1"),
         ({"mix": 0}, "mix"),
@@ -261,7 +264,7 @@ def test_options_that_cannot_be_are_refused(shards: Shards) -> None:
         make(shards).load_state_dict({"format": 1, "epoch": 0})
 
 
-def test_shards_pickle_as_their_place_and_others_in_it_are_refused(copied: Path) -> None:
+def test_shards_pickle_as_their_path_and_replaced_ones_are_refused(copied: Path) -> None:
     opened = open_shards(str(copied))
     packed = pickle.dumps(opened)
     assert len(packed) < 1000

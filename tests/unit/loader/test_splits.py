@@ -10,7 +10,7 @@ import loader
 from tests.support.split_folders import image_ids, write_split_folder
 
 
-def test_rows_are_read_from_the_table_that_is_named(tmp_path: Path) -> None:
+def test_rows_are_read_from_the_named_table(tmp_path: Path) -> None:
     rows = image_ids(6), [0, 1, 2, 0, 1, 2]
     one = write_split_folder(tmp_path / "one", [rows], data_table="ks.data")
     split = loader.open_rows(one, data_table="other.pictures", cache=tmp_path / "cache")

@@ -35,7 +35,7 @@ def through_json(state: dict[str, Any]) -> State:
 
 
 @given(sizes, sizes, st.data())
-def test_an_epoch_goes_on_at_the_next_sample_on_any_number_of_ranks(
+def test_an_epoch_resumes_at_the_next_sample_on_any_number_of_ranks(
     size: tuple[int, int, int], other: tuple[int, int, int], data: st.DataObject
 ) -> None:
     rows, batch_size, world_size = size
@@ -81,7 +81,7 @@ def of_share(state: State, sharding: Sharding, share: Share) -> set[int]:
 
 @settings(max_examples=150)
 @given(sizes, st.integers(1, 12), st.data())
-def test_states_of_ranks_that_deliver_out_of_order_make_one(
+def test_states_of_ranks_delivering_out_of_order_are_merged(
     size: tuple[int, int, int], window: int, data: st.DataObject
 ) -> None:
     rows, batch_size, world_size = size
@@ -109,7 +109,7 @@ def vars_of(state: State) -> dict[str, Any]:
     return {name: getattr(state, name) for name in State.__slots__}
 
 
-def test_a_rank_that_has_no_step_left_stands_at_the_next_epoch() -> None:
+def test_a_rank_without_steps_left_is_at_the_next_epoch() -> None:
     state = begin(5)  # 2 ranks, batches of 2: rank 0 has 2 samples of the first step, none of the last
     first, second = parts(state, 2, 2)
     assert (first.samples, second.samples) == (2, 3)
@@ -120,14 +120,14 @@ def test_a_rank_that_has_no_step_left_stands_at_the_next_epoch() -> None:
     assert merge_states([ended, ended]) == ended
 
 
-def test_what_fill_repeats_is_delivered_by_nobody() -> None:
+def test_samples_repeated_by_fill_do_not_count_as_delivered() -> None:
     state = begin(5)
     shares = [Share(rank, 2, 2, 4, ()) for rank in range(2)]
     states = [State(**{**vars_of(state), "share": share}).to_dict() for share in shares]
     assert through_json(merge_states(states)) == state.following()
 
 
-def test_indices_of_what_is_left() -> None:
+def test_remaining_indices_are_tracked() -> None:
     left = Left(10, 6, (1, 4))
     assert left(np.arange(6)).tolist() == [1, 4, 6, 7, 8, 9]
     assert left.after(1) == Left(10, 6, (4,))
@@ -167,6 +167,6 @@ def shared(rank: int, **other: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_states_that_do_not_belong_together_are_refused(states: list[dict[str, Any]], match: str) -> None:
+def test_unrelated_states_cannot_be_merged(states: list[dict[str, Any]], match: str) -> None:
     with pytest.raises(StateError, match=match):
         merge_states(states)

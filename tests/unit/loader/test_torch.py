@@ -74,9 +74,7 @@ def batches_of(dataset: Any, workers: int, **options: Any) -> "DataLoader[Any]":
 
 
 @pytest.mark.parametrize(("workers", "persistent"), [(0, False), (1, True), (2, False), (3, True)])
-def test_any_number_of_workers_gives_the_epochs_in_their_order(
-    sources: Sources, workers: int, persistent: bool
-) -> None:
+def test_any_number_of_workers_gives_the_epochs_in_order(sources: Sources, workers: int, persistent: bool) -> None:
     source = sources()
     next(source.epoch(7))  # a thread, which no forked worker may touch
     batches = batches_of(loader.TorchDataset(source), workers, persistent_workers=persistent)
@@ -105,7 +103,7 @@ def test_ranks_and_workers_together_deliver_each_sample_once(sources: Sources) -
 
 
 @pytest.mark.parametrize(("before", "after"), [(0, 2), (2, 0), (2, 3)])
-def test_the_loop_s_own_count_is_the_exact_state(sources: Sources, before: int, after: int) -> None:
+def test_the_state_follows_the_batches_the_loop_has_consumed(sources: Sources, before: int, after: int) -> None:
     source = sources()
     undisturbed = places(source.epoch(1))
     dataset = loader.TorchDataset(source)
@@ -124,7 +122,7 @@ def test_the_loop_s_own_count_is_the_exact_state(sources: Sources, before: int, 
     assert places(batches_of(again, after)) == undisturbed[5:]
 
 
-def test_a_state_that_workers_cannot_know_is_refused(sources: Sources) -> None:
+def test_a_state_loaded_after_workers_started_is_refused(sources: Sources) -> None:
     source = sources()
     state = source.state_dict(epoch=1, steps=2)
     dataset = loader.TorchDataset(source)
@@ -149,7 +147,7 @@ def test_a_state_that_workers_cannot_know_is_refused(sources: Sources) -> None:
         *((0, "DROP", 2), (1, "PARTIAL", 2), (5, "PARTIAL", 2), (10, "DROP", 2)),
     ],
 )
-def test_a_stateful_data_loader_goes_on_at_the_next_sample(
+def test_a_stateful_data_loader_resumes_at_the_next_sample(
     sources: Sources, taken: int, policy: str, workers: int
 ) -> None:
     undisturbed = [places(sources(last_batch_policy=policy).epoch(epoch)) for epoch in range(3)]
@@ -199,7 +197,7 @@ def test_without_workers_its_state_is_that_of_the_pass(sources: Sources) -> None
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_errors_come_in_their_own_class(sources: Sources, workers: int) -> None:
+def test_errors_from_workers_keep_their_class(sources: Sources, workers: int) -> None:
     with pytest.raises(loader.MissingImageError, match=rf"{MISSING} from memory"):
         list(batches_of(loader.TorchDataset(sources(index=1)), workers))
     from tests.support.transforms import small
@@ -208,7 +206,7 @@ def test_errors_come_in_their_own_class(sources: Sources, workers: int) -> None:
         list(batches_of(loader.TorchDataset(sources(index=2), transform=small), workers))
 
 
-def test_a_split_that_has_changed_meanwhile_is_named(tmp_path: Path) -> None:
+def test_a_split_changed_in_the_meantime_is_named(tmp_path: Path) -> None:
     """What a spawned worker unpickles raises when the first batch is asked for."""
     own = write_split_folder(tmp_path / "own", [(IDS, LABELS)])
     split = loader.open_split(own, cache=tmp_path / "cache")
@@ -219,7 +217,7 @@ def test_a_split_that_has_changed_meanwhile_is_named(tmp_path: Path) -> None:
         next(iter(copied))
 
 
-def test_passes_of_the_same_seed_and_of_other_numbers_of_workers_do_not_mix(sources: Sources) -> None:
+def test_passes_with_the_same_seed_and_other_worker_counts_do_not_mix(sources: Sources) -> None:
     import torch
 
     dataset = loader.TorchDataset(sources())
@@ -250,7 +248,7 @@ def _wait_for(first: int, before: int, worker: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["blob", "none"])
-def test_masks_come_as_they_are_and_a_split_without_labels_gives_images_alone(tmp_path: Path, kind: str) -> None:
+def test_masks_are_unchanged_and_splits_without_labels_give_images_alone(tmp_path: Path, kind: str) -> None:
     import torch
 
     folder = write_split_folder(tmp_path / "split", [(IDS, [-1] * COUNT)], label_type=kind)

@@ -37,7 +37,7 @@ def test_shards_are_full_shuffled_and_the_same_for_any_number_of_workers(tmp_pat
     assert other.fingerprint != one.fingerprint
 
 
-def test_pictures_are_encoded_as_asked(tmp_path: Path) -> None:
+def test_pictures_are_encoded_as_requested(tmp_path: Path) -> None:
     client = make_client(tmp_path)
     for image_format, name in (("jpg", "JPEG"), ("png", "PNG"), ("webp", "WEBP")):
         upload(client, "b", image_format, count=6, image_format=image_format, workers=1)
@@ -49,7 +49,7 @@ def test_pictures_are_encoded_as_asked(tmp_path: Path) -> None:
                 assert np.array_equal(np.asarray(image), np.asarray(Pictures(6)[number][0]))
 
 
-def test_shards_that_are_there_are_replaced_only_if_that_is_meant(tmp_path: Path) -> None:
+def test_existing_shards_are_replaced_only_on_request(tmp_path: Path) -> None:
     client = make_client(tmp_path)
     upload(client, "b", "x", count=20, workers=1)
     with pytest.raises(ShardError, match=r"a place without shards at .*/b/x\. Found: 20 images in shards\. Say overw"):
@@ -102,7 +102,7 @@ def test_an_item_that_cannot_be_packed_is_named(item: Callable[[int], Any], mess
     ("item", "message"),
     [BAD[0], (lambda number: (Pictures(1, side=200)[0][0], 1), r"fit into a shard of 60,000 bytes.*It is item 66 of")],
 )
-def test_nothing_is_published_of_a_dataset_with_such_an_item(
+def test_a_dataset_with_an_unpackable_item_publishes_nothing(
     item: Callable[[int], Any], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ShardError, match=message):
@@ -115,7 +115,7 @@ def test_nothing_is_published_of_a_dataset_with_such_an_item(
 
 
 @pytest.mark.parametrize("mode", ["I;16", "RGBA", "LA", "F", "P"])
-def test_pictures_keep_their_kind_or_are_refused(mode: str, tmp_path: Path) -> None:
+def test_pictures_keep_their_mode_or_are_refused(mode: str, tmp_path: Path) -> None:
     image = Image.new("L", (9, 7), 40).convert("I" if mode == "I;16" else mode)
     image = image.convert(mode)
     items = [(image, 0)]
@@ -137,7 +137,7 @@ class Shade(Pictures):
         return Image.new("L", (4, 4), self._shade), 0
 
 
-def test_other_contents_of_the_same_size_have_other_names(tmp_path: Path) -> None:
+def test_shard_names_differ_for_different_contents_of_the_same_size(tmp_path: Path) -> None:
     options: dict[str, Any] = {"client": make_client(tmp_path), "bucket": "b", "workers": 1, "progress": False}
     one = upload_cv_dataset(Shade(101), base_folder="one", **options)
     two = upload_cv_dataset(Shade(102), base_folder="two", **options)
@@ -149,12 +149,12 @@ def _end(number: int) -> Any:
     os._exit(9)
 
 
-def test_a_process_that_ends_on_its_own_is_reported(tmp_path: Path) -> None:
+def test_a_worker_process_that_dies_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ShardError, match=r"Found: one that ended on its own, .*Take fewer workers"):
         upload_cv_dataset(Bad(_end), client=make_client(tmp_path), bucket="b", workers=2, progress=False)
 
 
-def test_options_that_cannot_be_are_refused(tmp_path: Path) -> None:
+def test_invalid_options_are_refused(tmp_path: Path) -> None:
     client = make_client(tmp_path)
     for options, message in [
         ({"maxsize": 100}, "maxsize as a whole number of at least 10240"),
@@ -186,7 +186,7 @@ def test_options_that_cannot_be_are_refused(tmp_path: Path) -> None:
     assert "secret" not in repr(make_client("http://127.0.0.1:9", "key", "secret"))
 
 
-def test_shards_of_other_uploads_stay_and_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_shards_of_other_uploads_are_kept_and_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "b" / "x").mkdir(parents=True)
     (tmp_path / "b" / "x" / "0a1b2c3d-000000.tar").write_bytes(b"of an upload that was killed, with other options")
     upload(make_client(tmp_path), "b", "x", count=20, workers=1)
@@ -196,7 +196,7 @@ def test_shards_of_other_uploads_stay_and_are_reported(tmp_path: Path, caplog: p
         upload(make_client(tmp_path), "s3://b", "x", count=20, workers=1)
 
 
-def test_an_upload_that_was_ended_publishes_nothing_and_the_next_removes_what_it_left(tmp_path: Path) -> None:
+def test_a_terminated_upload_publishes_nothing_and_the_next_one_cleans_up(tmp_path: Path) -> None:
     root = tmp_path / "b" / "x"
     first = upload(make_client(tmp_path), "b", "x", count=30, workers=1)
     (root / "shards.json").unlink()

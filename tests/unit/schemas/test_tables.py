@@ -20,18 +20,18 @@ from schemas.tables import (
 
 
 @pytest.mark.parametrize(("dataset", "or_split", "path", "wanted"), VECTORS)
-def test_ids_are_those_of_the_vectors(dataset: str, or_split: bytes, path: bytes, wanted: str) -> None:
+def test_ids_match_the_test_vectors(dataset: str, or_split: bytes, path: bytes, wanted: str) -> None:
     assert str(image_id(dataset, or_split, path)) == wanted
 
 
-def test_ids_are_uuids_of_version_five_and_keep_their_parts_apart() -> None:
+def test_ids_are_version_5_uuids_of_unambiguous_parts() -> None:
     image = image_id("d", b"a", b"b/c")
     assert (image.version, image.variant) == (5, uuid.RFC_4122)
     assert len({image, image_id("d", b"", b"a/b/c"), image_id("da", b"", b"b/c"), image_id("d", b"a", b"b/C")}) == 4
 
 
 @pytest.mark.parametrize("text", ["ks.data", "a.b", "k_1.t_2", f"{'k' * 48}.{'t' * 48}"])
-def test_table_names_that_cassandra_takes(text: str) -> None:
+def test_valid_table_names_are_accepted(text: str) -> None:
     assert str(TableName.parse(text)) == text
 
 
@@ -52,13 +52,13 @@ def test_table_names_that_cassandra_takes(text: str) -> None:
         "ks.дата",
     ],
 )
-def test_table_names_that_cassandra_does_not_take(text: str) -> None:
+def test_invalid_table_names_are_refused(text: str) -> None:
     with pytest.raises(IdentifierError, match=r"keyspace\.table"):
         TableName.parse(text)
 
 
 @given(st.text(max_size=60))
-def test_no_text_gets_quotes_into_a_statement(text: str) -> None:
+def test_no_table_name_can_inject_quotes_into_a_statement(text: str) -> None:
     try:
         table = TableName.parse(text)
     except IdentifierError:
@@ -68,7 +68,7 @@ def test_no_text_gets_quotes_into_a_statement(text: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a b", '"', "1a", "a;", "a" * 49, "é"])
-def test_columns_that_cassandra_does_not_take(name: str) -> None:
+def test_invalid_column_names_are_refused(name: str) -> None:
     with pytest.raises(IdentifierError):
         Columns(id=name)
 
@@ -86,17 +86,17 @@ def test_columns_must_differ() -> None:
         ("east:3,west-1:2", "{'class': 'NetworkTopologyStrategy', 'east': 3, 'west-1': 2}"),
     ],
 )
-def test_replication(text: str, cql: str) -> None:
+def test_replication_is_parsed(text: str, cql: str) -> None:
     assert Replication.parse(text, datacenter="dc").cql == cql
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "x", "a:", ":3", "a:1,a:2", "a':1", "1,1"])
-def test_replication_that_cannot_be(text: str) -> None:
+def test_invalid_replication_is_refused(text: str) -> None:
     with pytest.raises(IdentifierError):
         Replication.parse(text)
 
 
-def test_definitions_have_the_columns_that_they_say() -> None:
+def test_table_definitions_have_the_documented_columns() -> None:
     table = TableName("ks", "t")
     columns = Columns(id="patch_id", label="y", data="Data")
     assert defined_columns(create_data(table, columns)) == {"patch_id": "uuid", "y": "int", "Data": "blob"}
@@ -108,7 +108,7 @@ def test_definitions_have_the_columns_that_they_say() -> None:
     assert list(defined_columns(create_quarantine("ks"))) == ["ingest_id", "path", "stage", "reason", "bytes"]
 
 
-def test_a_keyspace_is_created_with_its_copies() -> None:
+def test_a_keyspace_is_created_with_its_replication() -> None:
     statement = create_keyspace("ks", Replication.parse("3", datacenter="dc"))
     assert '"ks"' in statement
     assert "'dc': 3" in statement

@@ -3,7 +3,7 @@
 from service.bucket_store import part_bytes
 
 
-def test_parts_are_as_long_as_s3_allows_their_number() -> None:
+def test_part_sizes_respect_the_limit_of_s3_on_parts() -> None:
     assert part_bytes(0) == part_bytes(10_000 << 24) == 16 << 20
     for size in ((10_000 << 24) + 1, 10**12, 5 << 40):
         part = part_bytes(size)

@@ -32,7 +32,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return made
 
 
-def test_a_split_has_its_parts_on_its_card(folder: Path, tmp_path: Path) -> None:
+def test_the_card_of_a_split_lists_its_parts(folder: Path, tmp_path: Path) -> None:
     ids = image_ids(7)
     splits = [(ids[:5], [0, 1, 1, 0, 2]), (ids[5:], [1, 2])]
     write_split_folder(folder, splits, class_names={0: "cat", 1: "dog"})
@@ -48,7 +48,7 @@ def test_a_split_has_its_parts_on_its_card(folder: Path, tmp_path: Path) -> None
     }
 
 
-def test_shards_have_their_classes_on_their_card(folder: Path, tmp_path: Path) -> None:
+def test_the_card_of_shards_lists_their_classes(folder: Path, tmp_path: Path) -> None:
     manifest = ShardManifest(
         samples=5, bytes=10_240, label_type="int", num_classes=2, class_names={0: "cat", 1: "dog"},
         counts={0: 2, 1: 3}, seed=0, fingerprint="0" * 64, source="s3://bucket/tree", source_fingerprint="0" * 64,
@@ -62,7 +62,7 @@ def test_shards_have_their_classes_on_their_card(folder: Path, tmp_path: Path) -
     }  # fmt: skip
 
 
-def test_tables_have_their_rows_by_class_on_their_card(folder: Path, tmp_path: Path) -> None:
+def test_the_card_of_tables_counts_rows_by_class(folder: Path, tmp_path: Path) -> None:
     columns = {"id": [one.bytes for one in image_ids(5)], "label": [0, 1, 1, 3, 1]}
     write_cache(folder / "cache", columns, files=2, names={0: "cat", 1: "dog"})
     assert card(folder / "cache", tmp_path / "x") == {
@@ -100,7 +100,7 @@ def test_class_folders_are_images_and_folders_of_other_things_are_files(folder: 
     assert card(tmp_path / "other", tmp_path / "y") == {"type": "files"}
 
 
-def test_pictures_that_lie_in_no_folder_have_no_class(tmp_path: Path) -> None:
+def test_pictures_outside_folders_have_no_class(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "1.png").write_bytes(b"1")
     assert card(tmp_path / "folder", tmp_path / "x") == {"type": "images", "images": 1}

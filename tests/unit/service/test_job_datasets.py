@@ -36,7 +36,7 @@ def pulled(monkeypatch: pytest.MonkeyPatch) -> Pulled:
     return made
 
 
-def test_a_pulled_dataset_has_no_permission_to_write(tmp_path: Path, pulled: Pulled) -> None:
+def test_a_pulled_dataset_is_read_only(tmp_path: Path, pulled: Pulled) -> None:
     told: list[str] = []
     found = dataset_at_hand("mine", url="http://x", prefix=tmp_path / "p", tell=told.append)
     assert found == tmp_path / "p" / "mine"
@@ -78,7 +78,7 @@ def test_a_prefix_without_permission_is_replaced_by_one_below_the_cache(
         dataset_at_hand("mine", url="http://x", prefix=tmp_path / "file", tell=told.append)
 
 
-def test_a_missing_dataset_is_reported_with_where_it_was_sought(tmp_path: Path) -> None:
+def test_a_missing_dataset_is_reported_with_the_places_searched(tmp_path: Path) -> None:
     with pytest.raises(JobError, match=re.escape(f"Found: none at {tmp_path / 'mine'} (name the service")):
         dataset_at_hand("mine", url=None, prefix=tmp_path, tell=lambda line: None)
 

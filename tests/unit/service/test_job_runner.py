@@ -44,7 +44,7 @@ def test_a_job_fails_when_too_few_agents_are_left(start: Callable[..., Agent]) -
     assert [agent.outcome for agent in both] == ["lost", "lost"]
 
 
-def test_a_job_without_a_lost_agent_is_done_when_the_others_are(start: Callable[..., Agent]) -> None:
+def test_a_job_that_lost_an_agent_is_done_when_the_others_are(start: Callable[..., Agent]) -> None:
     said: list[str] = []
     agents = _Agents(1, said.append)
     agents.start(start(0, "true"))
@@ -53,7 +53,7 @@ def test_a_job_without_a_lost_agent_is_done_when_the_others_are(start: Callable[
     assert said == ["agent 1 is lost (signal 9, SIGKILL); the job goes on with 1"]
 
 
-def test_a_job_ends_with_its_time_or_with_its_store(start: Callable[..., Agent]) -> None:
+def test_a_job_ends_at_its_timeout_or_with_its_store(start: Callable[..., Agent]) -> None:
     said: list[str] = []
     agents = _Agents(1, said.append)
     agents.start(start(0, "sleep", "600"))

@@ -54,7 +54,7 @@ def through(found: dict[str, Any], model: str) -> Any:
 
 @pytest.mark.parametrize("text", [GOOD, RICH], ids=["plain", "rich"])
 @pytest.mark.parametrize("claim", [None, "shared"])
-def test_the_models_know_all_of_it(tmp_path: Path, text: str, claim: str | None) -> None:
+def test_every_field_is_known_to_the_kubernetes_models(tmp_path: Path, text: str, claim: str | None) -> None:
     job = read(tmp_path, text)
     found = yaml.safe_load(rendered(job, RenderOptions(url=URL, volume_claim=claim)))
     template = found["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
@@ -62,13 +62,13 @@ def test_the_models_know_all_of_it(tmp_path: Path, text: str, claim: str | None)
     assert through(template, "V1PodTemplateSpec") == template
 
 
-def test_fields_are_those_of_kubernetes() -> None:
+def test_fields_match_those_of_kubernetes() -> None:
     client = pytest.importorskip("kubernetes.client")
     assert set(client.V1Container.attribute_map.values()) == CONTAINER_FIELDS
     assert set(client.V1PodSpec.attribute_map.values()) == POD_FIELDS
 
 
-def test_a_manifest_has_all_that_the_job_says(tmp_path: Path) -> None:
+def test_a_manifest_contains_everything_in_the_job(tmp_path: Path) -> None:
     found = manifest(read(tmp_path, RICH), RenderOptions(url=URL, pull_image="hub/pull:1", token_secret="reader"))
     assert (found["apiVersion"], found["kind"]) == ("kubeflow.org/v1", "PyTorchJob")
     assert found["metadata"]["namespace"] == "lattice"
@@ -100,7 +100,7 @@ def test_a_manifest_has_all_that_the_job_says(tmp_path: Path) -> None:
     assert "restartPolicy" not in pod
 
 
-def test_a_claim_that_holds_the_dataset_needs_no_service(tmp_path: Path) -> None:
+def test_a_volume_claim_with_the_dataset_needs_no_service(tmp_path: Path) -> None:
     found = manifest(read(tmp_path, GOOD), RenderOptions(volume_claim="shared"))
     pod = found["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
     assert "initContainers" not in pod
@@ -123,7 +123,7 @@ def test_fields_that_contradict_each_other_are_refused(tmp_path: Path, old: str,
         manifest(read(tmp_path, RICH.replace(old, new)), RenderOptions(url=URL))
 
 
-def test_the_command_line_renders_without_a_network_and_always_the_same(
+def test_the_command_line_renders_offline_and_deterministically(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("IMAGESTRATA_URL", raising=False)

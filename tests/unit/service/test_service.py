@@ -7,7 +7,7 @@ import pytest
 from service.__main__ import main
 
 
-def test_an_address_that_others_reach_needs_a_token(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_publicly_reachable_address_needs_a_token(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--root", str(tmp_path / "root"), "--host", "0.0.0.0", "--port", "0"])
     assert ended.value.code == 2
@@ -18,7 +18,7 @@ def test_an_address_that_others_reach_needs_a_token(tmp_path: Path, capsys: pyte
 @pytest.mark.parametrize(
     "arguments", [["--root", ""], ["--root", "x", "--port", "70000"], ["--root", "x", "--quota", "1x"]]
 )
-def test_arguments_that_make_no_sense_are_refused(arguments: list[str]) -> None:
+def test_invalid_arguments_are_refused(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2

@@ -10,7 +10,7 @@ from service.sheets import _layers_of_first_scan, spread
 from tests.support.dataset_servers import tar_of
 
 
-def test_scans_of_single_layers_are_held_as_progressive_ones() -> None:
+def test_layers_of_the_first_jpeg_scan_are_counted() -> None:
     single = io.BytesIO()
     Image.new("RGB", (16, 16)).save(single, "JPEG")
     data = single.getvalue()
@@ -23,7 +23,7 @@ def test_scans_of_single_layers_are_held_as_progressive_ones() -> None:
         assert _layers_of_first_scan(given) == wanted
 
 
-def test_pictures_are_spread_over_folders(tmp_path: Path) -> None:
+def test_pictures_are_sampled_evenly_from_folders(tmp_path: Path) -> None:
     def tried(files: list[str]) -> list[str]:
         (tmp_path / "tar").write_bytes(tar_of(dict.fromkeys(files, b"")))
         write_index(tmp_path / "tar", tmp_path / "index")

@@ -20,7 +20,7 @@ def problems(folder: Path, text: str | bytes) -> list[str]:
     return list(caught.value.problems)
 
 
-def test_the_form_that_others_write(tmp_path: Path) -> None:
+def test_job_files_of_other_tools_are_read(tmp_path: Path) -> None:
     job = read(tmp_path, GOOD)
     assert (job.name, job.namespace, job.min_size, job.max_size) == ("example-job", "lattice", 1, 3)
     assert job.dataset == "my_dataset"
@@ -33,7 +33,7 @@ def test_the_form_that_others_write(tmp_path: Path) -> None:
     assert dict(job.pod) == {}
 
 
-def test_optional_fields_of_a_container_and_a_pod(tmp_path: Path) -> None:
+def test_optional_fields_of_a_container_and_a_pod_are_read(tmp_path: Path) -> None:
     more = """\
             args: [--epochs, "3"]
             workingDir: code
@@ -109,12 +109,12 @@ def test_all_wrong_fields_are_reported_together(tmp_path: Path) -> None:
         ("b: &b [x]\n" + "".join(f"{a}: &{a} [{', '.join(['*' + b] * 9)}]\n" for b, a in pairwise("bcdefghi")), "more"),
     ],
 )  # fmt: skip
-def test_a_text_that_is_no_job_is_refused(tmp_path: Path, text: str | bytes, said: str) -> None:
+def test_a_text_that_is_not_a_job_is_refused(tmp_path: Path, text: str | bytes, said: str) -> None:
     assert said in problems(tmp_path, text)[0]
 
 
 @given(st.lists(st.sampled_from([*GOOD.splitlines(keepends=True), "- \n", "  x: *y\n", "? [a]\n", "!!set {a}\n"])))
-def test_any_lines_are_a_job_or_a_list_of_problems(tmp_path_factory: pytest.TempPathFactory, lines: list[str]) -> None:
+def test_any_text_gives_a_job_or_a_list_of_problems(tmp_path_factory: pytest.TempPathFactory, lines: list[str]) -> None:
     path = tmp_path_factory.getbasetemp() / "any.yaml"
     path.write_text("".join(lines), encoding="utf-8")
     try:
@@ -143,12 +143,12 @@ def test_a_missing_document_is_not_found(tmp_path: Path) -> None:
         (["python", "-m", "torch.distributed.run", "main.py"], ["main.py"]),
     ],
 )
-def test_commands_under_torchrun(command: list[str], given: list[str]) -> None:
+def test_commands_are_translated_for_torchrun(command: list[str], given: list[str]) -> None:
     assert arguments(command, "PY") == given
     assert is_torchrun(command) == (command[0] == "torchrun" or "torch.distributed.run" in command)
     assert script(command) == ("main.py" if given[0] == "main.py" and not is_torchrun(command) else None)
 
 
-def test_references_are_read_as_kubernetes_reads_them() -> None:
+def test_references_are_expanded_as_in_kubernetes() -> None:
     told = expanded(["$(A)/$(B)", "$$(A)", "$A", "$(A"], {"A": "x"})
     assert told == ["x/$(B)", "$(A)", "$A", "$(A"]

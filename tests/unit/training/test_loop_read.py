@@ -5,7 +5,7 @@ import pytest
 from training.loop_read import Epoch, parse_args, summary
 
 
-def test_the_mean_is_that_of_all_but_the_first() -> None:
+def test_the_mean_excludes_the_first_epoch() -> None:
     epochs = [Epoch(100, 10, 1_000_000, seconds) for seconds in (9.0, 1.0, 2.0)]
     found = summary(epochs)
     assert found["mean"] == {"images_per_second": 75.0, "batches_per_second": 7.5, "mb_per_second": 0.75}
@@ -31,9 +31,7 @@ def test_the_mean_is_that_of_all_but_the_first() -> None:
         (["--split", "s", "--epochs", "0"], "--epochs of 1 or more. Found: 0"),
     ],
 )
-def test_a_command_that_cannot_be_is_refused(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_invalid_options_are_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         parse_args(arguments)
     assert message in capsys.readouterr().err

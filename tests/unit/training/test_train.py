@@ -8,7 +8,7 @@ from pathlib import Path
 SCRIPT = Path(__file__).resolve().parents[3] / "training" / "train.py"
 
 
-def test_without_torch_it_says_what_to_install(tmp_path: Path) -> None:
+def test_missing_torch_is_reported_with_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError(\"No module named 'torch'\")")
     paths = [str(tmp_path), *filter(None, sys.path)]
     for arguments, code, message in [

@@ -29,9 +29,7 @@ from training.train_options import parse_args
         (["--split", "s", "--opt-level", "O3"], "invalid choice: 'O3'"),
     ],
 )
-def test_a_command_that_cannot_be_is_refused(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_invalid_options_are_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         parse_args(arguments)
     assert re.search(message, capsys.readouterr().err)

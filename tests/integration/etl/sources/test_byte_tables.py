@@ -56,7 +56,7 @@ def _found(frame: DataFrame | list[Row]) -> dict[bytes, tuple[Any, ...]]:
 UNSAFE = "unsafe name: it leads out of its folder"
 
 
-def test_parquet_files_bring_their_images_along(spark: SparkSession, tmp_path: Path) -> None:
+def test_parquet_files_carry_their_images(spark: SparkSession, tmp_path: Path) -> None:
     _write(tmp_path / "x" / "part-0.parquet", {name: column[:4] for name, column in ROWS.items()})
     _write(tmp_path / "x" / "part-1.parquet", {name: column[4:] for name, column in ROWS.items()})
     _write(tmp_path / "_temporary" / "part-2.parquet", ROWS)
@@ -108,7 +108,7 @@ def test_without_paths_rows_are_numbered_through_their_file(spark: SparkSession,
     assert set(_found(listing.bare)) == set(found)
 
 
-def test_parquet_in_s3_is_read_as_a_local_one(
+def test_parquet_on_s3_is_read_like_local_parquet(
     spark: SparkSession, s3: S3, keyspace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _write(tmp_path / "1.parquet", {name: column[:3] for name, column in ROWS.items()})
@@ -121,13 +121,17 @@ def test_parquet_in_s3_is_read_as_a_local_one(
     with secrets_on_executors(spark):
         listing = list_parquet(spark, f"s3://{keyspace}/x/1.parquet", dataset="d", or_split=b"", **NAMES)
         rows = listing.entries.collect()
-        assert _found(rows)[b"a/2"] == ("3", "p", None, 3, b"two")
+        assert _found(rows) == {
+            b"a/1": ("3", "p", None, 3, b"one"),
+            b"a/2": ("3", "p", None, 3, b"two"),
+            b"b/3": ("4", "q", None, 5, b"three"),
+        }
         assert {bytes(row.place) for row in rows} == {f"s3://{keyspace}/x/1.parquet".encode()}
         with pytest.raises(SourceError, match="nothing there"):
             list_parquet(spark, f"s3://{keyspace}/none.parquet", dataset="d", or_split=b"", **NAMES)
 
 
-def test_tables_of_spark_are_listed_alike(spark: SparkSession) -> None:
+def test_spark_tables_are_listed_like_parquet(spark: SparkSession) -> None:
     rows = list(zip(*ROWS.values(), strict=True))
     rows_of(spark, rows, "name STRING, picture BINARY, class INT, patient STRING").createOrReplaceTempView("pics")
     listing = list_table(spark, "pics", dataset="d", or_split=b"s", **NAMES)

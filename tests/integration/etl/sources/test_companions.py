@@ -62,7 +62,7 @@ MASKS: list[tuple[bytes, bytes, str | None]] = [
 ]
 
 
-def test_masks_go_to_the_images_of_their_names(spark: SparkSession) -> None:
+def test_masks_are_matched_to_images_by_name(spark: SparkSession) -> None:
     entries, masks = listed(spark, IMAGES, folder=b"/i/"), listed(spark, MASKS, folder=b"/m/")
     found = entries.transform(attach, companions=masks, what="mask")
     assert found.columns == entries.columns
@@ -93,7 +93,7 @@ def test_masks_go_to_the_images_of_their_names(spark: SparkSession) -> None:
     assert sorted(row.name for row in names) == ["README.md", "val/a/2.x.png"]
 
 
-def test_arrays_beside_their_images_are_not_taken_for_images(spark: SparkSession) -> None:
+def test_arrays_beside_images_are_not_listed_as_images(spark: SparkSession) -> None:
     names: list[tuple[bytes, bytes, str | None]] = [
         (b"", name, None) for name in (b"a.jpg", b"a.npy", b"b.jpg", b"c.NPY")
     ]

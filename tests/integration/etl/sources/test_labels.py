@@ -58,7 +58,7 @@ CSV_ROWS = sorted(
 )
 
 
-def test_text_tables_are_read_as_they_are(spark: SparkSession, tmp_path: Path) -> None:
+def test_text_tables_are_read_unchanged(spark: SparkSession, tmp_path: Path) -> None:
     tabs = CSV.replace(b"b,\n", b"b|\n").replace(b",", b"\t").replace(b"|", b",")
     found = []
     for name, data in (("l.csv", CSV), ("L.CSV", CSV), ("l.tsv", tabs)):
@@ -82,7 +82,7 @@ COLUMNS: dict[str, tuple[Any, list[str | None]]] = {  # a column of labels, and 
 
 
 @pytest.mark.parametrize("paths", [PATHS, pa.array(PATHS).dictionary_encode(), pa.array([b"a.jpg", b"b.jpg"])])
-def test_parquet_columns_of_text_and_integers(spark: SparkSession, tmp_path: Path, paths: Any) -> None:
+def test_parquet_label_columns_may_be_text_or_integers(spark: SparkSession, tmp_path: Path, paths: Any) -> None:
     address = table(tmp_path / "l.parquet", {"path": paths} | {name: column for name, (column, _) in COLUMNS.items()})
     found = [read_labels(spark, address, path_column="path", label_column=name) for name in COLUMNS]
     read = [labels for _, labels in COLUMNS.values()]
@@ -90,7 +90,7 @@ def test_parquet_columns_of_text_and_integers(spark: SparkSession, tmp_path: Pat
     assert rows(reduce(DataFrame.unionByName, found)) == sorted(wanted, key=str)
 
 
-def test_files_of_labels_that_cannot_be_read_are_refused_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
+def test_unreadable_label_files_are_refused_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
     def refused(name: str, data: bytes | None, **columns: str) -> str:
         path = tmp_path / name
         if data is not None:
@@ -118,7 +118,7 @@ def test_files_of_labels_that_cannot_be_read_are_refused_in_one_line(spark: Spar
     assert refused("g.parquet", None) == words
 
 
-def test_damage_further_down_fails_the_task(spark: SparkSession, tmp_path: Path) -> None:
+def test_damage_later_in_a_label_file_fails_the_task(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "l.csv").write_bytes(b"path,label\n" + b"a.jpg,cat\n" * 200_000 + b"b.jpg\n")
     labels = read_labels(spark, str(tmp_path / "l.csv"), path_column="path", label_column="label")
     with pytest.raises(PySparkException, match=r"(?m)^etl\.errors\.SourceError: Wanted a file of labels at .*l\.csv"):
@@ -182,7 +182,7 @@ def test_each_image_gets_the_label_of_its_row(spark: SparkSession) -> None:
     assert sorted(row.name for row in names) == ["none.jpg", "test/a.jpg"]
 
 
-def test_lines_go_to_files_in_the_order_of_their_names(spark: SparkSession, tmp_path: Path) -> None:
+def test_label_lines_are_assigned_to_files_in_name_order(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "truth.txt"
     path.write_bytes(b"\xef\xbb\xbf490\r\n 361 \n007\n-1\n+5\n\n \n")
     lines = read_label_lines(spark, str(path))
@@ -217,7 +217,9 @@ def test_lines_go_to_files_in_the_order_of_their_names(spark: SparkSession, tmp_
         (b"9" * 5000, f"'{'9' * 100}' on line 1"),
     ],
 )
-def test_lines_that_are_no_integers(spark: SparkSession, tmp_path: Path, data: bytes, found: str) -> None:
+def test_label_lines_that_are_not_integers_are_refused(
+    spark: SparkSession, tmp_path: Path, data: bytes, found: str
+) -> None:
     path = tmp_path / "truth.txt"
     path.write_bytes(data)
     with pytest.raises(SourceError) as caught:

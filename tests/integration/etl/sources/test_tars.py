@@ -1,9 +1,7 @@
 """Tars listed by executors, local and in S3."""
 
 import gzip
-import io
 import os
-import tarfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,17 +17,7 @@ from etl.sources.tar_members import CUT
 from etl.sources.tars import is_tar_of_tars, list_tar, list_tar_of_tars
 from formats.s3 import S3Access
 from formats.storage import Storage
-
-
-def _tar(*files: tuple[str, bytes], format: int = tarfile.GNU_FORMAT) -> bytes:
-    """A tar of these files; names may hold surrogates for bytes that are no text."""
-    with io.BytesIO() as out:
-        with tarfile.open(fileobj=out, mode="w", format=format, errors="surrogateescape") as tar:
-            for name, data in files:
-                member = tarfile.TarInfo(name)
-                member.size = len(data)
-                tar.addfile(member, io.BytesIO(data))
-        return out.getvalue()
+from tests.support.archives import tar_of
 
 
 def _write(place: Path, data: bytes) -> str:
@@ -43,7 +31,7 @@ def _contents(data: bytes, rows: Sequence[Row]) -> dict[bytes, bytes]:
 
 @pytest.mark.parametrize(("name", "pack"), [("x.tar", bytes), ("x.tar.gz", gzip.compress)])
 def test_executors_list_a_tar(spark: SparkSession, tmp_path: Path, name: str, pack: Callable[[bytes], bytes]) -> None:
-    data = _tar(*((f"train/{index % 3}/{index}", b"x" * index) for index in range(30)), ("train/0/bad/..", b""))
+    data = tar_of(*((f"train/{index % 3}/{index}", b"x" * index) for index in range(30)), ("train/0/bad/..", b""))
     address = _write(tmp_path / name, pack(data))
     listing = list_tar(spark, address, dataset="d", splits=[b"train"], or_split=b"", by_folder=True)
     rows = listing.entries.collect()
@@ -55,27 +43,29 @@ def test_executors_list_a_tar(spark: SparkSession, tmp_path: Path, name: str, pa
     }
 
 
-def test_a_place_that_cannot_be_read_is_refused_on_the_driver(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_unreadable_archive_is_refused_on_the_driver(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="nothing there"):
         list_tar(spark, str(tmp_path / "x.tar"), dataset="d", splits=[], or_split=b"", by_folder=True)
     address = _write(tmp_path / "y.tar", b"no tar")
     with pytest.raises(SourceError, match="6 bytes"):
         list_tar_of_tars(spark, address, dataset="d", or_split=b"")
-    address = _write(tmp_path / "y.tgz", gzip.compress(_tar(("a.tar", _tar()))))
+    address = _write(tmp_path / "y.tgz", gzip.compress(tar_of(("a.tar", tar_of()))))
     assert is_tar_of_tars(address)
     with pytest.raises(SourceError, match="without compression"):
         list_tar_of_tars(spark, address, dataset="d", or_split=b"")
 
 
 def _inner(stem: str, count: int) -> tuple[str, bytes]:
-    return f"{stem}.tar", _tar(*((f"{stem}_{index}.JPEG", f"{stem} {index}".encode() * 50) for index in range(count)))
+    return f"{stem}.tar", tar_of(*((f"{stem}_{index}.JPEG", f"{stem} {index}".encode() * 50) for index in range(count)))
 
 
 def test_executors_list_a_tar_of_tars(spark: SparkSession, tmp_path: Path) -> None:
     stems = ["n01440764", "n01443537", "n01484850"]
     inner = [_inner(stem, 5) for stem in stems]
-    twice = ("a.tar", _tar(("./1", b"old"), ("1", b"new"), ("../2", b"")))
-    data = _tar(*inner, twice, ("./empty.tar", _tar()), ("none.tar", b"x" * 600), ("README", b"x"), ("../b.tar", b""))
+    twice = ("a.tar", tar_of(("./1", b"old"), ("1", b"new"), ("../2", b"")))
+    data = tar_of(
+        *inner, twice, ("./empty.tar", tar_of()), ("none.tar", b"x" * 600), ("README", b"x"), ("../b.tar", b"")
+    )
     address = _write(tmp_path / "x.tar", data)
     assert is_tar_of_tars(address)
     listing = list_tar_of_tars(spark, address, dataset="d", or_split=b"train")
@@ -101,8 +91,8 @@ def test_executors_list_a_tar_of_tars(spark: SparkSession, tmp_path: Path) -> No
     }
 
 
-def test_a_cut_tar_of_tars_keeps_what_is_whole(spark: SparkSession, tmp_path: Path) -> None:
-    data = _tar(_inner("a", 3), _inner("b", 3))
+def test_a_truncated_tar_of_tars_keeps_its_whole_members(spark: SparkSession, tmp_path: Path) -> None:
+    data = tar_of(_inner("a", 3), _inner("b", 3))
     second = data.index(b"b.tar\0")
     one = 512 + 512  # a member of an inner archive
     for cut, last in [(one + 600, b"b/b_1.JPEG"), (one, b"b.tar")]:
@@ -112,8 +102,8 @@ def test_a_cut_tar_of_tars_keeps_what_is_whole(spark: SparkSession, tmp_path: Pa
         assert {bytes(row.path): row.reason for row in rows if row.reason} == {last: CUT}
 
 
-def test_inner_archives_of_one_stem_are_refused(spark: SparkSession, tmp_path: Path) -> None:
-    address = _write(tmp_path / "x.tar", _tar(("train/a.tar", _tar()), ("val/a.tar", _tar())))
+def test_inner_archives_with_the_same_stem_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    address = _write(tmp_path / "x.tar", tar_of(("train/a.tar", tar_of()), ("val/a.tar", tar_of())))
     with pytest.raises(SourceError, match=r"different names in .* Found: train/a\.tar and val/a\.tar"):
         list_tar_of_tars(spark, address, dataset="d", or_split=b"")
 
@@ -122,8 +112,8 @@ def test_executors_list_tars_on_s3(spark: SparkSession, s3: S3, keyspace: str) -
     s3.make_bucket(keyspace)
     bucket = f"s3://{keyspace}"
     storage = Storage(bucket, S3Access(s3.endpoint, s3.access_key, s3.secret_key))
-    plain = _tar(*((f"a/{index}", b"x" * index) for index in range(30)))
-    nested = _tar(_inner("a", 5), ("b.tar", _tar(("1", bytes(9 << 20)), ("2", b"x"))))
+    plain = tar_of(*((f"a/{index}", b"x" * index) for index in range(30)))
+    nested = tar_of(_inner("a", 5), ("b.tar", tar_of(("1", bytes(9 << 20)), ("2", b"x"))))
     for name, data in [("x y/plain.tar", plain), ("plain.tgz", gzip.compress(plain)), ("nested.tar", nested)]:
         storage.write_bytes(name, data)
     for field, value in [("endpoint", s3.endpoint), ("access.key", s3.access_key), ("secret.key", s3.secret_key)]:

@@ -96,7 +96,7 @@ def test_a_folder_that_vanishes_before_it_is_listed_fails(spark: SparkSession, t
         listing.entries.collect()
 
 
-def test_a_tree_in_s3_is_listed_as_a_local_one(
+def test_a_tree_on_s3_is_listed_like_a_local_one(
     spark: SparkSession, s3: S3, keyspace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     s3.make_bucket(keyspace)

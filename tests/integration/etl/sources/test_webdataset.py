@@ -1,9 +1,7 @@
 """Shards listed by executors, local and in S3."""
 
 import gzip
-import io
 import json
-import tarfile
 from functools import partial
 from pathlib import Path
 
@@ -16,25 +14,16 @@ from etl.secrets import driver_storage, secrets_on_executors
 from etl.sources.webdataset import expand, list_shards
 from formats.s3 import S3Access
 from formats.storage import Storage
-
-
-def _tar(*files: tuple[str, bytes]) -> bytes:
-    with io.BytesIO() as out:
-        with tarfile.open(fileobj=out, mode="w", errors="surrogateescape") as tar:
-            for name, data in files:
-                member = tarfile.TarInfo(name)
-                member.size = len(data)
-                tar.addfile(member, io.BytesIO(data))
-        return out.getvalue()
+from tests.support.archives import tar_of
 
 
 def _shard(folder: Path, *files: tuple[str, bytes], name: str = "s-0.tar") -> Path:
     place = folder / name
-    place.write_bytes(_tar(*files))
+    place.write_bytes(tar_of(*files))
     return place
 
 
-def test_shards_that_are_missing_or_of_one_name_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_missing_shards_and_duplicate_shard_names_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     here = _shard(tmp_path)
     (tmp_path / "other").mkdir()
     with pytest.raises(SourceError, match=r"Wanted 3 shards\. Found: 2 of them missing, first .*s-1\.tar"):
@@ -67,7 +56,7 @@ def test_executors_list_shards_on_s3(spark: SparkSession, s3: S3, keyspace: str)
     bucket = f"s3://{keyspace}"
     storage = Storage(bucket, S3Access(s3.endpoint, s3.access_key, s3.secret_key))
     for shard in range(3):
-        storage.write_bytes(f"train/s-{shard}.tar", _tar(("1.jpg", b"x" * shard), ("1.cls", b"%d" % shard)))
+        storage.write_bytes(f"train/s-{shard}.tar", tar_of(("1.jpg", b"x" * shard), ("1.cls", b"%d" % shard)))
     for field, value in [("endpoint", s3.endpoint), ("access.key", s3.access_key), ("secret.key", s3.secret_key)]:
         spark.conf.set(f"spark.imagestrata.s3.{field}", value)
     try:

@@ -80,7 +80,7 @@ def test_a_split_is_the_same_for_any_partitioning_and_any_order_of_the_input(
 
 
 @pytest.mark.parametrize("values", [1 << 64, 5])
-def test_rows_are_dealt_in_order_wherever_that_order_puts_them(
+def test_rows_are_dealt_in_seeded_order_however_it_is_distributed(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, values: int
 ) -> None:
     """Also where cuts do not lie where they are expected, and where rows share a place in the order."""
@@ -102,17 +102,17 @@ def test_rows_are_dealt_in_order_wherever_that_order_puts_them(
     assert {bytes(row["id"]): row["split"] for row in dealt.collect()} == wanted
 
 
-def test_rows_that_are_others_than_were_counted_are_refused(spark: SparkSession) -> None:
+def test_rows_that_differ_from_those_counted_are_refused(spark: SparkSession) -> None:
     strata = images(spark).withColumn("stratum", F.col("label"))
     with pytest.raises(TableError, match="Wanted the rows that were counted before"):
         deal(spark, strata, free={**CLASSES, 9: 8}, quotas={9: [5]}, splits=1, seed=7)
 
 
-def test_nothing_is_lost_or_doubled(expected: list[tuple[int, bytes, int, int]]) -> None:
+def test_no_row_is_lost_or_duplicated(expected: list[tuple[int, bytes, int, int]]) -> None:
     assert Counter((i, c) for _, i, c, _ in expected) == Counter(ROWS)
 
 
-def test_counts_are_the_quota_matrix(expected: list[tuple[int, bytes, int, int]]) -> None:
+def test_counts_equal_the_quota_matrix(expected: list[tuple[int, bytes, int, int]]) -> None:
     found = Counter((split, label) for split, _, label, _ in expected)
     assert {split: sum(n for (s, _), n in found.items() if s == split) for split in (0, 1)} == {0: 220, 1: 55}
     assert (found[0, 0], found[1, 0]) == (160, 40)
@@ -130,7 +130,7 @@ def test_positions_are_dense_and_follow_the_seeded_hash(expected: list[tuple[int
         assert np.all(np.diff(hashes) > 0)
 
 
-def test_another_seed_makes_another_choice(spark: SparkSession, expected: list[tuple[int, bytes, int, int]]) -> None:
+def test_another_seed_chooses_other_rows(spark: SparkSession, expected: list[tuple[int, bytes, int, int]]) -> None:
     other = assigned(spark, images(spark), plan(seed=8))
     assert {i for s, i, _, _ in other if s == 1} != {i for s, i, _, _ in expected if s == 1}
     assert Counter(s for s, *_ in other) == Counter(s for s, *_ in expected)

@@ -39,7 +39,7 @@ def split(spark: SparkSession, cache: str, tmp_path_factory: pytest.TempPathFact
     return out
 
 
-def test_what_is_written_is_read_back_whole_in_the_seeded_order(split: Path, tmp_path: Path) -> None:
+def test_a_split_is_read_back_whole_in_seeded_order(split: Path, tmp_path: Path) -> None:
     folder, found = SplitFolder.open(split), {}
     for index in (0, 1):
         rows = folder.rows(index, cache=tmp_path)  # recomputes the fingerprint in numpy
@@ -66,7 +66,7 @@ def test_a_split_without_positions_is_read_in_the_same_order(
         assert np.array_equal(rows.labels, same.labels)
 
 
-def test_an_old_split_is_replaced_as_a_whole_and_only_with_overwrite(
+def test_an_existing_split_is_replaced_whole_and_only_with_overwrite(
     spark: SparkSession, cache: str, split: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "split"

@@ -9,7 +9,7 @@ from formats.hashing import murmur3
 from tests.support.spark_rows import rows_of
 
 
-def test_partitions_are_those_that_spark_sends_numbers_to(spark: SparkSession) -> None:
+def test_partition_numbers_agree_with_spark(spark: SparkSession) -> None:
     numbers = np.concatenate([np.arange(-500, 500), [-(1 << 31), (1 << 31) - 1]]).astype(np.int32)
     frame = rows_of(spark, [(int(number),) for number in numbers], "number INT")
     found = {row["number"]: row["hash"] for row in frame.select("number", F.hash("number").alias("hash")).collect()}

@@ -69,7 +69,7 @@ def out(tmp_path: Path) -> Path:
     return out
 
 
-def test_shards_that_are_there_are_refused(out: Path) -> None:
+def test_existing_shards_are_refused(out: Path) -> None:
     with pytest.raises(OutputExistsError) as refused:
         opened(out)
     assert str(refused.value) == (
@@ -81,7 +81,7 @@ def test_shards_that_are_there_are_refused(out: Path) -> None:
         opened(out)
 
 
-def test_overwriting_removes_the_shards_of_the_run_before_once_the_new_ones_are_published(out: Path) -> None:
+def test_overwriting_removes_old_shards_once_the_new_ones_are_published(out: Path) -> None:
     output = opened(out, overwrite=True)
     assert output.published("aaaaaaaa") is None
     assert output.digests.keys() == {name for name in OLD if name.endswith(".tar")}
@@ -91,7 +91,7 @@ def test_overwriting_removes_the_shards_of_the_run_before_once_the_new_ones_are_
     assert names(out) == {*NEW, "shards.json"}
 
 
-def test_resume_takes_what_is_published_as_done_unless_it_is_of_others_or_not_all_there(out: Path) -> None:
+def test_resume_accepts_published_shards_only_if_they_match_and_are_complete(out: Path) -> None:
     output = opened(out, resume=True)
     assert output.published("aaaaaaaa") == manifest_of(out)
     with pytest.raises(OutputExistsError, match=r"these images and options at .*out\. Found: shards of others, whole"):
@@ -100,7 +100,7 @@ def test_resume_takes_what_is_published_as_done_unless_it_is_of_others_or_not_al
     assert output.published("aaaaaaaa") is None
 
 
-def test_shards_that_no_manifest_names_stay_and_are_reported(tmp_path: Path) -> None:
+def test_shards_in_no_manifest_are_kept_and_reported(tmp_path: Path) -> None:
     out = tmp_path / "out"
     written(out, "0a1b2c3d")
     (out / ".bbbbbbbb-000001.tar.0123").write_bytes(b"half of a shard, of a run that was killed")
@@ -112,7 +112,7 @@ def test_shards_that_no_manifest_names_stay_and_are_reported(tmp_path: Path) -> 
     assert names(out) == {*NEW, *strangers, "shards.json"}
 
 
-def test_of_two_runs_the_first_to_publish_stays(tmp_path: Path) -> None:
+def test_the_first_of_two_runs_to_publish_wins(tmp_path: Path) -> None:
     out = tmp_path / "out"
     first, second, same = opened(out), opened(out), opened(out)
     shards = written(out, "aaaaaaaa")
@@ -124,7 +124,7 @@ def test_of_two_runs_the_first_to_publish_stays(tmp_path: Path) -> None:
     assert names(out) > OLD
 
 
-def test_shards_that_tasks_have_written_elsewhere_are_not_published(tmp_path: Path) -> None:
+def test_shards_written_elsewhere_by_tasks_are_not_published(tmp_path: Path) -> None:
     out = tmp_path / "out"
     shards = written(out, "aaaaaaaa")
     (out / shards[1].name).write_bytes(b"cut off")
@@ -133,7 +133,7 @@ def test_shards_that_tasks_have_written_elsewhere_are_not_published(tmp_path: Pa
     assert not (out / "shards.json").exists()
 
 
-def test_what_was_left_out_is_listed_beside_the_shards(out: Path) -> None:
+def test_skipped_images_are_listed_beside_the_shards(out: Path) -> None:
     rejected = [
         {"or_split": "val", "path": "b, c", "reason": "empty"},
         {"or_split": "train", "path": "é", "reason": "no image: of 3 bytes"},
@@ -152,7 +152,7 @@ def test_what_was_left_out_is_listed_beside_the_shards(out: Path) -> None:
     assert not (out / "rejected.csv").exists()
 
 
-def test_a_manifest_that_cannot_be_read_is_named_whatever_is_to_be_done(out: Path) -> None:
+def test_an_unreadable_manifest_is_named_with_any_option(out: Path) -> None:
     text = (out / "shards.json").read_text()
     wrong = [text.replace('"pieces": [[', '"pieces": [[['), text.replace('"samples": 4', '"samples": 5')]
     for damaged in (b"\xff\xfe", b"{}", b"[]", text[:200].encode(), *(one.encode() for one in wrong), None):
@@ -171,7 +171,7 @@ def test_a_manifest_that_cannot_be_read_is_named_whatever_is_to_be_done(out: Pat
     assert names(out) > OLD
 
 
-def test_a_place_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
+def test_an_unwritable_output_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(EtlError, match=rf"a folder to write to at {tmp_path}/file/out\. Found: .*/file is no folder\."):
         opened(tmp_path / "file" / "out")
@@ -179,7 +179,7 @@ def test_a_place_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
         opened(Path("/proc/out"))
 
 
-def test_tags_differ_by_the_images_and_by_each_option_that_changes_shards(tmp_path: Path) -> None:
+def test_tags_depend_on_the_images_and_on_options_that_change_shards(tmp_path: Path) -> None:
     one = plan(tmp_path)
     others = [
         replace(one, seed=1),

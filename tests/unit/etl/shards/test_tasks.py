@@ -60,7 +60,7 @@ def files(out: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in out.iterdir()}
 
 
-def test_shards_are_written_with_their_index_and_what_was_told_of_them(pictures: list[Path], tmp_path: Path) -> None:
+def test_shards_are_written_with_their_index_and_metadata(pictures: list[Path], tmp_path: Path) -> None:
     counted = Counted()
     results = write(pictures, tmp_path / "out", counters=counted)
     shards = [shard_of(text) for _, text in results]
@@ -74,9 +74,7 @@ def test_shards_are_written_with_their_index_and_what_was_told_of_them(pictures:
     assert (counted["images"], counted["bytes"]) == (6, sum(place.stat().st_size for place in pictures))
 
 
-def test_an_attempt_that_breaks_off_leaves_no_shard_and_the_next_one_writes_it(
-    pictures: list[Path], tmp_path: Path
-) -> None:
+def test_a_failed_attempt_leaves_no_shard_and_the_next_one_writes_it(pictures: list[Path], tmp_path: Path) -> None:
     wanted = write(pictures, tmp_path / "wanted")
 
     def broken() -> Iterator[pa.RecordBatch]:
@@ -90,7 +88,7 @@ def test_an_attempt_that_breaks_off_leaves_no_shard_and_the_next_one_writes_it(
     assert files(tmp_path / "out") == files(tmp_path / "wanted")
 
 
-def test_shards_that_are_done_are_written_again_only_without_resume(pictures: list[Path], tmp_path: Path) -> None:
+def test_finished_shards_are_rewritten_only_without_resume(pictures: list[Path], tmp_path: Path) -> None:
     out, counted = tmp_path / "out", Counted()
     results, found = write(pictures, out), files(out)
     for place in pictures:
@@ -102,9 +100,7 @@ def test_shards_that_are_done_are_written_again_only_without_resume(pictures: li
 
 
 @pytest.mark.parametrize("damage", ["no index", "shorter", "half a note", "no note"])
-def test_a_shard_that_is_not_whole_is_written_again_by_resume(
-    pictures: list[Path], tmp_path: Path, damage: str
-) -> None:
+def test_resume_rewrites_incomplete_shards(pictures: list[Path], tmp_path: Path, damage: str) -> None:
     out = tmp_path / "out"
     results, found = write(pictures, out), files(out)
     shard, note = out / "0a1b2c3d-000001.tar", out / "0a1b2c3d-000001.tar.done"
@@ -120,9 +116,7 @@ def test_a_shard_that_is_not_whole_is_written_again_by_resume(
     assert files(out) == found
 
 
-def test_a_manifest_is_withdrawn_before_one_of_its_shards_gets_other_bytes(
-    pictures: list[Path], tmp_path: Path
-) -> None:
+def test_a_manifest_is_removed_before_one_of_its_shards_changes(pictures: list[Path], tmp_path: Path) -> None:
     out = tmp_path / "out"
     shards = [shard_of(text)[0] for _, text in write(pictures, out)]
     (out / MANIFEST).write_text("of these shards")
@@ -137,7 +131,7 @@ def test_a_manifest_is_withdrawn_before_one_of_its_shards_gets_other_bytes(
     assert [one.sha256 == before.sha256 for one, before in zip(again, shards, strict=True)] == [True, False]
 
 
-def test_pictures_that_are_damaged_or_of_another_size_are_left_out_and_named(
+def test_pictures_that_are_damaged_or_of_another_size_are_skipped_and_named(
     pictures: list[Path], tmp_path: Path
 ) -> None:
     rows, counted = rows_of(pictures), Counted()
@@ -156,7 +150,7 @@ def test_pictures_that_are_damaged_or_of_another_size_are_left_out_and_named(
     assert (counted["images"], counted["rejected"]) == (1, 5)
 
 
-def test_what_stands_in_a_shard_s_place_is_named(pictures: list[Path], tmp_path: Path) -> None:
+def test_a_folder_at_the_path_of_a_shard_is_reported(pictures: list[Path], tmp_path: Path) -> None:
     place = tmp_path / "out" / "0a1b2c3d-000001.tar"
     (place / "in the way").mkdir(parents=True)
     with pytest.raises((EtlError, FormatsError), match=rf"Wanted to write {place}\. Found: Is a directory\."):

@@ -33,7 +33,7 @@ def npy(array: Any, **options: Any) -> bytes:
         elements=st.integers(0, 100).map(lambda value: value % 2) | st.integers(0, 1),
     )
 )
-def test_numbers_are_those_of_the_array(array: Any) -> None:
+def test_numbers_match_the_array(array: Any) -> None:
     found = read_array(npy(array))
     assert found == [int(value) for value in array.ravel()]
     assert all(type(value) is int for value in found)
@@ -49,7 +49,7 @@ def test_numbers_are_those_of_the_array(array: Any) -> None:
         (np.asfortranarray([[1], [2]]), [1, 2]),
     ],
 )
-def test_arrays_of_labels(array: Any, wanted: list[int]) -> None:
+def test_arrays_of_labels_are_read(array: Any, wanted: list[int]) -> None:
     assert read_array(npy(array)) == wanted
 
 

@@ -9,7 +9,7 @@ from etl.sources.labels import (
 )
 
 
-def test_class_names_that_are_numbers() -> None:
+def test_numeric_class_names_are_parsed_and_others_refused() -> None:
     assert class_numbers_of(["7", "007", "0", "2147483647", " 3", "0" * 5000 + "1"]) == {
         "7": 7,
         "007": 7,
@@ -29,7 +29,7 @@ def test_class_names_that_are_numbers() -> None:
     )
 
 
-def test_all_integers() -> None:
+def test_all_integers_accepts_only_non_negative_integers() -> None:
     assert all_integers(["1", "02", "3"])
     assert not all_integers([])
     assert not all_integers(["1", "cat"])

@@ -69,14 +69,14 @@ def test_the_layout_follows_from_the_name(tree: Path, address: str, kind: str) -
         ({"read": "sequential"}, "with tars"),
     ],
 )
-def test_options_that_cannot_be(tree: Path, options: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_refused(tree: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         SourcePlan(**{"address": ".", **options})
     assert str(caught.value).startswith("Wanted ")
     assert "Found: " in str(caught.value)
 
 
-def test_classes_are_folders_unless_something_else_gives_them(tree: Path) -> None:
+def test_folders_are_classes_unless_labels_come_from_elsewhere(tree: Path) -> None:
     assert SourcePlan(address=".").by_folder
     assert SourcePlan(address="x.tar").by_folder
     assert not SourcePlan(address=".", labels="truth.csv").by_folder
@@ -84,7 +84,7 @@ def test_classes_are_folders_unless_something_else_gives_them(tree: Path) -> Non
     assert not SourcePlan(address="x-{0..1}.tar").by_folder
 
 
-def test_a_source_has_one_name_from_everywhere(tree: Path) -> None:
+def test_a_source_has_the_same_name_however_it_is_addressed(tree: Path) -> None:
     (tree / "link ü").symlink_to(tree / "train")
     assert SourcePlan(address="link ü").name == (tree / "train").resolve().as_uri() == full_address("train/")
     assert SourcePlan(address="s3://bucket/prefix/").name == "s3://bucket/prefix"

@@ -19,6 +19,7 @@ from etl.sources.tar_members import CUT, Archive, Member, NotATarError, members
 from etl.sources.tars import is_tar_of_tars
 from formats.storage import Storage
 from schemas import image_id
+from tests.support.archives import tar_of
 
 _SIZES = st.one_of(st.sampled_from([0, 1, 511, 512, 513, 1023, 1024, 1025]), st.integers(0, 3000))
 
@@ -26,17 +27,6 @@ _SIZES = st.one_of(st.sampled_from([0, 1, 511, 512, 513, 1023, 1024, 1025]), st.
 _NAMES = st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=150).map(
     lambda name: "a/" + name
 )
-
-
-def _tar(*files: tuple[str, bytes], format: int = tarfile.GNU_FORMAT) -> bytes:
-    """A tar of these files; names may hold surrogates for bytes that are no text."""
-    with io.BytesIO() as out:
-        with tarfile.open(fileobj=out, mode="w", format=format, errors="surrogateescape") as tar:
-            for name, data in files:
-                member = tarfile.TarInfo(name)
-                member.size = len(data)
-                tar.addfile(member, io.BytesIO(data))
-        return out.getvalue()
 
 
 def _special(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
@@ -73,7 +63,7 @@ def _paths(rows: list[dict[str, Any]]) -> dict[bytes, str | None]:
 )
 def test_ranges_are_exactly_the_members_bytes(files: list[tuple[str, int]], format: int, block: int) -> None:
     contents = [(name, bytes([index % 251 + 1]) * size) for index, (name, size) in enumerate(files)]
-    data = _tar(*contents, format=format)
+    data = tar_of(*contents, format=format)
     wanted = [(name.encode(), content) for name, content in contents]
     found = list(members(_ranged(data, block)))
     assert [(member.name, data[member.offset : member.offset + member.size]) for member in found] == wanted
@@ -85,8 +75,8 @@ def test_ranges_are_exactly_the_members_bytes(files: list[tuple[str, int]], form
 
 
 @given(sizes=st.lists(_SIZES, min_size=1, max_size=6), cut=st.integers(1, 20_000))
-def test_a_cut_archive_keeps_whole_files_and_has_a_reason_for_the_rest(sizes: list[int], cut: int) -> None:
-    data = _tar(*((f"a/{index}", b"x" * size) for index, size in enumerate(sizes)))
+def test_a_truncated_archive_keeps_whole_files_and_has_a_reason_for_the_rest(sizes: list[int], cut: int) -> None:
+    data = tar_of(*((f"a/{index}", b"x" * size) for index, size in enumerate(sizes)))
     data = data[: min(cut, len(data))]
     if len(data) < 512:
         with pytest.raises(NotATarError):
@@ -104,8 +94,8 @@ def test_a_cut_archive_keeps_whole_files_and_has_a_reason_for_the_rest(sizes: li
     assert all(list(members(archive)) == found for archive in archives)
 
 
-def test_a_cut_member_and_a_cut_header_have_a_reason() -> None:
-    data = _tar(("a/1", b"x" * 600), ("a/2", b"y" * 600))
+def test_truncated_members_and_headers_have_a_reason() -> None:
+    data = tar_of(("a/1", b"x" * 600), ("a/2", b"y" * 600))
     first = Member(b"a/1", 512, 600)
     assert list(members(_ranged(data[: 1536 + 512 + 599]))) == [first, Member(b"a/2", 2048, 600, CUT)]
     assert list(members(_ranged(data[: 1536 + 512 + 600]))) == [first, Member(b"a/2", 2048, 600)]
@@ -113,13 +103,13 @@ def test_a_cut_member_and_a_cut_header_have_a_reason() -> None:
         first,
         Member(b"@1536", 1536, 0, "truncated: the archive ends inside a header"),
     ]
-    long = _tar(("b" * 300, b"x"))  # a header, the long name, the member's own header
+    long = tar_of(("b" * 300, b"x"))  # a header, the long name, the member's own header
     assert [member.reason for member in members(_ranged(long[:700]))] == ["truncated: the archive ends inside a header"]
     assert list(members(_ranged(long[:1024]))) == [Member(b"b" * 300, 1024, 0, CUT)]
 
 
 def test_a_damaged_header_keeps_what_is_before_it() -> None:
-    data = bytearray(_tar(("a/1", b"x"), ("a/2", b"y"), ("a/3", b"z")))
+    data = bytearray(tar_of(("a/1", b"x"), ("a/2", b"y"), ("a/3", b"z")))
     data[1024:1030] = b"\xff" * 6
     assert list(members(_ranged(bytes(data)))) == [
         Member(b"a/1", 512, 1),
@@ -170,7 +160,7 @@ def test_sparse_files_have_a_reason_in_both_of_their_forms() -> None:
 def test_names_are_raw_bytes_and_large_sizes_are_read() -> None:
     name = os.fsdecode(b"a/\xff\n" + b"b" * 120)
     for format in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
-        assert [member.name for member in members(_ranged(_tar((name, b""), format=format)))] == [os.fsencode(name)]
+        assert [member.name for member in members(_ranged(tar_of((name, b""), format=format)))] == [os.fsencode(name)]
     huge = tarfile.TarInfo("a/huge")
     huge.size = 9 << 30
     for header in (huge.tobuf(tarfile.GNU_FORMAT), huge.tobuf(tarfile.PAX_FORMAT)):
@@ -183,7 +173,7 @@ def test_names_are_raw_bytes_and_large_sizes_are_read() -> None:
 
 
 def test_headers_that_are_far_apart_are_read_alone() -> None:
-    data = _tar(*((f"a/{index}", bytes(1 << 20)) for index in range(20)))
+    data = tar_of(*((f"a/{index}", bytes(1 << 20)) for index in range(20)))
     read = 0
 
     def fetch(at: int, count: int) -> bytes:
@@ -196,7 +186,7 @@ def test_headers_that_are_far_apart_are_read_alone() -> None:
 
 
 def test_several_gzip_streams_and_padding_are_one_archive() -> None:
-    data = _tar(("a/1", b"x" * 70_000), ("a/2", b"y"))
+    data = tar_of(("a/1", b"x" * 70_000), ("a/2", b"y"))
     packed = gzip.compress(data[:30_000]) + bytes(100) + gzip.compress(data[30_000:]) + bytes(700)
     stream = GzipBytes(io.BytesIO(packed).read)
     assert [member.name for member in members(stream)] == [b"a/1", b"a/2"]
@@ -204,8 +194,8 @@ def test_several_gzip_streams_and_padding_are_one_archive() -> None:
     assert stream.fault is None
 
 
-def test_a_gzip_that_is_damaged_ends_there() -> None:
-    packed = gzip.compress(_tar(*((f"a/{index}", os.urandom(5000)) for index in range(20))))
+def test_a_damaged_gzip_keeps_the_members_before_the_damage() -> None:
+    packed = gzip.compress(tar_of(*((f"a/{index}", os.urandom(5000)) for index in range(20))))
     for cut in (len(packed) // 2, len(packed) - 6000):
         stream = GzipBytes(io.BytesIO(packed[:cut]).read)
         *whole, last = members(stream)
@@ -219,10 +209,10 @@ def test_a_gzip_that_is_damaged_ends_there() -> None:
     assert stream.fault == "damaged: incorrect data check"
 
 
-def test_paths_are_the_names_and_folders_the_classes(tmp_path: Path) -> None:
+def test_member_names_give_paths_and_folders_give_classes(tmp_path: Path) -> None:
     place = tmp_path / "x.tar"
     files = [("./a/1", b"1"), ("b/c/2", b"2"), ("loose", b"3"), ("././b/3", b"4"), (os.fsdecode(b"\xff/4"), b"5")]
-    place.write_bytes(_tar(*files))
+    place.write_bytes(tar_of(*files))
     rows = _listed(place, or_split=b"s", by_folder=True)
     assert [(row["path"], row["or_label"], row["reason"]) for row in rows] == [
         (b"a/1", "a", None),
@@ -239,7 +229,9 @@ def test_paths_are_the_names_and_folders_the_classes(tmp_path: Path) -> None:
 
 def test_splits_are_top_folders_and_others_are_left_out(tmp_path: Path) -> None:
     place = tmp_path / "x.tar"
-    place.write_bytes(_tar(("./train/a/1", b""), ("val/a/1", b""), ("test/a/1", b""), ("train/loose", b""), ("2", b"")))
+    place.write_bytes(
+        tar_of(("./train/a/1", b""), ("val/a/1", b""), ("test/a/1", b""), ("train/loose", b""), ("2", b""))
+    )
     rows = _listed(place, splits=[b"train", b"val"], by_folder=True)
     assert [(row["or_split"], row["path"], row["reason"]) for row in rows] == [
         (b"train", b"a/1", None),
@@ -253,9 +245,9 @@ def test_splits_are_top_folders_and_others_are_left_out(tmp_path: Path) -> None:
     assert [(row["path"], row["reason"]) for row in rows] == [(b"@1536", "truncated: the archive ends inside a header")]
 
 
-def test_names_that_lead_out_have_a_reason(tmp_path: Path) -> None:
+def test_names_outside_the_archive_have_a_reason(tmp_path: Path) -> None:
     place = tmp_path / "x.tar"
-    place.write_bytes(_tar(("/etc/passwd", b""), ("a/../../1", b""), ("../1", b""), ("a/..1", b""), ("a/1", b"")))
+    place.write_bytes(tar_of(("/etc/passwd", b""), ("a/../../1", b""), ("../1", b""), ("a/..1", b""), ("a/1", b"")))
     for splits in ([], [b"a"]):
         found = {row["path"]: row["reason"] for row in _listed(place, splits=splits) if row["reason"]}
         assert found == {
@@ -265,10 +257,10 @@ def test_names_that_lead_out_have_a_reason(tmp_path: Path) -> None:
         }
 
 
-def test_the_last_member_of_a_name_counts(tmp_path: Path) -> None:
+def test_the_last_member_with_a_name_wins(tmp_path: Path) -> None:
     place = tmp_path / "x.tar"
     files = [(f"a/{index % 700}", bytes([index // 700]) * 3) for index in range(2500)]
-    data = _tar(*files, ("./a/5", b"last"))
+    data = tar_of(*files, ("./a/5", b"last"))
     place.write_bytes(data)
     rows = _listed(place)
     assert len(rows) == 700
@@ -278,7 +270,7 @@ def test_the_last_member_of_a_name_counts(tmp_path: Path) -> None:
 
 def test_classes_of_the_same_text_are_refused(tmp_path: Path) -> None:
     place = tmp_path / "x.tar"
-    place.write_bytes(_tar((os.fsdecode(b"a\xff/1"), b""), ("a\\xff/1", b"")))
+    place.write_bytes(tar_of((os.fsdecode(b"a\xff/1"), b""), ("a\\xff/1", b"")))
     with pytest.raises(SourceError, match="differ as text"):
         _listed(place, by_folder=True)
     assert len(_listed(place)) == 2
@@ -298,7 +290,7 @@ def test_classes_of_the_same_text_are_refused(tmp_path: Path) -> None:
     # Of the data they would differ each time.
     ids=["empty", "short", "no tar", "compressed", "not compressed", "no tar in gzip", "empty gzip"],
 )
-def test_files_that_are_no_tars_are_refused(tmp_path: Path, name: str, data: bytes, found: str) -> None:
+def test_files_that_are_not_tars_are_refused(tmp_path: Path, name: str, data: bytes, found: str) -> None:
     (tmp_path / name).write_bytes(data)
     with pytest.raises(SourceError, match=rf"Wanted a tar at .*{name}\. Found: {found}\."):
         is_tar_of_tars(str(tmp_path / name))
@@ -306,7 +298,7 @@ def test_files_that_are_no_tars_are_refused(tmp_path: Path, name: str, data: byt
         _listed(tmp_path / name)
 
 
-def test_an_archive_that_this_machine_does_not_see_fails(tmp_path: Path) -> None:
+def test_missing_and_irregular_archives_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="shared file system"):
         _listed(tmp_path / "x.tar")
     os.mkfifo(tmp_path / "pipe.tar")
@@ -316,7 +308,7 @@ def test_an_archive_that_this_machine_does_not_see_fails(tmp_path: Path) -> None
 
 
 def test_an_empty_tar_has_no_entries(tmp_path: Path) -> None:
-    for name, data in [("x.tar", _tar()), ("x.tgz", gzip.compress(_tar()))]:
+    for name, data in [("x.tar", tar_of()), ("x.tgz", gzip.compress(tar_of()))]:
         place = Path(_write(tmp_path / name, data))
         assert _listed(place) == []
         assert not is_tar_of_tars(str(place))

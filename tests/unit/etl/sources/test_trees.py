@@ -35,7 +35,7 @@ def test_walk_gives_every_file_at_any_depth_in_order(tmp_path: Path) -> None:
     assert found == [ListedFile(path, 1, None) for path in (b"c/1", b"c/2", b"c/d/e/f/1", b"c/z/1", b"c/\xff\n/1")]
 
 
-def test_walk_follows_links_but_not_round_in_circles(tmp_path: Path) -> None:
+def test_walk_follows_links_but_not_in_circles(tmp_path: Path) -> None:
     _write(tmp_path, "c/1", "elsewhere/2")
     (tmp_path / "c" / "link").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "c" / "file").symlink_to(tmp_path / "elsewhere" / "2")
@@ -67,12 +67,12 @@ def test_pipes_and_sockets_are_listed_and_not_opened(tmp_path: Path, monkeypatch
     }
 
 
-def test_a_folder_that_this_machine_does_not_see_fails(tmp_path: Path) -> None:
+def test_a_folder_missing_on_this_machine_fails(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="shared file system"):
         list(walk(os.fsencode(tmp_path), b"c"))
 
 
-def test_loose_files_are_those_beside_the_folders(tmp_path: Path) -> None:
+def test_files_beside_class_folders_are_loose(tmp_path: Path) -> None:
     _write(tmp_path, "c/1", "b", "a")
     (tmp_path / "gone").symlink_to(tmp_path / "nothing")
     assert list(loose_files(os.fsencode(tmp_path))) == [
@@ -90,11 +90,11 @@ def test_a_link_to_the_whole_tree_is_a_loop(tmp_path: Path) -> None:
 
 
 @given(st.binary(max_size=200), st.binary(max_size=20), st.text(max_size=20))
-def test_ids_in_bulk_are_the_ids(path: bytes, split: bytes, dataset: str) -> None:
+def test_bulk_ids_equal_single_ids(path: bytes, split: bytes, dataset: str) -> None:
     assert image_ids(dataset, split)(path) == image_id(dataset, split, path).bytes
 
 
-def test_a_class_that_is_the_tree_itself_is_a_loop(tmp_path: Path) -> None:
+def test_a_class_that_links_to_the_tree_is_a_loop(tmp_path: Path) -> None:
     (tmp_path / "cat").mkdir()
     (tmp_path / "cat" / "1.jpg").touch()
     (tmp_path / "loop").symlink_to(tmp_path)

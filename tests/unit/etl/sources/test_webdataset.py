@@ -1,7 +1,6 @@
 """Listing shards: a sample is one image with its label and what belongs to it; the rest comes out with its reason."""
 
 import gzip
-import io
 import os
 import tarfile
 from pathlib import Path
@@ -15,16 +14,7 @@ from etl.sources.tar_members import CUT
 from etl.sources.webdataset import expand
 from formats.storage import Storage
 from schemas import image_id
-
-
-def _tar(*files: tuple[str, bytes]) -> bytes:
-    with io.BytesIO() as out:
-        with tarfile.open(fileobj=out, mode="w", errors="surrogateescape") as tar:
-            for name, data in files:
-                member = tarfile.TarInfo(name)
-                member.size = len(data)
-                tar.addfile(member, io.BytesIO(data))
-        return out.getvalue()
+from tests.support.archives import tar_of
 
 
 def _listed(place: Path, *, masks: bool = False) -> list[dict[str, Any]]:
@@ -35,7 +25,7 @@ def _listed(place: Path, *, masks: bool = False) -> list[dict[str, Any]]:
 
 def _shard(folder: Path, *files: tuple[str, bytes], name: str = "s-0.tar") -> Path:
     place = folder / name
-    place.write_bytes(_tar(*files))
+    place.write_bytes(tar_of(*files))
     return place
 
 
@@ -121,7 +111,7 @@ def test_arrays_and_masks_belong_to_their_image(tmp_path: Path) -> None:
     assert data[preferred["label_offset"] :].startswith(b"mask 4")
 
 
-def test_files_that_make_no_sample_have_a_reason(tmp_path: Path) -> None:
+def test_files_without_a_sample_have_a_reason(tmp_path: Path) -> None:
     place = tmp_path / "s-0.tar"
     with tarfile.open(place, "w") as tar:
         for name in ["1.cls", "1.json", "2.jpg", "2.png", "2.cls", "../3.jpg", "README", "._4.jpg", "4.jpg", "__x__"]:
@@ -140,7 +130,7 @@ def test_files_that_make_no_sample_have_a_reason(tmp_path: Path) -> None:
     ]
 
 
-def test_a_cut_shard_keeps_its_whole_samples(tmp_path: Path) -> None:
+def test_a_truncated_shard_keeps_its_whole_samples(tmp_path: Path) -> None:
     place = _shard(tmp_path, ("1.jpg", b"x"), ("1.cls", b"1"), ("2.jpg", b"x"), ("2.cls", b"1" * 20), ("3.jpg", b"x"))
     data = place.read_bytes()
     place.write_bytes(data[: 3 * 1024 + 512 + 10])
@@ -155,7 +145,7 @@ def test_a_cut_shard_keeps_its_whole_samples(tmp_path: Path) -> None:
     ]
 
 
-def test_a_shard_that_is_no_tar_has_a_reason(tmp_path: Path) -> None:
+def test_a_shard_that_is_not_a_tar_has_a_reason(tmp_path: Path) -> None:
     for name, data in [("s-0.tar", b""), ("s-0.tgz", b"x" * 600)]:
         (tmp_path / name).write_bytes(data)
         ((path, _, reason),) = _seen(_listed(tmp_path / name))
@@ -192,7 +182,7 @@ def test_remote_folders_and_globs_expand() -> None:
     storage = Storage("memory://shards")
     for name in ["b.tar", "a.tar", "no.txt"]:
         with storage.filesystem.open(storage.path(f"x/{name}"), "wb") as file:
-            file.write(_tar())
+            file.write(tar_of())
     wanted = ["memory://shards/x/a.tar", "memory://shards/x/b.tar"]
     assert expand("memory://shards/x") == wanted
     assert expand("memory://shards/x/") == wanted

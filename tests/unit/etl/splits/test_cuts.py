@@ -15,7 +15,7 @@ PLACES = st.integers(FIRST, LAST)
     share=st.floats(0, 1),
     seed=st.integers(0, 1000),
 )
-def test_a_cut_lies_in_its_zone(rows: int, share: float, seed: int) -> None:
+def test_the_expected_zone_contains_the_cut(rows: int, share: float, seed: int) -> None:
     before = min(rows - 1, max(1, int(rows * share)))
     zones = Zones.expected({7: rows}, [(7, before)])
     # The k-th smallest of n uniform numbers has a beta distribution.
@@ -30,7 +30,7 @@ def test_a_cut_lies_in_its_zone(rows: int, share: float, seed: int) -> None:
         st.integers(0, 9), st.lists(st.tuples(PLACES, PLACES).map(sorted), min_size=1, max_size=4), min_size=1
     )
 )
-def test_a_gap_is_what_lies_between_zones(zones: dict[int, list[tuple[int, int]]]) -> None:
+def test_gaps_are_the_intervals_between_zones(zones: dict[int, list[tuple[int, int]]]) -> None:
     made = Zones.of(zones)
     for stratum, pairs in zones.items():
         for start in [FIRST, *(high for _, high in pairs)]:
@@ -41,7 +41,7 @@ def test_a_gap_is_what_lies_between_zones(zones: dict[int, list[tuple[int, int]]
                 assert gap == (start, min((low for low, _ in pairs if low > start), default=LAST))
 
 
-def test_chunks_start_where_those_before_them_end() -> None:
+def test_each_chunk_starts_where_the_previous_one_ends() -> None:
     chunks = Chunks.of([3_000_000, 10, 0])
     assert chunks.bits == (2, 0, 0)
     assert chunks.firsts == [0, 4, 5, 6]

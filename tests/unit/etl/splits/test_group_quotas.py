@@ -63,7 +63,7 @@ WANTED = st.integers(1, 4).flatmap(
 
 @settings(max_examples=40, deadline=None)
 @given(contents=CONTENTS, wanted=WANTED)
-def test_every_group_goes_to_one_split_that_there_is(contents: list[Content], wanted: list[list[float]]) -> None:
+def test_every_group_goes_to_one_existing_split(contents: list[Content], wanted: list[list[float]]) -> None:
     groups, wants = made(contents), np.array(wanted)
     assigned = assign_groups(groups, wants)
     assert assigned.dtype == np.int64
@@ -75,7 +75,7 @@ def test_every_group_goes_to_one_split_that_there_is(contents: list[Content], wa
 
 @settings(max_examples=40, deadline=None)
 @given(contents=CONTENTS, wanted=WANTED, data=st.data())
-def test_the_order_in_which_groups_are_given_does_not_matter(
+def test_the_order_of_the_groups_does_not_matter(
     contents: list[Content], wanted: list[list[float]], data: st.DataObject
 ) -> None:
     order = data.draw(st.lists(st.integers(0, 2), min_size=len(contents), max_size=len(contents)))
@@ -90,7 +90,7 @@ def test_the_order_in_which_groups_are_given_does_not_matter(
     assert by_group(permuted, places) == by_group(straight, range(len(contents)))
 
 
-def test_large_inputs_do_not_depend_on_the_order_either() -> None:
+def test_the_order_of_large_inputs_does_not_matter() -> None:
     groups = drawn_groups(1, groups=400, strata=20, at_most=5)
     wanted = in_ratios(groups, [8, 1, 1], 20)
     places = np.random.default_rng(2).permutation(400)
@@ -151,13 +151,13 @@ def test_one_giant_group_leaves_the_rest_in_balance() -> None:
     assert abs(others[0] - others[1]) <= 7
 
 
-def test_groups_trade_places_where_no_single_one_can_move() -> None:
+def test_groups_are_swapped_when_no_single_move_helps() -> None:
     groups = made([[(0, size)] for size in (3, 3, 2, 2, 2)])
     assert not deviations(groups, assign_groups(groups, np.array([[6.0, 6.0]])), np.array([[6.0, 6.0]])).any()
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_few_groups_come_near_to_the_best_there_is(seed: int) -> None:
+def test_few_groups_are_assigned_near_the_optimum(seed: int) -> None:
     groups = drawn_groups(seed, groups=8, strata=2, at_most=2, tail=3)
     wanted = in_ratios(groups, [3, 2], 2)
 
@@ -170,7 +170,7 @@ def test_few_groups_come_near_to_the_best_there_is(seed: int) -> None:
 
 
 @pytest.mark.parametrize("small", [0.5, 1.0, 3.0])
-def test_a_split_that_wants_little_still_gets_a_group(small: float) -> None:
+def test_a_split_with_a_small_quota_still_gets_a_group(small: float) -> None:
     groups = made([[(0, 50)], [(0, 40)], [(1, 30)], [(1, 20)], [(0, 20)]])
     wanted = np.array([[110 - 2 * small, small, small], [50 - 2 * small, small, small]])
     assigned = assign_groups(groups, wanted).tolist()
@@ -197,13 +197,13 @@ def test_a_split_that_has_enough_or_too_much_gets_nothing(strata: int, at_most: 
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_split_that_wants_nothing_in_all_takes_no_surplus(seed: int) -> None:
+def test_a_split_with_a_total_quota_of_zero_gets_no_surplus(seed: int) -> None:
     groups = drawn_groups(seed, groups=10, strata=4, at_most=2)
     wanted = np.column_stack((in_ratios(groups, [1, 1], 4) * 0.3, [5.0, -5.0, 0.0, 0.0]))
     assert set(assign_groups(groups, wanted).tolist()) == {0, 1}
 
 
-def test_what_a_split_has_already_counts() -> None:
+def test_images_already_in_a_split_count_towards_its_quota() -> None:
     groups = made([[(0, 1)]] * 30)
     wanted = np.array([[25.0, -5.0, 10.0]])  # 10 images are there already, most in the second
     got = (deviations(groups, assign_groups(groups, wanted), wanted) + wanted)[0]
@@ -212,7 +212,7 @@ def test_what_a_split_has_already_counts() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_class_that_a_split_leaves_out_stays_out(seed: int) -> None:
+def test_a_class_excluded_from_a_split_stays_out(seed: int) -> None:
     groups = drawn_groups(seed, groups=500, strata=6, at_most=1)
     wanted = in_ratios(groups, [8, 1, 1], 6)
     wanted[0] = np.array([0, 1, 1]) * wanted[0].sum() / 2
@@ -221,7 +221,7 @@ def test_a_class_that_a_split_leaves_out_stays_out(seed: int) -> None:
     assert np.abs(off[0, 1:]).max() <= groups.images[groups.strata == 0].max()
 
 
-def test_a_small_split_is_filled_from_the_classes_that_it_wants() -> None:
+def test_a_small_split_is_filled_from_the_classes_in_its_quota() -> None:
     groups = made([[(number % 400, 10)] for number in range(800)])
     wanted = in_ratios(groups, [98, 2], 400)
     wanted[::2] = [20, 0]
@@ -234,7 +234,7 @@ def test_no_groups_are_no_error() -> None:
     assert assign_groups(made([]), np.ones((2, 2))).shape == (0,)
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_inconsistent_groups_and_quotas_are_refused() -> None:
     groups = made([[(0, 1)], [(3, 2)]])
     with pytest.raises(ValueError, match=r"Wanted strata from 0 to 1\. Found: 0 to 3"):
         assign_groups(groups, np.ones((2, 2)))

@@ -100,7 +100,7 @@ def test_each_step_of_dealing_is_one_that_the_published_algorithm_can_take(
     assert is_as_published(rows, dealt(sets_of(rows), sizes, seed).tolist(), sizes)
 
 
-def test_the_judge_of_published_steps_finds_a_wrong_one() -> None:
+def test_the_reference_check_detects_wrong_steps() -> None:
     rows = [{1, 2}, {1}, {2}, {2}, set()]
     right = dealt(sets_of(rows), [3, 2], seed=0).tolist()
     assert is_as_published(rows, right, [3, 2])
@@ -121,9 +121,7 @@ def test_each_image_goes_to_one_split_and_totals_are_exact(
 
 @settings(max_examples=60, deadline=None)
 @given(rows=ROWS, data=st.data(), seed=SEEDS)
-def test_the_order_in_which_images_and_labels_are_given_does_not_matter(
-    rows: list[set[int]], data: st.DataObject, seed: int
-) -> None:
+def test_the_order_of_images_and_labels_does_not_matter(rows: list[set[int]], data: st.DataObject, seed: int) -> None:
     sizes = draw_sizes(data, len(rows))
     numbers = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=len(rows), max_size=len(rows), unique=True)
     order = data.draw(numbers)
@@ -137,7 +135,7 @@ def test_the_order_in_which_images_and_labels_are_given_does_not_matter(
     assert again.tolist() == [assigned[image] for image in shuffled]
 
 
-def test_the_order_given_does_not_matter_where_many_images_move() -> None:
+def test_the_order_of_images_does_not_matter_when_many_move() -> None:
     rows, sizes = zipf_rows(3000, 25, 0, fewest=1), [2100, 600, 300]
     random = np.random.default_rng(0)
     order, shuffled = random.permutation(len(rows)), random.permutation(len(rows))
@@ -148,7 +146,7 @@ def test_the_order_given_does_not_matter_where_many_images_move() -> None:
     assert again.tolist() == assigned[shuffled].tolist()
 
 
-def test_ties_follow_the_seed_and_images_their_order() -> None:
+def test_ties_depend_on_the_seed_and_images_keep_their_order() -> None:
     rows = [[0, 1], [0, 2], [1, 2]] * 4
     found = {tuple(stratify(sets_of(rows), [6, 6], seed=seed).tolist()) for seed in range(20)}
     assert len(found) > 2
@@ -159,7 +157,7 @@ def test_ties_follow_the_seed_and_images_their_order() -> None:
     assert turned.tolist() == stratify(sets_of([[0]] * 5), [1, 4], seed=0).tolist()[::-1] != turned.tolist()[::-1]
 
 
-def test_the_input_stays_as_it_was() -> None:
+def test_the_input_is_not_modified() -> None:
     sets, sizes = sets_of([[5, 2], [2], []]), [2, 1]
     before = [array.tolist() for array in (sets.starts, sets.labels, sets.order)]
     stratify(sets, sizes, seed=1)
@@ -180,7 +178,7 @@ def test_each_split_has_its_share_of_each_label(fewest: int, seed: int) -> None:
 
 
 @pytest.mark.parametrize("candidates", [2, 1024])
-def test_many_labels_an_image_are_shared_out_though_the_published_steps_fail(
+def test_images_with_many_labels_are_stratified_where_published_steps_fail(
     monkeypatch: pytest.MonkeyPatch, candidates: int
 ) -> None:
     monkeypatch.setattr(label_sets, "_CANDIDATES", candidates)
@@ -194,7 +192,7 @@ def test_many_labels_an_image_are_shared_out_though_the_published_steps_fail(
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_surplus_goes_without_harm_to_few_labels(seed: int) -> None:
+def test_a_surplus_is_moved_without_concentrating_on_few_labels(seed: int) -> None:
     """Moves out of the fullest split alone would put the surplus on one label or another."""
     random = np.random.default_rng(seed)
     rows = [[label for label in range(3) if kind >> label & 1] for kind in random.integers(1, 8, 20_000)]
@@ -205,14 +203,14 @@ def test_a_surplus_goes_without_harm_to_few_labels(seed: int) -> None:
     assert deviations(sets, assigned, sizes).max() < 3
 
 
-def test_totals_are_made_exact_though_every_move_harms_labels_more() -> None:
+def test_totals_are_exact_even_if_every_move_worsens_labels() -> None:
     rows, sizes = [[2], [3], [0], [3], [2, 3], [0, 3]], [3, 3]
     for seed in range(20):
         assert np.bincount(stratify(sets_of(rows), sizes, seed=seed)).tolist() == sizes
 
 
 @pytest.mark.parametrize("candidates", [1, 5, 1024])
-def test_a_surplus_is_shared_among_labels_by_moves_of_their_first_images(
+def test_a_surplus_is_shared_among_labels_by_moving_their_first_images(
     monkeypatch: pytest.MonkeyPatch, candidates: int
 ) -> None:
     """At 8:2, 13 images go 10:3 each time: of twenty such labels that makes 200:60, not 208:52."""
@@ -233,7 +231,7 @@ def test_a_surplus_is_shared_among_labels_by_moves_of_their_first_images(
         assert set(moved.tolist()) <= set(firsts)
 
 
-def test_what_is_dealt_without_fault_stays() -> None:
+def test_an_assignment_without_deviations_is_kept() -> None:
     rows = zipf_rows(300, 6, 0) + [[]] * 300
     sets, sizes = sets_of(rows), [300, 300]
     before = dealt(sets, sizes, seed=0)
@@ -260,7 +258,7 @@ def test_the_rarest_label_is_served_first() -> None:
     assert rarest_first[0] != rarest_first[2]
 
 
-def test_the_rarest_is_found_anew_among_the_images_that_are_left() -> None:
+def test_the_rarest_label_is_recomputed_from_the_remaining_images() -> None:
     """Label 1 takes all images but one of label 3 with it, so that label 3 comes before label 2."""
     rows = [[1, 3], [1, 3], [1, 3], [2, 3], [2], [2], [2]]
     for seed in range(10):
@@ -309,13 +307,13 @@ def test_a_single_split_takes_all() -> None:
     assert stratify(sets_of([[1], [], [1, 2]]), [3], seed=0).tolist() == [0, 0, 0]
 
 
-def test_a_split_that_wants_no_images_gets_none() -> None:
+def test_a_split_with_a_quota_of_zero_gets_no_images() -> None:
     rows = zipf_rows(200, 6, 0)
     for seed in range(5):
         assert set(stratify(sets_of(rows), [0, 120, 0, 80], seed=seed).tolist()) == {1, 3}
 
 
-def test_no_images_go_nowhere() -> None:
+def test_no_images_give_an_empty_assignment() -> None:
     assert stratify(sets_of([]), [0, 0], seed=0).tolist() == []
     assert stratify(sets_of([]), [], seed=0).tolist() == []
     assert label_deviations(sets_of([]), np.array([], dtype=np.int64), [0, 0]) == {}
@@ -330,7 +328,7 @@ def test_label_numbers_may_have_gaps() -> None:
     assert list(label_deviations(sets_of(apart), gaps, sizes)) == [label**2 * 10**12 for label in range(8)]
 
 
-def test_deviations_are_what_a_split_has_less_its_share() -> None:
+def test_deviations_are_counts_minus_shares() -> None:
     sets = sets_of([[4, 2], [4], [4], []])
     found = label_deviations(sets, np.array([0, 1, 0, 1]), [3, 1])
     assert list(found.items()) == [(2, [0.25, -0.25]), (4, [-0.25, 0.25])]
@@ -342,17 +340,17 @@ def test_sizes_that_do_not_sum_to_the_images_are_refused(sizes: list[int]) -> No
         stratify(sets_of([[1], [1], []]), sizes, seed=0)
 
 
-def test_two_images_in_one_place_of_the_order_are_refused() -> None:
+def test_an_order_with_ties_is_refused() -> None:
     with pytest.raises(ValueError, match="Wanted an order without ties"):
         stratify(sets_of([[1], [2], []], [5, 8, 5]), [2, 1], seed=0)
 
 
-def test_a_label_twice_in_an_image_is_refused() -> None:
+def test_a_repeated_label_in_an_image_is_refused() -> None:
     with pytest.raises(ValueError, match=r"Wanted each label once an image\. Found: 9 twice in image 1"):
         stratify(sets_of([[9], [9, 4, 9]]), [1, 1], seed=0)
 
 
 @pytest.mark.parametrize("starts", [[0, 1], [0, 1, 3], [1, 1, 2], [0, 2, 1, 2], [0, 3, 2], []])
-def test_starts_that_do_not_fit_are_refused(starts: list[int]) -> None:
+def test_invalid_starts_are_refused(starts: list[int]) -> None:
     with pytest.raises(ValueError, match="Wanted 3 starts that ascend from 0 to 2"):
         LabelSets(np.array(starts, dtype=np.int64), np.array([1, 2]), np.array([0, 1]))

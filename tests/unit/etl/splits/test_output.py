@@ -28,7 +28,7 @@ def test_a_folder_with_other_things_in_it_is_refused_even_with_overwrite(tmp_pat
     "name", ["split=train/precious.parquet", "split=notes.txt", "split=0/notes.txt", "manifest.json"]
 )
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_what_only_looks_like_a_split_is_never_replaced(tmp_path: Path, name: str, overwrite: bool) -> None:
+def test_files_that_only_resemble_a_split_are_never_replaced(tmp_path: Path, name: str, overwrite: bool) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text('{"name": "somebody else\'s"}')
     with pytest.raises(OutputExistsError, match="Name another folder"):
@@ -36,7 +36,7 @@ def test_what_only_looks_like_a_split_is_never_replaced(tmp_path: Path, name: st
     assert (tmp_path / name).read_text() == '{"name": "somebody else\'s"}'
 
 
-def test_a_split_that_is_there_is_taken_over_only_with_overwrite(tmp_path: Path) -> None:
+def test_an_existing_split_is_accepted_only_with_overwrite(tmp_path: Path) -> None:
     folder = write_split_folder(tmp_path / "split", [(image_ids(3), [0, 1, 2])])
     with pytest.raises(OutputExistsError, match=r"a split that is there already\. Give --overwrite"):
         SplitOutput(str(folder), overwrite=False)
@@ -46,7 +46,7 @@ def test_a_split_that_is_there_is_taken_over_only_with_overwrite(tmp_path: Path)
     assert (folder / "manifest.json").is_file()
 
 
-def test_a_half_written_split_is_taken_over_only_with_overwrite(tmp_path: Path) -> None:
+def test_a_half_written_split_is_accepted_only_with_overwrite(tmp_path: Path) -> None:
     (tmp_path / "_attempt-fedcba987654").mkdir()
     with pytest.raises(OutputExistsError, match=r"half-written\. Give --overwrite"):
         SplitOutput(str(tmp_path), overwrite=False)
@@ -56,7 +56,7 @@ def test_a_half_written_split_is_taken_over_only_with_overwrite(tmp_path: Path) 
         SplitOutput(str(tmp_path), overwrite=False)
 
 
-def test_a_half_written_cache_is_taken_over_only_with_overwrite(tmp_path: Path) -> None:
+def test_a_half_written_cache_is_accepted_only_with_overwrite(tmp_path: Path) -> None:
     (tmp_path / "_attempt-fedcba987654").mkdir()
     with pytest.raises(OutputExistsError, match=r"half-written\. Give --overwrite"):
         CacheOutput(str(tmp_path), overwrite=False)
@@ -64,7 +64,7 @@ def test_a_half_written_cache_is_taken_over_only_with_overwrite(tmp_path: Path) 
         pass
 
 
-def test_a_place_that_cannot_be_written_is_refused_at_once(tmp_path: Path) -> None:
+def test_an_unwritable_output_folder_is_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OutputExistsError, match="Found: a file"):
         SplitOutput(str(tmp_path / "file"), overwrite=True)
@@ -77,7 +77,7 @@ def test_a_place_that_cannot_be_written_is_refused_at_once(tmp_path: Path) -> No
         SplitOutput("/proc/nope/split", overwrite=True)
 
 
-def test_a_file_that_is_there_is_replaced_by_a_dictionary_only_with_overwrite_and_if_it_is_one(tmp_path: Path) -> None:
+def test_a_dictionary_replaces_only_a_dictionary_and_only_with_overwrite(tmp_path: Path) -> None:
     (tmp_path / "notes.pckl").write_bytes(b"no dictionary")
     (tmp_path / "split.pckl").write_bytes(pickle.dumps(theirs()))
     for name in ("notes.pckl", "split.pckl"):
@@ -102,7 +102,7 @@ def test_a_newer_split_is_not_replaced(tmp_path: Path) -> None:
         SplitOutput(str(tmp_path), overwrite=True)
 
 
-def test_quotas_that_files_do_not_hold_are_named() -> None:
+def test_quotas_that_differ_from_the_files_are_named() -> None:
     part = SplitPart(index=0, rows=3, counts={0: 3}, fingerprint="", files=())
     with pytest.raises(EtlError, match="2 counts off, class 0 in split 0: wanted 4, found 3; split 0"):
         check_parts([part], sizes=[4], counts={0: (4,)})
@@ -120,13 +120,13 @@ def test_positions_that_are_not_dense_are_refused(last: int, total: int) -> None
         parts([summary(rows=3, last=last, total=total)], files=files, counts={}, splits=1, plan=PLAN, label_type="int")
 
 
-def test_files_with_other_rows_than_were_read_are_refused() -> None:
+def test_files_whose_rows_differ_from_those_read_are_refused() -> None:
     files = {0: [SplitFile("split=0/part.parquet", 4)]}
     with pytest.raises(EtlError, match=r"Wanted 3 rows in the files of split 0\. Found: 4"):
         parts([summary(rows=3, last=2, total=3)], files=files, counts={}, splits=1, plan=PLAN, label_type="int")
 
 
-def test_a_split_without_rows_has_an_entry_too() -> None:
+def test_an_empty_split_has_an_entry_too() -> None:
     files = {0: [SplitFile("split=0/part.parquet", 3)]}
     found = parts([summary(rows=3, last=2, total=3)], files=files, counts={}, splits=2, plan=PLAN, label_type="int")
     assert [(part.rows, dict(part.counts)) for part in found] == [(3, {0: 3}), (0, {})]

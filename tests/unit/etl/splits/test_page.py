@@ -83,7 +83,7 @@ PETS = facts_of(
 )
 
 
-def test_every_class_split_number_and_fact_is_there() -> None:
+def test_the_page_shows_every_class_split_number_and_fact() -> None:
     text = Page(render(PETS)).text
     for shown in ("splits/pets", "dog", "axolotl", "cat", "split 0", "split 1", "ratios", "8 : 2", "seed"):
         assert shown in text
@@ -93,13 +93,13 @@ def test_every_class_split_number_and_fact_is_there() -> None:
     assert "2,105 images of 3 classes in 2 splits." in text
 
 
-def test_classes_stand_by_size_and_equal_ones_as_given() -> None:
+def test_classes_are_sorted_by_size_and_ties_keep_their_order() -> None:
     same = facts_of([(name, (1, 1), (1.0, 1.0), 2) for name in "cab"] + [("large", (2, 2), (2.0, 2.0), 4)])
     names = re.findall(r'<th scope="row">(\w+)</th>', render(same))
     assert names[-4:] == ["large", "c", "a", "b"]
 
 
-def test_what_was_left_out_is_shown() -> None:
+def test_left_out_images_are_shown() -> None:
     page = render(PETS)
     assert "<td>49</td><td>150</td>" in page
     assert "<td>0</td><td>4</td>" in page
@@ -116,7 +116,7 @@ def test_bars_are_as_long_as_their_share_of_the_largest_class() -> None:
     assert ends["c1"] == pytest.approx(1000, abs=2)
 
 
-def test_the_balance_is_measured() -> None:
+def test_deviations_from_the_requested_balance_are_reported() -> None:
     page = Page(render(PETS)).text
     assert "Every class is less than one image from what was asked, in every split." in page
     assert "The largest deviation is 0.20" in page
@@ -129,7 +129,7 @@ def test_the_balance_is_measured() -> None:
     assert "<b>1,600</b>" not in page
 
 
-def test_the_noise_of_a_quotient_is_no_deviation() -> None:
+def test_rounding_noise_is_not_a_deviation() -> None:
     page = render(facts_of([("cat", (3, 1), (2.0000000001, 1.9999999999), 4)]))
     assert "In <b>2 of 2</b> cases" in page
     assert "<td>1.00</td><td>1.000</td><td>1</td>" in page
@@ -194,12 +194,12 @@ def test_nothing_in_a_name_becomes_html(classes: int) -> None:
     assert page.text.count(EVIL) > 10
 
 
-def test_half_a_character_does_not_stop_the_page() -> None:
+def test_a_lone_surrogate_in_a_name_is_rendered() -> None:
     assert b"cat?" in render(facts_of([("cat\udcff", (1, 1), (1.0, 1.0), 2)])).encode()
 
 
 @pytest.mark.parametrize("facts", [PETS, zipf(200, splits=20)], ids=["bars", "outline"])
-def test_the_page_needs_nothing_beside_itself(facts: PageFacts) -> None:
+def test_the_page_is_self_contained(facts: PageFacts) -> None:
     page = render(facts)
     assert not re.search(r"https?:|//|<script|\b(src|href)=|url\(|@import", page)
     assert "default-src &#x27;none&#x27;" in page or "default-src 'none'" in page
@@ -213,7 +213,7 @@ def test_no_text_is_small() -> None:
     assert min(float(size) * (16 if unit == "rem" else 1) for size, unit in sizes) >= 12
 
 
-def test_many_classes_are_an_outline_whose_ends_are_named() -> None:
+def test_many_classes_are_drawn_as_an_outline_with_labelled_ends() -> None:
     page = Page(render(zipf(1_000, splits=3)))
     assert not page.wrong
     outline = page.paths()
@@ -237,7 +237,7 @@ def test_the_axis_is_logarithmic_when_sizes_differ_much_and_says_so(smallest: in
     assert of_none == 0
 
 
-def test_of_very_many_classes_the_largest_and_the_smallest_are_listed() -> None:
+def test_very_many_classes_are_listed_by_the_largest_and_smallest() -> None:
     page = render(zipf(5_000, splits=2))
     assert "Listed are the 2,000 largest and the 2,000 smallest of 5,000 classes." in page
     assert "1,000 classes of sizes between these are not listed." in page
@@ -253,7 +253,7 @@ def test_pages_stay_small(classes: int, splits: int, most: int) -> None:
     assert len(render(zipf(classes, splits=splits)).encode()) < most
 
 
-def test_numbers_for_other_splits_are_refused() -> None:
+def test_facts_with_a_wrong_number_of_splits_are_refused() -> None:
     with pytest.raises(ValueError, match="Wanted every number for each of 2 splits"):
         replace(PETS, rows=[1])
     with pytest.raises(ValueError, match="Found: 3"):
@@ -262,7 +262,7 @@ def test_numbers_for_other_splits_are_refused() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(data=st.data(), splits=st.integers(1, 4), classes=st.integers(0, 70), copies=st.integers(1, 3))
-def test_any_numbers_make_a_whole_page(data: st.DataObject, splits: int, classes: int, copies: int) -> None:
+def test_any_numbers_give_a_valid_page(data: st.DataObject, splits: int, classes: int, copies: int) -> None:
     images = st.sampled_from([0, 1, 2, 9, 1_000, 10**9])
     found = []
     for number in range(classes):

@@ -48,7 +48,7 @@ def test_totals_do_not_drift_over_many_small_classes(rows: int) -> None:
     assert off_the_ideal([rows] * 1000, [Fraction(8), Fraction(2)], seed=3) == []
 
 
-def test_the_drift_that_plain_rounding_makes_is_not_made() -> None:
+def test_quotas_avoid_the_drift_of_plain_rounding() -> None:
     quotas = quota_matrix([13] * 1000, [Fraction(8), Fraction(2)], seed=0)
     assert quotas.sum(axis=0).tolist() == [10_400, 2_600]
 
@@ -61,7 +61,7 @@ def test_ties_follow_the_seed() -> None:
     assert again[0] == again[1]
 
 
-def test_uniform_takes_as_many_of_each_as_the_rarest_has() -> None:
+def test_uniform_takes_as_many_of_each_class_as_of_the_rarest() -> None:
     assert class_totals([90, 30, 50], [Fraction(1)] * 3) == [30, 30, 30]
 
 
@@ -75,9 +75,7 @@ def test_weights_take_the_largest_set_in_their_proportion() -> None:
     counts=st.lists(st.integers(1, 10_000), min_size=1, max_size=20),
     weights=st.data(),
 )
-def test_weighted_totals_never_exceed_what_is_there_and_use_one_class_up(
-    counts: list[int], weights: st.DataObject
-) -> None:
+def test_weighted_totals_fit_the_classes_and_exhaust_one(counts: list[int], weights: st.DataObject) -> None:
     drawn = weights.draw(st.lists(st.fractions(0, 9, max_denominator=100), min_size=len(counts), max_size=len(counts)))
     if not any(drawn):
         drawn[0] = Fraction(1)
@@ -87,7 +85,7 @@ def test_weighted_totals_never_exceed_what_is_there_and_use_one_class_up(
 
 
 @pytest.mark.parametrize("weights", [[1], [1, 1, 1], [0, 0], [1, -1]])
-def test_weights_that_do_not_fit_are_refused(weights: list[int]) -> None:
+def test_invalid_weights_are_refused(weights: list[int]) -> None:
     with pytest.raises(ValueError, match="Wanted"):
         class_totals([5, 5], [Fraction(weight) for weight in weights])
 
@@ -101,12 +99,12 @@ def test_random_weights_depend_on_seed_and_class_alone() -> None:
 @pytest.mark.parametrize(
     "text", ["", "a", "8,", "8;2", "-1,2", "1e9", "nan", "inf", "8,-2", "1/2", "٣", "1" + "0" * 12]
 )
-def test_what_is_no_list_of_plain_numbers_is_refused(text: str) -> None:
+def test_ratios_that_are_not_plain_numbers_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="Wanted split ratios"):
         parse_numbers(text, what="split ratios")
 
 
-def test_numbers_are_read_exactly() -> None:
+def test_decimal_numbers_are_parsed_exactly() -> None:
     assert parse_numbers(" 0.7, .2,0.1 ", what="ratios") == (Fraction(7, 10), Fraction(1, 5), Fraction(1, 10))
 
 
@@ -124,7 +122,7 @@ def held(draw: st.DrawFn) -> tuple[list[int], list[Fraction], list[list[int]]]:
 
 @settings(max_examples=100, deadline=None)
 @given(given_=held(), seed=st.integers(0, 2**32))
-def test_what_is_in_a_split_stays_and_the_rest_fills_up_evenly(
+def test_fixed_images_stay_and_the_rest_fills_the_splits_evenly(
     given_: tuple[list[int], list[Fraction], list[list[int]]], seed: int
 ) -> None:
     totals, ratios, fixed = given_
@@ -146,7 +144,7 @@ def test_what_is_in_a_split_stays_and_the_rest_fills_up_evenly(
             assert floor(ideal) <= quotas[:, split].sum() <= ceil(ideal)
 
 
-def test_strata_of_one_class_keep_its_share_together() -> None:
+def test_strata_of_one_class_together_keep_its_share() -> None:
     strata, classes = [3] * 400, [place // 40 for place in range(400)]
     quotas = quota_matrix(strata, [Fraction(8), Fraction(1), Fraction(1)], seed=1, families=classes)
     of_class = quotas.reshape(10, 40, 3).sum(axis=1)

@@ -32,7 +32,7 @@ def totals(shares: Shares) -> dict[int, int]:
     return {label: int(sum(row)) for label, row in shares.by_class(shares.quotas).items()}
 
 
-def test_each_class_is_shared_out_in_the_ratios() -> None:
+def test_each_class_is_divided_in_the_ratios() -> None:
     shares = shares_of(plan())
     assert shares.sizes == [220, 55]
     assert totals(shares) == CLASSES
@@ -80,7 +80,7 @@ def test_many_splits_of_small_classes_have_equal_sizes() -> None:
         (tuple((name, Fraction(1)) for name in ("ant", "bee", "cat", "dog", "eel")), "ant, bee, cat, dog. Found: eel"),
     ],
 )
-def test_weights_that_do_not_fit_the_classes_name_those_that_there_are(balance: object, message: str) -> None:
+def test_weights_for_wrong_classes_are_refused_with_the_existing_classes(balance: object, message: str) -> None:
     with pytest.raises(WeightsError, match=message):
         shares_of(plan(balance=balance))
 
@@ -125,5 +125,5 @@ def test_splits_of_images_without_classes_may_be_refused_as_too_small() -> None:
         check_sizes({}, [8, 2], plan=plan(min_per_split=3), names={})
 
 
-def test_a_single_split_is_reported_as_holding_nothing_out() -> None:
+def test_a_single_split_is_reported_as_having_no_held_out_images() -> None:
     assert check_sizes({0: (5,)}, [5], plan=plan(), names={}) == ["there is one split: nothing is held out"]
