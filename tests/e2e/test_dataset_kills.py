@@ -59,30 +59,6 @@ def test_a_pull_resumes_after_the_server_is_killed_and_restarted(tmp_path: Path)
     assert read(tmp_path / "to" / "big") == read(folder)
 
 
-def test_the_next_push_resumes_a_killed_one(server: Server, tmp_path: Path) -> None:
-    name = "pushed"
-    folder = written(tmp_path / "folder", {f"{number}.bin": os.urandom(MEGA) for number in range(12)})
-    with Proxy(server.port, way="up", limit=8 * MEGA) as proxy:
-        process = command("push", str(folder), "--name", name, "--url", proxy.url)
-        assert proxy.reached.wait(SECONDS)
-        process.kill()
-        assert process.wait(SECONDS) == -signal.SIGKILL
-        process.communicate()
-        assert len(list((tmp_path / "cache").rglob("*.json"))) == 1
-        proxy.release()
-        until(lambda: proxy.carrying == 0, "what was on its way")
-        # But for the headers all of it is a body's; the next push begins behind it.
-        arrived = server.root / "incoming"
-        until(lambda: sum(path.stat().st_size for path in arrived.glob("*/data")) > proxy.up - 10_000, "the service")
-        before = proxy.up
-        code, out, errors = ran("push", str(folder), "--name", name, "--url", proxy.url)
-        assert (code, errors) == (0, "")
-        assert out.startswith(f"{name} version 1: 12 files, ")
-        assert proxy.up - before < 7 * MEGA
-    assert list((tmp_path / "cache").rglob("*.json")) == []
-    assert read(loader.datasets(server.url).pull(name, tmp_path / "to")) == read(folder)
-
-
 def pulled_before(
     server: Server, name: str, tmp_path: Path, more: dict[str, bytes]
 ) -> tuple[Path, Path, dict[str, bytes]]:

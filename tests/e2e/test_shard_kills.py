@@ -20,9 +20,10 @@ from formats.s3 import S3Access
 from formats.storage import Storage
 from loader.shards import make_client
 from tests.support.begun_uploads import begun
+from tests.support.s3_access import use
 from tests.support.shard_checks import assert_whole, checked, contents, downloaded, manifest_of
 from tests.support.shard_folders import samples_in, upload
-from tests.support.shard_jobs import MAXSIZE, plan, said, twenty_pictures, use
+from tests.support.shard_jobs import MAXSIZE, plan, said, twenty_pictures
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 240.0

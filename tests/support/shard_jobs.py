@@ -8,7 +8,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import jobs.shards.run as job
-from devstack.s3 import S3
 from etl.errors import EtlError
 from etl.shards.plan import ShardPlan
 from etl.sources.plan import SourcePlan
@@ -28,13 +27,6 @@ def twenty_pictures(root: Path) -> Path:
 def plan(source: Path | str, out: Path | str, **options: Any) -> ShardPlan:
     """A plan of shards of five such pictures each."""
     return ShardPlan(source=SourcePlan(address=str(source)), out=str(out), **{"maxsize": MAXSIZE, **options})
-
-
-def use(server: S3, monkeypatch: pytest.MonkeyPatch, *, secret: str | None = None) -> None:
-    """Name a server and its keys in the environment, as users do."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.access_key)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret or server.secret_key)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
 
 
 def said(spark: SparkSession, wanted: ShardPlan, kind: type[Exception] = EtlError) -> str:

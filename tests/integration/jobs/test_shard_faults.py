@@ -12,9 +12,10 @@ from etl.errors import OutputExistsError, SourceError, TableError
 from etl.shards.output import ShardOutput
 from etl.shards.plan import ShardPlan
 from etl.sources.plan import SourcePlan
+from tests.support.s3_access import use
 from tests.support.services import fresh_name
 from tests.support.shard_checks import checked, contents
-from tests.support.shard_jobs import MAXSIZE, plan, said, twenty_pictures, use
+from tests.support.shard_jobs import MAXSIZE, plan, said, twenty_pictures
 
 
 @pytest.fixture(scope="module")
@@ -122,3 +123,25 @@ def test_wrong_keys_buckets_and_endpoints_are_reported_before_listing(
     assert "Found: no bucket 'no-such-bucket' there." in line
     line = said(spark, plan(tmp_path / "empty", f"s3://{bucket}/x", endpoint="http://127.0.0.1:9"))
     assert f"Wanted s3://{bucket}/x at http://127.0.0.1:9. Found: no answer. Is it up" in line
+
+
+def test_a_manifest_is_removed_before_shards_of_its_names_change(
+    spark: SparkSession, root: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    tree, out = Path(shutil.copytree(root, tmp_path / "tree")), Path(shutil.copytree(whole, tmp_path / "out"))
+    picture = next(path for path in sorted(tree.rglob("*")) if path.is_file())
+    data = bytearray(picture.read_bytes())
+    data[-20] ^= 1  # of the same name and size
+    picture.write_bytes(data)
+    with monkeypatch.context() as patch:
+        patch.setattr(ShardOutput, "publish", killed)
+        with pytest.raises(KeyboardInterrupt):
+            job.run(spark, plan=plan(tree, out, overwrite=True))
+        assert not (out / "shards.json").exists()
+    job.run(spark, plan=plan(tree, out, resume=True))
+    checked(out, maxsize=MAXSIZE)
+    before = contents(whole)
+    assert len([name for name, found in contents(out).items() if found != before[name]]) == 1

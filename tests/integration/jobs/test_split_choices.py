@@ -131,6 +131,15 @@ def test_folds_have_the_sizes_of_stratified_k_folds_and_pair_up(spark: SparkSess
     assert "fold 2 validation" in (place / "folds" / "report.html").read_text()
 
 
+def test_folds_keep_groups_whole(spark: SparkSession, cache: str, place: Path) -> None:
+    run(spark, plan=plan(cache, place / "group-folds", folds=4, group_column="group_id"))
+    validation = members(place / "group-folds")[1::2]
+    groups = [{column("group_id")[i] for i in split} for split in validation]
+    assert sum(map(len, groups)) == len(set().union(*groups)) == 90  # none is in two folds
+    assert sum(map(len, validation)) == ROWS
+    assert max(map(len, validation)) - min(map(len, validation)) <= 5  # the largest group has five images
+
+
 def test_combinations_of_columns_are_divided_exactly(spark: SparkSession, cache: str, place: Path) -> None:
     run(spark, plan=plan(cache, place / "strata", stratify=("label", "or_split"), ratios=(Fraction(3), 1)))
     inside = members(place / "strata")

@@ -201,13 +201,16 @@ def test_files_that_change_during_a_push_are_reported_and_publish_nothing(
     assert read(loader.datasets(server.url).pull(name, tmp_path / "to")) == read(folder)
 
 
-def test_the_next_push_resumes_an_interrupted_one(server: Server, name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+def test_the_next_push_resumes_an_interrupted_or_killed_one(
+    server: Server, name: str, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
     folder = written(tmp_path / "folder", {f"{number}.bin": os.urandom(MEGA) for number in range(12)})
     with Proxy(server.port, way="up", limit=8 * MEGA) as proxy:
         process = command("push", str(folder), "--name", name, "--url", proxy.url)
         assert proxy.reached.wait(SECONDS)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(SECONDS) == 130
+        process.send_signal(number)
+        assert process.wait(SECONDS) == code
         process.communicate()
         assert len(list((tmp_path / "cache").rglob("*.json"))) == 1
         proxy.release()
@@ -216,8 +219,8 @@ def test_the_next_push_resumes_an_interrupted_one(server: Server, name: str, tmp
         arrived = server.root / "incoming"
         until(lambda: sum(path.stat().st_size for path in arrived.glob("*/data")) > proxy.up - 10_000, "the service")
         before = proxy.up
-        code, out, errors = ran("push", str(folder), "--name", name, "--url", proxy.url)
-        assert (code, errors) == (0, "")
+        ended, out, errors = ran("push", str(folder), "--name", name, "--url", proxy.url)
+        assert (ended, errors) == (0, "")
         assert out.startswith(f"{name} version 1: 12 files, ")
         assert proxy.up - before < 7 * MEGA
     assert list((tmp_path / "cache").rglob("*.json")) == []

@@ -125,11 +125,11 @@ def test_a_silent_client_that_owes_bytes_is_disconnected(said: bytes, monkeypatc
 
 
 def test_a_slow_but_steady_client_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    with running(2.0, monkeypatch) as port, socket.create_connection(("127.0.0.1", port), timeout=60) as opened:
-        opened.sendall(b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\nConnection: close\r\n\r\n")
-        for _ in range(6):  # together longer than it is patient
+    with running(4.0, monkeypatch) as port, socket.create_connection(("127.0.0.1", port), timeout=60) as opened:
+        opened.sendall(b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nConnection: close\r\n\r\n")
+        for _ in range(9):  # together longer than it is patient
             opened.sendall(b"a")
-            time.sleep(0.4)
+            time.sleep(0.5)
         assert opened.recv(1000).startswith(b"HTTP/1.1 200")
 
 
