@@ -15,7 +15,8 @@ SETUP = $(IN) if [ -z "$(PYTHON)" ]; then echo "error: wanted Python 3.11 on PAT
 PYTEST := python -m pytest -n logical --max-worker-restart 1
 DEMO := --extra spark --extra loader --group demo
 DEV := --extra spark --extra loader --extra train --extra s3 --extra shards --extra looks --extra metrics --extra lightning --extra notebooks --extra service --group dev
-OURS := schemas formats etl jobs loader training service devstack demo benchmarks
+INSTALLED := schemas formats etl jobs loader training service devstack
+OURS := $(INSTALLED) demo benchmarks
 
 .PHONY: help demo train-demo setup test test-unit test-e2e test-all coverage check format up down service s3-up s3-down status clean-data clean lock deps.zip bench-demo bench-ingest bench-loader bench-server bench-service bench-shards bench-splits bench-train
 
@@ -45,12 +46,12 @@ test-e2e: setup  ## the README as a script, trainings, the browser, clusters, ki
 	@$(RUN) python -m devstack chromium >/dev/null || true  # then the tests of the page say what they lack
 	@$(RUN) $(PYTEST) tests/e2e $(if $(ALL),,-m "not slow")
 
-coverage: setup  ## lines and branches of each package that `make test` runs (TESTS=folders or files: that these run)
+coverage: setup  ## the share of lines and branches of each package that `make test` runs (TESTS=folders or files: that these run)
 	@$(RUN) python -m devstack s3-build >/dev/null
 	@$(IN) rm -rf build/coverage && mkdir -p build/coverage
 	@$(RUN) python -m coverage run -m pytest -n logical --max-worker-restart 1 $(or $(TESTS),tests/unit tests/integration)
 	@$(RUN) python -m coverage combine --quiet 2>/dev/null && rm -f build/coverage/data.*  # of processes that were killed while they wrote
-	@$(RUN) bash -c 'for p in schemas formats etl jobs loader; do echo "$$p $$(python -m coverage report --format=total --precision=1 --include="$$p/*") %"; done'
+	@$(RUN) bash -c 'for p in $(INSTALLED); do echo "$$p $$(python -m coverage report --format=total --precision=1 --include="$$p/*" | grep -E "^[0-9.]+$$" || echo none) %"; done'
 
 test-all: test  ## all tests
 	@$(MAKE) --no-print-directory -C "$(HERE)" test-e2e ALL=1

@@ -1,6 +1,5 @@
-"""Unit tests have no services: the fixtures of services are unknown here, and whoever asks for Spark fails."""
+"""Unit tests have no services: the fixtures of services are unknown here, and a test that asks for Spark fails."""
 
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -9,9 +8,10 @@ import pytest
 @pytest.fixture(scope="module", autouse=True)
 def no_jvm() -> Iterator[None]:
     """Let nothing use a Spark session, or start the JVM of one."""
+    from pyspark import SparkContext
+
     with pytest.MonkeyPatch.context() as patched:
-        if "pyspark" in sys.modules:
-            patched.setattr(sys.modules["pyspark"].SparkContext, "_ensure_initialized", _refuse)
+        patched.setattr(SparkContext, "_ensure_initialized", _refuse)
         yield
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import SPARK
+from tests.conftest import misplaced
 
 ROOT = Path(__file__).resolve().parents[2]
 # Who may import whom, besides itself. demo, benchmarks and tests may import all.
@@ -123,11 +123,6 @@ def test_print_is_used_only_in_user_facing_code() -> None:
     assert speaking == []
 
 
-def files_of(*tiers: str) -> list[Path]:
-    """The files of tests in some tiers."""
-    return sorted(file for tier in tiers for file in (ROOT / "tests" / tier).rglob("test_*.py"))
-
-
 def test_tests_import_neither_tests_nor_benchmarks() -> None:
     borrowed = []
     for file in (ROOT / "tests").rglob("*.py"):
@@ -139,29 +134,36 @@ def test_tests_import_neither_tests_nor_benchmarks() -> None:
                 is_benchmark = name.partition(".")[0] == "benchmarks" and not of_benchmarks
                 if is_benchmark or any(part.startswith("test_") for part in name.split(".")):
                     borrowed.append(f"{file.relative_to(ROOT)}:{node.lineno} imports {name}")
-    assert borrowed == []
+    assert not borrowed, "\n".join(["Move what several tests use to tests/support:", *borrowed])
 
 
-def test_tests_of_a_module_are_named_after_it() -> None:
+def test_tests_of_a_module_are_named_after_it_in_a_folder_that_mirrors_its_package() -> None:
     lost = []
-    for file in files_of("unit", "integration"):
-        place, name = file.relative_to(ROOT / "tests").parent, file.stem.removeprefix("test_")
-        folder = ROOT.joinpath(*place.parts[1:])
-        modules = {module.stem.lstrip("_") for module in folder.iterdir() if module.suffix == ".py" or module.is_dir()}
-        if folder != ROOT and not any(f"{name}_".startswith(f"{module}_") for module in {*modules, folder.name}):
-            lost.append(f"{file.relative_to(ROOT)}: {folder.relative_to(ROOT)} has no module that begins this name")
-    assert lost == []
+    for file in sorted((ROOT / "tests").rglob("test_*.py")):
+        tier, *folders = file.relative_to(ROOT / "tests").parts[:-1] or ("",)
+        place, name = ROOT.joinpath(*folders), file.stem.removeprefix("test_")
+        if tier == "e2e" or (tier, name) == ("unit", "house"):
+            continue
+        inside = [one for one in place.iterdir() if one.suffix == ".py" or one.is_dir()] if place.is_dir() else []
+        modules = {place.name, *(one.stem.lstrip("_") for one in inside)} if folders and inside else set()
+        if tier not in ("unit", "integration") or not any(f"{name}_".startswith(f"{module}_") for module in modules):
+            lost.append(str(file.relative_to(ROOT)))
+    assert not lost, "\n".join(["Move to tests/TIER/PACKAGE/test_MODULE.py or test_MODULE_ASPECT.py:", *lost])
 
 
-def test_spark_tests_are_where_one_process_runs_them_all() -> None:
-    strays = [
-        f"{file.relative_to(ROOT)}:{node.lineno} {node.name}"
-        for file in files_of("unit", "integration")
-        if not file.relative_to(ROOT).as_posix().startswith(SPARK)
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-        if isinstance(node, ast.FunctionDef) and {"spark", "control"} & {one.arg for one in node.args.args}
-    ]
-    assert strays == []
+@pytest.mark.parametrize(
+    ("nodeid", "fixtures", "advice"),
+    [
+        ("tests/unit/loader/test_order.py::test_x", ["tmp_path", "s3"], "move it to tests/integration"),
+        ("tests/integration/loader/test_s3_folder.py::test_x", ["s3", "cassandra"], ""),
+        ("tests/integration/loader/test_s3_folder.py::test_x", ["spark"], "move it to tests/integration/etl/ or "),
+        ("tests/integration/jobs/test_split.py::test_x", ["spark"], ""),
+        ("tests/e2e/test_cluster.py::test_x", ["spark"], ""),
+    ],
+)
+def test_a_test_in_the_wrong_place_learns_where_it_belongs(nodeid: str, fixtures: list[str], advice: str) -> None:
+    assert advice in (found := misplaced(nodeid, fixtures))
+    assert bool(advice) == bool(found)
 
 
 # Package registries, and folders of somebody's machine. Split, so that this file does not name them itself.
