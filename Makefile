@@ -12,7 +12,7 @@ RUN := $(IN) PATH="$(HERE).venv/bin:$$PATH" VIRTUAL_ENV="$(HERE).venv" PYTHONDON
 SETUP = $(IN) if [ -z "$(PYTHON)" ]; then echo "error: wanted Python 3.11 on PATH. Found: none. Say 'make PYTHON=/path/to/python3.11 $@'." >&2; exit 1; fi; \
 	"$(PYTHON)" -m devstack.environment
 # A process for each core. Each takes whole files of tests; tests/conftest.py has one take all that need Spark.
-PYTEST := python -m pytest -n logical --max-worker-restart 1
+PYTEST := -m pytest -n logical --max-worker-restart 1
 DEMO := --extra spark --extra loader --group demo
 DEV := --extra spark --extra loader --extra train --extra s3 --extra shards --extra looks --extra metrics --extra lightning --extra notebooks --extra service --group dev
 INSTALLED := schemas formats etl jobs loader training service devstack
@@ -36,20 +36,20 @@ setup:  ## the environment of developers in .venv, jars, Spark's configuration
 
 test: setup  ## the unit and integration tests
 	@$(RUN) python -m devstack s3-build >/dev/null
-	@$(RUN) $(PYTEST) tests/unit tests/integration
+	@$(RUN) python $(PYTEST) tests/unit tests/integration
 
 test-unit: setup  ## the tests that need no services
-	@$(RUN) $(PYTEST) tests/unit
+	@$(RUN) python $(PYTEST) tests/unit
 
 test-e2e: setup  ## the README as a script, trainings, the browser, clusters, kills (ALL=1: also those that take minutes each)
 	@$(RUN) python -m devstack s3-build >/dev/null
 	@$(RUN) python -m devstack chromium >/dev/null || true  # then the tests of the page say what they lack
-	@$(RUN) $(PYTEST) tests/e2e $(if $(ALL),,-m "not slow")
+	@$(RUN) python $(PYTEST) tests/e2e $(if $(ALL),,-m "not slow")
 
 coverage: setup  ## the share of lines and branches of each package that `make test` runs (TESTS=folders or files: that these run)
 	@$(RUN) python -m devstack s3-build >/dev/null
 	@$(IN) rm -rf build/coverage && mkdir -p build/coverage
-	@$(RUN) python -m coverage run -m pytest -n logical --max-worker-restart 1 $(or $(TESTS),tests/unit tests/integration)
+	@$(RUN) python -m coverage run $(PYTEST) $(or $(TESTS),tests/unit tests/integration)
 	@$(RUN) python -m coverage combine --quiet 2>/dev/null && rm -f build/coverage/data.*  # of processes that were killed while they wrote
 	@$(RUN) bash -c 'for p in $(INSTALLED); do echo "$$p $$(python -m coverage report --format=total --precision=1 --include="$$p/*" | grep -E "^[0-9.]+$$" || echo none) %"; done'
 

@@ -1,4 +1,4 @@
-"""What holds for every tier: how hypothesis, Java and Ctrl-C behave in tests, and which tests share a process."""
+"""Settings for every tier: hypothesis, Java and Ctrl-C in tests, and which tests share a process."""
 
 import os
 import signal
