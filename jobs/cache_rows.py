@@ -10,7 +10,8 @@ examples:
   spark-submit jobs/cache_rows.py --metadata-table ks.facts --data-table ks.pictures --rows-fn all.rows
 
 Without --data-table the pictures' table is the one with "data" in place of "metadata" in its name, as
-imagenette.data_train above. Cassandra's address and user come from spark.cassandra.*.
+imagenette.data_train above. Without both, spark.imagestrata.metadata-table and spark.imagestrata.data-table are taken
+from spark-defaults.conf. --data-table alone is refused. Cassandra's address and user come from spark.cassandra.*.
 
 exit codes:
   0  the rows are there; the last line tells their number, place and fingerprint
@@ -20,7 +21,7 @@ exit codes:
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -67,7 +68,14 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[SplitPlan, bool]:
     add("--seed", type=int, default=0, help="the seed of the rows' order (default: 0)")
     add("--overwrite", action="store_true", help="replace rows that are there, or what a killed run left of them")
     add("--json", action="store_true", help="print the report as one JSON object on the last line")
-    args = parse(parser, argv, needed=lambda args: {"metadata_table": ()}, check=_check)
+    args = parse(
+        parser,
+        argv,
+        needed=lambda args: {"metadata_table": ("data_table",)},
+        check=_check,
+        usual=_usual,
+        lone="metadata_table",
+    )
     try:
         return _plan(args), args.json
     except ValueError as error:
@@ -95,6 +103,16 @@ def _check(args: argparse.Namespace) -> None:
     """What needs nothing of Spark's configuration. Raises ValueError."""
     if args.metadata_table is not None:
         _plan(args)
+
+
+def _usual(args: argparse.Namespace) -> Mapping[str, str]:
+    if args.data_table:
+        return {}
+    try:
+        data_table = data_table_of(TableName.parse(args.metadata_table))
+    except ValueError:
+        return {}  # the plan refuses it
+    return {"data_table": f"{data_table} (by the metadata table's name)"}
 
 
 def _plan(args: argparse.Namespace) -> SplitPlan:

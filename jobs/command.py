@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import asdict
 from typing import Any, ClassVar, Protocol
 
@@ -19,6 +19,10 @@ from etl.errors import EtlError
 from formats.errors import FormatsError
 
 PREFIX = "spark.imagestrata."
+PAIR = ("data_table", "metadata_table")
+"""The two tables of one ingest: both are typed, or both come from Spark's configuration."""
+_LISTS = {"split_subdir"}
+"""Options whose configured value is a list with commas."""
 
 _NO_JAVA = (
     "Wanted Spark to start, on a Java 17. Found: it did not; its own words are above. "
@@ -38,22 +42,36 @@ def parse(
     *,
     needed: Callable[[argparse.Namespace], Mapping[str, Sequence[str]]],
     check: Callable[[argparse.Namespace], object],
+    usual: Callable[[argparse.Namespace], Mapping[str, str]] = lambda args: {},
+    lone: str | None = None,
 ) -> argparse.Namespace:
-    """Parse a command line; what it lacks of what is ``needed`` with it comes from ``spark.imagestrata.NAME``.
+    """Parse a command line, and print its tables and where each option came from that was not typed.
 
-    ``needed`` gives, for what was given, the destinations of options that must have a value, each with those that come
-    along with it: a configured source brings its configured split folders, a source on the command line does not. Exits
-    with 2 for bad arguments.
-    Spark's configuration is asked for only when something is missing, because asking may start a JVM; ``check`` looks
-    at what was given before that, and raises ValueError.
+    What the command line lacks of what is ``needed`` comes from ``spark.imagestrata.NAME``. Spark's configuration is
+    read only when something is missing, because reading it may start a JVM. The data table and the metadata table are
+    a pair: both are typed, or both come from the configuration.
+
+    Args:
+        parser: The job's options.
+        argv: The command line; None means that of the process.
+        needed: Gives, for what was typed, the destinations of options that must have a value, each with those that come
+            along with it: a configured source brings its configured split folders, a typed source does not.
+        check: Looks at what was typed before Spark's configuration is read; raises ValueError.
+        usual: Gives built-in defaults that are worth a word, by destination, for options that have no value yet.
+        lone: The destination of the one table that may be typed without the other.
+
+    Returns:
+        The options. Exits with 2 for bad arguments.
     """
     args = parser.parse_args(argv)
     try:
+        _check_pair(parser, args, lone=lone)
         check(args)
     except ValueError as error:
         parser.error(str(error))
     wanted = needed(args)
     missing = [name for name in wanted if getattr(args, name) is None]
+    configured: set[str] = set()
     if missing:
         try:
             SparkContext._ensure_initialized()  # without its JVM, SparkConf() knows nothing of spark-defaults.conf
@@ -62,14 +80,45 @@ def parse(
         conf = SparkConf()
         for name in missing:
             for one in (name, *wanted[name]):
-                value = conf.get(PREFIX + one.replace("_", "-"))
+                value = conf.get(_key(one))
                 if value is not None and getattr(args, one) in (None, []):
-                    setattr(args, one, value if one == name else value.split(","))
+                    setattr(args, one, value.split(",") if one in _LISTS else value)
+                    configured.add(one)
     if still := [name for name in missing if getattr(args, name) is None]:
         names = ", ".join(_spelling(parser, name) for name in still)
-        confs = ", ".join(PREFIX + name.replace("_", "-") for name in still)
-        parser.error(f"wanted {names} (or {confs} in spark-defaults.conf). Found: neither.")
+        parser.error(f"wanted {names} (or {', '.join(map(_key, still))} in spark-defaults.conf). Found: neither.")
+    if told := _told(parser, args, configured=configured, usual=usual(args)):
+        print(f"options: {told}", file=sys.stderr, flush=True)
     return args
+
+
+def _check_pair(parser: argparse.ArgumentParser, args: argparse.Namespace, *, lone: str | None) -> None:
+    """Raise ValueError if one of the two tables was typed without the other."""
+    typed = [name for name in PAIR if getattr(args, name, None) is not None]
+    if len(typed) == 1 and typed[0] != lone:
+        other = _spelling(parser, PAIR[1 - PAIR.index(typed[0])])
+        raise ValueError(
+            f"Wanted {' and '.join(_spelling(parser, name) for name in PAIR)} together, the two tables of one ingest. "
+            f"Found: {_spelling(parser, typed[0])} {getattr(args, typed[0])} alone. Add {other}."
+        )
+
+
+def _told(
+    parser: argparse.ArgumentParser, args: argparse.Namespace, *, configured: Set[str], usual: Mapping[str, str]
+) -> str:
+    """The tables, and all options that were not typed, each with the place that it came from."""
+    found = []
+    for action in parser._actions:
+        name = action.dest
+        value = getattr(args, name, None)
+        text = ",".join(value) if isinstance(value, list) else value
+        if name in configured:
+            found.append(f"{_spelling(parser, name)} {text} (from {_key(name)})")
+        elif name in PAIR and value is not None:
+            found.append(f"{_spelling(parser, name)} {text}")
+        elif name in usual:
+            found.append(f"{_spelling(parser, name)} {usual[name]}")
+    return ", ".join(found)
 
 
 def execute(name: str, run: Callable[[SparkSession], Report], *, as_json: bool) -> int:
@@ -112,6 +161,11 @@ def _cause(error: PySparkException | Py4JJavaError) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     return f"Found: {(causes or lines or [type(error).__name__])[-1 if causes else 0]}"
+
+
+def _key(name: str) -> str:
+    """The name of an option in Spark's configuration."""
+    return PREFIX + name.replace("_", "-")
 
 
 def _spelling(parser: argparse.ArgumentParser, name: str) -> str:

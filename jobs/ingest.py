@@ -76,14 +76,15 @@ from etl.sources.listing import Found, Leftovers, list_source
 from etl.table_rows import TableTarget
 from jobs.command import execute, parse
 from jobs.frames import kept, pictures_in_rows, plain_inside
-from jobs.ingest_options import add_options, check, ingest_plan, needed
+from jobs.ingest_options import add_options, check, ingest_plan, needed, usual
 from jobs.source_options import SOURCE_HELP
 
 EPILOG = (
     SOURCE_HELP
     + """
-Where SOURCE or a table is not given, spark.imagestrata.source, spark.imagestrata.split-subdir (with commas),
-spark.imagestrata.data-table and spark.imagestrata.metadata-table are taken, as they stand in spark-defaults.conf.
+Defaults come from spark-defaults.conf: spark.imagestrata.source with spark.imagestrata.split-subdir (with commas), and
+the pair spark.imagestrata.data-table and spark.imagestrata.metadata-table. One table of the pair alone is refused. The
+first line names the tables, and where each option came from that was not typed.
 Cassandra is found by spark.cassandra.connection.host, .port and .localDC, and spark.cassandra.auth.username and
 .password.
 
@@ -108,7 +109,7 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[IngestPlan, argparse.
         allow_abbrev=False,
     )
     add_options(parser)
-    args = parse(parser, argv, needed=needed, check=check)
+    args = parse(parser, argv, needed=needed, check=check, usual=usual)
     try:
         return ingest_plan(args), args
     except ValueError as error:

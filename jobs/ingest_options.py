@@ -82,6 +82,13 @@ def needed(args: argparse.Namespace) -> Mapping[str, Sequence[str]]:
     return {"source": ["split_subdir"], **tables}
 
 
+def usual(args: argparse.Namespace) -> Mapping[str, str]:
+    """The dataset, where none was named."""
+    if args.dataset or not args.metadata_table:
+        return {}
+    return {"dataset": f"{args.metadata_table.partition('.')[0]} (the metadata table's keyspace)"}
+
+
 def check(args: argparse.Namespace) -> None:
     """Raise ValueError for options that are wrong whatever Spark's configuration says."""
     for name in filter(None, (args.data_table, args.metadata_table)):

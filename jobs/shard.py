@@ -29,7 +29,7 @@ from collections.abc import Sequence
 
 from etl.shards.plan import ShardPlan
 from jobs.command import execute, parse
-from jobs.shard_options import add_options, check, needed, shard_plan
+from jobs.shard_options import add_options, check, needed, shard_plan, usual
 from jobs.shards.run import run
 from jobs.source_options import SOURCE_HELP
 
@@ -57,7 +57,7 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[ShardPlan, bool]:
         allow_abbrev=False,
     )
     add_options(parser)
-    args = parse(parser, argv, needed=needed, check=check)
+    args = parse(parser, argv, needed=needed, check=check, usual=usual)
     return shard_plan(args), args.json
 
 

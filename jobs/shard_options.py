@@ -7,6 +7,7 @@ from typing import get_args
 from etl.images import Check
 from etl.ingest_plan import Tolerance
 from etl.shards.plan import COMPRESSIONS, ShardPlan
+from jobs.command import PAIR
 from jobs.picture_options import add_picture_options, recode
 from jobs.source_options import add_source_options, source_plan
 from schemas import Columns, TableName
@@ -97,6 +98,11 @@ def shard_plan(args: argparse.Namespace) -> ShardPlan:
 def needed(args: argparse.Namespace) -> Mapping[str, Sequence[str]]:
     """What must be given, or stand in Spark's configuration: nothing, where something was given."""
     return {}
+
+
+def usual(args: argparse.Namespace) -> Mapping[str, str]:
+    """The tables of a split, for images that are read from them."""
+    return dict.fromkeys(PAIR, f"as in {args.split}") if args.split and not (args.source or args.data_table) else {}
 
 
 def check(args: argparse.Namespace) -> None:

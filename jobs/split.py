@@ -21,8 +21,9 @@ The folder that it writes holds split=0/, split=1/, ... as Parquet files of (id,
 manifest.json, written last: tables, class names, options, counts and fingerprints. Read it with
 loader.open_split(FOLDER, index=0). A name that ends with .pckl or .pkl is a split dictionary instead, for other tools.
 
-Options that are not given come from spark-defaults.conf: spark.imagestrata.data-table, spark.imagestrata.metadata-table
-and spark.imagestrata.split-ofn. Cassandra's address and user come from spark.cassandra.*.
+Defaults come from spark-defaults.conf: spark.imagestrata.split-ofn, and the pair spark.imagestrata.data-table and
+spark.imagestrata.metadata-table. One table of the pair alone is refused. The first line names the tables, and says where
+each option came from that was not typed. Cassandra's address and user come from spark.cassandra.*.
 
 exit codes:
   0  the split is there; the last line tells its rows, its place and its fingerprints

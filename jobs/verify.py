@@ -64,8 +64,8 @@ from schemas import Columns, TableName
 EPILOG = (
     SOURCE_HELP
     + """
-Tables that are not given are spark.imagestrata.data-table and spark.imagestrata.metadata-table, as they stand in
-spark-defaults.conf; a source is always given here. Cassandra is found by spark.cassandra.*.
+Without tables, spark.imagestrata.data-table and spark.imagestrata.metadata-table are taken from spark-defaults.conf;
+one table of the pair alone is refused. A source is always typed here. Cassandra is found by spark.cassandra.*.
 
 exit codes:
   0  nothing is wrong, or all that was wrong has been mended

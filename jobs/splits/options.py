@@ -4,10 +4,10 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from etl.splits.plan import Pin, SplitPlan, SplitRef, parse_balance, parse_numbers
+from etl.splits.plan import USUAL_RATIOS, Pin, SplitPlan, SplitRef, listed, parse_balance, parse_numbers
 from formats import NotASplitError, SplitFolder
 from formats.split_dictionary import is_dictionary
-from jobs.command import parse
+from jobs.command import PAIR, parse
 from jobs.splits.conditions import check_condition
 from schemas import Columns, FormatVersionError, SchemaError, TableName
 
@@ -21,7 +21,7 @@ def parse_args(argv: Sequence[str] | None, *, manual: str) -> tuple[SplitPlan, a
     _shares(parser.add_argument_group("shares"))
     _rows(parser.add_argument_group("which images, and where they must go"))
     _result(parser.add_argument_group("result"))
-    args = parse(parser, argv, needed=_needed, check=_check)
+    args = parse(parser, argv, needed=_needed, check=_check, usual=_usual)
     try:
         plan = _plan(args)
         if plan.where:
@@ -112,6 +112,17 @@ def _result(group: Any) -> None:
 def _needed(args: argparse.Namespace) -> Mapping[str, Sequence[str]]:
     names = [] if args.metadata_ifn else ["data_table", "metadata_table"]
     return dict.fromkeys(names if args.explain else [*names, "split_ofn"], ())
+
+
+def _usual(args: argparse.Namespace) -> Mapping[str, str]:
+    found = {}
+    if args.metadata_ifn and not args.data_table:
+        found = dict.fromkeys(PAIR, f"as in {args.metadata_ifn}")
+    if not (args.split_ratio or args.folds or args.extend):
+        found["split_ratio"] = f"{listed(USUAL_RATIOS)} (default)"
+    if not args.dataset and args.metadata_table and not args.metadata_ifn:
+        found["dataset"] = f"{args.metadata_table.partition('.')[0]} (the metadata table's keyspace)"
+    return found
 
 
 def _check(args: argparse.Namespace) -> dict[str, Any]:

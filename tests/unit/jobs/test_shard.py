@@ -23,7 +23,7 @@ BAD_ARGUMENTS = [
     ([".", "-o", "s3://b", "--split", "s", "--index", "-1"], "Wanted --index of 0 or more. Found: -1"),
     ([".", "-o", "s3://b", "--split", "s", "--seed", "3"], "Wanted --seed without --split"),
     ([".", "-o", "s3://b", "-d", "k.d", "-m", "k.m"], "Wanted images from a SOURCE or from tables. Found: both."),
-    (["-o", "s3://b", "-d", "k.d"], "Wanted --data-table and --metadata-table. Found: one of them."),
+    (["-o", "s3://b", "-d", "k.d"], "Found: --data-table k.d alone"),
     (["-o", "s3://b", "-d", "k.d", "-m", "k.d"], "Wanted two tables, for data and for metadata. Found: k.d for both."),
     (["-o", "s3://b", "-d", "kd", "-m", "k.m"], "Found: 'kd'"),
     (["-o", "s3://b", "-d", "k.d", "-m", "k.m", "--dataset", "x"], "Wanted --dataset with a SOURCE."),

@@ -1,0 +1,68 @@
+"""What the command lines of all jobs share: a pair of tables, and a first line that names the tables."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from jobs import cache_rows, ingest, shard, split, verify
+
+Parse = Callable[[Sequence[str]], Any]
+
+
+@pytest.mark.parametrize(
+    ("parse_args", "others"),
+    [
+        (ingest.parse_args, ["/data"]),
+        (split.parse_args, ["-o", "o"]),
+        (split.parse_args, ["--metadata-ifn", "cache", "-o", "o"]),
+        (shard.parse_args, ["--out", "o"]),
+        (shard.parse_args, ["--split", "s", "--out", "o"]),
+        (verify.parse_args, []),
+        (cache_rows.parse_args, ["--rows-fn", "r"]),
+    ],
+)
+@pytest.mark.parametrize(
+    ("typed", "missing"), [("--data-table", "--metadata-table"), ("--metadata-table", "--data-table")]
+)
+def test_half_a_pair_of_tables_is_refused(
+    parse_args: Parse, others: list[str], typed: str, missing: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if parse_args is cache_rows.parse_args and typed == "--metadata-table":
+        return  # it finds the data table by name, and says so
+    with pytest.raises(SystemExit) as stopped:
+        parse_args([*others, typed, "other.data"])
+    assert stopped.value.code == 2
+    told = capsys.readouterr().err
+    assert "Wanted --data-table and --metadata-table together" in told
+    assert f"Found: {typed} other.data alone. Add {missing}." in told
+
+
+@pytest.mark.parametrize(
+    ("parse_args", "typed", "told"),
+    [
+        (
+            split.parse_args,
+            ["-d", "a.data", "-m", "a.metadata", "-o", "o"],
+            "--data-table a.data, --metadata-table a.metadata, --dataset a (the metadata table's keyspace), "
+            "--split-ratio 8,2 (default)",
+        ),
+        (
+            split.parse_args,
+            ["--metadata-ifn", "kept", "-o", "o", "-r", "1"],
+            "--data-table as in kept, --metadata-table as in kept",
+        ),
+        (shard.parse_args, ["--split", "s", "--out", "o"], "--data-table as in s, --metadata-table as in s"),
+        (
+            cache_rows.parse_args,
+            ["-m", "a.metadata_val", "-o", "r"],
+            "--metadata-table a.metadata_val, --data-table a.data_val (by the metadata table's name)",
+        ),
+        (verify.parse_args, ["-d", "a.data", "-m", "a.metadata"], "--data-table a.data, --metadata-table a.metadata"),
+    ],
+)
+def test_the_first_line_names_the_tables_and_what_was_not_typed(
+    parse_args: Parse, typed: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parse_args(typed)
+    assert capsys.readouterr().err == f"options: {told}\n"
