@@ -22,8 +22,8 @@ manifest.json, written last: tables, class names, options, counts and fingerprin
 loader.open_split(FOLDER, index=0). A name that ends with .pckl or .pkl is a split dictionary instead, for other tools.
 
 Defaults come from spark-defaults.conf: spark.imagestrata.split-ofn, and the pair spark.imagestrata.data-table and
-spark.imagestrata.metadata-table. One table of the pair alone is refused. The first line names the tables, and says where
-each option came from that was not typed. Cassandra's address and user come from spark.cassandra.*.
+spark.imagestrata.metadata-table. One table of the pair alone is refused. The first line names the tables, and tells
+where each option came from that was not typed. Cassandra's address and user come from spark.cassandra.*.
 
 exit codes:
   0  the split is there; the last line tells its rows, its place and its fingerprints
