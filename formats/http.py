@@ -6,23 +6,19 @@ needed. The addresses come from `Storage.signed`.
 
 import http.client
 import os
-import random
 import re
 import ssl
-import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 from urllib.parse import urlsplit
 
 from formats.errors import RefusedError, StorageError
+from formats.retries import Retries
 
 _TIMEOUT_SECONDS = 20.0
 _READS = 8
 _SENDS = 6
 """How often a request is sent: what reads has nobody who tries again behind it, what writes has Spark."""
-_PAUSE_SECONDS = 0.1
-"""Before the first repetition; it doubles with each, up to the longest."""
-_LONGEST_PAUSE = 3.0
 _TRY_AGAIN = (408, 429, 500, 502, 503, 504)
 _CODE = re.compile(rb"<Code>([^<]*)</Code>")
 
@@ -33,10 +29,11 @@ class Requests:
     """One connection that is kept between requests; for one thread. Requests that fail are sent again a few times.
 
     Raises FileNotFoundError for what is not there, and `StorageError` for what is refused or does not answer, naming
-    ``place``, which is no address with a signature.
+    ``place``, which is no address with a signature. ``reads`` says for how long reads are repeated.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, reads: Retries | None = None) -> None:
+        self._reads = reads or Retries(_READS)
         self._connection: http.client.HTTPConnection | None = None
         self._server: tuple[str, str] | None = None
 
@@ -61,7 +58,7 @@ class Requests:
                 raise http.client.IncompleteRead(b"", len(into) - done)
             return done
 
-        return self._tried(url, read, place, _READS)
+        return self._tried(url, read, place, self._reads)
 
     def put(self, url: str, data: Sequence[bytes], *, place: str) -> str:
         """Send a body, of one or several parts; the ETag that the store gives it."""
@@ -83,28 +80,28 @@ class Requests:
             answer.read()
             return answer.headers.get("ETag", "")
 
-        return self._tried(url, send, place, _SENDS)
+        return self._tried(url, send, place, Retries(_SENDS))
 
     def close(self) -> None:
         """Let go of the connection."""
         self._close()
 
     def _tried(
-        self, url: str, call: Callable[[http.client.HTTPConnection, str], Found], place: str, attempts: int
+        self, url: str, call: Callable[[http.client.HTTPConnection, str], Found], place: str, retries: Retries
     ) -> Found:
         parts = urlsplit(url)
         path = f"{parts.path}?{parts.query}" if parts.query else parts.path
-        for attempt in range(attempts):
+        attempts = retries.begin()
+        while True:
             try:
                 return call(self._connected(parts.scheme, parts.netloc), path)
             except (_BusyError, OSError, http.client.HTTPException) as error:
                 self._close()
                 if isinstance(error, (StorageError, FileNotFoundError)):
                     raise
-                if attempt == attempts - 1:
-                    raise StorageError(f"Wanted {place}. Found: {_words(error)}, {attempts} times") from error
-                time.sleep(min(_LONGEST_PAUSE, _PAUSE_SECONDS * 2**attempt) * random.uniform(0.5, 1.0))
-        raise AssertionError
+                # No repetition makes a certificate good.
+                if isinstance(error, ssl.SSLCertVerificationError) or not attempts.again():
+                    raise StorageError(f"Wanted {place}. Found: {_words(error)}, {attempts.count} times") from error
 
     def _connected(self, scheme: str, host: str) -> http.client.HTTPConnection:
         if self._connection is None or self._server != (scheme, host):

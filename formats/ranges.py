@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 
 from formats.http import Requests
+from formats.retries import Retries
 from formats.storage import SIGNED_SECONDS, Storage
 
 
@@ -16,10 +17,13 @@ class _Signed:
 
 
 class RangeReader:
-    """Reads ranges of a storage's files; safe to be used by several threads, which have a connection each."""
+    """Reads ranges of a storage's files; safe to be used by several threads, which have a connection each.
 
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
+    ``retries`` says for how long reads of an object store are repeated.
+    """
+
+    def __init__(self, storage: Storage, retries: Retries | None = None) -> None:
+        self._storage, self._retries = storage, retries
         self._is_s3 = storage.is_s3
         self._lock = threading.Lock()
         self._signed: dict[str, _Signed] = {}
@@ -47,7 +51,7 @@ class RangeReader:
     def _mine(self) -> Requests:
         requests: Requests | None = getattr(self._own, "requests", None)
         if requests is None:
-            requests = self._own.requests = Requests()
+            requests = self._own.requests = Requests(self._retries)
         return requests
 
     def _url(self, name: str) -> str:

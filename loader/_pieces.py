@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loader._errors import LoaderError, ShardError
+from loader._closing import closed
+from loader._errors import LoaderError, ShardError, UnreachableError
 from loader._piece_cache import PieceCache, Place
-from loader._s3_client import told
-from loader._shard_set import Shards
+from loader._s3_client import told, tried
+from loader._shard_set import TIMEOUT_SECONDS, Shards
 from loader._stats import Meter
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _PART_BYTES = 2_800_000
 """What one request asks for: what a connection has on its way at most, where a store is far away. A piece is two."""
+_LEAST_ATTEMPTS = 2
+"""A request is sent at least so often, also where one attempt takes all of the time."""
 
 
 @dataclass(slots=True)
@@ -62,11 +65,20 @@ def places_of(shards: Shards) -> list[Place]:
 class PieceReader:
     """Threads, each with a connection of its own, that read pieces; the first request starts them.
 
-    Raises the errors of `loader` in the futures it gives.
+    What fails, connecting included, is tried again until ``timeout`` seconds have passed since it began. Raises the
+    errors of `loader` in the futures it gives.
     """
 
-    def __init__(self, shards: Shards, *, threads: int, meter: Meter, cache: PieceCache | None = None) -> None:
-        self._shards, self._most, self._cache, self.meter = shards, threads, cache, meter
+    def __init__(
+        self,
+        shards: Shards,
+        *,
+        threads: int,
+        meter: Meter,
+        cache: PieceCache | None = None,
+        timeout: float = TIMEOUT_SECONDS,
+    ) -> None:
+        self._shards, self._most, self._cache, self.meter, self._timeout = shards, threads, cache, meter, timeout
         self.places = places_of(shards)
         sizes = [place.bytes for place in self.places]
         # No more than they need: the system clears whole huge pages of what is reserved, also where nothing is read to.
@@ -87,10 +99,19 @@ class PieceReader:
     def connect(self) -> None:
         """Be ready to read. Raises `AccessError`, `UnreachableError`."""
         from formats.ranges import RangeReader
+        from formats.retries import Retries
 
+        if self._reader is not None:
+            return
+        retries = Retries(_LEAST_ATTEMPTS, self._timeout, is_stopped=lambda: self.is_closed, note=self._note_retry)
+        try:
+            storage = tried(self._shards.storage, retries)
+        except UnreachableError:
+            if self.is_closed:
+                raise closed() from None
+            raise
         with self._lock:
-            if self._reader is None:
-                self._reader = RangeReader(self._shards.storage())
+            self._reader = self._reader or RangeReader(storage, retries)
 
     def read(self, number: int) -> "Future[Loaded]":
         """Begin to read a piece."""
@@ -119,6 +140,9 @@ class PieceReader:
         self.is_closed = True
         for _ in range(self._threads):
             self._wanted.put(None)
+
+    def _note_retry(self) -> None:
+        self.meter.retries += 1
 
     def _work(self) -> None:
         try:

@@ -17,7 +17,7 @@ from loader._order import LastBatchPolicy
 from loader._ranks import ranks
 from loader._s3_client import Client
 from loader._shard_schedule import ShardState
-from loader._shard_set import shards_in
+from loader._shard_set import TIMEOUT_SECONDS, shards_in
 from loader._shard_source import ShardSource
 from loader._shard_stream import FilledFromShards, ShardSample
 
@@ -46,11 +46,12 @@ class RemoteDataset(Base):
 
     Each pass is the next epoch; `set_epoch` names another. Shards are read in pieces of some megabytes, many at once,
     ahead of their use: an epoch's order of pieces, and of the samples of several pieces mixed, is that of
-    `loader.ShardSource`, which also explains ``mix``, ``streams``, ``memory_budget``, ``max_in_flight``, ``cache`` and
-    ``cache_bytes``. Ranks read different parts of the shards, and so do workers, whose batches come in one order,
-    however many they are. ``rank`` and ``world_size`` are those of torch.distributed, where it is initialised, else of
-    the environment (``RANK``, ``WORLD_SIZE``). All ranks have as many batches: with several, ``last_batch_policy`` is
-    "FILL", which repeats a few samples, unless it is given; alone it is "PARTIAL", each sample once.
+    `loader.ShardSource`, which also explains ``mix``, ``streams``, ``memory_budget``, ``timeout``, ``max_in_flight``,
+    ``cache`` and ``cache_bytes``. Ranks read different parts of the shards, and so do workers, whose batches come in
+    one order, however many they are. ``rank`` and ``world_size`` are those of torch.distributed, where it is
+    initialised, else of the environment (``RANK``, ``WORLD_SIZE``). All ranks have as many batches: with several,
+    ``last_batch_policy`` is "FILL", which repeats a few samples, unless it is given; alone it is "PARTIAL", each sample
+    once.
 
     `state_dict` and `load_state_dict` go on exactly: under a StatefulDataLoader, which saves and restores them, and in
     a plain loop. Raises `OptionError` for an option out of its range, `SplitError` for a place without shards,
@@ -71,6 +72,7 @@ class RemoteDataset(Base):
         mix: int | None = None,
         streams: int = 12,
         memory_budget: int = 400_000_000,
+        timeout: float = TIMEOUT_SECONDS,
         max_in_flight: int = 64,
         cache: str | os.PathLike[str] | None = None,
         cache_bytes: int = 100_000_000_000,
@@ -89,6 +91,7 @@ class RemoteDataset(Base):
             mix=mix,
             streams=streams,
             memory_budget=memory_budget,
+            timeout=timeout,
             max_in_flight=max_in_flight,
             cache=cache,
             cache_bytes=cache_bytes,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loader._errors import ShardError, SplitError
-from loader._s3_client import Client, told
+from loader._s3_client import Client, told, tried
 from loader._splits import Split
 from schemas import Columns
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from formats.storage import Storage
     from schemas.shards import Shard, ShardManifest
 
+TIMEOUT_SECONDS = 60.0
+"""For so long a read that fails is tried again, unless a source says otherwise."""
 _SHOWN = 5
 _TOGETHER = 1 << 20
 
@@ -147,7 +149,10 @@ def _difference(storage: "Storage", shard: "Shard") -> str | None:
 
 
 def _open_again(client: Client, bucket: str, folder: str, fingerprint: str) -> Shards:
-    found = shards_in(client, bucket, folder)
+    from formats.retries import Retries
+
+    # A worker process begins a pass with this, which must outlast a restart of the store as reads do.
+    found = tried(partial(shards_in, client, bucket, folder), Retries(seconds=TIMEOUT_SECONDS))
     if found.fingerprint != fingerprint:
         raise SplitError(
             f"Wanted the shards {found.address} with the fingerprint {fingerprint}, as they were opened first. "

@@ -8,11 +8,11 @@ import numpy as np
 from loader._assembly import Filled
 from loader._batch import Batch
 from loader._errors import OptionError, ShardError
-from loader._options import check_bools, check_int
+from loader._options import check_bools, check_int, check_seconds
 from loader._order import LastBatchPolicy
 from loader._pieces import places_of
 from loader._shard_schedule import ShardSchedule
-from loader._shard_set import Shards
+from loader._shard_set import TIMEOUT_SECONDS, Shards
 from loader._shard_stream import FilledFromShards, ShardEngine, ShardSample, epochs_of
 from loader._source import AnySchedule, AnyStream, Source
 
@@ -35,7 +35,8 @@ class ShardSource(Source):
     ``memory_budget`` bounds, in bytes a rank, the pieces that are in memory or on their way; each of torch's k workers
     has a k-th of it. But each stream needs ``mix`` samples at a time, whatever it says: by default as many as 200 MB
     hold for all streams, from 8 to 1,024 (150 of 110 kB), which follows from the mean size of the samples.
-    ``max_in_flight`` requests are under way, each on a connection of its own. Every piece is checked against its XXH3;
+    ``max_in_flight`` requests are under way, each on a connection of its own. A request that fails, also one that
+    begins a pass, is tried again until ``timeout`` seconds have passed. Every piece is checked against its XXH3;
     `Shards.verify` compares whole shards with their SHA-256. ``cache`` is a folder on a local disk in which up to
     ``cache_bytes`` of pieces are kept.
 
@@ -56,6 +57,7 @@ class ShardSource(Source):
         mix: int | None = None,
         streams: int = 12,
         memory_budget: int = 400_000_000,
+        timeout: float = TIMEOUT_SECONDS,
         max_in_flight: int = 64,
         cache: str | os.PathLike[str] | None = None,
         cache_bytes: int = 100_000_000_000,
@@ -81,6 +83,7 @@ class ShardSource(Source):
             threads=check_int("max_in_flight", max_in_flight, 1),
             cache=None if cache is None else Path(cache).absolute(),
             cache_bytes=check_int("cache_bytes", cache_bytes, 0),
+            timeout=check_seconds("timeout", timeout),
         )
         options = {
             "batch_size": batch_size,
@@ -92,6 +95,7 @@ class ShardSource(Source):
             "mix": mix,
             "streams": streams,
             "memory_budget": memory_budget,
+            "timeout": timeout,
             "max_in_flight": max_in_flight,
             "cache": engine.cache,
             "cache_bytes": cache_bytes,

@@ -24,7 +24,7 @@ from loader._piece_cache import PieceCache
 from loader._pieces import Loaded, PieceReader
 from loader._shard_order import ShardStep
 from loader._shard_schedule import ShardSchedule
-from loader._shard_set import Shards
+from loader._shard_set import TIMEOUT_SECONDS, Shards
 from loader._stats import Meter, Stats
 
 _WAKE_SECONDS = 0.5
@@ -191,6 +191,7 @@ class ShardEngine(Closing):
     threads: int
     cache: Path | None = None
     cache_bytes: int = 0
+    timeout: float = TIMEOUT_SECONDS
     meter: Meter = field(default_factory=Meter)
 
     def __post_init__(self) -> None:
@@ -216,7 +217,7 @@ class ShardEngine(Closing):
                 cache = None if self.cache is None else PieceCache(self.cache, size=self.cache_bytes)
                 self._reader = (
                     os.getpid(),
-                    PieceReader(self.shards, threads=self.threads, meter=self.meter, cache=cache),
+                    PieceReader(self.shards, threads=self.threads, meter=self.meter, cache=cache, timeout=self.timeout),
                 )
             reader = self._reader[1]
         reader.connect()

@@ -1,9 +1,11 @@
 """Shards in a bucket as a source, under torch's loaders and DALI; stores that refuse, end or break connections."""
 
 import gc
+import pickle
 import socket
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -15,7 +17,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 import loader
 from devstack.s3 import S3
-from loader import AccessError, OptionError, SplitError, UnreachableError
+from loader import AccessError, ClosedError, OptionError, SplitError, UnreachableError
 from loader._piece_cache import FOLDER
 from loader._shard_set import Shards
 from loader.shards import make_client, open_shards
@@ -133,12 +135,36 @@ def test_a_store_that_stops_in_mid_read_is_named(tmp_path: Path) -> None:
         server.make_bucket("ends")
         client = make_client(server.endpoint, server.access_key, server.secret_key)
         shards = upload(client, "ends", "x", count=60, workers=1)
-        with make(shards, memory_budget=1, max_in_flight=1, streams=1, mix=8) as source:
+        with make(shards, memory_budget=1, timeout=0.5, max_in_flight=1, streams=1, mix=8) as source:
             batches = source.epoch(0)
             next(batches)
             server.stop()
             with pytest.raises(UnreachableError, match=r"samples \d+ to \d+ in .*from [\d,]+\. Found: no answer"):
                 list(batches)
+
+
+def test_a_store_that_restarts_before_a_pass_does_not_end_it(tmp_path: Path) -> None:
+    with S3(tmp_path / "s3") as server, ThreadPoolExecutor(3) as threads:
+        server.make_bucket("restarts")
+        client = make_client(server.endpoint, server.access_key, server.secret_key)
+        shards = upload(client, "restarts", "x", count=30, workers=1)
+        packed = pickle.dumps(shards)
+        wanted = ids(make(shards))
+        with make(shards) as source, make(shards) as closed, make(shards, timeout=0.5) as impatient:
+            server.stop()
+            found, opened = threads.submit(ids, source), threads.submit(pickle.loads, packed)  # as spawned workers do
+            ended = threads.submit(ids, closed)
+            while not source.stats().retries or not closed.stats().retries:
+                assert not found.done(), found.result()
+                time.sleep(0.01)
+            closed.close()
+            with pytest.raises(ClosedError):
+                ended.result(timeout=60)
+            with pytest.raises(UnreachableError, match="no answer"):
+                ids(impatient)
+            server.start(tied=True)
+            assert found.result() == wanted
+            assert opened.result().fingerprint == shards.fingerprint
 
 
 def test_reads_are_retried_when_connections_break(s3: S3, shards: Shards, far: Shards) -> None:

@@ -62,7 +62,6 @@ def test_certificate_authorities_are_taken_from_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     authority, data = Authority(tmp_path / "ca"), bytearray(3)
-    monkeypatch.setattr("formats.http._READS", 1)
     with store(200, b"abc", authority.server(authority.issue("store"))) as address:
 
         def read() -> int:
