@@ -3,46 +3,47 @@
 import copy
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, NoReturn, Self
 
-import numpy as np
 import webdataset.filters as filters
 
-from loader._assembly import Filled
 from loader._batch import Batch
 from loader._errors import OptionError, StateError
-from loader._options import check_int
+from loader._options import check_bools, check_int
 from loader._order import LastBatchPolicy
 from loader._ranks import ranks
 from loader._s3_client import Client
-from loader._shard_schedule import ShardState
+from loader._samples import Base, SampleBatch, SampleSource, passes_of, state_of_the_source
 from loader._shard_set import TIMEOUT_SECONDS, shards_in
-from loader._shard_source import ShardSource
-from loader._shard_stream import FilledFromShards, ShardSample
-
-if TYPE_CHECKING:
-    from torch.utils.data import IterableDataset
-
-    from loader._torch import TorchDataset
-
-    Base = IterableDataset[Any]
-else:
-    try:
-        from torch.utils.data import IterableDataset as Base
-    except ImportError:
-        Base = object
 
 Stage = Callable[[Iterator[Any]], Iterator[Any]]
+Collate = Callable[[list[Any]], Any]
+
+
+def _refused(name: str, why: str) -> Callable[..., NoReturn]:
+    """A function of webdataset's chains that cannot keep what `RemoteDataset` promises; ``why`` says what to write."""
+
+    def refuse(self: "RemoteDataset", *_: Any, **__: Any) -> NoReturn:
+        raise OptionError(f"Wanted a chain that keeps each sample of a pass once. Found: {name}(). {why}")
+
+    refuse.__name__, refuse.__doc__ = name, f"Raises `OptionError`. {why}"
+    return refuse
+
+
+_LEAVES_OUT = (
+    "Ranks would have different numbers of batches, and len() would not be exact. Choose samples when you write the "
+    "shards (jobs/split.py {options}, then jobs/shard.py --split), or leave them out in your loop."
+)
 
 
 class RemoteDataset(Base):
     """The samples of a folder of shards in a bucket: dictionaries of bytes by extension, a new order each pass.
 
-    A sample also has ``__key__`` and ``__url__``, its shard. `decode`, `to_tuple`, `map`, `map_tuple`, `map_dict` and
-    `rename` are webdataset's, and give a new dataset; `batched` makes batches of them, behind which `map` and the
-    others see batches. It runs under torch's ``DataLoader(dataset, num_workers=k, batch_size=None)``, in a plain loop,
-    and where torch is not installed.
+    A sample also has ``__key__`` and ``__url__``, its shard. `decode`, `to_tuple`, `map`, `map_tuple`, `map_dict`,
+    `rename`, `rename_keys`, `extract_keys` and `xdecode` are webdataset's, and give a new dataset; `batched` makes
+    batches of samples, behind which `map` and the others see batches; `slice` ends each pass earlier. Functions that
+    would change the number of samples, as `select`, raise `OptionError` and say what to write instead. It runs under
+    torch's ``DataLoader(dataset, num_workers=k, batch_size=None)``, in a plain loop, and where torch is not installed.
 
     Each pass is the next epoch; `set_epoch` names another. Shards are read in pieces of some megabytes, many at once,
     ahead of their use: an epoch's order of pieces, and of the samples of several pieces mixed, is that of
@@ -80,7 +81,7 @@ class RemoteDataset(Base):
         if not isinstance(client, Client):
             raise OptionError(f"Wanted a client, as loader.shards.make_client gives it. Found: {client!r}")
         rank, world_size = ranks(rank, world_size)
-        self._source = _SampleSource(
+        self._source = SampleSource(
             shards_in(client, bucket, folder),
             batch_size=1,
             rank=rank,
@@ -96,19 +97,23 @@ class RemoteDataset(Base):
             cache=cache,
             cache_bytes=cache_bytes,
         )
-        self._passes = _passes(self._source)
+        self._policy = self._source.last_batch_policy
+        self._passes = passes_of(self._source)
         self._stages: tuple[Stage, ...] = ()
-        self._collate: Callable[[list[Any]], Any] | None = None
+        self._collate: Collate | None = None
+        self._partial = True
+        self._most: int | None = None  # samples of a pass on this rank
         self._batch_stages: tuple[Stage, ...] = ()
 
     def __repr__(self) -> str:
         source = self._source
         batched = f".batched({source.batch_size})" if self._collate is not None else ""
+        batched += "" if self._most is None else f", {len(self)} of {len(source)} a pass"
         return f"RemoteDataset({source.split!r}, rank={source.rank}, world_size={source.world_size}){batched}"
 
     def __len__(self) -> int:
-        """The batches of a whole epoch on this rank, over all workers; samples, unless they are batched."""
-        return len(self._source)
+        """The batches of a pass on this rank, over all workers; samples, unless they are batched."""
+        return len(self._source) if self._last is None else min(len(self._source), self._last)
 
     @property
     def classes(self) -> list[str]:
@@ -140,18 +145,115 @@ class RemoteDataset(Base):
         """Give values other names: ``image="jpg;png"``."""
         return self._with(filters.rename(**names))
 
-    def batched(self, batch_size: int, *, collation_fn: Callable[[list[Any]], Any] | None = None) -> Self:
-        """Make batches, by default as webdataset does: tensors and arrays stacked, numbers as an array.
+    def rename_keys(self, *names: Any, **options: Any) -> Self:
+        """Give files other names by patterns of their extensions; see webdataset."""
+        return self._with(filters.rename_keys(*names, **options))
 
-        The last of an epoch is smaller if ``last_batch_policy`` is PARTIAL. Begins at the first epoch.
+    def extract_keys(self, *patterns: str, **options: Any) -> Self:
+        """Make tuples of samples' files by patterns of their extensions; see webdataset."""
+        return self._with(filters.extract_keys(*patterns, **options))
+
+    def xdecode(self, *decoders: Any, **options: Any) -> Self:
+        """Decode files with functions of your own by patterns of their extensions; see webdataset."""
+        return self._with(filters.xdecode(*decoders, **options))
+
+    def batched(
+        self, batch_size: int, collation_fn: Collate | None = filters.default_collation_fn, partial: bool = True
+    ) -> Self:
+        """Make batches, as webdataset does: by default tensors and arrays are stacked, numbers become an array.
+
+        Args:
+            batch_size: The samples of a batch.
+            collation_fn: Makes a batch of a list of samples; None leaves it a list.
+            partial: Whether the last batch of an epoch may be smaller. False leaves it out on all ranks, as
+                ``last_batch_policy="DROP"`` does; with "FILL" all batches are whole anyway.
+
+        Returns:
+            A dataset of batches that begins at the first epoch.
+
+        Raises:
+            OptionError: This is a dataset of batches already.
         """
         if self._collate is not None:
-            raise OptionError("Wanted samples to be batched. Found: batches")
+            raise OptionError("Wanted samples to be batched. Found: batches. Call batched() once.")
+        check_bools(partial=partial)
+        policy = self._source.last_batch_policy
         made = copy.copy(self)
-        made._source = self._source.again(batch_size=check_int("batch_size", batch_size, 1))
-        made._passes = _passes(made._source)
-        made._collate = collation_fn or filters.default_collation_fn
+        made._source = self._source.again(
+            batch_size=check_int("batch_size", batch_size, 1),
+            last_batch_policy=policy if partial or policy == "FILL" else "DROP",
+        )
+        made._passes = passes_of(made._source)
+        made._collate, made._partial = list if collation_fn is None else collation_fn, partial
         return made
+
+    def listed(self, batch_size: int, partial: bool = True) -> Self:
+        """Make lists of samples: `batched` without a ``collation_fn``."""
+        return self.batched(batch_size, None, partial)
+
+    def unbatched(self) -> Self:
+        """Undo `batched`: a dataset of single samples again, in the order that samples without batches have.
+
+        Raises:
+            OptionError: There are no batches, or functions were applied to them.
+        """
+        if self._collate is None or self._batch_stages:
+            found = "single samples" if self._collate is None else "functions of batches"
+            raise OptionError(
+                f"Wanted unbatched() directly behind batched(). Found: {found}. Apply functions to samples, before "
+                "batched(), or take batches apart in your loop."
+            )
+        made = copy.copy(self)
+        made._source = self._source.again(batch_size=1, last_batch_policy=self._policy)
+        made._passes = passes_of(made._source)
+        made._collate, made._partial = None, True
+        return made
+
+    unlisted = unbatched
+
+    def slice(self, stop: int, *more: Any) -> Self:
+        """End each pass after ``stop`` samples of this rank, or behind `batched` so many batches; the next is new.
+
+        Length and states stay exact, and the samples are those that a whole pass begins with, for any number of
+        workers.
+
+        Raises:
+            OptionError: There is a start or a step, for which ranks and workers have no common order.
+        """
+        if more:
+            raise OptionError(
+                f"Wanted slice(stop). Found: {1 + len(more)} arguments. A start and a step are for your loop: "
+                "itertools.islice(dataset, start, stop, step)."
+            )
+        made = self._with(None)
+        most = check_int("stop", stop, 0) * self._source.batch_size
+        made._most = most if self._most is None else min(most, self._most)
+        return made
+
+    def shuffle(self, size: int, **_: Any) -> Self:
+        """Raises `OptionError`, but for 0, which asks for nothing: each pass has a new order anyway."""
+        if size < 1:
+            return self
+        raise OptionError(
+            f"Wanted a chain without shuffle(). Found: shuffle({size}). Each pass has a new order of all samples "
+            "already: leave it out. RemoteDataset(..., seed=) chooses the order, mix= says how many samples are mixed "
+            "at a time, shuffle=False keeps the order of the shards."
+        )
+
+    select = _refused("select", _LEAVES_OUT.format(options="--where"))
+    rsample = _refused("rsample", _LEAVES_OUT.format(options="--limit or --per-class"))
+    with_epoch = _refused(
+        "with_epoch",
+        "Each pass is one epoch, and ranks have equally many batches: leave it out. slice(n) ends each pass after n.",
+    )
+    repeat = _refused(
+        "repeat", "Each pass is the next epoch: write `for epoch in range(n): for batch in dataset: ...`."
+    )
+    with_length = _refused("with_length", "len(dataset) is exact: leave it out.")
+    mcached = _refused("mcached", "Say RemoteDataset(..., cache=FOLDER) to keep shards on a local disk.")
+    lmdb_cached = _refused("lmdb_cached", "Say RemoteDataset(..., cache=FOLDER) to keep shards on a local disk.")
+    compose = _refused("compose", "Use map(function), which has one sample at a time.")
+    log_keys = _refused("log_keys", "Use map(function) with a function that logs sample['__key__'].")
 
     def set_epoch(self, epoch: int, /) -> None:
         """Let the next pass be this epoch; those that follow count on from it."""
@@ -173,19 +275,39 @@ class RemoteDataset(Base):
         except StateError:
             if state.get("workers") != 1:
                 raise
-            self._passes.load_state_dict(_of_the_source(state))
+            self._passes.load_state_dict(state_of_the_source(state))
 
     def __iter__(self) -> Iterator[Any]:
-        batches: Iterator[Any] = map(self._made, self._passes)
+        batches: Iterator[Any] = map(self._made, self._passes if self._last is None else self._sliced(self._last))
         for stage in self._batch_stages:
             batches = stage(batches)
         return batches
 
-    def _with(self, stage: Stage) -> Self:
+    @property
+    def _last(self) -> int | None:
+        """Before which batch each pass ends, if it ends early."""
+        if self._most is None:
+            return None
+        whole, rest = divmod(self._most, self._source.batch_size)
+        return whole + (rest > 0 and self._partial and self._source.last_batch_policy != "DROP")
+
+    def _sliced(self, last: int) -> Iterator[Batch]:
+        if not last:
+            return
+        for batch in self._passes:
+            if batch.step < last:
+                yield batch
+            if batch.step >= last - 1:  # also of the worker that has not the last one itself
+                self._source.note(batch.epoch + 1)
+                return
+
+    def _with(self, stage: Stage | None) -> Self:
         made = copy.copy(self)
         made._source = self._source.again()  # or both would count on each other's passes
-        made._passes = _passes(made._source)
-        if self._collate is None:
+        made._passes = passes_of(made._source)
+        if stage is None:
+            pass
+        elif self._collate is None:
             made._stages = (*self._stages, stage)
         else:
             made._batch_stages = (*self._batch_stages, stage)
@@ -193,88 +315,15 @@ class RemoteDataset(Base):
 
     def _made(self, batch: Batch) -> Any:
         assert isinstance(batch, SampleBatch)
-        samples: Iterator[Any] = iter(batch.samples)
+        most = None if self._most is None else self._most - batch.step * self._source.batch_size
+        wanted = batch.samples[:most]
+        samples: Iterator[Any] = iter(wanted)
         for stage in self._stages:
             samples = stage(samples)
         found = list(samples)
-        if len(found) != len(batch.samples):
+        if len(found) != len(wanted):
             raise OptionError(
-                f"Wanted functions that give a sample for each. Found: {len(found)} of {len(batch.samples)}; a handler "
-                "that leaves samples out would give ranks different numbers of batches"
+                f"Wanted functions that give a sample for each. Found: {len(found)} of {len(wanted)}; a handler, or a "
+                "map() that returns None, would give ranks different numbers of batches"
             )
         return found[0] if self._collate is None else self._collate(found)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SampleBatch(Batch):
-    """A batch of samples as they are in the shards: dictionaries of bytes, with ``__key__`` and ``__url__``."""
-
-    samples: list[dict[str, Any]] = field(default_factory=list, repr=False)
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-
-_NO_LABELS = np.empty(0, dtype=np.int32)
-_NO_IDS = np.empty((0, 16), dtype=np.uint8)
-_NO_POSITIONS = np.empty(0, dtype=np.int64)
-
-
-class _SampleSource(ShardSource):
-    """A source whose batches have the samples' files and nothing else."""
-
-    def _batch(self, filled: Filled | FilledFromShards, epoch: int) -> Batch:
-        assert isinstance(filled, FilledFromShards)
-        return SampleBatch(
-            images=[],
-            labels=_NO_LABELS,
-            ids=_NO_IDS,
-            positions=_NO_POSITIONS,
-            epoch=epoch,
-            step=filled.number,
-            repeats=filled.repeats,
-            samples=[_plain(one, self.split.address) for one in filled.samples],
-        )
-
-
-class _LoopPasses:
-    """The passes of a source where there is no torch: one process, one epoch after another."""
-
-    def __init__(self, source: ShardSource) -> None:
-        self._source, self._next = source, source.first_epoch
-
-    def __iter__(self) -> Iterator[Batch]:
-        epoch, self._next = self._next, self._next + 1
-        return self._source.epoch(epoch)
-
-    def set_epoch(self, epoch: int) -> None:
-        self._next = check_int("epoch", epoch, 0)
-
-    def state_dict(self) -> dict[str, Any]:
-        return self._source.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._source.load_state_dict(state)
-        self._next = self._source.first_epoch
-
-
-def _passes(source: ShardSource) -> "TorchDataset | _LoopPasses":
-    if Base is object:
-        return _LoopPasses(source)
-    from loader._torch import TorchDataset
-
-    return TorchDataset(source)
-
-
-def _of_the_source(state: Mapping[str, Any]) -> dict[str, Any]:
-    """What the state of a loop says of its source, which any number of ranks goes on from. Raises `StateError`."""
-    try:
-        begin = ShardState.from_dict(state["begin"])
-        first = (begin.rows - begin.deal().rows) // (begin.batch_size * begin.world_size)
-        return replace(begin, steps=int(state["steps"]) - first).to_dict()
-    except (KeyError, TypeError, ValueError) as error:
-        raise StateError(f"Wanted a state, as state_dict() gives it. Found: {error!r}") from None
-
-
-def _plain(sample: ShardSample, address: str) -> dict[str, Any]:
-    return {"__key__": sample.key, "__url__": f"{address}/{sample.shard}", **sample.members}

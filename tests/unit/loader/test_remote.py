@@ -73,6 +73,79 @@ def test_pipeline_functions_work_as_in_webdataset(client: Client) -> None:
     assert len(own) == 3
 
 
+def test_batches_can_be_whole_lists_or_taken_apart_again(client: Client) -> None:
+    named = remote(client, "remote", "x").map(lambda sample: sample["__key__"])
+    whole = named.map(lambda key: (key,)).batched(40, partial=False)
+    assert (len(whole), [len(batch) for (batch,) in whole]) == (2, [40, 40])
+    assert [type(batch) for batch in named.listed(40)] == [list] * 3
+    assert list(named.batched(40, None)) == list(named.listed(40))
+    assert [len(batch) for batch in named.listed(40, partial=False)] == [40, 40]
+    apart = whole.unbatched()
+    assert (len(apart), [key for (key,) in apart]) == (COUNT, list(named))
+    with pytest.raises(OptionError, match=r"directly behind batched\(\)\. Found: single samples"):
+        named.unbatched()
+    with pytest.raises(OptionError, match=r"Found: functions of batches\. Apply functions to samples"):
+        named.batched(2).map(len).unlisted()
+    keyed = remote(client, "remote", "x").rename_keys(["label", "cls"]).xdecode(label=lambda file: int(file.read()))
+    assert {label for (label,) in keyed.extract_keys("label")} == set(range(CLASSES))
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_a_slice_ends_each_pass_early_on_all_workers(client: Client, workers: int) -> None:
+    from torch.utils.data import DataLoader
+
+    named = remote(client, "remote", "x", rank=1, world_size=2).map(lambda sample: sample["__key__"])
+    whole = list(named.listed(8))
+    for stop in (0, 1, 4, 100):
+        some = named.listed(8).slice(stop)
+        assert len(some) == min(stop, len(whole))
+        loader = DataLoader(some, batch_size=None, num_workers=workers)
+        assert list(loader) == whole[:stop]
+        assert len(second := list(loader)) == len(some)
+        assert not stop or second != whole[:stop]
+    for partial, sizes in [(True, [8, 8, 4]), (False, [8, 8])]:
+        some = named.slice(20).listed(8, partial=partial)
+        assert [len(batch) for batch in DataLoader(some, batch_size=None, num_workers=workers)] == sizes
+        assert len(some) == len(sizes)
+
+
+def test_a_slice_goes_on_from_a_state(client: Client) -> None:
+    def make() -> Any:
+        return remote(client, "remote", "x").map(lambda sample: sample["__key__"]).listed(8).slice(5)
+
+    one, again = make(), make()
+    wanted = list(make())
+    taken = list(islice(iter(one), 3))
+    again.load_state_dict(json.loads(json.dumps(one.state_dict())))
+    assert taken + list(again) == wanted
+    assert list(again) == list(one) != wanted
+    with pytest.raises(OptionError, match=r"slice\(stop\)\. Found: 2 arguments"):
+        make().slice(2, 4)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda one: one.shuffle(1000),
+            r"Found: shuffle\(1000\)\. Each pass has a new order .* leave it out\. .*seed=",
+        ),
+        (lambda one: one.select(bool), r"Found: select\(\)\. Ranks would .*jobs/split\.py --where"),
+        (lambda one: one.rsample(0.1), r"Found: rsample\(\)\. .*--per-class"),
+        (lambda one: one.with_epoch(1000), r"Found: with_epoch\(\)\. Each pass is one epoch.*slice\(n\)"),
+        (lambda one: one.repeat(2), r"Found: repeat\(\)\. .*for epoch in range"),
+        (lambda one: one.with_length(2), r"Found: with_length\(\)\. len\(dataset\) is exact"),
+        (lambda one: one.mcached(), r"Found: mcached\(\)\. .*cache=FOLDER"),
+        (lambda one: one.compose(list), r"Found: compose\(\)\. Use map"),
+    ],
+)
+def test_functions_that_change_the_samples_of_a_pass_say_what_to_write(client: Client, call: Any, message: str) -> None:
+    dataset = remote(client, "remote", "x")
+    with pytest.raises(OptionError, match=message):
+        call(dataset)
+    assert dataset.shuffle(0) is dataset
+
+
 def sum_of(samples: list[Any]) -> int:
     return sum(int(label) for (label,) in samples)
 
