@@ -4,6 +4,10 @@ Reads the metadata table once, never a picture. Every class is shared out exactl
 or up, and so is each split's total. Rows are chosen and ordered by hashes of their ids and the seed, so that the same
 table gives the same splits on any machine, with any number of executors, in any retry.
 
+Before anything is published, a sample of each split's ids is looked up in the data table. Tables that do not belong
+together are refused, and so are images whose pictures are lost. With a metadata cache and no Cassandra nothing can be
+looked up; the report says so.
+
 examples:
   spark-submit jobs/split.py -d imagenette.data -m imagenette.metadata -r 8,2 -o splits/imagenette
   spark-submit jobs/split.py -d ks.data -m ks.metadata -r 0.7,0.2,0.1 --balance uniform --seed 7 -o splits/balanced

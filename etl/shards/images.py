@@ -21,7 +21,7 @@ from etl.sources.labels import all_integers, class_numbers_of
 from etl.sources.listing import list_source
 from etl.sources.plan import SourcePlan
 from etl.splits.positions import seeded_order
-from schemas import Columns, SchemaError
+from schemas import Columns, SchemaError, TableName
 from schemas.tables import LabelType
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,8 @@ class Images:
     """The images, ``samples`` with the columns of `SAMPLES` (and ``data``, where they bring their pictures along).
 
     ``bare`` are the same without ``data``, from what is kept. ``access``: see `Listing`. ``fingerprint`` is a
-    split's, else None. ``remarks`` are worth a line.
+    split's, else None. ``pictures`` and ``metadata_table``: the tables that the images come from, if they do.
+    ``remarks`` are worth a line.
     """
 
     samples: DataFrame
@@ -46,6 +47,7 @@ class Images:
     source: str
     fingerprint: str | None = None
     pictures: PictureTable | None = None
+    metadata_table: TableName | None = None
     remarks: tuple[str, ...] = ()
 
     @property
@@ -146,6 +148,7 @@ def _of_tables(spark: SparkSession, split: ChosenSplit | None, plan: ShardPlan) 
         class_names=names if kind == "int" else {},
         source=f"table:{data}",
         pictures=PictureTable(cluster, data, columns, kind),
+        metadata_table=metadata,
     )
 
 

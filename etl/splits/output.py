@@ -20,7 +20,7 @@ from etl.errors import EtlError, OutputExistsError
 from etl.splits.attempt import Attempt
 from etl.splits.metadata import Metadata
 from etl.splits.plan import SplitPlan
-from etl.splits.positions import added_up, summarise
+from etl.splits.positions import added_up
 from formats.fingerprint import split_fingerprint
 from formats.origin import code_version, created
 from formats.split_dictionary import fingerprint_of, read_dictionary, write_dictionary
@@ -93,14 +93,13 @@ class SplitOutput(Attempt):
         return self._storage.address
 
     def write(self, spark: SparkSession, rows: DataFrame, *, has_position: bool) -> DataFrame:
-        """Write rows of ``split, id, label`` and ``position`` aside; what lies there now, by split and class.
+        """Write rows of ``split, id, label`` and ``position`` aside; returns what is in the files now.
 
         One file a task and split: the rows of a task are not sorted by split for it.
         """
         writer = rows.write.partitionBy("split").options(**_PARQUET)
         writer.parquet(self.aside("rows"))
-        written = spark.read.schema(SPARK_SCHEMA if has_position else UNPLACED_SCHEMA).parquet(self.aside("rows"))
-        return summarise(written)
+        return spark.read.schema(SPARK_SCHEMA if has_position else UNPLACED_SCHEMA).parquet(self.aside("rows"))
 
     def files(self) -> dict[int, list[SplitFile]]:
         """The files that were written, by split, with the rows that they say they have."""

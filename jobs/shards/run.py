@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from etl.cassandra import password_on_executors
+from etl.cassandra import Control, password_on_executors
 from etl.entries import text
 from etl.errors import EtlError, SourceError
 from etl.ingest import task_count
@@ -30,6 +30,7 @@ from etl.shards.plan import ShardPlan
 from etl.shards.reading import THREADS
 from etl.shards.rows import MADE
 from etl.shards.tasks import MEASURES, RESULTS, ShardOrder, measure, shard_of, write_listed, write_made
+from etl.splits.lookups import check_pictures, draw_ids
 from etl.workers import map_batches
 from formats.shards import END
 from jobs.frames import fetched, kept, pictures_in_rows, plain_inside, small_table
@@ -60,6 +61,7 @@ def run(spark: SparkSession, *, plan: ShardPlan) -> ShardReport:
             log.info("all shards are there already")
             return ShardReport.of(before, out=output.address, rejected_by_reason={}, remarks=[],
                                   seconds=time.monotonic() - started)  # fmt: skip
+        _check_tables(spark, images, rows=len(told))
         made = _made(images, bare, plan=plan, rows=len(told), stack=stack)
         if made is not None:
             told = fetched(made.select("order", "size"))
@@ -104,6 +106,22 @@ def _reach(spark: SparkSession, *, plan: ShardPlan, stack: ExitStack) -> None:
     stack.enter_context(secrets_on_executors(spark))
     if plan.source is None:
         stack.enter_context(password_on_executors(spark))
+
+
+def _check_tables(spark: SparkSession, images: Images, *, rows: int) -> None:
+    """Raise `TableError` if images of a metadata table are not in its data table; a sample is looked up."""
+    if images.pictures is None or images.metadata_table is None:
+        return
+    sample = images.bare.select("id", F.lit(0).alias("split")).transform(draw_ids, sizes=[rows])
+    ids = [bytes(row["id"]) for row in sample.collect()]
+    with Control.from_spark(spark) as control:
+        check_pictures(
+            control,
+            ids,
+            data=images.pictures.table,
+            metadata=images.metadata_table,
+            columns=images.pictures.columns,
+        )
 
 
 def _made(images: Images, bare: DataFrame, *, plan: ShardPlan, rows: int, stack: ExitStack) -> DataFrame | None:

@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from etl.errors import TableError
+from etl.cassandra import Control
+from etl.errors import TableError, UnreachableError
 from etl.splits.candidates import name_labels
 from etl.splits.leaks import WATCHED
+from etl.splits.lookups import check_pictures, draw_ids
 from etl.splits.metadata import CLASS_NAME, CacheOutput, Metadata, copy_table, count_repeated, read_cache, sums
 from etl.splits.plan import LABELS, SplitPlan
 from etl.splits.positions import added_up
@@ -24,10 +26,12 @@ def open_metadata(spark: SparkSession, *, plan: SplitPlan, aside: str | None) ->
     """
     if plan.metadata_in is not None:
         return _named(read_cache(spark, plan.metadata_in, plan=plan))
-    if plan.metadata_out is None or aside is None:
-        return _named(copy_table(spark, aside, plan=plan, only=_needed(plan)))
+    if aside is None:
+        return _named(copy_table(spark, None, plan=plan, only=_needed(plan)))
+    if plan.metadata_out is None:
+        return _belonging(spark, _named(copy_table(spark, aside, plan=plan, only=_needed(plan))))
     with CacheOutput(plan.metadata_out, overwrite=plan.overwrite) as output:
-        copied = _named(copy_table(spark, output.aside("rows"), plan=plan, only=None))
+        copied = _belonging(spark, _named(copy_table(spark, output.aside("rows"), plan=plan, only=None)))
         by_file = copied.rows.withColumn("file", F.input_file_name())
         found = [row.asDict() for row in by_file.groupBy("file").agg(*sums()).collect()]
         if not found:
@@ -37,6 +41,46 @@ def open_metadata(spark: SparkSession, *, plan: SplitPlan, aside: str | None) ->
         output.publish(copied, sums=added_up(found), sizes={row["file"]: row["rows"] for row in found})
     written = read_cache(spark, plan.metadata_out, plan=plan)
     return replace(written, class_names=copied.class_names, cache=None)
+
+
+def _belonging(spark: SparkSession, metadata: Metadata) -> Metadata:
+    """The metadata, if the data table has their pictures: found before time is spent on choosing among them."""
+    rows = metadata.rows.select("id", F.lit(0).alias("split"))
+    check_sample(spark, rows, metadata=metadata, sizes=[rows.count()])
+    return metadata
+
+
+def check_sample(
+    spark: SparkSession, rows: DataFrame, *, metadata: Metadata, sizes: Sequence[int], is_cached: bool = False
+) -> list[str]:
+    """Look a sample of the ids of ``split, id`` up in the data table.
+
+    Args:
+        spark: The session, whose settings say where Cassandra is.
+        rows: The images.
+        metadata: What they come from.
+        sizes: The rows by split.
+        is_cached: Whether the metadata come from a cache, which may be used where its Cassandra cannot be reached.
+
+    Returns:
+        A warning where nothing could be looked up.
+
+    Raises:
+        TableError: If an image is not there.
+        UnreachableError: If Cassandra does not answer, unless the metadata are cached.
+    """
+    data = metadata.data_table
+    try:
+        with Control.from_spark(spark) as control:
+            if is_cached and control.columns(data) is None:
+                return [f"not checked that {data} has these images: Cassandra at {control.cluster} has no such table"]
+            ids = [bytes(row["id"]) for row in rows.transform(draw_ids, sizes=sizes).collect()]
+            check_pictures(control, ids, data=data, metadata=metadata.metadata_table, columns=metadata.columns)
+            return []
+    except UnreachableError as error:
+        if not is_cached:
+            raise
+        return [f"not checked that {data} has these images: Cassandra does not answer. {error}"]
 
 
 def _needed(plan: SplitPlan) -> list[str] | None:

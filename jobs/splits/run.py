@@ -17,12 +17,13 @@ from etl.splits.metadata import Metadata
 from etl.splits.output import DictionaryOutput, SplitOutput, check_parts, parts
 from etl.splits.page import render
 from etl.splits.plan import LABELS, USUAL_RATIOS, SplitPlan, parse_numbers
+from etl.splits.positions import summarise
 from etl.splits.shares import Shares, check_sizes, share
 from formats.split_dictionary import MAX_ROWS, is_dictionary
 from jobs.frames import fetched, files_side_by_side, kept, plain_inside
 from jobs.splits.candidates import candidates, dealing_seed, is_plain, of_others, open_other
 from jobs.splits.groups import deal_groups
-from jobs.splits.metadata import checked, open_metadata
+from jobs.splits.metadata import check_sample, checked, open_metadata
 from jobs.splits.methods import MOST_ONE_BY_ONE, Dealt, deal_one_by_one, deal_strata, shared_only
 from jobs.splits.report import SplitReport, page_facts, report
 from jobs.splits.steps import place
@@ -57,7 +58,8 @@ def run(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
         rows = dealt.rows.select("id", "label", "split")
         with files_side_by_side(spark, len(dealt.sizes)):
             placed = place(spark, rows, sizes=dealt.sizes, seed=plan.seed) if plan.has_position else rows
-            summary = fetched(output.write(spark, placed, has_position=plan.has_position)).to_dict("records")
+            written = output.write(spark, placed, has_position=plan.has_position)
+            summary = fetched(written.transform(summarise)).to_dict("records")
         found = parts(
             summary,
             files=output.files(),
@@ -67,7 +69,10 @@ def run(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
             label_type=metadata.label_type,
         )
         check_parts(found, sizes=dealt.sizes, counts=dealt.counts)
-        warnings = [*dealt.warnings, *_of_leaks(leaks)]
+        unchecked = check_sample(
+            spark, written, metadata=metadata, sizes=dealt.sizes, is_cached=plan.metadata_in is not None
+        )
+        warnings = [*dealt.warnings, *_of_leaks(leaks), *unchecked]
         facts = page_facts(plan, dealt, metadata=metadata, ratios=ratios, parts=found, leaks=leaks, warnings=warnings)
         published = output.publish(found, plan=plan, metadata=metadata, warnings=warnings, page=render(facts))
         return report(

@@ -8,14 +8,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 import jobs.shards.run as job
+from etl.cassandra import Control
 from etl.errors import TableError
 from etl.ingest_plan import IngestPlan
 from etl.shards.plan import ShardPlan
 from etl.sources.plan import SourcePlan
 from etl.splits.plan import SplitPlan
 from jobs import ingest, split
-from schemas import TableName
-from schemas.tables import LabelType
+from schemas import Columns, TableName
+from schemas.tables import LabelType, create_data
 from tests.support.archives import mask
 from tests.support.pictures import texture
 from tests.support.services import fresh_name
@@ -96,7 +97,7 @@ def test_a_split_gives_its_images_in_its_order(
 
 @pytest.mark.parametrize("kind", ["blob", "none"])
 def test_tables_with_masks_or_without_labels_are_sharded_like_their_splits(
-    spark: SparkSession, tmp_path: Path, keyspace: str, kind: LabelType
+    spark: SparkSession, control: Control, tmp_path: Path, keyspace: str, kind: LabelType
 ) -> None:
     images = plant(tmp_path / "images", {f"{i}.png": texture(i, width=16, height=12) for i in range(6)})
     masks = plant(tmp_path / "masks", {f"{i}.png": mask(i) for i in range(6)})
@@ -108,6 +109,11 @@ def test_tables_with_masks_or_without_labels_are_sharded_like_their_splits(
     job.run(spark, plan=plan(None, tmp_path / "part", split=str(tmp_path / "split")))
     if kind == "blob":
         job.run(spark, plan=plan(None, tmp_path / "all", **tables))
+        empty = TableName(keyspace, "others")
+        control.define(create_data(empty, Columns(), label_type=kind))
+        with pytest.raises(TableError, match=rf"Do {empty} and {keyspace}\.metadata belong together\?"):
+            job.run(spark, plan=plan(None, tmp_path / "x", **{**tables, "data_table": empty}))
+        assert not (tmp_path / "x").exists()
     for name in ("part", "all") if kind == "blob" else ("part",):
         samples = checked(tmp_path / name, maxsize=MAXSIZE)
         assert manifest_of(tmp_path / name).label_type == kind

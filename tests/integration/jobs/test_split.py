@@ -5,7 +5,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -87,15 +88,27 @@ def test_metadata_that_are_kept_are_replaced_only_with_overwrite(
     assert not files.intersection(str(file.relative_to(made.cache)) for file in made.cache.glob("**/*.parquet"))
 
 
-def test_splits_are_made_of_kept_metadata_without_a_database(
-    spark: SparkSession, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_database(*_: object, **__: object) -> None:
-        raise AssertionError("Cassandra was asked")
+@contextmanager
+def cassandra_at(spark: SparkSession, host: str, port: int) -> Iterator[None]:
+    """Let the session look for Cassandra elsewhere."""
+    settings = ("spark.cassandra.connection.host", "spark.cassandra.connection.port")
+    before = [spark.conf.get(name) or "" for name in settings]
+    try:
+        for name, value in zip(settings, (host, str(port)), strict=True):
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, value in zip(settings, before, strict=True):
+            spark.conf.set(name, value)
 
-    monkeypatch.setattr("etl.splits.metadata.Control.from_spark", no_database)
+
+def test_splits_are_made_of_kept_metadata_without_a_database(spark: SparkSession, made: Made, tmp_path: Path) -> None:
     again = SplitPlan(metadata_in=str(made.cache), out=str(tmp_path / "s"), seed=7)
-    assert run(spark, plan=again).fingerprints == made.report.fingerprints
+    with cassandra_at(spark, "127.0.0.9", 1):
+        report = run(spark, plan=again)
+    assert report.fingerprints == made.report.fingerprints
+    (warning,) = set(report.warnings) - set(made.report.warnings)
+    assert warning.startswith(f"not checked that {made.keyspace}.data has these images: Cassandra does not answer.")
     manifest = SplitFolder.open(tmp_path / "s").manifest
     assert (manifest.data_table, manifest.columns) == (f"{made.keyspace}.data", PATCHES)
     assert explain(spark, plan=replace(again, out=None, where="or_label = 'class 2'")).rows == [4, 1]
@@ -155,6 +168,7 @@ def test_tables_say_whether_images_have_no_labels_or_several(
                 control.execute(f"INSERT INTO {table.quoted} (id, path) VALUES (?, ?)", (row, str(number)))
             else:
                 control.execute(f"INSERT INTO {table.quoted} (id, labels) VALUES (?, ?)", (row, labels))
+            control.execute(f'INSERT INTO "{keyspace}"."data" (id) VALUES (?)', (row,))
     wanted = replace(plan(keyspace, tmp_path / "s"), has_leak_check=False)
     if kind == "blob":  # written as images without labels are
         assert open_metadata(spark, plan=wanted, aside=None).label_type == "blob"
@@ -173,6 +187,23 @@ def test_a_table_with_null_labels_is_refused_and_nothing_published(
     with pytest.raises(TableError, match=r"Found: 1 without one"):
         run(spark, plan=plan(keyspace, tmp_path / "s"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_tables_that_do_not_belong_together_are_refused(
+    spark: SparkSession, made: Made, keyspace: str, tmp_path: Path
+) -> None:
+    fill(spark, keyspace, columns=PATCHES, labels=[])
+    swapped = replace(plan(made.keyspace, tmp_path / "s", columns=PATCHES), data_table=TableName(keyspace, "data"))
+    for wanted in (swapped, replace(swapped, metadata_out=str(tmp_path / "cache"))):
+        with pytest.raises(TableError, match=rf"Do {keyspace}\.data and {made.keyspace}\.metadata belong together\?"):
+            run(spark, plan=wanted)
+    assert list(tmp_path.iterdir()) == []
+    shutil.copytree(made.cache, tmp_path / "cache")
+    known = (made.cache / "cache.json").read_text()
+    (tmp_path / "cache" / "cache.json").write_text(known.replace(f"{made.keyspace}.data", f"{keyspace}.data"))
+    with pytest.raises(TableError, match=r"Found: none of the 15 ids"):
+        run(spark, plan=SplitPlan(metadata_in=str(tmp_path / "cache"), out=str(tmp_path / "s")))
+    assert not (tmp_path / "s").exists()
 
 
 def test_empty_and_missing_tables_are_reported(spark: SparkSession, keyspace: str, tmp_path: Path) -> None:
@@ -208,16 +239,8 @@ def test_a_condition_that_spark_cannot_parse_is_refused_before_anything_is_read(
     ],
 )
 def test_a_cassandra_that_does_not_answer_is_named(spark: SparkSession, tmp_path: Path, place: str, found: str) -> None:
-    settings = ("spark.cassandra.connection.host", "spark.cassandra.connection.port")
-    before = [spark.conf.get(name) or "" for name in settings]
-    try:
-        for name, value in zip(settings, (place, "1"), strict=True):
-            spark.conf.set(name, value)
-        with pytest.raises(UnreachableError, match=found):
-            run(spark, plan=plan("ks", tmp_path / "s"))
-    finally:
-        for name, value in zip(settings, before, strict=True):
-            spark.conf.set(name, value)
+    with cassandra_at(spark, place, 1), pytest.raises(UnreachableError, match=found):
+        run(spark, plan=plan("ks", tmp_path / "s"))
     assert list(tmp_path.iterdir()) == []
 
 
