@@ -3,7 +3,7 @@
     import loader
 
     split = loader.open_split("splits/imagenette", index=0)
-    with loader.CassandraSource(split, hosts=["127.0.0.1"], batch_size=256, rank=0, world_size=1, seed=0) as source:
+    with loader.CassandraSource(split, hosts=["127.0.0.1"], batch_size=256, seed=0) as source:    # ranks are detected
         for images, labels in loader.ClassificationIterator(source, size=224, train=True):
             ...                                        # float32 (b, 3, 224, 224) and int64 (b,); one epoch a pass
 
@@ -19,10 +19,10 @@
             ...                                        # what the transform makes of them, and int64 (b,)
 
         folder = loader.open_folder("/data/imagenette/train")    # class folders instead of tables: all else is the same
-        source = loader.FolderSource(folder, batch_size=256, rank=0, world_size=1, seed=0)
+        source = loader.FolderSource(folder, batch_size=256, seed=0)
 
         shards = loader.open_shards("s3://bucket/imagenette")    # what jobs/shard.py wrote: see also loader.shards
-        source = loader.ShardSource(shards, batch_size=256, rank=0, world_size=1, seed=0)
+        source = loader.ShardSource(shards, batch_size=256, seed=0)
 
         pictures = loader.S3ImageFolder("bucket", "imagenette/train", transform)     # torchvision's ImageFolder on S3
         for images, labels in torch.utils.data.DataLoader(pictures, batch_size=256, shuffle=True, num_workers=4):

@@ -49,10 +49,9 @@ class RemoteDataset(Base):
     ahead of their use: an epoch's order of pieces, and of the samples of several pieces mixed, is that of
     `loader.ShardSource`, which also explains ``mix``, ``streams``, ``memory_budget``, ``timeout``, ``max_in_flight``,
     ``cache`` and ``cache_bytes``. Ranks read different parts of the shards, and so do workers, whose batches come in
-    one order, however many they are. ``rank`` and ``world_size`` are those of torch.distributed, where it is
-    initialised, else of the environment (``RANK``, ``WORLD_SIZE``). All ranks have as many batches: with several,
-    ``last_batch_policy`` is "FILL", which repeats a few samples, unless it is given; alone it is "PARTIAL", each sample
-    once.
+    one order, however many they are. ``rank`` and ``world_size`` are detected unless both are given, as in `Source`.
+    All ranks have as many batches: with several, ``last_batch_policy`` is "FILL", which repeats a few samples, unless
+    it is given; alone it is "PARTIAL", each sample once.
 
     `state_dict` and `load_state_dict` go on exactly: under a StatefulDataLoader, which saves and restores them, and in
     a plain loop. Raises `OptionError` for an option out of its range, `SplitError` for a place without shards,
@@ -80,7 +79,7 @@ class RemoteDataset(Base):
     ) -> None:
         if not isinstance(client, Client):
             raise OptionError(f"Wanted a client, as loader.shards.make_client gives it. Found: {client!r}")
-        rank, world_size = ranks(rank, world_size)
+        is_alone = ranks(rank, world_size)[1] == 1
         self._source = SampleSource(
             shards_in(client, bucket, folder),
             batch_size=1,
@@ -88,7 +87,7 @@ class RemoteDataset(Base):
             world_size=world_size,
             seed=seed,
             shuffle=shuffle,
-            last_batch_policy=last_batch_policy or ("PARTIAL" if world_size == 1 else "FILL"),
+            last_batch_policy=last_batch_policy or ("PARTIAL" if is_alone else "FILL"),
             mix=mix,
             streams=streams,
             memory_budget=memory_budget,

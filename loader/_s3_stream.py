@@ -12,7 +12,7 @@ from loader._errors import OptionError
 from loader._options import check_bools, check_int
 from loader._order import epoch_order
 from loader._passes import Births, Passes, this_worker
-from loader._ranks import ranks
+from loader._ranks import check_detected, ranks
 from loader._s3_folder import S3ImageFolder
 
 _PIECE = 4096  # places of the order that are looked up at once
@@ -42,10 +42,9 @@ class S3ImageStream(IterableDataset[Any]):
         rank.worker     0.0   1.0   0.1   1.1   0.0   1.0   0.1
 
     So each sample comes exactly once an epoch over all ranks and workers, and ranks have equal numbers to within one;
-    ``drop_last`` leaves out the last ones of the order, fewer than W, so that they are equal. Ranks by default are
-    those of ``torch.distributed``, else what torchrun says in ``RANK`` and ``WORLD_SIZE``, else one, and are looked up
-    when the stream is made. A worker puts batches together of its own samples, so that each worker may end with
-    a smaller one.
+    ``drop_last`` leaves out the last ones of the order, fewer than W, so that they are equal. ``rank`` and
+    ``world_size`` are detected when the stream is made, unless both are given, as in `Source`. A worker puts batches
+    together of its own samples, so that each worker may end with a smaller one.
 
     Each pass is the next epoch, from 0 on, with and without ``persistent_workers``; `set_epoch` names another. Up to
     ``reads`` objects (of the folder) are read ahead in each worker; functions run in its main thread, in order.
@@ -68,6 +67,7 @@ class S3ImageStream(IterableDataset[Any]):
             raise OptionError(f"Wanted a folder, as loader.S3ImageFolder makes it. Found: {folder!r}")
         check_bools(shuffle=shuffle, drop_last=drop_last, decode=decode)
         self.folder, self.seed, self.shuffle = folder, check_int("seed", seed), shuffle
+        self._has_detected_ranks = rank is None
         self.rank, self.world_size = ranks(rank, world_size)
         self._drop_last, self._decode = drop_last, decode
         self._functions: tuple[Callable[[Any], Any], ...] = ()
@@ -81,6 +81,12 @@ class S3ImageStream(IterableDataset[Any]):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._birth = state["_birth"][0], os.getpid()
+
+    def __repr__(self) -> str:
+        return (
+            f"S3ImageStream({self.folder!r}, seed={self.seed}, shuffle={self.shuffle}, rank={self.rank}, "
+            f"world_size={self.world_size})"
+        )
 
     def __len__(self) -> int:
         """The samples of an epoch on this rank, over all workers."""
@@ -99,6 +105,8 @@ class S3ImageStream(IterableDataset[Any]):
         self._passes.restart(check_int("epoch", epoch, 0))
 
     def __iter__(self) -> Iterator[Any]:
+        if self._has_detected_ranks:
+            check_detected(self.rank, self.world_size)
         number, count = this_worker()
         epoch = self._passes.begin(
             number,

@@ -5,16 +5,18 @@ from pathlib import Path
 
 import numpy as np
 
+from loader._ahead import AnySchedule, AnyStream
 from loader._assembly import Filled
 from loader._batch import Batch
 from loader._errors import OptionError, ShardError
 from loader._options import check_bools, check_int, check_seconds
 from loader._order import LastBatchPolicy
 from loader._pieces import places_of
+from loader._ranks import ranks
 from loader._shard_schedule import ShardSchedule
 from loader._shard_set import TIMEOUT_SECONDS, Shards
 from loader._shard_stream import FilledFromShards, ShardEngine, ShardSample, epochs_of
-from loader._source import AnySchedule, AnyStream, Source
+from loader._source import Source
 
 _LABELS = ("cls", "json")
 _MIXED_BYTES = 200_000_000
@@ -49,8 +51,8 @@ class ShardSource(Source):
         shards: Shards,
         *,
         batch_size: int,
-        rank: int = 0,
-        world_size: int = 1,
+        rank: int | None = None,
+        world_size: int | None = None,
         seed: int = 0,
         shuffle: bool = True,
         last_batch_policy: LastBatchPolicy = "PARTIAL",
@@ -65,14 +67,16 @@ class ShardSource(Source):
         if not isinstance(shards, Shards):
             raise OptionError(f"Wanted shards, as loader.open_shards gives them. Found: {shards!r}")
         check_bools(shuffle=shuffle)
+        is_detected = rank is None
+        rank, world_size = ranks(rank, world_size)
         schedule = ShardSchedule(
             fingerprint=shards.fingerprint,
             pieces=np.array([place.samples for place in places_of(shards)], dtype=np.int64),
             seed=check_int("seed", seed),
             shuffle=shuffle,
             batch_size=check_int("batch_size", batch_size),
-            rank=check_int("rank", rank),
-            world_size=check_int("world_size", world_size),
+            rank=rank,
+            world_size=world_size,
             last_batch_policy=last_batch_policy,
             streams=check_int("streams", streams, 1, 4096),
             mix=usual_mix(shards, streams) if mix is None else check_int("mix", mix, 1),
@@ -100,7 +104,7 @@ class ShardSource(Source):
             "cache": engine.cache,
             "cache_bytes": cache_bytes,
         }
-        self._set_up(shards, schedule, engine, options)
+        self._set_up(shards, schedule, engine, options, has_detected_ranks=is_detected)
 
     def _begin(
         self, schedule: AnySchedule, epoch: int, is_followed: bool, offset: int = 0, every: int = 1

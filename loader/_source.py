@@ -3,9 +3,10 @@
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeAlias, TypeVar, get_args
+from typing import Any, Self, TypeVar, get_args
 from uuid import UUID
 
+from loader._ahead import Ahead, AnySchedule, AnyStream
 from loader._assembly import Filled
 from loader._batch import Batch, Skipped, batch_of
 from loader._engine import Engine
@@ -15,15 +16,12 @@ from loader._fetch import Fetcher
 from loader._options import check_bools, check_choice, check_int, check_seconds
 from loader._order import LastBatchPolicy
 from loader._progress import Progress
+from loader._ranks import check_detected, ranks
 from loader._schedule import Schedule
-from loader._shard_schedule import ShardSchedule
-from loader._shard_stream import FilledFromShards, ShardEngine, ShardStream
+from loader._shard_stream import FilledFromShards, ShardEngine
 from loader._splits import Split
 from loader._stats import Stats
-from loader._stream import OnMissing, Stream
-
-AnySchedule: TypeAlias = Schedule | ShardSchedule
-AnyStream: TypeAlias = Stream | ShardStream
+from loader._stream import OnMissing
 
 
 class Source:
@@ -31,7 +29,9 @@ class Source:
 
     An epoch's global order is a function of (split fingerprint, ``seed``, epoch) alone; with ``shuffle=False`` it is
     the split's own. Ranks take interleaved batches from it, so that all ranks of a job need the same ``batch_size``,
-    ``world_size``, ``seed`` and policy::
+    ``world_size``, ``seed`` and policy. ``rank`` and ``world_size`` are detected unless both are given: from
+    torch.distributed if it is initialised, else ``RANK`` and ``WORLD_SIZE``, else Slurm's step of several tasks, else
+    0 of 1. A process that reads everything alone among several says ``rank=0, world_size=1``. ::
 
         order    0 1 2  3 4 5 | 6 7 8 9 10 11 | 12 13 14 15      16 samples, batch_size=3, world_size=2
         rank 0   0 1 2        | 6 7 8         | 12 13            PARTIAL; 12 13 13 if FILL, nothing if DROP
@@ -69,8 +69,8 @@ class Source:
         *,
         metadata: tuple[str, ...] = (),
         batch_size: int,
-        rank: int,
-        world_size: int,
+        rank: int | None,
+        world_size: int | None,
         seed: int,
         shuffle: bool,
         last_batch_policy: LastBatchPolicy,
@@ -82,14 +82,16 @@ class Source:
     ) -> None:
         """``place`` are a kind's own options; ``make_fetcher`` must not hold the source, which is to be free to go."""
         check_bools(shuffle=shuffle, in_order=in_order)
+        is_detected = rank is None
+        rank, world_size = ranks(rank, world_size)
         schedule = Schedule(
             fingerprint=split.fingerprint,
             rows=len(split),
             seed=check_int("seed", seed),
             shuffle=shuffle,
             batch_size=check_int("batch_size", batch_size),
-            rank=check_int("rank", rank),
-            world_size=check_int("world_size", world_size),
+            rank=rank,
+            world_size=world_size,
             last_batch_policy=last_batch_policy,
         )
         check_choice("on_missing", on_missing, get_args(OnMissing))
@@ -106,7 +108,9 @@ class Source:
             "last_batch_policy": last_batch_policy, "in_order": in_order, "on_missing": on_missing,
             "memory_budget": memory_budget, "timeout": timeout, "max_in_flight": max_in_flight,
         }  # fmt: skip
-        self._set_up(split, schedule, engine, options, metadata=metadata, in_order=in_order)
+        self._set_up(
+            split, schedule, engine, options, has_detected_ranks=is_detected, metadata=metadata, in_order=in_order
+        )
 
     def _set_up(
         self,
@@ -115,16 +119,17 @@ class Source:
         engine: Engine | ShardEngine,
         options: dict[str, Any],
         *,
+        has_detected_ranks: bool,
         metadata: tuple[str, ...] = (),
         in_order: bool = True,
     ) -> None:
-        """What all kinds begin with; ``options`` make the same source again."""
+        """What all kinds begin with; ``options`` make the same source again, with the same ranks in any process."""
         self.split, self.metadata, self.in_order = split, metadata, in_order
         self._schedule, self._engine, self._options = schedule, engine, options
+        self._has_detected_ranks = has_detected_ranks
         self.skipped: list[Skipped] = []
         self._progress = Progress(in_order=in_order)
-        self._ahead: tuple[AnySchedule, int, AnyStream] | None = None
-        self._is_followed = True
+        self._ahead = Ahead()
         # Runs when the source is forgotten, and at the end of the process at the latest.
         self._closing = weakref.finalize(self, self._engine.close)
 
@@ -135,7 +140,9 @@ class Source:
     def again(self, **changes: Any) -> Self:
         """A source that has not begun, with the same options but for the changes, and the state that is loaded now."""
         _, split, options, state = self.__reduce__()[1]
-        return _again(type(self), split, options | changes, state)
+        made = _again(type(self), split, options | changes, state)
+        made._has_detected_ranks = self._has_detected_ranks
+        return made
 
     def __repr__(self) -> str:
         plan = self._schedule
@@ -216,9 +223,14 @@ class Source:
         check_int("epoch", epoch, 0)
         check_int("offset", offset, 0)
         check_int("every", every, 1)
+        if self._has_detected_ranks:
+            check_detected(self.rank, self.world_size)
         schedule = self._schedule
         is_whole = (offset, every) == (0, 1)
-        stream = self._stream(schedule, epoch) if is_whole else self._begin(schedule, epoch, False, offset, every)
+        if is_whole:
+            stream = self._ahead.take(schedule, epoch) or self._begin(schedule, epoch, self._ahead.is_useful)
+        else:
+            stream = self._begin(schedule, epoch, False, offset, every)
         meter = self._engine.meter
         delivered = skipped = 0
         late: tuple[int, ...] = ()
@@ -231,8 +243,8 @@ class Source:
                 meter.bytes += sum(map(len, batch.images[: len(batch) - filled.repeats]))
                 if len(batch):  # all of it may have been skipped
                     yield batch
-            if is_whole and self._is_followed and schedule.whole.samples:
-                self._keep(schedule, epoch + 1, stream)
+            if is_whole and self._ahead.is_useful and schedule.whole.samples:
+                self._ahead.keep(schedule, epoch + 1, stream)
                 is_kept = True
         finally:
             if not is_kept:
@@ -281,7 +293,7 @@ class Source:
         """
         self._schedule = self._schedule.going_on(state)
         self._progress.begin(self.first_epoch)
-        self._drop_ahead()
+        self._ahead.drop()
 
     def read(self) -> tuple[Any, ...]:
         """Images, labels and metadata as outputs of the DALI pipeline that is being defined.
@@ -322,7 +334,7 @@ class Source:
 
     def close(self) -> None:
         """Give up all reads, what was read ahead and connections, within about two seconds. Safe to call twice."""
-        self._drop_ahead()
+        self._ahead.drop()
         self._closing()
 
     def __enter__(self) -> Self:
@@ -339,32 +351,12 @@ class Source:
             yield batch
         self.note(epoch + 1)  # also on a rank that had a step fewer than others
 
-    def _stream(self, schedule: AnySchedule, epoch: int) -> AnyStream:
-        """What has begun to read this epoch, or a new stream."""
-        if self._ahead is not None:
-            its_schedule, its_epoch, stream = self._ahead
-            if its_schedule is schedule and its_epoch == epoch and stream.is_usable():
-                self._ahead = None
-                return stream
-            self._drop_ahead()
-            self._is_followed &= its_schedule is not schedule
-        return self._begin(schedule, epoch, self._is_followed)
-
     def _begin(
         self, schedule: AnySchedule, epoch: int, is_followed: bool, offset: int = 0, every: int = 1
     ) -> AnyStream:
         assert isinstance(schedule, Schedule)
         assert isinstance(self._engine, Engine)
         return self._engine.stream(assemblies(schedule, self.split, epoch, self.in_order, is_followed, offset, every))
-
-    def _keep(self, schedule: AnySchedule, epoch: int, stream: AnyStream) -> None:
-        self._drop_ahead()
-        self._ahead = schedule, epoch, stream
-
-    def _drop_ahead(self) -> None:
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None:
-            ahead[2].close()
 
     def _batch(self, filled: Filled | FilledFromShards, epoch: int) -> Batch:
         assert isinstance(filled, Filled)

@@ -318,7 +318,7 @@ def test_ranks_come_from_torch_or_torchrun(
         with pytest.raises(loader.OptionError, match="Found"):
             stream.folder.stream(**wrong)
     monkeypatch.setenv("RANK", "first")
-    with pytest.raises(loader.OptionError, match="Wanted rank"):
+    with pytest.raises(loader.OptionError, match="Wanted RANK and WORLD_SIZE"):
         stream.folder.stream()
     with pytest.raises(loader.OptionError, match=r"loader\.S3ImageFolder makes it\. Found: 'train'"):
         loader.S3ImageStream("train")  # type: ignore[arg-type]

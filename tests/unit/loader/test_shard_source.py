@@ -248,7 +248,7 @@ def test_invalid_options_are_refused(shards: Shards) -> None:
         ({"batch_size": 0}, "batch_size of at least 1"),
         ({"mix": 0}, "mix"),
         ({"streams": 0}, "streams"),
-        ({"rank": 2, "world_size": 2}, "rank from 0 to 1"),
+        ({"rank": 2, "world_size": 2}, "rank as a whole number from 0 to 1"),
         ({"memory_budget": 0}, "memory_budget"),
         ({"max_in_flight": 0}, "max_in_flight"),
         ({"cache_bytes": -1}, "cache_bytes"),

@@ -211,25 +211,25 @@ def test_a_missing_image_can_be_skipped_and_is_reported(sources: Sources) -> Non
 def test_the_next_epoch_is_read_while_the_last_batches_are_taken(sources: Sources) -> None:
     source = sources()
     first = list(source.epoch(0))
-    streams = source._ahead
+    streams = source._ahead.kept
     assert streams is not None
     deadline = time.monotonic() + 60
     while source.stats().held_bytes < sum(map(len, BYTES.values())):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert len(ids_of(source.epoch(1))) == COUNT
-    assert source._ahead is not None
-    assert source._ahead[2] is streams[2]  # the same stream went on
+    assert source._ahead.kept is not None
+    assert source._ahead.kept[2] is streams[2]  # the same stream went on
     assert ids_of(source.epoch(0)) == ids_of(iter(first))
-    assert source._ahead is None  # no epoch in turn: the source guesses no more
+    assert source._ahead.kept is None  # no epoch in turn: the source guesses no more
 
 
 def test_closing_drops_what_was_read_ahead(sources: Sources) -> None:
     source = sources()
     list(source.epoch(0))
-    assert source._ahead is not None
+    assert source._ahead.kept is not None
     source.close()
-    assert source._ahead is None
+    assert source._ahead.kept is None
     with pytest.raises(loader.ClosedError):
         next(source.epoch(1))
 
