@@ -119,7 +119,7 @@ def task_count(*, rows: int, size: int, cores: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What a listing holds, counted."""
+    """What a listing holds, counted; ``tops``: files that can be taken by class, and how many lie in deeper folders."""
 
     files: int = 0
     bytes: int = 0
@@ -127,6 +127,7 @@ class Survey:
     classes: frozenset[str] = frozenset()
     images_by_split: dict[str, int] = field(default_factory=dict)
     rejected_by_reason: dict[str, int] = field(default_factory=dict)
+    tops: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: Iterable[Row], *, classes: Iterable[str]) -> "Survey":
@@ -135,9 +136,12 @@ class Survey:
         taken = [row for row in rows if row.kind is None]
         splits: Counter[str] = Counter()
         reasons: Counter[str] = Counter()
+        tops: dict[str, tuple[int, int]] = {}
         for row in rows:
             if row.kind is None:
                 splits[row.or_split] += row.files
+                images, deeper = tops.get(row.or_label or "", (0, 0))
+                tops[row.or_label or ""] = images + row.files, deeper + row.deeper
             else:
                 reasons[row.kind] += row.files
         return cls(
@@ -147,15 +151,21 @@ class Survey:
             classes=frozenset({row.or_label for row in taken if row.or_label is not None} | set(classes)),
             images_by_split=dict(sorted(splits.items())),
             rejected_by_reason=dict(sorted(reasons.items())),
+            tops=tops,
         )
 
 
 def count_entries(entries: DataFrame) -> DataFrame:
-    """Files and bytes by split, class and kind of reason; the kind is null for what can be taken."""
+    """Files and bytes by split, class and kind of reason, and files in folders of folders (``deeper``).
+
+    The kind is null for what can be taken.
+    """
     kind = F.substring_index("reason", ": ", 1)
     label = F.when(F.col("reason").isNull(), F.col("or_label"))
     by = (F.col("or_split").cast("string").alias("or_split"), label.alias("or_label"), kind.alias("kind"))
-    return entries.groupBy(*by).agg(F.count("*").alias("files"), F.sum("bytes").alias("bytes"))
+    path = F.col("path").cast("string")
+    deeper = F.count_if(F.substring_index(path, "/", 2) != path)
+    return entries.groupBy(*by).agg(F.count("*").alias("files"), F.sum("bytes").alias("bytes"), deeper.alias("deeper"))
 
 
 def known_images(metadata: DataFrame, *, columns: Columns) -> DataFrame:

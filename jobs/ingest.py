@@ -45,6 +45,7 @@ from pyspark.sql import functions as F
 from etl.cassandra import Control, password_on_executors, read_table
 from etl.duplicates import duplicate_groups, summarise
 from etl.errors import EtlError, OutputExistsError, SourceError
+from etl.folder_counts import check_class_level
 from etl.folder_rows import files_there, folder_target
 from etl.image_writer import Target, WriteOrder
 from etl.ingest import (
@@ -174,6 +175,7 @@ def _look(spark: SparkSession, *, plan: IngestPlan, stack: ExitStack) -> _Ingest
     if not survey.files:
         raise SourceError(f"Wanted images in {plan.source.address}. Found: no file at all.")
     found.check(entries)
+    check_class_level(entries, tops=survey.tops, listing=found.listing, plan=plan.source)
     done, is_first = _files_done(spark, entries, plan=plan) if control is None else None, True
     done_count, done_rows = 0 if done is None else done.count(), list[Row]()
     if control is not None and not is_empty(control, plan=plan):

@@ -13,6 +13,7 @@ from jobs.source_options import add_source_options, source_plan
 from schemas import Columns, TableName
 
 _OF_SOURCE = {
+    "root": "",
     "split_subdir": None,
     "split_name": "",
     "layout": None,
@@ -24,6 +25,7 @@ _OF_SOURCE = {
     "group_column": None,
     "image_column": None,
     "class_names": None,
+    "class_level": None,
     "masks": None,
     "arrays": None,
 }

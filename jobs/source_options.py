@@ -1,13 +1,15 @@
 """The options of a command line that say what to read; all jobs that read a source have them."""
 
 import argparse
+from typing import get_args
 
-from etl.sources.plan import LAYOUTS, SourcePlan
+from etl.sources.plan import LAYOUTS, ClassLevel, SourcePlan
 from schemas.tables import LABEL_TYPES, LabelType
 
 SOURCE_HELP = """\
 sources:
-  DIR                       a tree: DIR/CLASS/**/image, or DIR/SPLIT/CLASS/**/image with --split-subdir
+  DIR                       a tree: DIR/CLASS/**/image, or DIR/SPLIT/CLASS/**/image with --split-subdir; DIR/ROOT is
+                            DIR with --root ROOT, and split folders may be nested: --split-subdir outer/train
   DIR --labels FILE         images at any depth; FILE tells their classes: .csv, .tsv or .parquet with the columns
                             path (relative to DIR or to the split folder) and label, or .txt with one number a line
                             in the order of the file names, as the truth of ImageNet's validation set is shipped
@@ -26,7 +28,13 @@ def add_source_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="SOURCE", nargs="?", help="where the images are: see below")
     group = parser.add_argument_group("what to read")
     group.add_argument(
-        "--split-subdir", action="append", metavar="NAME", help="a split folder in SOURCE; say it once for each"
+        "--root", metavar="FOLDER", default="", help="the folder in SOURCE that holds everything: outer, outer/inner"
+    )
+    group.add_argument(
+        "--split-subdir",
+        action="append",
+        metavar="NAME",
+        help="a split folder in SOURCE or --root: train, outer/train; repeat the option for each",
     )
     group.add_argument(
         "--split-name", metavar="NAME", default="", help="what to call the split where there is no folder"
@@ -46,6 +54,11 @@ def add_source_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--class-names", choices=("name", "number"), help="number: the classes' names are their numbers already"
     )
+    group.add_argument(
+        "--class-level",
+        choices=get_args(ClassLevel),
+        help="top: the topmost folders are the classes, although the tree looks as if they were deeper",
+    )
     group.add_argument("--masks", metavar="DIR", help="masks of the same relative names: the labels are pictures")
     group.add_argument("--arrays", metavar="DIR", help=".npy files of the same relative names (DIR may be SOURCE)")
 
@@ -56,6 +69,7 @@ def source_plan(args: argparse.Namespace) -> SourcePlan:
     return SourcePlan(
         address=args.source,
         layout=args.layout,
+        root=args.root,
         splits=tuple(args.split_subdir or ()),
         or_split=args.split_name,
         label_type=kind,
@@ -65,6 +79,7 @@ def source_plan(args: argparse.Namespace) -> SourcePlan:
         group_column=args.group_column,
         image_column=args.image_column,
         class_names=args.class_names,
+        class_level=args.class_level,
         masks=args.masks,
         arrays=args.arrays,
         read=args.read,

@@ -136,7 +136,7 @@ def check(args: argparse.Namespace) -> None:
     recode(args)
     if args.source is not None:
         source_plan(args)
-    elif args.split_subdir or args.split_name or args.labels or args.masks or args.arrays or args.layout:
+    elif args.root or args.split_subdir or args.split_name or args.labels or args.masks or args.arrays or args.layout:
         raise ValueError("Wanted a SOURCE for the options that say how to read it. Found: none.")
 
 

@@ -1,13 +1,14 @@
 """Trees of class folders, ``DIR/CLASS/**/image``, as splits: the same ids, labels and order as the tables' splits."""
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loader._errors import OptionError, SplitError
+from loader._levels import ClassLevel, check_class_level, check_levels
 from loader._splits import Split, counts_of
 from schemas import Columns
 from schemas.identity import image_ids
@@ -26,7 +27,14 @@ class Folder(Split):
         return f"Folder({self.address!r}: {len(self):,} images of {self.num_classes} classes)"
 
 
-def open_folder(address: str | os.PathLike[str], *, dataset: str = "", or_split: str = "", seed: int = 0) -> Folder:
+def open_folder(
+    address: str | os.PathLike[str],
+    *,
+    dataset: str = "",
+    or_split: str = "",
+    seed: int = 0,
+    class_level: ClassLevel | None = None,
+) -> Folder:
     """List a tree of class folders on a local disk as a split, for `FolderSource`.
 
     Class numbers are those of the folders' names in code-point order, as ImageFolder gives them. Files are taken at any
@@ -35,23 +43,28 @@ def open_folder(address: str | os.PathLike[str], *, dataset: str = "", or_split:
     are the tables' own. The order of positions follows from ids and ``seed``, so that a split of the same images with
     the same seed, a rows file among them, has the same fingerprint and the same epochs.
 
-    Raises `SplitError` where there are no class folders, or no picture in one of them.
+    A tree whose folders look like splits, or like one folder around everything, is refused with the likely readings,
+    because the labels would be wrong; ``class_level="top"`` takes its topmost folders as the classes nevertheless.
+
+    Raises `SplitError` where there are no class folders, no picture in one of them, or classes that are probably
+    deeper; `OptionError` for options out of their range.
     """
+    check_class_level(class_level)
     if not isinstance(dataset, str) or not isinstance(or_split, str):
         raise OptionError(f"Wanted dataset and or_split as names. Found: {dataset!r}, {or_split!r}")
     root = os.path.abspath(os.fsencode(address))
     classes = _classes(root)
     number = image_ids(dataset, os.fsencode(or_split))
-    paths: list[bytes] = []
-    labels: list[int] = []
-    for label, name in enumerate(classes):
-        files = sorted(_pictures(root, name))
-        if not files:
-            raise SplitError(
-                f"Wanted a picture in each class folder of {os.fsdecode(root)}. Found: none in {os.fsdecode(name)}"
-            )
-        paths += files
-        labels += [label] * len(files)
+    counts: dict[str, int] = {}
+    by_class = [sorted(_pictures(root, name, counts)) for name in classes]
+    if class_level is None:
+        check_levels(counts, place=os.fsdecode(root), call=partial(_call, os.fsdecode(root)))
+    if empty := next((name for name, files in zip(classes, by_class, strict=True) if not files), None):
+        raise SplitError(
+            f"Wanted a picture in each class folder of {os.fsdecode(root)}. Found: none in {os.fsdecode(empty)}"
+        )
+    paths = [path for files in by_class for path in files]
+    labels = [label for label, files in enumerate(by_class) for _ in files]
     ids = np.frombuffer(b"".join(map(number, paths)), dtype=np.uint8).reshape(-1, 16)
     return _in_order(os.fsdecode(root), classes, paths, ids, np.array(labels, dtype=np.int32), seed)
 
@@ -104,12 +117,22 @@ def _classes(root: bytes) -> list[bytes]:
     return sorted(names, key=os.fsdecode)
 
 
-def _pictures(root: bytes, name: bytes) -> Iterator[bytes]:
-    """The pictures below one folder, relative to the root."""
-    with os.scandir(os.path.join(root, name)) as entries:
+def _pictures(root: bytes, folder: bytes, counts: dict[str, int]) -> list[bytes]:
+    """The pictures below one folder, relative to the root; ``counts`` takes how many are directly in each."""
+    found, below = [], []
+    with os.scandir(os.path.join(root, folder)) as entries:
         for entry in entries:
-            path = name + b"/" + entry.name
+            path = folder + b"/" + entry.name
             if entry.is_dir():
-                yield from _pictures(root, path)
+                below.append(path)
             elif entry.name.lower().endswith(PICTURES) and not entry.name.startswith(b"."):
-                yield path
+                found.append(path)
+    counts[os.fsdecode(folder)] = len(found)
+    for path in below:
+        found += _pictures(root, path, counts)
+    return found
+
+
+def _call(root: str, folder: str, split: str) -> str:
+    named = f", or_split={split!r}" if split else ""
+    return f"loader.open_folder({os.path.join(root, folder)!r}{named})"

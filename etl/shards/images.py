@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from etl.cassandra import Control
 from etl.entries import Listing
 from etl.errors import SourceError, TableError
+from etl.folder_counts import check_class_level
 from etl.ingest import Survey, count_entries
 from etl.shards.packing import position_order
 from etl.shards.plan import ShardPlan
@@ -82,6 +83,7 @@ def _of_source(
     if not survey.files:
         raise SourceError(f"Wanted images in {source.address}. Found: no file at all.")
     found.check(entries)
+    check_class_level(entries, tops=survey.tops, listing=listing, plan=source)
     numbers = _numbers(source, survey.classes)
     labels = spark.createDataFrame(
         pd.DataFrame({"or_label": pd.Series(list(numbers), dtype=object), "label": list(numbers.values())}),

@@ -1,5 +1,6 @@
 """From what is to be read to its listing: the one place that knows all layouts, files of labels, masks and arrays."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -8,7 +9,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.entries import Listing
-from etl.errors import SourceError
 from etl.secrets import driver_storage
 from etl.sources.byte_tables import list_parquet, list_table
 from etl.sources.companions import attach, split_arrays, unmatched
@@ -77,7 +77,7 @@ def list_source(
     if (plan.masks or plan.arrays or plan.labels) and not listing.has_data:
         entries = keep(entries)
     name = (plan.labels or "").rstrip("/").rpartition("/")[2]
-    if plan.arrays is not None and full_address(plan.arrays) == full_address(plan.address):
+    if plan.arrays is not None and full_address(plan.arrays) in map(full_address, (plan.address, plan.base)):
         entries, companions = split_arrays(entries)
     elif (folder := plan.masks or plan.arrays) is not None:
         companions = keep(_list_tree(spark, folder, plan, dataset=dataset, by_folder=False).entries)
@@ -120,18 +120,22 @@ def _list_images(spark: SparkSession, plan: SourcePlan, *, dataset: str) -> List
     storage_at = partial(driver_storage, spark)
     match plan.kind:
         case "tree":
-            return _list_tree(spark, plan.address, plan, dataset=dataset, by_folder=plan.by_folder)
+            return _list_tree(spark, plan.base, plan, dataset=dataset, by_folder=plan.by_folder)
         case "tar":
-            if is_tar_of_tars(plan.address, storage_at=storage_at):
-                if plan.splits:
-                    raise SourceError(
-                        f"Wanted --split-name for {plan.address}, a tar of tars, which has no folders. "
-                        "Found: --split-subdir."
-                    )
-                return list_tar_of_tars(spark, plan.address, dataset=dataset, or_split=or_split)
-            names = plan.split_names or [b""]
-            by_folder = plan.by_folder
-            return list_tar(spark, plan.address, dataset=dataset, splits=names, or_split=or_split, by_folder=by_folder)
+            root = os.fsencode(plan.root)
+            if is_tar_of_tars(plan.address, root=root, storage_at=storage_at):
+                return list_tar_of_tars(
+                    spark, plan.address, dataset=dataset, root=root, splits=plan.split_names, or_split=or_split
+                )
+            return list_tar(
+                spark,
+                plan.address,
+                dataset=dataset,
+                root=root,
+                splits=plan.split_names,
+                or_split=or_split,
+                by_folder=plan.by_folder,
+            )
         case "webdataset":
             return list_shards(
                 spark,

@@ -11,6 +11,7 @@ from schemas.tables import LABEL_TYPES, LabelType
 Layout = Literal["tree", "tar", "webdataset", "parquet", "table"]
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 ClassNames = Literal["name", "number"]
+ClassLevel = Literal["top"]
 Read = Literal["random", "sequential"]
 
 _PATTERN = re.compile(r"[{*?]")
@@ -22,15 +23,19 @@ class SourcePlan:
     """The options that say what to read.
 
     ``address`` is a local path or an address that fsspec knows; ``layout`` follows from it unless it is given.
-    ``splits`` are split folders in it; without them every image has the split ``or_split``. ``labels`` is a file of
-    labels; ``path_column``, ``label_column``, ``group_column`` are columns of that file or of a table of bytes, whose
-    images are in ``image_column``. ``masks`` and ``arrays`` are folders with a file of the same relative name for each
-    image. ``class_names`` tells whether classes are names, or numbers already; None leaves it to the source. ``read``
+    ``root`` is the folder in it that holds everything: what is outside does not count, and names are relative to it.
+    ``splits`` are split folders in there; without them every image has the split ``or_split``. Root and split folders
+    may be several folders deep (``outer/train``). ``class_level`` is "top" where the topmost folders are the classes
+    whatever the shape of the tree says. ``labels`` is a file of labels; ``path_column``, ``label_column``,
+    ``group_column`` are columns of that file or of a table of bytes, whose images are in ``image_column``. ``masks``
+    and ``arrays`` are folders with a file of the same relative name for each image. ``class_names`` tells whether
+    classes are names, or numbers already; None leaves it to the source. ``read``
     is how archives are read. Raises ValueError for options that cannot be, local files that are not there included.
     """
 
     address: str
     layout: Layout | None = None
+    root: str = ""
     splits: tuple[str, ...] = ()
     or_split: str = ""
     label_type: LabelType = "int"
@@ -40,6 +45,7 @@ class SourcePlan:
     group_column: str | None = None
     image_column: str | None = None
     class_names: ClassNames | None = None
+    class_level: ClassLevel | None = None
     masks: str | None = None
     arrays: str | None = None
     read: Read = "random"
@@ -49,6 +55,8 @@ class SourcePlan:
             value = getattr(self, name)
             if value is not None and is_local(value) and not (name == "address" and self.layout == "table"):
                 object.__setattr__(self, name, os.path.abspath(value))  # executors work in folders of their own
+        object.__setattr__(self, "root", _plain(self.root))
+        object.__setattr__(self, "splits", tuple(map(_plain, self.splits)))
         self._check_labels()
         self._check_splits()
         self._check_columns()
@@ -77,14 +85,26 @@ class SourcePlan:
         return self.kind in ("webdataset", "parquet", "table") or (self.labels or "").lower().endswith(".txt")
 
     @property
+    def base(self) -> str:
+        """The folder of a tree that names are relative to."""
+        return f"{self.address.rstrip('/')}/{self.root}" if self.root else self.address
+
+    @property
     def split_names(self) -> list[bytes]:
         """The split folders' raw names."""
         return [os.fsencode(split) for split in self.splits]
 
     @property
     def name(self) -> str:
-        """The source as rows name it: an address, ``file://`` and the real path if it is local, or ``table:NAME``."""
-        return f"table:{self.address}" if self.kind == "table" else full_address(self.address)
+        """The source as rows name it: an address, ``file://`` and the real path if it is local, or ``table:NAME``.
+
+        The root in an archive follows behind a ``#``: two roots of one archive are two sources.
+        """
+        if self.kind == "table":
+            return f"table:{self.address}"
+        if self.kind == "tree":
+            return full_address(self.base)
+        return full_address(self.address) + (f"#{self.root}" if self.root else "")
 
     def _check_labels(self) -> None:
         if self.label_type not in LABEL_TYPES:
@@ -99,6 +119,10 @@ class SourcePlan:
             raise ValueError(f"Wanted --arrays with labels of type multi. Found: {self.label_type}.")
         if (self.masks or self.arrays) and self.kind in ("parquet", "table"):
             raise ValueError(f"Wanted --masks and --arrays with files. Found: a source that is a {self.kind}.")
+        if self.class_level not in (None, *get_args(ClassLevel)):
+            raise ValueError(f"Wanted a class level of {', '.join(get_args(ClassLevel))}. Found: {self.class_level!r}")
+        if self.class_level and not self.by_folder:
+            raise ValueError("Wanted --class-level where class folders are the labels. Found: labels from elsewhere.")
         if self.class_names and self.label_type != "int":
             raise ValueError(f"Wanted --class-names with class labels. Found: labels of type {self.label_type}.")
         if self.labels is not None and not self.labels.lower().endswith(_LABEL_FILES):
@@ -109,11 +133,17 @@ class SourcePlan:
             )
 
     def _check_splits(self) -> None:
-        for split in self.splits:
-            if split in {"", ".", ".."} or "/" in split:
-                raise ValueError(f"Wanted the name of a folder directly in {self.address}. Found: {split!r}")
+        for folder in (*self.splits, *filter(None, (self.root,))):
+            if not folder or folder.startswith("/") or {"", ".", ".."} & {*folder.split("/")}:
+                raise ValueError(f"Wanted the name of a folder in {self.address}, as train or outer/train. Found: "
+                                 f"{folder!r}")  # fmt: skip
         if len(set(self.splits)) < len(self.splits):
             raise ValueError(f"Wanted each split folder once. Found: {', '.join(self.splits)}")
+        for outer in self.splits:
+            if inner := next((split for split in self.splits if split.startswith(f"{outer}/")), None):
+                raise ValueError(f"Wanted split folders apart from each other. Found: {inner}, which is in {outer}.")
+        if self.root and self.kind not in ("tree", "tar"):
+            raise ValueError(f"Wanted --root with a tree or a tar. Found: a source that is a {self.kind}.")
         if self.splits and self.kind not in ("tree", "tar"):
             raise ValueError(
                 f"Wanted --split-name for a {self.kind} source, which has no folders. Found: --split-subdir."
@@ -136,7 +166,7 @@ class SourcePlan:
 
     def _check_places(self) -> None:
         if self.kind == "tree":
-            for folder in [self.address, *(f"{self.address}/{split}" for split in self.splits)]:
+            for folder in dict.fromkeys((self.address, self.base, *(f"{self.base}/{split}" for split in self.splits))):
                 _check_folder(folder)
         elif self.kind == "tar":
             _check_file(self.address)
@@ -146,6 +176,11 @@ class SourcePlan:
             _check_folder(folder)
         if self.labels is not None:
             _check_file(self.labels)
+
+
+def _plain(folder: str) -> str:
+    """The name of a folder without the ``./`` and the last ``/`` that a shell adds."""
+    return folder.removeprefix("./").removesuffix("/")
 
 
 def is_local(address: str) -> bool:

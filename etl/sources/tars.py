@@ -6,7 +6,7 @@ in tar itself. What cannot be taken comes out with the reason.
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -27,28 +27,40 @@ log = logging.getLogger(__name__)
 _TAR = b".tar"
 
 
-def is_tar_of_tars(address: str, *, storage_at: Callable[[str], Storage] = Storage) -> bool:
-    """Whether the first file in an archive is a tar itself. Raises `SourceError` if there is no archive."""
+def is_tar_of_tars(address: str, *, root: bytes = b"", storage_at: Callable[[str], Storage] = Storage) -> bool:
+    """Whether the first file in an archive, below ``root``, is a tar itself.
+
+    Raises `SourceError` if there is no archive.
+    """
     with open_archive(place_of(address), storage_at) as archive:
-        first = next(_checked(archive, place_of(address)), None)
+        found = _checked(archive, place_of(address))
+        first = next((one for one in found if not root or plain(one.name).startswith(root + b"/")), None)
     return first is not None and first.name.lower().endswith(_TAR)
 
 
 def list_tar(
-    spark: SparkSession, address: str, *, dataset: str, splits: Sequence[bytes], or_split: bytes, by_folder: bool
+    spark: SparkSession,
+    address: str,
+    *,
+    dataset: str,
+    root: bytes = b"",
+    splits: Sequence[bytes],
+    or_split: bytes,
+    by_folder: bool,
 ) -> Listing:
     """The files in a ``.tar``, ``.tar.gz`` or ``.tgz``, listed by one task, in the order of the archive.
 
-    Paths are the members' names; with ``splits`` only what is below these folders counts, with names relative to them
-    (none, or only an empty one: everything is of ``or_split``). ``by_folder`` wants every file in a folder, its class.
-    Raises `SourceError` if there is no tar.
+    Paths are the members' names; with a ``root`` only what is below this folder counts, with names relative to it, and
+    with ``splits`` only what is below these folders in there, with names relative to them (none, or only an empty one:
+    everything is of ``or_split``). ``by_folder`` wants every file in a folder, its class. Raises `SourceError` if there
+    is no tar.
     """
     is_tar_of_tars(address, storage_at=partial(driver_storage, spark))  # a place that cannot be read is told right here
     place = place_of(address)
     list_batches = partial(
         _list_batches,
         dataset=dataset,
-        splits=tuple(split for split in splits if split),
+        folders=chosen_folders(root, splits, or_split),
         or_split=or_split,
         by_folder=by_folder,
     )
@@ -57,12 +69,12 @@ def list_tar(
 
 
 def _list_batches(
-    places: Iterable[bytes], *, dataset: str, splits: Sequence[bytes], or_split: bytes, by_folder: bool
+    places: Iterable[bytes], *, dataset: str, folders: Mapping[bytes, bytes], or_split: bytes, by_folder: bool
 ) -> Iterator[pa.RecordBatch]:
     """The task: a place in, rows of `ENTRIES` out."""
     for place in places:
         with open_archive(place, executor_storage) as archive:
-            found = _split_up(_checked(archive, place), splits, or_split, place)
+            found = _split_up(_checked(archive, place), folders, or_split, place)
             yield from once(_entries(found, place, dataset, by_folder))
             if archive.fault:
                 log.warning("%s: %s", text(place), archive.fault)
@@ -93,31 +105,37 @@ def plain(name: bytes) -> bytes:
     return name
 
 
-def _split_up(
-    found: Iterable[Member], splits: Sequence[bytes], or_split: bytes, place: bytes
-) -> Iterator[tuple[bytes, Member]]:
-    """Members with their splits and paths; those of other folders than the splits' are left out.
+def chosen_folders(root: bytes, splits: Sequence[bytes], or_split: bytes) -> dict[bytes, bytes]:
+    """The folders of an archive that count, each with the split that it is; none if everything counts."""
+    named = {(root + b"/" + split if root else split): split for split in splits if split}
+    return named or ({root: or_split} if root else {})
 
-    Raises `SourceError` after the last if a split has none, unless the archive is known to be cut.
+
+def _split_up(
+    found: Iterable[Member], folders: Mapping[bytes, bytes], or_split: bytes, place: bytes
+) -> Iterator[tuple[bytes, Member]]:
+    """Members with their splits and paths; those of other folders than ``folders`` (see `chosen_folders`) are left out.
+
+    Raises `SourceError` after the last if a folder has none, unless the archive is known to be cut.
     """
-    missing, others, whole = set(splits), set[bytes](), True
+    starts = [(folder + b"/", split) for folder, split in folders.items()]
+    missing, others, whole = set(folders), set[bytes](), True
+    depth = 1 + max((folder.count(b"/") for folder in folders), default=0)
     for member in found:
         name, wrong = plain(member.name), unsafe(member.name)
         at_fault = member.reason is not None and member.reason.startswith(("truncated", "damaged"))
         whole = whole and not at_fault
         if wrong:
             yield or_split, member._replace(reason=wrong)
-        elif not splits:
+        elif not folders:
             yield or_split, member._replace(name=name)
-        else:
-            folder, _, path = name.partition(b"/")
-            if path and folder in splits:
-                missing.discard(folder)
-                yield folder, member._replace(name=path)
-            elif at_fault:  # what comes behind it may have been wanted
-                yield or_split, member._replace(name=name)
-            elif len(others) < 5:
-                others.add(folder)
+        elif one := next((one for one in starts if name.startswith(one[0]) and name != one[0]), None):
+            missing.discard(one[0][:-1])
+            yield one[1], member._replace(name=name[len(one[0]) :])
+        elif at_fault:  # what comes behind it may have been wanted
+            yield or_split, member._replace(name=name)
+        elif len(others) < 5:
+            others.add(b"/".join(name.split(b"/")[:depth]))
     if missing and whole:
         there = ", ".join(map(text, sorted(others))) or "nothing else"
         raise SourceError(f"Wanted files below {text(min(missing))}/ in {text(place)}. Found: none, but {there}.")
@@ -156,28 +174,39 @@ def once(entries: Iterator[Entry]) -> Iterator[pa.RecordBatch]:
         at += batch.num_rows
 
 
-def list_tar_of_tars(spark: SparkSession, address: str, *, dataset: str, or_split: bytes) -> Listing:
+def list_tar_of_tars(
+    spark: SparkSession,
+    address: str,
+    *,
+    dataset: str,
+    root: bytes = b"",
+    splits: Sequence[bytes] = (),
+    or_split: bytes,
+) -> Listing:
     """The files in the tars of a tar: the driver finds the inner ones, executors list them, several at once.
 
-    A path is ``inner-stem/member``, and the inner stem its class. Raises `SourceError` if there is no such archive, or
-    if two of the inner ones have one stem.
+    A path is ``inner-stem/member``, and the inner stem its class. ``root`` and ``splits`` are folders of the outer
+    archive, as for `list_tar`. Raises `SourceError` if there is no such archive, or if two of the inner ones of a split
+    have one stem.
     """
     place = place_of(address)
     if is_compressed(place):
         raise SourceError(f"Wanted a tar of tars without compression. Found: {text(place)}. Decompress it first.")
     with open_archive(place, partial(driver_storage, spark)) as archive:
-        found = {plain(member.name): member for member in _checked(archive, place)}
-    stems: dict[bytes, bytes] = {}
-    for name in found:
-        if name.lower().endswith(_TAR) and stems.setdefault(_stem(name), name) != name:
+        inside = _split_up(_checked(archive, place), chosen_folders(root, splits, or_split), or_split, place)
+        found = {(split, plain(member.name)): (split, member) for split, member in inside}
+    stems: dict[tuple[bytes, bytes], bytes] = {}
+    for split, name in found:
+        if name.lower().endswith(_TAR) and stems.setdefault((split, _stem(name)), name) != name:
             raise SourceError(
                 f"Wanted inner archives of different names in {text(place)}. "
-                f"Found: {text(stems[_stem(name)])} and {text(name)}"
+                f"Found: {text(stems[split, _stem(name)])} and {text(name)}. "
+                "If they are in folders that are splits, name these with --split-subdir."
             )
-    list_batches = partial(_list_inner_batches, place=place, dataset=dataset, or_split=or_split)
-    classes = frozenset(text(stem) for stem in stems)
+    list_batches = partial(_list_inner_batches, place=place, dataset=dataset)
+    classes = frozenset(text(stem) for _, stem in stems)
     entries = map_items(spark, list(found.values()), task=list_batches, schema=ENTRIES)
-    return Listing(entries=entries, classes=classes)
+    return Listing(entries=entries, classes=classes, has_archives=True)
 
 
 def _stem(name: bytes) -> bytes:
@@ -185,11 +214,11 @@ def _stem(name: bytes) -> bytes:
 
 
 def _list_inner_batches(
-    outer: Iterable[Member], *, place: bytes, dataset: str, or_split: bytes
+    outer: Iterable[tuple[bytes, Member]], *, place: bytes, dataset: str
 ) -> Iterator[pa.RecordBatch]:
-    """The task: members of the outer archive in, rows of `ENTRIES` out."""
+    """The task: splits and members of the outer archive in, rows of `ENTRIES` out."""
     with open_archive(place, executor_storage) as archive:
-        for member in outer:
+        for or_split, member in outer:
             yield from once(_inner_entries(archive, member, place, dataset, or_split))
 
 

@@ -26,6 +26,7 @@ from etl.image_writer import write_images
 from etl.ingest_plan import IngestPlan, Tolerance, new_ingest_id
 from etl.ingest_report import IngestReport
 from jobs import ingest as job
+from jobs import shard
 from schemas import Columns, image_id
 from tests.support.commands import in_living_session
 from tests.support.trees import (
@@ -262,6 +263,24 @@ def test_trees_without_files_write_nothing(
     with pytest.raises(SourceError, match="no file at all"):
         job.run(spark, plan=plan)
     assert control.columns(plan.tables.data) is None
+
+
+def test_a_tree_with_deeper_classes_is_refused_and_leaves_no_keyspace(
+    spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tree(tmp_path / "tree", each=1)
+    plan = plan_of(root)
+    with in_living_session():
+        options = ["--data-table", str(plan.data_table), "--metadata-table", str(plan.metadata_table)]
+        assert job.main([str(root), *options]) == 1
+        assert shard.main([str(root), "--out", str(tmp_path / "out")]) == 1
+    told = capsys.readouterr().err
+    assert told.count("--split-subdir train --split-subdir val ") == 2
+    assert told.count("3 classes, 6 images") == 2
+    assert plan.tables.data.keyspace not in {
+        row.keyspace_name for row in control.execute("SELECT keyspace_name FROM system_schema.keyspaces")
+    }
+    assert not (tmp_path / "out").exists()
 
 
 def test_images_from_another_source_are_refused_without_overwrite(

@@ -1,6 +1,7 @@
 """Trees of class folders as splits, and the source that reads their files."""
 
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,22 @@ def test_a_place_that_is_not_a_tree_is_refused(tree: Path, tmp_path: Path, wrong
     (tree / "9").mkdir()
     with pytest.raises(loader.SplitError, match=message):
         loader.open_folder(tmp_path / wrong)
+
+
+def test_a_tree_whose_classes_are_deeper_is_refused_with_the_likely_readings(tree: Path, tmp_path: Path) -> None:
+    (tmp_path / "outer" / "more").mkdir(parents=True)
+    tree.rename(tmp_path / "outer" / "train")
+    with pytest.raises(
+        loader.SplitError, match=r"1 class, 45 images, but all images are in .* one folder, train"
+    ) as caught:
+        loader.open_folder(tmp_path / "outer")
+    folder = tmp_path / "outer" / "train"
+    assert f"loader.open_folder('{folder}', or_split='train'): 4 classes, 43 images" in str(caught.value)
+    assert loader.open_folder(folder, or_split="train").num_classes == 4
+    shutil.rmtree(tmp_path / "outer" / "more")
+    assert loader.open_folder(tmp_path / "outer", class_level="top").num_classes == 1
+    with pytest.raises(loader.OptionError, match="class_level as one of"):
+        loader.open_folder(folder, class_level="train")  # type: ignore[arg-type]
 
 
 def test_sources_accept_only_their_own_kind_of_split(tree: Path, tmp_path: Path) -> None:

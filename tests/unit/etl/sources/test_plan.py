@@ -45,9 +45,18 @@ def test_the_layout_follows_from_the_name(tree: Path, address: str, kind: str) -
         ({"address": "gone.parquet"}, "nothing there"),
         ({"splits": ("val",)}, "nothing there"),
         ({"splits": ("train", "train")}, "once"),
-        ({"splits": ("..",)}, "directly in"),
-        ({"splits": ("train/a",)}, "directly in"),
-        ({"splits": ("",)}, "directly in"),
+        ({"splits": ("..",)}, "name of a folder"),
+        ({"splits": ("train//a",)}, "name of a folder"),
+        ({"splits": ("",)}, "name of a folder"),
+        ({"splits": ("train", "train/a")}, "apart"),
+        ({"splits": ("train/b",)}, "nothing there"),
+        ({"root": "/train"}, "name of a folder"),
+        ({"root": "train/../train"}, "name of a folder"),
+        ({"root": "val"}, "nothing there"),
+        ({"root": "train", "splits": ("train",)}, "nothing there"),
+        ({"root": "train", "address": "x-{0..1}.tar"}, "--root with a tree or a tar"),
+        ({"class_level": "bottom"}, "class level of top"),
+        ({"class_level": "top", "labels": "truth.csv"}, "--class-level"),
         ({"splits": ("train",), "or_split": "train"}, "both"),
         ({"splits": ("train",), "address": "x-{0..1}.tar"}, "--split-name"),
         ({"or_split": "a/b"}, "without /"),
@@ -89,3 +98,11 @@ def test_a_source_has_the_same_name_however_it_is_addressed(tree: Path) -> None:
     assert SourcePlan(address="link ü").name == (tree / "train").resolve().as_uri() == full_address("train/")
     assert SourcePlan(address="s3://bucket/prefix/").name == "s3://bucket/prefix"
     assert SourcePlan(address="db.pictures", layout="table").name == "table:db.pictures"
+
+
+def test_a_root_is_part_of_the_source_and_may_be_nested_as_splits_may(tree: Path) -> None:
+    plan = SourcePlan(address=".", root="./train/", splits=("a/",))
+    assert (plan.root, plan.splits, plan.base) == ("train", ("a",), str(tree / "train"))
+    assert plan.name == SourcePlan(address="train", splits=("a",)).name
+    assert SourcePlan(address=".", splits=("train/a",)).split_names == [b"train/a"]
+    assert SourcePlan(address="x.tar", root="outer/inner").name == SourcePlan(address="x.tar").name + "#outer/inner"

@@ -4,7 +4,7 @@ import gzip
 import io
 import os
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +45,12 @@ def _write(place: Path, data: bytes) -> str:
 
 
 def _listed(
-    place: Path, *, splits: Sequence[bytes] = (), or_split: bytes = b"", by_folder: bool = False
+    place: Path, *, folders: Mapping[bytes, bytes] | None = None, or_split: bytes = b"", by_folder: bool = False
 ) -> list[dict[str, Any]]:
     """What the task makes of an archive."""
-    found = tars._list_batches([os.fsencode(place)], dataset="d", splits=splits, or_split=or_split, by_folder=by_folder)
+    found = tars._list_batches(
+        [os.fsencode(place)], dataset="d", folders=folders or {}, or_split=or_split, by_folder=by_folder
+    )
     return [row for batch in found for row in batch.to_pylist()]
 
 
@@ -232,24 +234,43 @@ def test_splits_are_top_folders_and_others_are_left_out(tmp_path: Path) -> None:
     place.write_bytes(
         tar_of(("./train/a/1", b""), ("val/a/1", b""), ("test/a/1", b""), ("train/loose", b""), ("2", b""))
     )
-    rows = _listed(place, splits=[b"train", b"val"], by_folder=True)
+    rows = _listed(place, folders={b"train": b"train", b"val": b"val"}, by_folder=True)
     assert [(row["or_split"], row["path"], row["reason"]) for row in rows] == [
         (b"train", b"a/1", None),
         (b"val", b"a/1", None),
         (b"train", b"loose", "outside a class folder"),
     ]
     with pytest.raises(SourceError, match=r"below no/ in .*x\.tar. Found: none, but 2, test, train, val\."):
-        _listed(place, splits=[b"no"])
+        _listed(place, folders={b"no": b"no"})
     place.write_bytes(place.read_bytes()[:1600])  # then what is missing may have been behind the cut
-    rows = _listed(place, splits=[b"no"])
+    rows = _listed(place, folders={b"no": b"no"})
     assert [(row["path"], row["reason"]) for row in rows] == [(b"@1536", "truncated: the archive ends inside a header")]
+
+
+def test_a_root_and_nested_splits_name_folders_in_an_archive(tmp_path: Path) -> None:
+    place = tmp_path / "x.tar"
+    files = [f"{name}/1" for name in ("outer/train/a", "outer/val/a", "outer/trainer/a", "train/a")]
+    place.write_bytes(tar_of(*((name, b"") for name in files)))
+
+    def names(root: bytes, splits: Sequence[bytes], or_split: bytes = b"") -> set[tuple[bytes, bytes]]:
+        rows = _listed(place, folders=tars.chosen_folders(root, splits, or_split))
+        return {(row["or_split"], row["path"]) for row in rows}
+
+    assert names(b"outer", [b"train", b"val"]) == {(b"train", b"a/1"), (b"val", b"a/1")}
+    assert names(b"", [b"outer/train", b"train"]) == {(b"outer/train", b"a/1"), (b"train", b"a/1")}
+    assert names(b"outer/train", [], b"train") == {(b"train", b"a/1")}
+    assert names(b"outer", []) == {(b"", b"train/a/1"), (b"", b"val/a/1"), (b"", b"trainer/a/1")}
+    with pytest.raises(
+        SourceError, match=r"below outer/no/ in .*x\.tar. Found: none, but outer/train, outer/trainer, "
+    ):
+        names(b"outer", [b"no"])
 
 
 def test_names_outside_the_archive_have_a_reason(tmp_path: Path) -> None:
     place = tmp_path / "x.tar"
     place.write_bytes(tar_of(("/etc/passwd", b""), ("a/../../1", b""), ("../1", b""), ("a/..1", b""), ("a/1", b"")))
-    for splits in ([], [b"a"]):
-        found = {row["path"]: row["reason"] for row in _listed(place, splits=splits) if row["reason"]}
+    for folders in ({}, {b"a": b"a"}):
+        found = {row["path"]: row["reason"] for row in _listed(place, folders=folders) if row["reason"]}
         assert found == {
             b"/etc/passwd": "unsafe name: it begins at the root",
             b"a/../../1": "unsafe name: it leads out of its folder",

@@ -1,0 +1,231 @@
+"""Whether the topmost folders of a tree are its classes or lie above them, from the number of images in each folder.
+
+Users forget to name a split folder, or archives have an outer folder around everything: then the classes would be
+"train" and "val", or all images would be of one class. The shape of the tree shows it. The topmost folders are taken
+for folders above the classes in three cases:
+
+- there is one of them, and its images lie in deeper folders;
+- their names are those of splits (train, val, test, ...);
+- nearly all images lie in deeper folders, and these have the same names in several of the topmost folders.
+
+Classes with images directly in them pass, and so do classes whose deeper folders have names of their own (patients).
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+_WORDS = {
+    **dict.fromkeys(("train", "training", "trainval"), 0),
+    **dict.fromkeys(("val", "valid", "validation", "dev", "eval", "evaluation"), 1),
+    **dict.fromkeys(("test", "testing"), 2),
+}
+_OTHER = 3
+_NEARLY_ALL = 0.95
+_MOSTLY = 0.8
+_HALF = 0.5
+_MOST_READINGS = 3
+_MOST_SPLITS = 8
+_SHOWN = 3
+
+_Folder: TypeAlias = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One way to read a tree: the class folders are those directly in ``root``, or in the ``splits`` in there.
+
+    ``root`` is empty for the tree itself. ``classes`` is 0 where there are no class folders.
+    """
+
+    root: str
+    splits: tuple[str, ...]
+    classes: int
+    images: int
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The folders that hold the class folders, relative to the tree."""
+        return tuple(_joined(self.root, split) for split in self.splits) or (self.root,)
+
+    def counted(self) -> str:
+        """Classes and images in words."""
+        return f"{_many(self.classes, 'class', 'classes') if self.classes else 'no class folders'}, " + _many(
+            self.images, "image", "images"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Why the topmost folders are probably not the classes, what they would be, and the most likely readings."""
+
+    why: str
+    top: Reading
+    readings: tuple[Reading, ...]
+
+
+def is_possible(tops: Mapping[str, tuple[int, int]]) -> bool:
+    """Whether `doubt_of` can have something to say, from little: False spares the caller to count folders.
+
+    ``tops`` are the topmost folders: how many images each holds, and how many of these not directly in it.
+    """
+    shown = {name: counts for name, counts in tops.items() if counts[0] and not _is_hidden(name)}
+    images, deeper = (sum(counts[place] for counts in shown.values()) for place in (0, 1))
+    if not images:
+        return False
+    return deeper >= images * (_HALF if len(shown) == 1 else _MOSTLY) or all(map(_is_split, shown))
+
+
+def doubt_of(counts: Mapping[str, int]) -> Doubt | None:
+    """What speaks against the topmost folders as classes, or None.
+
+    ``counts`` are the images directly in each folder, by its path relative to the tree with ``/`` between the names.
+    Paths may be cut to a few names, with the images of all deeper folders added up, where a tree has too many folders.
+    """
+    level = _Level.of({tuple(path.split("/")): count for path, count in counts.items() if path and count})
+    if not level.tops:
+        return None
+    whole = Reading("", (), len(level.tops), level.images)
+    chain, level = _descended(level)
+    if len(level.tops) == 1 and chain:  # folders in folders, and images in the innermost alone
+        why = f"all images are in one folder, {'/'.join((*chain, *level.tops))}"
+        return Doubt(why, whole, (Reading("/".join((*chain, *level.tops)), (), 0, level.images),))
+    if (reason := level.why_splits()) is not None:
+        return Doubt(reason, whole, _split_readings(level, "/".join(chain)))
+    if not chain:
+        return None
+    return Doubt(f"all images are in deeper folders of one folder, {chain[0]}", whole, _root_readings(level, chain))
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """The folders below one or several others, by the names of the topmost."""
+
+    tops: Mapping[str, Counter[_Folder]]
+    """For each the images by the folder below it, ``()`` for those directly in it."""
+
+    @classmethod
+    def of(cls, counts: Mapping[_Folder, int]) -> "_Level":
+        tops: dict[str, Counter[_Folder]] = {}
+        for folder, count in counts.items():
+            if folder and not _is_hidden(folder[0]):
+                tops.setdefault(folder[0], Counter())[folder[1:]] += count
+        return cls(tops)
+
+    @property
+    def images(self) -> int:
+        return sum(below.total() for below in self.tops.values())
+
+    @property
+    def deeper(self) -> int:
+        return sum(below.total() - below[()] for below in self.tops.values())
+
+    def below(self, names: Collection[str]) -> "_Level":
+        """The level below some of the folders, taken together."""
+        merged: Counter[_Folder] = Counter()
+        for name in names:
+            merged.update(self.tops[name])
+        return _Level.of(merged)
+
+    def why_splits(self) -> str | None:
+        """Why the folders are splits rather than classes, if they are."""
+        words = [name for name in self.tops if _is_split(name)]
+        named = sum(self.tops[name].total() - self.tops[name][()] for name in words)
+        if words and (len(words) == len(self.tops) or named >= _NEARLY_ALL * self.images):
+            return f"{_listed(words)} {'is the name of a split' if len(words) == 1 else 'are the names of splits'}"
+        if len(self.tops) < 2 or self.deeper < _NEARLY_ALL * self.images:
+            return None
+        by_name: dict[str, list[int]] = {}
+        for below in _Level.of_each(self.tops.values()):
+            for name, count in below.items():
+                by_name.setdefault(name, []).append(count)
+        shared = {name: counts for name, counts in by_name.items() if len(counts) > 1}
+        if len(shared) < 2 or sum(map(sum, shared.values())) < _MOSTLY * self.images:
+            return None
+        return f"{_listed(self.tops)} hold folders of the same names ({_listed(shared)})"
+
+    @staticmethod
+    def of_each(tops: Iterable[Counter[_Folder]]) -> Iterable[Counter[str]]:
+        """For each folder the images in the folders directly in it."""
+        for below in tops:
+            names: Counter[str] = Counter()
+            for folder, count in below.items():
+                if folder:
+                    names[folder[0]] += count
+            yield names
+
+
+def _descended(level: _Level) -> tuple[list[str], _Level]:
+    """The folders around everything, from the outermost, and the level in the innermost of them."""
+    chain: list[str] = []
+    while len(level.tops) == 1 and level.deeper >= _HALF * level.images and level.deeper:
+        chain += level.tops
+        level = level.below(level.tops.keys())
+    return chain, level
+
+
+def _split_readings(level: _Level, root: str) -> tuple[Reading, ...]:
+    nested = [name for name, below in level.tops.items() if below.total() - below[()] >= _HALF * below.total()]
+    if not nested:
+        names = sorted(level.tops, key=_rank)
+        return (Reading(root, tuple(names[:_MOST_SPLITS]), 0, level.images),)
+    largest = max(nested, key=lambda name: (level.tops[name].total(), name))
+    classes = {name: set(_descended(level.below([name]))[1].tops) for name in nested}
+    family = sorted((name for name in nested if _is_alike(classes[name], classes[largest])), key=_rank)
+    readings = [_reading(level, root, family)] if 1 < len(family) <= _MOST_SPLITS else []
+    first = sorted(family, key=lambda name: (_rank(name)[0], -level.tops[name].total(), name))
+    readings += [_reading(level, root, [name]) for name in first[:2]]
+    if root:  # the same folder, named at once
+        one = _reading(level, root, first[:1])
+        readings = [*readings[: _MOST_READINGS - 1], Reading("", one.folders, one.classes, one.images)]
+    return tuple(readings[:_MOST_READINGS])
+
+
+def _reading(level: _Level, root: str, splits: Sequence[str]) -> Reading:
+    chain, below = _descended(level.below(splits))
+    return Reading(root, tuple("/".join((split, *chain)) for split in splits), len(below.tops), below.images)
+
+
+def _root_readings(level: _Level, chain: Sequence[str]) -> tuple[Reading, ...]:
+    counts = len(level.tops), level.images
+    *outer, last = chain
+    as_split = [Reading("/".join(outer), (last,), *counts), Reading("", ("/".join(chain),), *counts)]
+    as_root = Reading("/".join(chain), (), *counts)
+    if {*last.lower().replace("-", "_").split("_")} & _WORDS.keys():
+        return tuple(dict.fromkeys((*as_split, as_root)))
+    return as_root, as_split[-1]
+
+
+def _is_alike(one: Collection[str], other: Collection[str]) -> bool:
+    """Whether two splits can be of the same classes."""
+    return len({*one} & {*other}) >= _HALF * min(len(one), len(other))
+
+
+def _is_split(name: str) -> bool:
+    return name.lower() in _WORDS
+
+
+def _is_hidden(name: str) -> bool:
+    """Whether a folder holds notes of a file system or of a tool."""
+    return name.startswith(".") or name == "__MACOSX"
+
+
+def _rank(name: str) -> tuple[int, str]:
+    words = {*name.lower().replace("-", "_").split("_")}
+    return min((rank for word, rank in _WORDS.items() if word in words), default=_OTHER), name
+
+
+def _joined(*parts: str) -> str:
+    return "/".join(filter(None, parts))
+
+
+def _listed(names: Iterable[str]) -> str:
+    names = sorted(names)
+    if len(names) > _SHOWN:
+        return ", ".join((*names[:_SHOWN], "..."))
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def _many(count: int, one: str, more: str) -> str:
+    return f"{count:,} {one if count == 1 else more}"
