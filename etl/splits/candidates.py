@@ -1,7 +1,8 @@
 """Which images take part in a split, and what is known of each, as DataFrame verbs.
 
-The rows are ``id, label``, and as far as it was asked for: ``group`` (bigint, a hash of the group's name), ``fixed``
-(int, the split that a row must go to; -1 where two are wanted), ``labels``, and ``stratum`` (int).
+The rows are ``id, label``, and as far as it was asked for: ``group`` (bigint, a hash of the group's name) with
+``is_alone`` (the group has no name: its hash is that of the id, so that the row is a group of its own), ``fixed`` (int,
+the split that a row must go to; -1 where two are wanted), ``labels``, and ``stratum`` (int).
 """
 
 from collections.abc import Sequence
@@ -10,7 +11,10 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from etl.splits.group_rows import has_group
 from etl.splits.plan import LABELS, Pin
+
+_ALONE = 0x616C6F6E65  # "alone", so that hashes of ids are none of names
 
 
 def take_part(
@@ -20,7 +24,9 @@ def take_part(
     chosen = rows.where(F.expr(where)) if where else rows
     columns = [F.col("id"), F.col("label")]
     if group_column:
-        columns.append(F.when(F.col(group_column).isNotNull(), F.xxhash64(group_column)).alias("group"))
+        named, own = F.xxhash64(group_column), F.xxhash64(F.lit(_ALONE).cast("long"), F.col("id"))
+        is_grouped = has_group(rows, group_column)
+        columns += [F.when(is_grouped, named).otherwise(own).alias("group"), (~is_grouped).alias("is_alone")]
     if pins:
         columns.append(_only([F.when(is_pinned(pin), F.lit(pin.split)) for pin in pins]).alias("fixed"))
     return chosen.select(*columns, *(F.col(name) for name in keep))

@@ -16,7 +16,18 @@ EVERY_IMAGE = -1
 
 _DRAW = 0x67726F7570  # "group", so that this order is none of the others
 _DRAW_BITS = 62
+_NO_BLANK = r"(?U)[^\s\x00]"  # by Unicode's idea of a blank
 _NEED_STEPS = 4
+
+
+def has_group(rows: DataFrame, column: str) -> Column:
+    """Whether a row has a group: its value is not null, NaN, empty or blank. Other rows are groups of their own."""
+    kind, value = rows.schema[column].dataType.typeName(), F.col(column)
+    if kind == "string":
+        return F.coalesce(value.rlike(_NO_BLANK), F.lit(False))
+    if kind == "binary":
+        return F.coalesce(F.length(value) > 0, F.lit(False))
+    return value.isNotNull() & ~F.isnan(value) if kind in ("float", "double") else value.isNotNull()
 
 
 def draw(seed: int) -> Column:

@@ -3,6 +3,8 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from etl.splits.group_rows import has_group
+
 WATCHED = {"exact duplicates": "sha256", "look-alikes": "group_id"}
 """Columns of which no value should lie in two splits."""
 
@@ -10,10 +12,10 @@ WATCHED = {"exact duplicates": "sha256", "look-alikes": "group_id"}
 def count_leaks(assigned: DataFrame, /, *, column: str) -> DataFrame:
     """One row: ``known`` images with a value, ``leaks`` values that lie in two splits or more, ``images`` with these.
 
-    ``assigned``: ``split`` and the column; images without a value share it with none.
+    ``assigned``: ``split`` and the column; images whose value is null, empty or blank share it with none.
     """
     by_value = (
-        assigned.where(F.col(column).isNotNull())
+        assigned.where(has_group(assigned, column))
         .groupBy(column)
         .agg(F.min("split").alias("least"), F.max("split").alias("most"), F.count("*").alias("rows"))
     )

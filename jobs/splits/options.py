@@ -70,7 +70,11 @@ def _shares(group: Any) -> None:
         metavar="COL,...",
         help="share out every combination of these columns exactly (default: label; labels, where images have several)",
     )
-    add("--group-column", metavar="COL", help="keep images with the same value here in one split")
+    add(
+        "--group-column",
+        metavar="COL",
+        help="keep images with the same value here in one split; an image without a value is a group of its own",
+    )
     add("--min-per-split", type=int, metavar="N", default=0, help="fail if a class has fewer images in a split")
     add("--seed", type=int, default=0, help="the seed of the choice and of the order (default: 0)")
 

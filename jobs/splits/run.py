@@ -18,7 +18,7 @@ from etl.splits.output import DictionaryOutput, SplitOutput, check_parts, parts
 from etl.splits.page import render
 from etl.splits.plan import LABELS, USUAL_RATIOS, SplitPlan, parse_numbers
 from etl.splits.positions import summarise
-from etl.splits.shares import Shares, check_sizes, share
+from etl.splits.shares import Shares, Stratum, check_sizes, share
 from formats.split_dictionary import MAX_ROWS, is_dictionary
 from jobs.frames import fetched, files_side_by_side, kept, plain_inside
 from jobs.splits.candidates import candidates, dealing_seed, is_plain, of_others, open_other
@@ -149,8 +149,27 @@ def _shares(
     else:
         metadata = checked(metadata)
         rows = kept(candidates(spark, metadata, plan=plan, by=by), stack=stack)
-    strata = survey(rows, by=by, plan=plan, metadata=metadata, splits=len(ratios))
-    return rows, share(strata, ratios=ratios, plan=plan, names=metadata.class_names), by
+    found = survey(rows, by=by, plan=plan, metadata=metadata, splits=len(ratios))
+    shares = share(found.strata, ratios=ratios, plan=plan, names=metadata.class_names)
+    told = [*shares.warnings, *_of_classes(metadata, found.strata, by=by)]
+    if found.alone:
+        told.append(
+            f"{found.alone:,} images have no {plan.group_column} (null, empty or blank): each is a group of its own"
+        )
+    return rows, replace(shares, warnings=tuple(told)), by
+
+
+def _of_classes(metadata: Metadata, strata: Sequence[Stratum], *, by: Sequence[str]) -> list[str]:
+    """How many of the classes that have a number have no images."""
+    there = {stratum.label for stratum in strata if stratum.images}
+    without = [name for label, name in sorted(metadata.class_names.items()) if label not in there]
+    if "label" not in by or not without:
+        return []
+    more = ", ..." if len(without) > 5 else ""
+    return [
+        f"{len(there) + len(without):,} classes, {len(without):,} of them without images: "
+        f"{', '.join(without[:5])}{more}"
+    ]
 
 
 def as_folds(dealt: Dealt) -> Dealt:

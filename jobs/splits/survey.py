@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -18,15 +18,22 @@ from jobs.splits.metadata import check_sums
 _MOST_STRATA = 2_000_000
 
 
-def survey(rows: DataFrame, *, by: Sequence[str], plan: SplitPlan, metadata: Metadata, splits: int) -> list[Stratum]:
-    """The strata of the images that take part, in the order of their values. Raises `TableError`.
+class Survey(NamedTuple):
+    """The strata of the images that take part, in the order of their values; ``alone``: images without a group."""
+
+    strata: Sequence[Stratum]
+    alone: int
+
+
+def survey(rows: DataFrame, *, by: Sequence[str], plan: SplitPlan, metadata: Metadata, splits: int) -> Survey:
+    """Count the images that take part. Raises `TableError`.
 
     A cache that was not compared with its manifest yet is compared in the same pass; all of its rows must take part.
     """
     columns = [*by, *(["fixed"] if "fixed" in rows.columns else [])]
-    no_group = F.count_if(F.col("group").isNull()) if "group" in rows.columns else F.lit(0)
+    alone = F.count_if("is_alone") if "is_alone" in rows.columns else F.lit(0)
     counts = sums() if metadata.cache else [F.count("*").alias("rows")]
-    found = rows.groupBy(*columns).agg(*counts, no_group.alias("no_group")).where("rows > 0").collect()
+    found = rows.groupBy(*columns).agg(*counts, alone.alias("alone")).where("rows > 0").collect()
     if metadata.cache:
         check_sums(metadata, metadata.cache, found)
     _check(found, by=by, plan=plan, metadata=metadata)
@@ -40,7 +47,7 @@ def survey(rows: DataFrame, *, by: Sequence[str], plan: SplitPlan, metadata: Met
                 raise TableError(f"Wanted splits 0 to {splits - 1}. Found: images of split {row['fixed']}.")
             fixed[values][row["fixed"]] += row["rows"]
     place = by.index("label") if "label" in by else None
-    return [
+    strata = [
         Stratum(
             values=values,
             label=-1 if place is None else int(values[place]),
@@ -51,6 +58,7 @@ def survey(rows: DataFrame, *, by: Sequence[str], plan: SplitPlan, metadata: Met
             images, key=lambda values: [(value is not None, 0 if value is None else value) for value in values]
         )
     ]
+    return Survey(strata, sum(row["alone"] for row in found))
 
 
 def _check(found: Sequence[Row], *, by: Sequence[str], plan: SplitPlan, metadata: Metadata) -> None:
@@ -70,10 +78,6 @@ def _check(found: Sequence[Row], *, by: Sequence[str], plan: SplitPlan, metadata
             raise TableError(f"Wanted a label for every image in {label}. Found: {missing:,} without one.")
         if negative := sum(row["rows"] for row in found if row["label"] < 0):
             raise TableError(f"Wanted labels of 0 or more in {label}. Found: {negative:,} images with a negative one.")
-    if missing := sum(row["no_group"] for row in found):
-        raise TableError(
-            f"Wanted a group for every image in {table} ({plan.group_column}). Found: {missing:,} without one."
-        )
     if (plan.pins or plan.extend) and (torn := sum(row["rows"] for row in found if row["fixed"] == -1)):
         raise TableError(
             f"Wanted one split for each image that is pinned or stays where it is. Found: {torn:,} images, or members "

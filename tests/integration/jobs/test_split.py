@@ -133,6 +133,7 @@ def test_the_class_list_names_classes_without_images_too(spark: SparkSession, ke
             control.execute(insert, (keyspace, name, number))
     report = run(spark, plan=plan(keyspace, tmp_path / "s"))
     assert report.counts[0].keys() == {"ant", "bee"}
+    assert "3 classes, 1 of them without images: cat" in report.warnings
     assert SplitFolder.open(tmp_path / "s").manifest.num_classes == 3
 
 

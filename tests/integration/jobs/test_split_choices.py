@@ -292,6 +292,24 @@ def test_groups_of_images_with_several_labels_stay_whole(spark: SparkSession, pl
     assert abs(report.rows[0] - 225) <= 5
 
 
+def test_images_without_a_group_are_groups_of_their_own(spark: SparkSession, place: Path) -> None:
+    blanks = [None, "", "  ", "\t\u00a0\u3000\n"]
+    groups = [blanks[number % 4] if number < 80 else f"g{number % 4}" for number in range(100)]
+    columns = {"id": ids(100), "label": [0] * 100, "group_id": groups}
+    out = place / "ungrouped"
+    wanted = plan(write_cache(place / "some-groups", columns), out, group_column="group_id", ratios=(Fraction(1), 1))
+    report = run(spark, plan=replace(wanted, has_leak_check=True))
+    assert report.rows == [50, 50]
+    of = dict(zip(columns["id"], groups, strict=True))
+    inside = [Counter(of[i] for i in split) for split in members(out)]
+    assert all(min(split[blank] for split in inside) > 0 for blank in blanks)
+    assert all(min(split[f"g{number}"] for split in inside) == 0 for number in range(4))
+    told = "80 images have no group_id (null, empty or blank): each is a group of its own"
+    assert told in report.warnings
+    assert told in SplitFolder.open(out).manifest.warnings
+    assert report.leaks["look-alikes"] == {"values in two splits": 0, "images with these": 0}
+
+
 def test_a_dictionary_for_other_tools_has_the_same_splits(
     spark: SparkSession, cache: str, place: Path, usual: SplitReport
 ) -> None:
@@ -361,11 +379,6 @@ def test_a_missing_or_changed_cache_is_refused(spark: SparkSession, tmp_path: Pa
     refused(write_cache(tmp_path / "empty", {"id": [], "label": []}), "Found: an empty table")
     nulls = {"id": ids(4), "label": [0, None, 1, 1], "group_id": ["a", None, "b", "b"]}
     refused(write_cache(tmp_path / "nulls", nulls), "Found: 1 without one")
-    refused(
-        write_cache(tmp_path / "no group", {**nulls, "label": [0] * 4}),
-        "group for every image",
-        group_column="group_id",
-    )
     twice = write_cache(tmp_path / "twice", {"id": ids(6), "label": [0] * 6})
     table = pq.read_table(tmp_path / "twice" / "rows" / "00000.parquet")
     pq.write_table(pa.concat_tables([table, table.slice(0, 2)]), tmp_path / "twice" / "rows" / "00000.parquet")

@@ -56,7 +56,7 @@ def shares_of(rows: DataFrame, this: SplitPlan) -> Shares:
         label_type="int",
         class_names={},
     )
-    strata = survey(rows, by=BY_LABEL, plan=this, metadata=metadata, splits=len(this.ratios))
+    strata = survey(rows, by=BY_LABEL, plan=this, metadata=metadata, splits=len(this.ratios)).strata
     return share(strata, ratios=this.ratios, plan=this, names={})
 
 
