@@ -297,6 +297,7 @@ class RemoteDataset(Base):
             if batch.step < last:
                 yield batch
             if batch.step >= last - 1:  # also of the worker that has not the last one itself
+                self._passes.end_pass()
                 self._source.note(batch.epoch + 1)
                 return
 

@@ -95,6 +95,7 @@ class S3ImageFolder(Dataset[Any]):
         self.transform, self.target_transform = transform, target_transform
         self.address = client.address(bucket, prefix)
         self.bucket, self.prefix = bucket.strip("/"), prefix.strip("/")
+        self.timeout = timeout
         storage = client.storage(bucket, prefix)  # also where a listing is there: it says whether we may read
         self._listing = cached_listing(
             cache,

@@ -1,17 +1,16 @@
 """Class folders in a bucket as torch's iterable dataset: listed, shuffled, shared out, mapped."""
 
 import io
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data import IterableDataset
 
 from loader._errors import OptionError
 from loader._options import check_bools, check_int
 from loader._order import epoch_order
-from loader._passes import Births, Passes, this_worker
+from loader._passes import Pass, Passes, this_worker
 from loader._ranks import check_detected, ranks
 from loader._s3_folder import S3ImageFolder
 
@@ -46,7 +45,8 @@ class S3ImageStream(IterableDataset[Any]):
     ``world_size`` are detected when the stream is made, unless both are given, as in `Source`. A worker puts batches
     together of its own samples, so that each worker may end with a smaller one.
 
-    Each pass is the next epoch, from 0 on, with and without ``persistent_workers``; `set_epoch` names another. Up to
+    Each pass is the next epoch, from 0 on, with and without ``persistent_workers``; `set_epoch` names another. Workers
+    agree on it as those of a `TorchDataset` do. Up to
     ``reads`` objects (of the folder) are read ahead in each worker; functions run in its main thread, in order.
 
     Raises `OptionError`; a pass raises what reading the folder raises, and what the functions raise.
@@ -72,15 +72,6 @@ class S3ImageStream(IterableDataset[Any]):
         self._drop_last, self._decode = drop_last, decode
         self._functions: tuple[Callable[[Any], Any], ...] = ()
         self._passes = Passes()
-        self._birth: tuple[int, int] | None = None  # if it was unpickled: as which of its parent's, in which process
-
-    def __getstate__(self) -> dict[str, Any]:
-        Births.add()
-        return {**self.__dict__, "_birth": (Births.count, 0)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._birth = state["_birth"][0], os.getpid()
 
     def __repr__(self) -> str:
         return (
@@ -108,14 +99,8 @@ class S3ImageStream(IterableDataset[Any]):
         if self._has_detected_ranks:
             check_detected(self.rank, self.world_size)
         number, count = this_worker()
-        epoch = self._passes.begin(
-            number,
-            0 if get_worker_info() is None else count,
-            self._birth[0] if self._birth is not None and self._birth[1] == os.getpid() else Births.count,
-            first_epoch=0,
-            epoch=None,
-        )
-        return self._pass(share(self._rows, self.rank, self.world_size, number, count), epoch)
+        begun = self._passes.begin(first_epoch=0)
+        return self._pass(share(self._rows, self.rank, self.world_size, number, count), begun)
 
     @property
     def _rows(self) -> int:
@@ -123,14 +108,15 @@ class S3ImageStream(IterableDataset[Any]):
         rows = len(self.folder)
         return rows - rows % self.world_size if self._drop_last else rows
 
-    def _pass(self, places: range, epoch: int) -> Iterator[Any]:
-        for index, data in self.folder.read_ahead(self._indices(places, epoch)):
+    def _pass(self, places: range, begun: Pass) -> Iterator[Any]:
+        for index, data in self.folder.read_ahead(self._indices(places, begun.epoch)):
             sample: Any = (
                 self.folder.decoded(index, data) if self._decode else (self.folder.url(index), io.BytesIO(data))
             )
             for function in self._functions:
                 sample = function(sample)
             yield sample
+        self._passes.confirm(begun, timeout=self.folder.timeout)
 
     def _indices(self, places: range, epoch: int) -> Iterator[int]:
         order = epoch_order(

@@ -69,6 +69,9 @@ class LoopPasses:
         epoch, self._next = self._next, self._next + 1
         return self._source.epoch(epoch)
 
+    def end_pass(self) -> None:
+        """There is nobody to wait for."""
+
     def set_epoch(self, epoch: int) -> None:
         self._next = check_int("epoch", epoch, 0)
 

@@ -177,6 +177,11 @@ class Source:
         return self._schedule.world_size
 
     @property
+    def timeout(self) -> float:
+        """The seconds after which a read is given up."""
+        return float(self._options["timeout"])
+
+    @property
     def last_batch_policy(self) -> LastBatchPolicy:
         """How an epoch ends."""
         return self._schedule.last_batch_policy

@@ -1,6 +1,5 @@
 """The source under torch's DataLoader: an iterable dataset whose workers take turns at the batches of a rank."""
 
-import os
 import pickle
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn, get_args
@@ -9,9 +8,9 @@ import torch
 from torch.utils.data import IterableDataset, default_collate, get_worker_info
 
 from loader._batch import Batch
-from loader._errors import OptionError, StateError
+from loader._errors import DeliveryError, LoaderError, OptionError, StateError
 from loader._options import check_choice, check_int
-from loader._passes import Births, Passes, this_worker
+from loader._passes import Pass, Passes, this_worker
 from loader._pictures import decoded_picture
 from loader._source import Source, check_source
 from loader._undecodable import OnUndecodable, decode_error, left_out
@@ -37,9 +36,10 @@ class TorchDataset(IterableDataset[Any]):
     Each pass is the next epoch, from the source's first on, with and without ``persistent_workers``; `set_epoch` names
     another. Worker j of k delivers steps j, j + k, j + 2k, ... of the rank with a source of its own, which has a k-th
     of ``memory_budget`` and ``max_in_flight``; torch takes from workers in turn, so that batches come in the order of
-    the epoch, the same for any number of workers. Ranks are those of the source. Images that are no pictures are left
-    out with ``on_undecodable="skip"``. What a worker skips is noted there, not in the main process; in place of a batch
-    of which nothing is left (PARTIAL), it gives its next one.
+    the epoch, the same for any number of workers. Workers agree on the epoch: a pass in which they do not, or in which
+    one has not begun within the source's ``timeout``, ends with `DeliveryError`. Ranks are those of the source. Images
+    that are no pictures are left out with ``on_undecodable="skip"``. What a worker skips is noted there, not in the
+    main process; in place of a batch of which nothing is left (PARTIAL), it gives its next one.
 
     **Going on in the middle of an epoch.** A StatefulDataLoader saves and restores it, with as many workers as before.
     With a DataLoader, which reads ahead, the loop knows what it was given; any numbers of workers and ranks go on::
@@ -73,7 +73,7 @@ class TorchDataset(IterableDataset[Any]):
         self._loads = 0
         self._resumed: tuple[int, int] | None = None
         self._passes = Passes()
-        self._birth: tuple[int, int] | None = None  # if it was unpickled: as which of its parent's, in which process
+        self._begun: Pass | None = None
         self._stands: tuple[int, int] | None = None
         source._progress.leave()  # workers give batches away where the source does not see it
 
@@ -88,12 +88,7 @@ class TorchDataset(IterableDataset[Any]):
     def __getstate__(self) -> dict[str, Any]:
         # Unpickled on first use: where that fails, the worker lives already and can tell.
         packed = self._source if isinstance(self._source, bytes) else pickle.dumps(self._source)
-        Births.add()
-        return {**self.__dict__, "_source": packed, "_own": None, "_birth": (Births.count, 0)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._birth = state["_birth"][0], os.getpid()
+        return {**self.__dict__, "_source": packed, "_own": None, "_begun": None}
 
     def __len__(self) -> int:
         """The batches of a whole epoch on this rank, over all workers."""
@@ -124,8 +119,7 @@ class TorchDataset(IterableDataset[Any]):
         if "workers" not in state:
             self.source.load_state_dict(state)
             self._resumed = None
-            self._passes.restart(None)
-            self._loads = self._passes.loads = self._passes.loads + 1
+            self._loads = self._passes.restart(None, is_load=True)
         else:
             number, count = this_worker()
             size = self.source.batch_size * self.source.world_size
@@ -158,22 +152,30 @@ class TorchDataset(IterableDataset[Any]):
         number, count = this_worker()
         if self._loaded != self.source._schedule.loaded or self._loads != self._passes.loads:
             # Raised with the first batch: what fails before ends a worker without a word to the main process.
-            return map(_refuse, [_ANOTHER_STATE])
+            return map(_refuse, [StateError(_ANOTHER_STATE)])
         resumed, self._resumed = self._resumed, None
-        epoch = self._passes.begin(
-            number,
-            0 if get_worker_info() is None else count,
-            self._birth[0] if self._birth is not None and self._birth[1] == os.getpid() else Births.count,
-            first_epoch=self.source.first_epoch,
-            epoch=None if resumed is None else resumed[0],
-        )
-        self._stands = resumed or self._where(number, epoch)
-        return self._pass(number, count, *self._stands)
+        try:
+            begun = self._passes.begin(
+                first_epoch=self.source.first_epoch, epoch=None if resumed is None else resumed[0]
+            )
+        except DeliveryError as error:
+            return map(_refuse, [error])
+        self._begun = begun
+        self._stands = resumed or self._where(number, begun.epoch)
+        return self._pass(begun, number, count, *self._stands)
+
+    def end_pass(self) -> None:
+        """Wait until all workers of the pass that was begun last have begun it; who ends a pass early calls this.
+
+        Raises `DeliveryError` if they have not within the source's timeout.
+        """
+        if self._begun is not None:
+            self._passes.confirm(self._begun, timeout=self.source.timeout)
 
     def _where(self, number: int, epoch: int) -> tuple[int, int]:
         return epoch, self.source.first_step(epoch) + number
 
-    def _pass(self, number: int, count: int, epoch: int, step: int) -> Iterator[Any]:
+    def _pass(self, begun: Pass, number: int, count: int, epoch: int, step: int) -> Iterator[Any]:
         source = self.source
         if get_worker_info() is not None:
             # A copy, also in a forked process, which must not touch what its parent's source has begun.
@@ -190,6 +192,7 @@ class TorchDataset(IterableDataset[Any]):
             elif (decoded := self._decoded(source, batch, before)) is not None:
                 before, images = decoded
                 yield _collated(before, list(map(self._transform, images)))
+        self._passes.confirm(begun, timeout=source.timeout)
         source.note(epoch + 1)
 
     def _decoded(self, source: Source, batch: Batch, before: Batch | None) -> tuple[Batch, list[Any]] | None:
@@ -203,8 +206,8 @@ class TorchDataset(IterableDataset[Any]):
         return None if rest is None else (rest, [decoded_picture(image) for image in rest.images])
 
 
-def _refuse(message: str) -> NoReturn:
-    raise StateError(message)
+def _refuse(error: LoaderError) -> NoReturn:
+    raise error
 
 
 def _collated(batch: Batch, images: list[Any]) -> Any:

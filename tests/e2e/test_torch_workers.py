@@ -25,6 +25,32 @@ def folder(cassandra: Cassandra, keyspace: str, tmp_path: Path) -> Path:
     return write_split_folder(tmp_path / "split", [(IDS, LABELS)], data_table=f"{keyspace}.data")
 
 
+PASSES = """
+import sys
+import loader, torch
+if __name__ == "__main__":
+    folder = loader.open_folder(sys.argv[1])
+    dataset = loader.TorchDataset(loader.FolderSource(folder, batch_size=3))
+    for epoch, method in enumerate(["spawn", "spawn", "forkserver", "forkserver"]):
+        torch.manual_seed(0)
+        options = {"batch_size": None, "num_workers": 2, "multiprocessing_context": method}
+        batches = list(torch.utils.data.DataLoader(dataset, **options))
+        assert {batch.epoch for batch in batches} == {epoch}, (method, epoch)
+        assert sorted(one for batch in batches for one in batch.positions) == list(range(len(folder)))
+"""
+
+
+def test_spawned_workers_of_reseeded_passes_take_one_epoch_together(tmp_path: Path) -> None:
+    for number in range(10):
+        path = tmp_path / "tree" / str(number % 2) / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(picture(number))
+    (tmp_path / "passes.py").write_text(PASSES)
+    command = [sys.executable, tmp_path / "passes.py", tmp_path / "tree"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 SCRIPT = """
 import os, signal, sys, time
 import loader, torch

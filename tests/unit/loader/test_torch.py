@@ -1,7 +1,9 @@
 """The source under torch's DataLoader: one order for any number of workers, exact states, errors in their own class."""
 
 import json
+import os
 import pickle
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -222,27 +224,70 @@ def test_passes_with_the_same_seed_and_other_worker_counts_do_not_mix(sources: S
 
     dataset = loader.TorchDataset(sources())
 
-    def seeded(workers: int, first: int) -> "DataLoader[Any]":
+    def seeded(workers: int, first: int, **options: Any) -> "DataLoader[Any]":
         """Workers of which one begins its pass before the others do."""
         torch.manual_seed(0)
-        begun = partial(_wait_for, first, int(dataset._passes._shared[2 + first]))
-        return batches_of(dataset, workers, worker_init_fn=begun)
+        return batches_of(dataset, workers, worker_init_fn=partial(_wait_for, first, _next_epoch(dataset)), **options)
+
+    def whole(batches: Any) -> int:
+        """The epoch of batches that are each sample once."""
+        found = list(batches)
+        assert sorted(position for batch in found for position in batch.positions) == list(range(COUNT))
+        (epoch,) = {batch.epoch for batch in found}
+        return int(epoch)
 
     for epoch, (workers, first) in enumerate([(2, 0), (3, 0), (2, 1), (3, 2)]):
-        found = list(seeded(workers, first))
-        assert {batch.epoch for batch in found} == {epoch}
-        assert sorted(position for batch in found for position in batch.positions) == list(range(COUNT))
+        assert whole(seeded(workers, first)) == epoch
     next(iter(seeded(2, 0)))  # the other has not begun, perhaps
-    assert {batch.epoch for batch in seeded(2, 1)} == {5}
+    assert whole(seeded(2, 1)) == 5
+    lasting = seeded(2, 0, persistent_workers=True)
+    torch.manual_seed(0)
+    assert whole(lasting) == 6
+    torch.manual_seed(0)
+    next(iter(lasting))  # broken off
+    overlapping = [iter(seeded(2, 1)), iter(seeded(2, 0)), iter(seeded(3, 2))]
+    taken = [[next(one) for one in overlapping] for _ in range(COUNT // 4 + 1)]
+    assert sorted(whole(batches) for batches in zip(*taken, strict=True)) == [8, 9, 10]
+    assert whole(lasting) == 11
 
 
-def _wait_for(first: int, before: int, worker: int) -> None:
-    """Have a worker begin after the first one, whose entry among the passes is another then."""
+def test_forks_by_another_thread_do_not_mix_passes(sources: Sources) -> None:
+    import torch
+
+    dataset, stop = loader.TorchDataset(sources()), threading.Event()
+
+    def fork() -> None:
+        while not stop.is_set():
+            child = os.fork()
+            if not child:
+                os._exit(0)
+            os.waitpid(child, 0)
+
+    thread = threading.Thread(target=fork)
+    thread.start()
+    try:
+        for epoch in range(4):
+            torch.manual_seed(0)
+            found = list(batches_of(dataset, 3))
+            assert {batch.epoch for batch in found} == {epoch}
+            assert sorted(position for batch in found for position in batch.positions) == list(range(COUNT))
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _next_epoch(dataset: Any) -> int | None:
+    with dataset._passes._ledger() as ledger:
+        return ledger.following  # type: ignore[no-any-return]
+
+
+def _wait_for(first: int, before: int | None, worker: int) -> None:
+    """Have a worker begin after the first one, which takes an epoch."""
     from torch.utils.data import get_worker_info
 
     info = get_worker_info()
     deadline = time.monotonic() + 60
-    while worker != first and int(info.dataset._passes._shared[2 + first]) == before:
+    while worker != first and _next_epoch(info.dataset) == before:
         assert time.monotonic() < deadline
         time.sleep(0.005)
 
