@@ -9,10 +9,11 @@ from pyspark.sql import functions as F
 
 from etl.entries import Listing
 from etl.errors import SourceError
+from etl.images import EXTENSIONS
 from etl.sources.plan import SourcePlan
 from formats.class_level import Doubt, Reading, doubt_of, is_possible
 
-_PICTURES = r"\.(jpe?g|png|bmp|gif|webp|tiff?|jp2|p[bgpn]m)$"
+_PICTURES = rf"\.({'|'.join(map(bytes.decode, EXTENSIONS))})$"
 _DEPTHS = (6, 4, 3, 2)
 _MOST_FOLDERS = 100_000
 _NO_CLASSES = "and --labels FILE for their classes, or --label-type none for none"

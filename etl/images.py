@@ -29,7 +29,7 @@ DAMAGE: tuple[type[Exception], ...] = (
 )
 """What Pillow raises for files that are damaged, by its own tests and by experience with random bytes."""
 
-_EXTENSIONS = {
+EXTENSIONS = {
     **dict.fromkeys((b"jpg", b"jpeg", b"jpe", b"jfif", b"mpo"), "JPEG"),
     **dict.fromkeys((b"tif", b"tiff"), "TIFF"),
     **dict.fromkeys((b"bmp", b"dib"), "BMP"),
@@ -37,6 +37,8 @@ _EXTENSIONS = {
     **dict.fromkeys((b"pnm", b"ppm", b"pgm", b"pbm"), "PNM"),
     **{b"png": "PNG", b"apng": "PNG", b"webp": "WEBP", b"gif": "GIF"},
 }
+"""How the names of pictures end, in lower case and without the dot, and the format that this tells."""
+
 _OUR_NAMES = {"MPO": "JPEG", "PPM": "PNM"}  # MPO: the JPEG of cameras that append a second picture
 _OTHERS = ("GIF", "ICO", "PSD", "AVIF", "SGI", "PCX")  # told by name when they are refused
 _PILLOW_NAMES = ("JPEG", "PNG", "TIFF", "BMP", "WEBP", "JPEG2000", "PPM", *_OTHERS)
@@ -125,7 +127,7 @@ def read_header(data: bytes, *, check: Check = "header") -> Header:
 
 def disagrees(path: bytes, format: str) -> bool:
     """Whether a file's extension tells another format than its content has; unknown extensions tell nothing."""
-    told = _EXTENSIONS.get(path.rpartition(b".")[2].lower()) if b"." in path else None
+    told = EXTENSIONS.get(path.rpartition(b".")[2].lower()) if b"." in path else None
     return bool(format) and told is not None and told != format
 
 

@@ -27,9 +27,9 @@ class IngestReport:
 
     ``images`` and ``bytes`` were written by this run; ``already_there`` were written before. ``images_by_split`` and
     the fingerprint cover both, so that they are those of a run that was not interrupted. ``notes`` counts remarks on
-    images that were taken, ``unmatched`` tells what of the label sources belongs to no image, ``duplicates`` what the
-    table has several times (None if this run wrote nothing), ``groups`` how many groups of look-alikes there are, if
-    they were asked for.
+    images that were taken, ``unmatched`` tells what of the label sources belongs to no image, and how names were
+    matched, ``duplicates`` what the table has several times (None if this run wrote nothing), ``groups`` how many
+    groups of look-alikes there are, if they were asked for.
     """
 
     images: int

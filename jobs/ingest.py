@@ -73,7 +73,7 @@ from etl.outcomes import THERE, THERE_FROM_OTHERS, WRITTEN
 from etl.pictures import Preparation
 from etl.progress import Counters, Watch
 from etl.secrets import driver_storage, secrets_on_executors
-from etl.sources.listing import Found, Leftovers, list_source
+from etl.sources.listing import Found, list_source
 from etl.table_rows import TableTarget
 from jobs.command import execute, parse
 from jobs.frames import kept, pictures_in_rows, plain_inside
@@ -150,7 +150,7 @@ def estimate(spark: SparkSession, *, plan: IngestPlan) -> IngestEstimate:
         return IngestEstimate.of(
             ingest.survey,
             plan=plan,
-            unmatched=_unmatched(ingest.found.leftovers),
+            unmatched=ingest.found.told(),
             already_there=ingest.done_count,
         )
 
@@ -210,7 +210,7 @@ def _look(spark: SparkSession, *, plan: IngestPlan, stack: ExitStack) -> _Ingest
 def _write(ingest: _Ingest, *, started: float, stack: ExitStack) -> IngestReport:
     spark, plan, survey = ingest.spark, ingest.plan, ingest.survey
     ingest_id = plan.ingest_id or new_ingest_id()
-    unmatched = _unmatched(ingest.found.leftovers)
+    unmatched = ingest.found.told()
     for remark in unmatched:
         log.warning("%s", remark)
     left = survey.files - ingest.done_count
@@ -347,10 +347,6 @@ def _tell_rejected(spark: SparkSession, outcomes: DataFrame, *, plan: IngestPlan
     storage.remove(REJECTED)
     if text.tell() > head:
         storage.publish_text(REJECTED, text.getvalue())
-
-
-def _unmatched(leftovers: Sequence[Leftovers]) -> list[str]:
-    return [line for one in leftovers if (line := one.describe()) is not None]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -104,7 +104,7 @@ def _of_source(
         label_type=source.label_type,
         class_names={number: name for name, number in numbers.items()},
         source=name,
-        remarks=tuple(line for one in found.leftovers if (line := one.describe()) is not None),
+        remarks=tuple(found.told()),
     )
 
 

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import IO, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -19,6 +20,7 @@ from pyspark.sql import functions as F
 
 from etl.entries import text
 from etl.errors import SourceError
+from etl.images import EXTENSIONS
 from etl.secrets import driver_storage, executor_storage
 from etl.workers import map_batches
 from formats.errors import StorageError
@@ -34,20 +36,28 @@ _NUMBER = re.compile(r"\s*0*([0-9]+)\s*")
 _LINE = re.compile(rb"[+-]?[0-9]{1,18}")
 _LINE_BYTES = 100
 _BOM = b"\xef\xbb\xbf"
+_KAGGLE = ("ImageId", "PredictionString")
+"""The columns of ImageNet's labels from Kaggle: a name without extension, and words of which the first is the class."""
 
 
 def read_labels(
-    spark: SparkSession, address: str, *, path_column: str, label_column: str, group_column: str | None = None
+    spark: SparkSession,
+    address: str,
+    *,
+    path_column: str | None = None,
+    label_column: str | None = None,
+    group_column: str | None = None,
 ) -> DataFrame:
     """The rows of a .csv, .tsv or .parquet file as those of `LABELS`, read by one task. ``group`` may be null.
 
-    Raises `SourceError` if the file or a column is not there, or a column holds neither text nor integers; the task
-    raises it for a file that is damaged further down.
+    Columns that are not named are ``path`` and ``label``, or those of Kaggle's files for ImageNet (``ImageId``, and
+    ``PredictionString``, whose first word is the class). Raises `SourceError` if the file or a column is not there, or
+    a column holds neither text nor integers; the task raises it for a file that is damaged further down.
     """
-    wanted = [path_column, label_column, *([group_column] if group_column is not None else [])]
     folder, name = _parted(address)
     with _told(address), driver_storage(spark, folder).open(name) as file:
         kinds = _columns(file, name)
+    wanted = _wanted(kinds, path_column, label_column, group_column)
     missing = [column for column in wanted if [found for found, _ in kinds].count(column) != 1]
     if missing:
         there = ", ".join(found for found, _ in kinds)
@@ -59,6 +69,22 @@ def read_labels(
         if column in wanted and not _is_readable(kind):
             raise SourceError(f"Wanted text or integers in the column {column!r} of {address}. Found: {kind}.")
     return map_batches(_task(spark), task=partial(_label_batches, address=address, wanted=wanted), schema=LABELS)
+
+
+def lack_extensions(spark: SparkSession, address: str, *, path_column: str | None = None) -> bool:
+    """Whether the names in a file that `read_labels` accepts have no extensions of pictures, by its first rows."""
+    folder, name = _parted(address)
+    with _told(address), driver_storage(spark, folder).open(name) as file:
+        column = _wanted(_columns(file, name), path_column, None, None)[0]
+    with _told(address), driver_storage(spark, folder).open(name) as file:
+        batch = next(_read(file, name, [column]), None)
+    names = [] if batch is None else _as_bytes(batch.column(column)).to_pylist()
+    return bool(names) and not any(has_extension(one) for one in names)
+
+
+def has_extension(name: bytes) -> bool:
+    """Whether a name ends as those of pictures do."""
+    return name.rpartition(b"/")[2].rpartition(b".")[2].lower() in EXTENSIONS and b"." in name.rpartition(b"/")[2]
 
 
 def read_label_lines(spark: SparkSession, address: str) -> DataFrame:
@@ -73,11 +99,13 @@ def read_label_lines(spark: SparkSession, address: str) -> DataFrame:
     return map_batches(_task(spark), task=partial(_line_batches, address=address), schema=LINES)
 
 
-def label_by_file(entries: DataFrame, *, labels: DataFrame, name: str) -> DataFrame:
+def label_by_file(entries: DataFrame, *, labels: DataFrame, name: str, by_stem: bool = False) -> DataFrame:
     """Give each image the label and the group of its row in ``labels`` (of `LABELS`, from a file called ``name``).
 
-    A row is an image's if its path is the image's path, or the image's split, ``/`` and path. An image without a row,
-    without a label in it, or with two different ones gets that as its reason; those that have a reason keep it.
+    A row is an image's if its path is the image's path, or the image's split, ``/`` and path; ``by_stem`` leaves the
+    extension of the image's path out of the comparison. An image without a row, without a label in it, or with two
+    different ones gets that as its reason, and so do images that differ in the extension alone where it is left out;
+    those that have a reason keep it.
     """
     label = F.when(F.trim("label") != "", F.col("label"))
     rows = labels.groupBy("path").agg(
@@ -97,20 +125,46 @@ def label_by_file(entries: DataFrame, *, labels: DataFrame, name: str) -> DataFr
             F.concat(F.lit("two groups: "), low_group, F.lit(" and "), high_group, F.lit(f" in {name}")),
         )
     )
+    if by_stem:
+        same = F.count_if(_is_file()).over(Window.partitionBy("or_split", image_name(by_stem=True)))
+        entries, columns = entries.withColumn("_same", same), entries.columns
+        reason = F.when(
+            F.col("_same") > 1, F.lit(f"no label: images of the same name without extension, as names are in {name}")
+        ).otherwise(reason)
+    else:
+        columns = entries.columns
     changed = {
         "or_label": F.when(reason.isNull(), low),
         "group_id": F.when(reason.isNull(), F.coalesce(low_group, "group_id")),
         "reason": F.coalesce("reason", reason),
     }
-    joined = entries.join(by_path, on=F.col("path") == F.col("_path"), how="left").join(
-        by_name, on=_full_name() == F.col("_name"), how="left"
+    path = image_name(by_stem=by_stem)
+    joined = entries.join(by_path, on=path == F.col("_path"), how="left").join(
+        by_name, on=full_name(path) == F.col("_name"), how="left"
     )
-    return joined.select([changed[c].alias(c) if c in changed else F.col(c) for c in entries.columns])
+    return joined.select([changed[c].alias(c) if c in changed else F.col(c) for c in columns])
 
 
-def unmatched_labels(entries: DataFrame, *, labels: DataFrame) -> DataFrame:
-    """The paths in ``labels`` that are of no image, once each, as ``name``."""
-    names = entries.select(F.explode(F.array("path", _full_name())).alias("path"))
+def image_name(*, by_stem: bool) -> Column:
+    """The path that an image is looked up by: its own, or without the extension if that is one of pictures."""
+    if not by_stem:
+        return F.col("path")
+    last = F.substring_index(F.col("path").cast("string"), "/", -1)
+    ending = F.lower(F.substring_index(last, ".", -1))
+    stem = F.expr("substring(path, 1, length(path) - length(substring_index(CAST(path AS STRING), '.', -1)) - 1)")
+    is_told = last.contains(".") & ending.isin([one.decode() for one in EXTENSIONS])
+    return F.when(is_told, stem).otherwise(F.col("path"))
+
+
+def full_name(path: Column) -> Column:
+    """A path behind the image's split, where it has one."""
+    return F.when(F.length("or_split") == 0, path).otherwise(F.concat("or_split", F.lit(b"/"), path))
+
+
+def unmatched_labels(entries: DataFrame, *, labels: DataFrame, by_stem: bool = False) -> DataFrame:
+    """The paths in ``labels`` that are of no image, once each, as ``name``; ``by_stem`` as for `label_by_file`."""
+    path = image_name(by_stem=by_stem)
+    names = entries.select(F.explode(F.array(path, full_name(path))).alias("path"))
     return (
         labels.select("path")
         .distinct()
@@ -175,7 +229,10 @@ def _label_batches(
         for batch in _read(file, name, sorted(set(wanted))):
             path, label, *group = (batch.column(column) for column in wanted)
             groups = _as_text(group[0]) if group else pa.nulls(batch.num_rows, pa.string())
-            columns = [_as_bytes(path), _as_text(label), groups]
+            labels = _as_text(label)
+            if wanted[1] == _KAGGLE[1]:
+                labels = pc.list_element(pc.utf8_split_whitespace(pc.utf8_trim_whitespace(labels)), 0)
+            columns = [_as_bytes(path), labels, groups]
             yield pa.RecordBatch.from_arrays(columns, names=["path", "label", "group"])
 
 
@@ -203,6 +260,15 @@ def _numbers(file: IO[bytes], address: str) -> Iterator[int]:
             what = f"{text(line)!r} on line {number}" if not blank else f"line {blank} is blank, and more follows"
             raise SourceError(f"Wanted one integer on each line of {address}. Found: {what}.")
         yield int(line)
+
+
+def _wanted(
+    kinds: Sequence[tuple[str, Any]], path_column: str | None, label_column: str | None, group_column: str | None
+) -> list[str]:
+    """The columns of paths, labels and, if they are asked for, of groups."""
+    is_kaggle = {*_KAGGLE} <= {name for name, _ in kinds}
+    path, label = _KAGGLE if is_kaggle else ("path", "label")
+    return [path_column or path, label_column or label, *([] if group_column is None else [group_column])]
 
 
 def _read(file: IO[bytes], name: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -279,10 +345,6 @@ def _told(address: str) -> Iterator[None]:
 def _is_file() -> Column:
     kind = F.substring_index("reason", ": ", 1)
     return F.col("reason").isNull() | ~kind.isin(*_NO_FILE)
-
-
-def _full_name() -> Column:
-    return F.when(F.length("or_split") == 0, F.col("path")).otherwise(F.concat("or_split", F.lit(b"/"), "path"))
 
 
 def _prefixed(prefix: str) -> list[Column]:

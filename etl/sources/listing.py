@@ -12,10 +12,12 @@ from etl.entries import Listing
 from etl.secrets import driver_storage
 from etl.sources.byte_tables import list_parquet, list_table
 from etl.sources.companions import attach, split_arrays, unmatched
+from etl.sources.label_names import check_names
 from etl.sources.labels import (
     check_lines,
     label_by_file,
     label_by_line,
+    lack_extensions,
     read_label_lines,
     read_labels,
     unmatched_labels,
@@ -47,17 +49,32 @@ class Leftovers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What a source holds: its images, what of its labels belongs to none, and the lines of a file without names."""
+    """What a source holds: its images, what of its labels belongs to none, and the rows of a file of labels.
+
+    These are ``lines`` without names, or ``rows`` with names; ``labels`` is the file's name. ``remarks`` are worth a
+    line of the report.
+    """
 
     listing: Listing
     leftovers: Sequence[Leftovers] = ()
     lines: DataFrame | None = None
+    rows: DataFrame | None = None
     labels: str = ""
+    remarks: tuple[str, ...] = ()
 
     def check(self, entries: DataFrame) -> None:
-        """Raise `SourceError` unless lines and files are as many; ``entries`` is the listing, kept. Runs Spark."""
+        """Raise `SourceError` unless lines and files are as many, or for rows that are all of no image. Runs Spark.
+
+        ``entries`` is the listing, kept.
+        """
         if self.lines is not None:
             check_lines(entries, lines=self.lines, name=self.labels)
+        if self.rows is not None:
+            check_names(entries, labels=self.rows, name=self.labels)
+
+    def told(self) -> list[str]:
+        """The lines for a report: what belongs to no image, and remarks; runs Spark."""
+        return [*(line for one in self.leftovers if (line := one.describe()) is not None), *self.remarks]
 
 
 def list_source(
@@ -73,7 +90,8 @@ def list_source(
     `SourceError` if the source cannot be listed at all, also later, when the listing is used.
     """
     listing = _list_images(spark, plan, dataset=dataset)
-    entries, leftovers, lines = listing.entries, [], None
+    entries, leftovers, lines, rows = listing.entries, [], None, None
+    remarks: tuple[str, ...] = ()
     if (plan.masks or plan.arrays or plan.labels) and not listing.has_data:
         entries = keep(entries)
     name = (plan.labels or "").rstrip("/").rpartition("/")[2]
@@ -90,15 +108,20 @@ def list_source(
             lines = read_label_lines(spark, plan.labels)
             entries = entries.transform(label_by_line, lines=lines, name=name)
         else:
-            labels = read_labels(
+            rows = read_labels(
                 spark,
                 plan.labels,
-                path_column=plan.path_column or "path",
-                label_column=plan.label_column or "label",
+                path_column=plan.path_column,
+                label_column=plan.label_column,
                 group_column=plan.group_column,
             )
-            entries, before = entries.transform(label_by_file, labels=labels, name=name), entries
-            leftovers.append(Leftovers(f"rows of {name}", before.transform(unmatched_labels, labels=labels)))
+            by_stem = lack_extensions(spark, plan.labels, path_column=plan.path_column)
+            if by_stem:
+                remarks = (f"names in {name} have no extensions: images are matched without theirs",)
+            before = entries
+            entries = entries.transform(label_by_file, labels=rows, name=name, by_stem=by_stem)
+            unmatched_rows = before.transform(unmatched_labels, labels=rows, by_stem=by_stem)
+            leftovers.append(Leftovers(f"rows of {name}", unmatched_rows))
     if plan.label_type == "int":
         entries = entries.transform(require_label)
         bare = None if listing.bare is None else listing.bare.transform(require_label)
@@ -106,7 +129,7 @@ def list_source(
         bare = listing.bare
     access = "sequential" if plan.read == "sequential" and listing.access == "random" else listing.access
     listing = replace(listing, entries=entries, bare=bare, access=access)
-    return Found(listing=listing, leftovers=leftovers, lines=lines, labels=name)
+    return Found(listing=listing, leftovers=leftovers, lines=lines, rows=rows, labels=name, remarks=remarks)
 
 
 def require_label(entries: DataFrame) -> DataFrame:

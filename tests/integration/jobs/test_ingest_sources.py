@@ -60,6 +60,25 @@ def test_label_lines_are_assigned_to_a_validation_set_in_name_order(
         job.run(spark, plan=plan)
 
 
+def test_labels_from_kaggle_are_found_and_those_of_no_image_leave_no_table(
+    spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path
+) -> None:
+    (tmp_path / "val.tar").write_bytes(tar({f"v_{i}.JPEG": picture(i) for i in range(2)}))
+    labels = tmp_path / "LOC_val_solution.csv"
+    labels.write_text("ImageId,PredictionString\nw_0,n2 85 1 499 272\nw_1,n1 85 1 499 272\n")
+    plan = plan_of(tmp_path / "val.tar", splits=(), or_split="val", labels=str(labels))
+    with pytest.raises(SourceError, match=r"without a name in common: 'w_0' in .*'val/v_0\.JPEG' in the source"):
+        job.run(spark, plan=plan)
+    assert control.columns(plan.tables.data) is None
+    labels.write_text(labels.read_text().replace("w_", "v_"))
+    report = job.run(spark, plan=plan)
+    assert "names in LOC_val_solution.csv have no extensions" in str(report)
+    assert {name: row["or_label"] for name, row in by_name(control, plan).items()} == {
+        "val/v_0.JPEG": "n2",
+        "val/v_1.JPEG": "n1",
+    }
+
+
 def test_class_names_and_class_numbers_cannot_be_mixed(
     spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path
 ) -> None:

@@ -13,10 +13,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from etl.entries import ENTRIES
 from etl.errors import SourceError
+from etl.sources.label_names import check_names
 from etl.sources.labels import (
     check_lines,
     label_by_file,
     label_by_line,
+    lack_extensions,
     read_label_lines,
     read_labels,
     unmatched_labels,
@@ -180,6 +182,62 @@ def test_each_image_gets_the_label_of_its_row(spark: SparkSession) -> None:
     }
     names = entries.transform(unmatched_labels, labels=labels).collect()
     assert sorted(row.name for row in names) == ["none.jpg", "test/a.jpg"]
+
+
+KAGGLE = b"""ImageId,PredictionString
+v_2,n03995372 85 1 499 272
+v_1," n01 1 2 3 4 n01 5 6 7 8 "
+val/v_3,n02 1 2 3 4
+v.4,n02 1 2 3 4
+v_5,
+v_6,n03 1 2 3 4
+gone,n03 1 2 3 4
+"""
+
+
+def test_the_label_file_of_imagenet_from_kaggle_is_read_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "LOC.csv").write_bytes(KAGGLE)
+    address = str(tmp_path / "LOC.csv")
+    labels = read_labels(spark, address)
+    assert lack_extensions(spark, address)
+    images = [*(f"v_{number}.JPEG".encode() for number in range(1, 6)), b"v.4", b"v_6.png", b"v_6.JPG"]
+    entries = listed(spark, [(b"val", name) for name in images])
+    found = entries.transform(label_by_file, labels=labels, name="LOC.csv", by_stem=True)
+    assert found.columns == entries.columns
+    twice = (None, "no label: images of the same name without extension, as names are in LOC.csv")
+    assert {bytes(row.path): (row.or_label, row.reason) for row in found.collect()} == {
+        b"v_1.JPEG": ("n01", None),
+        b"v_2.JPEG": ("n03995372", None),
+        b"v_3.JPEG": ("n02", None),
+        b"v_4.JPEG": (None, "no label: not in LOC.csv"),
+        b"v.4": ("n02", None),
+        b"v_5.JPEG": (None, "no label: empty in LOC.csv"),
+        b"v_6.png": twice,
+        b"v_6.JPG": twice,
+    }
+    names = entries.transform(unmatched_labels, labels=labels, by_stem=True).collect()
+    assert [row.name for row in names] == ["gone"]
+    check_names(found, labels=labels, name="LOC.csv")
+
+
+@pytest.mark.parametrize(
+    ("row", "images", "message"),
+    [
+        (b"a.png", [b"a.jpg", b"b.jpg"], "'a.png' in l.csv, 'val/a.jpg' in the source. The extensions differ. "),
+        (b"x.jpg", [b"a.jpg"], "'x.jpg' in l.csv, 'val/a.jpg' in the source. No name is the same even without folders"),
+        (b"train/a.jpg", [b"a.jpg"], "The names begin with train/, the images lie in val/."),
+        (b"a.jpg", [b"n1/a.jpg", b"n2/a.jpg"], "Leave --labels out if these folders are the classes"),
+    ],
+)
+def test_rows_that_are_all_of_no_image_are_refused_with_the_likely_cause(
+    spark: SparkSession, row: bytes, images: list[bytes], message: str
+) -> None:
+    labels = rows_of(spark, [(bytearray(row), "cat", None)], "path BINARY, label STRING, group STRING")
+    found = listed(spark, [(b"val", name) for name in images]).transform(label_by_file, labels=labels, name="l.csv")
+    with pytest.raises(SourceError) as caught:
+        check_names(found, labels=labels, name="l.csv")
+    assert f"Found: 1 rows and {len(images)} files without a name in common: " in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_label_lines_are_assigned_to_files_in_name_order(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,0 +1,63 @@
+"""Why no name in a file of labels is an image's: what the names on both sides have in common."""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from etl.entries import text
+from etl.errors import SourceError
+from etl.images import EXTENSIONS
+from etl.sources.labels import full_name
+
+_ROW_FOUND = ("no label: empty in", "no label: images of the same name", "two labels", "two groups")
+_ENDING = rf"(?i)\.({'|'.join(map(bytes.decode, EXTENSIONS))})$"
+
+
+def check_names(entries: DataFrame, *, labels: DataFrame, name: str) -> None:
+    """Raise `SourceError`, with the likely cause, if no row of ``labels`` is of any image; runs Spark.
+
+    ``entries`` are what `labels.label_by_file` made of the listing, kept, and ``name`` is the file's name.
+    """
+    found = F.col("reason").isNull()
+    for start in _ROW_FOUND:
+        found |= F.col("reason").startswith(start)
+    if entries.where(found).limit(1).count():
+        return
+    images = entries.select(full_name(F.col("path")).alias("image"), _bare("path").alias("bare"))
+    rows = labels.select(F.col("path").alias("row"), _bare("path").alias("bare"))
+    pairs = images.join(rows, on="bare", how="inner").orderBy("image", "row").select("row", "image").limit(2).collect()
+    row = pairs[0].row if pairs else labels.agg(F.min("path")).collect()[0][0]
+    image = pairs[0].image if pairs else images.agg(F.min("image")).collect()[0][0]
+    if pairs:
+        cause = likely_cause([(text(bytes(one.row)), text(bytes(one.image))) for one in pairs])
+    else:
+        cause = "No name is the same even without folders and extensions. Is it the file of another split folder?"
+    first, other = ("no name" if one is None else repr(text(bytes(one))) for one in (row, image))
+    raise SourceError(
+        f"Wanted rows in {name} for the images, by their paths. Found: {labels.count():,} rows and "
+        f"{entries.count():,} files without a name in common: {first} in {name}, {other} in the source. {cause}"
+    )
+
+
+def likely_cause(pairs: list[tuple[str, str]]) -> str:
+    """Why names differ, from one or two pairs of a row's name and an image's that are the same but for that."""
+    (row_folder, _, row_name), (folder, _, image_name) = (one.rpartition("/") for one in pairs[0])
+    causes = ["The extensions differ."] if row_name != image_name else []
+    if row_folder != folder:
+        if len({image.rpartition("/")[0] for _, image in pairs}) > 1:
+            cause = (
+                "The images lie in folders that the names lack. Leave --labels out if these folders are the "
+                "classes; else write whole paths into the file."
+            )
+        elif not row_folder:
+            cause = f"The images lie in {folder}/, which the names lack. Say --root {folder}."
+        elif not folder:
+            cause = f"The names begin with {row_folder}/. Take the folder above as SOURCE, or name the split folder."
+        else:
+            cause = f"The names begin with {row_folder}/, the images lie in {folder}/."
+        causes.append(cause)
+    return " ".join(causes)
+
+
+def _bare(column: str) -> Column:
+    """The last part of a path, without the extension of a picture."""
+    return F.regexp_replace(F.substring_index(F.col(column).cast("string"), "/", -1), _ENDING, "")

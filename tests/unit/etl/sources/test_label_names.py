@@ -1,0 +1,21 @@
+"""The likely cause of names that differ."""
+
+import pytest
+
+from etl.sources.label_names import likely_cause
+
+
+@pytest.mark.parametrize(
+    ("pairs", "cause"),
+    [
+        ([("a", "a.jpg")], "The extensions differ."),
+        ([("a.jpg", "images/a.jpg")], "The images lie in images/, which the names lack. Say --root images."),
+        (
+            [("val/a.jpg", "a.jpg")],
+            "The names begin with val/. Take the folder above as SOURCE, or name the split folder.",
+        ),
+        ([("x/a.png", "y/a.jpg")], "The extensions differ. The names begin with x/, the images lie in y/."),
+    ],
+)
+def test_the_cause_is_what_is_different(pairs: list[tuple[str, str]], cause: str) -> None:
+    assert likely_cause(pairs) == cause
