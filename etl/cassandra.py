@@ -59,7 +59,7 @@ class Control:
         profile = cassandra.cluster.ExecutionProfile(
             load_balancing_policy=TokenAwarePolicy(DCAwareRoundRobinPolicy(cluster.datacenter or "")),
             consistency_level=cassandra.ConsistencyLevel.LOCAL_QUORUM,
-            serial_consistency_level=cassandra.ConsistencyLevel.LOCAL_SERIAL,
+            serial_consistency_level=cassandra.ConsistencyLevel.SERIAL,
             request_timeout=_REQUEST_SECONDS,
         )
         try:
@@ -105,13 +105,17 @@ class Control:
         """The datacenter that our keyspaces are replicated in: the configured one, or the first contact point's."""
         return self.cluster.datacenter or str(self.execute("SELECT data_center FROM system.local")[0].data_center)
 
-    def execute(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
+    def execute(self, query: str, values: Sequence[Any] = (), *, is_serial: bool = False) -> list[Any]:
         """Run a query with its values bound; returns the rows, as named tuples.
 
+        ``is_serial`` reads rows of one partition that `apply` writes, as they are in all datacenters.
         Raises `TableError` for what the server does not understand, `UnreachableError` for everything else.
         """
         with self._translated():
-            return list(self._session.execute(self._prepare(query).bind(values)))
+            bound = self._prepare(query).bind(values)
+            if is_serial:
+                bound.consistency_level = cassandra.ConsistencyLevel.SERIAL
+            return list(self._session.execute(bound))
 
     def define(self, statement: str) -> None:
         """Run a statement that makes a keyspace or a table. Raises as `execute` does."""
@@ -119,12 +123,13 @@ class Control:
             self._session.execute(statement)
 
     def apply(self, statements: Sequence[tuple[str, Sequence[Any]]]) -> bool:
-        """Run statements of one partition as one lightweight transaction; returns whether it was applied.
+        """Run statements of one partition as one transaction for all datacenters; returns whether it was applied.
 
         False also if the outcome is not known: read again before going on. Raises as `execute` does.
         """
         with self._translated():
-            batch = BatchStatement(BatchType.LOGGED)
+            batch = BatchStatement(BatchType.LOGGED, consistency_level=cassandra.ConsistencyLevel.QUORUM)
+            batch.serial_consistency_level = cassandra.ConsistencyLevel.SERIAL
             for query, values in statements:
                 batch.add(self._prepare(query).bind(values))
             try:
@@ -171,15 +176,6 @@ class Control:
             raise UnreachableError(_refusal(self.cluster, error)) from None
 
 
-def class_names(control: Control, *, keyspace: str, dataset: str) -> dict[str, int]:
-    """The class numbers of a dataset by class name; empty where they were never taken or the table is not there."""
-    table = TableName(keyspace, "classes")
-    if control.columns(table) is None:
-        return {}
-    rows = control.execute(f"SELECT name, label FROM {table.quoted} WHERE dataset = ?", (dataset,))
-    return {row.name: row.label for row in rows if row.name is not None}
-
-
 def check_columns(control: Control, table: TableName, *, columns: Sequence[str]) -> None:
     """Raise `TableError`, with all that is missing, unless a table is there and has these columns."""
     found = control.columns(table)
@@ -193,12 +189,18 @@ def check_columns(control: Control, table: TableName, *, columns: Sequence[str])
 
 
 def read_table(
-    spark: SparkSession, table: TableName, *, columns: Sequence[str], page_rows: int | None = None
+    spark: SparkSession,
+    table: TableName,
+    *,
+    columns: Sequence[str],
+    page_rows: int | None = None,
+    write_time_of: str | None = None,
 ) -> DataFrame:
     """The rows of a table, these columns in this order; uuids are text (see `uuid_bytes`).
 
     ``page_rows`` is how many rows the server sends at a time: few where rows hold pictures, because it has whole pages
-    in memory. Raises `TableError` naming all columns that are missing, `UnreachableError`.
+    in memory. ``write_time_of`` adds ``write_time``, the write time of that column in microseconds.
+    Raises `TableError` naming all columns that are missing, `UnreachableError`.
     """
     with Control.from_spark(spark) as control:
         check_columns(control, table, columns=columns)
@@ -206,17 +208,15 @@ def read_table(
     consistency = spark.conf.get("spark.cassandra.input.consistency.level", None) or "LOCAL_QUORUM"
     reader = spark.read.format(_FORMAT).options(keyspace=table.keyspace, table=table.table)
     reader = reader.option("spark.cassandra.input.consistency.level", consistency)
-    if page_rows is None:
-        rows = spark.conf.get("spark.cassandra.input.fetch.sizeInRows", None) or _PAGE_ROWS
-        reader = reader.option("spark.cassandra.input.fetch.sizeInRows", rows)
-    else:
-        reader = reader.option("spark.cassandra.input.fetch.sizeInRows", str(page_rows))
-        # Such a table is large: tasks of seconds, whatever is lost with one.
+    rows = str(page_rows or spark.conf.get("spark.cassandra.input.fetch.sizeInRows", None) or _PAGE_ROWS)
+    reader = reader.option("spark.cassandra.input.fetch.sizeInRows", rows)
+    if page_rows is not None:  # such a table is large: tasks of seconds, whatever is lost with one
         split = spark.conf.get("spark.cassandra.input.split.sizeInMB", None) or "256"
         reader = reader.option("spark.cassandra.input.split.sizeInMB", split)
     # The connector would turn joins on uuids that we made binary into look-ups by uuid, and fail.
     frame = _load(reader.option("directJoinSetting", "off"))
-    return frame.select(*(F.col(check_column(name)) for name in columns))
+    time_of = [] if write_time_of is None else [F.expr(f"writetime(`{check_column(write_time_of)}`) AS write_time")]
+    return frame.select(*(F.col(check_column(name)) for name in columns), *time_of)
 
 
 def _load(reader: DataFrameReader) -> DataFrame:
@@ -242,9 +242,15 @@ def uuid_text(column: str | Column) -> Column:
     return F.regexp_replace(digits, "^(.{8})(.{4})(.{4})(.{4})(.{12})$", "$1-$2-$3-$4-$5")
 
 
-def append_rows(frame: DataFrame, *, table: TableName) -> None:
-    """Write small rows to a table, over those of the same key; columns that the frame lacks are left as they are."""
-    frame.write.format(_FORMAT).options(keyspace=table.keyspace, table=table.table).mode("append").save()
+def append_rows(frame: DataFrame, *, table: TableName, clock: int | None = None) -> None:
+    """Write small rows to a table, over those of the same key; columns that the frame lacks are left as they are.
+
+    ``clock`` is their write time, in microseconds since 1970; that of each machine unless it is given.
+    """
+    written = frame.write.format(_FORMAT).options(keyspace=table.keyspace, table=table.table)
+    if clock is not None:
+        written = written.option("spark.cassandra.output.timestamp", str(clock))
+    written.mode("append").save()
 
 
 @contextmanager

@@ -1,17 +1,26 @@
-"""Class numbers: taken once for ever, safely against other ingests that take numbers at the same time."""
+"""Class numbers: taken once for ever, safely against other ingests that take numbers at the same time.
 
-import random
-import time
+All reads and transactions hold in all datacenters (SERIAL): two ingests in different ones agree, too.
+"""
+
 from collections.abc import Iterable, Iterator
 
 from etl.cassandra import Control
-from etl.errors import UnreachableError
+from etl.transactions import Patience
 from schemas import TableName
 
 _CHUNK_NAMES = 100
 _CHUNK_BYTES = 16_384  # a batch is refused by servers above 50 kB
-_PATIENCE_SECONDS = 120.0
-_BACK_OFF_SECONDS = 1.0
+
+
+def class_names(control: Control, *, keyspace: str, dataset: str) -> dict[str, int]:
+    """The class numbers of a dataset by class name; empty where they were never taken or the table is not there."""
+    table = TableName(keyspace, "classes")
+    if control.columns(table) is None:
+        return {}
+    query = f"SELECT name, label FROM {table.quoted} WHERE dataset = ?"
+    rows = control.execute(query, (dataset,), is_serial=True)
+    return {row.name: row.label for row in rows if row.name is not None}
 
 
 def take_numbers(control: Control, *, keyspace: str, dataset: str, names: Iterable[str]) -> dict[str, int]:
@@ -24,9 +33,12 @@ def take_numbers(control: Control, *, keyspace: str, dataset: str, names: Iterab
     """
     wanted = sorted(set(names))
     table = TableName(keyspace, "classes").quoted
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while time.monotonic() < deadline:
-        rows = control.execute(f"SELECT name, label, total FROM {table} WHERE dataset = ?", (dataset,))
+    patience = Patience(
+        f"Wanted numbers for {len(wanted)} classes of {dataset!r} in {keyspace}.classes at {control.cluster}."
+    )
+    while True:
+        query = f"SELECT name, label, total FROM {table} WHERE dataset = ?"
+        rows = control.execute(query, (dataset,), is_serial=True)
         known = {row.name: row.label for row in rows if row.name is not None}
         new = [name for name in wanted if name not in known]
         if not new:
@@ -41,17 +53,10 @@ def take_numbers(control: Control, *, keyspace: str, dataset: str, names: Iterab
             after = first + len(chunk)
             statements.append((f"UPDATE {table} SET total = ? WHERE dataset = ? IF total = ?", (after, dataset, total)))
             if not control.apply(statements):
-                # Somebody else took numbers meanwhile, or it is not known whether we did. Rivals that try again at
-                # the same time get into each other's way for as long as the server lets them.
-                time.sleep(random.uniform(0, _BACK_OFF_SECONDS))
+                patience.pause()  # another run took numbers meanwhile, or it is not known whether this one did
                 break
             total = first = after
-            deadline = time.monotonic() + _PATIENCE_SECONDS
-    raise UnreachableError(
-        f"Wanted numbers for {len(wanted)} classes of {dataset!r} in {keyspace}.classes at {control.cluster}. "
-        f"Found: none could be taken in {_PATIENCE_SECONDS:.0f} s, because others did or the server was too busy. "
-        "Run again later."
-    )
+            patience.renew()
 
 
 def _chunks(names: list[str]) -> Iterator[list[str]]:

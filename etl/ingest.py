@@ -1,114 +1,30 @@
-"""The verbs of an ingest: which tables, which images, which are in the way, what became of them."""
+"""The verbs of an ingest: which images, which are in the way, what became of them."""
 
-import logging
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from etl.cassandra import Control, append_rows, class_names, uuid_bytes, uuid_text
-from etl.class_numbers import take_numbers
+from etl.cassandra import append_rows, uuid_bytes, uuid_text
 from etl.entries import ENTRIES, Listing
-from etl.errors import ConflictError, SourceError, TableError
+from etl.errors import ConflictError
 from etl.image_writer import WriteOrder, write_images
 from etl.ingest_plan import IngestPlan
+from etl.ingest_sequence import Run
 from etl.look_alikes import group_look_alikes
 from etl.outcomes import OUTCOMES, THERE, THERE_FROM_OTHERS
-from etl.sources.labels import all_integers, class_numbers_of
 from etl.workers import map_batches
 from schemas import Columns
-from schemas.tables import Replication, create_keyspace, defined_columns
-
-log = logging.getLogger(__name__)
 
 # A task is what is written again if it fails, and after which progress is told.
 _TASK_ROWS = 2_000
 _TASK_BYTES = 256 << 20
 _SHOWN = 5
 _COLUMNS = [column.split()[0] for column in ENTRIES.split(", ")]
-
-
-def check_tables(control: Control, *, plan: IngestPlan) -> None:
-    """Raise `TableError`, with all that is wrong, unless the tables are there as we write them, or may be created."""
-    wrong = []
-    for table, statement in plan.tables.definitions.items():
-        found = control.columns(table)
-        if found is None:
-            if not plan.create:
-                wrong.append(f"no table {table}")
-            continue
-        for name, kind in defined_columns(statement).items():
-            if name not in found:
-                wrong.append(f"no column {name} {kind} in {table}")
-            elif found[name] != kind:
-                wrong.append(f"{name} {found[name]} instead of {kind} in {table}")
-    if wrong:
-        mend = "Name others, or add the columns." if plan.create else "Name others, or leave out --no-create."
-        raise TableError(f"Wanted tables that an ingest can write to. Found: {'; '.join(wrong)}. {mend}")
-
-
-def create_tables(control: Control, *, plan: IngestPlan) -> None:
-    """Create the keyspaces and tables that are missing."""
-    there = {row.keyspace_name for row in control.execute("SELECT keyspace_name FROM system_schema.keyspaces")}
-    for keyspace in sorted({plan.tables.data.keyspace, plan.tables.metadata.keyspace} - there):
-        replication = Replication.parse(plan.replication or "1", datacenter=control.datacenter)
-        log.info("create keyspace %s with %s", keyspace, replication.cql)
-        control.define(create_keyspace(keyspace, replication))
-    for table, statement in plan.tables.definitions.items():
-        if control.columns(table) is None:
-            log.info("create table %s", table)
-            control.define(statement)
-
-
-def is_empty(control: Control, *, plan: IngestPlan) -> bool:
-    """Whether there is no metadata row yet, of any source."""
-    table = plan.tables.metadata
-    if control.columns(table) is None:
-        return True
-    return not control.execute(f'SELECT "{plan.columns.id}" FROM {table.quoted} LIMIT 1')
-
-
-def own_numbers(control: Control, *, plan: IngestPlan, names: Collection[str]) -> dict[str, int] | None:
-    """The numbers of classes whose names are numbers; None if they are to be numbered, none for other labels.
-
-    Writes nothing. Raises `SourceError` for a name that should be a number and is none, and for numbers where classes
-    have been numbered by name.
-    """
-    if plan.source.label_type != "int":
-        return {}
-    wanted = plan.source.class_names
-    tables = plan.tables
-    known = class_names(control, keyspace=tables.metadata.keyspace, dataset=plan.dataset)
-    if wanted is None and (plan.source.labels or "").lower().endswith(".txt"):
-        wanted = "number"
-    if wanted is None and all_integers(names):
-        if plan.source.has_numbers:
-            wanted = "number"
-        else:
-            log.warning(
-                "All %d class names are integers. They are numbered as names, in code-point order: 10 comes before 2. "
-                "If they are the numbers already, say --class-names number; say --class-names name to silence this.",
-                len(names),
-            )
-    if wanted == "number":
-        if known and plan.source.class_names is None:
-            raise SourceError(
-                f"Wanted classes by name: {tables.classes} has numbered those of {plan.dataset!r}. Found: numbers in "
-                f"{plan.source.address}, which mean something else. Give a table of names with --labels, another "
-                "--dataset, or say --class-names number if they are the same."
-            )
-        return class_numbers_of(names)
-    return None
-
-
-def number_classes(control: Control, *, plan: IngestPlan, names: Collection[str]) -> dict[str, int]:
-    """The number of each class name, taken from the table of classes, which is there."""
-    numbers = take_numbers(control, keyspace=plan.tables.metadata.keyspace, dataset=plan.dataset, names=names)
-    return {name: numbers[name] for name in names}
 
 
 def task_count(*, rows: int, size: int, cores: int) -> int:
@@ -196,7 +112,8 @@ def refuse(there: DataFrame, *, count: int, plan: IngestPlan) -> None:
     shown = ", ".join(f"{row.path} from {row.source}" for row in first)
     raise ConflictError(
         f"Wanted to write images from {plan.source_name} to {plan.tables.metadata}. Found: {count:,} of them there "
-        f"already from another source: {shown}{more}. Name another --dataset, or --overwrite."
+        f"already from another source: {shown}{more}. Say --overwrite to replace them, or use other tables, with "
+        "--data-table and --metadata-table."
     )
 
 
@@ -242,12 +159,12 @@ def without(listing: Listing, *, entries: DataFrame, done: DataFrame | None) -> 
     return listing.entries.join(F.broadcast(done.select("id")), on="id", how="left_anti")  # bytes are not shuffled
 
 
-def write_groups(outcomes: DataFrame, *, plan: IngestPlan) -> int:
+def write_groups(outcomes: DataFrame, *, plan: IngestPlan, run: Run) -> int:
     """Give images that look alike a common ``group_id`` in the metadata; returns the number of groups. Runs Spark."""
     groups = group_look_alikes(outcomes.select("id", "phash")).persist()
     try:
         rows = groups.select(uuid_text("id").alias(plan.columns.id), "group_id")
-        append_rows(rows, table=plan.tables.metadata)
+        append_rows(rows, table=plan.tables.metadata, clock=run.last_clock)
         return groups.select("group_id").distinct().count()
     finally:
         groups.unpersist()

@@ -16,10 +16,15 @@ from schemas.tables import (
     Replication,
     create_classes,
     create_data,
+    create_ingests,
     create_metadata,
     create_quarantine,
+    create_table_records,
     defined_columns,
 )
+
+OWN_TABLES = ("classes", "quarantine", "tables", "ingests")
+"""Tables of ours in the keyspace of a metadata table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +131,7 @@ class IngestPlan:
         if data == metadata:
             raise ValueError(f"Wanted two tables, for data and for metadata. Found: {data} for both.")
         for table in (data, metadata):
-            if table in {TableName(metadata.keyspace, name) for name in ("classes", "quarantine")}:
+            if table in {TableName(metadata.keyspace, name) for name in OWN_TABLES}:
                 raise ValueError(f"Wanted a table of another name: {table} is kept for our own notes. Found: {table}")
         fixed = defined_columns(create_metadata(metadata, Columns(), label_type="multi")).keys() - {"id", "label"}
         taken = fixed & {self.columns.id.lower(), self.columns.label.lower()}
@@ -150,7 +155,7 @@ class IngestPlan:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The four tables of an ingest."""
+    """The tables of an ingest."""
 
     data: TableName
     metadata: TableName
@@ -168,6 +173,15 @@ class Tables:
         return TableName(self.metadata.keyspace, "quarantine")
 
     @property
+    def records(self) -> Mapping[TableName, str]:
+        """What is recorded of the tables and of the runs on them, each with the statement that creates it."""
+        keyspace = self.metadata.keyspace
+        return {
+            TableName(keyspace, "tables"): create_table_records(keyspace),
+            TableName(keyspace, "ingests"): create_ingests(keyspace),
+        }
+
+    @property
     def definitions(self) -> Mapping[TableName, str]:
         """Each with the statement that creates it."""
         return {
@@ -175,6 +189,7 @@ class Tables:
             self.metadata: create_metadata(self.metadata, self.columns, label_type=self.label_type),
             self.classes: create_classes(self.metadata.keyspace),
             self.quarantine: create_quarantine(self.metadata.keyspace),
+            **self.records,
         }
 
 

@@ -11,6 +11,7 @@ from pyspark.sql import Row
 from etl.duplicates import DuplicateSummary
 from etl.ingest import Survey
 from etl.ingest_plan import IngestPlan
+from etl.ingest_sequence import Run
 
 FORMAT = 1
 SUM_SEEDS = (0x3C0FFEE, 0x4C0FFEE)
@@ -53,6 +54,8 @@ class IngestReport:
     target: str | None
     dataset: str
     ingest_id: str
+    sequence: int | None
+    clock: int | None
     fingerprint: str
 
     @classmethod
@@ -65,6 +68,7 @@ class IngestReport:
         ingest_id: str,
         seconds: float,
         unmatched: Sequence[str] = (),
+        run: Run | None = None,
     ) -> "IngestReport":
         """Sum up the rows of `ingest.tally`."""
         stages: Counter[str] = Counter()
@@ -110,6 +114,8 @@ class IngestReport:
             target=plan.target,
             dataset=plan.dataset,
             ingest_id=ingest_id,
+            sequence=None if run is None else run.sequence,
+            clock=None if run is None else run.clock,
             fingerprint=_fingerprint(stages.total(), first, second),
         )
 
@@ -142,6 +148,8 @@ class IngestReport:
         notes = [f"{count:,} {note}" for note, count in self.notes.items()]
         for remark in [*notes, *self.unmatched]:
             text += f"; {remark}"
+        if self.sequence is not None:
+            text += f"; run {self.sequence} of {self.metadata_table}"
         return f"{text}; fingerprint {self.fingerprint}"
 
     @property

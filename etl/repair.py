@@ -3,20 +3,24 @@
 import logging
 import uuid
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra import Control
+from etl.destination import look
 from etl.entries import Listing
 from etl.errors import EtlError
 from etl.image_writer import Nowhere, WriteOrder
-from etl.ingest import Survey, number_classes, own_numbers, task_count, write
+from etl.ingest import Survey, task_count, write
 from etl.ingest_plan import IngestPlan, new_ingest_id
+from etl.ingest_sequence import Run, create_sequence, has_runs, take_run
+from etl.old_tables import latest_write
 from etl.outcomes import WRITTEN
 from etl.pictures import Preparation
+from etl.read_back import read_back
 from etl.table_rows import TableTarget
 from etl.verification import KINDS, MISSING_BLOB, NO_METADATA, REWRITABLE, VerifyPlan, count_problems, to_rewrite
 
@@ -25,8 +29,19 @@ MOST_DELETED = 100_000
 log = logging.getLogger(__name__)
 
 
-def delete_halves(control: Control, problems: DataFrame, *, plan: VerifyPlan) -> dict[str, int]:
-    """Delete rows whose other half is missing; returns how many of each kind are gone.
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """What a repair has mended: problems by kind, as they are after reading back what was written."""
+
+    mended: dict[str, int]
+    run: Run | None = None
+    """Its place in the sequence of runs, if it wrote anything."""
+    unchanged: int = 0
+    """How many images were written again, or deleted, and read as before."""
+
+
+def delete_halves(control: Control, problems: DataFrame, *, plan: VerifyPlan) -> Repaired:
+    """Delete rows whose other half is missing, and look whether they are gone.
 
     Each is looked at once more just before. Raises `EtlError` if they are so many that something else must be wrong.
     """
@@ -40,20 +55,36 @@ def delete_halves(control: Control, problems: DataFrame, *, plan: VerifyPlan) ->
     name, data = plan.columns.id, plan.columns.data
     blob = f'SELECT WRITETIME("{data}") AS written FROM {plan.data_table.quoted} WHERE "{name}" = ?'
     known = f'SELECT "{name}" FROM {plan.metadata_table.quoted} WHERE "{name}" = ?'
-    delete_known = f'DELETE FROM {plan.metadata_table.quoted} WHERE "{name}" = ?'
-    delete_blob = f'DELETE FROM {plan.data_table.quoted} WHERE "{name}" = ?'
+    delete_known = f'DELETE FROM {plan.metadata_table.quoted} USING TIMESTAMP ? WHERE "{name}" = ?'
+    delete_blob = f'DELETE FROM {plan.data_table.quoted} USING TIMESTAMP ? WHERE "{name}" = ?'
+
+    def has_blob(image: uuid.UUID) -> bool:
+        return any(there.written for there in control.execute(blob, (image,)))
+
+    def is_half(kind: str, image: uuid.UUID) -> bool:
+        has_metadata = bool(control.execute(known, (image,)))
+        return has_metadata != has_blob(image) and has_metadata == (kind == MISSING_BLOB)
+
+    run = _run_of_its_own(control, problems.sparkSession, plan=plan)
     mended: Counter[str] = Counter()
     for row in sorted(rows, key=lambda row: bytes(row["id"])):
-        values = (uuid.UUID(bytes=bytes(row["id"])),)
-        if row["kind"] == MISSING_BLOB:
-            if not any(there.written for there in control.execute(blob, values)):
-                control.execute(delete_known, values)
-                control.execute(delete_blob, values)  # what is left of it: a label without a picture
-        elif not control.execute(known, values):
-            control.execute(delete_blob, values)
-        mended[row["kind"]] += 1
-    log.info("deleted the rest of %s images", f"{len(rows):,}")
-    return dict(mended)
+        kind, image = row["kind"], uuid.UUID(bytes=bytes(row["id"]))
+        if is_half(kind, image):
+            for delete in (delete_known, delete_blob):  # without a picture, the data row may still have a label
+                control.execute(delete, (run.clock, image))
+        mended[kind] += not is_half(kind, image)
+    log.info("deleted the rest of %s images", f"{mended.total():,}")
+    return Repaired(dict(mended), run, unchanged=len(rows) - mended.total())
+
+
+def _run_of_its_own(control: Control, spark: SparkSession, *, plan: VerifyPlan) -> Run:
+    """A place in the sequence of runs for a repair without a source, of tables that may be other people's."""
+    create_sequence(control, keyspace=plan.metadata_table.keyspace)
+    after = 0
+    if not has_runs(control, plan.metadata_table):
+        after = latest_write(spark, control, metadata_table=plan.metadata_table, columns=plan.columns)
+    table, ingest_id = plan.metadata_table, new_ingest_id()
+    return take_run(control, table=table, kind="repair", dataset="", source="", ingest_id=ingest_id, after=after)
 
 
 def still_rejected(suspects: DataFrame, *, plan: IngestPlan, listing: Listing) -> DataFrame:
@@ -83,23 +114,27 @@ def rewrite(
     listing: Listing,
     entries: DataFrame,
     survey: Survey,
-) -> dict[str, int]:
-    """Write again from a source what is wrong; returns how many problems of each kind that mends. Runs Spark.
+) -> Repaired:
+    """Write again from a source what is wrong, and read it back. Runs Spark.
 
     ``entries`` are those of the listing without their bytes, ``survey`` is what was counted of them; ``metadata`` are
     rows of `verification.facts`. What is rejected now goes into the quarantine and is not mended.
     """
-    numbers = own_numbers(control, plan=plan, names=survey.classes)
+    destination = look(entries.sparkSession, control, plan=plan, names=survey.classes)
+    ingest_id = new_ingest_id()
+    beginning = destination.begin(control, plan=plan, kind="repair", ingest_id=ingest_id)
+    cluster = replace(control.cluster, datacenter=control.datacenter)
     order = WriteOrder(
         target=TableTarget(
-            cluster=replace(control.cluster, datacenter=control.datacenter),
+            cluster=cluster,
             tables=plan.tables,
             source=plan.source_name,
-            ingest_id=new_ingest_id(),
+            ingest_id=ingest_id,
+            run=beginning.run,
             has_groups=True,
         ),
         preparation=Preparation(check=plan.check, recode=plan.recode, label_type=plan.source.label_type),
-        labels=number_classes(control, plan=plan, names=survey.classes) if numbers is None else numbers,
+        labels=beginning.numbers,
         in_turn=listing.access != "random",
     )
     whole = listing.entries if listing.has_data else entries
@@ -108,9 +143,14 @@ def rewrite(
     tasks = task_count(rows=survey.files, size=survey.bytes, cores=cores)
     outcomes = write(chosen, order=order, tasks=tasks, access=listing.access).persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        written = outcomes.where(F.col("stage") == WRITTEN).select("id")
-        mended = problems.where(F.col("kind").isin(list(REWRITABLE))).join(written, on="id", how="left_semi")
-        counts = {row["kind"]: row["rows"] for row in mended.transform(count_problems).collect()}
+        written = outcomes.where(F.col("stage") == WRITTEN).count()
+        right = outcomes.transform(read_back, cluster=cluster, tables=plan.tables).persist()
+        try:
+            mended = problems.where(F.col("kind").isin(list(REWRITABLE))).join(right, on="id", how="left_semi")
+            counts = {row["kind"]: row["rows"] for row in mended.transform(count_problems).collect()}
+            unchanged = written - right.count()
+        finally:
+            right.unpersist()
     finally:
         outcomes.unpersist()
-    return {kind: counts[kind] for kind in KINDS if kind in counts}
+    return Repaired({kind: counts[kind] for kind in KINDS if kind in counts}, beginning.run, unchanged)

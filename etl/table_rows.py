@@ -6,11 +6,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from pyspark import TaskContext
+
 from etl.cassandra import TooLargeError, Writer, writer
 from etl.cluster import Cluster
 from etl.entries import Entry, text
 from etl.images import RejectedError
 from etl.ingest_plan import Tables, ingest_time
+from etl.ingest_sequence import Run
 from etl.pictures import Picture
 from schemas import TableName
 
@@ -25,21 +28,27 @@ class TableTarget:
     tables: Tables
     source: str
     ingest_id: uuid.UUID
+    run: Run
     has_groups: bool = False
     """Whether ``group_id`` is written too; else one that is there stays as it is."""
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator["TableRows"]:
         """Connect. Raises `UnreachableError`, `TableError`."""
+        task = TaskContext.get()
+        clock = self.run.clock_of(0 if task is None else task.taskAttemptId())
         async with writer(self.cluster) as session:
-            yield await TableRows.prepare(session, self)
+            yield await TableRows.prepare(session, self, clock)
 
 
 class TableRows:
     """Prepared statements for the three kinds of rows."""
 
-    def __init__(self, session: Writer, target: TableTarget, data: Any, metadata: Any, quarantine: Any) -> None:
+    def __init__(
+        self, session: Writer, target: TableTarget, clock: int, data: Any, metadata: Any, quarantine: Any
+    ) -> None:
         self._session = session
+        self._clock = clock
         self._tables = target.tables
         self._data = data
         self._metadata = metadata
@@ -51,7 +60,8 @@ class TableRows:
         self._is_one_mutation = target.tables.data.keyspace == target.tables.metadata.keyspace
 
     @classmethod
-    async def prepare(cls, session: Writer, target: TableTarget) -> "TableRows":
+    async def prepare(cls, session: Writer, target: TableTarget, clock: int) -> "TableRows":
+        """With the write time of all rows, in microseconds."""
         tables, names = target.tables, target.tables.columns
         data = [names.id, names.data] if tables.label_type == "none" else [names.id, names.data, names.label]
         metadata = [names.id, names.label, "or_label", "or_split", "path", "format", "width", "height", "bytes"]
@@ -61,6 +71,7 @@ class TableRows:
         return cls(
             session,
             target,
+            clock,
             await session.prepare(_insert(tables.data, data)),
             await session.prepare(_insert(tables.metadata, metadata)),
             await session.prepare(_insert(tables.quarantine, ["ingest_id", "path", "stage", "reason", "bytes"])),
@@ -80,7 +91,7 @@ class TableRows:
             metadata = (*metadata, picture.labels)
         if self._has_groups:
             metadata = (*metadata, entry.group_id)
-        rows = [(self._data, data), (self._metadata, metadata)]
+        rows = [(self._data, (*data, self._clock)), (self._metadata, (*metadata, self._clock))]
         about = f"image {image} ({path}) into {self._tables.data} and {self._tables.metadata}"
         try:
             if self._is_one_mutation:
@@ -93,10 +104,10 @@ class TableRows:
 
     async def reject(self, entry: Entry, *, path: str, stage: str, reason: str) -> None:
         """Tell in the quarantine why there are no rows; ``path`` has the split folder."""
-        row = (self._quarantine, (self._ingest_id, path, stage, reason, entry.size))
+        row = (self._quarantine, (self._ingest_id, path, stage, reason, entry.size, self._clock))
         await self._session.write([row], about=f"{path} into {self._tables.quarantine}")
 
 
 def _insert(table: TableName, columns: list[str]) -> str:
     names = ", ".join(f'"{name}"' for name in columns)
-    return f"INSERT INTO {table.quoted} ({names}) VALUES ({', '.join('?' for _ in columns)})"
+    return f"INSERT INTO {table.quoted} ({names}) VALUES ({', '.join('?' for _ in columns)}) USING TIMESTAMP ?"

@@ -16,7 +16,8 @@ class VerifyReport:
     """What was compared, and what is wrong with it: numbers by kind, with the first 20 of each by name.
 
     ``bytes`` are those of the pictures that were read; ``files`` those that the source lists, None without one.
-    ``mended`` of the problems are gone, by kind; ``left`` are not.
+    ``mended`` of the problems are gone, by kind, as they were read back; ``left`` are not. ``unchanged`` images were
+    written or deleted and read as before. ``sequence`` is the place of a repair in the sequence of the table's runs.
     """
 
     data_table: str
@@ -31,6 +32,8 @@ class VerifyReport:
     examples: dict[str, list[str]]
     mended: dict[str, int]
     left: int
+    unchanged: int
+    sequence: int | None
     seconds: float = field(compare=False)
 
     def __str__(self) -> str:
@@ -53,7 +56,12 @@ class VerifyReport:
         left = {kind: count - self.mended.get(kind, 0) for kind, count in self.problems.items()}
         text = ", ".join(f"{count:,} x {kind}" for kind, count in left.items() if count)
         if mended := sum(self.mended.values()):
-            return f"{mended:,} problems were mended" + (f"; left are {text}" if text else "")
+            text = f"{mended:,} problems were mended" + (f"; left are {text}" if text else "")
+        if self.unchanged:
+            text += (
+                f". {self.unchanged:,} images were written or deleted and read as before: the tables have later write "
+                "times (see WRITETIME in CQL), of a machine whose clock was ahead"
+            )
         return text
 
 

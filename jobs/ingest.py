@@ -20,6 +20,9 @@ ingested twice: the same rows are written again. Images whose ids are taken by a
 image options, are refused before anything is written, unless --overwrite. An ingest that was interrupted goes on with
 --resume, which reads only what is not there yet.
 
+Two tables hold one dataset, with labels of one type; an ingest that does not fit is refused before anything is written.
+What they hold is recorded in the table "tables" of the metadata table's keyspace, and each run in the table "ingests".
+
 Class numbers are kept in the table "classes" of the metadata table's keyspace: classes that are known keep theirs, new
 ones follow in the order of their names. Files that are no whole JPEG, PNG, TIFF, BMP, WEBP, JPEG 2000 or PNM pictures
 are not written; they are told, with their reasons, in the table "quarantine" of the same keyspace.
@@ -43,6 +46,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra import Control, password_on_executors, read_table
+from etl.destination import Beginning, Destination, check_fits_early, check_tables, create_tables, is_empty, look
 from etl.duplicates import duplicate_groups, summarise
 from etl.errors import EtlError, OutputExistsError, SourceError
 from etl.folder_counts import check_class_level
@@ -51,13 +55,8 @@ from etl.image_writer import Target, WriteOrder
 from etl.ingest import (
     Survey,
     as_outcomes,
-    check_tables,
     count_entries,
-    create_tables,
-    is_empty,
     known_images,
-    number_classes,
-    own_numbers,
     refuse,
     tally,
     task_count,
@@ -133,6 +132,8 @@ class _Ingest:
     is_first: bool
     """Whether the table was empty."""
     control: Control | None
+    destination: Destination | None
+    """The tables, unless a folder is written to."""
 
 
 def run(spark: SparkSession, *, plan: IngestPlan) -> IngestReport:
@@ -163,6 +164,7 @@ def _look(spark: SparkSession, *, plan: IngestPlan, stack: ExitStack) -> _Ingest
     if plan.target is None:
         control = stack.enter_context(Control.from_spark(spark))
         check_tables(control, plan=plan)
+        check_fits_early(control, plan=plan)
         stack.enter_context(password_on_executors(spark))
     stack.enter_context(secrets_on_executors(spark))
     log.info("list %s", plan.source.name)
@@ -176,6 +178,7 @@ def _look(spark: SparkSession, *, plan: IngestPlan, stack: ExitStack) -> _Ingest
         raise SourceError(f"Wanted images in {plan.source.address}. Found: no file at all.")
     found.check(entries)
     check_class_level(entries, tops=survey.tops, listing=found.listing, plan=plan.source)
+    destination = None if control is None else look(spark, control, plan=plan, names=survey.classes)
     done, is_first = _files_done(spark, entries, plan=plan) if control is None else None, True
     done_count, done_rows = 0 if done is None else done.count(), list[Row]()
     if control is not None and not is_empty(control, plan=plan):
@@ -204,6 +207,7 @@ def _look(spark: SparkSession, *, plan: IngestPlan, stack: ExitStack) -> _Ingest
         done_rows=done_rows,
         is_first=is_first,
         control=control,
+        destination=destination,
     )
 
 
@@ -215,7 +219,8 @@ def _write(ingest: _Ingest, *, started: float, stack: ExitStack) -> IngestReport
         log.warning("%s", remark)
     left = survey.files - ingest.done_count
     log.info("%s of %s files are ingest %s", f"{left:,}", f"{survey.files:,}", ingest_id)
-    outcomes, counters = _outcomes(ingest, ingest_id=ingest_id)
+    beginning = _begin(ingest, ingest_id=ingest_id)
+    outcomes, counters = _outcomes(ingest, beginning, ingest_id=ingest_id)
     outcomes = kept(outcomes, stack=stack)
     allowed = plan.tolerance.allowed(survey.files)
     group = f"ingest {ingest_id}"
@@ -238,6 +243,7 @@ def _write(ingest: _Ingest, *, started: float, stack: ExitStack) -> IngestReport
         ingest_id=str(ingest_id),
         seconds=time.monotonic() - started,
         unmatched=unmatched,
+        run=None if beginning is None else beginning.run,
     )
     if plan.target is not None and not stopped_at:
         _tell_rejected(spark, outcomes, plan=plan)
@@ -248,25 +254,38 @@ def _write(ingest: _Ingest, *, started: float, stack: ExitStack) -> IngestReport
         duplicates = summarise(duplicate_groups(images))
         for same in duplicates.examples:
             log.info("the same picture: %s", same)
-        if plan.near_duplicates:
+        if plan.near_duplicates and beginning is not None:
             log.info("look for pictures that look alike")
-            groups = write_groups(outcomes, plan=plan)
+            groups = write_groups(outcomes, plan=plan, run=beginning.run)
     return report.finished(duplicates=duplicates, groups=groups, seconds=time.monotonic() - started)
 
 
-def _outcomes(ingest: _Ingest, *, ingest_id: uuid.UUID) -> tuple[DataFrame, Counters]:
+def _begin(ingest: _Ingest, *, ingest_id: uuid.UUID) -> Beginning | None:
+    """Create what is missing of the tables and begin a run; None if nothing is to be written to tables."""
+    control, destination, plan = ingest.control, ingest.destination, ingest.plan
+    if control is None or destination is None or _all_there(ingest):
+        return None
+    create_tables(control, plan=plan)
+    return destination.begin(control, plan=plan, kind="ingest", ingest_id=ingest_id)
+
+
+def _all_there(ingest: _Ingest) -> bool:
+    return ingest.done is not None and ingest.done_count == ingest.survey.files
+
+
+def _outcomes(ingest: _Ingest, beginning: Beginning | None, *, ingest_id: uuid.UUID) -> tuple[DataFrame, Counters]:
     """The rows of `OUTCOMES`, not written yet unless they were there already, and what will count them."""
     plan, survey, listing = ingest.plan, ingest.survey, ingest.found.listing
     context = ingest.spark.sparkContext
     counters = Counters(context)
-    if ingest.done is not None and ingest.done_count == survey.files:
+    if ingest.done is not None and _all_there(ingest):
         return ingest.done, counters
     order = WriteOrder(
-        target=_target(ingest, ingest_id=ingest_id),
+        target=_target(ingest, beginning, ingest_id=ingest_id),
         preparation=Preparation(
             check=plan.check, recode=plan.recode, label_type=plan.source.label_type, look=plan.near_duplicates
         ),
-        labels=_numbers(ingest),
+        labels={} if beginning is None else beginning.numbers,
         in_turn=listing.access != "random",
         counters=counters,
     )
@@ -296,25 +315,16 @@ def _metadata(spark: SparkSession, *, plan: IngestPlan) -> DataFrame:
     return read_table(spark, plan.tables.metadata, columns=names).transform(known_images, columns=plan.columns)
 
 
-def _numbers(ingest: _Ingest) -> dict[str, int]:
-    """Create what is missing of the tables, and take class numbers."""
-    if ingest.control is None:
-        return {}
-    names = ingest.survey.classes
-    numbers = own_numbers(ingest.control, plan=ingest.plan, names=names)  # refused before anything is created
-    create_tables(ingest.control, plan=ingest.plan)
-    return number_classes(ingest.control, plan=ingest.plan, names=names) if numbers is None else numbers
-
-
-def _target(ingest: _Ingest, *, ingest_id: uuid.UUID) -> Target:
+def _target(ingest: _Ingest, beginning: Beginning | None, *, ingest_id: uuid.UUID) -> Target:
     plan, control = ingest.plan, ingest.control
-    if control is None:
+    if control is None or beginning is None:
         return folder_target(plan)
     return TableTarget(
         cluster=replace(control.cluster, datacenter=control.datacenter),
         tables=plan.tables,
         source=plan.source_name,
         ingest_id=ingest_id,
+        run=beginning.run,
         has_groups=plan.source.group_column is not None,
     )
 

@@ -19,6 +19,7 @@ The pictures are read in small pages, and only their lengths and hashes are kept
 longer in the source, and of other sources, stay as they are.
 --repair, without SOURCE: metadata rows whose picture is missing are deleted (the picture is lost; the row lies), and so
 are pictures without a metadata row. Of a wrong size or hash nothing can be known: name the source.
+What was written or deleted is read back: exit code 1 if it is as before, because a later write time lies in the tables.
 Never repair while an ingest writes to the tables: what it has just written looks like half of an image.
 """
 
@@ -35,13 +36,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra import Control, check_columns, password_on_executors, read_table
+from etl.destination import check_fits_early, check_tables, create_records
 from etl.entries import Listing
 from etl.errors import SourceError
-from etl.ingest import Survey, check_tables, count_entries
+from etl.ingest import Survey, count_entries
 from etl.ingest_plan import IngestPlan
-from etl.repair import delete_halves, rewrite, still_rejected
+from etl.repair import Repaired, delete_halves, rewrite, still_rejected
 from etl.secrets import secrets_on_executors
 from etl.sources.listing import list_source
+from etl.table_records import check_pair
 from etl.verification import (
     KINDS,
     VerifyPlan,
@@ -171,13 +174,13 @@ def run(spark: SparkSession, *, plan: VerifyPlan) -> VerifyReport:
         counts = {row["kind"]: row["rows"] for row in problems.transform(count_problems).collect()}
         counts = {kind: counts[kind] for kind in KINDS if kind in counts}
         examples = describe(problems.transform(first_problems, examples=EXAMPLES).collect()) if counts else {}
-        mended: dict[str, int] = {}
+        repaired = Repaired({})
         if plan.repair and counts:
             log.info("mend %s problems", f"{sum(counts.values()):,}")
             if source is None:
-                mended = delete_halves(control, problems, plan=plan)
+                repaired = delete_halves(control, problems, plan=plan)
             else:
-                mended = rewrite(control, problems, metadata=metadata, **source._asdict())
+                repaired = rewrite(control, problems, metadata=metadata, **source._asdict())
     return VerifyReport(
         data_table=str(plan.data_table),
         metadata_table=str(plan.metadata_table),
@@ -189,8 +192,10 @@ def run(spark: SparkSession, *, plan: VerifyPlan) -> VerifyReport:
         files=None if source is None else source.survey.files,
         problems=counts,
         examples=examples,
-        mended=mended,
-        left=sum(counts.values()) - sum(mended.values()),
+        mended=repaired.mended,
+        left=sum(counts.values()) - sum(repaired.mended.values()),
+        unchanged=repaired.unchanged,
+        sequence=None if repaired.run is None else repaired.run.sequence,
         seconds=round(time.monotonic() - started, 3),
     )
 
@@ -200,6 +205,7 @@ def _metadata(spark: SparkSession, control: Control, *, plan: VerifyPlan) -> Dat
     needed = [plan.columns.id, "bytes", *(["sha256"] if plan.check == "hashes" else [])]
     check_columns(control, plan.metadata_table, columns=needed)
     check_columns(control, plan.data_table, columns=[plan.columns.id, plan.columns.data])
+    check_pair(control, data_table=plan.data_table, metadata_table=plan.metadata_table)
     found = control.columns(plan.metadata_table) or {}
     more = [name for name in ("or_split", "path", "source", "group_id") if name in found]
     return read_table(spark, plan.metadata_table, columns=[*needed, *more]).transform(facts, columns=plan.columns)
@@ -207,7 +213,9 @@ def _metadata(spark: SparkSession, control: Control, *, plan: VerifyPlan) -> Dat
 
 def _list(spark: SparkSession, control: Control, *, plan: VerifyPlan, ingest: IngestPlan, stack: ExitStack) -> _Source:
     if plan.repair:
+        create_records(control, tables=ingest.tables)
         check_tables(control, plan=ingest)
+        check_fits_early(control, plan=ingest)
     stack.enter_context(password_on_executors(spark))
     stack.enter_context(secrets_on_executors(spark))
     log.info("list %s", ingest.source.name)

@@ -139,6 +139,16 @@ def create_quarantine(keyspace: str) -> str:
     return _definition("quarantine", table=TableName.parse(f"{keyspace}.quarantine").quoted)
 
 
+def create_table_records(keyspace: str) -> str:
+    """The statement that creates a keyspace's table of what its tables hold if it is not there."""
+    return _definition("tables", table=TableName.parse(f"{keyspace}.tables").quoted)
+
+
+def create_ingests(keyspace: str) -> str:
+    """The statement that creates a keyspace's table of runs if it is not there."""
+    return _definition("ingests", table=TableName.parse(f"{keyspace}.ingests").quoted)
+
+
 def defined_columns(statement: str) -> dict[str, str]:
     """The columns that one of these statements defines, and their CQL types."""
     lines = re.finditer(r'^    (?!PRIMARY KEY)"?(\w+)"? ([\w<>]+)', statement, re.MULTILINE)

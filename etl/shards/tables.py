@@ -9,7 +9,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from etl.cassandra import Control, check_columns, class_names, read_table, uuid_bytes
+from etl.cassandra import Control, check_columns, read_table, uuid_bytes
+from etl.class_numbers import class_names
 from etl.errors import TableError
 from formats import SplitFolder, is_dictionary, read_dictionary
 from schemas import Columns, TableName

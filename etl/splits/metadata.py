@@ -15,7 +15,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from etl.cassandra import Control, check_columns, class_names, read_table, uuid_bytes
+from etl.cassandra import Control, check_columns, read_table, uuid_bytes
+from etl.class_numbers import class_names
 from etl.errors import OutputExistsError, TableError
 from etl.splits.attempt import Attempt
 from etl.splits.plan import LABELS, SplitPlan

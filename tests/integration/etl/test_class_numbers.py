@@ -6,8 +6,8 @@ from threading import Barrier
 import pytest
 
 from devstack.cassandra import Cassandra
-from etl.cassandra import Control, class_names
-from etl.class_numbers import take_numbers
+from etl.cassandra import Control
+from etl.class_numbers import class_names, take_numbers
 from etl.cluster import Cluster
 from schemas.tables import Replication, create_classes, create_keyspace
 from tests.support.services import fresh_name

@@ -18,9 +18,11 @@ from pyspark import TaskContext, cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+import etl.destination
 import etl.ingest
 from devstack.cassandra import Cassandra
-from etl.cassandra import Control, class_names
+from etl.cassandra import Control
+from etl.class_numbers import class_names
 from etl.errors import ConflictError, EtlError, SourceError, TableError
 from etl.image_writer import write_images
 from etl.ingest_plan import IngestPlan, Tolerance, new_ingest_id
@@ -226,7 +228,7 @@ def test_too_many_rejected_files_fail_the_job(spark: SparkSession, whole: Ingest
 
 def test_a_job_without_any_image_fails(spark: SparkSession, whole: Ingested, tmp_path: Path) -> None:
     source = replace(whole.plan.source, address=str(plant(tmp_path, {"a/1": b"x", "a/2": b""})), splits=())
-    plan = replace(whole.plan, source=source, dataset="none", tolerance=Tolerance())
+    plan = replace(whole.plan, source=source, tolerance=Tolerance())
     with pytest.raises(EtlError, match=r"2 files, all rejected.*SELECT \* FROM \w+\.quarantine WHERE"):
         job.run(spark, plan=plan)
 
@@ -323,7 +325,7 @@ def test_incompatible_tables_are_refused_with_every_difference(
 
 def test_two_concurrent_ingests_agree(spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path) -> None:
     plan = plan_of(tree(tmp_path, each=1))
-    etl.ingest.create_tables(control, plan=plan)
+    etl.destination.create_tables(control, plan=plan)
     with ThreadPoolExecutor(2) as threads:
         runs = [
             threads.submit(job.run, spark, plan=replace(plan, source=replace(plan.source, splits=(split,))))

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from etl.cassandra import Control
 from etl.class_numbers import take_numbers
-from etl.errors import EtlError, OutputExistsError, SourceError
-from etl.ingest import create_tables
+from etl.destination import create_tables
+from etl.errors import ConflictError, EtlError, OutputExistsError, SourceError
 from etl.recode import Recode
 from jobs import ingest as job
 from schemas import image_id
@@ -92,10 +92,21 @@ def test_class_names_and_class_numbers_cannot_be_mixed(
     plant(tmp_path / "flat", {"x.png": picture(1)})
     (tmp_path / "truth.txt").write_text("1\n")
     numbered = plan_of(tmp_path / "flat", splits=(), or_split="more", labels=str(tmp_path / "truth.txt"))
-    with pytest.raises(SourceError, match="mean something else"):
-        job.run(spark, plan=numbered)
+    for class_names in (None, "number"):
+        with pytest.raises(SourceError, match="mean something else"):
+            job.run(spark, plan=replace(numbered, source=replace(numbered.source, class_names=class_names)))
     assert tables_of(control, named) == before
-    assert job.run(spark, plan=replace(numbered, dataset="by_number")).images == 1
+
+    # In tables of their own, numbers have a dataset of their own. Names cannot follow there.
+    own = {name: replace(table, table=f"own_{table.table}") for name, table in
+           (("data_table", numbered.tables.data), ("metadata_table", numbered.tables.metadata))}  # fmt: skip
+    numbered = replace(numbered, dataset="by_number", **own)  # type: ignore[arg-type]
+    assert job.run(spark, plan=numbered).images == 1
+    with pytest.raises(ConflictError, match=r"'by_number', classes by name, .* by number.*--class-names number"):
+        job.run(spark, plan=replace(named, dataset="by_number"))
+    with pytest.raises(ConflictError, match=r"they hold dataset 'by_number'.* other tables: --data-table \w+\.own_"):
+        job.run(spark, plan=replace(numbered, dataset="two"))
+    assert job.run(spark, plan=named).images == 6
 
 
 def test_labels_are_read_from_shards(spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path) -> None:

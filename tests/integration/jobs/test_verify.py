@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import time
 import uuid
 from dataclasses import replace
 from pathlib import Path
@@ -111,7 +112,7 @@ def test_problems_are_listed_and_repaired_from_the_source_or_by_deletion(
     rewritten = job.run(spark, plan=verification(plan, source=True, repair=True))
     missing = [f"{known[name]} {name}" for name in ("train/a/1.png", "val/b/0.png")]
     assert rewritten.examples == {**wrong, "missing image": missing}
-    assert (rewritten.mended, rewritten.left) == (rewritten.problems, 0)
+    assert (rewritten.mended, rewritten.left, rewritten.sequence) == (rewritten.problems, 0, 2)
     assert rewritten.told() == "7 problems were mended"
     assert everything(control, plan) == whole
 
@@ -121,6 +122,13 @@ def test_problems_are_listed_and_repaired_from_the_source_or_by_deletion(
     assert deleted.mended == {"missing blob": 2, "blob without metadata": 1}
     assert deleted.told() == "3 problems were mended; left are 1 x wrong size, 1 x wrong hash"
     assert [len(table) for table in everything(control, plan)] == [9, 9]
+
+    # A machine whose clock was an hour ahead has written this: no rewrite is seen before the hour is over.
+    ahead = f"UPDATE {keyspace}.data USING TIMESTAMP ? SET data = ? WHERE id = ?"
+    control.execute(ahead, (time.time_ns() // 1000 + 3_600_000_000, b"broken", known["val/a/0.png"]))
+    tried = job.run(spark, plan=verification(plan, source=True, repair=True))
+    assert (tried.left, tried.unchanged, tried.sequence) == (1, 1, 4)
+    assert "left are 1 x wrong size. 1 images were written or deleted and read as before: the tables have" in str(tried)
 
 
 def test_files_lost_or_changed_in_the_source_are_found(
@@ -224,8 +232,13 @@ def test_half_written_images_are_checked_again_and_deletions_are_limited(
         repair.delete_halves(control, problems, plan=plan)
     assert left() == ([1, 2, 3, 4, 5], [1, 2, 3, 9])
     monkeypatch.setattr(repair, "MOST_DELETED", 5)
-    assert repair.delete_halves(control, problems, plan=plan) == {MISSING_BLOB: 3, NO_METADATA: 2}
-    assert left() == ([1, 3, 5], [1, 3])
+    ahead = time.time_ns() // 1000 + 3_600_000_000
+    control.execute(f"UPDATE {data} USING TIMESTAMP ? SET data = ? WHERE id = ?", (ahead, b"data", uuid.UUID(int=4)))
+    repaired = repair.delete_halves(control, problems, plan=plan)
+    assert (repaired.mended, repaired.unchanged) == ({MISSING_BLOB: 3, NO_METADATA: 1}, 1)
+    assert repaired.run is not None
+    assert repaired.run.sequence == 1
+    assert left() == ([1, 3, 4, 5], [1, 3])
 
 
 def test_the_command_compares_tables_made_by_other_tools(

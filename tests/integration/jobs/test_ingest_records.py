@@ -1,0 +1,93 @@
+"""What an ingest records of its tables and of its runs, and tables that have no record yet."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from etl.cassandra import Control
+from etl.destination import check_tables, look
+from etl.errors import ConflictError, TableError
+from etl.ingest_sequence import SPAN
+from jobs import ingest as job
+from schemas import TableName
+from tests.support.trees import PlanOf, by_name, picture, plant, rows_of, tables_of, tree
+
+
+def test_a_later_run_wins_although_its_clock_is_behind(
+    spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"{split}/{name}/0.png" for split in ("train", "val") for name in "abc"]
+    plan = plan_of(plant(tmp_path, {name: picture(1) for name in names} | {"train/a/bad.png": b"bad"}))
+    clock = job.run(spark, plan=plan).clock
+    assert clock is not None
+    plant(tmp_path, {name: picture(2) for name in names})
+    monkeypatch.setattr("etl.ingest_sequence.now", lambda: clock - 200_000_000)
+    report = job.run(spark, plan=plan)
+    assert (report.sequence, report.clock) == (2, clock + SPAN)
+    assert f"; run 2 of {plan.metadata_table}; " in str(report)
+    assert {row["data"] for row in by_name(control, plan).values()} == {picture(2)}
+    rejected = f"SELECT WRITETIME(reason) AS time FROM {plan.tables.quarantine} WHERE ingest_id = {report.ingest_id}"
+    written = [*_times(control, plan.tables.data, "data"), *_times(control, plan.tables.metadata, "sha256")]
+    written += [row.time for row in control.execute(rejected)]
+    assert len(written) == 13
+    assert all(clock + SPAN <= time < clock + 2 * SPAN for time in written)
+
+
+def _times(control: Control, table: TableName, column: str) -> list[int]:
+    return [row.time for row in control.execute(f"SELECT WRITETIME({column}) AS time FROM {table}")]
+
+
+def without_records(control: Control, keyspace: str) -> None:
+    """As an earlier version left the tables."""
+    for name in ("tables", "ingests"):
+        control.define(f"DROP TABLE {keyspace}.{name}")
+
+
+def test_older_tables_are_adopted_if_their_ids_follow_from_the_dataset(
+    spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path
+) -> None:
+    plant(tree(tmp_path, each=1), {b"train/caf\xe9/5\xff.png": picture(5)})
+    plan = plan_of(tmp_path)
+    keyspace = plan.tables.metadata.keyspace
+    job.run(spark, plan=plan)
+    latest = max(_times(control, plan.tables.metadata, "path")) + 60_000_000
+    update = f"UPDATE {plan.metadata_table} USING TIMESTAMP ? SET path = ? WHERE id = ?"
+    (row, *_) = rows_of(control, plan.tables.metadata)
+    control.execute(update, (latest, row["path"], row["id"]))
+    without_records(control, keyspace)
+    before = tables_of(control, plan)
+
+    with pytest.raises(TableError, match=r"Found: no table \w+\.tables; no table \w+\.ingests\. .* them: CREATE"):
+        check_tables(control, plan=replace(plan, create=False))
+    for change, words in (
+        ({"dataset": "other"}, r"ids of 7 of 7 rows do not follow from this dataset.* read and split"),
+        ({"source": replace(plan.source, label_type="none")}, "labels of type int"),
+        ({"data_table": TableName(keyspace, "nothing")}, r"which has rows\. Found: no table"),
+        ({"metadata_table": TableName(keyspace, "new")}, r"Found: pictures in \w+\.data, of another metadata table"),
+    ):
+        with pytest.raises(ConflictError, match=words):
+            look(spark, control, plan=replace(plan, **change), names="abc")  # type: ignore[arg-type]
+
+    again = job.run(spark, plan=plan)
+    assert (again.sequence, again.clock) == (1, latest + 1)
+    assert tables_of(control, plan) == before
+
+
+def test_older_tables_in_which_two_numberings_met_are_refused(
+    spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path
+) -> None:
+    plan = plan_of(plant(tmp_path, {f"{name}/1.png": picture(int(name)) for name in ("0", "1", "5")}), splits=())
+    numbered = replace(plan, source=replace(plan.source, class_names="number"))
+    job.run(spark, plan=numbered)
+    without_records(control, plan.tables.metadata.keyspace)
+    assert look(spark, control, plan=numbered, names=["5"]).numbers == {"5": 5}
+    with pytest.raises(ConflictError, match=r"by name, .* hold .*by number"):
+        look(spark, control, plan=plan, names=["5"])
+    insert = f"INSERT INTO {plan.tables.classes} (dataset, name, label) VALUES (?, ?, ?)"
+    control.execute(insert, (plan.dataset, "c", 7))
+    (row, *_) = rows_of(control, plan.tables.metadata)
+    control.execute(f"UPDATE {plan.metadata_table} SET or_label = ?, label = ? WHERE id = ?", ("c", 7, row["id"]))
+    with pytest.raises(ConflictError, match=r"2 of 3 rows differ from the numbers in .*, and 1 from their names"):
+        look(spark, control, plan=plan, names=["c"])
