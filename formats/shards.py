@@ -163,6 +163,11 @@ class Contents:
         files = range(self.firsts[number], self.firsts[number + 1])
         return {self.extensions[file]: bytes(data[self.starts[file] : self.stops[file]]) for file in files}
 
+    def size(self, number: int) -> int:
+        """The bytes of a sample's files, without headers."""
+        files = range(self.firsts[number], self.firsts[number + 1])
+        return sum(self.stops[file] - self.starts[file] for file in files)
+
 
 def contents_of(data: memoryview) -> Contents:
     """What lies in a shard, or in a piece of one. Raises ValueError for bytes that no `ShardWriter` wrote."""

@@ -14,6 +14,7 @@ _COUNTERS = {
     "bytes": "Bytes of the images delivered.",
     "retries": "Reads tried again after an error.",
     "second_reads": "Reads sent again because the answer was late.",
+    "rereads": "Pieces of shards read again because the memory budget did not hold them.",
     "skipped": "Samples that were done without.",
 }
 _GAUGES = {

@@ -1,5 +1,6 @@
 """Pieces of shards, read by many threads at once, checked, and kept on a disk where that is wanted."""
 
+import logging
 import queue
 import threading
 from concurrent.futures import Future
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from formats.ranges import RangeReader
     from formats.shards import Contents
 
+log = logging.getLogger(__name__)
+
 _PART_BYTES = 2_800_000
 """What one request asks for: what a connection has on its way at most, where a store is far away. A piece is two."""
 _LEAST_ATTEMPTS = 2
@@ -32,7 +35,7 @@ class Loaded:
 
     data: memoryview
     contents: "Contents"
-    buffer: object
+    buffer: "np.ndarray[tuple[int], np.dtype[np.uint8]]"
 
 
 @dataclass(slots=True)
@@ -43,9 +46,9 @@ class _Reading:
     future: "Future[Loaded]"
     parts: int
     left: int
-    buffer: "np.ndarray[tuple[int], np.dtype[np.uint8]] | None" = None
+    buffer: "np.ndarray[tuple[int], np.dtype[np.uint8]] | None"
+    is_begun: bool = False
     error: tuple[int, BaseException] | None = None
-    is_given_up: bool = False
 
 
 def places_of(shards: Shards) -> list[Place]:
@@ -89,6 +92,7 @@ class PieceReader:
         self._wanted: queue.SimpleQueue[tuple[_Reading, int] | None] = queue.SimpleQueue()
         self._threads = self._idle = self._queued = self._born = 0
         self._free: list[np.ndarray[tuple[int], np.dtype[np.uint8]]] = []
+        self._has_warned = False
         self.is_closed = False
 
     @property
@@ -113,11 +117,14 @@ class PieceReader:
         with self._lock:
             self._reader = self._reader or RangeReader(storage, retries)
 
-    def read(self, number: int) -> "Future[Loaded]":
-        """Begin to read a piece."""
+    def read(self, number: int, *, room: int) -> "Future[Loaded]":
+        """Begin to read a piece into ``room`` bytes, which memory that is kept for further pieces is part of."""
         place = self.places[number]
+        if place.bytes > self._usual:
+            self.trim(room - place.bytes)
+        buffer = self._buffer(place.bytes)
         parts = 1 if self._cache is not None else max(1, round(place.bytes / _PART_BYTES))
-        reading = _Reading(place, Future(), parts, left=parts)
+        reading = _Reading(place, Future(), parts, left=parts, buffer=buffer)
         for part in range(parts):
             self._wanted.put((reading, part))
         with self._lock:
@@ -129,11 +136,32 @@ class PieceReader:
                 threading.Thread(target=self._work, name="loader-pieces", daemon=True).start()
         return reading.future
 
-    def forget(self, loaded: Loaded) -> None:
-        """Give back the memory of a piece, of which nothing is used any more."""
-        buffer = loaded.buffer
-        if isinstance(buffer, np.ndarray) and len(buffer) == self._usual and len(self._free) < self._most:
-            self._free.append(buffer)
+    def cost(self, number: int) -> int:
+        """The bytes that a piece takes in memory."""
+        return max(self.places[number].bytes, self._usual)
+
+    def forget(self, loaded: Loaded, *, room: int) -> None:
+        """Give back the memory of a piece, of which nothing is used any more; it is kept for others in ``room``."""
+        if len(loaded.buffer) == self._usual and len(self._free) < self._most:
+            self._free.append(loaded.buffer)
+            self.trim(room)
+
+    def trim(self, room: int) -> None:
+        """Free memory that is kept for further pieces, but for so many bytes."""
+        while len(self._free) * self._usual > max(0, room):
+            with suppress(IndexError):  # another stream may take one
+                self._free.pop()
+
+    def warn_of_budget(self, budget: int) -> None:
+        """Log, once, that the budget does not hold what is mixed."""
+        if not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                "%s: memory_budget (%s bytes in this process) does not hold the samples that are mixed, so that pieces "
+                "are read again. Give more, or lower mix or streams.",
+                self._shards.address,
+                f"{budget:,}",
+            )
 
     def close(self) -> None:
         """End the threads, as soon as what they read has come."""
@@ -169,16 +197,14 @@ class PieceReader:
                 self._read_part(*wanted)
             finally:
                 self.meter.in_flight -= 1
+                del wanted  # or a thread that waits for its next part would keep the memory of this one
 
     def _read_part(self, reading: _Reading, part: int) -> None:
         with self._lock:
-            if reading.buffer is None and not reading.is_given_up:
-                reading.is_given_up = not reading.future.set_running_or_notify_cancel()
-                try:
-                    reading.buffer = None if reading.is_given_up else self._buffer(reading.place.bytes)
-                except MemoryError as lacking:
-                    reading.is_given_up = True
-                    reading.future.set_exception(lacking)
+            if not reading.is_begun:
+                reading.is_begun = True
+                if not reading.future.set_running_or_notify_cancel():
+                    reading.buffer = None
             buffer = reading.buffer
         if buffer is None:
             return
@@ -216,7 +242,7 @@ class PieceReader:
             self._check(place, data, is_read_again=False)
             self._cache.keep(place, data)
 
-    def _loaded(self, place: Place, data: memoryview, buffer: object) -> Loaded:
+    def _loaded(self, place: Place, data: memoryview, buffer: "np.ndarray[tuple[int], np.dtype[np.uint8]]") -> Loaded:
         from formats.shards import contents_of
 
         try:

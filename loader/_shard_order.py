@@ -17,7 +17,7 @@ the order is the same for any number of workers. Only pieces at the ends of stre
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,19 +154,27 @@ def ranges_of(places: Numbers) -> Ranges:
     return tuple(zip(starts.tolist(), stops.tolist(), strict=True))
 
 
+class Opened(NamedTuple):
+    """A piece that batches from one on use: which of its samples they take, and how many were dealt with these."""
+
+    piece: int
+    insides: Sequence[int]
+    part: int
+
+
 @dataclass(frozen=True, slots=True)
 class ShardStep:
     """One batch to come: which piece each sample is in, and its number there.
 
-    ``opened`` says of pieces that batches from this one on use, how many samples they will take of each: a reader may
-    forget a piece when these were taken. The last ``repeats`` samples repeat one before. ``number`` counts the epoch's
-    batches from 0, the same on all ranks.
+    ``opened`` are pieces that batches from this one on use: a reader may forget a piece when their samples were taken,
+    and when all samples of a piece were dealt, it is not needed again in this epoch. The last ``repeats`` samples
+    repeat one before. ``number`` counts the epoch's batches from 0, the same on all ranks.
     """
 
     number: int
     pieces: Sequence[int]
     insides: Sequence[int]
-    opened: Sequence[tuple[int, int]]
+    opened: Sequence[Opened]
     repeats: int
 
 
@@ -183,7 +191,7 @@ def steps(deal: Deal, order: EpochOrder, rank: int, *, first: int, begin: int, e
         count = max(0, min(size, fresh - step * size))
         lacking = size - count if deal.last_batch_policy == "FILL" else 0
         pieces, insides = held[stream]
-        opened: list[tuple[int, int]] = []
+        opened: list[Opened] = []
         while len(pieces) < count:
             more_pieces, more_insides, uses = next(feeds[stream])
             pieces += more_pieces
@@ -204,7 +212,7 @@ def steps(deal: Deal, order: EpochOrder, rank: int, *, first: int, begin: int, e
 
 def _feed(
     deal: Deal, order: EpochOrder, rank: int, stream: int, wanted: range
-) -> Iterator[tuple[list[int], list[int], list[tuple[int, int]]]]:
+) -> Iterator[tuple[list[int], list[int], list[Opened]]]:
     """The samples of a stream, window by window, that are in the batches that are wanted."""
     first, samples = deal.stream(rank, stream)
     for start, stop in deal.windows(stream, samples):
@@ -213,18 +221,27 @@ def _feed(
         is_wanted = (batches >= wanted.start) & ((batches - wanted.start) % wanted.step == 0)
         if not is_wanted.any():
             continue
-        pieces, insides = order.located(order.mixed(deal.places(first + numbers))[is_wanted])
-        found, counts = np.unique(pieces, return_counts=True)
-        yield pieces.tolist(), insides.tolist(), list(zip(found.tolist(), counts.tolist(), strict=True))
+        dealt, insides = order.located(order.mixed(deal.places(first + numbers)))
+        pieces, insides = dealt[is_wanted], insides[is_wanted]
+        found, parts = np.unique(dealt, return_counts=True)
+        sorted_by_piece = np.argsort(pieces, kind="stable")
+        ends = np.searchsorted(pieces[sorted_by_piece], found, side="right")
+        grouped = np.split(insides[sorted_by_piece], ends[:-1])
+        opened = [
+            Opened(piece, some.tolist(), part)
+            for piece, some, part in zip(found.tolist(), grouped, parts.tolist(), strict=True)
+            if len(some)
+        ]
+        yield pieces.tolist(), insides.tolist(), opened
 
 
 def _one_again(
-    deal: Deal, order: EpochOrder, rank: int, last: tuple[int, int] | None, opened: list[tuple[int, int]]
-) -> tuple[list[int], list[int], list[tuple[int, int]]]:
+    deal: Deal, order: EpochOrder, rank: int, last: tuple[int, int] | None, opened: list[Opened]
+) -> tuple[list[int], list[int], list[Opened]]:
     """What fills a batch of which no sample is the rank's own: its last one, or the first of all that are left."""
     if last is None:
         first, fresh = deal.stretch(rank)
         place = deal.places(np.array([max(0, first + fresh - 1) if fresh else 0], dtype=np.int64))
         piece, inside = order.located(place)
         last = int(piece[0]), int(inside[0])
-    return [last[0]], [last[1]], [*opened, (last[0], 1)]
+    return [last[0]], [last[1]], [*opened, Opened(last[0], [last[1]], 0)]

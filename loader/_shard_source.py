@@ -34,13 +34,14 @@ class ShardSource(Source):
     number the order is the same. A state goes on exactly, at the very next batch; with another ``batch_size``,
     ``world_size``, ``streams`` or ``mix``, what is left of the epoch is dealt anew, each sample once.
 
-    ``memory_budget`` bounds, in bytes a rank, the pieces that are in memory or on their way; each of torch's k workers
-    has a k-th of it. But each stream needs ``mix`` samples at a time, whatever it says: by default as many as 200 MB
-    hold for all streams, from 8 to 1,024 (150 of 110 kB), which follows from the mean size of the samples.
-    ``max_in_flight`` requests are under way, each on a connection of its own. A request that fails, also one that
-    begins a pass, is tried again until ``timeout`` seconds have passed. Every piece is checked against its XXH3;
-    `Shards.verify` compares whole shards with their SHA-256. ``cache`` is a folder on a local disk in which up to
-    ``cache_bytes`` of pieces are kept.
+    ``memory_budget`` bounds, in bytes a rank, what is in memory or on its way, besides the batch that is put together;
+    each of torch's k workers has a k-th of it, which must hold the largest piece. ``mix`` is by default as many samples
+    as 200 MB hold for all streams, from 8 to 1,024 (150 of 110 kB), which follows from their mean size. A budget that
+    does not hold them changes no order: pieces are read again then, which is slow, logged once, and counted in
+    ``stats().rereads``. ``max_in_flight`` requests are under way, each on a connection of its own. A request that
+    fails, also one that begins a pass, is tried again until ``timeout`` seconds have passed. Every piece is checked
+    against its XXH3; `Shards.verify` compares whole shards with their SHA-256. ``cache`` is a folder on a local disk in
+    which up to ``cache_bytes`` of pieces are kept.
 
     Raises `OptionError` for an option out of its range. Reading raises `ShardError` for a shard that is missing, cut
     off or another than its manifest says, `AccessError`, `UnreachableError`.
@@ -83,7 +84,7 @@ class ShardSource(Source):
         )
         engine = ShardEngine(
             shards,
-            budget=check_int("memory_budget", memory_budget, 1),
+            budget=_checked_budget(check_int("memory_budget", memory_budget, 1), shards),
             threads=check_int("max_in_flight", max_in_flight, 1),
             cache=None if cache is None else Path(cache).absolute(),
             cache_bytes=check_int("cache_bytes", cache_bytes, 0),
@@ -132,6 +133,16 @@ class ShardSource(Source):
             repeats=filled.repeats,
             label_blobs=blobs,
         )
+
+
+def _checked_budget(budget: int, shards: Shards) -> int:
+    least = max((place.bytes for place in places_of(shards)), default=1)
+    if budget < least:
+        raise OptionError(
+            f"Wanted memory_budget of at least {least:,} bytes, for the largest piece of {shards.address}; each of "
+            f"torch's workers has an equal share of it and needs as much. Found: {budget:,}"
+        )
+    return budget
 
 
 def usual_mix(shards: Shards, streams: int) -> int:

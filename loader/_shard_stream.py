@@ -6,20 +6,21 @@
             ^                                                                  |
             +------------------- room in the budget of bytes <-----------------+
 
-A piece stays until all samples that the batches planned so far take of it are taken. All but the reading runs in the
-consumer's thread, when it takes a batch.
+A piece stays, as far as there is room, until all samples that the batches planned so far take of it are taken; see
+`_held_pieces`. All but the reading runs in the consumer's thread, when it takes a batch.
 """
 
 import os
 import time
-from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYetError
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from loader._closing import Closing, closed
+from loader._held_pieces import HeldPieces, Need
 from loader._piece_cache import PieceCache
 from loader._pieces import Loaded, PieceReader
 from loader._shard_order import ShardStep
@@ -52,28 +53,17 @@ class FilledFromShards:
     late: tuple[()] = ()
 
 
-@dataclass(slots=True)
-class _Held:
-    """A piece that is here or on its way, and how many samples of it are still to be taken."""
-
-    future: "Future[Loaded]"
-    bytes: int
-    uses: int = 0
-
-
 class ShardStream:
     """The batches of one epoch after another, for one consumer."""
 
     def __init__(self, epochs: Iterator[Iterator[ShardStep]], reader: PieceReader, *, budget: int) -> None:
-        self._plan, self._reader, self._budget = _planned(epochs), reader, budget
+        self._plan, self._reader = _planned(epochs), reader
+        self._pieces = HeldPieces(reader, budget=budget)
         self._process = os.getpid()
         self._coming: ShardStep | None = None
         self._is_planned = False  # all of it
         self._steps: deque[ShardStep | None] = deque()
         self._ends = 0
-        self._held: dict[int, _Held] = {}
-        self._idle: OrderedDict[int, _Held] = OrderedDict()
-        self._bytes = 0
         self._has_ended = False
 
     def take(self) -> FilledFromShards | None:
@@ -100,15 +90,12 @@ class ShardStream:
     def close(self) -> None:
         """Stop reading ahead; nothing is waited for."""
         self._has_ended = True
-        for held in (*self._held.values(), *self._idle.values()):
-            held.future.cancel()
-        self._reader.meter.held_bytes -= self._bytes
-        self._held.clear()
-        self._idle.clear()
-        self._bytes = 0
+        self._pieces.close()
 
     def _advance(self) -> None:
         """Plan as many batches as there is room for; what the consumer is to have next, in any case."""
+        if self._steps and (step := self._steps[0]) is not None:
+            self._begin(self._pieces.missing(step.pieces), Need.AHEAD)
         while not self._is_planned and len(self._steps) < _MOST_PLANNED and self._ends < 2:
             if self._coming is None:
                 try:
@@ -121,56 +108,33 @@ class ShardStream:
                     self._ends += 1
                     continue
                 self._coming = step
-            wanted = [piece for piece, _ in self._coming.opened if piece not in self._held and piece not in self._idle]
-            size = sum(self._reader.places[piece].bytes for piece in wanted)
-            if self._bytes + size > self._budget:
-                self._make_room(size, but={piece for piece, _ in self._coming.opened})
-            if wanted and self._bytes + size > self._budget and self._steps:
+            need = Need.AHEAD if self._steps else Need.NEXT
+            opened = self._coming.opened
+            missing = self._pieces.missing(one.piece for one in opened)
+            has_room = not missing or self._pieces.make_room(missing, need, but={one.piece for one in opened})
+            if not has_room and need is Need.AHEAD:
                 return
-            for piece, uses in self._coming.opened:
-                self._hold(piece).uses += uses
+            for one in opened:
+                self._pieces.want(one.piece, one.insides, part=one.part)
+            self._begin(self._pieces.missing(one.piece for one in opened), need)
             self._steps.append(self._coming)
             self._coming = None
 
-    def _hold(self, piece: int) -> _Held:
-        held = self._held.get(piece)
-        if held is None:
-            held = self._idle.pop(piece, None)
-            if held is None:
-                held = _Held(self._reader.read(piece), self._reader.places[piece].bytes)
-                self._bytes += held.bytes
-                self._reader.meter.held_bytes += held.bytes
-            self._held[piece] = held
-        return held
-
-    def _make_room(self, size: int, *, but: set[int]) -> None:
-        """Forget pieces of which nothing is used, those that were used longest ago first, but for some."""
-        for piece in [piece for piece in self._idle if piece not in but]:
-            if self._bytes + size <= self._budget:
+    def _begin(self, pieces: Iterable[int], need: Need) -> None:
+        """Begin to read as many of some missing pieces as there is room for; the others come when they are due."""
+        for piece in pieces:
+            if not self._pieces.begin(piece, need):
                 return
-            held = self._idle.pop(piece)
-            self._bytes -= held.bytes
-            self._reader.meter.held_bytes -= held.bytes
-            self._reader.forget(held.future.result())
 
     def _samples(self, step: ShardStep) -> list[ShardSample]:
+        fresh = max(1, len(step.pieces) - step.repeats)
+        wanted = list(zip(step.pieces, step.insides, strict=True))[:fresh]
         found: list[ShardSample] = []
-        fresh = len(step.pieces) - step.repeats
-        for place, (piece, inside) in enumerate(zip(step.pieces, step.insides, strict=True)):
-            if place >= max(1, fresh):
-                found.append(found[-1])
-                continue
-            held = self._held[piece]
-            loaded = held.future.result() if held.future.done() else self._wait(held.future)
+        for (piece, inside), (key, files) in zip(wanted, self._pieces.take(wanted, self._wait), strict=True):
             where = self._reader.places[piece]
-            members = loaded.contents.files(inside, loaded.data)
-            if any(name.endswith(_ZSTD) for name in members):
-                members = _decompressed(members)
-            found.append(ShardSample(where.first + inside, where.shard, loaded.contents.keys[inside], members))
-            held.uses -= 1
-            if not held.uses:
-                self._idle[piece] = self._held.pop(piece)
-        return found
+            members = _decompressed(files) if any(name.endswith(_ZSTD) for name in files) else files
+            found.append(ShardSample(where.first + inside, where.shard, key, members))
+        return found + found[-1:] * (len(step.pieces) - len(found))
 
     def _wait(self, future: "Future[Loaded]") -> Loaded:
         with self._reader.meter.waiting():
@@ -236,6 +200,7 @@ class ShardEngine(Closing):
             window=self.threads,
             held_bytes=meter.held_bytes,
             retries=meter.retries,
+            rereads=meter.rereads,
             skipped=meter.skipped,
             connections=reader[1].connections if reader is not None else 0,
         )

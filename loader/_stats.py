@@ -14,7 +14,8 @@ class Stats:
     for a batch; ``in_flight``: reads that wait for an answer, of one epoch about ``window`` at most; ``held_bytes`` are
     here and not yet delivered. ``round_trip`` is the shortest answer of late, ``p50`` and ``p99`` of the last thousand
     answers, in seconds. ``retries``: reads tried again after an error; ``second_reads``: reads sent again because the
-    answer was late; ``skipped``: samples that were done without; ``connections``: those that are open, over all nodes.
+    answer was late; ``rereads``: pieces of shards read again because ``memory_budget`` did not hold them; ``skipped``:
+    samples that were done without; ``connections``: those that are open, over all nodes.
     """
 
     images: int = 0
@@ -29,6 +30,7 @@ class Stats:
     p99: float = 0.0
     retries: int = 0
     second_reads: int = 0
+    rereads: int = 0
     skipped: int = 0
     connections: int = 0
 
@@ -44,7 +46,7 @@ class Meter:
     def __init__(self) -> None:
         self.began: float | None = None
         self.images = self.bytes = self.in_flight = self.held_bytes = 0
-        self.retries = self.second_reads = self.skipped = 0
+        self.retries = self.second_reads = self.rereads = self.skipped = 0
         self._waited = 0.0
         self._waits: set[float] = set()  # when the waits began that go on
 

@@ -25,6 +25,7 @@ from tests.support.services import fresh_name
 from tests.support.shard_folders import CLASSES, upload
 
 COUNT = 103
+MEMORY = 60_000  # of one piece
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
@@ -135,7 +136,7 @@ def test_a_store_that_stops_in_mid_read_is_named(tmp_path: Path) -> None:
         server.make_bucket("ends")
         client = make_client(server.endpoint, server.access_key, server.secret_key)
         shards = upload(client, "ends", "x", count=60, workers=1)
-        with make(shards, memory_budget=1, timeout=0.5, max_in_flight=1, streams=1, mix=8) as source:
+        with make(shards, memory_budget=MEMORY, timeout=0.5, max_in_flight=1, streams=1, mix=8) as source:
             batches = source.epoch(0)
             next(batches)
             server.stop()
@@ -169,7 +170,7 @@ def test_a_store_that_restarts_before_a_pass_does_not_end_it(tmp_path: Path) -> 
 
 def test_reads_are_retried_when_connections_break(s3: S3, shards: Shards, far: Shards) -> None:
     others = open_sockets(s3.port)  # held, so that no other socket takes the address of one of them
-    with make(far, memory_budget=1, max_in_flight=2, streams=1, mix=8) as source:
+    with make(far, memory_budget=MEMORY, max_in_flight=2, streams=1, mix=8) as source:
         batches = source.epoch(0)
         found = [list(map(bytes, next(batches).ids)) for _ in range(3)]
         own = [sock for sock in open_sockets(s3.port) if not any(sock is other for other in others)]

@@ -61,10 +61,10 @@ def test_every_sample_comes_once_over_all_ranks(
     for one, found in zip(ranks, steps, strict=True):
         assert [step.number for step in found] == list(range(one.whole.steps))
         assert sum(len(step.pieces) for step in found) == one.whole.samples == one.samples(0)
-        opened: Counter[int] = Counter()
-        for piece, uses in chain.from_iterable(step.opened for step in found):
-            opened[piece] += uses
-        assert opened == Counter(piece for step in found for piece in step.pieces)
+        opened: Counter[tuple[int, int]] = Counter()
+        for piece, insides, _ in chain.from_iterable(step.opened for step in found):
+            opened.update((piece, inside) for inside in insides)
+        assert opened == Counter(chain.from_iterable(zip(step.pieces, step.insides, strict=True) for step in found))
 
 
 @given(PIECES, st.integers(1, 5), st.integers(1, 4), st.sampled_from(["FILL", "DROP"]))
@@ -81,12 +81,12 @@ def test_ranks_have_as_many_whole_batches_with_fill_and_drop(
         assert not fresh - everything(pieces)
         assert fresh.total() == sum(pieces) // (size * world) * size * world
     for found in steps:
-        opened: Counter[int] = Counter()
+        opened: Counter[tuple[int, int]] = Counter()
         for step in found:
-            for piece, uses in step.opened:
-                opened[piece] += uses
-            for piece in step.pieces[: size - step.repeats]:
-                opened[piece] -= 1
+            for piece, insides, _ in step.opened:
+                opened.update((piece, inside) for inside in insides)
+            for sample in taken(step)[: size - step.repeats]:
+                opened[sample] -= 1
             assert all(uses >= 0 for uses in opened.values())
 
 

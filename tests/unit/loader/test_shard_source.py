@@ -127,7 +127,9 @@ def test_pieces_use_buffers_of_one_size(shards: Shards) -> None:
     reader = PieceReader(shards, threads=2, meter=Meter())
     reader.connect()
     try:
-        loaded = [reader.read(number).result(timeout=30) for number in range(len(reader.places))]
+        loaded = [
+            reader.read(number, room=shards.contents.bytes).result(timeout=30) for number in range(len(reader.places))
+        ]
         assert len(loaded) > 2
         taken = [len(piece.buffer) for piece in loaded if isinstance(piece.buffer, np.ndarray)]
         assert taken == [max(place.bytes for place in reader.places)] * len(loaded)
