@@ -13,7 +13,8 @@ from pyspark.sql import DataFrame
 
 from etl.entries import Entry, text
 from etl.errors import EtlError
-from etl.images import RejectedError, disagrees
+from etl.folder_names import exact_text, label_folder, with_ending
+from etl.images import RejectedError
 from etl.ingest_plan import IngestPlan
 from etl.outcomes import ARROW_OUTCOMES, OUTCOMES, THERE
 from etl.pictures import Picture
@@ -24,6 +25,9 @@ from etl.workers import map_batches
 from formats.errors import StorageError
 from formats.storage import Storage
 from schemas.tables import LabelType
+
+REJECTED = "rejected.csv"
+"""The list of what was rejected, in the target folder."""
 
 IMAGES, MASKS, ARRAYS = "images", "masks", "arrays"
 _OF_THE_NAME = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL)
@@ -54,15 +58,14 @@ class FolderTarget:
         return f"{IMAGES}/" if self.label_type in ("blob", "multi") else ""
 
     def name(self, entry: Entry) -> str:
-        """Where an image goes, below the folder (and ``images``, if there are masks or arrays)."""
-        path = text(entry.path)
+        """Where an image goes, below the folder (and ``images``, if there are masks or arrays); see `folder_names`."""
+        path = exact_text(entry.path)
         if self.label_type == "int" and not self.by_folder and entry.or_label is not None:
-            path = f"{entry.or_label.replace('/', '_')}/{path}"
-        if self.recode.changes and (
-            "." not in path.rpartition("/")[2] or disagrees(os.fsencode(path), self.recode.format)
-        ):
-            path += extension(self.recode.format)  # behind the old one: a.png and a.jpg stay two files
-        return f"{text(entry.or_split)}/{path}" if entry.or_split else path
+            path = f"{label_folder(entry.or_label)}/{path}"
+        if self.recode.changes:
+            format = self.recode.format
+            path = with_ending(path, extension(format), format=format, is_strict=self.label_type in ("blob", "multi"))
+        return f"{exact_text(entry.or_split)}/{path}" if entry.or_split else path
 
 
 class FolderRows:
@@ -84,6 +87,10 @@ class FolderRows:
         kind = self._target.label_type
         if wrong := unsafe(os.fsencode(name)):  # a label may come from anybody's file
             raise RejectedError(wrong)
+        if {"", "."} & {*name.split("/")}:
+            raise RejectedError("no such name in the target", "a part of it is empty or a dot")
+        if self._target.images + name == REJECTED:
+            raise RejectedError("no such name in the target", "it is kept for the list of what was rejected")
         try:
             if kind in ("blob", "multi") and picture.companion is not None:
                 folder, ending = (ARRAYS, ".npy") if kind == "multi" else (MASKS, ".png")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import Row
 
 from etl.duplicates import DuplicateSummary
+from etl.folder_rows import REJECTED
 from etl.ingest import Survey
 from etl.ingest_plan import IngestPlan
 from etl.ingest_sequence import Run
@@ -158,10 +159,6 @@ class IngestReport:
         if self.target is not None:
             return f"{self.target}/{REJECTED}"
         return f"SELECT * FROM {self.quarantine_table} WHERE ingest_id = {self.ingest_id}"
-
-
-REJECTED = "rejected.csv"
-"""The list of what was rejected, in a folder of files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

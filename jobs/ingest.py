@@ -50,7 +50,7 @@ from etl.destination import Beginning, Destination, check_fits_early, check_tabl
 from etl.duplicates import duplicate_groups, summarise
 from etl.errors import EtlError, OutputExistsError, SourceError
 from etl.folder_counts import check_class_level
-from etl.folder_rows import files_there, folder_target
+from etl.folder_rows import REJECTED, files_there, folder_target
 from etl.image_writer import Target, WriteOrder
 from etl.ingest import (
     Survey,
@@ -66,7 +66,7 @@ from etl.ingest import (
     write_groups,
 )
 from etl.ingest_plan import IngestPlan, new_ingest_id
-from etl.ingest_report import REJECTED, SUM_SEEDS, IngestEstimate, IngestReport
+from etl.ingest_report import SUM_SEEDS, IngestEstimate, IngestReport
 from etl.look_alikes import require_imagehash
 from etl.outcomes import THERE, THERE_FROM_OTHERS, WRITTEN
 from etl.pictures import Preparation

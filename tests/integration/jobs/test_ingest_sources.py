@@ -168,25 +168,38 @@ def test_unlabelled_pictures_are_ingested_at_a_smaller_size(
 
 
 def test_images_are_written_to_a_folder_instead_of_tables(spark: SparkSession, plan_of: PlanOf, tmp_path: Path) -> None:
-    plant(tmp_path / "flat", {f"{i}.png": picture(i) for i in range(3)} | {"bad.png": b"bad", "out.png": picture(9)})
-    (tmp_path / "labels.csv").write_text("path,label\nout.png,..\n0.png,cat\n1.png,dog\n2.png,cat\nbad.png,cat\n")
+    files = {f"{i}.png": picture(i) for i in range(3)} | {"0.png.webp": picture(3), "rejected.csv": picture(4)}
+    plant(tmp_path / "flat", files | {"bad.png": b"bad", "out.png": picture(9)})
+    labels = "out.png,..\n0.png,cat\n1.png,a/b\n2.png,a_b\nbad.png,cat\n0.png.webp,cat\nrejected.csv,cat\n"
+    (tmp_path / "labels.csv").write_text(f"path,label\n{labels}")
     options = {"splits": (), "or_split": "train", "labels": str(tmp_path / "labels.csv")}
     out = tmp_path / "out"
     plan = plan_of(tmp_path / "flat", target=str(out), recode=Recode(format="WEBP", quality=90), **options)
     report = job.run(spark, plan=plan)
     names = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
-    assert names == ["rejected.csv", "train/cat/0.png.webp", "train/cat/2.png.webp", "train/dog/1.png.webp"]
-    with Image.open(out / "train/cat/0.png.webp") as image:
+    assert names == [
+        "rejected.csv",
+        "train/a%2Fb/1.png.webp",
+        "train/a_b/2.png.webp",
+        "train/cat/0.png.webp",
+        "train/cat/0.png.webp.webp",
+        "train/cat/rejected.csv",
+    ]
+    with Image.open(out / "train/cat/0.png.webp") as image, Image.open(out / "train/cat/0.png.webp.webp") as other:
         assert (image.format, image.size) == ("WEBP", (16, 12))
+        assert other.convert("RGB").getpixel((0, 0)) != image.convert("RGB").getpixel((0, 0))
     assert "bad.png,read,not an image" in (out / "rejected.csv").read_text()
     assert "out.png,write,unsafe name: it leads out of its folder" in (out / "rejected.csv").read_text()
-    assert str(report).startswith("ingested 3 images")
+    assert str(report).startswith("ingested 5 images")
     with pytest.raises(OutputExistsError, match="--resume"):
         job.run(spark, plan=plan)
     (out / "train/cat/0.png.webp").unlink()
     again = job.run(spark, plan=replace(plan, resume=True))
-    assert (again.images, again.already_there) == (1, 2)
+    assert (again.images, again.already_there) == (1, 4)
     assert (out / "rejected.csv").read_text().count("\n") == 3
+    plain = plan_of(tmp_path / "flat", target=str(tmp_path / "plain"), splits=(), label_type="none")
+    assert job.run(spark, plan=plain).images == 5
+    assert "rejected.csv,write,no such name in the target" in (tmp_path / "plain" / "rejected.csv").read_text()
 
 
 def test_duplicates_are_reported_and_look_alikes_grouped(
