@@ -18,6 +18,10 @@
         for images, labels in torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=4):
             ...                                        # what the transform makes of them, and int64 (b,)
 
+        pictures = loader.ImageDataset(split, transform, hosts=["127.0.0.1"])    # by index, for accelerate and samplers
+        for images, labels in torch.utils.data.DataLoader(pictures, batch_size=256, shuffle=True, num_workers=4):
+            ...
+
         folder = loader.open_folder("/data/imagenette/train")    # class folders instead of tables: all else is the same
         source = loader.FolderSource(folder, batch_size=256, seed=0)
 
@@ -87,6 +91,7 @@ from loader._stats import Stats
 
 if typing.TYPE_CHECKING:
     from loader._datasets import Dataset, Datasets, PushedDataset, datasets
+    from loader._image_dataset import ImageDataset
     from loader._s3_folder import S3ImageFolder
     from loader._s3_stream import S3ImageStream
     from loader._torch import TorchDataset
@@ -106,6 +111,7 @@ __all__ = [
     "Folder",
     "FolderSource",
     "GenericIterator",
+    "ImageDataset",
     "LoaderError",
     "MissingExtraError",
     "MissingImageError",
@@ -135,7 +141,12 @@ __all__ = [
 
 
 # Classes of torch's, which takes seconds to import.
-_OF_TORCH = {"S3ImageFolder": "_s3_folder", "S3ImageStream": "_s3_stream", "TorchDataset": "_torch"}
+_OF_TORCH = {
+    "ImageDataset": "_image_dataset",
+    "S3ImageFolder": "_s3_folder",
+    "S3ImageStream": "_s3_stream",
+    "TorchDataset": "_torch",
+}
 # HTTP, TLS and tar, which most who load images never need.
 _OF_SERVICE = ("Dataset", "Datasets", "PushedDataset", "datasets")
 

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 
 from loader._access import Access
-from loader._clients import Client, check_client, fetcher, target_of
+from loader._cassandra_place import CassandraPlace
+from loader._clients import Client
 from loader._errors import OptionError
-from loader._fetch import Fetcher
 from loader._folders import Folder
-from loader._options import check_hosts, check_int, check_names
 from loader._order import LastBatchPolicy
 from loader._source import Source
 from loader._splits import Split
@@ -62,39 +61,23 @@ class CassandraSource(Source):
     ) -> None:
         if not isinstance(split, Split) or isinstance(split, Folder):
             raise OptionError(f"Wanted a split, as loader.open_split gives it. Found: {split!r}")
-        metadata = check_names("metadata", metadata)
-        if access is None:
-            access = Access.from_environment(username=username, password=password)
-        elif not isinstance(access, Access):
-            raise OptionError(f"Wanted access as loader.Access(...). Found: {type(access).__name__}")
-        elif username is not None or password is not None:
-            raise OptionError("Wanted access, or username and password. Found: both. Put them into the access.")
-        self.hosts = check_hosts(hosts, access)
-        self.port = check_int("port", port, 1, 65535)
-        if datacenter is not None and not (isinstance(datacenter, str) and datacenter):
-            raise OptionError(f"Wanted datacenter as a name. Found: {datacenter!r}")
-        check_client(client, connections)
-        target = target_of(
-            split, metadata=metadata, hosts=self.hosts, port=self.port, datacenter=datacenter, access=access
+        place = CassandraPlace.checked(
+            hosts=hosts,
+            port=port,
+            metadata=metadata,
+            connections=connections,
+            client=client,
+            username=username,
+            password=password,
+            access=access,
+            datacenter=datacenter,
         )
-
-        def make_fetcher() -> Fetcher:
-            return fetcher(target, client=client, connections=connections)
-
-        place = {
-            "hosts": self.hosts,
-            "port": port,
-            "metadata": metadata,
-            "connections": connections,
-            "client": client,
-            "access": access,
-            "datacenter": datacenter,
-        }
+        self.hosts, self.port = place.hosts, place.port
         super().__init__(
             split,
-            make_fetcher,
-            place,
-            metadata=target.metadata,
+            place.fetchers(split),
+            place.options(),
+            metadata=place.metadata,
             batch_size=batch_size,
             rank=rank,
             world_size=world_size,

@@ -7,6 +7,7 @@ from typing import Any, NoReturn, Self
 
 import webdataset.filters as filters
 
+from loader._accelerate import check_not_prepared
 from loader._batch import Batch
 from loader._errors import OptionError, StateError
 from loader._options import check_bools, check_int
@@ -256,6 +257,7 @@ class RemoteDataset(Base):
 
     def set_epoch(self, epoch: int, /) -> None:
         """Let the next pass be this epoch; those that follow count on from it."""
+        check_not_prepared(self._source.rank, self._source.world_size)
         self._passes.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:

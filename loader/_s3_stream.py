@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import IterableDataset
 
+from loader._accelerate import check_not_prepared
 from loader._errors import OptionError
 from loader._options import check_bools, check_int
 from loader._order import epoch_order
@@ -93,6 +94,7 @@ class S3ImageStream(IterableDataset[Any]):
 
     def set_epoch(self, epoch: int, /) -> None:
         """Let the next pass be this epoch, as with a DistributedSampler; those that follow count on from it."""
+        check_not_prepared(self.rank, self.world_size)
         self._passes.restart(check_int("epoch", epoch, 0))
 
     def __iter__(self) -> Iterator[Any]:

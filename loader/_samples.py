@@ -89,7 +89,7 @@ def passes_of(source: ShardSource) -> "TorchDataset | LoopPasses":
         return LoopPasses(source)
     from loader._torch import TorchDataset
 
-    return TorchDataset(source)
+    return TorchDataset(source, sharded=True)
 
 
 def state_of_the_source(state: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,9 +7,10 @@ from typing import Any, NoReturn, get_args
 import torch
 from torch.utils.data import IterableDataset, default_collate, get_worker_info
 
+from loader._accelerate import check_not_prepared, check_sharded
 from loader._batch import Batch
 from loader._errors import DeliveryError, LoaderError, OptionError, StateError
-from loader._options import check_choice, check_int
+from loader._options import check_bools, check_choice, check_int
 from loader._passes import Pass, Passes, this_worker
 from loader._pictures import decoded_picture
 from loader._source import Source, check_source
@@ -41,6 +42,10 @@ class TorchDataset(IterableDataset[Any]):
     that are no pictures are left out with ``on_undecodable="skip"``. What a worker skips is noted there, not in the
     main process; in place of a batch of which nothing is left (PARTIAL), it gives its next one.
 
+    **accelerate.** Its ``prepare`` would share out a rank's share once more and lose the rest. Say ``sharded=True`` and
+    use the DataLoader without ``prepare``; `ImageDataset` works with it. Without this, and in a DataLoader that was
+    prepared, several processes raise `OptionError`.
+
     **Going on in the middle of an epoch.** A StatefulDataLoader saves and restores it, with as many workers as before.
     With a DataLoader, which reads ahead, the loop knows what it was given; any numbers of workers and ranks go on::
 
@@ -59,14 +64,18 @@ class TorchDataset(IterableDataset[Any]):
         *,
         transform: Callable[[Any], Any] | None = None,
         on_undecodable: OnUndecodable = "raise",
+        sharded: bool = False,
     ) -> None:
         check_source(source)
+        check_bools(sharded=sharded)
         check_choice("on_undecodable", on_undecodable, get_args(OnUndecodable))
         if transform is not None and not callable(transform):
             raise OptionError(f"Wanted transform as a function of a picture. Found: {transform!r}")
         if not source.in_order:
             raise OptionError("Wanted a source that delivers in order. Found: in_order=False")
         self._source: Source | bytes = source
+        self._sharded = sharded
+        self._check_sharded()
         self._transform, self._skips = transform, on_undecodable == "skip"
         self._own: Source | None = None  # in a worker
         self._loaded = source._schedule.loaded
@@ -87,6 +96,8 @@ class TorchDataset(IterableDataset[Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         # Unpickled on first use: where that fails, the worker lives already and can tell.
+        if not isinstance(self._source, bytes):
+            self._check_sharded()
         packed = self._source if isinstance(self._source, bytes) else pickle.dumps(self._source)
         return {**self.__dict__, "_source": packed, "_own": None, "_begun": None}
 
@@ -96,6 +107,7 @@ class TorchDataset(IterableDataset[Any]):
 
     def set_epoch(self, epoch: int, /) -> None:
         """Let the next pass be this epoch, as with a DistributedSampler; those that follow count on from it."""
+        check_not_prepared(self.source.rank, self.source.world_size)
         self._passes.restart(check_int("epoch", epoch, 0))
 
     def state_dict(self) -> dict[str, Any]:
@@ -148,6 +160,7 @@ class TorchDataset(IterableDataset[Any]):
         self._loaded, self._own, self._stands = self.source._schedule.loaded, None, None
 
     def __iter__(self) -> Iterator[Any]:
+        self._check_sharded()
         # What is to come is settled here, before the first batch is asked for: StatefulDataLoader wants a state then.
         number, count = this_worker()
         if self._loaded != self.source._schedule.loaded or self._loads != self._passes.loads:
@@ -171,6 +184,9 @@ class TorchDataset(IterableDataset[Any]):
         """
         if self._begun is not None:
             self._passes.confirm(self._begun, timeout=self.source.timeout)
+
+    def _check_sharded(self) -> None:
+        check_sharded(self.source.rank, self.source.world_size, is_said=self._sharded)
 
     def _where(self, number: int, epoch: int) -> tuple[int, int]:
         return epoch, self.source.first_step(epoch) + number

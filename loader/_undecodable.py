@@ -12,14 +12,15 @@ from loader._source import Source
 OnUndecodable: TypeAlias = Literal["raise", "skip"]
 
 
-def decode_error(batch: Batch, place: int, library: str) -> DecodeError:
+def decode_error(
+    batch: Batch, place: int, library: str, advice: str = "on_undecodable='skip' does without it."
+) -> DecodeError:
     """The error that names an image that a library cannot decode."""
     label = f"class {batch.labels[place]}, " if len(batch.labels) else ""
     return DecodeError(
         f"Wanted a picture that {library} can decode as image {_id(batch, place)} "
         f"({label}position {batch.positions[place]}). "
-        f"Found: {len(batch.images[place])} bytes that begin with {batch.images[place][:12]!r}. "
-        "on_undecodable='skip' does without it."
+        f"Found: {len(batch.images[place])} bytes that begin with {batch.images[place][:12]!r}. {advice}"
     )
 
 

@@ -75,3 +75,20 @@ def test_an_unpickled_source_resumes_from_its_state(source: loader.CassandraSour
     source.load_state_dict(source.state_dict(epoch=1, steps=3))
     with pickle.loads(pickle.dumps(source)) as again:
         assert [batch.positions.tolist() for batch in again.epoch(1)] == wanted[3:]
+
+
+@pytest.mark.parametrize("client", ["acsylla", "cassandra-driver"])
+def test_a_dataset_by_index_reads_in_forked_workers(split: loader.Split, cassandra: Cassandra, client: Any) -> None:
+    import torch
+    from torch.utils.data import DataLoader
+
+    from tests.support.transforms import small
+
+    where: dict[str, Any] = {"hosts": cassandra.hosts, "port": cassandra.port}
+    with loader.ImageDataset(split, small, client=client, **where) as dataset:
+        assert dataset[7][1] == LABELS[7]  # a connection, which no forked worker may use
+        found = list(DataLoader(dataset, batch_size=8, num_workers=2))
+        assert torch.cat([labels for _, labels in found]).tolist() == dataset.targets.tolist() == LABELS
+        for images, labels in found:
+            assert torch.equal(images, (SHADES * labels).to(torch.uint8)[:, None, None, None].expand(-1, 2, 2, 3))
+        assert dataset[8][1] == LABELS[8]

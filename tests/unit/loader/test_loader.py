@@ -37,7 +37,12 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_dunder_all_is_complete_and_everything_else_is_private() -> None:
     public = {name for name, value in vars(loader).items() if not name.startswith("_") and not inspect.ismodule(value)}
-    lazy = {"S3ImageFolder", "S3ImageStream", "TorchDataset"}  # which are imported when they are first used
+    lazy = {
+        "ImageDataset",
+        "S3ImageFolder",
+        "S3ImageStream",
+        "TorchDataset",
+    }  # which are imported when they are first used
     lazy |= {"Dataset", "Datasets", "PushedDataset", "datasets"}
     assert public | lazy == set(loader.__all__)
     assert list(loader.__all__) == sorted(loader.__all__)

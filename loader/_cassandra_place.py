@@ -1,0 +1,83 @@
+"""Where a split's images are read in Cassandra, and how: options as callers give them, checked."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+from loader._access import Access
+from loader._clients import Client, check_client, fetcher, target_of
+from loader._errors import OptionError
+from loader._fetch import Fetcher
+from loader._options import check_hosts, check_int, check_names
+from loader._splits import Split
+
+
+@dataclass(frozen=True, kw_only=True)
+class CassandraPlace:
+    """A cluster, the way in, and the columns that are wanted beside images and labels."""
+
+    hosts: tuple[str, ...]
+    port: int
+    metadata: tuple[str, ...]
+    connections: int | None
+    client: Client | None
+    access: Access
+    datacenter: str | None
+
+    @classmethod
+    def checked(
+        cls,
+        *,
+        hosts: str | Sequence[str] | None,
+        port: int,
+        metadata: Sequence[str] = (),
+        connections: int | None,
+        client: Client | None,
+        username: str | None,
+        password: str | None,
+        access: Access | None,
+        datacenter: str | None,
+    ) -> Self:
+        """The place that these options describe. Raises `OptionError`."""
+        names = check_names("metadata", metadata)
+        if access is None:
+            access = Access.from_environment(username=username, password=password)
+        elif not isinstance(access, Access):
+            raise OptionError(f"Wanted access as loader.Access(...). Found: {type(access).__name__}")
+        elif username is not None or password is not None:
+            raise OptionError("Wanted access, or username and password. Found: both. Put them into the access.")
+        found = check_hosts(hosts, access)
+        check_int("port", port, 1, 65535)
+        if datacenter is not None and not (isinstance(datacenter, str) and datacenter):
+            raise OptionError(f"Wanted datacenter as a name. Found: {datacenter!r}")
+        check_client(client, connections)
+        return cls(
+            hosts=found,
+            port=int(port),
+            metadata=names,
+            connections=connections,
+            client=client,
+            access=access,
+            datacenter=datacenter,
+        )
+
+    def options(self) -> dict[str, Any]:
+        """The options that make the same place again."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    def fetchers(self, split: Split) -> Callable[[], Fetcher]:
+        """What makes readers of a split's table, one for each process."""
+        target = target_of(
+            split,
+            metadata=self.metadata,
+            hosts=self.hosts,
+            port=self.port,
+            datacenter=self.datacenter,
+            access=self.access,
+        )
+        client, connections = self.client, self.connections
+
+        def make() -> Fetcher:
+            return fetcher(target, client=client, connections=connections)
+
+        return make
