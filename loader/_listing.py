@@ -2,12 +2,14 @@
 
 ::
 
-    header    one line of JSON, padded to whole 8 bytes: format, place, time, files by class, lengths, digest
+    header    one line of JSON, padded to whole 8 bytes: format, place, time, files by class, lengths, digests
     ends      int64 (n,): where each name ends among the names
+    sizes     int64 (n,): the bytes of each file
     names     UTF-8, one behind the other: CLASS/**/FILE
 
-Classes stand in code-point order. In a class, files stand in the order of their folders and then their names, as
-torchvision's ImageFolder has them.
+Classes are in code-point order. In a class, files are in the order of their folders and then their names, as
+torchvision's ImageFolder has them. A file's name has the place and the digest of its names, so that a new listing of
+the place leaves those alone that another process still uses; they are removed when they are a week old.
 """
 
 import hashlib
@@ -27,12 +29,13 @@ from numpy.typing import NDArray
 
 from loader._errors import SplitError
 
-_FORMAT = 1
+_FORMAT = 2
+_KEPT_SECONDS = 7 * 24 * 3600.0
 _MOST_HEADER = 1 << 28
 _ESCAPE = "surrogateescape"  # names on local disks need not be UTF-8
 
-Packed: TypeAlias = tuple[bytes, NDArray[np.int64]]
-"""Names, one behind the other, and the length of each in bytes, int64 ``(n,)``."""
+Packed: TypeAlias = tuple[bytes, NDArray[np.int64], NDArray[np.int64]]
+"""Names, one behind the other, the length of each in bytes, and the size of its file, int64 ``(n,)``."""
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +44,7 @@ log = logging.getLogger(__name__)
 class Listing:
     """The files of a tree; ``counts``: files by class, classes in code-point order.
 
-    It pickles as the file that it is mapped from, and raises `SplitError` where another listing is there by then.
+    It pickles as the file that it is mapped from, and raises `SplitError` where that is gone by then.
     """
 
     path: str
@@ -49,6 +52,7 @@ class Listing:
     listed: float
     counts: Mapping[str, int] = field(repr=False)
     _ends: NDArray[np.int64] = field(repr=False)
+    _sizes: NDArray[np.int64] = field(repr=False)
     _names: NDArray[np.uint8] = field(repr=False)
 
     def __len__(self) -> int:
@@ -59,18 +63,23 @@ class Listing:
         start = int(self._ends[row - 1]) if row else 0
         return self._names[start : int(self._ends[row])].tobytes().decode("utf-8", _ESCAPE)
 
+    def size(self, row: int, /) -> int:
+        """The bytes of a file when it was listed."""
+        return int(self._sizes[row])
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _open_again, (self.path, self.digest)
 
 
-def packed(class_name: str, files: list[str], /) -> Packed:
-    """The files of a class, relative to its folder, in their order and with the class before them."""
-    if any("/" in name for name in files):
-        files = sorted(files, key=lambda name: name.rpartition("/")[::2])
+def packed(class_name: str, files: list[tuple[str, int]], /) -> Packed:
+    """The files of a class and their sizes, relative to its folder, in their order and with the class before them."""
+    if any("/" in name for name, _ in files):
+        files = sorted(files, key=lambda file: file[0].rpartition("/")[::2])
     else:
         files = sorted(files)
-    names = [f"{class_name}/{name}".encode("utf-8", _ESCAPE) for name in files]
-    return b"".join(names), np.fromiter(map(len, names), np.int64, len(names))
+    names = [f"{class_name}/{name}".encode("utf-8", _ESCAPE) for name, _ in files]
+    sizes = np.fromiter((size for _, size in files), np.int64, len(files))
+    return b"".join(names), np.fromiter(map(len, names), np.int64, len(names)), sizes
 
 
 def cached_listing(
@@ -87,17 +96,18 @@ def cached_listing(
     asked = time.time()
     try:
         folder = Path(cache or cache_folder()) / "listings"
-        path = folder / f"{hashlib.sha256(place.encode('utf-8', _ESCAPE)).hexdigest()[:32]}.names"
+        start = hashlib.sha256(place.encode("utf-8", _ESCAPE)).hexdigest()[:32]
         folder.mkdir(parents=True, exist_ok=True)
-        if not refresh and (found := _read(path, place)) is not None:
+        if not refresh and (found := _newest(folder, start, place)) is not None:
             when = datetime.fromtimestamp(found.listed).isoformat(" ", "seconds")
-            log.info("%s: the listing is from %s, kept in %s; refresh=True lists anew", place, when, path)
+            log.info("%s: the listing is from %s, kept in %s; refresh=True lists anew", place, when, found.path)
             return found
-        with FileLock(f"{path}.lock"):
-            found = _read(path, place)
+        with FileLock(f"{folder / start}.lock"):
+            found = _newest(folder, start, place)
             if found is not None and (not refresh or found.listed >= asked):
                 return found
-            _write(path, place, time.time(), make())
+            path = _write(folder, start, place, time.time(), make())
+            _remove_old(folder, start, than=path)
         if (found := _read(path, place)) is None:
             raise OSError(f"another program writes {path}")
         return found
@@ -108,31 +118,50 @@ def cached_listing(
         ) from error
 
 
-def _write(path: Path, place: str, listed: float, classes: Mapping[str, Packed]) -> None:
+def _newest(folder: Path, start: str, place: str) -> Listing | None:
+    """The listing of a place that was written last; None where there is none, or a damaged one."""
+    files = [(path.stat().st_mtime_ns, path) for path in folder.glob(f"{start}.*.names")]
+    return _read(max(files)[1], place) if files else None
+
+
+def _remove_old(folder: Path, start: str, *, than: Path) -> None:
+    """Remove older listings of a place that nobody should need any more."""
+    for path in folder.glob(f"{start}*.names"):
+        if path != than and path.stat().st_mtime < time.time() - _KEPT_SECONDS:
+            path.unlink(missing_ok=True)
+
+
+def _write(folder: Path, start: str, place: str, listed: float, classes: Mapping[str, Packed]) -> Path:
     names = sorted(classes)
     text = b"".join(classes[name][0] for name in names)
     ends = np.cumsum(np.concatenate([classes[name][1] for name in names]), dtype="<i8")
+    sizes = np.concatenate([classes[name][2] for name in names]).astype("<i8")
     counts = {name: len(classes[name][1]) for name in names}
+    digest = _digest(counts, ends, text)
     header = {"format": _FORMAT, "place": place, "listed": listed, "classes": counts, "bytes": len(text)}
-    line = json.dumps({**header, "digest": _digest(counts, ends, text)}).encode("ascii")
+    line = json.dumps({**header, "digest": digest, "sizes": _digest({}, sizes)}).encode("ascii")
+    path = folder / f"{start}.{digest[:16]}.names"
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with open(aside, "wb") as file:
             file.write(line.ljust(-(-(len(line) + 1) // 8) * 8 - 1) + b"\n")
             file.write(ends.tobytes())
+            file.write(sizes.tobytes())
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, path)
     finally:
         aside.unlink(missing_ok=True)
+    return path
 
 
 def _read(path: Path, place: str) -> Listing | None:
     """The listing in a file, checked; None where there is none, or a damaged one, or one of a newer format."""
     try:
         listing, header = _map(path)
-        if header["place"] == place and listing.digest == _digest(listing.counts, listing._ends, listing._names):
+        digests = _digest(listing.counts, listing._ends, listing._names), _digest({}, listing._sizes)
+        if header["place"] == place and (listing.digest, header["sizes"]) == digests:
             return listing
         reason = "its digest is another"
     except FileNotFoundError:
@@ -151,20 +180,22 @@ def _map(path: Path) -> tuple[Listing, dict[str, Any]]:
         if header["format"] != _FORMAT:
             raise ValueError(f"format {header['format']}")
         rows = sum(header["classes"].values())
-        size = len(line) + 8 * rows + header["bytes"]
+        size = len(line) + 16 * rows + header["bytes"]
         if rows < 1 or os.fstat(file.fileno()).st_size != size:
             raise ValueError(f"{os.fstat(file.fileno()).st_size} bytes instead of {size}")
         whole = np.memmap(file, dtype=np.uint8, mode="r").view(np.ndarray)  # a memmap takes long to be cut
-    ends = whole[len(line) : size - header["bytes"]].view("<i8")
+    numbers = whole[len(line) : size - header["bytes"]].view("<i8")
     names = whole[size - header["bytes"] :]
-    return Listing(str(path), header["digest"], header["listed"], header["classes"], ends, names), header
+    return Listing(
+        str(path), header["digest"], header["listed"], header["classes"], numbers[:rows], numbers[rows:], names
+    ), header
 
 
-def _digest(counts: Mapping[str, int], ends: Any, names: Any) -> str:
+def _digest(counts: Mapping[str, int], *parts: Any) -> str:
     """What tells two listings apart: classes and names, wherever they lie."""
     digest = hashlib.blake2b(json.dumps(counts).encode("ascii"), digest_size=20)
-    digest.update(np.ascontiguousarray(ends).data)
-    digest.update(names if isinstance(names, bytes) else names.data)
+    for part in parts:
+        digest.update(part if isinstance(part, bytes) else np.ascontiguousarray(part).data)
     return digest.hexdigest()
 
 

@@ -4,7 +4,8 @@ import os
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args, overload
 
@@ -12,13 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
-from loader._errors import DecodeError, OptionError, SplitError
+from loader._errors import DecodeError, MissingImageError, OptionError, SplitError
+from loader._levels import ClassLevel, check_class_level
 from loader._listing import Listing, cached_listing
 from loader._options import check_bools, check_choice, check_int, check_seconds
 from loader._pictures import decoded_picture
 from loader._s3_client import Client, make_client
 from loader._s3_listing import list_classes
-from loader._s3_reader import ObjectReader
+from loader._s3_reader import ANEW, ObjectReader
+from loader._undecodable import OnUndecodable
 
 if TYPE_CHECKING:
     from loader._s3_stream import S3ImageStream
@@ -28,6 +31,15 @@ ClassNames: TypeAlias = Literal["name", "number"]
 _NUMBER = re.compile("[0-9]{1,10}")
 _SHOWN = 5
 _MOST_READS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedObject:
+    """An object that was left out because it is no picture: its address, its index, and why."""
+
+    url: str
+    index: int
+    reason: str
 
 
 class S3ImageFolder(Dataset[Any]):
@@ -46,10 +58,14 @@ class S3ImageFolder(Dataset[Any]):
     7), which stay what they are when classes are added; classes then stand in the order of these. Which files count
     is as for `open_folder`.
 
-    The first use lists the bucket, class folders side by side and a thousand keys a request, and keeps the listing in
-    ``cache`` (by default ``$IMAGESTRATA_CACHE``, or a folder in the user's cache), about 50 bytes a key. Later ones,
-    and all processes of a host, map that file, and say so in the log; ``refresh=True`` lists anew. A folder of a local
-    client is listed each time.
+    The bucket is listed when the folder is made, class folders side by side and a thousand keys a request; processes of
+    a host that make it at once share one listing, and map it from a file of about 60 bytes a key. With ``cache`` (True:
+    ``$IMAGESTRATA_CACHE``, or a folder in the user's cache; else a folder) the listing that is there is used, which the
+    log says, and the bucket is listed where there is none or with ``refresh=True``. An object that is gone, or has
+    another size than when it was listed, is an error.
+
+    A tree whose classes are probably in deeper folders is refused, as `open_folder` does; ``class_level="top"`` takes
+    the topmost folders.
 
     ``client`` is what ``make_client`` gives; None: as the environment says (``AWS_*``). Each process, a worker among
     them, opens connections of its own when it reads. A batch that a DataLoader asks for is read ``reads`` at a time,
@@ -58,6 +74,10 @@ class S3ImageFolder(Dataset[Any]):
         folder = loader.S3ImageFolder("pictures", "imagenet/train", transform)
         for images, labels in torch.utils.data.DataLoader(folder, batch_size=256, shuffle=True, num_workers=8):
             ...
+
+    Objects that are no pictures raise `DecodeError`, or are left out of batches and streams with
+    ``on_undecodable="skip"`` and noted in `skipped`, of the process that reads. ``folder[i]`` and a batch of nothing
+    else raise it in any case.
 
     Raises `OptionError` for options out of their range, `AccessError` and `UnreachableError` if the endpoint does not
     let us in, `SplitError` for a place without class folders, for a class without a picture, for names that are no
@@ -68,46 +88,58 @@ class S3ImageFolder(Dataset[Any]):
 
     def __init__(
         self,
-        bucket: str,
+        bucket_name: str | None = None,
         prefix: str = "",
         transform: Callable[[Any], Any] | None = None,
         target_transform: Callable[[int], Any] | None = None,
         *,
+        bucket: str | None = None,
         client: Client | None = None,
         class_names: ClassNames = "name",
-        cache: str | os.PathLike[str] | None = None,
+        class_level: ClassLevel | None = None,
+        cache: bool | str | os.PathLike[str] | None = None,
         refresh: bool = False,
+        on_undecodable: OnUndecodable = "raise",
         reads: int = 16,
         timeout: float = 60.0,
     ) -> None:
+        if (bucket_name is None) == (bucket is None):
+            raise OptionError(f"Wanted bucket_name, or bucket, its other name. Found: {bucket_name!r} and {bucket!r}")
+        name: str = bucket_name if bucket_name is not None else bucket  # type: ignore[assignment]
         if client is not None and not isinstance(client, Client):
             raise OptionError(f"Wanted a client, as make_client gives it. Found: {client!r}")
-        if isinstance(bucket, str) and "://" in bucket:
-            raise OptionError(f"Wanted a bucket by its name alone, and the folder as prefix. Found: {bucket!r}")
-        for name, function in (("transform", transform), ("target_transform", target_transform)):
+        if isinstance(name, str) and "://" in name:
+            raise OptionError(f"Wanted a bucket by its name alone, and the folder as prefix. Found: {name!r}")
+        for what, function in (("transform", transform), ("target_transform", target_transform)):
             if function is not None and not callable(function):
-                raise OptionError(f"Wanted {name} as a function. Found: {function!r}")
+                raise OptionError(f"Wanted {what} as a function. Found: {function!r}")
         check_choice("class_names", class_names, get_args(ClassNames))
+        check_class_level(class_level)
+        check_choice("on_undecodable", on_undecodable, get_args(OnUndecodable))
         check_bools(refresh=refresh)
         check_int("reads", reads, 1, _MOST_READS)
         check_seconds("timeout", timeout)
         client = client or make_client()
         self.transform, self.target_transform = transform, target_transform
-        self.address = client.address(bucket, prefix)
-        self.bucket, self.prefix = bucket.strip("/"), prefix.strip("/")
+        self.address = client.address(name, prefix)
+        self.bucket = self.bucket_name = name.strip("/")
+        self.prefix = prefix.strip("/")
         self.timeout = timeout
-        storage = client.storage(bucket, prefix)  # also where a listing is there: it says whether we may read
+        storage = client.storage(name, prefix)  # also where a listing is there: it says whether we may read
+        call = None if class_level == "top" else partial(_call, self.bucket, self.prefix)
         self._listing = cached_listing(
-            cache,
-            place=f"{self.address} at {_endpoint(client)}",
-            refresh=refresh or client.is_local,
-            make=lambda: list_classes(storage),
+            None if isinstance(cache, bool) else cache,
+            place=f"{self.address} at {_endpoint(client)}{'' if call else ', topmost folders'}",
+            refresh=refresh or not cache or client.is_local,
+            make=lambda: list_classes(storage, call=call),
         )
         self.class_to_idx = _numbered(list(self._listing.counts), class_names, self.address)
         self.classes = sorted(self.class_to_idx, key=lambda name: self.class_to_idx[name])
         self.num_classes = max(self.class_to_idx.values()) + 1
         self.samples = Samples(self._listing, self.class_to_idx, self.prefix)
-        self._reader = ObjectReader(client, bucket, prefix, reads=reads, timeout=timeout)
+        self._reader = ObjectReader(client, name, prefix, reads=reads, timeout=timeout)
+        self._skips = on_undecodable == "skip"
+        self.skipped: list[SkippedObject] = []
 
     def __repr__(self) -> str:
         return f"S3ImageFolder({self.address!r}: {len(self):,} images of {len(self.classes):,} classes)"
@@ -126,15 +158,40 @@ class S3ImageFolder(Dataset[Any]):
         return self._listing.digest
 
     def __getitem__(self, index: int) -> Any:
-        return self.decoded(index, self._reader.read(self.samples.name(index)))
+        return self.decoded(index, self._whole(index, self._reader.read(self.samples.name(index))))
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """The samples of a batch, whose objects are read side by side; what torch's DataLoader asks for."""
-        return [self.decoded(index, data) for index, data in self.read_ahead(indices)]
+        samples, error = [], None
+        for index, data in self.read_ahead(indices):
+            try:
+                samples.append(self.decoded(index, data))
+            except DecodeError as undecodable:
+                self.skip(index, undecodable)
+                error = undecodable
+        if error is not None and not samples:  # torch cannot put a batch of nothing together
+            raise error
+        return samples
+
+    def skip(self, index: int, error: DecodeError, /) -> None:
+        """Note an object that is no picture in `skipped`; raises the error unless such objects are left out."""
+        if not self._skips:
+            raise error
+        self.skipped.append(SkippedObject(self.url(index), int(index), str(error)))
 
     def read_ahead(self, indices: Sequence[int] | Iterator[int], /) -> Iterator[tuple[int, bytes]]:
         """Indices and the bytes of their objects, in this order; up to ``reads`` are read beforehand."""
-        return self._reader.read_ahead(indices, self.samples.name)
+        for index, data in self._reader.read_ahead(indices, self.samples.name):
+            yield index, self._whole(index, data)
+
+    def _whole(self, index: int, data: bytes) -> bytes:
+        """An object's bytes, if they are as many as when it was listed."""
+        if len(data) != (size := self.samples.size(index)):
+            raise MissingImageError(
+                f"Wanted the {size:,} bytes of {self.url(index)} that were listed. Found: {len(data):,}. "
+                f"Was it replaced since? {ANEW}"
+            )
+        return data
 
     def decoded(self, index: int, data: bytes, /) -> tuple[Any, Any]:
         """The sample that an object's bytes make, transformed. Raises `DecodeError`."""
@@ -221,6 +278,11 @@ class Samples(Sequence[tuple[str, int]]):
         place, index = self._place(index)
         return self._listing.name(self._rows[place] + index - self._starts[place])
 
+    def size(self, index: int, /) -> int:
+        """The bytes of an object when it was listed. Raises IndexError."""
+        place, index = self._place(index)
+        return self._listing.size(self._rows[place] + index - self._starts[place])
+
     def label(self, index: int, /) -> int:
         """The label of a sample. Raises IndexError."""
         return self._labels[self._place(index)[0]]
@@ -249,6 +311,10 @@ def _numbered(names: list[str], class_names: ClassNames, address: str) -> dict[s
         if (other := by_number.setdefault(int(name), name)) != name:
             raise SplitError(f"Wanted one class folder for each number in {address}. Found: {other!r} and {name!r}")
     return {by_number[number]: number for number in sorted(by_number)}
+
+
+def _call(bucket: str, prefix: str, folder: str, split: str) -> str:
+    return f"loader.S3ImageFolder({bucket!r}, {'/'.join(filter(None, (prefix, folder)))!r})"
 
 
 def _endpoint(client: Client) -> str:

@@ -4,13 +4,15 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from loader._errors import SplitError, UnreachableError
 from loader._folders import PICTURES
+from loader._levels import Call, check_levels
 from loader._listing import Packed, packed
 from loader._s3_client import told
 
@@ -27,11 +29,12 @@ _LINE_SECONDS = 10.0
 log = logging.getLogger(__name__)
 
 
-def list_classes(storage: "Storage") -> Mapping[str, Packed]:
+def list_classes(storage: "Storage", *, call: Call | None) -> Mapping[str, Packed]:
     """The pictures of each class folder of an opened folder, at any depth; a page of names at a time on S3.
 
     Names that begin with a dot and files beside the class folders are left out, as `open_folder` does. Raises
-    `SplitError` where there are no class folders, or no picture in one of them, and `AccessError`, `UnreachableError`.
+    `SplitError` where there are no class folders, or no picture in one of them, and `AccessError`, `UnreachableError`;
+    with a ``call`` also where the classes are probably in deeper folders (see `check_levels`).
     """
     from formats import StorageError
 
@@ -41,7 +44,7 @@ def list_classes(storage: "Storage") -> Mapping[str, Packed]:
             progress.classes = len(names)
             pending = {pool.submit(_class_files, storage, name, progress): name for name in names}
             try:
-                return {pending[done]: done.result() for done in as_completed(pending)}
+                files = {pending[done]: done.result() for done in as_completed(pending)}
             except BaseException:  # Ctrl-C too: what is under way ends with its page
                 progress.is_over = True
                 pool.shutdown(wait=False, cancel_futures=True)
@@ -51,6 +54,19 @@ def list_classes(storage: "Storage") -> Mapping[str, Packed]:
     except OSError as error:
         reason = error.strerror or " ".join(str(error).split()) or type(error).__name__
         raise UnreachableError(f"Wanted a listing of {storage.address}. Found: {reason}") from error
+    if call is not None:
+        check_levels(_folder_counts(files), place=storage.address, call=call)
+    if empty := min((name for name, own in files.items() if not own), default=None):
+        raise SplitError(f"Wanted a picture in each class folder of {storage.address}. Found: none in {empty}")
+    return {name: packed(name, own) for name, own in files.items()}
+
+
+def _folder_counts(files: Mapping[str, Sequence[tuple[str, int]]]) -> Mapping[str, int]:
+    """The pictures directly in each folder."""
+    counts: Counter[str] = Counter()
+    for name, own in files.items():
+        counts.update(f"{name}/{file}".rpartition("/")[0] if "/" in file else name for file, _ in own)
+    return counts
 
 
 def _class_names(storage: "Storage") -> list[str]:
@@ -65,20 +81,19 @@ def _class_names(storage: "Storage") -> list[str]:
     return names
 
 
-def _class_files(storage: "Storage", name: str, progress: "_Progress") -> Packed:
+def _class_files(storage: "Storage", name: str, progress: "_Progress") -> list[tuple[str, int]]:
+    """The pictures below a class folder, relative to it, with their sizes."""
     files, seen = [], 0
-    for file, _ in storage.walk(name):
+    for file, size in storage.walk(name):
         last = file.rpartition("/")[2]
         if last.lower().endswith(_ENDINGS) and not last.startswith("."):
-            files.append(file)
+            files.append((file, size))
         seen += 1
         if seen == _STEP:
             progress.add(seen)
             seen = 0
-    if not files and not progress.is_over:
-        raise SplitError(f"Wanted a picture in each class folder of {storage.address}. Found: none in {name}")
     progress.add(seen, classes=1)
-    return packed(name, files)
+    return files
 
 
 class _Progress:

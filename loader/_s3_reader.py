@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 5.0
 
+ANEW = "Make the folder anew; if it has a cache, with refresh=True."
+
 Item = TypeVar("Item")
 
 
@@ -81,7 +83,9 @@ class ObjectReader:
         try:
             return self._storage(stop).read_bytes(name)
         except FileNotFoundError:
-            return MissingImageError(f"{wanted}. Found: no such object. Was it deleted since the folder was listed?")
+            return MissingImageError(
+                f"{wanted}. Found: no such object. Was it deleted since the folder was listed? {ANEW}"
+            )
         except PermissionError as denied:
             return AccessError(f"{wanted}. Found: {denied.strerror}")
         except StorageError as foreign:

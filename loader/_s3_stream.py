@@ -8,7 +8,7 @@ import numpy as np
 from torch.utils.data import IterableDataset
 
 from loader._accelerate import check_not_prepared
-from loader._errors import OptionError
+from loader._errors import DecodeError, OptionError
 from loader._options import check_bools, check_int
 from loader._order import epoch_order
 from loader._passes import Pass, Passes, this_worker
@@ -112,9 +112,13 @@ class S3ImageStream(IterableDataset[Any]):
 
     def _pass(self, places: range, begun: Pass) -> Iterator[Any]:
         for index, data in self.folder.read_ahead(self._indices(places, begun.epoch)):
-            sample: Any = (
-                self.folder.decoded(index, data) if self._decode else (self.folder.url(index), io.BytesIO(data))
-            )
+            try:
+                sample: Any = (
+                    self.folder.decoded(index, data) if self._decode else (self.folder.url(index), io.BytesIO(data))
+                )
+            except DecodeError as error:
+                self.folder.skip(index, error)
+                continue
             for function in self._functions:
                 sample = function(sample)
             yield sample

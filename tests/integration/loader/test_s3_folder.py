@@ -192,24 +192,79 @@ def test_a_listing_is_kept_until_it_is_refreshed(
         assert "the listing is from 20" in caplog.text
         assert "refresh=True" in caplog.text
     assert len(opened(refresh=True)) == len(opened()) == 3
-    assert len(first) == 2  # it is mapped still
+    assert len(first) == len(pickle.loads(pickle.dumps(first))) == 2  # for those who have it, in other processes too
     assert first.samples[0] == ("x/a/1.png", 0)
-    with pytest.raises(loader.SplitError, match=r"the listing that the folder was made with.*Found: another listing"):
-        pickle.loads(pickle.dumps(first))
-    (file,) = (tmp_path / "listings").glob("*.names")
+    old, file = sorted((tmp_path / "listings").glob("*.names"), key=lambda path: path.stat().st_mtime_ns)
     whole = file.read_bytes()
-    for damaged in (b"", b"{", b"[]\n", whole[:-1], whole[:-1] + b"x", whole.replace(b'"format": 1', b'"format": 9')):
+    for damaged in (b"", b"{", b"[]\n", whole[:-1], whole[:-1] + b"x", whole.replace(b'"format": 2', b'"format": 9')):
         caplog.clear()
         file.write_bytes(damaged)
         assert len(opened()) == 3
         assert "a damaged file" in caplog.text
         assert file.read_bytes()[-20:] == whole[-20:]
-    file.write_bytes(b"damaged")
-    with pytest.raises(loader.SplitError, match=r"the folder was made with"):
+    os.utime(old, (0, 0))
+    opened(refresh=True)  # which removes what nobody has used for long
+    with pytest.raises(loader.SplitError, match=r"the folder was made with.*Found: .*No such file"):
         pickle.loads(pickle.dumps(first))
     (tmp_path / "file").touch()
     with pytest.raises(loader.SplitError, match=r"keep the listing of .*Found: .*cache=\.\.\., or \$IMAGESTRATA_CACHE"):
         loader.S3ImageFolder(bucket, "x", client=client, cache=tmp_path / "file")
+
+
+def test_a_bucket_is_listed_when_the_folder_is_made_unless_a_cache_is_asked_for(
+    s3: S3, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IMAGESTRATA_CACHE", str(tmp_path))
+    s3.make_bucket(bucket := fresh_name("bucket"))
+    storage = client.storage(bucket)
+    fill(storage, {"a/1.png": texture(1), "b/1.png": texture(1)})
+
+    def opened(**options: Any) -> Any:
+        return loader.S3ImageFolder(bucket_name=bucket, prefix="", transform=small, client=client, **options)
+
+    assert opened().bucket_name == bucket
+    fill(storage, {"a/2.png": texture(2)})
+    storage.remove("b/1.png")
+    assert len(opened(cache=True)) == 2
+    with pytest.raises(loader.MissingImageError, match=r"b/1\.png\. Found: no such object.*with refresh=True"):
+        opened(cache=True)[1]
+    with pytest.raises(loader.SplitError, match="class_level"):
+        fill(storage, {"train/a/2.png": texture(2), "train/b/2.png": texture(2)})
+        storage.remove("a/1.png")
+        storage.remove("a/2.png")
+        opened()
+    assert opened(class_level="top").classes == ["train"]
+    assert len(opened(cache=True)) == 2
+
+
+def test_an_object_that_has_another_size_than_when_it_was_listed_is_an_error(
+    s3: S3, client: Client, tmp_path: Path
+) -> None:
+    s3.make_bucket(bucket := fresh_name("bucket"))
+    storage = client.storage(bucket)
+    fill(storage, {"a/1.png": texture(1, width=8), "a/2.png": texture(2, width=8)})
+    loader.S3ImageFolder(bucket, client=client, cache=tmp_path)
+    storage.write_bytes("a/2.png", texture(2, width=80))
+    folder = loader.S3ImageFolder(bucket, "", small, client=client, cache=tmp_path)
+    replaced = r"Wanted the [\d,]+ bytes of s3://.*/a/2\.png that were listed\. Found: [\d,]+\..*with refresh=True"
+    for read in (lambda: folder[1], lambda: folder.__getitems__([0, 1]), lambda: list(folder.stream())):
+        with pytest.raises(loader.MissingImageError, match=replaced):
+            read()
+    refreshed = loader.S3ImageFolder(bucket, "", small, client=client, cache=tmp_path, refresh=True)
+    assert len(list(refreshed.stream())) == 2
+    assert refreshed.fingerprint == folder.fingerprint  # of the names
+
+
+def test_undecodable_objects_are_left_out_on_request(s3: S3, client: Client, tmp_path: Path) -> None:
+    s3.make_bucket(bucket := fresh_name("bucket"))
+    fill(client.storage(bucket), {"a/0.png": texture(0), "a/1.png": texture(1), "a/2.png": b"no picture at all"})
+    folder = loader.S3ImageFolder(bucket, "", small, client=client, cache=tmp_path, on_undecodable="skip")
+    batches = [len(labels) for _, labels in DataLoader(folder, batch_size=3)]
+    assert (batches, len(list(folder.stream()))) == ([2], 2)
+    assert [(one.url, one.index) for one in folder.skipped] == [(f"s3://{bucket}/a/2.png", 2)] * 2
+    for alone in (lambda: folder[2], lambda: folder.__getitems__([2])):
+        with pytest.raises(loader.DecodeError, match=r"a/2\.png"):
+            alone()
 
 
 def test_folders_that_are_opened_at_once_are_listed_once(

@@ -17,6 +17,10 @@ import loader
         ({"bucket": ""}, r"a bucket and a folder in it by their names\. Found: ''"),
         ({"reads": 0}, r"reads as a whole number from 1 to 64\. Found: 0"),
         ({"timeout": -1}, r"timeout in seconds, above 0\. Found: -1"),
+        ({"bucket_name": "pictures"}, r"bucket_name, or bucket, its other name\. Found: 'pictures' and 'pictures'"),
+        ({"bucket": None}, r"Found: None and None"),
+        ({"on_undecodable": "ignore"}, r"on_undecodable as one of \('raise', 'skip'\)\. Found: 'ignore'"),
+        ({"class_level": "train"}, r"class_level as one of \('top',\)\. Found: 'train'"),
         ({"refresh": "yes"}, r"refresh as True or False\. Found: 'yes'"),
     ],
 )
