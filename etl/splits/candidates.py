@@ -14,6 +14,8 @@ from pyspark.sql import functions as F
 from etl.splits.group_rows import has_group
 from etl.splits.plan import LABELS, Pin
 
+NAN = "NaN"
+"""What is no number as text: Spark's own word for it."""
 _ALONE = 0x616C6F6E65  # "alone", so that hashes of ids are none of names
 
 
@@ -76,6 +78,13 @@ def number_strata(rows: DataFrame, /, *, strata: DataFrame, columns: Sequence[st
     numbered = strata.select(*(F.col(name).alias(f"stratum_{name}") for name in columns), "stratum")
     same = reduce(Column.__and__, (F.col(name).eqNullSafe(F.col(f"stratum_{name}")) for name in columns))
     return rows.join(F.broadcast(numbered), on=same, how="inner").drop(*(f"stratum_{name}" for name in columns))
+
+
+def name_numbers(rows: DataFrame, /, *, columns: Sequence[str]) -> DataFrame:
+    """The rows with floating-point numbers in these columns as text, so that NaN is a value like others."""
+    kinds = {name: rows.schema[name].dataType.typeName() for name in columns}
+    as_text = {name: (F.col(name) + 0.0).cast("string") for name, kind in kinds.items() if kind in ("float", "double")}
+    return rows.withColumns(as_text) if as_text else rows
 
 
 def label_set(column: str = LABELS) -> Column:

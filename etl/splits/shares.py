@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from etl.errors import TableError
 from etl.splits.plan import SplitPlan
-from etl.splits.quotas import apportion, quota_matrix
+from etl.splits.quotas import apportion, quotas
 from etl.splits.weights import some, used_images
 
 
@@ -66,12 +66,28 @@ class Shares:
 
 
 def share(
-    strata: Sequence[Stratum], *, ratios: tuple[Fraction, ...], plan: SplitPlan, names: Mapping[int, str]
+    strata: Sequence[Stratum],
+    *,
+    ratios: tuple[Fraction, ...],
+    plan: SplitPlan,
+    names: Mapping[int, str],
+    by: Sequence[str] = (),
 ) -> Shares:
-    """The shares of all splits. Raises `WeightsError` for weights that do not fit or leave nothing.
+    """Share out the strata.
 
     Every cell is its ideal rounded down or up, each class's total is exact, and each split's total is its ideal rounded
-    down or up, as far as images that are in a split already allow it.
+    down or up, as far as images that are in a split already allow it. Where strata are combinations of columns, so is
+    each class in each split, and each value of another column in each split unless a warning says that it gave way.
+
+    Args:
+        strata: What is shared out.
+        ratios: The splits' shares.
+        plan: What was asked for.
+        names: The classes' names by number.
+        by: The columns that the strata's values are of.
+
+    Returns:
+        The quotas, with warnings. Raises `WeightsError` for weights that do not fit or leave nothing.
     """
     of_class: dict[int, list[int]] = defaultdict(list)
     for place, stratum in enumerate(strata):
@@ -83,14 +99,23 @@ def share(
         images = [strata[place].images for place in places]
         for place, number in zip(places, apportion(wanted[label], images, seed=plan.seed), strict=True):
             used[place] = max(number, sum(strata[place].fixed))
-    families = None
-    if len(of_class) < len(strata):
-        numbers = {label: number for number, label in enumerate(sorted(of_class))}
-        families = [numbers[stratum.label] for stratum in strata]
     fixed = [stratum.fixed for stratum in strata]
-    quotas = quota_matrix(used, ratios, seed=plan.seed, fixed=fixed, families=families)
-    shares = Shares(strata=strata, ratios=ratios, used=used, quotas=quotas)
-    return replace(shares, warnings=(*_of_counts(wanted, counts, plan, names), *_of_fixed(shares)))
+    columns = sorted(by, key=lambda name: name != "label") if len(by) > 1 else []
+    margins = [_numbers([stratum.values[by.index(name)] for stratum in strata]) for name in columns]
+    found = quotas(used, ratios, seed=plan.seed, fixed=fixed, margins=margins)
+    shares = Shares(strata=strata, ratios=ratios, used=used, quotas=found.matrix)
+    told = [
+        f"not all totals of {', '.join(by)} could be rounded at once: {way.off:,} of {way.totals:,} totals of "
+        f"{columns[way.margin]} in a split are off by up to {way.most:,.2f} images"
+        for way in found.gave_way
+    ]
+    return replace(shares, warnings=(*_of_counts(wanted, counts, plan, names), *_of_fixed(shares), *told))
+
+
+def _numbers(values: Sequence[object]) -> list[int]:
+    """A number for each different value."""
+    known: dict[object, int] = {}
+    return [known.setdefault(value, len(known)) for value in values]
 
 
 def _of_counts(

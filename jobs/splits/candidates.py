@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.errors import TableError
-from etl.splits.candidates import is_pinned, label_set, leave_out, stay, stay_together, take_part
+from etl.splits.candidates import is_pinned, label_set, leave_out, name_numbers, stay, stay_together, take_part
 from etl.splits.leaks import WATCHED
 from etl.splits.metadata import Metadata
 from etl.splits.plan import LABELS, SplitPlan, SplitRef
@@ -41,6 +41,7 @@ def candidates(spark: SparkSession, metadata: Metadata, *, plan: SplitPlan, by: 
     watched = [name for name in WATCHED.values() if plan.has_leak_check and name in rows.columns and name not in by]
     keep = [*(name for name in by if name != "label"), *watched]
     part = rows.transform(take_part, where=plan.where, group_column=plan.group_column, pins=plan.pins, keep=keep)
+    part = part.transform(name_numbers, columns=by)
     for ref in plan.exclude:
         part = part.transform(leave_out, others=split_rows(spark, ref))
     if plan.extend:

@@ -68,7 +68,8 @@ def _shares(group: Any) -> None:
     add(
         "--stratify",
         metavar="COL,...",
-        help="share out every combination of these columns exactly (default: label; labels, where images have several)",
+        help="share out every combination of these columns exactly, and the values of each column as well (default: "
+        "label; labels, where images have several)",
     )
     add(
         "--group-column",

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.errors import TableError
+from etl.splits.candidates import NAN
 from etl.splits.leaks import WATCHED, count_leaks
 from etl.splits.metadata import Metadata
 from etl.splits.output import DictionaryOutput, SplitOutput, check_parts, parts
@@ -150,8 +151,11 @@ def _shares(
         metadata = checked(metadata)
         rows = kept(candidates(spark, metadata, plan=plan, by=by), stack=stack)
     found = survey(rows, by=by, plan=plan, metadata=metadata, splits=len(ratios))
-    shares = share(found.strata, ratios=ratios, plan=plan, names=metadata.class_names)
+    shares = share(found.strata, ratios=ratios, plan=plan, names=metadata.class_names, by=by)
     told = [*shares.warnings, *_of_classes(metadata, found.strata, by=by)]
+    for number, name in enumerate(by):
+        if empty := sum(one.images for one in found.strata if one.values[number] in (None, NAN)):
+            told.append(f"{empty:,} images have no {name} (null or NaN): they are strata of their own")
     if found.alone:
         told.append(
             f"{found.alone:,} images have no {plan.group_column} (null, empty or blank): each is a group of its own"

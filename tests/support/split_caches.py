@@ -18,6 +18,7 @@ KINDS = {
     "id": pa.binary(),
     "label": pa.int32(),
     "labels": pa.list_(pa.int32()),
+    "score": pa.float64(),
     "width": pa.int32(),
     "sha256": pa.binary(),
 }

@@ -1,6 +1,7 @@
 """Splits by every way to choose: groups, folds, conditions, pins, exclusions, growth; from a metadata cache."""
 
 import json
+import math
 import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -308,6 +309,17 @@ def test_images_without_a_group_are_groups_of_their_own(spark: SparkSession, pla
     assert told in report.warnings
     assert told in SplitFolder.open(out).manifest.warnings
     assert report.leaks["look-alikes"] == {"values in two splits": 0, "images with these": 0}
+
+
+def test_nan_and_null_are_values_to_stratify_by(spark: SparkSession, place: Path) -> None:
+    scores = [(math.nan, None, 1.5)[number % 3] for number in range(60)]
+    columns = {"id": ids(60), "label": [number // 30 for number in range(60)], "score": scores}
+    address, out = write_cache(place / "scores", columns), place / "by-score"
+    report = run(spark, plan=plan(address, out, stratify=("label", "score"), ratios=(Fraction(1), 1)))
+    assert report.rows == [30, 30]
+    assert "40 images have no score (null or NaN): they are strata of their own" in report.warnings
+    of = {i: str(score) for i, score in zip(columns["id"], scores, strict=True)}
+    assert [Counter(of[i] for i in split) for split in members(out)] == [dict.fromkeys(["nan", "None", "1.5"], 10)] * 2
 
 
 def test_a_dictionary_for_other_tools_has_the_same_splits(

@@ -2,15 +2,20 @@
 
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import combinations, product
 from math import ceil, floor
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from etl.splits.plan import parse_numbers
-from etl.splits.quotas import apportion, quota_matrix
+from etl.splits.quotas import apportion, quota_matrix, quotas
 from etl.splits.weights import class_totals, random_weights
+
+Matrix = NDArray[np.int64]
 
 RATIOS = st.lists(
     st.fractions(min_value=Fraction(1, 1000), max_value=100, max_denominator=1000), min_size=1, max_size=7
@@ -144,11 +149,102 @@ def test_fixed_images_stay_and_the_rest_fills_the_splits_evenly(
             assert floor(ideal) <= quotas[:, split].sum() <= ceil(ideal)
 
 
-def test_strata_of_one_class_together_keep_its_share() -> None:
-    strata, classes = [3] * 400, [place // 40 for place in range(400)]
-    quotas = quota_matrix(strata, [Fraction(8), Fraction(1), Fraction(1)], seed=1, families=classes)
-    of_class = quotas.reshape(10, 40, 3).sum(axis=1)
-    assert abs(of_class - [96, 12, 12]).max() <= 2
+def unrounded(totals: Sequence[int], ratios: Sequence[Fraction], margin: Sequence[int], matrix: Matrix) -> int:
+    """Totals of a value in a split that are neither the floor nor the ceiling of their ideal."""
+    found = 0
+    for value in set(margin):
+        rows = [row for row, one in enumerate(margin) if one == value]
+        for split, ratio in enumerate(ratios):
+            ideal = sum(totals[row] for row in rows) * ratio / sum(ratios)
+            found += not floor(ideal) <= matrix[rows, split].sum() <= ceil(ideal)
+    return found
+
+
+def can_be_rounded(totals: Sequence[int], ratios: Sequence[Fraction], margins: Sequence[Sequence[int]]) -> bool:
+    """Whether there is a rounding of all totals, by looking at every one."""
+    ideals = [[total * ratio / sum(ratios) for ratio in ratios] for total in totals]
+    partitions = [[0] * len(totals), *margins]
+    loads = [[[0] * len(ratios) for _ in range(max(partition) + 1)] for partition in partitions]
+    sums = [[[Fraction(0)] * len(ratios) for _ in of] for of in loads]
+    last = [{value: row for row, value in enumerate(partition)} for partition in partitions]
+    for row, ideal in enumerate(ideals):
+        for number, partition in enumerate(partitions):
+            sums[number][partition[row]] = [a + b for a, b in zip(sums[number][partition[row]], ideal, strict=True)]
+
+    def add(row: int, cells: Sequence[int], sign: int) -> bool:
+        fits = True
+        for number, partition in enumerate(partitions):
+            value = partition[row]
+            of_value, total = loads[number][value], sums[number][value]
+            for split, cell in enumerate(cells):
+                of_value[split] += sign * cell
+                fits &= of_value[split] <= ceil(total[split])
+                fits &= last[number][value] != row or of_value[split] >= floor(total[split])
+        return fits
+
+    def search(row: int) -> bool:
+        if row == len(totals):
+            return True
+        down = [floor(cell) for cell in ideals[row]]
+        part = [split for split, cell in enumerate(ideals[row]) if cell != down[split]]
+        for up in combinations(part, totals[row] - sum(down)):
+            cells = [cell + (split in up) for split, cell in enumerate(down)]
+            if add(row, cells, 1) and search(row + 1):
+                return True
+            add(row, cells, -1)
+        return False
+
+    return search(0)
+
+
+@st.composite
+def crossed(draw: st.DrawFn) -> tuple[list[int], list[Fraction], list[list[int]]]:
+    """Combinations of two or three columns, some of them missing, with few images each."""
+    sizes = draw(st.lists(st.integers(1, 4), min_size=2, max_size=3))
+    cells = draw(st.lists(st.sampled_from(list(product(*map(range, sizes)))), min_size=1, max_size=8, unique=True))
+    totals = draw(st.lists(st.integers(0, 6), min_size=len(cells), max_size=len(cells)))
+    ratios = draw(st.lists(st.integers(1, 6).map(Fraction), min_size=2, max_size=4))
+    return totals, ratios, [[cell[column] for cell in cells] for column in range(len(sizes))]
+
+
+@settings(max_examples=200, deadline=None)
+@given(given_=crossed(), seed=st.integers(0, 2**32))
+def test_totals_of_each_column_are_rounded_wherever_that_is_possible(
+    given_: tuple[list[int], list[Fraction], list[list[int]]], seed: int
+) -> None:
+    totals, ratios, margins = given_
+    found = quotas(totals, ratios, seed=seed, margins=margins)
+    wrong = [unrounded(totals, ratios, margin, found.matrix) for margin in margins]
+    assert [(way.margin, way.off) for way in found.gave_way] == [(n, off) for n, off in enumerate(wrong) if off]
+    assert not wrong[0]
+    assert found.matrix.sum(axis=1).tolist() == totals
+    assert not unrounded(totals, ratios, [0] * len(totals), found.matrix)
+    assert not unrounded(totals, ratios, range(len(totals)), found.matrix)
+    if any(wrong):
+        assert not can_be_rounded(totals, ratios, margins)
+
+
+def test_a_column_that_gives_way_is_named_with_its_distance() -> None:
+    """Each of two sites, scanners and classes has one of four images, by pairs: two splits cannot share all."""
+    cells = [(0, 0, 1), (0, 1, 0), (1, 0, 0), (1, 1, 1)]
+    margins = [[cell[column] for cell in cells] for column in range(3)]
+    assert not can_be_rounded([1] * 4, [Fraction(1)] * 2, margins)
+    (way,) = quotas([1] * 4, [Fraction(1)] * 2, seed=0, margins=margins).gave_way
+    assert way.margin > 0
+    assert (way.off, way.totals, way.most) == (4, 4, 1.0)
+
+
+@pytest.mark.parametrize("splits", [2, 10])
+def test_totals_of_crossing_columns_are_rounded_over_many_strata(splits: int) -> None:
+    """Sites cross classes, and super-classes hold classes."""
+    random = np.random.default_rng(3)
+    cells = [(row % 200, row // 200, row % 200 // 10) for row in range(2_000) if random.random() < 0.7]
+    totals = random.integers(1, 30, len(cells)).tolist()
+    ratios = [Fraction(int(part)) for part in random.integers(1, 9, splits)]
+    margins = [[cell[column] for cell in cells] for column in range(3)]
+    found = quotas(totals, ratios, seed=1, margins=margins)
+    assert found.gave_way == ()
+    assert [unrounded(totals, ratios, margin, found.matrix) for margin in margins] == [0, 0, 0]
 
 
 @given(total=st.integers(0, 100), shares=st.lists(st.integers(0, 50), min_size=1, max_size=20), seed=st.integers(0, 99))

@@ -1,0 +1,307 @@
+"""Rounding a matrix of strata and splits so that the totals of blocks of strata are rounded as well. Pure arithmetic.
+
+Every cell is its floor, or raised by one; a stratum's raises are as many as its total asks for. Families partition the
+strata into blocks, and a block's raises in a split have bounds. Two kinds of families are kept apart:
+
+- A chain, each family finer than the one before: all strata, then super-classes, then classes. Chain and strata are
+  two laminar families, so that the matrix is a flow, and a path of moves mends every total (Hoffman's circulation
+  theorem says that there is one).
+- Families that cross the chain, as sites cross classes. For two splits and one such family this is a flow as well: a
+  path that alternates between both mends it. For more, a rounding of all need not exist (Causey, Cox and Ernst 1985),
+  and finding one is hard; then paths over pairs of splits and a seeded walk come as near as they can.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+Node = tuple[int, int, int]
+"""A block of the chain in a split: level, block, split; ``TOP`` is above them all."""
+TOP: Node = (-1, 0, 0)
+_VALUE = -2
+"""The level of a block of a crossing family, on a path over a pair of splits."""
+_STEPS, _STEPS_A_CELL, _WORK = 6_000, 200, 10_000_000
+"""The most steps of a walk, those for each cell, and the most totals that it looks at."""
+_UPHILL = 0.05
+"""How often a walk takes a step that makes it worse."""
+
+
+class Family:
+    """A partition of the strata into blocks, with bounds for the raises of each block in each split.
+
+    ``blocks``: the block of each stratum, int64 ``(strata,)``, dense from 0; ``below`` and ``above``: int64
+    ``(blocks, splits)``; ``loads``: the raises there are.
+    """
+
+    def __init__(self, blocks: NDArray[np.int64], below: NDArray[np.int64], above: NDArray[np.int64]) -> None:
+        self.blocks, self.below, self.above = blocks, below, above
+        self.loads = np.zeros_like(below)
+        self._order = np.argsort(blocks, kind="stable")
+        self._starts = np.searchsorted(blocks[self._order], np.arange(len(below) + 1))
+
+    def rows(self, block: int) -> NDArray[np.int64]:
+        """The strata of a block, ascending."""
+        rows: NDArray[np.int64] = self._order[self._starts[block] : self._starts[block + 1]]
+        return rows
+
+    def off(self) -> NDArray[np.int64]:
+        """How far each load is beyond its bounds, int64 ``(blocks, splits)``: above 0 too many, below 0 too few."""
+        off: NDArray[np.int64] = np.maximum(self.loads - self.above, 0) - np.maximum(self.below - self.loads, 0)
+        return off
+
+    def takes(self, block: int, give: int, take: int) -> bool:
+        """Whether a block may have one raise less in split ``give`` and one more in split ``take``."""
+        return bool(
+            self.loads[block, give] > self.below[block, give] and self.loads[block, take] < self.above[block, take]
+        )
+
+
+def is_finer(one: NDArray[np.int64], other: NDArray[np.int64]) -> bool:
+    """Whether each block of a partition lies in one block of another; blocks are dense from 0."""
+    pairs = np.unique(one * (int(other.max(initial=0)) + 1) + other)
+    return len(pairs) == int(one.max(initial=-1)) + 1
+
+
+class Rounding:
+    """Raises of cells, moved until all totals are within their bounds, or as near as they come."""
+
+    def __init__(
+        self,
+        raised: NDArray[np.bool_],
+        may_rise: NDArray[np.bool_],
+        *,
+        chain: Sequence[Family],
+        others: Sequence[Family] = (),
+    ) -> None:
+        """Start from a matrix of raises whose strata have their totals.
+
+        Args:
+            raised: The cells that are raised, bool ``(strata, splits)``; changed in place.
+            may_rise: The cells that may be.
+            chain: Families from the coarsest, which has one block, to the finest, each finer than the one before. A
+                rounding of their totals must exist.
+            others: Families that cross the chain.
+        """
+        self._raised, self._may_rise = raised, may_rise
+        self._chain, self._others = list(chain), list(others)
+        self._leaves = self._chain[-1]
+        self._parents = [np.zeros(1, dtype=np.int64)]
+        self._children: list[list[NDArray[np.int64]]] = []
+        for coarse, fine in pairwise(self._chain):
+            parents = np.zeros(len(fine.below), dtype=np.int64)
+            parents[fine.blocks] = coarse.blocks
+            self._parents.append(parents)
+            self._children.append([np.flatnonzero(parents == block) for block in range(len(coarse.below))])
+        for family in (*self._chain, *self._others):
+            np.add.at(family.loads, family.blocks, raised)
+        self._steps: dict[int, NDArray[np.bool_]] = {}
+        self._moves: list[tuple[int, int, int]] = []
+
+    def settle(self, random: np.random.Generator | None = None) -> None:
+        """Move raises until every total of the chain is within its bounds; ``random`` chooses the way."""
+        for level, family in enumerate(self._chain):
+            while (off := family.off()).any():
+                is_over = (off > 0).any()
+                block, split = np.argwhere(off > 0 if is_over else off < 0)[0].tolist()
+                node = (level, block, split)
+                start, end = (node, self._parent(node)) if is_over else (self._parent(node), node)
+                self._apply(self._route(start, end, random), random)
+
+    def mend(self, random: np.random.Generator) -> None:
+        """Move raises until every total of the other families is within its bounds, as far as that is found.
+
+        The chain's totals stay within theirs. ``random`` decides the steps of a walk, for what paths leave over.
+        """
+        moved = True
+        while moved and self._distance():
+            moved = False
+            for family in self._others:
+                for block, split in np.argwhere(family.off()).tolist():
+                    while (off := int(family.off()[block, split])) and self._mend(family, block, split, off > 0):
+                        moved = True
+        if self._distance():
+            self._walk(random)
+
+    def _distance(self) -> int:
+        """How far the other families' totals are beyond their bounds, in all."""
+        return int(sum(np.abs(family.off()).sum() for family in self._others))
+
+    def _parent(self, node: Node) -> Node:
+        level, block, split = node
+        return TOP if level == 0 else (level - 1, int(self._parents[level][block]), split)
+
+    def _route(self, start: Node, end: Node, random: np.random.Generator | None) -> list[Node]:
+        """A shortest way to pass a raise on; within a finest block it changes its split."""
+        came_from: dict[Node, Node | None] = {start: None}
+        queue = deque(came_from)
+        while queue:
+            node = queue.popleft()
+            further = list(self._following(node))
+            if random is not None:
+                random.shuffle(further)
+            for following in further:
+                if following not in came_from:
+                    came_from[following] = node
+                    if following == end:
+                        path = [end]
+                        while (before := came_from[path[-1]]) is not None:
+                            path.append(before)
+                        return path[::-1]
+                    queue.append(following)
+        raise AssertionError("a controlled rounding always exists")
+
+    def _following(self, node: Node) -> Iterator[Node]:
+        """Where a raise can be passed on to: upwards where there is room, downwards where there is one to spare."""
+        level, block, split = node
+        if node == TOP:
+            family = self._chain[0]
+            yield from ((0, 0, split) for split in np.flatnonzero(family.loads[0] > family.below[0]).tolist())
+            return
+        if self._chain[level].loads[block, split] < self._chain[level].above[block, split]:
+            yield self._parent(node)
+        if level + 1 == len(self._chain):
+            yield from ((level, block, other) for other in np.flatnonzero(self._steps_of(block)[split]).tolist())
+        else:
+            finer, children = self._chain[level + 1], self._children[level][block]
+            spare = children[finer.loads[children, split] > finer.below[children, split]]
+            yield from ((level + 1, child, split) for child in spare.tolist())
+
+    def _steps_of(self, leaf: int) -> NDArray[np.bool_]:
+        """Between which splits a stratum of a finest block can move a raise, ``(splits, splits)``."""
+        if leaf not in self._steps:
+            rows = self._leaves.rows(leaf) if len(self._leaves.below) > 1 else slice(None)
+            raised = self._raised[rows]
+            free = (self._may_rise[rows] & ~raised).astype(np.float32)
+            self._steps[leaf] = raised.T.astype(np.float32) @ free > 0
+        return self._steps[leaf]
+
+    def _apply(self, path: Sequence[Node], random: np.random.Generator | None) -> None:
+        for (level, block, split), (to_level, _, other) in pairwise(path):
+            if level == to_level:
+                rows = self._movable(self._leaves.rows(block), split, other)
+                self._move(int(rows[0] if random is None else random.choice(rows)), split, other)
+
+    def _movable(self, rows: NDArray[np.int64], give: int, take: int) -> NDArray[np.int64]:
+        """The strata among these that can move a raise from one split to another."""
+        raised = self._raised
+        movable: NDArray[np.int64] = rows[raised[rows, give] & self._may_rise[rows, take] & ~raised[rows, take]]
+        return movable
+
+    def _move(self, row: int, give: int, take: int) -> None:
+        self._moves.append((row, give, take))
+        self._raised[row, give], self._raised[row, take] = False, True
+        for family in (*self._chain, *self._others):
+            block = family.blocks[row]
+            family.loads[block, give] -= 1
+            family.loads[block, take] += 1
+        self._steps.pop(int(self._leaves.blocks[row]), None)
+
+    def _undo(self, to: int) -> None:
+        """Take back all moves but so many."""
+        back = self._moves[to:][::-1]
+        for row, give, take in back:
+            self._move(row, take, give)
+        del self._moves[to:]
+
+    def _mend(self, family: Family, block: int, split: int, is_over: bool) -> bool:
+        """Bring one total nearer to its bounds, by a path over this and another split that costs nothing elsewhere."""
+        sign = 1 if is_over else -1
+        room = sign * (2 * family.loads[block] - family.below[block] - family.above[block])
+        room[split] = np.iinfo(np.int64).max
+        for other in np.argsort(room, kind="stable")[:-1].tolist():
+            give, take = (split, other) if is_over else (other, split)
+            start, before = len(self._moves), self._distance()
+            for move in self._exchange(family, block, give, take):
+                self._move(*move)
+            if self._distance() < before:
+                return True
+            self._undo(start)
+        return False
+
+    def _exchange(self, family: Family, block: int, give: int, take: int) -> list[tuple[int, int, int]]:
+        """The shortest list of moves that takes a raise of a block from one split to another; empty if none is found.
+
+        All other totals of the family and the chain stay within their bounds::
+
+            site 3 gives   (class 7, site 3) moves from split 0 to 1; class 7 now lacks one in split 0:
+            site 5 takes   (class 7, site 5) moves from split 1 to 0, if site 5 has room there; else it gives in turn
+        """
+        deepest = len(self._chain) - 1
+        start = (_VALUE, block)
+        came_from: dict[tuple[int, int], tuple[tuple[int, int], int] | None] = {start: None}
+        queue = deque([start])
+
+        def moves(node: tuple[int, int], last: tuple[tuple[int, int], int] | None) -> list[tuple[int, int, int]]:
+            found = []
+            while last is not None:
+                before, row = last
+                if row >= 0:
+                    found.append((row, give, take) if before[0] == _VALUE else (row, take, give))
+                last = came_from[before]
+            return found[::-1]
+
+        while queue:
+            node = queue.popleft()
+            level, number = node
+            if level == _VALUE:
+                for row in self._movable(family.rows(number), give, take).tolist():
+                    leaf = (deepest, int(self._leaves.blocks[row]))
+                    if leaf not in came_from:
+                        came_from[leaf] = (node, row)
+                        queue.append(leaf)
+                continue
+            following: list[tuple[tuple[int, int], int]] = []
+            if level == deepest:
+                rows = self._movable(self._leaves.rows(number), take, give)
+                values = family.blocks[rows].tolist()
+                for row, value in zip(rows.tolist(), values, strict=True):
+                    if value != block and family.takes(value, take, give):
+                        return moves((_VALUE, value), (node, row))
+                following = [((_VALUE, value), row) for row, value in zip(rows.tolist(), values, strict=True)]
+            else:
+                finer, children = self._chain[level + 1], self._children[level][number].tolist()
+                following = [((level + 1, child), -1) for child in children if finer.takes(child, take, give)]
+            if self._chain[level].takes(number, give, take):
+                if level == 0:
+                    return moves(TOP[:2], (node, -1))
+                following.append(((level - 1, int(self._parents[level][number])), -1))
+            for one, row in following:
+                if one not in came_from:
+                    came_from[one] = (node, row)
+                    queue.append(one)
+        return []
+
+    def _walk(self, random: np.random.Generator) -> None:
+        """Look for what paths do not find: seeded steps that bring one total nearer, sometimes at a cost."""
+        now = best = self._distance()
+        self._moves.clear()
+        kept = 0
+        totals = sum(family.loads.size for family in (*self._chain, *self._others))
+        for _ in range(min(_STEPS, _STEPS_A_CELL * self._raised.size, _WORK // totals)):
+            start = len(self._moves)
+            self._step(random)
+            found = self._distance()
+            if found > now and random.random() > _UPHILL:
+                self._undo(start)
+                continue
+            now = found
+            if now < best:
+                best, kept = now, len(self._moves)
+                if not best:
+                    return
+        self._undo(kept)
+
+    def _step(self, random: np.random.Generator) -> None:
+        """Bring one total nearer to its bounds by a random move, and those of the chain back into theirs."""
+        wrong = [(family, where) for family in self._others for where in np.argwhere(family.off())]
+        family, where = wrong[random.integers(len(wrong))]
+        block, split = int(where[0]), int(where[1])
+        other = int(random.integers(self._raised.shape[1] - 1))
+        other += other >= split
+        give, take = (split, other) if family.off()[block, split] > 0 else (other, split)
+        if len(rows := self._movable(family.rows(block), give, take)):
+            self._move(int(random.choice(rows)), give, take)
+            self.settle(random)
