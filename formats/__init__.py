@@ -8,7 +8,7 @@ No Spark, no Cassandra, no torch. Errors::
     ├── ArchiveError             a tar is damaged, or holds what it must not
     ├── ShardError               samples cannot be packed into shards
     └── StorageError(OSError)    a storage does not answer, refuses us, or cannot be used at all
-        └── RefusedError         it answers, but not to these keys, or has no such bucket
+        └── RefusedError         it answers, but not to these keys, or has no such bucket (NoBucketError)
 """
 
 import importlib
@@ -18,6 +18,7 @@ from formats.errors import (
     ArchiveError,
     DamagedError,
     FormatsError,
+    NoBucketError,
     NotASplitError,
     RefusedError,
     ShardError,
@@ -45,6 +46,7 @@ __all__ = [
     "ArchiveError",
     "DamagedError",
     "FormatsError",
+    "NoBucketError",
     "NotASplitError",
     "Permutation",
     "RefusedError",

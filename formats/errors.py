@@ -27,3 +27,7 @@ class StorageError(FormatsError, OSError):
 
 class RefusedError(StorageError):
     """A storage answers, but not to these keys, or has no such bucket."""
+
+
+class NoBucketError(RefusedError):
+    """A storage has no such bucket."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from formats.errors import RefusedError, StorageError
+from formats.errors import NoBucketError, RefusedError, StorageError
 
 CHECK_SECONDS = 10.0
 """An endpoint that is to be looked at answers within this time, or it is down."""
@@ -96,7 +96,7 @@ def refusal(error: BaseException, *, address: str, bucket: str, access: S3Access
     wanted = f"Wanted {address} at {access.place}."
     found = code(error)
     if found == "NoSuchBucket":
-        return RefusedError(f"{wanted} Found: no bucket {bucket!r} there.")
+        return NoBucketError(f"{wanted} Found: no bucket {bucket!r} there.")
     if found in _REFUSED:
         return RefusedError(
             f"{wanted} Found: it refuses the keys ({found}). Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."

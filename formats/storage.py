@@ -15,12 +15,13 @@ import fsspec
 import fsspec.asyn
 from fsspec.implementations.local import LocalFileSystem
 
-from formats.errors import FormatsError, StorageError
+from formats.errors import FormatsError, NoBucketError, StorageError
 from formats.s3 import CHECK_SECONDS, S3Access, code, is_down, is_foreign, is_s3, refusal
 from formats.s3_pages import list_page
 from formats.uploads import Upload, whole_file
 
 SIGNED_SECONDS = 3600
+_HOME_REGIONS = (None, "us-east-1", "aws-global")  # where buckets lie whose place nobody names
 _TOGETHER = 1000  # objects that one request may remove
 _RETRIES = 2  # of whole requests, whose connections are tried again below them
 
@@ -93,6 +94,24 @@ class Storage:
             )
         except Exception as error:
             raise refusal(error, address=self.address, bucket=bucket, access=self._access) from None
+
+    def make_bucket(self) -> None:
+        """Make the bucket of an S3 storage, unless it is there; nothing for others. Raises `StorageError`."""
+        if self._access is None:
+            return
+        try:
+            self.check()
+            return
+        except NoBucketError:
+            pass
+        bucket, _ = self._prefix("")
+        region = self.filesystem.s3.meta.region_name
+        where = {"CreateBucketConfiguration": {"LocationConstraint": region}}
+        try:
+            self.filesystem.call_s3("create_bucket", Bucket=bucket, **({} if region in _HOME_REGIONS else where))
+        except Exception as error:
+            if code(error) not in ("BucketAlreadyOwnedByYou", "BucketAlreadyExists"):  # another was quicker
+                raise refusal(error, address=self.address, bucket=bucket, access=self._access) from None
 
     def exists(self, name: str = "") -> bool:
         """Whether a file or folder is there."""

@@ -46,14 +46,24 @@ class Client:
             return f"s3://{parts}"
         return os.path.join(os.path.abspath(str(self.url).removeprefix("file://")), parts)
 
-    def storage(self, bucket: str, folder: str = "") -> "Storage":
-        """A folder in a bucket, opened. Raises `AccessError`, `UnreachableError` if the endpoint does not let us in."""
+    def storage(self, bucket: str, folder: str = "", *, create: bool | None = None) -> "Storage":
+        """A folder in a bucket, opened.
+
+        A bucket that is missing is made with ``create``; with False the error names this remedy. Raises `AccessError`,
+        `UnreachableError` if the endpoint does not let us in.
+        """
         from formats import StorageError
+        from formats.errors import NoBucketError
         from formats.storage import Storage
 
         try:
             storage = Storage(self.address(bucket, folder), None if self.is_local else self._access())
+            if create:
+                storage.make_bucket()
             storage.check()
+        except NoBucketError as error:
+            remedy = " Make it, or say create_bucket=True." if create is False else ""
+            raise AccessError(f"{error}{remedy}") from None
         except StorageError as error:
             raise told(error) from None
         return storage

@@ -1,28 +1,21 @@
 """The items of a dataset as they are stored in shards; what the processes of an upload do with them."""
 
-import io
 import operator
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from loader._errors import ShardError
 from loader._s3_client import Client, told
+from loader._upload_pictures import encoded, one_line, picture_of
 from schemas import image_id
 from schemas.shards import Shard
 
 _FOLDERS = "torchvision.datasets.folder"
-_KEPT = {
-    "jpg": ("RGB", "L"),
-    "png": ("RGB", "L", "1", "P", "LA", "RGBA", "I", "I;16"),
-    "webp": ("RGB", "RGBA"),
-}
-_CONVERTED = ("1", "L", "P", "CMYK", "YCbCr", "LAB", "HSV", "RGBX")
-FORMATS = {"jpg": "JPEG", "png": "PNG", "webp": "WEBP"}
 _PICTURES = {
     ".jpg": "jpg",
     ".jpeg": "jpg",
@@ -46,7 +39,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Job:
-    """What the processes of an upload know from their start."""
+    """What the processes of an upload know from their start; ``ds`` is None if its items are sent to them."""
 
     ds: Any
     client: Client
@@ -56,76 +49,72 @@ class Job:
     image_format: str
     quality: int
     dataset: str
+    names: tuple[str, ...] = ()
 
     def made(self, number: int) -> Item:
-        """One item, encoded into the spool unless it is a file already. Raises `ShardError`."""
+        """One item of a dataset with a length, encoded into the spool unless it is a file already.
+
+        Raises `ShardError`.
+        """
         if (file := _file_of(self.ds, number)) is not None:
-            return self.item(number, _class_of(file[1], number))
+            return self.item(number, _class_of(file[1], number), _PICTURES[_suffix(file[0])])
         try:
             found = self.ds[number]
         except Exception as error:  # whatever the user's dataset does
             raise ShardError(f"Wanted item {number} of the dataset. Found: {one_line(error)}") from error
-        try:
-            image, label = found
-        except (TypeError, ValueError):
-            raise ShardError(
-                f"Wanted item {number} of the dataset as (picture, class number). Found: {type(found).__name__}"
-            ) from None
-        if not hasattr(image, "convert") or not hasattr(image, "save"):
-            raise ShardError(
-                f"Wanted a picture of PIL in item {number} of the dataset. Found: {type(image).__name__}. "
-                "Leave the dataset's transform out: it is for reading."
-            )
-        item = self.item(number, _class_of(label, number))
+        return self.spooled(number, *pair_of(found, number))
+
+    def spooled(self, number: int, picture: Any, label: int) -> Item:
+        """One item, encoded into the spool. Raises `ShardError`."""
+        extension, data = encoded(picture, number, image_format=self.image_format, quality=self.quality)
+        item = self.item(number, label, extension)
         with open(item.path, "wb") as target:
-            target.write(self._encoded(image, number))
+            target.write(data)
         return item
 
-    def item(self, number: int, label: int) -> Item:
-        """An item that was made before, by its class number."""
+    def item(self, number: int, label: int, extension: str) -> Item:
+        """An item that was made before, by its class number and what its file is."""
         if (file := _file_of(self.ds, number)) is not None:
-            return Item(label, _relative(self.ds, file[0]), file[0], _PICTURES[_suffix(file[0])])
-        return Item(label, f"{number:012}", str(self.spool / f"{number:012}"), self.image_format)
+            return Item(label, _relative(self.ds, file[0]), file[0], extension)
+        return Item(label, f"{number:012}", str(self.spool / f"{number:012}"), extension)
 
     def one(self, item: Item) -> bytes:
         """An item's id, 16 bytes."""
         return image_id(self.dataset, b"", os.fsencode(item.name)).bytes
 
-    def facts(self, item: Item, names: Sequence[str]) -> bytes:
+    def facts(self, item: Item) -> bytes:
         """What stands in the sample's ``.json``."""
         from formats.facts import facts_text
 
-        name = names[item.label] if item.label < len(names) else None
+        name = self.names[item.label] if item.label < len(self.names) else None
         return facts_text(self.one(item), item.name, name=name, label=item.label)
 
-    def _encoded(self, image: Any, number: int) -> bytes:
-        file = io.BytesIO()
-        options = {} if self.image_format == "png" else {"quality": self.quality}
-        try:
-            has_alpha = image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info
-            if image.mode not in _KEPT[self.image_format]:
-                if image.mode not in _CONVERTED or has_alpha:
-                    raise ShardError(
-                        f"Wanted item {number} of the dataset as a picture that {self.image_format} holds. Found: "
-                        f"mode {image.mode}{' with transparency' if has_alpha else ''}. Take image_format='png', or "
-                        "convert it in the dataset."
-                    )
-                image = image.convert("RGB")
-            image.save(file, FORMATS[self.image_format], **options)
-        except ShardError:
-            raise
-        except Exception as error:  # Pillow raises many kinds for what it cannot encode
-            raise ShardError(f"Wanted to encode item {number} of the dataset. Found: {one_line(error)}") from error
-        return file.getvalue()
+
+class Measures(NamedTuple):
+    """What is known of some items: ids of 16 bytes, labels, extensions, and sizes in a shard.
+
+    ``contents`` tells them from others of the same sizes: a digest, of files that stay as they are of their times.
+    """
+
+    ids: list[bytes]
+    labels: list[int]
+    extensions: list[str]
+    sizes: list[int]
+    contents: str
 
 
 _job: Job | None = None
 
 
-def begin(job: Job) -> None:
-    """In a process: know the job from now on."""
+def know(job: Job | None) -> None:
+    """Know the job from now on; None: no job any more."""
     global _job
     _job = job
+
+
+def begin(job: Job) -> None:
+    """In a process of its own: know the job, and end with the process that began it."""
+    know(job)
     threading.Thread(target=_watch, args=(os.getppid(),), name="parent", daemon=True).start()
 
 
@@ -136,46 +125,56 @@ def _watch(parent: int) -> None:
     os._exit(1)
 
 
-def measured(numbers: range) -> tuple[bytes, list[int], list[int], str]:
-    """In a process: ids (16 bytes each), labels and sizes in a shard of items, which are encoded on the way.
+def measured(numbers: range) -> Measures:
+    """In a process: what is known of items of a dataset with a length, which are encoded on the way."""
+    assert _job is not None
+    return _measures(map(_job.made, numbers), first=numbers.start)
 
-    And what tells their contents from others of the same sizes: a digest, of files as they are of their times.
-    """
+
+def measured_items(first: int, items: list[tuple[Any, int]]) -> Measures:
+    """In a process: the same of items as `pair_of` gives them, of which ``first`` is the number of the first."""
+    assert _job is not None
+    return _measures((_job.spooled(number, *item) for number, item in enumerate(items, first)), first=first)
+
+
+def _measures(items: Iterable[Item], *, first: int) -> Measures:
     from formats.facts import class_text
     from formats.shards import piece_digest, sample_bytes
 
     assert _job is not None
-    ids, labels, sizes, told = [], [], [], []
-    names = class_names(_job.ds)
-    for number in numbers:
-        item = _job.made(number)
+    found, told = Measures([], [], [], [], ""), []
+    for number, item in enumerate(items, first):
         try:
             looks = os.stat(item.path)
             is_ours = item.path.startswith(str(_job.spool))
             told.append(piece_digest(Path(item.path).read_bytes()) if is_ours else str(looks.st_mtime_ns))
         except OSError as error:
             raise ShardError(f"Wanted item {number} of the dataset. Found: {one_line(error)}") from error
-        ids.append(_job.one(item))
-        labels.append(item.label)
-        sizes.append(sample_bytes([looks.st_size, len(class_text(item.label)), len(_job.facts(item, names))]))
-    return b"".join(ids), labels, sizes, piece_digest("".join(told).encode())
+        found.ids.append(_job.one(item))
+        found.labels.append(item.label)
+        found.extensions.append(item.extension)
+        found.sizes.append(sample_bytes([looks.st_size, len(class_text(item.label)), len(_job.facts(item))]))
+    return found._replace(contents=piece_digest("".join(told).encode()))
 
 
-def written(name: str, first: int, total: int, items: list[tuple[int, int]]) -> Shard:
-    """In a process: write the shard of these items, (number, label) each; ``first`` of ``total`` keys is its first."""
+def written(name: str, first: int, total: int, items: list[tuple[int, int, str]]) -> Shard:
+    """In a process: write the shard of these items, (number, label, extension) each.
+
+    ``first`` of ``total`` keys is its first.
+    """
     from formats import FormatsError
     from formats.facts import class_text
     from formats.shards import ShardWriter, index_name, keys
 
     assert _job is not None
-    storage, names = _job.client.storage(_job.bucket, _job.folder), class_names(_job.ds)
+    storage = _job.client.storage(_job.bucket, _job.folder)
     try:
         with storage.create(name) as write:
             writer = ShardWriter(write)
-            for key, (number, label) in zip(keys(first, len(items), total), items, strict=True):
-                item = _job.item(number, label)
+            for key, (number, label, extension) in zip(keys(first, len(items), total), items, strict=True):
+                item = _job.item(number, label, extension)
                 files = {item.extension: Path(item.path).read_bytes(), "cls": class_text(label)}
-                writer.add(key, {**files, "json": _job.facts(item, names)})
+                writer.add(key, {**files, "json": _job.facts(item)})
             shard = writer.end(name)
         storage.write_bytes(index_name(name), writer.index.encode())
     except FormatsError as error:
@@ -191,9 +190,17 @@ def class_names(ds: Any) -> list[str]:
     return [str(name) for name in names] if isinstance(names, (list, tuple)) else []
 
 
-def one_line(error: BaseException) -> str:
-    """Another's error for the end of a message of ours."""
-    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+def pair_of(found: Any, number: int) -> tuple[Any, int]:
+    """What an item of a dataset is: a picture, as `picture_of` gives it, and its class number. Raises `ShardError`."""
+    try:
+        if isinstance(found, (str, bytes, dict)):
+            raise TypeError
+        image, label = found
+    except (TypeError, ValueError):
+        raise ShardError(
+            f"Wanted item {number} of the dataset as (picture, class number). Found: {type(found).__name__}"
+        ) from None
+    return picture_of(image, number), _class_of(label, number)
 
 
 def _file_of(ds: Any, number: int) -> tuple[str, Any] | None:

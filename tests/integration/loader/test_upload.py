@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from PIL import Image
 from torchvision.datasets import ImageFolder
-from torchvision.transforms import ToTensor
+from torchvision.transforms import Normalize, ToTensor
 
 from devstack.s3 import S3
 from formats.s3 import S3Access
@@ -87,16 +87,33 @@ class Unreadable(Pictures):
 
 
 class Transformed(Pictures):
-    """Pictures as torchvision's own transform leaves them."""
+    """Pictures as torchvision's own transforms leave them."""
 
     def __getitem__(self, number: int) -> tuple[Any, int]:
         image, label = super().__getitem__(number)
         return ToTensor()(image), label
 
 
-def test_a_dataset_that_is_transformed_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ShardError, match=r"a picture of PIL in item \d+ .*Found: Tensor\. Leave"):
-        upload_cv_dataset(Transformed(3), client=make_client(tmp_path), bucket="b", workers=1, progress=False)
+def test_a_dataset_with_transforms_keeps_its_pixels_and_normalized_ones_are_refused(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"client": make_client(tmp_path), "bucket": "b", "progress": False}
+    upload_cv_dataset(Transformed(3), base_folder="x", workers=1, image_format="png", **options)
+    for files in samples_in(tmp_path / "b" / "x").values():
+        number = int(json.loads(files["json"])["path"])
+        assert Image.open(io.BytesIO(files["png"])).tobytes() == Pictures(3)[number][0].tobytes()
+    normalized = [(Normalize([0.5] * 3, [0.1] * 3)(Transformed(1)[0][0]), 0)]
+    with pytest.raises(ShardError, match=r"a tensor of torch\.float32 from -[\d.]+ to [\d.]+\. Leave Normalize out"):
+        upload_cv_dataset(normalized, workers=0, **options)
+
+
+def test_a_missing_bucket_is_made_on_request_and_the_error_says_how(s3: S3) -> None:
+    client, bucket = make_client(s3.endpoint, s3.access_key, s3.secret_key), fresh_name("bucket")
+    with pytest.raises(AccessError, match=rf"no bucket '{bucket}' there\. Make it, or say create_bucket=True"):
+        upload(client, bucket, "x", count=3, workers=0)
+    assert len(upload(client, bucket, "x", count=3, workers=0, create_bucket=True)) == 3
+    assert len(upload(client, bucket, "y", count=4, workers=0, create_bucket=True)) == 4
+    with pytest.raises(AccessError, match="refuses the keys"):
+        wrong = make_client(s3.endpoint, s3.access_key, "wrong")
+        upload(wrong, fresh_name("bucket"), "x", count=3, workers=0, create_bucket=True)
 
 
 def test_uploads_to_s3_and_to_a_folder_are_identical(s3: S3, tmp_path: Path) -> None:

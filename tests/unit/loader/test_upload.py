@@ -5,12 +5,14 @@ import io
 import json
 import multiprocessing
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import torch.utils.data
 from PIL import Image
 
 from loader import OptionError, ShardError
@@ -83,7 +85,14 @@ BAD: list[tuple[Callable[[int], Any], str]] = [
     (lambda number: (Pictures(1)[0][0], 1.5), r"as the label of item 66 of the dataset\. Found: 1\.5"),
     (lambda number: (Pictures(1)[0][0], -1), r"as the label of item 66 of the dataset\. Found: -1"),
     (lambda number: (Pictures(1)[0][0], True), r"as the label of item 66 of the dataset\. Found: True"),
-    (lambda number: (np.zeros((3, 4, 4)), 1), r"a picture of PIL in item 66 .*Found: ndarray\. Leave"),
+    (
+        lambda number: (np.zeros((3, 4, 4)), 1),
+        r"a picture in item 66 .*Found: an array of float64 of shape \(3, 4, 4\)",
+    ),
+    (lambda number: (np.zeros((3, 9, 9), np.uint8), 1), r"Found: an array of uint8 of shape \(3, 9, 9\)\. Wanted are "),
+    (lambda number: (b"no picture", 1), r"item 66 .*Found: 10 bytes that are no picture \(Unid"),
+    (lambda number: ("a.jpg", 1), r"a picture in item 66 of the dataset\. Found: str"),
+    (lambda number: {"image": Pictures(1)[0][0], "label": 1}, r"\(picture, class number\)\. Found: dict"),
 ]
 
 
@@ -111,6 +120,113 @@ def test_a_dataset_with_an_unpackable_item_publishes_nothing(
             image_format="png", progress=False,
         )  # fmt: skip
     assert not list(tmp_path.rglob("shards.json"))
+    assert not list(tmp_path.rglob("*.tar"))
+
+
+def as_arrays(number: int) -> Any:
+    return np.asarray(Pictures(5)[number][0])
+
+
+def as_tensors(number: int) -> Any:
+    return torch.from_numpy(as_arrays(number).copy()).permute(2, 0, 1)
+
+
+def as_bytes(number: int) -> bytes:
+    file = io.BytesIO()
+    Pictures(5)[number][0].save(file, "PNG")
+    return file.getvalue()
+
+
+KINDS: dict[str, Callable[[int], Any]] = {
+    "arrays": as_arrays,
+    "uint8 tensors": as_tensors,
+    "float32 tensors": lambda number: as_tensors(number) / 255,
+    "float16 tensors": lambda number: (as_tensors(number) / 255).half(),
+    "pictures": lambda number: Pictures(5)[number][0],
+    "bytes": as_bytes,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_pictures_arrays_tensors_and_bytes_give_the_same_pixels(kind: str, workers: int, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"bucket": "b", "image_format": "png", "workers": workers, "progress": False}
+    items = [(KINDS[kind](number), np.int64(number)) for number in range(5)]
+    listed = upload_cv_dataset(items, client=make_client(tmp_path), base_folder="listed", **options)
+    once = upload_cv_dataset(iter(items), client=make_client(tmp_path), base_folder="once", **options)
+    assert listed.fingerprint == once.fingerprint
+    found = samples_in(tmp_path / "b" / "once")
+    assert len(found) == 5
+    for files in found.values():
+        number = int(files["cls"])
+        assert np.array_equal(np.asarray(Image.open(io.BytesIO(files["png"]))), as_arrays(number))
+        if kind == "bytes":
+            assert files["png"] == as_bytes(number)
+
+
+def test_tensors_and_arrays_of_one_channel_are_grey(tmp_path: Path) -> None:
+    grey = np.arange(48, dtype=np.uint8).reshape(6, 8)
+    items = [(grey, 0), (grey[:, :, None], 1), (torch.from_numpy(grey), 2), (torch.from_numpy(grey)[None] / 255, 3)]
+    for number, item in enumerate(items):
+        picture = Image.open(job_of(items, tmp_path).made(number).path)
+        assert (picture.mode, item[1]) == ("L", number)
+        assert np.array_equal(np.asarray(picture), grey)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "message"),
+    [
+        (torch.full((3, 4, 4), 1.5), r"a tensor of torch\.float32 from 1\.5 to 1\.5\. Leave Normalize out"),
+        (torch.full((3, 4, 4), -0.1), r"from -0\.1 to -0\.1\. Leave Normalize out"),
+        (torch.full((3, 4, 4), float("nan")), r"from nan to nan\. Leave"),
+        (
+            torch.zeros((2, 3, 4, 4)),
+            r"a batch, a tensor of shape \(2, 3, 4, 4\)\. Give the dataset, not its DataLoader",
+        ),
+        (torch.zeros((5, 4, 3)), r"a tensor of torch\.float32 of shape \(5, 4, 3\)\. Wanted are"),
+        (torch.zeros((3, 4, 4), dtype=torch.int64), r"a tensor of torch\.int64"),
+        (torch.zeros((3, 4, 4), dtype=torch.bfloat16), r"a tensor of torch\.bfloat16"),
+        (torch.zeros((3, 0, 4)), r"of shape \(3, 0, 4\)"),
+    ],
+)
+def test_tensors_that_are_no_pictures_are_refused(tensor: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ShardError, match=rf"Wanted a picture in item 0 of the dataset\. Found: .*{message}"):
+        job_of([(tensor, 0)], tmp_path).made(0)
+
+
+class Stream(torch.utils.data.IterableDataset[Any]):
+    """A stream of pictures that torch's workers share."""
+
+    classes = ("a", "b")
+
+    def __iter__(self) -> Iterator[Any]:
+        info = torch.utils.data.get_worker_info()
+        numbers = range(5) if info is None else range(info.id, 5, info.num_workers)
+        yield from ((as_tensors(number), number % 2) for number in numbers)
+
+    def __len__(self) -> int:
+        return 7  # as many do, it does not know
+
+
+@pytest.mark.parametrize("workers", [0, 3])
+def test_an_iterable_dataset_is_read_once_for_any_number_of_workers(workers: int, tmp_path: Path) -> None:
+    shards = upload_cv_dataset(
+        Stream(), client=make_client(tmp_path), bucket="b", workers=workers, image_format="png", progress=False
+    )
+    assert (len(shards), shards.counts, shards.class_names) == (5, {0: 3, 1: 2}, {0: "a", 1: "b"})
+    loader = torch.utils.data.DataLoader(Stream(), batch_size=2, num_workers=2)
+    with pytest.raises(ShardError, match=r"item 0 of the dataset\. Found: a batch"):
+        upload_cv_dataset(loader, client=make_client(tmp_path), bucket="c", workers=workers, progress=False)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_iterable_that_fails_names_the_item_and_publishes_nothing(workers: int, tmp_path: Path) -> None:
+    def items() -> Iterator[Any]:
+        yield from ((as_arrays(number % 5), 0) for number in range(130))
+        raise KeyError("no such picture")
+
+    with pytest.raises(ShardError, match=r"Wanted item 130 of the dataset\. Found: KeyError: 'no such picture'"):
+        upload_cv_dataset(items(), client=make_client(tmp_path), bucket="b", workers=workers, progress=False)
     assert not list(tmp_path.rglob("*.tar"))
 
 
@@ -163,7 +279,8 @@ def test_invalid_options_are_refused(tmp_path: Path) -> None:
         ({"maxsize": float("inf")}, "maxsize as a whole number"),
         ({"seed": 1 << 70}, "seed"),
         ({"base_folder": "../x"}, "a bucket and a folder"),
-        ({"workers": 0}, "workers"),
+        ({"workers": -1}, "workers"),
+        ({"create_bucket": "yes"}, "create_bucket as True or False"),
         ({"image_format": "gif"}, "image_format"),
         ({"quality": 101}, "quality"),
         ({"client": "http://x"}, "a client, as loader.shards.make_client gives it"),
@@ -174,8 +291,10 @@ def test_invalid_options_are_refused(tmp_path: Path) -> None:
             upload_cv_dataset(Pictures(3), **given)
     with pytest.raises(OptionError, match=r"at least one item\. Found: none"):
         upload_cv_dataset([], client=client, bucket="b", progress=False)
-    with pytest.raises(OptionError, match=r"a length and items\. Found: generator"):
+    with pytest.raises(OptionError, match=r"at least one item\. Found: none"):
         upload_cv_dataset((x for x in ()), client=client, bucket="b", progress=False)
+    with pytest.raises(OptionError, match=r"a length and items, or an iterable .*Found: int"):
+        upload_cv_dataset(5, client=client, bucket="b", progress=False)
     with pytest.raises(OptionError, match="access_key and secret_key, or neither"):
         make_client("http://127.0.0.1:9", "key")
     for url in ("ftp://127.0.0.1", "127.0.0.1:9000", "store:9000/x", ""):
