@@ -104,6 +104,10 @@ def _record(plan: IngestPlan) -> TableRecord:
     )
 
 
+_OURS = {"source", "ingest_id", "sha256"}
+"""Columns of a metadata table that only an ingest makes."""
+
+
 def check_tables(control: Control, *, plan: IngestPlan) -> None:
     """Raise `TableError`, with all that is wrong, unless the tables are there as we write them, or may be created."""
     absent, differing = [], []
@@ -112,6 +116,12 @@ def check_tables(control: Control, *, plan: IngestPlan) -> None:
         if found is None:
             absent += [] if plan.create else [table]
             continue
+        missing = [name for name in defined_columns(statement) if name not in found]
+        if table == plan.tables.metadata and not _OURS & found.keys():
+            raise TableError(
+                f"Wanted tables that an ingest made. Found: {table}, which another tool made (it has no "
+                f"{', '.join(missing)}). {OTHER_TOOLS} Use other tables here, which the ingest creates itself."
+            )
         for name, kind in defined_columns(statement).items():
             if name not in found:
                 differing.append(f"no column {name} {kind} in {table}")

@@ -23,7 +23,10 @@ from etl.workers import map_batches
 from schemas import Columns, TableName, image_id
 from schemas.tables import LabelType
 
-OTHER_TOOLS = "Tables that other tools made can be read and split, but nothing can be appended to them."
+OTHER_TOOLS = (
+    "Nothing can be appended to tables that other tools made. They can be read and split: by cache_rows.py, split.py, "
+    "shard.py and the loader, with --id-col, --label-col and --data-col."
+)
 
 _COUNTS = "rows BIGINT, foreign BIGINT, example STRING, by_name BIGINT, by_number BIGINT, latest BIGINT"
 _ARROW_COUNTS = pa.schema(

@@ -317,9 +317,13 @@ def test_incompatible_tables_are_refused_with_every_difference(
     strategy = f"{{'class': 'NetworkTopologyStrategy', '{control.datacenter}': 1}}"
     control.define(f"CREATE KEYSPACE {keyspace} WITH replication = {strategy}")
     control.define(f"CREATE TABLE {plan.data_table} (id uuid PRIMARY KEY, label blob, data blob)")
-    control.define(f"CREATE TABLE {plan.metadata_table} (patch_id uuid PRIMARY KEY, label int, path text)")
-    with pytest.raises(TableError, match=r"label blob instead of int .*no column id uuid in .*no column source text"):
+    control.define(f"CREATE TABLE {plan.metadata_table} (patch_id uuid PRIMARY KEY, label int, source text)")
+    with pytest.raises(TableError, match=r"label blob instead of int .*no column id uuid in .*no column path text"):
         job.run(spark, plan=plan)
+    control.define(f"ALTER TABLE {plan.metadata_table} DROP source")  # as the field's own examples make them
+    with pytest.raises(TableError, match=r"metadata, which another tool made \(it has no id, .*split\.py") as caught:
+        job.run(spark, plan=plan)
+    assert "\n" not in str(caught.value)
     assert control.columns(plan.tables.classes) is None
 
 
