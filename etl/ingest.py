@@ -9,13 +9,11 @@ from functools import partial
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from etl.cassandra import append_rows, uuid_bytes, uuid_text
+from etl.cassandra import uuid_bytes
 from etl.entries import ENTRIES, Listing
 from etl.errors import ConflictError
 from etl.image_writer import WriteOrder, write_images
 from etl.ingest_plan import IngestPlan
-from etl.ingest_sequence import Run
-from etl.look_alikes import group_look_alikes
 from etl.outcomes import OUTCOMES, THERE, THERE_FROM_OTHERS
 from etl.workers import map_batches
 from schemas import Columns
@@ -85,7 +83,7 @@ def count_entries(entries: DataFrame) -> DataFrame:
 
 
 def known_images(metadata: DataFrame, *, columns: Columns) -> DataFrame:
-    """Metadata rows as id (16 bytes), label, or_split, path, bytes, sha256, source, whatever the table's names."""
+    """Metadata rows as id (16 bytes), label, or_split, path, bytes, sha256, source, group_id, whatever their names."""
     return metadata.select(
         uuid_bytes(columns.id).alias("id"),
         F.col(columns.label).alias("label"),
@@ -94,6 +92,7 @@ def known_images(metadata: DataFrame, *, columns: Columns) -> DataFrame:
         "bytes",
         "sha256",
         "source",
+        "group_id",
     )
 
 
@@ -157,17 +156,6 @@ def without(listing: Listing, *, entries: DataFrame, done: DataFrame | None) -> 
     if done is None:
         return listing.entries
     return listing.entries.join(F.broadcast(done.select("id")), on="id", how="left_anti")  # bytes are not shuffled
-
-
-def write_groups(outcomes: DataFrame, *, plan: IngestPlan, run: Run) -> int:
-    """Give images that look alike a common ``group_id`` in the metadata; returns the number of groups. Runs Spark."""
-    groups = group_look_alikes(outcomes.select("id", "phash")).persist()
-    try:
-        rows = groups.select(uuid_text("id").alias(plan.columns.id), "group_id")
-        append_rows(rows, table=plan.tables.metadata, clock=run.last_clock)
-        return groups.select("group_id").distinct().count()
-    finally:
-        groups.unpersist()
 
 
 def tally(outcomes: DataFrame, *, seeds: tuple[int, int]) -> DataFrame:

@@ -18,12 +18,13 @@ from schemas.tables import (
     create_data,
     create_ingests,
     create_metadata,
+    create_perceptual_hashes,
     create_quarantine,
     create_table_records,
     defined_columns,
 )
 
-OWN_TABLES = ("classes", "quarantine", "tables", "ingests")
+OWN_TABLES = ("classes", "quarantine", "tables", "ingests", "perceptual_hashes")
 """Tables of ours in the keyspace of a metadata table."""
 
 
@@ -63,7 +64,9 @@ class IngestPlan:
     ``replication`` (one copy unless it says otherwise). ``overwrite`` takes rows over from other sources. ``resume``
     leaves out what is there, and an ``ingest_id`` carries that ingest on, which is resuming too. ``recode`` says what
     becomes of the pictures, ``check`` how they are looked at, ``tolerance`` how many may be rejected,
-    ``near_duplicates`` whether look-alikes get a common group. Raises ValueError for options that cannot be.
+    ``near_duplicates`` whether look-alikes get a common group. ``list_stale`` names the rows of this source that were
+    not found again; ``prune`` removes them, and ``prune_count`` confirms their number. Raises ValueError for options
+    that cannot be.
     """
 
     source: SourcePlan
@@ -81,6 +84,9 @@ class IngestPlan:
     check: Check = "header"
     tolerance: Tolerance = field(default_factory=Tolerance)
     near_duplicates: bool = False
+    list_stale: bool = False
+    prune: bool = False
+    prune_count: int | None = None
 
     def __post_init__(self) -> None:
         if self.target is None:
@@ -106,8 +112,8 @@ class IngestPlan:
             raise ValueError("Wanted --near-duplicates with tables and without --group-column: both write group_id.")
         if self.ingest_id is not None:
             object.__setattr__(self, "resume", True)
-        if self.near_duplicates and self.resume:
-            raise ValueError("Wanted --near-duplicates without --resume: it looks at every picture. Found: both.")
+        if self.prune_count is not None and not self.prune:
+            raise ValueError("Wanted --prune with --prune-count. Found: --prune-count alone.")
 
     def _check_target(self, target: str) -> None:
         if is_local(target):
@@ -120,6 +126,8 @@ class IngestPlan:
             "--replication": self.replication,
             "--no-create": not self.create,
             "--class-names": self.source.class_names,
+            "--list-stale": self.list_stale,
+            "--prune": self.prune,
             **{f"--{name}-col": value != name for name, value in asdict(self.columns).items()},
         }
         for name in (name for name, value in with_tables.items() if value):
@@ -145,7 +153,7 @@ class IngestPlan:
         """The tables of an ingest that has no folder to write to."""
         assert self.data_table is not None
         assert self.metadata_table is not None
-        return Tables(self.data_table, self.metadata_table, self.columns, self.source.label_type)
+        return Tables(self.data_table, self.metadata_table, self.columns, self.source.label_type, self.near_duplicates)
 
     @property
     def source_name(self) -> str:
@@ -161,6 +169,8 @@ class Tables:
     metadata: TableName
     columns: Columns
     label_type: LabelType
+    near_duplicates: bool = False
+    """Whether perceptual hashes of the pictures are wanted too."""
 
     @property
     def classes(self) -> TableName:
@@ -173,12 +183,18 @@ class Tables:
         return TableName(self.metadata.keyspace, "quarantine")
 
     @property
+    def perceptual_hashes(self) -> TableName:
+        """Where perceptual hashes are, by the SHA-256 of the picture."""
+        return TableName(self.metadata.keyspace, "perceptual_hashes")
+
+    @property
     def records(self) -> Mapping[TableName, str]:
         """What is recorded of the tables and of the runs on them, each with the statement that creates it."""
         keyspace = self.metadata.keyspace
         return {
             TableName(keyspace, "tables"): create_table_records(keyspace),
             TableName(keyspace, "ingests"): create_ingests(keyspace),
+            **({self.perceptual_hashes: create_perceptual_hashes(keyspace)} if self.near_duplicates else {}),
         }
 
     @property

@@ -13,6 +13,7 @@ from etl.folder_rows import REJECTED
 from etl.ingest import Survey
 from etl.ingest_plan import IngestPlan
 from etl.ingest_sequence import Run
+from etl.stale_rows import StaleRows
 
 FORMAT = 1
 SUM_SEEDS = (0x3C0FFEE, 0x4C0FFEE)
@@ -31,7 +32,8 @@ class IngestReport:
     the fingerprint cover both, so that they are those of a run that was not interrupted. ``notes`` counts remarks on
     images that were taken, ``unmatched`` tells what of the label sources belongs to no image, and how names were
     matched, ``duplicates`` what the table has several times (None if this run wrote nothing), ``groups`` how many
-    groups of look-alikes there are, if they were asked for.
+    groups of look-alikes the table has, if they were asked for, ``ungrouped`` how many images lost theirs because their
+    picture changed. ``stale`` counts the rows of this source that were not found again (None in new tables).
     """
 
     images: int
@@ -45,6 +47,8 @@ class IngestReport:
     unmatched: list[str]
     duplicates: DuplicateSummary | None
     groups: int | None
+    ungrouped: int
+    stale: StaleRows | None
     executors: dict[str, dict[str, int]]
     seconds: float
     images_per_s: float
@@ -105,6 +109,8 @@ class IngestReport:
             unmatched=list(unmatched),
             duplicates=None,
             groups=None,
+            ungrouped=0,
+            stale=None,
             executors={name: dict(counts) for name, counts in sorted(executors.items())},
             seconds=round(seconds, 3),
             images_per_s=round(stages["written"] / seconds, 1),
@@ -120,12 +126,22 @@ class IngestReport:
             fingerprint=_fingerprint(stages.total(), first, second),
         )
 
-    def finished(self, *, duplicates: DuplicateSummary | None, groups: int | None, seconds: float) -> "IngestReport":
+    def finished(
+        self,
+        *,
+        stale: StaleRows | None,
+        duplicates: DuplicateSummary | None,
+        groups: int | None,
+        ungrouped: int,
+        seconds: float,
+    ) -> "IngestReport":
         """The report with what was found after the writing, and the time of it all."""
         return replace(
             self,
+            stale=stale,
             duplicates=duplicates,
             groups=groups,
+            ungrouped=ungrouped,
             seconds=round(seconds, 3),
             images_per_s=round(self.images / seconds, 1),
             mb_per_s=round(self.bytes / 1e6 / seconds, 2),
@@ -142,10 +158,15 @@ class IngestReport:
         if self.quarantined:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.quarantined_by_reason.items())
             text += f"; {self.quarantined:,} rejected ({reasons}): {self.rejected_at}"
+        if self.stale and self.stale.rows:
+            text += f"; {self.stale}"
         if self.duplicates and self.duplicates.groups:
             text += f"; {self.duplicates}"
         if self.groups is not None:
             text += f"; {self.groups:,} groups of look-alikes"
+        if self.ungrouped:
+            text += f"; {self.ungrouped:,} images lost their group of look-alikes, because their pictures changed"
+            text += " (--near-duplicates looks again)"
         notes = [f"{count:,} {note}" for note, count in self.notes.items()]
         for remark in [*notes, *self.unmatched]:
             text += f"; {remark}"
@@ -176,11 +197,20 @@ class IngestEstimate:
     images_by_split: dict[str, int]
     unmatched: list[str] = field(default_factory=list)
     already_there: int = 0
+    stale: StaleRows | None = None
     disk_bytes: int = 0
     seconds: float = 0.0
 
     @classmethod
-    def of(cls, survey: Survey, *, plan: IngestPlan, unmatched: Sequence[str], already_there: int) -> "IngestEstimate":
+    def of(
+        cls,
+        survey: Survey,
+        *,
+        plan: IngestPlan,
+        unmatched: Sequence[str],
+        already_there: int,
+        stale: StaleRows | None,
+    ) -> "IngestEstimate":
         """Sum up a survey."""
         images = survey.files - survey.rejected
         copies = sum(int(part.rpartition(":")[2]) for part in (plan.replication or "1").split(","))
@@ -195,6 +225,7 @@ class IngestEstimate:
             images_by_split=survey.images_by_split,
             unmatched=list(unmatched),
             already_there=already_there,
+            stale=stale,
             disk_bytes=survey.bytes * copies,
             seconds=round(max(size / 1e6 / _ONE_NODE_MB_PER_S, left / _ONE_NODE_IMAGES_PER_S), 1),
         )
@@ -209,7 +240,8 @@ class IngestEstimate:
         if self.rejected:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.rejected_by_reason.items())
             text += f"; {self.rejected:,} cannot be taken ({reasons})"
-        return "; ".join([text, *self.unmatched, "nothing was written"])
+        stale = [str(self.stale)] if self.stale and self.stale.rows else []
+        return "; ".join([text, *stale, *self.unmatched, "nothing was written"])
 
 
 def _most_first(counts: Counter[str]) -> dict[str, int]:

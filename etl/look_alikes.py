@@ -24,6 +24,9 @@ from etl.images import open_picture, read_header, room, turned
 HASHES = "id BINARY, phash BIGINT"
 GROUPS = "id BINARY, group_id STRING"
 
+GROUP_PREFIX = "look-"
+"""What the names of these groups begin with; groups that a source gives have other names."""
+
 MAX_DISTANCE = 8
 _MOST_MASKS = 40
 _DRIVER_PAIRS = 5_000_000  # 16 bytes each
@@ -106,7 +109,7 @@ def group_look_alikes(hashes: DataFrame, *, distance: int = 3) -> DataFrame:
 
 def group_name(phash: Column) -> Column:
     """The name of the group whose smallest hash this is."""
-    return F.concat(F.lit("look-"), F.lower(F.lpad(F.hex(phash), 16, "0")))
+    return F.concat(F.lit(GROUP_PREFIX), F.lower(F.lpad(F.hex(phash), 16, "0")))
 
 
 def band_masks(rows: int, distance: int) -> list[int]:

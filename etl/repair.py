@@ -17,6 +17,7 @@ from etl.image_writer import Nowhere, WriteOrder
 from etl.ingest import Survey, task_count, write
 from etl.ingest_plan import IngestPlan, new_ingest_id
 from etl.ingest_sequence import Run, create_sequence, has_runs, take_run
+from etl.look_groups import clear_replaced
 from etl.old_tables import latest_write
 from etl.outcomes import WRITTEN
 from etl.pictures import Preparation
@@ -149,6 +150,14 @@ def rewrite(
             mended = problems.where(F.col("kind").isin(list(REWRITABLE))).join(right, on="id", how="left_semi")
             counts = {row["kind"]: row["rows"] for row in mended.transform(count_problems).collect()}
             unchanged = written - right.count()
+            clear_replaced(
+                entries.sparkSession,
+                before=metadata,
+                outcomes=outcomes,
+                tables=plan.tables,
+                has_hashes=control.columns(plan.tables.perceptual_hashes) is not None,
+                clock=beginning.run.last_clock,
+            )
         finally:
             right.unpersist()
     finally:

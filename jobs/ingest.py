@@ -29,8 +29,6 @@ are not written; they are told, with their reasons, in the table "quarantine" of
 """
 
 import argparse
-import csv
-import io
 import logging
 import sys
 import time
@@ -46,11 +44,12 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra import Control, password_on_executors, read_table
+from etl.cluster import Cluster
 from etl.destination import Beginning, Destination, check_fits_early, check_tables, create_tables, is_empty, look
 from etl.duplicates import duplicate_groups, summarise
-from etl.errors import EtlError, OutputExistsError, SourceError
+from etl.errors import EtlError, SourceError
 from etl.folder_counts import check_class_level
-from etl.folder_rows import REJECTED, files_there, folder_target
+from etl.folder_rows import folder_target
 from etl.image_writer import Target, WriteOrder
 from etl.ingest import (
     Survey,
@@ -63,21 +62,23 @@ from etl.ingest import (
     there_already,
     without,
     write,
-    write_groups,
 )
 from etl.ingest_plan import IngestPlan, new_ingest_id
 from etl.ingest_report import SUM_SEEDS, IngestEstimate, IngestReport
 from etl.look_alikes import require_imagehash
-from etl.outcomes import THERE, THERE_FROM_OTHERS, WRITTEN
+from etl.look_groups import clear_replaced, group_again, grouped_rows, refuse_other_groups
+from etl.outcomes import THERE, THERE_FROM_OTHERS
 from etl.pictures import Preparation
 from etl.progress import Counters, Watch
-from etl.secrets import driver_storage, secrets_on_executors
+from etl.secrets import secrets_on_executors
 from etl.sources.listing import Found, list_source
+from etl.stale_rows import Removal, StaleRows, not_found, of_listing, remove, rows_of_source, splits_of
 from etl.table_rows import TableTarget
 from jobs.command import execute, parse
 from jobs.frames import kept, pictures_in_rows, plain_inside
 from jobs.ingest_options import add_options, check, ingest_plan, needed, usual
 from jobs.source_options import SOURCE_HELP
+from jobs.target_folder import files_done, publish_rejected
 
 EPILOG = (
     SOURCE_HELP
@@ -129,8 +130,8 @@ class _Ingest:
     done_count: int
     done_rows: list[Row]
     """What `tally` says of them, where it was asked."""
-    is_first: bool
-    """Whether the table was empty."""
+    there: DataFrame | None
+    """The rows of these images as they are now; None if the table is empty, or a folder is written to."""
     control: Control | None
     destination: Destination | None
     """The tables, unless a folder is written to."""
@@ -153,6 +154,7 @@ def estimate(spark: SparkSession, *, plan: IngestPlan) -> IngestEstimate:
             plan=plan,
             unmatched=ingest.found.told(),
             already_there=ingest.done_count,
+            stale=_stale(ingest, None, of_listing(ingest.entries), stack=stack),
         )
 
 
@@ -179,21 +181,22 @@ def _look(spark: SparkSession, *, plan: IngestPlan, stack: ExitStack) -> _Ingest
     found.check(entries)
     check_class_level(entries, tops=survey.tops, listing=found.listing, plan=plan.source)
     destination = None if control is None else look(spark, control, plan=plan, names=survey.classes)
-    done, is_first = _files_done(spark, entries, plan=plan) if control is None else None, True
+    done = files_done(spark, entries, plan=plan) if control is None else None
     done_count, done_rows = 0 if done is None else done.count(), list[Row]()
+    there = None
     if control is not None and not is_empty(control, plan=plan):
-        is_first = False
-        if plan.resume or not plan.overwrite:
-            log.info("look for these images in %s", plan.tables.metadata)
-            there = entries.transform(there_already, known=_metadata(spark, plan=plan), source=plan.source_name)
-            there = kept(there, stack=stack)  # now: later the table has this run's rows as well
-            before = there.transform(as_outcomes)
-            told = before.transform(tally, seeds=SUM_SEEDS).collect()
-            if not plan.overwrite:
-                refuse(there, count=sum(row.files for row in told if row.stage == THERE_FROM_OTHERS), plan=plan)
-            if plan.resume:
-                done, done_rows = before.where(F.col("stage") == THERE), [row for row in told if row.stage == THERE]
-                done_count = sum(row.files for row in done_rows)
+        if plan.near_duplicates:
+            refuse_other_groups(grouped_rows(spark, tables=plan.tables), tables=plan.tables)
+        log.info("look for these images in %s", plan.tables.metadata)
+        there = entries.transform(there_already, known=_metadata(spark, plan=plan), source=plan.source_name)
+        there = kept(there, stack=stack)  # now: later the table has this run's rows as well
+        before = there.transform(as_outcomes)
+        told = before.transform(tally, seeds=SUM_SEEDS).collect()
+        if not plan.overwrite:
+            refuse(there, count=sum(row.files for row in told if row.stage == THERE_FROM_OTHERS), plan=plan)
+        if plan.resume:
+            done, done_rows = before.where(F.col("stage") == THERE), [row for row in told if row.stage == THERE]
+            done_count = sum(row.files for row in done_rows)
     if done is not None:
         log.info("%s images are there already and are left out", f"{done_count:,}")
     return _Ingest(
@@ -205,7 +208,7 @@ def _look(spark: SparkSession, *, plan: IngestPlan, stack: ExitStack) -> _Ingest
         done=done,
         done_count=done_count,
         done_rows=done_rows,
-        is_first=is_first,
+        there=there,
         control=control,
         destination=destination,
     )
@@ -246,24 +249,74 @@ def _write(ingest: _Ingest, *, started: float, stack: ExitStack) -> IngestReport
         run=None if beginning is None else beginning.run,
     )
     if plan.target is not None and not stopped_at:
-        _tell_rejected(spark, outcomes, plan=plan)
+        publish_rejected(spark, outcomes, plan=plan)
     _check(report, files=survey.files, allowed=allowed, stopped_at=stopped_at, plan=plan)
-    duplicates = groups = None
+    stale = _stale(ingest, beginning, outcomes, stack=stack)
+    duplicates = None
     if report.images:
-        images = outcomes if ingest.is_first else _metadata(spark, plan=plan)  # a table may have more than this source
+        # a table may have more than this source
+        images = outcomes if ingest.there is None else _metadata(spark, plan=plan)
         duplicates = summarise(duplicate_groups(images))
         for same in duplicates.examples:
             log.info("the same picture: %s", same)
-        if plan.near_duplicates and beginning is not None:
-            log.info("look for pictures that look alike")
-            groups = write_groups(outcomes, plan=plan, run=beginning.run)
-    return report.finished(duplicates=duplicates, groups=groups, seconds=time.monotonic() - started)
+    groups, ungrouped = _groups(ingest, beginning, outcomes)
+    return report.finished(
+        stale=stale,
+        duplicates=duplicates,
+        groups=groups,
+        ungrouped=ungrouped,
+        seconds=time.monotonic() - started,
+    )
+
+
+def _stale(ingest: _Ingest, beginning: Beginning | None, outcomes: DataFrame, *, stack: ExitStack) -> StaleRows | None:
+    """Count the rows of this source that were not found again; list and remove them if the plan says so."""
+    plan, control = ingest.plan, ingest.control
+    if control is None or ingest.there is None:
+        return None
+    splits = splits_of(plan.source, found=ingest.survey.images_by_split)
+    rows = _metadata(ingest.spark, plan=plan).transform(rows_of_source, source=plan.source_name, splits=splits)
+    rows = kept(rows, stack=stack)
+    stale = kept(rows.transform(not_found, outcomes=outcomes), stack=stack)
+    found = StaleRows(stale.count(), rows.count())
+    if plan.list_stale:
+        for row in stale.orderBy("or_split", "path").toLocalIterator():
+            log.info("stale: %s", f"{row.or_split}/{row.path}" if row.or_split else row.path)
+    if not plan.prune or beginning is None:
+        return found
+    found.check(plan.prune_count)
+    removal = Removal(cluster=_cluster(control), tables=plan.tables, clock=beginning.run.last_clock)
+    return replace(found, removed=stale.transform(remove, removal=removal).count())
+
+
+def _groups(ingest: _Ingest, beginning: Beginning | None, outcomes: DataFrame) -> tuple[int | None, int]:
+    """The groups of look-alikes, if they are wanted; else how many images lost theirs with their pictures."""
+    spark, plan, control = ingest.spark, ingest.plan, ingest.control
+    if control is None or beginning is None:
+        return None, 0
+    tables, clock = plan.tables, beginning.run.last_clock
+    if plan.near_duplicates:
+        log.info("look for pictures that look alike")
+        return group_again(spark, outcomes=outcomes, tables=tables, cluster=_cluster(control), clock=clock), 0
+    if ingest.there is None:
+        return None, 0
+    has_hashes = control.columns(tables.perceptual_hashes) is not None
+    cleared = clear_replaced(
+        spark, before=ingest.there, outcomes=outcomes, tables=tables, has_hashes=has_hashes, clock=clock
+    )
+    return None, cleared
+
+
+def _cluster(control: Control) -> Cluster:
+    """Where executors find the tables."""
+    return replace(control.cluster, datacenter=control.datacenter)
 
 
 def _begin(ingest: _Ingest, *, ingest_id: uuid.UUID) -> Beginning | None:
     """Create what is missing of the tables and begin a run; None if nothing is to be written to tables."""
     control, destination, plan = ingest.control, ingest.destination, ingest.plan
-    if control is None or destination is None or _all_there(ingest):
+    is_idle = _all_there(ingest) and not plan.prune and not plan.near_duplicates
+    if control is None or destination is None or is_idle:
         return None
     create_tables(control, plan=plan)
     return destination.begin(control, plan=plan, kind="ingest", ingest_id=ingest_id)
@@ -311,7 +364,7 @@ def _check(report: IngestReport, *, files: int, allowed: int, stopped_at: int, p
 
 
 def _metadata(spark: SparkSession, *, plan: IngestPlan) -> DataFrame:
-    names = (plan.columns.id, plan.columns.label, "or_split", "path", "bytes", "sha256", "source")
+    names = (plan.columns.id, plan.columns.label, "or_split", "path", "bytes", "sha256", "source", "group_id")
     return read_table(spark, plan.tables.metadata, columns=names).transform(known_images, columns=plan.columns)
 
 
@@ -320,43 +373,13 @@ def _target(ingest: _Ingest, beginning: Beginning | None, *, ingest_id: uuid.UUI
     if control is None or beginning is None:
         return folder_target(plan)
     return TableTarget(
-        cluster=replace(control.cluster, datacenter=control.datacenter),
+        cluster=_cluster(control),
         tables=plan.tables,
         source=plan.source_name,
         ingest_id=ingest_id,
         run=beginning.run,
         has_groups=plan.source.group_column is not None,
     )
-
-
-def _files_done(spark: SparkSession, entries: DataFrame, *, plan: IngestPlan) -> DataFrame | None:
-    """What is in the target folder already: refused, or left out by --resume."""
-    storage = driver_storage(spark, str(plan.target))
-    if not storage.is_folder() or not storage.names():
-        return None
-    if not plan.overwrite and not plan.resume:
-        raise OutputExistsError(
-            f"Wanted an empty folder, or none, at {plan.target}. Found: files. Say --resume to go on there, "
-            "or --overwrite to write over them."
-        )
-    return entries.transform(files_there, target=folder_target(plan)) if plan.resume else None
-
-
-def _tell_rejected(spark: SparkSession, outcomes: DataFrame, *, plan: IngestPlan) -> None:
-    """Write the list of what was rejected into the target folder; removes an older one."""
-    storage = driver_storage(spark, str(plan.target))
-    rejected = outcomes.where(~F.col("stage").isin(WRITTEN, THERE)).select(
-        "or_split", "path", "stage", "reason", "bytes"
-    )
-    text = io.StringIO(newline="")
-    lines = csv.writer(text)
-    lines.writerow(rejected.columns)
-    head = text.tell()
-    for row in rejected.orderBy("or_split", "path").toLocalIterator():
-        lines.writerow(row)
-    storage.remove(REJECTED)
-    if text.tell() > head:
-        storage.publish_text(REJECTED, text.getvalue())
 
 
 def main(argv: Sequence[str] | None = None) -> int:

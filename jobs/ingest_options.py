@@ -28,7 +28,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--max-errors", metavar="N|P%", help="fail if more files are rejected (default: only if all are)"
     )
     group.add_argument(
-        "--near-duplicates", action="store_true", help="give pictures that look alike a common group_id in the metadata"
+        "--near-duplicates",
+        action="store_true",
+        help="give all pictures of the table that look alike a common group_id",
     )
     group = parser.add_argument_group("where to")
     group.add_argument("--data-table", metavar="KEYSPACE.TABLE", help="the pictures")
@@ -51,6 +53,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--plan", action="store_true", help="count and estimate, write nothing")
     group.add_argument("--resume", action="store_true", help="read only what is not there yet")
     group.add_argument("--overwrite", action="store_true", help="write over what came from another source")
+    group.add_argument(
+        "--list-stale", action="store_true", help="name the rows of this source whose files this run did not find again"
+    )
+    group.add_argument("--prune", action="store_true", help="remove these rows and their pictures")
+    group.add_argument(
+        "--prune-count", type=int, metavar="N", help="confirm the removal of N rows, needed above 1%% of this source's"
+    )
     group.add_argument("--ingest-id", type=uuid.UUID, metavar="UUID", help="carry this ingest on, as --resume does")
     group.add_argument("--json", action="store_true", help="print the report as JSON")
 
@@ -73,6 +82,9 @@ def ingest_plan(args: argparse.Namespace) -> IngestPlan:
         check=args.check,
         tolerance=Tolerance.parse(args.max_errors) if args.max_errors else Tolerance(),
         near_duplicates=args.near_duplicates,
+        list_stale=args.list_stale,
+        prune=args.prune,
+        prune_count=args.prune_count,
     )
 
 

@@ -149,6 +149,11 @@ def create_ingests(keyspace: str) -> str:
     return _definition("ingests", table=TableName.parse(f"{keyspace}.ingests").quoted)
 
 
+def create_perceptual_hashes(keyspace: str) -> str:
+    """The statement that creates a keyspace's table of perceptual hashes if it is not there."""
+    return _definition("perceptual_hashes", table=TableName.parse(f"{keyspace}.perceptual_hashes").quoted)
+
+
 def defined_columns(statement: str) -> dict[str, str]:
     """The columns that one of these statements defines, and their CQL types."""
     lines = re.finditer(r'^    (?!PRIMARY KEY)"?(\w+)"? ([\w<>]+)', statement, re.MULTILINE)
