@@ -11,7 +11,6 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 import cassandra
@@ -26,6 +25,7 @@ from pyspark.sql import functions as F
 
 from etl.cluster import Cluster
 from etl.errors import TableError, UnreachableError
+from etl.transactions import Patience
 from schemas import TableName
 from schemas.tables import check_column
 
@@ -38,8 +38,6 @@ _PAGE_ROWS = "5000"  # of metadata: 1 to 2 MB; a fifth faster than the connector
 _TOO_LARGE = ("request is too big", "oversized mutation", "mutation of")  # as the server says it; it has no code for it
 _FORMAT = "org.apache.spark.sql.cassandra"
 _TCP_NODELAY = (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-
 ReadPicture: TypeAlias = Callable[[bytes], Awaitable[tuple[Any, ...] | None]]
 
 
@@ -95,9 +93,7 @@ class Control:
             raise UnreachableError(_refusal(self.cluster, error)) from None
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._driver.shutdown()
 
     @property
@@ -113,9 +109,15 @@ class Control:
         """
         with self._translated():
             bound = self._prepare(query).bind(values)
-            if is_serial:
-                bound.consistency_level = cassandra.ConsistencyLevel.SERIAL
-            return list(self._session.execute(bound))
+            if not is_serial:
+                return list(self._session.execute(bound))
+            bound.consistency_level = cassandra.ConsistencyLevel.SERIAL
+            patience = Patience(f"Wanted rows of {query.partition(' FROM ')[2]} at {self.cluster}.")
+            while True:
+                try:
+                    return list(self._session.execute(bound))
+                except cassandra.ReadTimeout:  # transactions and reads of other runs are in the way
+                    patience.pause()
 
     def define(self, statement: str) -> None:
         """Run a statement that makes a keyspace or a table. Raises as `execute` does."""
@@ -139,19 +141,15 @@ class Control:
 
     def columns(self, table: TableName) -> dict[str, str] | None:
         """The columns of a table and their CQL types, or None if there is no such table."""
-        rows = self.execute(
-            "SELECT column_name, type FROM system_schema.columns WHERE keyspace_name = ? AND table_name = ?",
-            (table.keyspace, table.table),
-        )
-        return {row.column_name: row.type for row in rows} or None
+        return {row.column_name: row.type for row in self._columns(table)} or None
 
     def key(self, table: TableName) -> list[str]:
         """The columns of a table's primary key, sorted."""
-        rows = self.execute(
-            "SELECT column_name, kind FROM system_schema.columns WHERE keyspace_name = ? AND table_name = ?",
-            (table.keyspace, table.table),
-        )
-        return sorted(row.column_name for row in rows if row.kind in ("partition_key", "clustering"))
+        return sorted(row.column_name for row in self._columns(table) if row.kind in ("partition_key", "clustering"))
+
+    def _columns(self, table: TableName) -> list[Any]:
+        query = "SELECT column_name, type, kind FROM system_schema.columns WHERE keyspace_name = ? AND table_name = ?"
+        return self.execute(query, (table.keyspace, table.table))
 
     def execute_all(self, query: str, values: Sequence[Sequence[Any]]) -> Iterator[list[Any]]:
         """Run a query with each of many values, some at a time; yields the rows of each. Raises as `execute` does."""
@@ -290,6 +288,7 @@ class Writer:
         """
         import acsylla
 
+        wanted = f"Wanted to write {about} to {self._cluster}."
         for attempt in range(_WRITE_ATTEMPTS):
             try:
                 if len(rows) == 1:
@@ -304,12 +303,10 @@ class Writer:
             except acsylla.errors.CassErrorServerInvalidQuery as error:
                 if any(words in str(error).lower() for words in _TOO_LARGE):
                     raise TooLargeError(_text(error)) from None
-                raise TableError(f"Wanted to write {about} to {self._cluster}. Found: {_text(error)}") from None
+                raise TableError(f"{wanted} Found: {_text(error)}") from None
             except acsylla.errors.CassException as error:
                 if attempt + 1 == _WRITE_ATTEMPTS:
-                    raise UnreachableError(
-                        f"Wanted to write {about} to {self._cluster}. Found: {_text(error)}"
-                    ) from None
+                    raise UnreachableError(f"{wanted} Found: {_text(error)}") from None
             await asyncio.sleep(0.5 * 2**attempt)
 
 

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 from etl.cassandra import Control
 from etl.errors import EtlError
+from etl.ingest_plan import new_ingest_id
 from etl.transactions import Patience
 from schemas import TableName
 from schemas.tables import create_ingests
@@ -80,8 +81,7 @@ def take_run(
 ) -> Run:
     """Take the next place in the sequence of a metadata table, with its clock, in a lightweight transaction.
 
-    A resumed run takes a new place, too. A place that was taken may stay unused, if it is not known in time whether a
-    transaction was applied.
+    A resumed run takes a new place, too.
 
     Args:
         control: A connection.
@@ -98,8 +98,11 @@ def take_run(
     """
     runs = TableName(table.keyspace, "ingests").quoted
     query = f"SELECT sequence, clock, last FROM {runs} WHERE table_name = ? LIMIT 1"
-    insert = f"INSERT INTO {runs} (table_name, sequence, clock, kind, ingest_id, dataset, source, started)"
-    insert += " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+    insert = f"INSERT INTO {runs} (table_name, sequence, clock, run_id, kind, ingest_id, dataset, source, started)"
+    insert += " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    update = f"UPDATE {runs} SET last = ? WHERE table_name = ? IF last = ?"
+    at_place = f"SELECT run_id FROM {runs} WHERE table_name = ? AND sequence = ?"
+    run_id = new_ingest_id()
     (row,) = control.execute("SELECT toUnixTimestamp(now()) AS milliseconds FROM system.local")
     ahead = now() - row.milliseconds * 1000  # of the server's
     patience = Patience(f"Wanted a place in {table.keyspace}.ingests at {control.cluster}.")
@@ -115,10 +118,12 @@ def take_run(
             table=table,
         )
         sequence = 1 if last is None else last + 1
-        started = datetime.now(UTC)
-        values = (table.table, sequence, clock, kind, ingest_id, dataset, source, started)
-        update = f"UPDATE {runs} SET last = ? WHERE table_name = ? IF last = ?"
-        if control.apply([(insert, values), (update, (sequence, table.table, last))]):
+        values = (table.table, sequence, clock, run_id, kind, ingest_id, dataset, source, datetime.now(UTC))
+        is_ours = control.apply([(insert, values), (update, (sequence, table.table, last))])
+        if not is_ours:  # or it is not known
+            there = control.execute(at_place, (table.table, sequence), is_serial=True)
+            is_ours = any(row.run_id == run_id for row in there)
+        if is_ours:
             return Run(table=table, sequence=sequence, clock=clock)
         patience.pause()
 

@@ -1,4 +1,4 @@
-"""How long a lightweight transaction is tried again when others are faster."""
+"""How long a lightweight transaction, or a read of what one writes, is tried again when others are in the way."""
 
 import random
 import time
