@@ -36,7 +36,8 @@ def _from_rows(options: TrainOptions, side: Side) -> Callable[..., loader.Source
 def _from_folders(options: TrainOptions, side: Side) -> Callable[..., loader.Source]:
     place = options.data[0 if side == "train" else 1]
     or_split = Path(place).resolve().name if options.dataset else ""
-    return partial(loader.FolderSource, loader.open_folder(place, dataset=options.dataset, or_split=or_split))
+    folder = loader.open_folder(place, dataset=options.dataset, or_split=or_split, class_level=options.class_level)
+    return partial(loader.FolderSource, folder)
 
 
 def _from_shards(options: TrainOptions, side: Side) -> Callable[..., loader.Source]:

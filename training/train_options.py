@@ -4,7 +4,7 @@ import argparse
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 MANUAL = """Train a classifier of torchvision's from Cassandra, shards or class folders, on CPUs or any number of GPUs.
 
@@ -47,6 +47,7 @@ class TrainOptions:
 
     data: tuple[str, ...] = ()
     dataset: str = ""
+    class_level: Literal["top"] | None = None
     split: str | None = None
     train_index: int = 0
     val_index: int = 1
@@ -137,6 +138,8 @@ class TrainOptions:
             raise ValueError("Wanted data tables with rows files. Found: a data table without --train-rows-fn")
         if self.dataset and not self.data:
             raise ValueError("Wanted --dataset with TRAIN_DIR VAL_DIR. Found: another source, whose tables tell")
+        if self.class_level and not self.data:
+            raise ValueError("Wanted --class-level with TRAIN_DIR VAL_DIR. Found: another source")
         for name in ("train_index", "val_index"):
             if getattr(self, name) < 0:
                 raise ValueError(f"Wanted --{name.replace('_', '-')} of 0 or more. Found: {getattr(self, name)}")
@@ -175,6 +178,11 @@ def _data(group: Any, usual: dict[str, Any]) -> None:
         metavar="NAME",
         help="the dataset that the trees were ingested as: then images have the "
         "ids of the tables, and come in the order of a rows file of the same seed",
+    )
+    add(
+        "--class-level",
+        choices=("top",),
+        help="top: the topmost folders are the classes, although the trees look as if they were deeper",
     )
     add("--split", "--split-fn", metavar="PLACE", help="a split folder or a split dictionary (.pckl)")
     add("--train-index", type=int, default=usual["train_index"], metavar="N", help="the split to train on (default: 0)")

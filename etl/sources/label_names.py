@@ -12,10 +12,11 @@ _ROW_FOUND = ("no label: empty in", "no label: images of the same name", "two la
 _ENDING = rf"(?i)\.({'|'.join(map(bytes.decode, EXTENSIONS))})$"
 
 
-def check_names(entries: DataFrame, *, labels: DataFrame, name: str) -> None:
+def check_names(entries: DataFrame, *, labels: DataFrame, name: str, by_stem: bool = False) -> None:
     """Raise `SourceError`, with the likely cause, if no row of ``labels`` is of any image; runs Spark.
 
-    ``entries`` are what `labels.label_by_file` made of the listing, kept, and ``name`` is the file's name.
+    ``entries`` are what `labels.label_by_file` made of the listing, kept, and ``name`` is the file's name; ``by_stem``
+    as for that.
     """
     found = F.col("reason").isNull()
     for start in _ROW_FOUND:
@@ -28,7 +29,7 @@ def check_names(entries: DataFrame, *, labels: DataFrame, name: str) -> None:
     row = pairs[0].row if pairs else labels.agg(F.min("path")).collect()[0][0]
     image = pairs[0].image if pairs else images.agg(F.min("image")).collect()[0][0]
     if pairs:
-        cause = likely_cause([(text(bytes(one.row)), text(bytes(one.image))) for one in pairs])
+        cause = likely_cause([(text(bytes(one.row)), text(bytes(one.image))) for one in pairs], by_stem=by_stem)
     else:
         cause = "No name is the same even without folders and extensions. Is it the file of another split folder?"
     first, other = ("no name" if one is None else repr(text(bytes(one))) for one in (row, image))
@@ -38,10 +39,13 @@ def check_names(entries: DataFrame, *, labels: DataFrame, name: str) -> None:
     )
 
 
-def likely_cause(pairs: list[tuple[str, str]]) -> str:
-    """Why names differ, from one or two pairs of a row's name and an image's that are the same but for that."""
+def likely_cause(pairs: list[tuple[str, str]], *, by_stem: bool = False) -> str:
+    """Why names differ, from one or two pairs of a row's name and an image's that are the same but for that.
+
+    Extensions are no reason where names are compared ``by_stem``.
+    """
     (row_folder, _, row_name), (folder, _, image_name) = (one.rpartition("/") for one in pairs[0])
-    causes = ["The extensions differ."] if row_name != image_name else []
+    causes = ["The extensions differ."] if row_name != image_name and not by_stem else []
     if row_folder != folder:
         if len({image.rpartition("/")[0] for _, image in pairs}) > 1:
             cause = (

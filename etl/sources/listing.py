@@ -51,14 +51,15 @@ class Leftovers:
 class Found:
     """What a source holds: its images, what of its labels belongs to none, and the rows of a file of labels.
 
-    These are ``lines`` without names, or ``rows`` with names; ``labels`` is the file's name. ``remarks`` are worth a
-    line of the report.
+    These are ``lines`` without names, or ``rows`` with names, compared ``by_stem`` or whole; ``labels`` is the file's
+    name. ``remarks`` are worth a line of the report.
     """
 
     listing: Listing
     leftovers: Sequence[Leftovers] = ()
     lines: DataFrame | None = None
     rows: DataFrame | None = None
+    by_stem: bool = False
     labels: str = ""
     remarks: tuple[str, ...] = ()
 
@@ -70,7 +71,7 @@ class Found:
         if self.lines is not None:
             check_lines(entries, lines=self.lines, name=self.labels)
         if self.rows is not None:
-            check_names(entries, labels=self.rows, name=self.labels)
+            check_names(entries, labels=self.rows, name=self.labels, by_stem=self.by_stem)
 
     def told(self) -> list[str]:
         """The lines for a report: what belongs to no image, and remarks; runs Spark."""
@@ -90,7 +91,7 @@ def list_source(
     `SourceError` if the source cannot be listed at all, also later, when the listing is used.
     """
     listing = _list_images(spark, plan, dataset=dataset)
-    entries, leftovers, lines, rows = listing.entries, [], None, None
+    entries, leftovers, lines, rows, by_stem = listing.entries, [], None, None, False
     remarks: tuple[str, ...] = ()
     if (plan.masks or plan.arrays or plan.labels) and not listing.has_data:
         entries = keep(entries)
@@ -129,7 +130,9 @@ def list_source(
         bare = listing.bare
     access = "sequential" if plan.read == "sequential" and listing.access == "random" else listing.access
     listing = replace(listing, entries=entries, bare=bare, access=access)
-    return Found(listing=listing, leftovers=leftovers, lines=lines, rows=rows, labels=name, remarks=remarks)
+    return Found(
+        listing=listing, leftovers=leftovers, lines=lines, rows=rows, by_stem=by_stem, labels=name, remarks=remarks
+    )
 
 
 def require_label(entries: DataFrame) -> DataFrame:

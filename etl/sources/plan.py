@@ -166,8 +166,11 @@ class SourcePlan:
 
     def _check_places(self) -> None:
         if self.kind == "tree":
-            for folder in dict.fromkeys((self.address, self.base, *(f"{self.base}/{split}" for split in self.splits))):
+            for folder in dict.fromkeys((self.address, self.base)):
                 _check_folder(folder)
+            for split in self.splits:
+                mend = " Repeat --split-subdir for each of several folders." if "," in split else ""
+                _check_folder(f"{self.base}/{split}", mend=mend)
         elif self.kind == "tar":
             _check_file(self.address)
         elif self.kind == "parquet" and is_local(self.address) and not os.path.exists(self.address):
@@ -193,10 +196,10 @@ def full_address(address: str) -> str:
     return Path(os.path.realpath(address)).as_uri() if is_local(address) else address.rstrip("/")
 
 
-def _check_folder(address: str) -> None:
+def _check_folder(address: str, *, mend: str = "") -> None:
     if is_local(address) and not os.path.isdir(address):
         found = "a file" if os.path.exists(address) else "nothing there"
-        raise ValueError(f"Wanted a folder at {os.path.abspath(address)!r}. Found: {found}.")
+        raise ValueError(f"Wanted a folder at {os.path.abspath(address)!r}. Found: {found}.{mend}")
 
 
 def _check_file(address: str) -> None:

@@ -53,7 +53,7 @@ def list_tree(
     for split in splits:
         folders, others = tree.top(split, limit=None if by_folder else _LOOKED_AT)
         if by_folder:
-            _check_classes(folders, place=tree.name(split), has_splits=split != b"")
+            _check_classes(folders, place=tree.name(split))
             classes.update(map(text, folders or ()))
         elif not folders and not others:
             raise SourceError(f"Wanted images in {tree.name(split)}. Found: nothing there.")
@@ -76,10 +76,12 @@ def local_path(address: str) -> bytes | None:
     return None
 
 
-def _check_classes(folders: Sequence[bytes] | None, *, place: str, has_splits: bool) -> None:
+def _check_classes(folders: Sequence[bytes] | None, *, place: str) -> None:
     if not folders:
-        below = "" if has_splits else " Are they one level deeper? Then name the folder between with --split-subdir."
-        raise SourceError(f"Wanted a folder for every class in {place}. Found: no folders there.{below}")
+        raise SourceError(
+            f"Wanted a folder for every class in {place}. Found: no folders there. Name the folder above it if it is "
+            "the folder of one class; without class folders give --labels FILE, or --label-type none."
+        )
     if len({text(name) for name in folders}) < len(folders):
         raise SourceError(f"Wanted class folders whose names differ as text in {place}. Found: {folders}")
 

@@ -73,7 +73,7 @@ def test_trees_without_classes_are_listed_at_any_depth(
 def test_trees_that_cannot_be_listed_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     classes = partial(list_tree, spark, dataset="d", or_split=b"", by_folder=True)
     flat = partial(list_tree, spark, dataset="d", or_split=b"", by_folder=False)
-    with pytest.raises(SourceError, match=r"a folder for every class .*one level deeper"):
+    with pytest.raises(SourceError, match=r"a folder for every class .*folder above it"):
         classes(str(tmp_path), splits=[b""])
     with pytest.raises(SourceError, match=r"Wanted images in .*nothing there"):
         flat(str(tmp_path), splits=[b""])

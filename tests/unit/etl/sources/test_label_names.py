@@ -19,3 +19,9 @@ from etl.sources.label_names import likely_cause
 )
 def test_the_cause_is_what_is_different(pairs: list[tuple[str, str]], cause: str) -> None:
     assert likely_cause(pairs) == cause
+
+
+def test_extensions_are_no_cause_where_they_are_not_compared() -> None:
+    assert likely_cause([("val/a", "images/a.jpg")], by_stem=True) == (
+        "The names begin with val/, the images lie in images/."
+    )

@@ -45,6 +45,7 @@ def test_the_layout_follows_from_the_name(tree: Path, address: str, kind: str) -
         ({"address": "gone.parquet"}, "nothing there"),
         ({"splits": ("val",)}, "nothing there"),
         ({"splits": ("train", "train")}, "once"),
+        ({"splits": ("train,val",)}, "Repeat --split-subdir for each"),
         ({"splits": ("..",)}, "name of a folder"),
         ({"splits": ("train//a",)}, "name of a folder"),
         ({"splits": ("",)}, "name of a folder"),
