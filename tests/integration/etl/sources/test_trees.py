@@ -81,7 +81,7 @@ def test_trees_that_cannot_be_listed_are_refused(spark: SparkSession, tmp_path: 
         with pytest.raises(SourceError, match="No such file"):
             lists(str(tmp_path), splits=[b"val"])
     _write(tmp_path, "1.png")
-    with pytest.raises(SourceError, match="--split-subdir"):
+    with pytest.raises(SourceError, match="give --labels FILE, or --label-type none"):
         classes(f"file://{tmp_path}", splits=[b""])
     _write(tmp_path, b"a\xff/1", b"a\\xff/1")
     with pytest.raises(SourceError, match="differ as text"):
