@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 from loader._access import Access
 from loader._clients import Client, check_client, fetcher, target_of
 from loader._errors import OptionError
-from loader._fetch import Fetcher
-from loader._options import check_hosts, check_int, check_names
+from loader._fetch import Consistency, Fetcher
+from loader._options import check_choice, check_hosts, check_int, check_names
 from loader._splits import Split
 
 
@@ -23,6 +23,7 @@ class CassandraPlace:
     client: Client | None
     access: Access
     datacenter: str | None
+    consistency: Consistency
 
     @classmethod
     def checked(
@@ -37,6 +38,7 @@ class CassandraPlace:
         password: str | None,
         access: Access | None,
         datacenter: str | None,
+        consistency: Consistency,
     ) -> Self:
         """The place that these options describe. Raises `OptionError`."""
         names = check_names("metadata", metadata)
@@ -50,6 +52,7 @@ class CassandraPlace:
         check_int("port", port, 1, 65535)
         if datacenter is not None and not (isinstance(datacenter, str) and datacenter):
             raise OptionError(f"Wanted datacenter as a name. Found: {datacenter!r}")
+        check_choice("consistency", consistency, get_args(Consistency))
         check_client(client, connections)
         return cls(
             hosts=found,
@@ -59,6 +62,7 @@ class CassandraPlace:
             client=client,
             access=access,
             datacenter=datacenter,
+            consistency=consistency,
         )
 
     def options(self) -> dict[str, Any]:
@@ -74,6 +78,7 @@ class CassandraPlace:
             port=self.port,
             datacenter=self.datacenter,
             access=self.access,
+            consistency=self.consistency,
         )
         client, connections = self.client, self.connections
 

@@ -6,6 +6,7 @@ from loader._access import Access
 from loader._cassandra_place import CassandraPlace
 from loader._clients import Client
 from loader._errors import OptionError
+from loader._fetch import Consistency
 from loader._folders import Folder
 from loader._order import LastBatchPolicy
 from loader._source import Source
@@ -26,6 +27,10 @@ class CassandraSource(Source):
     read from, by default the one of the first contact point that answers. ``username`` and ``password`` log in;
     ``access`` says all that `Access` can, with a bundle also where to go, without hosts. Without ``access``, what is
     not given comes from the environment: `Access.from_environment`.
+
+    ``consistency`` says how many replicas answer a read, in CQL's words. LOCAL_QUORUM finds what an ingest, also one
+    with ``--overwrite``, or a repair wrote last; LOCAL_ONE saves the servers work, but a replica that missed a write
+    gives old bytes. With one copy of each row both are the same. Where the writer is in another datacenter, say QUORUM.
 
     ``client`` is the library that reads, ``"acsylla"`` or ``"cassandra-driver"``; by default acsylla, or where it is
     not installed the other, which is several times slower and makes one connection to each node.
@@ -49,6 +54,7 @@ class CassandraSource(Source):
         in_order: bool = True,
         metadata: Sequence[str] = (),
         on_missing: OnMissing = "raise",
+        max_missing: float = 0.01,
         memory_budget: int = 256_000_000,
         timeout: float = 60.0,
         max_in_flight: int = 4096,
@@ -58,6 +64,7 @@ class CassandraSource(Source):
         password: str | None = None,
         access: Access | None = None,
         datacenter: str | None = None,
+        consistency: Consistency = "LOCAL_QUORUM",
     ) -> None:
         if not isinstance(split, Split) or isinstance(split, Folder):
             raise OptionError(f"Wanted a split, as loader.open_split gives it. Found: {split!r}")
@@ -71,6 +78,7 @@ class CassandraSource(Source):
             password=password,
             access=access,
             datacenter=datacenter,
+            consistency=consistency,
         )
         self.hosts, self.port = place.hosts, place.port
         super().__init__(
@@ -86,6 +94,7 @@ class CassandraSource(Source):
             last_batch_policy=last_batch_policy,
             in_order=in_order,
             on_missing=on_missing,
+            max_missing=max_missing,
             memory_budget=memory_budget,
             timeout=timeout,
             max_in_flight=max_in_flight,

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias, get_args
 
 from loader._access import Access
 from loader._errors import MissingExtraError, OptionError
-from loader._fetch import Fetcher, Kind, Target
+from loader._fetch import Consistency, Fetcher, Kind, Target
 from loader._fetch_acsylla import AcsyllaFetcher
 from loader._fetch_driver import DriverFetcher
 from loader._options import check_choice, check_int
@@ -31,6 +31,7 @@ def target_of(
     port: int,
     datacenter: str | None,
     access: Access,
+    consistency: Consistency = "LOCAL_QUORUM",
 ) -> Target:
     """What is read for a split: labels, too, where it does not know them."""
     table = TableName.parse(split.data_table)
@@ -44,6 +45,22 @@ def target_of(
         port=port,
         datacenter=datacenter,
         access=access,
+        consistency=consistency,
+        origin=_origin(split),
+    )
+
+
+def _origin(split: Split) -> str:
+    """Why a split's image may be missing from the table, with the tables that the split itself names."""
+    if split.recorded_table not in ("", split.data_table):
+        return (
+            f"{split.address} itself names the table {split.recorded_table}, and {split.data_table} is read in its "
+            "place: give the data_table that belongs to it, or none."
+        )
+    made = f" of {split.metadata_table}" if split.metadata_table else ""
+    return (
+        f"{split.address} lists images{made}, which are read from {split.data_table}: was it made of other tables than "
+        "these, or was the image deleted since? Ingest the images again, or make the split again."
     )
 
 

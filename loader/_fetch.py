@@ -16,6 +16,10 @@ _WHOLE = ("int", "tinyint", "smallint", "bigint")  # what others keep class numb
 Label: TypeAlias = int | bytes | None
 """A class number, or the bytes of a mask or an array."""
 Kind: TypeAlias = Literal["int", "blob"]
+Consistency: TypeAlias = Literal["LOCAL_QUORUM", "LOCAL_ONE", "ONE", "TWO", "THREE", "QUORUM", "ALL"]
+"""How many replicas answer a read, in CQL's words."""
+QUORUMS: tuple[Consistency, ...] = ("LOCAL_QUORUM", "QUORUM", "ALL")
+"""Levels that find every row which was written at a quorum."""
 
 
 class Fetcher(Protocol):
@@ -73,6 +77,9 @@ class Target:
     port: int
     datacenter: str | None
     access: Access
+    consistency: Consistency = "LOCAL_QUORUM"
+    origin: str = "Was it deleted since the split was made?"
+    """What to think of where an image is missing."""
 
     @property
     def place(self) -> str:
@@ -106,6 +113,17 @@ class Target:
                 "Give its name as SELECT data_center FROM system.local tells it, or none."
             )
         return UnreachableError(f"Wanted {wanted}. Found: no node that answers ({reason})")
+
+    def too_few(self, wanted: str, reason: str) -> UnreachableError:
+        """The error for a read that fewer replicas can answer than its consistency asks for."""
+        advice = (
+            ""
+            if self.consistency not in QUORUMS
+            else (" Bring its nodes back; consistency='LOCAL_ONE' reads from one replica, which may have old bytes.")
+        )
+        return UnreachableError(
+            f"Wanted {wanted} at {self.consistency}. Found: too few replicas that answer ({reason}).{advice}"
+        )
 
     def refusal(self, wanted: str, reason: str) -> AccessError:
         """The error for a log-in that a node refuses for this reason."""
@@ -149,11 +167,10 @@ class Target:
     def image(self, one: bytes, row: Sequence[Any] | None, /) -> tuple[bytes, Label]:
         """What a row holds, image and label; raises `MissingImageError` without one, `TableError` without a label."""
         data: bytes | None = row[0] if row is not None else None
-        if data is None:
-            found = "no such row" if row is None else f"its {self.columns.data} is null"
+        if not data:
+            found = f"its {self.columns.data} is null" if data is None else f"its {self.columns.data} has 0 bytes"
             raise MissingImageError(
-                f"Wanted {self.wanted(one)}. Found: {found}. "
-                "Was it deleted since the split was made? Ingest the images again, or make the split again."
+                f"Wanted {self.wanted(one)}. Found: {'no such row' if row is None else found}. {self.origin}"
             )
         assert row is not None
         return data, self._label(one, row[1]) if self.label else None

@@ -10,7 +10,7 @@ from weakref import WeakSet
 from loader._diagnosis import diagnosis
 from loader._errors import AccessError, LoaderError, TableError, UnreachableError
 from loader._extras import require
-from loader._fetch import CONNECT_SECONDS, Label, Target
+from loader._fetch import CONNECT_SECONDS, QUORUMS, Label, Target
 from loader._probe import connections_for, round_trip
 from schemas import TableName
 
@@ -80,9 +80,7 @@ class AcsyllaFetcher:
             heartbeat_interval_sec=_HEARTBEAT_SECONDS,
             idle_timeout_sec=_SILENT_SECONDS,
             queue_size_io=_QUEUE,
-            # An image never changes under its id, so that one replica's answer is as good as a quorum's, for a third
-            # of the work. A replica that has missed a write is not believed: see `read`.
-            consistency=self._acsylla.Consistency.LOCAL_ONE,
+            consistency=getattr(self._acsylla.Consistency, target.consistency),
             logging_callback=_pass_on,
             application_name="imagestrata.loader",
         )
@@ -104,13 +102,15 @@ class AcsyllaFetcher:
             if row is None:
                 row = await self._missing(self._select, one)
         except self._errors.CassErrorLibNoHostsAvailable as error:
-            # Said, too, where nodes are there and refuse to prepare the statement again, because the table is gone.
+            # Said, too, where nodes are there and refuse to prepare the statement again, because the table is gone, or
+            # know that too few replicas are up.
             with suppress(self._errors.CassException):
                 self._target.check(await self._columns(self._target.table))
+                raise self._target.too_few(self.wanted(one), str(error).strip()) from error
             raise self._translate(error, self.wanted(one)) from error
         except self._errors.CassException as error:
             raise self._translate(error, self.wanted(one)) from error
-        if row is not None and self._target.label is None and (data := row.column_value_by_index(0)) is not None:
+        if row is not None and self._target.label is None and (data := row.column_value_by_index(0)):
             return data, None
         return self._target.image(one, row and row.as_tuple())
 
@@ -124,7 +124,9 @@ class AcsyllaFetcher:
         return self._target.values(one, row and row.as_tuple())
 
     async def _missing(self, statement: Any, one: bytes) -> Any:
-        """Ask a quorum before a row is called missing: the one replica asked may have missed its write."""
+        """Ask a quorum before a row is called missing: the replicas asked may have missed its write."""
+        if self._target.consistency in QUORUMS:
+            return None
         again = statement.bind(_parameters(one), consistency=self._acsylla.Consistency.LOCAL_QUORUM)
         return (await self._session.execute(again)).first()
 
@@ -155,6 +157,8 @@ class AcsyllaFetcher:
             return self._target.refusal(wanted, reason)
         if isinstance(error, self._errors.CassErrorLibNoHostsAvailable):
             return self._target.no_answer(wanted, reason, is_elsewhere="datacenter" in reason)
+        if isinstance(error, self._errors.CassErrorServerUnavailable):
+            return self._target.too_few(wanted, reason)
         if isinstance(error, self._no_trust):
             return AccessError(f"Wanted {wanted}. Found: {reason}. Check the certificates.")
         if isinstance(error, self._errors.CassErrorServerUnauthorized):

@@ -18,7 +18,7 @@ from loader._access import Access, by_name
 from loader._diagnosis import diagnosis, is_named
 from loader._errors import AccessError, LoaderError, TableError, UnreachableError
 from loader._extras import require
-from loader._fetch import CONNECT_SECONDS, Label, Target
+from loader._fetch import CONNECT_SECONDS, QUORUMS, Label, Target
 from schemas import TableName
 
 _REQUEST_SECONDS = 30.0
@@ -85,8 +85,8 @@ class DriverFetcher:
     async def _row(self, statement: Any, one: bytes) -> tuple[Any, ...] | None:
         try:
             rows = await self._ask(statement.bind((UUID(bytes=one),)))
-            if not rows:
-                # A quorum is asked before a row is called missing: the one replica asked may have missed its write.
+            if not rows and self._target.consistency not in QUORUMS:
+                # A quorum is asked before a row is called missing: the replicas asked may have missed its write.
                 rows = await self._ask(statement.bind((UUID(bytes=one),)), execution_profile=_QUORUM)
         except Exception as error:  # as in `connect`
             raise self._translate(error, self.wanted(one)) from error
@@ -128,7 +128,9 @@ class DriverFetcher:
             idle_heartbeat_timeout=_HEARTBEAT_SECONDS,
             reconnection_policy=policies.ExponentialReconnectionPolicy(*_RECONNECT_SECONDS),
             execution_profiles={
-                self._driver.EXEC_PROFILE_DEFAULT: profile(consistency_level=level.LOCAL_ONE),
+                self._driver.EXEC_PROFILE_DEFAULT: profile(
+                    consistency_level=level.name_to_value[self._target.consistency]
+                ),
                 _QUORUM: profile(consistency_level=level.LOCAL_QUORUM),
             },
             application_name="imagestrata.loader",
@@ -212,6 +214,8 @@ class DriverFetcher:
             return AccessError(f"Wanted {wanted}. Found: no permission ({reason})")
         if isinstance(error, self._errors.RequestValidationException):
             return TableError(f"Wanted {wanted}. Found: {reason}")
+        if any(isinstance(one, self._errors.Unavailable) for one in (error, *reasons)):
+            return self._target.too_few(wanted, reason)
         if "certificate" in reason.lower():
             return AccessError(f"Wanted {wanted}. Found: {reason}. Check the certificates.")
         if isinstance(said, list):

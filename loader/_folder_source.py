@@ -24,8 +24,8 @@ class FolderSource(Source):
     Order, ranks, policies, faults and options are as in `Source`: a training that reads its files with this one sees
     the batches that it sees with `CassandraSource` and a split of the same images; see `open_folder`.
 
-    Raises `OptionError` for an option out of its range. Reading raises `MissingImageError` for a file that has gone,
-    `AccessError` for one that may not be read, `UnreachableError` for a disk that fails.
+    Raises `OptionError` for an option out of its range. Reading raises `MissingImageError` for a file that is not there
+    or is empty, `AccessError` for one that may not be read, `UnreachableError` for a disk that fails.
     """
 
     def __init__(
@@ -40,6 +40,7 @@ class FolderSource(Source):
         last_batch_policy: LastBatchPolicy = "PARTIAL",
         in_order: bool = True,
         on_missing: OnMissing = "raise",
+        max_missing: float = 0.01,
         memory_budget: int = 256_000_000,
         timeout: float = 60.0,
         max_in_flight: int = 4096,
@@ -62,6 +63,7 @@ class FolderSource(Source):
             last_batch_policy=last_batch_policy,
             in_order=in_order,
             on_missing=on_missing,
+            max_missing=max_missing,
             memory_budget=memory_budget,
             timeout=timeout,
             max_in_flight=max_in_flight,
@@ -90,7 +92,10 @@ class FileFetcher:
     async def read(self, one: bytes, /) -> tuple[bytes, Label]:
         path = self._path(one)
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, _read, path), None
+            data = await asyncio.get_running_loop().run_in_executor(self._pool, _read, path)
+            if not data:
+                raise MissingImageError(f"Wanted {self.wanted(one)}. Found: an empty file. Was its copying broken off?")
+            return data, None
         except FileNotFoundError as error:
             raise MissingImageError(
                 f"Wanted {self.wanted(one)}. Found: no such file. Was it deleted since the folder was listed?"

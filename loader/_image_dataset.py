@@ -17,7 +17,7 @@ from loader._cassandra_place import CassandraPlace
 from loader._clients import Client
 from loader._engine import Engine
 from loader._errors import OptionError
-from loader._fetch import Fetcher
+from loader._fetch import Consistency, Fetcher
 from loader._folder_source import FileFetcher
 from loader._folders import Folder
 from loader._options import check_int, check_seconds
@@ -67,6 +67,7 @@ class ImageDataset(Dataset[Any]):
         password: str | None = None,
         access: Access | None = None,
         datacenter: str | None = None,
+        consistency: Consistency = "LOCAL_QUORUM",
     ) -> None:
         if not isinstance(split, Split):
             raise OptionError(f"Wanted a split, as loader.open_split gives it, or a folder. Found: {split!r}")
@@ -85,6 +86,7 @@ class ImageDataset(Dataset[Any]):
                 password=password,
                 access=access,
                 datacenter=datacenter,
+                consistency=consistency,
             )
         elif hosts is not None:
             raise OptionError(f"Wanted a folder alone, whose files are read. Found: hosts={hosts!r} as well")

@@ -46,6 +46,14 @@ def check_seconds(name: str, value: float) -> float:
     return float(value)
 
 
+def check_share(name: str, value: float) -> float:
+    """A share, from 0 to 1."""
+    is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= 1:
+        raise OptionError(f"Wanted {name} as a share from 0 to 1. Found: {value!r}")
+    return float(value)
+
+
 def check_numbers(name: str, value: Sequence[float], count: int) -> tuple[float, ...]:
     """So many numbers, none of them infinite."""
     numbers: tuple[Any, ...] = tuple(value) if isinstance(value, Iterable) else ()

@@ -13,7 +13,8 @@ from loader._engine import Engine
 from loader._epochs import assemblies
 from loader._errors import DeliveryError, OptionError
 from loader._fetch import Fetcher
-from loader._options import check_bools, check_choice, check_int, check_seconds
+from loader._missing import check_missing
+from loader._options import check_bools, check_choice, check_int, check_seconds, check_share
 from loader._order import LastBatchPolicy
 from loader._progress import Progress
 from loader._ranks import check_detected, ranks
@@ -50,9 +51,11 @@ class Source:
     stops guessing.
 
     A read that fails is tried again, and one that takes too long is sent a second time, until ``timeout`` seconds have
-    passed since its first. An image that is not there ends the epoch with an error, or with ``on_missing="skip"`` is
-    left out and noted in `skipped`: then PARTIAL's batch is smaller, or left out if nothing is left of it, and FILL and
-    DROP repeat the last sample.
+    passed since its first. An image that is not there, or has 0 bytes, ends the epoch with an error, or with
+    ``on_missing="skip"`` is left out and noted in `skipped`: then PARTIAL's batch is smaller, or left out if nothing is
+    left of it, and FILL and DROP repeat the last sample. An epoch of which more than ``max_missing``, a share from 0 to
+    1, is missing fails with `MissingImageError` as soon as that is certain; where ranks or workers each see a part, one
+    fails whose part has more of them than chance explains.
 
     Reading begins at the first use, and is ended by `close`, by the end of a ``with`` block or of the process. Raises
     `OptionError` for an option out of its range; reading raises `MissingImageError` and, after `close`, `ClosedError`.
@@ -76,6 +79,7 @@ class Source:
         last_batch_policy: LastBatchPolicy,
         in_order: bool,
         on_missing: OnMissing,
+        max_missing: float,
         memory_budget: int,
         timeout: float,
         max_in_flight: int,
@@ -106,7 +110,8 @@ class Source:
         options = {
             **place, "batch_size": batch_size, "rank": rank, "world_size": world_size, "seed": seed, "shuffle": shuffle,
             "last_batch_policy": last_batch_policy, "in_order": in_order, "on_missing": on_missing,
-            "memory_budget": memory_budget, "timeout": timeout, "max_in_flight": max_in_flight,
+            "max_missing": check_share("max_missing", max_missing), "memory_budget": memory_budget,
+            "timeout": timeout, "max_in_flight": max_in_flight,
         }  # fmt: skip
         self._set_up(
             split, schedule, engine, options, has_detected_ranks=is_detected, metadata=metadata, in_order=in_order
@@ -237,13 +242,20 @@ class Source:
         else:
             stream = self._begin(schedule, epoch, False, offset, every)
         meter = self._engine.meter
-        delivered = skipped = 0
+        wanted = schedule.samples(epoch, offset=offset, every=every)
+        delivered = 0
+        missing: list[tuple[bytes, str]] = []
         late: tuple[int, ...] = ()
         is_kept = False
         try:
             while (filled := stream.take()) is not None:
                 batch = self._batch(filled, epoch)
-                delivered, skipped, late = delivered + len(batch), skipped + len(filled.skipped), filled.late
+                delivered, late = delivered + len(batch), filled.late
+                if filled.skipped:
+                    missing += [(sample.id, str(sample.error)) for sample in filled.skipped]
+                    share = self._options["max_missing"]
+                    is_part = wanted + schedule.batch_size * schedule.world_size <= schedule.rows  # not for DROP alone
+                    check_missing(missing, share, samples=wanted, is_part=is_part, epoch=epoch)
                 meter.images += len(batch) - filled.repeats
                 meter.bytes += sum(map(len, batch.images[: len(batch) - filled.repeats]))
                 if len(batch):  # all of it may have been skipped
@@ -254,8 +266,7 @@ class Source:
         finally:
             if not is_kept:
                 stream.close()
-        wanted = schedule.samples(epoch, offset=offset, every=every)
-        wanted -= skipped if schedule.last_batch_policy == "PARTIAL" else 0
+        wanted -= len(missing) if schedule.last_batch_policy == "PARTIAL" else 0
         if delivered != wanted or late:
             raise DeliveryError(f"Wanted {wanted} samples in epoch {epoch} on rank {self.rank}. Found: {delivered}")
 

@@ -21,7 +21,8 @@ class Split:
     into memory from a split folder, so that the ranks of a host share them. ``label_type``: "int" for class numbers,
     "blob" for masks, "multi" for arrays, "none". ``labels`` is None but for class numbers, and where a split dictionary
     does not tell these: sources read labels with the images then. ``counts``: rows by class number, empty without
-    labels. ``class_names`` may be fewer than ``num_classes``, where the tables do not tell them.
+    labels. ``class_names`` may be fewer than ``num_classes``, where the tables do not tell them. ``recorded_table`` is
+    the data table that a rows file names, where ``data_table`` was given in its place; else empty.
 
     What `open_split` opened (``is_opened``, with the ``cache`` that it was given) pickles as the place and the
     fingerprint, and is opened again where it is unpickled, in a worker process; that raises `SplitError` if there is
@@ -42,6 +43,7 @@ class Split:
     label_type: str = "int"
     cache: str | None = field(default=None, repr=False)
     is_opened: bool = field(default=False, repr=False)
+    recorded_table: str = field(default="", repr=False)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -87,7 +89,7 @@ def open_rows(
         split = _open(address, None, cache)
     except SplitError as error:
         raise SplitError(f"{error} A rows file is made with jobs/cache_rows.py.") from error
-    return split if data_table is None else replace(split, data_table=_table(data_table))
+    return split if data_table is None else _read_from(split, _table(data_table))
 
 
 def _open(address: str | os.PathLike[str], index: int | None, cache: str | os.PathLike[str] | None) -> Split:
@@ -169,7 +171,13 @@ def _open_again(address: str, index: int, cache: str | None, fingerprint: str, d
             f"Wanted the split {address}, index {index}, with the fingerprint {fingerprint}, as it was opened first. "
             f"Found: {split.fingerprint}. It was made again since: start anew, or give each split a name of its own."
         )
-    return replace(split, data_table=data_table)
+    return _read_from(split, data_table)
+
+
+def _read_from(split: Split, data_table: str) -> Split:
+    """The split with images from this table, which may be another than its file names."""
+    recorded = "" if data_table == split.data_table else split.data_table
+    return replace(split, data_table=data_table, recorded_table=recorded)
 
 
 def counts_of(labels: NDArray[np.int32]) -> dict[int, int]:

@@ -6,7 +6,7 @@ import re
 import signal
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -211,7 +211,7 @@ def test_a_table_that_is_dropped_in_mid_epoch_is_named(node: Cassandra, tmp_path
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cassandra]:
     """Three nodes, each with all images."""
-    with Cassandra(tmp_path_factory.mktemp("cluster"), nodes=3) as made:
+    with Cassandra(tmp_path_factory.mktemp("cluster"), nodes=3, yaml={"hinted_handoff_enabled": False}) as made:
         for host in made.hosts:
             with connect([host], made.port) as cql:
                 deadline = time.monotonic() + 60
@@ -245,3 +245,29 @@ def test_an_epoch_continues_on_the_remaining_nodes(
             found = [first + future.result(40) for first, future in zip(begun, rest, strict=True)]
         assert found[0] == undisturbed
         assert sorted(found[1]) == sorted(undisturbed)
+
+
+@pytest.mark.slow
+def test_a_replica_that_missed_a_rewrite_is_not_believed(cluster: Cassandra, split: loader.Split) -> None:
+    """Before the rewritten images are read at a quorum, which repairs them, one replica gives old ones."""
+    rewritten = {one: data[::-1] for one, data in BYTES.items()}
+    try:
+        with killed(cluster, 2):
+            _write(cluster, rewritten)
+        with opened(cluster, split, consistency="LOCAL_ONE") as careless:
+            assert dict(images(careless.epoch(0))) != rewritten
+        for client in ("cassandra-driver", "acsylla"):
+            with opened(cluster, split, client=client) as source:
+                assert dict(images(source.epoch(0))) == rewritten
+    finally:
+        _write(cluster, BYTES)
+
+
+def _write(cluster: Cassandra, rows: Mapping[uuid.UUID, bytes]) -> None:
+    from cassandra import ConsistencyLevel
+
+    with connect(cluster.hosts[:1], cluster.port) as cql:
+        insert = cql.prepare(f"INSERT INTO {TABLE} (id, data) VALUES (?, ?)")
+        insert.consistency_level = ConsistencyLevel.QUORUM
+        for one, data in rows.items():
+            cql.execute(insert, (one, data))

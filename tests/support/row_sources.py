@@ -65,6 +65,7 @@ class RowSource(Source):
 
         usual: dict[str, Any] = {
             "rank": 0, "world_size": 1, "seed": 0, "shuffle": True, "last_batch_policy": "PARTIAL", "in_order": True,
-            "on_missing": "raise", "memory_budget": 256_000_000, "timeout": 60.0, "max_in_flight": 4096,
+            "on_missing": "raise", "max_missing": 0.01, "memory_budget": 256_000_000,
+            "timeout": 60.0, "max_in_flight": 4096,
         }  # fmt: skip
         super().__init__(split, make_fetcher, place, metadata=tuple(metadata), **(usual | options))

@@ -31,7 +31,7 @@ COUNT = 43
 IDS = image_ids(COUNT)
 LABELS = [number % 7 for number in range(COUNT)]
 BYTES = {one: bytes([number]) * (20 + number) for number, one in enumerate(IDS)}
-MISSING, NULL = uuid.UUID(int=1), uuid.UUID(int=2)
+MISSING, NULL, EMPTY = uuid.UUID(int=1), uuid.UUID(int=2), uuid.UUID(int=3)
 NAMES = Columns(id="patch_id", label="Klasse", data="Bild")
 
 
@@ -73,7 +73,7 @@ def tables(cassandra: Cassandra, tmp_path_factory: pytest.TempPathFactory) -> Ta
         {"hosts": cassandra.hosts, "port": cassandra.port},
         tmp_path_factory.mktemp("splits"),
     )
-    write_table(f"{made.keyspace}.data", BYTES | {NULL: None}, **made.where)
+    write_table(f"{made.keyspace}.data", BYTES | {NULL: None, EMPTY: b""}, **made.where)
     named = dict(zip(IDS, LABELS, strict=True))
     write_table(f"{made.keyspace}.named", BYTES, columns=NAMES, labels=named, **made.where)
     masks = {one: bytes([number]) * 3 for number, one in enumerate(IDS)}
@@ -149,12 +149,36 @@ def test_a_missing_image_is_named(opened: Open, tables: Tables) -> None:
     place = rf"{MISSING} from {tables.keyspace}\.data at 127\.0\.0\.1 port {tables.where['port']}\. Found: no such row"
     with pytest.raises(loader.MissingImageError, match=place):
         list(opened(tables.split("data", [*IDS[:20], MISSING], LABELS[:21])).epoch(0))
-    with pytest.raises(loader.MissingImageError, match=rf"{NULL} .*Found: its data is null"):
-        list(opened(tables.split("data", [NULL], [0])).epoch(0))
+    for one, found in ((NULL, "its data is null"), (EMPTY, "its data has 0 bytes")):
+        with pytest.raises(loader.MissingImageError, match=rf"{one} .*Found: {found}\. .*made of other tables"):
+            list(opened(tables.split("data", [one], [0])).epoch(0))
+
+
+def test_reads_ask_a_quorum_unless_told_otherwise(opened: Open, tables: Tables) -> None:
+    """Three copies of each row are wanted where there is one node: a quorum of them cannot answer, one can."""
+    name = fresh_name("copies")
+    replication = "{'class': 'NetworkTopologyStrategy', 'datacenter1': 3}"
+    tables.execute(
+        f"CREATE KEYSPACE {name} WITH replication = {replication}",
+        f"CREATE TABLE {name}.data (id uuid PRIMARY KEY, data blob)",
+        f"INSERT INTO {name}.data (id, data) VALUES ({IDS[0]}, 0x05)",
+    )
+    split = tables.split(f"{name}.data", IDS[:1], LABELS[:1])
+    message = rf"{IDS[0]} from {name}\.data .*Found: too few replicas that answer .* consistency='LOCAL_ONE' reads"
+    with pytest.raises(loader.UnreachableError, match=message):
+        next(opened(split, timeout=0.5).epoch(0))
+    with pytest.raises(loader.UnreachableError, match="too few replicas"):
+        next(opened(split, timeout=0.5, consistency="QUORUM").epoch(0))
+    assert next(opened(split, consistency="LOCAL_ONE").epoch(0)).images == [b"\x05"]
+    missing = tables.split(f"{name}.data", IDS[1:2], LABELS[:1])
+    with pytest.raises(
+        loader.UnreachableError, match="too few replicas"
+    ):  # which are asked before it is called missing
+        next(opened(missing, timeout=0.5, consistency="LOCAL_ONE").epoch(0))
 
 
 def test_a_missing_image_can_be_skipped(opened: Open, tables: Tables) -> None:
-    source = opened(tables.split("data", [*IDS[:20], MISSING], LABELS[:21]), on_missing="skip")
+    source = opened(tables.split("data", [*IDS[:20], MISSING], LABELS[:21]), on_missing="skip", max_missing=0.05)
     assert sorted(ids_of(source.epoch(0))) == sorted(IDS[:20])
     assert [(one.id, one.position, one.epoch) for one in source.skipped] == [(MISSING, 20, 0)]
     assert "no such row" in source.skipped[0].reason

@@ -4,6 +4,7 @@ import pickle
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import loader
 from formats import SplitFolder, write_dictionary
@@ -64,3 +65,17 @@ def test_labels_are_read_from_the_table_only_if_the_split_has_none(tmp_path: Pat
             one or unlabelled, metadata=(), hosts=("db1",), port=9042, datacenter=None, access=loader.Access()
         )
         assert target.label == label
+
+
+def test_a_missing_image_is_explained_by_the_tables_of_its_split(tmp_path: Path) -> None:
+    folder = write_split_folder(
+        tmp_path / "split", [(IDS, LABELS)], data_table="train.data", metadata_table="val.metadata"
+    )
+    named = rf"{folder} lists images of val\.metadata, which are read from train\.data: .* made of other tables"
+    replaced = rf"{folder} itself names the table train\.data, and other\.data is read in its place"
+    for data_table, message in ((None, named), ("train.data", named), ("other.data", replaced)):
+        split = loader.open_rows(folder, data_table=data_table, cache=tmp_path / "cache")
+        for one in (split, pickle.loads(pickle.dumps(split))):
+            target = target_of(one, metadata=(), hosts=("db1",), port=9042, datacenter=None, access=loader.Access())
+            with pytest.raises(loader.MissingImageError, match=message):
+                target.image(IDS[0].bytes, None)

@@ -83,7 +83,12 @@ def test_missing_metadata_columns_are_named(found: dict[str, tuple[str, str]], m
 
 def test_a_missing_image_is_named() -> None:
     image = rf"Wanted image {ONE} from ks\.data {PLACE}"
-    for row, found in [(None, "no such row"), ((None,), "its data is null"), ((None, 3), "its data is null")]:
+    for row, found in [
+        (None, "no such row"),
+        ((None,), "its data is null"),
+        ((None, 3), "its data is null"),
+        ((b"",), "its data has 0 bytes"),
+    ]:
         with pytest.raises(MissingImageError, match=image + found):
             replace(TARGET, label=None if row is None or len(row) == 1 else "int").image(ONE.bytes, row)
     assert TARGET.image(ONE.bytes, (b"bytes",)) == (b"bytes", None)

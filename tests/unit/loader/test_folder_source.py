@@ -127,11 +127,19 @@ def test_a_deleted_file_is_named_or_skipped(tree: Path) -> None:
     ):
         list(source.epoch(0))
     with (
-        loader.FolderSource(folder, batch_size=5, shuffle=False, on_missing="skip", timeout=0.5) as source,
+        loader.FolderSource(
+            folder, batch_size=5, shuffle=False, on_missing="skip", max_missing=0.1, timeout=0.5
+        ) as source,
         pytest.raises(loader.UnreachableError, match=rf"{folder.paths[12].decode()} within 0.5 s\. Found: Is a direc"),
     ):
         list(source.epoch(0))
     assert [skipped.position for skipped in source.skipped] == [5]
+    (tree / folder.paths[2].decode()).write_bytes(b"")
+    with (
+        loader.FolderSource(folder, batch_size=5, shuffle=False) as source,
+        pytest.raises(loader.MissingImageError, match=rf"{folder.paths[2].decode()}\. Found: an empty file"),
+    ):
+        list(source.epoch(0))
 
 
 @pytest.mark.parametrize(

@@ -231,6 +231,8 @@ def test_a_split_whose_files_were_changed_is_refused(folder: Path) -> None:
         ({"max_in_flight": 0}, "max_in_flight as a whole number of at least 1. Found: 0"),
         ({"connections": 0}, "connections as a whole number from 1 to 1024. Found: 0"),
         ({"connections": 10**9}, "connections as a whole number from 1 to 1024. Found: 1000000000"),
+        ({"consistency": "local_quorum"}, r"consistency as one of \('LOCAL_QUORUM', 'LOCAL_ONE', .*'local_quorum'"),
+        ({"consistency": "EACH_QUORUM"}, "Found: 'EACH_QUORUM'"),
         ({"datacenter": 5}, "datacenter as a name. Found: 5"),
         ({"datacenter": ""}, "datacenter as a name. Found: ''"),
         ({"timeout": 0}, "timeout in seconds, above 0. Found: 0"),

@@ -2,12 +2,14 @@
 
 import itertools
 import json
+import re
 import threading
 import time
 import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -198,14 +200,50 @@ def test_an_interrupted_out_of_order_epoch_misses_and_repeats_nothing(
 
 
 def test_a_missing_image_can_be_skipped_and_is_reported(sources: Sources) -> None:
-    source = sources(index=1, on_missing="skip")
+    source = sources(index=1, on_missing="skip", max_missing=0.05)
     batches = list(source.epoch(0))
     assert sorted(ids_of(iter(batches))) == sorted(IDS[:20])
     (skipped,) = source.skipped
     assert (skipped.id, skipped.position, skipped.epoch) == (MISSING, 20, 0)
     assert "no such row" in skipped.reason
     assert source.stats().skipped == 1
-    assert [len(batch) for batch in sources(index=1, on_missing="skip", last_batch_policy="FILL").epoch(0)] == [8] * 3
+    padded = sources(index=1, on_missing="skip", max_missing=0.05, last_batch_policy="FILL")
+    assert [len(batch) for batch in padded.epoch(0)] == [8] * 3
+
+
+@pytest.mark.parametrize("policy", ["PARTIAL", "FILL", "DROP"])
+@pytest.mark.parametrize("in_order", [True, False])
+def test_an_epoch_that_misses_too_many_images_fails(
+    splits: list[loader.Split], sources: Sources, policy: str, in_order: bool
+) -> None:
+    gone = set(IDS[10:60:5])  # 10 of 103
+    options: dict[str, Any] = {"on_missing": "skip", "last_batch_policy": policy, "in_order": in_order, "batch_size": 8}
+    rows = {one: data for one, data in BYTES.items() if one not in gone}
+    with RowSource(splits[0], rows=rows, max_missing=0.11, **options) as enough:
+        assert {*ids_of(enough.epoch(0))} <= {*rows}
+    message = r"at most 0\.01 .* missing in epoch 3 \(max_missing\)\. Found: (\d+) of \d+ so far, .* another data table"
+    with (
+        RowSource(splits[0], rows=rows, **options) as source,
+        pytest.raises(loader.MissingImageError, match=message) as caught,
+    ):
+        list(source.epoch(3))
+    found = re.search(message, str(caught.value))
+    assert found is not None
+    assert int(found[1]) <= 8  # long before the end
+    assert any(str(one) in str(caught.value) for one in gone)
+    with RowSource(splits[0], rows={}, **options) as empty, pytest.raises(loader.MissingImageError):
+        list(empty.epoch(0))
+
+
+def test_ranks_and_workers_fail_together_when_all_images_are_missing(splits: list[loader.Split]) -> None:
+    for rank in range(3):
+        source = RowSource(splits[0], rows={}, on_missing="skip", rank=rank, world_size=3, batch_size=2)
+        with source, pytest.raises(loader.MissingImageError, match="max_missing"):
+            list(source.batches(0, offset=rank, every=4))
+        one_gone = {one: data for number, (one, data) in enumerate(BYTES.items()) if number != 50}
+        source = RowSource(splits[0], rows=one_gone, on_missing="skip", rank=rank, world_size=3, batch_size=2)
+        with source:
+            list(source.epoch(0))  # 1 of 103 in all, whichever rank has it
 
 
 def test_the_next_epoch_is_read_while_the_last_batches_are_taken(sources: Sources) -> None:
