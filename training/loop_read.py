@@ -11,8 +11,12 @@ examples:
 
 Every image comes once an epoch, over all processes, through a DALI pipeline into host memory, or GPU memory with
 --use-gpu; --decode decodes it there. The reader "s3" is our own for shards, on S3 or in a folder. "file" and "shards"
-are DALI's own, fn.readers.file and fn.readers.webdataset for shards in a local folder, to compare with. The first epoch
-is told apart: connections and caches are cold then. MB are a million bytes of the files as they were ingested.
+are DALI's own, fn.readers.file and fn.readers.webdataset for shards in a local folder, to compare with. MB are a
+million bytes of the files as they were ingested.
+
+Each epoch is timed from its first request to its last image: nothing of it is read before, and connections are there.
+The first epoch is told apart, because caches are cold then. An epoch that takes less than a second gives no figure:
+read a larger set.
 
 exit codes: 0 done, 1 failed (one line says why), 2 bad arguments
 """
@@ -27,7 +31,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -38,6 +42,8 @@ import loader
 from training.errors import TrainingError
 
 READERS = ("cassandra", "s3", "file", "shards")
+LEAST_SECONDS = 1.0
+"""A shorter epoch is mostly the beginning and the end of its reading, and gives no figure."""
 _DEPTH = 2
 _PICTURES = "jpg;png;webp;bmp;tif;jp2;ppm"
 Gather = Callable[[Sequence[float]], list[list[float]]]
@@ -93,6 +99,11 @@ class Epoch:
     seconds: float
 
     @property
+    def is_measured(self) -> bool:
+        """Whether it took long enough for a figure."""
+        return self.seconds >= LEAST_SECONDS
+
+    @property
     def rates(self) -> dict[str, float]:
         """Images, batches and MB a second."""
         return {
@@ -136,58 +147,64 @@ def run(options: LoopOptions, *, rank: int, world_size: int, device_id: int | No
     """Read every epoch on this rank; the figures of all. Raises `TrainingError` and the loader's errors."""
     console = Console(stderr=True, quiet=rank > 0)
     epochs = []
-    with _reader(options, rank, world_size, device_id) as (steps, passes):
-        for number in range(options.epochs):
+    for number in range(options.epochs):
+        with _reader(options, number, rank, world_size, device_id) as (steps, batches):
             gather([0.0])  # all begin together
             started = time.perf_counter()
             what = f"epoch {number}" + (" (the first)" if number == 0 else "")
-            batches = track(passes(), what, total=steps, console=console, transient=True)
             images, size, count = 0, 0, 0
-            for one_images, one_size in batches:
+            for one_images, one_size in track(batches, what, total=steps, console=console, transient=True):
                 images, size, count = images + one_images, size + one_size, count + 1
             found = gather([images, count, size, time.perf_counter() - started])
-            all_images, all_batches, all_bytes = (int(sum(one[place] for one in found)) for place in range(3))
-            epochs.append(Epoch(all_images, all_batches, all_bytes, max(one[3] for one in found)))
-            if rank == 0:
-                _say(
-                    f"{what}: {all_images:,} images in {epochs[-1].seconds:.2f} s: {_rates(epochs[-1].rates)}", options
-                )
+        all_images, all_batches, all_bytes = (int(sum(one[place] for one in found)) for place in range(3))
+        epochs.append(Epoch(all_images, all_batches, all_bytes, max(one[3] for one in found)))
+        if rank == 0:
+            rates = _rates(epochs[-1].rates) if epochs[-1].is_measured else "too short for a figure"
+            _say(f"{what}: {all_images:,} images in {epochs[-1].seconds:.2f} s: {rates}", options)
     return epochs
 
 
-def summary(epochs: Sequence[Epoch]) -> dict[str, dict[str, float]]:
-    """Mean and standard deviation of the rates of all epochs but the first; of that one, if it is alone."""
-    warm = [epoch.rates for epoch in (epochs[1:] or epochs)]
-    names = list(warm[0])
+def summary(epochs: Sequence[Epoch]) -> dict[str, dict[str, float]] | None:
+    """The rates over all epochs but the first together, and their standard deviation; of that one, if it is alone.
+
+    None if one of them was too short.
+    """
+    warm = epochs[1:] or epochs
+    if not all(one.is_measured for one in warm):
+        return None
+    sums = (sum(values) for values in zip(*map(astuple, warm), strict=True))
+    rates = [one.rates for one in warm]
     return {
-        "mean": {name: statistics.mean(one[name] for one in warm) for name in names},
-        "deviation": {name: statistics.pstdev([one[name] for one in warm]) for name in names},
+        "mean": Epoch(*sums).rates,
+        "deviation": {name: statistics.pstdev([one[name] for one in rates]) for name in rates[0]},
     }
 
 
 @contextmanager
 def _reader(
-    options: LoopOptions, rank: int, world_size: int, device_id: int | None
-) -> Iterator[tuple[int, Callable[[], Iterator[tuple[int, int]]]]]:
-    """The batches of an epoch on this rank, and what reads them once: the images and the bytes of each."""
+    options: LoopOptions, epoch: int, rank: int, world_size: int, device_id: int | None
+) -> Iterator[tuple[int, Iterator[tuple[int, int]]]]:
+    """The number of batches of an epoch on this rank, and the images and bytes of each.
+
+    Nothing is read before the first batch is asked for: a reader that goes on from the epoch before has read ahead.
+    """
     if options.reader in ("file", "shards"):
-        yield _from_files(options, rank, world_size, device_id)
+        yield _from_files(options, epoch, rank, world_size, device_id)
         return
-    share: dict[str, Any] = {"batch_size": options.batch_size, "rank": rank, "world_size": world_size}
+    share: dict[str, Any] = {"batch_size": options.batch_size, "rank": rank, "world_size": world_size, "seed": epoch}
     with _source(options, share) as source:
         source.connect()
-        pipeline = _pipeline(options, device_id, source.read)
+        pipeline = _pipeline(options, epoch, device_id, source.read)
 
-        def passes() -> Iterator[tuple[int, int]]:
+        def batches() -> Iterator[tuple[int, int]]:
             while True:
                 try:
                     _, sizes, *_ = _run(pipeline)
                 except StopIteration:
-                    pipeline.reset()
                     return
                 yield len(sizes), _sum(sizes)
 
-        yield len(source), passes
+        yield len(source), batches()
 
 
 def _source(options: LoopOptions, share: dict[str, Any]) -> loader.Source:
@@ -202,8 +219,8 @@ def _source(options: LoopOptions, share: dict[str, Any]) -> loader.Source:
 
 
 def _from_files(
-    options: LoopOptions, rank: int, world_size: int, device_id: int | None
-) -> tuple[int, Callable[[], Iterator[tuple[int, int]]]]:
+    options: LoopOptions, epoch: int, rank: int, world_size: int, device_id: int | None
+) -> tuple[int, Iterator[tuple[int, int]]]:
     fn = importlib.import_module("nvidia.dali.fn")
     place = options.shards or options.file_root
     what = "a folder of shards" if options.shards else "a tree of class folders"
@@ -226,22 +243,22 @@ def _from_files(
         index = [f"{tar.removesuffix('.tar')}.idx" for tar in tars]
         return fn.readers.webdataset(paths=tars, index_paths=index, ext=[_PICTURES, "cls"], **share)
 
-    pipeline = _pipeline(options, device_id, files)
+    pipeline = _pipeline(options, epoch, device_id, files)
     count = pipeline.reader_meta("files")["epoch_size"]
     share = count * (rank + 1) // world_size - count * rank // world_size
     # A smaller shard is padded, so that all have as many batches; what repeats is not counted.
     steps = math.ceil(math.ceil(count / world_size) / options.batch_size)
 
-    def passes() -> Iterator[tuple[int, int]]:
+    def batches() -> Iterator[tuple[int, int]]:
         for step in range(steps):
             _, sizes, *_ = _run(pipeline)
             images = max(0, min(options.batch_size, share - step * options.batch_size))
             yield images, _sum(sizes, images)
 
-    return steps, passes
+    return steps, batches()
 
 
-def _pipeline(options: LoopOptions, device_id: int | None, read: Callable[[], Any]) -> Any:
+def _pipeline(options: LoopOptions, seed: int, device_id: int | None, read: Callable[[], Any]) -> Any:
     """Images, decoded or not, and the length of each one's file."""
     fn, types = importlib.import_module("nvidia.dali.fn"), importlib.import_module("nvidia.dali.types")
     pipeline = importlib.import_module("nvidia.dali.pipeline").Pipeline(
@@ -250,7 +267,7 @@ def _pipeline(options: LoopOptions, device_id: int | None, read: Callable[[], An
         device_id=device_id,
         prefetch_queue_depth=_DEPTH,
         exec_dynamic=True,
-        seed=1,
+        seed=seed,
     )
     try:
         with pipeline:
@@ -319,14 +336,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     if rank == 0:
         found = summary(epochs)
-        count = max(1, len(epochs) - 1)
-        _say(
-            f"mean of {count} {'epoch' if count == 1 else 'epochs'}: {_rates(found['mean'], found['deviation'])}",
-            options,
-        )
+        warm = epochs[1:] or epochs
+        if found is None:
+            wanted, shortest = f"{LEAST_SECONDS:g} s or more", min(epoch.seconds for epoch in warm)
+            _say(f"no figure: wanted epochs of {wanted}. Found: {shortest:.2f} s. Read a larger set.", options)
+        else:
+            told = _rates(found["mean"], found["deviation"])
+            _say(f"mean of {len(warm)} {'epoch' if len(warm) == 1 else 'epochs'}: {told}", options)
         if options.json:
-            figures = {**asdict(options), "world_size": world_size, **found}
-            print(json.dumps({**figures, "first": epochs[0].rates, "all": [asdict(one) for one in epochs]}), flush=True)
+            figures = {**asdict(options), "world_size": world_size, **(found or {"mean": None, "deviation": None})}
+            first = epochs[0].rates if epochs[0].is_measured else None
+            print(json.dumps({**figures, "first": first, "all": [asdict(one) for one in epochs]}), flush=True)
     return 0
 
 

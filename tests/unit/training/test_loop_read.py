@@ -5,12 +5,20 @@ import pytest
 from training.loop_read import Epoch, parse_args, summary
 
 
-def test_the_mean_excludes_the_first_epoch() -> None:
-    epochs = [Epoch(100, 10, 1_000_000, seconds) for seconds in (9.0, 1.0, 2.0)]
+def test_the_mean_is_over_the_time_of_all_epochs_but_the_first() -> None:
+    epochs = [Epoch(100, 10, 1_000_000, seconds) for seconds in (9.0, 1.0, 3.0)]
     found = summary(epochs)
-    assert found["mean"] == {"images_per_second": 75.0, "batches_per_second": 7.5, "mb_per_second": 0.75}
-    assert found["deviation"]["images_per_second"] == 25.0
-    assert summary(epochs[:1])["mean"]["images_per_second"] == pytest.approx(100 / 9)
+    assert found is not None
+    assert found["mean"] == {"images_per_second": 50.0, "batches_per_second": 5.0, "mb_per_second": 0.5}
+    assert found["deviation"]["images_per_second"] == pytest.approx(100 / 3)
+    alone = summary(epochs[:1])
+    assert alone is not None
+    assert alone["mean"]["images_per_second"] == pytest.approx(100 / 9)
+
+
+@pytest.mark.parametrize("seconds", [(9.0, 2.0, 0.9), (0.5,)])
+def test_epochs_that_are_too_short_give_no_figure(seconds: tuple[float, ...]) -> None:
+    assert summary([Epoch(100, 10, 1_000_000, one) for one in seconds]) is None
 
 
 @pytest.mark.parametrize(
