@@ -344,9 +344,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             told = _rates(found["mean"], found["deviation"])
             _say(f"mean of {len(warm)} {'epoch' if len(warm) == 1 else 'epochs'}: {told}", options)
         if options.json:
-            figures = {**asdict(options), "world_size": world_size, **(found or {"mean": None, "deviation": None})}
-            first = epochs[0].rates if epochs[0].is_measured else None
-            print(json.dumps({**figures, "first": first, "all": [asdict(one) for one in epochs]}), flush=True)
+            figures = {
+                **asdict(options),
+                "world_size": world_size,
+                **(found or dict.fromkeys(("mean", "deviation"))),
+                "first": epochs[0].rates if epochs[0].is_measured else None,
+                "all": [asdict(one) for one in epochs],
+            }
+            print(json.dumps(figures), flush=True)
     return 0
 
 

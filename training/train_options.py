@@ -28,7 +28,8 @@ on at the very next image, on the same or another number of ranks.
 
 Old options of apex, and what they are here (torch.amp):
   --opt-level O0         float32 throughout
-  --opt-level O1, O2     mixed precision: float16 on GPUs, bfloat16 on CPUs; O2 keeps images and weights channels-last
+  --opt-level O1, O2     mixed precision: float16 on GPUs, bfloat16 on CPUs that compute in it, else float32 (the output
+                         says so); O2 keeps images and weights channels-last
   --loss-scale N         float16's loss is scaled by N, or with "dynamic" by what does not overflow
 
 Cassandra's user and TLS come from the environment: IMAGESTRATA_USERNAME, IMAGESTRATA_PASSWORD_FILE, IMAGESTRATA_CA;

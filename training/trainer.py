@@ -15,6 +15,7 @@ from training.errors import TrainingError
 from training.feeds import batches_of
 from training.meters import Figures, Scores, Timer
 from training.models import model_of
+from training.precision import mixed_dtype
 from training.ranks import Ranks
 from training.train_options import TrainOptions
 
@@ -44,14 +45,17 @@ class Trainer:
         self._optimizer = torch.optim.SGD(
             model.parameters(), lr=0.0, momentum=options.momentum, weight_decay=options.weight_decay
         )
-        is_mixed, is_cuda = options.opt_level != "O0", ranks.device.type == "cuda"
+        mixed, is_cuda = mixed_dtype(options.opt_level, ranks), ranks.device.type == "cuda"
+        if mixed is None and options.opt_level != "O0":
+            self._say(
+                f"--opt-level {options.opt_level}: this CPU lacks bfloat16 and would emulate it, about four times "
+                "slower: computing in float32"
+            )
         fixed: dict[str, Any] = {}
         if options.loss_scale != "dynamic":
             fixed = {"init_scale": float(options.loss_scale), "growth_interval": 1 << 30}
-        self._scaler = torch.amp.GradScaler(ranks.device.type, enabled=is_mixed and is_cuda, **fixed)
-        self._amp = torch.autocast(
-            ranks.device.type, dtype=torch.float16 if is_cuda else torch.bfloat16, enabled=is_mixed
-        )
+        self._scaler = torch.amp.GradScaler(ranks.device.type, enabled=mixed is torch.float16, **fixed)
+        self._amp = torch.autocast(ranks.device.type, dtype=mixed or torch.bfloat16, enabled=mixed is not None)
         self._plain = model
         self._best = 0.0
         if options.resume is not None:
