@@ -29,6 +29,8 @@ class Destination:
     """What they hold once the ingest has begun."""
     names: frozenset[str]
     """The names of its classes."""
+    known: Mapping[str, int]
+    """The classes that the dataset has numbered by name before."""
     numbers: Mapping[str, int] | None
     """Their numbers, if the names are numbers; None if they are to be numbered by name."""
     latest_write: int
@@ -73,9 +75,11 @@ def look(spark: SparkSession, control: Control, *, plan: IngestPlan, names: Coll
     Tables with rows and without a record are read whole, once: Spark runs. Raises `ConflictError`, `SourceError` and
     `TableError` for what does not fit.
     """
-    numbers = own_numbers(control, plan=plan, names=names)
+    is_numbered = plan.source.label_type == "int"
+    known_classes = class_names(control, keyspace=plan.tables.metadata.keyspace, dataset=plan.dataset)
+    numbers = own_numbers(plan=plan, names=names, known=known_classes) if is_numbered else {}
     record = _record(plan)
-    if record.label_type == "int":
+    if is_numbered:
         record = replace(record, numbering="name" if numbers is None else "number")
     known = read_records(control, keyspace=record.metadata_table.keyspace)
     check_fits(record, known=known)
@@ -92,7 +96,9 @@ def look(spark: SparkSession, control: Control, *, plan: IngestPlan, names: Coll
                 f"{record.data_table}, of another metadata table or of an ingest that did not end. Use other tables, "
                 "with --data-table and --metadata-table, or say --overwrite to write into this one."
             )
-    return Destination(record=record, names=frozenset(names), numbers=numbers, latest_write=written)
+    return Destination(
+        record=record, names=frozenset(names), known=known_classes, numbers=numbers, latest_write=written
+    )
 
 
 def _record(plan: IngestPlan) -> TableRecord:
@@ -176,17 +182,14 @@ def _has_rows(control: Control, table: TableName, *, columns: Columns) -> bool:
     return bool(control.execute(f'SELECT "{columns.id}" FROM {table.quoted} LIMIT 1'))
 
 
-def own_numbers(control: Control, *, plan: IngestPlan, names: Collection[str]) -> dict[str, int] | None:
-    """The numbers of classes whose names are numbers; None if they are to be numbered, none for other labels.
+def own_numbers(*, plan: IngestPlan, names: Collection[str], known: Collection[str]) -> dict[str, int] | None:
+    """The numbers of classes whose names are numbers; None if they are to be numbered by name.
 
-    Writes nothing. Raises `SourceError` for a name that should be a number and is none, and for numbers where classes
-    have been numbered by name.
+    ``known`` are the names that the dataset has numbered before. Raises `SourceError` for a name that should be a
+    number and is none, and for numbers where classes have been numbered by name.
     """
-    if plan.source.label_type != "int":
-        return {}
     wanted = plan.source.class_names
     tables = plan.tables
-    known = class_names(control, keyspace=tables.metadata.keyspace, dataset=plan.dataset)
     if wanted is None and (plan.source.labels or "").lower().endswith(".txt"):
         wanted = "number"
     if wanted is None and all_integers(names):

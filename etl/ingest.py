@@ -68,6 +68,11 @@ class Survey:
             tops=tops,
         )
 
+    @property
+    def images_by_class(self) -> dict[str, int]:
+        """How many images each class has."""
+        return {name: self.tops.get(name, (0, 0))[0] for name in self.classes}
+
 
 def count_entries(entries: DataFrame) -> DataFrame:
     """Files and bytes by split, class and kind of reason, and files in folders of folders (``deeper``).

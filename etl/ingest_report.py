@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from pyspark.sql import Row
 
+from etl.class_remarks import ClassRemarks, NewClasses
 from etl.duplicates import DuplicateSummary
 from etl.folder_rows import REJECTED
 from etl.ingest import Survey
@@ -45,6 +46,8 @@ class IngestReport:
     images_by_split: dict[str, int]
     notes: dict[str, int]
     unmatched: list[str]
+    new_classes: NewClasses | None
+    similar_classes: list[dict[str, int]]
     duplicates: DuplicateSummary | None
     groups: int | None
     ungrouped: int
@@ -74,6 +77,7 @@ class IngestReport:
         seconds: float,
         unmatched: Sequence[str] = (),
         run: Run | None = None,
+        remarks: ClassRemarks | None = None,
     ) -> "IngestReport":
         """Sum up the rows of `ingest.tally`."""
         stages: Counter[str] = Counter()
@@ -107,6 +111,8 @@ class IngestReport:
             images_by_split=dict(sorted(splits.items())),
             notes=_most_first(notes),
             unmatched=list(unmatched),
+            new_classes=remarks.new if remarks else None,
+            similar_classes=remarks.similar if remarks else [],
             duplicates=None,
             groups=None,
             ungrouped=0,
@@ -168,7 +174,8 @@ class IngestReport:
             text += f"; {self.ungrouped:,} images lost their group of look-alikes, because their pictures changed"
             text += " (--near-duplicates looks again)"
         notes = [f"{count:,} {note}" for note, count in self.notes.items()]
-        for remark in [*notes, *self.unmatched]:
+        remarks = ClassRemarks(new=self.new_classes, similar=self.similar_classes)
+        for remark in [*notes, *self.unmatched, *remarks.lines]:
             text += f"; {remark}"
         if self.sequence is not None:
             text += f"; run {self.sequence} of {self.metadata_table}"
@@ -196,6 +203,8 @@ class IngestEstimate:
     rejected_by_reason: dict[str, int]
     images_by_split: dict[str, int]
     unmatched: list[str] = field(default_factory=list)
+    new_classes: NewClasses | None = None
+    similar_classes: list[dict[str, int]] = field(default_factory=list)
     already_there: int = 0
     stale: StaleRows | None = None
     disk_bytes: int = 0
@@ -210,6 +219,7 @@ class IngestEstimate:
         unmatched: Sequence[str],
         already_there: int,
         stale: StaleRows | None,
+        remarks: ClassRemarks,
     ) -> "IngestEstimate":
         """Sum up a survey."""
         images = survey.files - survey.rejected
@@ -224,6 +234,8 @@ class IngestEstimate:
             rejected_by_reason=survey.rejected_by_reason,
             images_by_split=survey.images_by_split,
             unmatched=list(unmatched),
+            new_classes=remarks.new,
+            similar_classes=remarks.similar,
             already_there=already_there,
             stale=stale,
             disk_bytes=survey.bytes * copies,
@@ -241,7 +253,8 @@ class IngestEstimate:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.rejected_by_reason.items())
             text += f"; {self.rejected:,} cannot be taken ({reasons})"
         stale = [str(self.stale)] if self.stale and self.stale.rows else []
-        return "; ".join([text, *stale, *self.unmatched, "nothing was written"])
+        remarks = ClassRemarks(new=self.new_classes, similar=self.similar_classes)
+        return "; ".join([text, *stale, *self.unmatched, *remarks.lines, "nothing was written"])
 
 
 def _most_first(counts: Counter[str]) -> dict[str, int]:

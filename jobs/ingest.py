@@ -44,6 +44,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra import Control, password_on_executors, read_table
+from etl.class_remarks import class_remarks
 from etl.cluster import Cluster
 from etl.destination import Beginning, Destination, check_fits_early, check_tables, create_tables, is_empty, look
 from etl.duplicates import duplicate_groups, summarise
@@ -155,6 +156,7 @@ def estimate(spark: SparkSession, *, plan: IngestPlan) -> IngestEstimate:
             unmatched=ingest.found.told(),
             already_there=ingest.done_count,
             stale=_stale(ingest, None, of_listing(ingest.entries), stack=stack),
+            remarks=class_remarks(ingest.survey.images_by_class, plan=plan, destination=ingest.destination),
         )
 
 
@@ -217,8 +219,8 @@ def _look(spark: SparkSession, *, plan: IngestPlan, stack: ExitStack) -> _Ingest
 def _write(ingest: _Ingest, *, started: float, stack: ExitStack) -> IngestReport:
     spark, plan, survey = ingest.spark, ingest.plan, ingest.survey
     ingest_id = plan.ingest_id or new_ingest_id()
-    unmatched = ingest.found.told()
-    for remark in unmatched:
+    unmatched, images = ingest.found.told(), survey.images_by_class
+    for remark in [*unmatched, *class_remarks(images, plan=plan, destination=ingest.destination).lines]:
         log.warning("%s", remark)
     left = survey.files - ingest.done_count
     log.info("%s of %s files are ingest %s", f"{left:,}", f"{survey.files:,}", ingest_id)
@@ -247,6 +249,7 @@ def _write(ingest: _Ingest, *, started: float, stack: ExitStack) -> IngestReport
         seconds=time.monotonic() - started,
         unmatched=unmatched,
         run=None if beginning is None else beginning.run,
+        remarks=class_remarks(images, plan=plan, destination=ingest.destination, beginning=beginning),
     )
     if plan.target is not None and not stopped_at:
         publish_rejected(spark, outcomes, plan=plan)
@@ -255,8 +258,8 @@ def _write(ingest: _Ingest, *, started: float, stack: ExitStack) -> IngestReport
     duplicates = None
     if report.images:
         # a table may have more than this source
-        images = outcomes if ingest.there is None else _metadata(spark, plan=plan)
-        duplicates = summarise(duplicate_groups(images))
+        rows_there = outcomes if ingest.there is None else _metadata(spark, plan=plan)
+        duplicates = summarise(duplicate_groups(rows_there))
         for same in duplicates.examples:
             log.info("the same picture: %s", same)
     groups, ungrouped = _groups(ingest, beginning, outcomes)

@@ -105,6 +105,8 @@ def test_rows_describe_their_files(control: Control, mixed: Ingested) -> None:
     assert [str(run.ingest_id) for run in runs] == [report.ingest_id] * 10
     assert (report.images, report.images_by_split) == (10, {"train": 9, "val": 1})
     assert report.bytes == sum(len(row["data"]) for row in blobs.values())
+    assert report.similar_classes == [{"Case": 1, "case": 1}, {"e\u0301": 1, "é": 1}]
+    assert "2 times class names differ by blanks, case or Unicode form only: 'Case' (1 images) and" in str(report)
     assert str(report).startswith("ingested 10 images (0.0 MB) of 11 classes into ")
     assert str(report).endswith(f"fingerprint {report.fingerprint}")
 
@@ -246,7 +248,9 @@ def test_classes_agree_between_splits_and_are_never_renumbered(
 
     assert job.run(spark, plan=train).classes == 4
     assert numbers() == {"a": 0, "b": 1, "d": 2, "empty": 3}
-    job.run(spark, plan=val)
+    assert f"dataset {val.dataset!r} had 4 classes; 1 new: c;" in str(job.estimate(spark, plan=val))
+    report = job.run(spark, plan=val)
+    assert f"dataset {val.dataset!r} had 4 classes; 1 new: c = 4;" in str(report)
     assert numbers() == {"a": 0, "b": 1, "d": 2, "empty": 3, "c": 4}
     rows = {(row["or_split"], row["or_label"]): row["label"] for row in rows_of(control, train.tables.metadata)}
     assert rows == {
