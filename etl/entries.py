@@ -72,11 +72,13 @@ class Listing:
     those of its entries (empty class folders). ``access`` is how the places may be read: at ``random``, best in the
     order of (place, offset) but in several tasks (``sequential``), or only so, by one task a place (``stream``).
     ``bare`` are the entries without ``data``, where they can be had without reading it; ``bytes`` are guessed there.
+    ``not_taken`` counts files beside the images that are not taken: rows (kind, files), several of a kind.
     ``has_archives`` tells that the first names of paths are archives in the source, and no folders.
     """
 
     entries: DataFrame
     bare: DataFrame | None = None
+    not_taken: DataFrame | None = None
     classes: frozenset[str] = frozenset()
     access: Literal["random", "sequential", "stream"] = "random"
     has_archives: bool = False

@@ -1,6 +1,9 @@
 """The source that reads shards, with all that the other sources promise."""
 
+import logging
 import os
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +20,8 @@ from loader._shard_schedule import ShardSchedule
 from loader._shard_set import TIMEOUT_SECONDS, Shards
 from loader._shard_stream import FilledFromShards, ShardEngine, ShardSample, epochs_of
 from loader._source import Source
+
+log = logging.getLogger(__name__)
 
 _LABELS = ("cls", "json")
 _MIXED_BYTES = 200_000_000
@@ -42,6 +47,9 @@ class ShardSource(Source):
     fails, also one that begins a pass, is tried again until ``timeout`` seconds have passed. Every piece is checked
     against its XXH3; `Shards.verify` compares whole shards with their SHA-256. ``cache`` is a folder on a local disk in
     which up to ``cache_bytes`` of pieces are kept.
+
+    A batch has a sample's first file, which is its picture, its class number or its mask or array, and its id. Other
+    files of samples are counted in ``not_taken``, by extension, in the process that reads; `RemoteDataset` gives all.
 
     Raises `OptionError` for an option out of its range. Reading raises `ShardError` for a shard that is missing, cut
     off or another than its manifest says, `AccessError`, `UnreachableError`.
@@ -106,6 +114,7 @@ class ShardSource(Source):
             "cache_bytes": cache_bytes,
         }
         self._set_up(shards, schedule, engine, options, has_detected_ranks=is_detected)
+        self.not_taken: Counter[str] = Counter()
 
     def _begin(
         self, schedule: AnySchedule, epoch: int, is_followed: bool, offset: int = 0, every: int = 1
@@ -117,6 +126,7 @@ class ShardSource(Source):
     def _batch(self, filled: Filled | FilledFromShards, epoch: int) -> Batch:
         assert isinstance(filled, FilledFromShards)
         samples = filled.samples
+        self._count_others(samples[: len(samples) - filled.repeats])
         labels = np.empty(0, dtype=np.int32)
         blobs: list[bytes] = []
         if self.label_type == "int":
@@ -133,6 +143,23 @@ class ShardSource(Source):
             repeats=filled.repeats,
             label_blobs=blobs,
         )
+
+    def _count_others(self, samples: Iterable[ShardSample]) -> None:
+        """Count the files of samples that have no place in a batch; the first of a kind is a warning of the log."""
+        own = 2 if self.label_type in ("blob", "multi") else 1
+        for one in samples:
+            if len(one.members) <= own:
+                continue
+            for name in [name for name in one.members if name not in _LABELS][own:]:
+                if not self.not_taken[name]:
+                    log.warning(
+                        "%s of %s has a file .%s, which batches have no place for. RemoteDataset gives all files; "
+                        "not_taken counts them here.",
+                        one.key,
+                        one.shard,
+                        name,
+                    )
+                self.not_taken[name] += 1
 
 
 def _checked_budget(budget: int, shards: Shards) -> int:

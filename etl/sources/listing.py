@@ -25,7 +25,7 @@ from etl.sources.labels import (
 from etl.sources.plan import SourcePlan, full_address
 from etl.sources.tars import is_tar_of_tars, list_tar, list_tar_of_tars
 from etl.sources.trees import list_tree
-from etl.sources.webdataset import expand, list_shards
+from etl.sources.webdataset import describe_not_taken, expand, list_shards
 
 _SHOWN = 5
 
@@ -74,8 +74,11 @@ class Found:
             check_names(entries, labels=self.rows, name=self.labels, by_stem=self.by_stem)
 
     def told(self) -> list[str]:
-        """The lines for a report: what belongs to no image, and remarks; runs Spark."""
-        return [*(line for one in self.leftovers if (line := one.describe()) is not None), *self.remarks]
+        """The lines for a report: what belongs to no image or is not taken, and remarks; runs Spark."""
+        lines = [one.describe() for one in self.leftovers]
+        if self.listing.not_taken is not None:
+            lines.append(describe_not_taken(self.listing.not_taken))
+        return [*(line for line in lines if line is not None), *self.remarks]
 
 
 def list_source(
@@ -90,7 +93,7 @@ def list_source(
     ``keep`` persists what is used several times: what has been listed, where something is joined to it. Raises
     `SourceError` if the source cannot be listed at all, also later, when the listing is used.
     """
-    listing = _list_images(spark, plan, dataset=dataset)
+    listing = _list_images(spark, plan, dataset=dataset, keep=keep)
     entries, leftovers, lines, rows, by_stem = listing.entries, [], None, None, False
     remarks: tuple[str, ...] = ()
     if (plan.masks or plan.arrays or plan.labels) and not listing.has_data:
@@ -141,7 +144,9 @@ def require_label(entries: DataFrame) -> DataFrame:
     return entries.withColumn("reason", F.when(missing, F.lit("no label")).otherwise(F.col("reason")))
 
 
-def _list_images(spark: SparkSession, plan: SourcePlan, *, dataset: str) -> Listing:
+def _list_images(
+    spark: SparkSession, plan: SourcePlan, *, dataset: str, keep: Callable[[DataFrame], DataFrame]
+) -> Listing:
     or_split = plan.or_split.encode()
     storage_at = partial(driver_storage, spark)
     match plan.kind:
@@ -162,14 +167,6 @@ def _list_images(spark: SparkSession, plan: SourcePlan, *, dataset: str) -> List
                 or_split=or_split,
                 by_folder=plan.by_folder,
             )
-        case "webdataset":
-            return list_shards(
-                spark,
-                expand(plan.address, storage_at=storage_at),
-                dataset=dataset,
-                or_split=or_split,
-                masks=plan.label_type == "blob",
-            )
         case "parquet" | "table":
             list_rows = list_parquet if plan.kind == "parquet" else list_table
             return list_rows(
@@ -181,6 +178,16 @@ def _list_images(spark: SparkSession, plan: SourcePlan, *, dataset: str) -> List
                 data_column=plan.image_column or "image",
                 label_column=(plan.label_column or "label") if plan.label_type == "int" else None,
                 group_column=plan.group_column,
+            )
+        case "webdataset":
+            return list_shards(
+                spark,
+                expand(plan.address, storage_at=storage_at),
+                dataset=dataset,
+                or_split=or_split,
+                masks=plan.label_type == "blob",
+                has_companions=plan.label_type in ("blob", "multi"),
+                keep=keep,
             )
 
 

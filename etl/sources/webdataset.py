@@ -2,7 +2,7 @@
 
 The key is the name up to the first dot of its last part; what comes behind the dot says what a member is: an image
 (``jpg``, ``png``, ``img.webp``), its label (``cls``, or ``json`` with "label" or "cls"), an array (``npy``) or a mask
-(``seg.png``, ``mask.png``).
+(``seg.png``, ``mask.png``). Other members are not taken: they are counted by what they are, in rows of their own.
 """
 
 import glob
@@ -10,15 +10,19 @@ import json
 import logging
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
-from etl.entries import ENTRIES, Entry, Listing, text
+from etl.entries import ENTRIES, Entry, Listing, entry_batches, text
 from etl.errors import SourceError
 from etl.secrets import executor_storage
 from etl.sources.archives import is_compressed, is_remote, open_archive, place_of
@@ -33,11 +37,15 @@ log = logging.getLogger(__name__)
 
 _TARS = (".tar", ".tar.gz", ".tgz")
 _MOST = 1_000_000
+_SHOWN = 10
 _IMAGES = frozenset(b"jpg jpeg png webp tif tiff bmp jp2 ppm pgm".split())
 _MASKS = (b"seg", b"mask")
 _LABELS = frozenset([b"cls", b"cls.txt", b"json"])
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
+_NOT_TAKEN = "\0not taken"  # the reason in rows that are no images: the path is a kind of member, bytes their number
+_MOST_KINDS = 1000
+_OTHER_KINDS = "other names"
 
 
 def expand(pattern: str, *, storage_at: Callable[[str], Storage] = Storage) -> list[str]:
@@ -104,13 +112,21 @@ def _shown(address: str) -> str:
 
 
 def list_shards(
-    spark: SparkSession, addresses: Sequence[str], *, dataset: str, or_split: bytes, masks: bool = False
+    spark: SparkSession,
+    addresses: Sequence[str],
+    *,
+    dataset: str,
+    or_split: bytes,
+    masks: bool = False,
+    has_companions: bool = True,
+    keep: Callable[[DataFrame], DataFrame] = lambda frame: frame,
 ) -> Listing:
     """The images of shards, several shards listed at once.
 
-    A path is ``shard-stem/member``. Labels are the text of the sample's label member; what else a sample has, an array
-    or else a mask (with ``masks`` the other way round), belongs to its image. Raises `SourceError` if local shards are
-    missing, or if two have one stem.
+    A path is ``shard-stem/member``. Labels are the text of the sample's label member; with ``has_companions`` an array
+    or else a mask (with ``masks`` the other way round) belongs to its image. ``keep`` persists the
+    listing, which images and what is not taken both come from. Raises `SourceError` if local shards are missing, or if
+    two have one stem.
     """
     places = [place_of(address) for address in addresses]
     stems: dict[bytes, bytes] = {}
@@ -122,9 +138,26 @@ def list_shards(
         raise SourceError(
             f"Wanted {len(places):,} shards. Found: {len(missing):,} of them missing, first {text(missing[0])}."
         )
-    list_batches = partial(_list_batches, dataset=dataset, or_split=or_split, masks=masks)
-    entries = map_items(spark, list(stems.values()), task=list_batches, schema=ENTRIES)
-    return Listing(entries=entries, access="stream" if any(map(is_compressed, places)) else "random")
+    list_batches = partial(_list_all, dataset=dataset, or_split=or_split, masks=masks, has_companions=has_companions)
+    listed = keep(map_items(spark, list(stems.values()), task=list_batches, schema=ENTRIES))
+    is_image = ~F.col("reason").eqNullSafe(F.lit(_NOT_TAKEN))
+    others = listed.where(~is_image).select(F.col("path").cast("string").alias("kind"), F.col("bytes").alias("files"))
+    return Listing(
+        entries=listed.where(is_image),
+        access="stream" if any(map(is_compressed, places)) else "random",
+        not_taken=others,
+    )
+
+
+def describe_not_taken(others: DataFrame) -> str | None:
+    """One line on members that are not taken, the most frequent kinds first, or None. Runs Spark."""
+    total = F.sum("files").alias("files")
+    kinds = others.groupBy("kind").agg(total).orderBy(F.desc("files"), "kind").collect()
+    if not kinds:
+        return None
+    shown = ", ".join(f"{row.files:,} {row.kind}" for row in kinds[:_SHOWN])
+    more = f", and {len(kinds) - _SHOWN:,} more kinds" if len(kinds) > _SHOWN else ""
+    return f"{sum(row.files for row in kinds):,} files of samples are not taken: {shown}{more}"
 
 
 def _stem(place: bytes) -> bytes:
@@ -133,14 +166,51 @@ def _stem(place: bytes) -> bytes:
     return name[: len(name) - len(suffix)]
 
 
-def _list_batches(places: Iterable[bytes], *, dataset: str, or_split: bytes, masks: bool) -> Iterator[pa.RecordBatch]:
-    """The task: places in, rows of `ENTRIES` out."""
+def _list_batches(
+    places: Iterable[bytes],
+    *,
+    dataset: str,
+    or_split: bytes,
+    masks: bool,
+    has_companions: bool = True,
+    others: Counter[str] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Places in, rows of `ENTRIES` out; the kinds of members that are not taken are counted in ``others``."""
+    others = Counter() if others is None else others
     for place in places:
         with open_archive(place, executor_storage) as archive:
-            yield from once(_entries(archive, place, dataset, or_split, masks=masks))
+            read = _Sampling(masks=masks, has_companions=has_companions, others=others)
+            yield from once(_entries(archive, place, dataset, or_split, read))
 
 
-def _entries(archive: Archive, place: bytes, dataset: str, or_split: bytes, *, masks: bool) -> Iterator[Entry]:
+def _list_all(places: Iterable[bytes], **options: Any) -> Iterator[pa.RecordBatch]:
+    """The task: as `_list_batches`, and for each place rows of what is not taken."""
+    for place in places:
+        others: Counter[str] = Counter()
+        yield from _list_batches([place], **options, others=others)
+        kinds = others.most_common(_MOST_KINDS)
+        rest = others.total() - sum(files for _, files in kinds)
+        rows = chain(kinds, [(_OTHER_KINDS, rest)] if rest else [])
+        yield from entry_batches(
+            Entry(b"", b"", kind.encode("utf-8", "surrogatepass"), None, None, place, None, files, reason=_NOT_TAKEN)
+            for kind, files in rows
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sampling:
+    """What of a sample is taken; kinds of other members are counted."""
+
+    masks: bool
+    has_companions: bool
+    others: Counter[str]
+
+    def leave(self, members: Iterable[Member]) -> None:
+        """Count members that are not taken."""
+        self.others.update("." + text(b".".join(_parts(member))) for member in members)
+
+
+def _entries(archive: Archive, place: bytes, dataset: str, or_split: bytes, read: _Sampling) -> Iterator[Entry]:
     stem = _stem(place)
 
     def entry(member: Member, reason: str | None, label: str | None = None, companion: Member | None = None) -> Entry:
@@ -152,16 +222,23 @@ def _entries(archive: Archive, place: bytes, dataset: str, or_split: bytes, *, m
         return found._replace(label_place=place, label_offset=companion.offset, label_size=companion.size)
 
     try:
-        found = (member for member in members(archive, wanted=_is_label) if member.reason or not _is_hidden(member))
-        for _, sample in groupby(found, key=_key):
-            yield from _sample_entries(list(sample), entry, masks=masks)
+        for _, sample in groupby(_shown_members(archive, read), key=_key):
+            yield from _sample_entries(list(sample), entry, read)
     except NotATarError as error:
         yield entry(Member(b"@0", 0, 0), f"not a tar: {archive.fault or error}")
     if archive.fault:
         log.warning("%s: %s", text(place), archive.fault)
 
 
-def _sample_entries(sample: Sequence[Member], entry: Callable[..., Entry], *, masks: bool) -> Iterator[Entry]:
+def _shown_members(archive: Archive, read: _Sampling) -> Iterator[Member]:
+    for member in members(archive, wanted=_is_label):
+        if member.reason is None and _is_hidden(member):
+            read.others["hidden names"] += 1
+        else:
+            yield member
+
+
+def _sample_entries(sample: Sequence[Member], entry: Callable[..., Entry], read: _Sampling) -> Iterator[Entry]:
     """One image with its label, and an entry with a reason for everything else that might have been one."""
     images = [member for member in sample if _may_be_taken(member) and _is_image(member)]
     others = [member for member in sample if _may_be_taken(member) and not _is_image(member)]
@@ -175,12 +252,15 @@ def _sample_entries(sample: Sequence[Member], entry: Callable[..., Entry], *, ma
     if images:
         arrays = [member for member in others if _parts(member)[-1] == b"npy"]
         pictures = [member for member in others if _is_mask(member)]
-        companions = pictures + arrays if masks else arrays + pictures
-        yield entry(images[0], cut, _label(others), next(iter(companions), None))
+        companions = (pictures + arrays if read.masks else arrays + pictures)[: read.has_companions]
+        label, source = _label(others)
+        yield entry(images[0], cut, label, next(iter(companions), None))
+        read.leave(member for member in others if member is not source and member not in companions)
         for member in images[1:]:
             yield entry(member, "second image of a sample")
     elif len(others) == len(sample):
         yield entry(others[0], "no image in the sample")
+        read.leave(others[1:])
 
 
 def _key(member: Member) -> bytes:
@@ -216,19 +296,25 @@ def _is_label(name: bytes) -> bool:
     return b".".join(_parts(Member(name, 0, 0))) in _LABELS
 
 
-def _label(others: Sequence[Member]) -> str | None:
-    """The label of a sample as text; None where it has none, or none that can be read."""
-    bodies = {b".".join(_parts(member)): member.body for member in reversed(others) if member.body is not None}
-    label = next((_clean(bodies[kind]) for kind in (b"cls", b"cls.txt") if kind in bodies), None)
-    if label is None and b"json" in bodies:
-        try:
-            fields = json.loads(bodies[b"json"])
-        except (ValueError, RecursionError):
-            return None
-        values = (fields.get(name) for name in ("label", "cls")) if isinstance(fields, dict) else ()
-        value = next((value for value in values if isinstance(value, str | int | float)), None)
-        label = None if value is None else _clean(str(value).encode("utf-8", "surrogatepass"))
-    return label
+def _label(others: Sequence[Member]) -> tuple[str | None, Member | None]:
+    """The label of a sample as text; None where it has none, or none that can be read. And the member that told it."""
+    found = {b".".join(_parts(member)): member for member in reversed(others) if member.body is not None}
+    source = next((found[kind] for kind in (b"cls", b"cls.txt") if kind in found), None)
+    label = None if source is None else _clean(source.body or b"")
+    if label is not None:
+        return label, source
+    if b"json" not in found:
+        return None, None
+    try:
+        fields = json.loads(found[b"json"].body or b"")
+    except (ValueError, RecursionError):
+        return None, None
+    values = (fields.get(name) for name in ("label", "cls")) if isinstance(fields, dict) else ()
+    value = next((value for value in values if isinstance(value, str | int | float)), None)
+    if value is None:
+        return None, None
+    # What else is in it is not taken: then it counts among what is left.
+    return _clean(str(value).encode("utf-8", "surrogatepass")), found[b"json"] if len(fields) == 1 else None
 
 
 def _clean(label: bytes) -> str | None:

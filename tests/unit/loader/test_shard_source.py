@@ -19,6 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import loader
+from formats.shard_folder import manifest_of, publish
+from formats.shards import ShardWriter
+from formats.storage import Storage
 from loader import OptionError, ShardError, SplitError, StateError
 from loader._piece_cache import FOLDER, PieceCache, Place
 from loader._pieces import PieceReader, places_of
@@ -26,7 +29,7 @@ from loader._shard_schedule import ShardSchedule
 from loader._shard_set import Shards
 from loader._shard_source import usual_mix
 from loader._stats import Meter
-from loader.shards import make_client, open_shards
+from loader.shards import RemoteDataset, make_client, open_shards
 from tests.support.shard_folders import first_shard, samples_in, upload
 
 COUNT = 103
@@ -219,6 +222,27 @@ def test_shard_names_that_escape_the_folder_or_repeat_are_refused(copied: Path, 
         (copied / "shards.json").write_text(json.dumps(manifest))
         with pytest.raises(SplitError, match=r"names of their own, without folders\. Found: |that is damaged"):
             open_shards(str(copied))
+
+
+def test_files_that_batches_have_no_place_for_are_counted_and_remote_datasets_give_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root, told = tmp_path / "b", b'{"id":"00000000-0000-0000-0000-000000000000"}'
+    with Storage(root).create("filler00-000000.tar") as write:
+        writer = ShardWriter(write)
+        for number in range(4):
+            theirs = {"meta": b"of theirs", "x.json": b"{}"} if number else {}
+            writer.add(f"{number:09}", {"jpg": b"picture", "cls": b"1", "json": told, **theirs})
+        written = writer.end("filler00-000000.tar")
+    facts: dict[str, Any] = {"class_names": {}, "counts": {1: 4}, "seed": 0, "source": "", "source_fingerprint": ""}
+    publish(Storage(root), manifest_of([written], label_type="int", options={}, **facts), tag="filler00", before=None)
+    with loader.ShardSource(open_shards(str(root)), batch_size=2) as source:
+        assert sum(len(batch) for batch in source.epoch(0)) == 4
+        assert source.not_taken == {"meta": 3, "x.json": 3}
+    assert len(caplog.records) == 2
+    assert "has a file .meta, which batches have no place for" in caplog.text
+    samples = list(RemoteDataset(make_client(tmp_path), "b"))
+    assert Counter(sample.get("meta") for sample in samples) == {b"of theirs": 3, None: 1}
 
 
 def test_closing_in_mid_epoch_leaves_no_thread(shards: Shards) -> None:

@@ -11,6 +11,8 @@ from pyspark.sql import SparkSession
 from devstack.s3 import S3
 from etl.errors import SourceError
 from etl.secrets import driver_storage, secrets_on_executors
+from etl.sources.listing import list_source
+from etl.sources.plan import SourcePlan
 from etl.sources.webdataset import expand, list_shards
 from formats.s3 import S3Access
 from formats.storage import Storage
@@ -49,6 +51,27 @@ def test_executors_list_shards(spark: SparkSession, tmp_path: Path) -> None:
     packed = tmp_path / "t.tar.gz"
     packed.write_bytes(gzip.compress((tmp_path / "s-0.tar").read_bytes()))
     assert list_shards(spark, [str(packed)], dataset="d", or_split=b"").access == "stream"
+
+
+def test_members_of_samples_that_are_not_taken_are_counted(spark: SparkSession, tmp_path: Path) -> None:
+    for shard in range(3):
+        files = [
+            file
+            for index in range(4)
+            for file in [
+                *((f"{index}.png", b"x"), (f"{index}.cls", b"1"), (f"{index}.meta", b"of theirs")),
+                *([(f"{index}.Txt", b"a caption")] if index else []),
+                *([(f"{index}.npy", b"an array")] if shard else []),
+            ]
+        ]
+        _shard(tmp_path, ("__meta__", b"notes"), *files, name=f"s-{shard}.tar")
+    counts = {"int": "32 files of samples are not taken: 12 .meta, 9 .txt, 8 .npy, 3 hidden names",
+              "multi": "24 files of samples are not taken: 12 .meta, 9 .txt, 3 hidden names"}  # fmt: skip
+    for label_type, told in counts.items():
+        plan = SourcePlan(address=str(tmp_path), layout="webdataset", label_type=label_type)  # type: ignore[arg-type]
+        found = list_source(spark, plan, dataset="d")
+        assert found.told() == [told]
+        assert found.listing.entries.count() == 12
 
 
 def test_executors_list_shards_on_s3(spark: SparkSession, s3: S3, keyspace: str) -> None:
