@@ -1,5 +1,6 @@
 """Refusing trees whose topmost folders are probably not their classes, by the number of images in each folder."""
 
+import logging
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -12,6 +13,8 @@ from etl.errors import SourceError
 from etl.images import EXTENSIONS
 from etl.sources.plan import SourcePlan
 from formats.class_level import Doubt, Reading, doubt_of, is_possible
+
+log = logging.getLogger(__name__)
 
 _PICTURES = rf"\.({'|'.join(map(bytes.decode, EXTENSIONS))})$"
 _DEPTHS = (6, 4, 3, 2)
@@ -34,6 +37,13 @@ def check_class_level(
     for (_, folder), count in counts.items():
         merged[folder] += count
     doubt = doubt_of(merged)
+    if doubt is None and all("/" in folder for folder in merged):
+        below = {tuple(folder.split("/")[:2]) for folder in merged}
+        log.warning(
+            "All images are in deeper folders. The classes are the topmost folders, %s, not the %s folders in them.",
+            f"{len(tops):,}",
+            f"{len(below):,}",
+        )
     if doubt is not None:
         tell = _of_archives if listing.has_archives else _of_folders
         raise SourceError(
@@ -56,12 +66,12 @@ def count_folders(entries: DataFrame, *, depth: int) -> DataFrame:
 
 
 def _counted(entries: DataFrame) -> dict[tuple[str, str], int]:
-    """Images by split and folder, as deep as the number of folders allows; files if none is called as pictures are."""
+    """Images by split and folder, as deep as the number of folders allows; files if few are called as pictures are."""
     for depth in _DEPTHS:
         rows = entries.transform(count_folders, depth=depth).limit(_MOST_FOLDERS + 1).collect()
         if len(rows) <= _MOST_FOLDERS:
             break
-    what = "pictures" if any(row.pictures for row in rows) else "files"
+    what = "pictures" if 10 * sum(row.pictures for row in rows) >= sum(row.files for row in rows) else "files"
     return {(row.or_split, row.folder): row[what] for row in rows if row[what]}
 
 

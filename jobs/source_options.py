@@ -22,6 +22,9 @@ sources:
                             or NAME --layout table for a table that Spark knows)
   s3://bucket/prefix        any of these on S3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_ENDPOINT_URL, or
                             spark.imagestrata.s3.endpoint; every other address that fsspec knows works in the same way
+
+Class folders are the topmost folders of SOURCE, --root or a split folder. SOURCE is refused if these are probably not
+the classes (train and val without --split-subdir, one folder around everything); the message lists the likely options.
 """
 
 

@@ -125,9 +125,12 @@ def test_the_readings_take_the_options_into_account(spark: SparkSession, tmp_pat
     assert len(_checked(spark, str(tmp_path), root="flat")) == 2
 
 
-def test_classes_with_folders_of_their_own_pass(spark: SparkSession, tmp_path: Path) -> None:
+def test_classes_with_folders_of_their_own_pass_with_a_warning(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     plant(tmp_path, _NESTED)
     assert len(_checked(spark, str(tmp_path))) == 12
+    assert "The classes are the topmost folders, 3, not the 12 folders in them." in caplog.text
 
 
 def test_inner_archives_that_are_splits_are_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -102,10 +102,22 @@ def test_a_truncated_tar_of_tars_keeps_its_whole_members(spark: SparkSession, tm
         assert {bytes(row.path): row.reason for row in rows if row.reason} == {last: CUT}
 
 
-def test_inner_archives_with_the_same_stem_are_refused(spark: SparkSession, tmp_path: Path) -> None:
-    address = _write(tmp_path / "x.tar", tar_of(("train/a.tar", tar_of()), ("val/a.tar", tar_of())))
-    with pytest.raises(SourceError, match=r"different names in .* Found: train/a\.tar and val/a\.tar"):
+def test_inner_archives_with_the_same_stem_are_refused_unless_in_split_folders(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    address = _write(tmp_path / "x.tar", tar_of(*((f"out/{name}/a.tar", _inner("a", 1)[1]) for name in ("t", "v"))))
+    with pytest.raises(
+        SourceError, match=r"different names in .* Found: out/t/a\.tar and out/v/a\.tar\. If .*--split-s"
+    ):
         list_tar_of_tars(spark, address, dataset="d", or_split=b"")
+    assert is_tar_of_tars(address, root=b"out")
+    rows = list_tar_of_tars(
+        spark, address, dataset="d", root=b"out", splits=[b"t", b"v"], or_split=b""
+    ).entries.collect()
+    assert {(bytes(row.or_split), bytes(row.path), row.or_label) for row in rows} == {
+        (b"t", b"a/a_0.JPEG", "a"),
+        (b"v", b"a/a_0.JPEG", "a"),
+    }
 
 
 def test_executors_list_tars_on_s3(spark: SparkSession, s3: S3, keyspace: str) -> None:
