@@ -13,8 +13,8 @@ sources:
   DIR --labels FILE         images at any depth; FILE tells their classes: .csv, .tsv or .parquet with the columns
                             path (relative to DIR or to the split folder) and label; ImageNet's LOC_val_solution.csv
                             as Kaggle has it; or .txt with one number a line in the order of the file names, as the
-                            truth of ImageNet's validation set is shipped. Names without extensions are matched to
-                            images without theirs
+                            truth of ImageNet's validation set is shipped, or with a name and a number a line. Names
+                            without extensions are matched to images without theirs
   FILE.tar, FILE.tar.gz     the same in an archive, read in place; a tar of tars, as ImageNet's training set is shipped:
                             each inner tar is a class
   'DIR/x-{0000..0146}.tar'  WebDataset shards (or DIR --layout webdataset): classes in .cls or .json members

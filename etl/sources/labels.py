@@ -35,6 +35,7 @@ _NO_FILE = ("not a regular file", "broken link", "link loop", "unreadable folder
 _NUMBER = re.compile(r"\s*0*([0-9]+)\s*")
 _LINE = re.compile(rb"[+-]?[0-9]{1,18}")
 _LINE_BYTES = 100
+_NAME_BYTES = 4096
 _BOM = b"\xef\xbb\xbf"
 _KAGGLE = ("ImageId", "PredictionString")
 """The columns of ImageNet's labels from Kaggle: a name without extension, and words of which the first is the class."""
@@ -69,6 +70,17 @@ def read_labels(
         if column in wanted and not _is_readable(kind):
             raise SourceError(f"Wanted text or integers in the column {column!r} of {address}. Found: {kind}.")
     return map_batches(_task(spark), task=partial(_label_batches, address=address, wanted=wanted), schema=LABELS)
+
+
+def has_names(spark: SparkSession, address: str) -> bool:
+    """Whether a .txt file has a picture's name and a number on its first line, as Caffe's files for ImageNet have.
+
+    Such a file is a table for `read_labels`; others are for `read_label_lines`.
+    """
+    folder, name = _parted(address)
+    with _told(address), driver_storage(spark, folder).open(name) as file:
+        words = file.readline(_NAME_BYTES).removeprefix(_BOM).split()
+    return len(words) == 2 and has_extension(words[0]) and _LINE.fullmatch(words[1]) is not None
 
 
 def lack_extensions(spark: SparkSession, address: str, *, path_column: str | None = None) -> bool:
@@ -278,7 +290,7 @@ def _read(file: IO[bytes], name: str, columns: Sequence[str]) -> Iterator[pa.Rec
     else:
         types = dict.fromkeys(columns, pa.binary())
         convert = pa_csv.ConvertOptions(include_columns=list(columns), column_types=types)
-        yield from pa_csv.open_csv(file, parse_options=_parsing(name), convert_options=convert)
+        yield from pa_csv.open_csv(file, _reading(name), _parsing(name), convert)
 
 
 def _columns(file: IO[bytes], name: str) -> list[tuple[str, Any]]:
@@ -286,12 +298,17 @@ def _columns(file: IO[bytes], name: str) -> list[tuple[str, Any]]:
     if name.lower().endswith(".parquet"):
         schema = pq.ParquetFile(file).schema_arrow
         return list(zip(schema.names, schema.types, strict=True))
-    with pa_csv.open_csv(file, parse_options=_parsing(name)) as reader:
+    with pa_csv.open_csv(file, _reading(name), _parsing(name)) as reader:
         return [(column, pa.binary()) for column in reader.schema.names]
 
 
+def _reading(name: str) -> Any:
+    return pa_csv.ReadOptions(column_names=["path", "label"] if name.lower().endswith(".txt") else None)
+
+
 def _parsing(name: str) -> Any:
-    return pa_csv.ParseOptions(delimiter="\t" if name.lower().endswith(".tsv") else ",", newlines_in_values=True)
+    delimiter = {".tsv": "\t", ".txt": " "}.get(name[-4:].lower(), ",")
+    return pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
 
 
 def _is_readable(kind: Any) -> bool:

@@ -15,6 +15,7 @@ from etl.sources.companions import attach, split_arrays, unmatched
 from etl.sources.label_names import check_names
 from etl.sources.labels import (
     check_lines,
+    has_names,
     label_by_file,
     label_by_line,
     lack_extensions,
@@ -108,7 +109,7 @@ def list_source(
         leftovers.append(Leftovers(f"{what}s", companions.transform(unmatched, entries=entries)))
         entries = entries.transform(attach, companions=companions, what=what)
     if plan.labels is not None:
-        if plan.labels.lower().endswith(".txt"):
+        if plan.labels.lower().endswith(".txt") and not has_names(spark, plan.labels):
             lines = read_label_lines(spark, plan.labels)
             entries = entries.transform(label_by_line, lines=lines, name=name)
         else:

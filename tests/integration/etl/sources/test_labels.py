@@ -16,6 +16,7 @@ from etl.errors import SourceError
 from etl.sources.label_names import check_names
 from etl.sources.labels import (
     check_lines,
+    has_names,
     label_by_file,
     label_by_line,
     lack_extensions,
@@ -218,6 +219,16 @@ def test_the_label_file_of_imagenet_from_kaggle_is_read_as_it_is(spark: SparkSes
     names = entries.transform(unmatched_labels, labels=labels, by_stem=True).collect()
     assert [row.name for row in names] == ["gone"]
     check_names(found, labels=labels, name="LOC.csv")
+
+
+def test_lines_of_a_name_and_a_number_are_a_table(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "val.txt"
+    path.write_bytes(b"\xef\xbb\xbfn1/v_1.JPEG 65\nv_2.JPEG 970\n")
+    assert has_names(spark, str(path))
+    assert rows(read_labels(spark, str(path))) == [(b"n1/v_1.JPEG", "65", None), (b"v_2.JPEG", "970", None)]
+    for other in (b"490\n361\n", b"ILSVRC2012_val_00000001 1\n", b"v_2.JPEG n01\n", b""):  # the second has places
+        path.write_bytes(other)
+        assert not has_names(spark, str(path))
 
 
 @pytest.mark.parametrize(
