@@ -44,7 +44,10 @@ class NewClasses:
         return cls(dataset=dataset, before=len(known), new=len(new), first=first, none_known=none_known)
 
     def __str__(self) -> str:
-        shown = ", ".join(name if number is None else f"{name} = {number}" for name, number in self.first.items())
+        names = {name: name if name.isprintable() and name == name.strip() else repr(name) for name in self.first}
+        shown = ", ".join(
+            names[name] if number is None else f"{names[name]} = {number}" for name, number in self.first.items()
+        )
         more = ", ..." if self.new > len(self.first) else ""
         absent = ", none of them in this source" if self.none_known else ""
         hint = " (if these images are another dataset, use other tables and name it with --dataset)"
@@ -103,9 +106,9 @@ def similar_classes(images: Mapping[str, int], /, *, known: Collection[str] = ()
 
 def describe_similar(groups: Collection[Mapping[str, int]], /) -> str:
     """One line with the first few groups of `similar_classes`."""
-    shown = "; ".join(_described(group) for group in list(groups)[:_SHOWN])
-    more = "; ..." if len(groups) > _SHOWN else ""
-    return f"{len(groups):,} times class names differ by blanks, case or Unicode form only: {shown}{more}"
+    shown = ", ".join(_described(group) for group in list(groups)[:_SHOWN])
+    more = f", and {len(groups) - _SHOWN:,} more" if len(groups) > _SHOWN else ""
+    return f"class names that differ by surrounding blanks, case or Unicode form only: {shown}{more}"
 
 
 def _described(group: Mapping[str, int]) -> str:

@@ -14,6 +14,7 @@ def test_new_classes_of_a_known_dataset_are_listed_with_their_numbers() -> None:
         "dataset 'digits' had 10 classes, none of them in this source; 7 new: a, b, c, d, e, ... "
         "(if these images are another dataset, use other tables and name it with --dataset)"
     )
+    assert "1 new: 'a ' = 10" in str(NewClasses.of(["1", "a "], dataset="d", known=known, numbers={"a ": 10}))
     assert NewClasses.of(["1"], dataset="digits", known=known) is None
     assert NewClasses.of(["a"], dataset="digits", known=[]) is None
 
@@ -28,7 +29,9 @@ def test_class_names_that_look_alike_are_grouped_with_their_counts() -> None:
         {"fish": 0, "\ufb01sh": 1},
     ]
     assert describe_similar(groups[1:2]) == (
-        "1 times class names differ by blanks, case or Unicode form only: 'Cat ' (3 images) and 'cat' (400 images)"
+        "class names that differ by surrounding blanks, case or Unicode form only: "
+        "'Cat ' (3 images) and 'cat' (400 images)"
     )
+    assert describe_similar(groups * 2).endswith(", and 3 more")
     assert "'fish' (0 images) and '\\ufb01sh' (1 images)" in describe_similar(groups)
     assert similar_classes({"a": 1, "b": 2}) == []
