@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import loader_decoded, loader_opening, loader_rates
+from benchmarks import loader_copies, loader_decoded, loader_opening, loader_rates
 from benchmarks.command import PLACE, Parts, asked, run
 from benchmarks.ingest import tell
 from benchmarks.ingest_pictures import require_room
@@ -40,7 +40,7 @@ def measure(stage: Stage, wanted: Collection[int], *, quick: bool) -> tuple[dict
     sizes = stage.sizes
     remark = ""
     stage.look_at_proxy()
-    if set(wanted) - set(loader_decoded.NUMBERS) - set(loader_opening.NUMBERS):
+    if set(wanted) - {*loader_decoded.NUMBERS, *loader_opening.NUMBERS, *loader_copies.NUMBERS}:
         tell(f"{sizes.blobs:,} blobs")
         stage.write(BLOBS, np.arange(sizes.blobs, dtype=np.int64))
         remark = loader_rates.warm_up(stage, quick=quick)
@@ -59,6 +59,10 @@ def measure(stage: Stage, wanted: Collection[int], *, quick: bool) -> tuple[dict
         stage.write(PICTURES, np.arange(sizes.pictures, dtype=np.int64))
     part(loader_decoded.NUMBERS, lambda here: loader_decoded.rows_of_decoded(stage, here, quick=quick))
     part(loader_opening.NUMBERS, lambda here: loader_opening.rows_of_opening(stage, here, quick=quick))
+    left_out = quick and set(wanted) == set(FIGURES)
+    part(
+        loader_copies.NUMBERS, lambda here: loader_copies.rows_of_copies(stage, here, is_left_out=left_out, quick=quick)
+    )
     return parts.rows, curves if set(wanted) == set(FIGURES) else {}, parts.is_whole
 
 

@@ -23,6 +23,7 @@ FIGURES = Figures(
         13: Figure("time to the first batch after connecting, 100 M rows, no cache", "<", 40, "s"),
         14: Figure("time to the first batch after connecting, 100 M rows, with cache", "<", 1, "s"),
         15: Figure("anonymous memory of a rank with a split of 100 M rows, beyond its budget", "<", 500, "MB"),
+        16: Figure("three nodes with a copy each, fetch only, images/s: LOCAL_QUORUM over LOCAL_ONE", ">=", 0.50),
     }
 )
 """By number."""

@@ -87,8 +87,9 @@ _LOOK_SECONDS = 3.0
 class Stage:
     """A context manager: the server and its tables are made on entering, and removed on leaving."""
 
-    def __init__(self, folder: Path, sizes: Sizes) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, sizes: Sizes, *, nodes: int = 1) -> None:
+        """Each of the ``nodes`` has a copy of each image."""
+        self.folder, self._nodes = folder, nodes
         self.sizes = sizes
         self.in_flight = 128
         """What the bare client does best with; `warm_up` finds it."""
@@ -99,12 +100,12 @@ class Stage:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            self.server = Cassandra(self.folder / "cassandra")
+            self.server = Cassandra(self.folder / "cassandra", nodes=self._nodes)
             stack.callback(self.server.clean)
             # Not tied to this thread: such a server is compiled for a quick start, not for speed.
             self.server.start()
             with self.server.session() as session:
-                session.execute(create_keyspace(KEYSPACE, Replication.parse("1")))
+                session.execute(create_keyspace(KEYSPACE, Replication.parse(str(self._nodes))))
                 for images in (BLOBS, PICTURES, OPENED):
                     session.execute(create_data(TableName.parse(images.table), Columns()))
             self._stack = stack.pop_all()
@@ -150,8 +151,7 @@ class Stage:
         self, consumer: str, *, far: Far | None = None, **order: Any
     ) -> tuple[dict[str, Any], float, Carried | None]:
         """What a consumer tells, the server's CPU seconds meanwhile, and what the proxy carried."""
-        server = self.server.nodes[0].pid
-        assert server is not None
+        servers = [node.pid for node in self.server.nodes if node.pid is not None]
         proxy = None
         if far:
             proxy = DelayProxy(self.server.port, rtt=far.rtt, hold_share=far.hold_share, hold=far.hold)
@@ -159,9 +159,9 @@ class Stage:
             place = {"hosts": self.server.hosts, "port": proxy.port if proxy else self.server.port}
             defaults: dict[str, Any] = {"cache": str(self.folder / "cache"), "batch_size": self.sizes.batch}
             defaults["budget"] = self.sizes.budget
-            before = cpu_seconds(server)
+            before = sum(map(cpu_seconds, servers))
             answer = run_consumer({"consumer": consumer, **defaults, **place, **order})
-            return answer, cpu_seconds(server) - before, proxy.end() if proxy else None
+            return answer, sum(map(cpu_seconds, servers)) - before, proxy.end() if proxy else None
 
     def look_at_proxy(self) -> None:
         """Measure what the proxy alone carries; other work on the machine can only make that less."""

@@ -49,11 +49,11 @@ DALI, torch and the Cassandra driver are imported when they are first used. Erro
     ├── TableError                      the data table is not there, or has other columns than the split names
     ├── AccessError                     user, password, token, certificates or TLS are refused, or the right to read
     ├── UnreachableError                Cassandra, or a service, does not answer
-    ├── MissingImageError               a split names an image that the data table does not hold
+    ├── MissingImageError               an image of a split is not in the data table, or too many are not
     ├── ShardError                      a shard is missing, damaged or another than its manifest says
     ├── DatasetError                    a dataset cannot be pulled or pushed: it is not there, damaged or changing
     ├── DecodeError                     the bytes of an image are no picture that can be decoded
-    ├── DeliveryError                   an epoch ended with more or fewer samples than it has
+    ├── DeliveryError                   an epoch has more or fewer samples than it should, or workers disagree on it
     └── ClosedError                     a source is used after it was closed
 """
 

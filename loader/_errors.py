@@ -35,7 +35,7 @@ class UnreachableError(LoaderError):
 
 
 class MissingImageError(LoaderError):
-    """A split names an image that the data table does not hold."""
+    """The data table does not hold an image that a split names, or more of them than may be missing."""
 
 
 class ShardError(LoaderError):
@@ -51,7 +51,7 @@ class DecodeError(LoaderError):
 
 
 class DeliveryError(LoaderError):
-    """An epoch ended with more or fewer samples than it has: a fault of this software, never to be passed over."""
+    """An epoch ended with more or fewer samples than it has, or its workers did not all take part: do not use it."""
 
 
 class ClosedError(LoaderError):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import loader
-from benchmarks import loader_decoded, loader_opening, loader_rates
+from benchmarks import loader_copies, loader_decoded, loader_opening, loader_rates
 from benchmarks.loader_data import CLASSES, Images, id_sum, sums_of
 from benchmarks.loader_figures import FIGURES, FULL, QUICK
 from benchmarks.loader_plot import draw
@@ -35,9 +35,9 @@ def course(got: list[float], *, asked: list[float] | None = None, count: int = 1
 def test_every_figure_has_one_part_that_measures_it() -> None:
     parts = (
         *(loader_rates.DIRECT, loader_rates.FAR, loader_rates.DEMANDED, loader_rates.HELD),
-        *(loader_decoded.NUMBERS, loader_opening.NUMBERS),
+        *(loader_decoded.NUMBERS, loader_opening.NUMBERS, loader_copies.NUMBERS),
     )
-    assert sorted(number for part in parts for number in part) == list(FIGURES) == list(range(1, 16))
+    assert sorted(number for part in parts for number in part) == list(FIGURES) == list(range(1, 17))
     assert len({figure.text for figure in FIGURES.values()}) == len(FIGURES)
     for number, figure in FIGURES.items():
         assert FIGURES.value_row(number, figure.target, note="").met == ("=" in figure.op)  # every operator is known
