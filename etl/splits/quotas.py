@@ -74,9 +74,11 @@ def quotas(
     """
     scale = lcm(*(ratio.denominator for ratio in ratios))
     parts = [int(ratio * scale) for ratio in ratios]
+    if not len(totals):
+        return Quotas(np.zeros((0, len(parts)), dtype=np.int64))
     fixed = fixed if fixed is not None else [[0] * len(parts)] * len(totals)
     shares = [_shares(total, parts, held) for total, held in zip(totals, fixed, strict=True)]
-    whole = lcm(*(below for _, below in shares)) if shares else 1
+    whole = lcm(*(below for _, below in shares))
     ideal = [[cell * (whole // below) for cell in row] for row, below in shares]  # of the free images, in 1 / whole
     floors = np.array([[cell // whole for cell in row] for row in ideal], dtype=np.int64).reshape(-1, len(parts))
     rests = [[cell % whole for cell in row] for row in ideal]
@@ -101,7 +103,7 @@ def _dense(numbers: Sequence[int]) -> NDArray[np.int64]:
 
 def _sums(blocks: NDArray[np.int64], rests: list[list[int]]) -> list[list[int]]:
     """What the rests of a block add up to in each split."""
-    found = [[0] * len(rests[0]) for _ in range(int(blocks.max()) + 1)] if rests else []
+    found = [[0] * len(rests[0]) for _ in range(int(blocks.max()) + 1)]
     for block, row in zip(blocks.tolist(), rests, strict=True):
         sums = found[block]
         for split, rest in enumerate(row):
@@ -139,7 +141,7 @@ def _chain(families: Sequence[Family]) -> tuple[list[Family], list[Family]]:
 def _gave_way(
     number: int, blocks: NDArray[np.int64], raised: NDArray[np.bool_], rests: list[list[int]], whole: int
 ) -> GaveWay | None:
-    loads = np.zeros((int(blocks.max(initial=-1)) + 1, raised.shape[1]), dtype=np.int64)
+    loads = np.zeros((int(blocks.max()) + 1, raised.shape[1]), dtype=np.int64)
     np.add.at(loads, blocks, raised)
     off = [
         abs(load - Fraction(total, whole))
