@@ -122,6 +122,12 @@ def record_of(control: Control, metadata_table: TableName) -> TableRecord | None
     return next((record for record in records if record.metadata_table == metadata_table), None)
 
 
+def dataset_of(control: Control, metadata_table: TableName) -> str:
+    """The dataset that a metadata table holds; its keyspace's name if no ingest has recorded it."""
+    record = record_of(control, metadata_table)
+    return metadata_table.keyspace if record is None else record.dataset
+
+
 def check_pair(control: Control, *, data_table: TableName, metadata_table: TableName) -> None:
     """Raise `ConflictError` if a data table and a metadata table are recorded, and not as a pair."""
     for record in read_records(control, keyspace=metadata_table.keyspace):

@@ -62,7 +62,7 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[SplitPlan, bool]:
     add("-m", "--metadata-table", metavar="KS.TABLE", help="the table that is read")
     add("-o", "--rows-fn", metavar="FOLDER", required=True, help="the rows file that is made")
     add("-d", "--data-table", metavar="KS.TABLE", help="the table of pictures (default: by the metadata table's name)")
-    add("--dataset", metavar="NAME", help="whose class names to use (default: the metadata table's keyspace)")
+    add("--dataset", metavar="NAME", help="whose class names to use (default: the dataset of the metadata table)")
     for name, what in (("id", "the image's id"), ("label", "the label"), ("data", "the picture")):
         add(f"--{name}-col", default=name, metavar="COL", help=f"the column of {what} (default: {name})")
     add("--seed", type=int, default=0, help="the seed of the rows' order (default: 0)")

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from etl.cassandra import Control, check_columns, read_table, uuid_bytes
 from etl.class_numbers import class_names
 from etl.errors import TableError
+from etl.table_records import dataset_of
 from formats import SplitFolder, is_dictionary, read_dictionary
 from schemas import Columns, TableName
 from schemas.tables import LabelType
@@ -122,7 +123,7 @@ def table_entries(
 
 def names_of(control: Control, *, metadata: TableName, dataset: str) -> dict[int, str]:
     """Class names by number, as far as the table of classes tells them."""
-    found = class_names(control, keyspace=metadata.keyspace, dataset=dataset or metadata.keyspace)
+    found = class_names(control, keyspace=metadata.keyspace, dataset=dataset or dataset_of(control, metadata))
     return {label: name for name, label in found.items()}
 
 

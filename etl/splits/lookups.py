@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 
 from etl.cassandra import Control, check_columns
 from etl.errors import TableError
+from etl.table_records import record_of
 from schemas import Columns, TableName
 from schemas.tables import check_column
 
@@ -53,9 +54,11 @@ def check_pictures(
     gone = set(_missing(control, metadata, key=columns.id, ids=missing))
     if listed := [one for one in missing if one not in gone]:
         if len(missing) == len(ids):
+            record = record_of(control, metadata)
+            known = "" if record is None else f" {metadata} was filled together with {record.data_table}."
             raise TableError(
                 f"{wanted} Found: none of the {len(ids):,} ids that were looked up, such as {_name(listed[0])}. "
-                f"Do {data} and {metadata} belong together? Name the two tables of one ingest, not as in "
+                f"Do {data} and {metadata} belong together?{known} Name the two tables of one ingest, not as in "
                 "-d data_train -m metadata_val."
             )
         raise TableError(

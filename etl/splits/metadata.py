@@ -21,6 +21,7 @@ from etl.errors import OutputExistsError, TableError
 from etl.splits.attempt import Attempt
 from etl.splits.plan import LABELS, SplitPlan
 from etl.splits.positions import fingerprint_sums
+from etl.table_records import dataset_of
 from formats.fingerprint import rows_fingerprint
 from formats.origin import created
 from formats.storage import Storage
@@ -126,7 +127,8 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
         check_columns(control, data, columns=[names.id, names.data])
         check_columns(control, table, columns=[names.id])
         found, of_data = control.columns(table) or {}, control.columns(data) or {}
-        classes = class_names(control, keyspace=table.keyspace, dataset=plan.dataset or table.keyspace)
+        dataset = plan.dataset or dataset_of(control, table)
+        classes = class_names(control, keyspace=table.keyspace, dataset=dataset)
         is_key = control.key(table) == [names.id]
     in_data = of_data.get(names.label)
     label_type = _label_type(in_data, found, plan)

@@ -100,8 +100,8 @@ class SplitPlan:
     order of class numbers or by name. ``per_class`` and ``limit`` cap the images of a class and of all splits.
     ``group_column`` keeps a group on one side; ``stratify`` names the columns whose every combination is shared out
     exactly; None means the label, or the labels. ``where`` chooses rows, ``exclude`` leaves out other splits' images,
-    ``pins`` and ``extend`` say where some must go. ``dataset`` names the class list; None means the metadata table's
-    keyspace. Raises ValueError for values that make no split.
+    ``pins`` and ``extend`` say where some must go. ``dataset`` names the class list; None means that of the
+    metadata table. Raises ValueError for values that make no split.
     """
 
     data_table: TableName | None = None

@@ -39,7 +39,7 @@ def _tables(group: Any) -> None:
     add("-m", "--metadata-table", metavar="KS.TABLE", help="the table that is read")
     add("--metadata-ifn", metavar="FOLDER", help="read the metadata from this cache; no Cassandra is needed then")
     add("--metadata-ofn", metavar="FOLDER", help="keep the metadata that were read as a cache")
-    add("--dataset", metavar="NAME", help="whose class names to use (default: the metadata table's keyspace)")
+    add("--dataset", metavar="NAME", help="whose class names to use (default: the dataset of the metadata table)")
     add("--id-col", metavar="COL", default="id", help="the id column of both tables (default: id)")
     add("--label-col", metavar="COL", default="label", help="the label column of both tables (default: label)")
     add("--data-col", metavar="COL", default="data", help="the picture column of the data table (default: data)")
@@ -125,8 +125,6 @@ def _usual(args: argparse.Namespace) -> Mapping[str, str]:
         found = dict.fromkeys(PAIR, f"as in {args.metadata_ifn}")
     if not (args.split_ratio or args.folds or args.extend):
         found["split_ratio"] = f"{listed(USUAL_RATIOS)} (default)"
-    if not args.dataset and args.metadata_table and not args.metadata_ifn:
-        found["dataset"] = f"{args.metadata_table.partition('.')[0]} (the metadata table's keyspace)"
     return found
 
 

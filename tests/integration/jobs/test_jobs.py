@@ -43,10 +43,11 @@ def test_pictures_and_labels_pass_through_tables_with_custom_columns(
     }
     for folder in ("train", "val"):  # one pair of tables, filled in two runs, as the examples do
         source = SourcePlan(address=str(tree), splits=(folder,))
-        assert ingest.run(spark, plan=IngestPlan(source=source, **tables)).images == 15  # type: ignore[arg-type]
+        plan = IngestPlan(source=source, dataset="pets", **tables)  # type: ignore[arg-type]
+        assert ingest.run(spark, plan=plan).images == 15
     report = split.run(spark, plan=SplitPlan(out=str(tmp_path / "splits"), seed=7, **tables))  # type: ignore[arg-type]
     assert report.rows == [24, 6]
-    assert report.counts[0].keys() == set(CLASSES)
+    assert report.counts[0].keys() == set(CLASSES)  # of the dataset that the tables hold
 
     seen: Counter[bytes] = Counter()
     shades_by_label: dict[int, set[int]] = {}
@@ -65,7 +66,7 @@ def test_pictures_and_labels_pass_through_tables_with_custom_columns(
     assert len(seen) == 24
     assert set(seen.values()) == {1}
     assert seen.keys() < {
-        image_id(keyspace, folder.encode(), str(file.relative_to(tree / folder)).encode()).bytes
+        image_id("pets", folder.encode(), str(file.relative_to(tree / folder)).encode()).bytes
         for folder in ("train", "val")
         for file in (tree / folder).rglob("*.*")
     }

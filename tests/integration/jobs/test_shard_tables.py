@@ -111,7 +111,7 @@ def test_tables_with_masks_or_without_labels_are_sharded_like_their_splits(
         job.run(spark, plan=plan(None, tmp_path / "all", **tables))
         empty = TableName(keyspace, "others")
         control.define(create_data(empty, Columns(), label_type=kind))
-        with pytest.raises(TableError, match=rf"Do {empty} and {keyspace}\.metadata belong together\?"):
+        with pytest.raises(TableError, match=rf"Do {empty} and .*was filled together with {keyspace}\.data\."):
             job.run(spark, plan=plan(None, tmp_path / "x", **{**tables, "data_table": empty}))
         assert not (tmp_path / "x").exists()
     for name in ("part", "all") if kind == "blob" else ("part",):

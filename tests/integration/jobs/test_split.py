@@ -269,7 +269,6 @@ def test_the_program_reads_spark_settings_and_ends_with_a_line_of_json(
     assert done.returncode == 0, done.stderr
     (told,) = [line for line in done.stderr.splitlines() if line.startswith("options: ")]
     assert f"--metadata-table {made.keyspace}.metadata (from spark.imagestrata.metadata-table), " in told
-    assert told.index("--data-table ") < told.index(f"--dataset {made.keyspace} (the metadata table's keyspace), ")
     assert told.index("--split-ratio 8,2 (default), ") < told.index("(from spark.imagestrata.split-ofn)")
     report = json.loads(done.stdout.splitlines()[-1])
     assert (report["rows"], report["out"]) == ([12, 3], str(tmp_path / "configured"))

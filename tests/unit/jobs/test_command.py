@@ -44,8 +44,7 @@ def test_half_a_pair_of_tables_is_refused(
         (
             split.parse_args,
             ["-d", "a.data", "-m", "a.metadata", "-o", "o"],
-            "--data-table a.data, --metadata-table a.metadata, --dataset a (the metadata table's keyspace), "
-            "--split-ratio 8,2 (default)",
+            "--data-table a.data, --metadata-table a.metadata, --split-ratio 8,2 (default)",
         ),
         (
             split.parse_args,
