@@ -1,9 +1,11 @@
 """Shards as an iterable dataset: decoding and tuples, an order for each pass, ranks, exact states."""
 
 import json
+import sys
 from collections import Counter
 from itertools import chain, islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -243,3 +245,16 @@ def refuse_some(sample: Any) -> Any:
 def test_arrays_are_stacked(client: Client) -> None:
     (images, labels), *_ = remote(client, "remote", "x").decode("rgb").to_tuple("png", "cls").batched(8)
     assert (images.shape, images.dtype, labels.dtype) == ((8, 48, 48, 3), np.float32, np.int64)
+
+
+def test_a_share_is_refused_in_a_data_loader_that_accelerate_has_prepared(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accelerate = SimpleNamespace(is_initialized=lambda: True, PartialState=lambda: SimpleNamespace(num_processes=2))
+    monkeypatch.setitem(sys.modules, "accelerate.state", accelerate)
+    names: dict[str, Any] = {"__name__": "accelerate.data_loader"}
+    exec("def begin(dataset): dataset.set_epoch(0)", names)
+    dataset = remote(client, "remote", "x", rank=1, world_size=2)
+    with pytest.raises(OptionError, match="Found: the share of rank 1 of 2"):
+        names["begin"](dataset)
+    dataset.set_epoch(0)
