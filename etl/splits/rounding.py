@@ -134,14 +134,26 @@ class Rounding:
         return TOP if level == 0 else (level - 1, int(self._parents[level][block]), split)
 
     def _route(self, start: Node, end: Node, random: np.random.Generator | None) -> list[Node]:
-        """A shortest way to pass a raise on; within a finest block it changes its split."""
+        """A way to pass a raise on; within a finest block it changes its split.
+
+        It is a shortest one in a chain of one family. With more, a shortest way would visit nearly all blocks. There
+        the search goes on from the latest node, towards the blocks that contain ``end`` where it can.
+        """
+        is_flat = len(self._chain) == 1
+        towards = {end[:2]}
+        above = end
+        while above != TOP:
+            above = self._parent(above)
+            towards.add(above[:2])
         came_from: dict[Node, Node | None] = {start: None}
         queue = deque(came_from)
         while queue:
-            node = queue.popleft()
+            node = queue.popleft() if is_flat else queue.pop()
             further = list(self._following(node))
             if random is not None:
                 random.shuffle(further)
+            if not is_flat:
+                further.sort(key=lambda one: one[:2] in towards)
             for following in further:
                 if following not in came_from:
                     came_from[following] = node
