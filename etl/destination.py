@@ -66,7 +66,13 @@ class Beginning:
 
 def check_fits_early(control: Control, *, plan: IngestPlan) -> None:
     """Raise `ConflictError` if a source need not be listed: the tables hold another dataset or other labels."""
-    check_fits(_record(plan), known=read_records(control, keyspace=plan.tables.metadata.keyspace))
+    wanted = _record(plan)
+    keyspace, of_pictures = wanted.metadata_table.keyspace, wanted.data_table.keyspace
+    known = read_records(control, keyspace=keyspace)
+    if of_pictures != keyspace:
+        others = read_records(control, keyspace=of_pictures)
+        known += [record for record in others if record.data_table == wanted.data_table]
+    check_fits(wanted, known=known)
 
 
 def look(spark: SparkSession, control: Control, *, plan: IngestPlan, names: Collection[str]) -> Destination:

@@ -14,7 +14,7 @@ from etl.entries import ENTRIES, Listing
 from etl.errors import ConflictError
 from etl.image_writer import WriteOrder, write_images
 from etl.ingest_plan import IngestPlan
-from etl.outcomes import OUTCOMES, THERE, THERE_FROM_OTHERS
+from etl.outcomes import OUTCOMES, THERE, THERE_FROM_OTHERS, THERE_OTHERWISE
 from etl.workers import map_batches
 from schemas import Columns
 
@@ -88,10 +88,11 @@ def count_entries(entries: DataFrame) -> DataFrame:
 
 
 def known_images(metadata: DataFrame, *, columns: Columns) -> DataFrame:
-    """Metadata rows as id (16 bytes), label, or_split, path, bytes, sha256, source, group_id, whatever their names."""
+    """Metadata rows as id (16 bytes) and label, whatever their names, and or_label, or_split, path and so on."""
     return metadata.select(
         uuid_bytes(columns.id).alias("id"),
         F.col(columns.label).alias("label"),
+        "or_label",
         "or_split",
         "path",
         "bytes",
@@ -102,9 +103,17 @@ def known_images(metadata: DataFrame, *, columns: Columns) -> DataFrame:
 
 
 def there_already(entries: DataFrame, *, known: DataFrame, source: str) -> DataFrame:
-    """The rows of ``known`` that have the ids of these entries; ``ours`` tells whether they came from this source."""
-    ids = entries.where(F.col("reason").isNull()).select("id")
-    return known.join(ids, on="id", how="left_semi").withColumn("ours", F.col("source").eqNullSafe(F.lit(source)))
+    """The rows of ``known`` that have the ids of these entries.
+
+    ``ours`` tells whether they came from this source, ``same_class`` whether their class is the one of the entry.
+    """
+    wanted = entries.where(F.col("reason").isNull()).groupBy("id").agg(F.max("or_label").alias("wanted"))
+    return (
+        known.join(wanted, on="id", how="inner")
+        .withColumn("ours", F.col("source").eqNullSafe(F.lit(source)))
+        .withColumn("same_class", F.col("or_label").eqNullSafe(F.col("wanted")))
+        .drop("wanted")
+    )
 
 
 def refuse(there: DataFrame, *, count: int, plan: IngestPlan) -> None:
@@ -130,7 +139,10 @@ def as_outcomes(there: DataFrame) -> DataFrame:
         "path",
         "bytes",
         "sha256",
-        F.when(F.col("ours"), THERE).otherwise(THERE_FROM_OTHERS).alias("stage"),
+        F.when(~F.col("ours"), THERE_FROM_OTHERS)
+        .when(F.col("same_class"), THERE)
+        .otherwise(THERE_OTHERWISE)
+        .alias("stage"),
         *(F.lit(None).cast("string").alias(name) for name in ("reason", "note")),
         F.lit(None).cast("long").alias("phash"),
         F.lit("").alias("executor"),

@@ -155,8 +155,9 @@ class IngestReport:
 
     def __str__(self) -> str:
         place = self.target or f"{self.data_table} and {self.metadata_table}"
+        classes = f" of {self.classes:,} classes" if self.classes else ""
         text = (
-            f"ingested {self.images:,} images ({self.bytes / 1e6:,.1f} MB) of {self.classes:,} classes into "
+            f"ingested {self.images:,} images ({self.bytes / 1e6:,.1f} MB){classes} into "
             f"{place} in {self.seconds:,.1f} s ({self.images_per_s:,.0f} images/s)"
         )
         if self.already_there:
@@ -244,9 +245,10 @@ class IngestEstimate:
 
     def __str__(self) -> str:
         splits = ", ".join(f"{name or 'no split'} {count:,}" for name, count in self.images_by_split.items())
+        classes = f" of {self.classes:,} classes" if self.classes else ""
         text = (
             f"would ingest {self.images - self.already_there:,} of {self.images:,} images ({self.bytes / 1e6:,.1f} MB; "
-            f"{splits}) of {self.classes:,} classes: {self.disk_bytes / 1e6:,.1f} MB of disk over all copies, about "
+            f"{splits}){classes}: {self.disk_bytes / 1e6:,.1f} MB of disk over all copies, about "
             f"{self.seconds:,.0f} s on one node of two cores"
         )
         if self.rejected:

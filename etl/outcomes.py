@@ -5,13 +5,14 @@ from typing import NamedTuple
 import pyarrow as pa
 
 WRITTEN, THERE, THERE_FROM_OTHERS = "written", "already there", "from another source"
+THERE_OTHERWISE = "there with another class"
 
 OUTCOMES = (
     "id BINARY, label INT, or_split STRING, path STRING, bytes BIGINT, sha256 BINARY, stage STRING, reason STRING, "
     "note STRING, phash BIGINT, executor STRING"
 )
-"""``stage`` is ``written``, ``already there`` (or there ``from another source``), or where a file was rejected:
-``list``, ``read``, ``write``."""
+"""``stage`` is ``written``, ``already there`` (or there ``from another source``, or ``with another class``), or where a
+file was rejected: ``list``, ``read``, ``write``."""
 
 ARROW_OUTCOMES = pa.schema(
     [

@@ -68,7 +68,7 @@ from etl.ingest_plan import IngestPlan, new_ingest_id
 from etl.ingest_report import SUM_SEEDS, IngestEstimate, IngestReport
 from etl.look_alikes import require_imagehash
 from etl.look_groups import clear_replaced, group_again, grouped_rows, refuse_other_groups
-from etl.outcomes import THERE, THERE_FROM_OTHERS
+from etl.outcomes import THERE, THERE_FROM_OTHERS, THERE_OTHERWISE
 from etl.pictures import Preparation
 from etl.progress import Counters, Watch
 from etl.secrets import secrets_on_executors
@@ -167,8 +167,8 @@ def _look(spark: SparkSession, *, plan: IngestPlan, stack: ExitStack) -> _Ingest
     control = None
     if plan.target is None:
         control = stack.enter_context(Control.from_spark(spark))
-        check_tables(control, plan=plan)
         check_fits_early(control, plan=plan)
+        check_tables(control, plan=plan)
         stack.enter_context(password_on_executors(spark))
     stack.enter_context(secrets_on_executors(spark))
     log.info("list %s", plan.source.name)
@@ -199,6 +199,8 @@ def _look(spark: SparkSession, *, plan: IngestPlan, stack: ExitStack) -> _Ingest
         if plan.resume:
             done, done_rows = before.where(F.col("stage") == THERE), [row for row in told if row.stage == THERE]
             done_count = sum(row.files for row in done_rows)
+            if changed := sum(row.files for row in told if row.stage == THERE_OTHERWISE):
+                log.warning("%s images are there with another class and are written again", f"{changed:,}")
     if done is not None:
         log.info("%s images are there already and are left out", f"{done_count:,}")
     return _Ingest(
@@ -367,7 +369,8 @@ def _check(report: IngestReport, *, files: int, allowed: int, stopped_at: int, p
 
 
 def _metadata(spark: SparkSession, *, plan: IngestPlan) -> DataFrame:
-    names = (plan.columns.id, plan.columns.label, "or_split", "path", "bytes", "sha256", "source", "group_id")
+    own = (plan.columns.id, plan.columns.label)
+    names = (*own, "or_label", "or_split", "path", "bytes", "sha256", "source", "group_id")
     return read_table(spark, plan.tables.metadata, columns=names).transform(known_images, columns=plan.columns)
 
 

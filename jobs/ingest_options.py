@@ -51,7 +51,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         )
     group = parser.add_argument_group("how to run")
     group.add_argument("--plan", action="store_true", help="count and estimate, write nothing")
-    group.add_argument("--resume", action="store_true", help="read only what is not there yet")
+    group.add_argument(
+        "--resume", action="store_true", help="read only images that are not there yet, or have another class now"
+    )
     group.add_argument("--overwrite", action="store_true", help="write over what came from another source")
     group.add_argument(
         "--list-stale", action="store_true", help="name the rows of this source whose files this run did not find again"

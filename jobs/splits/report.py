@@ -36,21 +36,13 @@ class SplitReport:
     def __str__(self) -> str:
         rows = " + ".join(f"{count:,}" for count in self.rows)
         classes = len({label for counts in self.counts for label in counts})
+        images = f"{sum(self.rows):,} images" + (f" of {classes:,} classes" if classes else "")
         unused = f", {self.unused:,} left out" if self.unused else ""
         told = [f"warning: {warning}" for warning in self.warnings]
         if self.out is None:
-            return "\n".join(
-                [
-                    *told,
-                    *self._table(),
-                    f"would split {sum(self.rows):,} images of {classes:,} classes into {rows}{unused}; {self.method}",
-                ]
-            )
+            return "\n".join([*told, *self._table(), f"would split {images} into {rows}{unused}; {self.method}"])
         prints = ", ".join(text[:12] for text in self.fingerprints)
-        last = (
-            f"split {sum(self.rows):,} images of {classes:,} classes into {rows}{unused} at {self.out} "
-            f"in {self.seconds:.1f} s; fingerprints {prints}"
-        )
+        last = f"split {images} into {rows}{unused} at {self.out} in {self.seconds:.1f} s; fingerprints {prints}"
         return "\n".join([*told, last])
 
     def _table(self) -> list[str]:

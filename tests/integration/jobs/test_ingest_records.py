@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from etl.cassandra import Control
-from etl.destination import check_tables, look
+from etl.destination import check_fits_early, check_tables, look
 from etl.errors import ConflictError, TableError
 from etl.ingest_sequence import SPAN
 from jobs import ingest as job
@@ -52,6 +52,11 @@ def test_older_tables_are_adopted_if_their_ids_follow_from_the_dataset(
     plan = plan_of(tmp_path)
     keyspace = plan.tables.metadata.keyspace
     job.run(spark, plan=plan)
+    with pytest.raises(ConflictError, match=r"data belongs to \w+\.metadata, which holds dataset"):
+        check_fits_early(control, plan=replace(plan, metadata_table=TableName("another", "metadata"), overwrite=True))
+    arrays = replace(plan.source, label_type="multi", arrays=str(tmp_path))
+    with pytest.raises(ConflictError, match=r"labels of type multi.* they hold dataset .*, classes by name"):
+        job.estimate(spark, plan=replace(plan, source=arrays))
     latest = max(_times(control, plan.tables.metadata, "path")) + 60_000_000
     update = f"UPDATE {plan.metadata_table} USING TIMESTAMP ? SET path = ? WHERE id = ?"
     (row, *_) = rows_of(control, plan.tables.metadata)

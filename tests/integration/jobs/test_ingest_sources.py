@@ -77,6 +77,10 @@ def test_labels_from_kaggle_are_found_and_those_of_no_image_leave_no_table(
         "val/v_0.JPEG": "n2",
         "val/v_1.JPEG": "n1",
     }
+    labels.write_text(labels.read_text().replace("v_1,n1", "v_1,n2"))
+    report = job.run(spark, plan=replace(plan, resume=True))  # what has another label now is not done
+    assert (report.images, report.already_there) == (1, 1)
+    assert {row["label"] for row in by_name(control, plan).values()} == {1}
 
 
 def test_class_names_and_class_numbers_cannot_be_mixed(
