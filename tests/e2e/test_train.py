@@ -295,7 +295,7 @@ def test_a_training_that_is_killed_leaves_its_last_checkpoint(run: Run, data: Da
     process = start([*usual, "--checkpoint-every=7"], tmp_path)
     assert process.stdout is not None
     for line in process.stdout:
-        if line.startswith("epoch 1  step 9/12"):
+        if line.startswith("epoch 0  step 9/12"):
             for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
                 with suppress(ProcessLookupError):
                     os.kill(int(child), signal.SIGKILL)
@@ -303,9 +303,10 @@ def test_a_training_that_is_killed_leaves_its_last_checkpoint(run: Run, data: Da
     process.communicate(timeout=180)
     assert process.returncode != 0
     kept = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
-    assert (kept["loader"]["epoch"], kept["loader"]["start"]) == (1, 7 * 8)
+    epoch, after = kept["loader"]["epoch"], kept["loader"]["start"]
+    assert (epoch, after) in {(0, 7 * 8), (1, 0), (1, 7 * 8)}  # the line may be read late, when later ones were saved
     assert [name.name for name in tmp_path.glob(".*")] == []
-    assert "going on from checkpoint.pt: epoch 1, step 7\n" in run([*usual, "--resume"], tmp_path)
+    assert f"going on from checkpoint.pt: epoch {epoch}, step {after // 8}\n" in run([*usual, "--resume"], tmp_path)
     output = run([*usual, "--evaluate", "--resume"], tmp_path)
     assert re.search(r"epoch 2  validation  loss", output)
 
