@@ -97,12 +97,19 @@ class S3ImageStream(IterableDataset[Any]):
         check_not_prepared(self.rank, self.world_size)
         self._passes.restart(check_int("epoch", epoch, 0))
 
+    def __getstate__(self) -> dict[str, Any]:
+        self._check_ranks()  # a spawned worker has no torch.distributed to compare with
+        return self.__dict__
+
     def __iter__(self) -> Iterator[Any]:
-        if self._has_detected_ranks:
-            check_detected(self.rank, self.world_size)
+        self._check_ranks()
         number, count = this_worker()
         begun = self._passes.begin(first_epoch=0)
         return self._pass(share(self._rows, self.rank, self.world_size, number, count), begun)
+
+    def _check_ranks(self) -> None:
+        if self._has_detected_ranks:
+            check_detected(self.rank, self.world_size)
 
     @property
     def _rows(self) -> int:

@@ -139,15 +139,15 @@ class Source:
         self._closing = weakref.finalize(self, self._engine.close)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        self._check_ranks()  # a spawned worker has no torch.distributed to compare with
         loaded = self._schedule.loaded
-        return _again, (type(self), self.split, self._options, None if loaded is None else loaded.to_dict())
+        state = None if loaded is None else loaded.to_dict()
+        return _again, (type(self), self.split, self._options, state, self._has_detected_ranks)
 
     def again(self, **changes: Any) -> Self:
         """A source that has not begun, with the same options but for the changes, and the state that is loaded now."""
-        _, split, options, state = self.__reduce__()[1]
-        made = _again(type(self), split, options | changes, state)
-        made._has_detected_ranks = self._has_detected_ranks
-        return made
+        _, split, options, *more = self.__reduce__()[1]
+        return _again(type(self), split, options | changes, *more)
 
     def __repr__(self) -> str:
         plan = self._schedule
@@ -233,8 +233,7 @@ class Source:
         check_int("epoch", epoch, 0)
         check_int("offset", offset, 0)
         check_int("every", every, 1)
-        if self._has_detected_ranks:
-            check_detected(self.rank, self.world_size)
+        self._check_ranks()
         schedule = self._schedule
         is_whole = (offset, every) == (0, 1)
         if is_whole:
@@ -361,6 +360,10 @@ class Source:
     ) -> None:
         self.close()
 
+    def _check_ranks(self) -> None:
+        if self._has_detected_ranks:
+            check_detected(self.rank, self.world_size)
+
     def _counted(self, epoch: int) -> Iterator[Batch]:
         for batch in self.batches(epoch):
             self.note(epoch, batch.step + 1)
@@ -392,9 +395,14 @@ SomeSource = TypeVar("SomeSource", bound=Source)
 
 
 def _again(
-    kind: type[SomeSource], split: Split, options: dict[str, Any], state: Mapping[str, Any] | None
+    kind: type[SomeSource],
+    split: Split,
+    options: dict[str, Any],
+    state: Mapping[str, Any] | None,
+    has_detected_ranks: bool,
 ) -> SomeSource:
     source = kind(split, **options)
+    source._has_detected_ranks = has_detected_ranks
     if state is not None:
         source.load_state_dict(state)
     return source

@@ -1,6 +1,7 @@
 """Which process of a job this is: as given, as torch.distributed has it, as the environment says."""
 
 import logging
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -130,10 +131,15 @@ def test_ranks_detected_before_torch_was_initialised_are_refused_when_they_diffe
         loader.FolderSource(folder, batch_size=1) as detected,
         loader.FolderSource(folder, batch_size=1, rank=0, world_size=1) as given,
     ):
+        packed = pickle.dumps(detected)
         group(monkeypatch, 1, 2)
         with pytest.raises(OptionError, match=r"Found: rank=0, world_size=1, detected before it was initialised"):
             next(detected.epoch(0))
-        assert len(list(given.epoch(0))) == 1
+        with pytest.raises(OptionError, match="detected before"):  # for a spawned worker, which could not tell
+            pickle.dumps(detected)
+        with pytest.raises(OptionError, match="detected before"):  # in a rank that its parent has given the source to
+            next(pickle.loads(packed).epoch(0))
+        assert len(list(pickle.loads(pickle.dumps(given)).epoch(0))) == 1
     check_detected(1, 2)
 
 
