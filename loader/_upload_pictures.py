@@ -90,7 +90,9 @@ def _array_of(tensor: Any, number: int) -> NDArray[np.uint8]:
         least, most = float(values.min()), float(values.max())
         if not (least >= 0 and most <= 1):  # nor NaN
             raise _refused(
-                number, f"a tensor of {dtype} from {least:g} to {most:g}", "Leave Normalize out of the transform. "
+                number,
+                f"a tensor of {dtype} from {least:g} to {most:g}",
+                "Leave Normalize out of the transform, and divide values up to 255 by 255. ",
             )
         values = np.rint(values.astype(np.float64) * 255).astype(np.uint8)
     return np.ascontiguousarray(values if values.ndim == 2 else values.transpose(1, 2, 0))
