@@ -53,6 +53,13 @@ def check_fits(wanted: TableRecord, /, *, known: Sequence[TableRecord]) -> None:
     dataset has one numbering in all tables of a keyspace. A numbering that is not known yet fits.
     """
     for record in known:
+        if record.metadata_table == wanted.data_table or record.data_table == wanted.metadata_table:
+            raise ConflictError(
+                f"Wanted to ingest into {wanted.data_table} as data table and {wanted.metadata_table} as metadata "
+                f"table. Found: {record.data_table} is the data table of {record.metadata_table}. Say --data-table "
+                f"{record.data_table} --metadata-table {record.metadata_table}, or use other tables."
+            )
+    for record in known:
         if record.metadata_table == wanted.metadata_table:
             _check_pair(wanted, record, known)
     for record in known:

@@ -134,6 +134,11 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
     label_type = _label_type(in_data, found, plan)
     others = [name for name, kind in found.items() if _SIMPLE.fullmatch(kind) or (name == LABELS and "int" in kind)]
     others = [name for name in others if name not in {*ID_AND_LABEL, names.id, names.label, *_OF_THE_INGEST}]
+    if missing := [name for name in plan.named_columns if name not in (*ID_AND_LABEL, *others)]:
+        raise TableError(
+            f"Wanted the column {missing[0]} in the metadata of {table}. "
+            f"Found: {', '.join((*ID_AND_LABEL, *sorted(others)))}."
+        )
     if only is not None:
         only = [*only, *([] if classes else [CLASS_NAME])]
         others = [name for name in others if name in only]

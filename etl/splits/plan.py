@@ -202,6 +202,12 @@ class SplitPlan:
             raise ValueError(f"Wanted --per-class or a balance. Found: {self.per_class} and {self.as_balance()}")
 
     @property
+    def named_columns(self) -> list[str]:
+        """The columns of the metadata that options name, apart from those in a condition."""
+        named = (*(self.stratify or ()), self.group_column, *(pin.column for pin in self.pins))
+        return [name for name in named if name is not None]
+
+    @property
     def weights(self) -> tuple[Fraction, ...]:
         """The weights alone, in the order in which they were given; none for a balance of a name."""
         if isinstance(self.balance, str):

@@ -87,9 +87,8 @@ def _needed(plan: SplitPlan) -> list[str] | None:
     """The columns beside id and label that a plan may ask for; None where a condition may ask for any."""
     if plan.where:
         return None
-    named = [*(plan.stratify or ()), plan.group_column, *(pin.column for pin in plan.pins)]
     watched = WATCHED.values() if plan.has_leak_check else ()
-    return [*filter(None, named), *watched, LABELS]
+    return [*plan.named_columns, *watched, LABELS]
 
 
 def _named(metadata: Metadata) -> Metadata:

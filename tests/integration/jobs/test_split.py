@@ -117,6 +117,8 @@ def test_splits_are_made_of_kept_metadata_without_a_database(spark: SparkSession
 def test_columns_missing_from_the_tables_are_refused(spark: SparkSession, made: Made, tmp_path: Path) -> None:
     with pytest.raises(TableError, match=rf"Wanted the columns? id, data in {made.keyspace}\.data"):
         run(spark, plan=plan(made.keyspace, tmp_path / "s"))
+    with pytest.raises(TableError, match=r"the column colour .* Found: id, label, .*or_split"):
+        run(spark, plan=replace(plan(made.keyspace, tmp_path / "s", columns=PATCHES), stratify=("label", "colour")))
     texts = replace(PATCHES, label="or_label")
     wanted = rf"Wanted whole numbers \(int\) in {made.keyspace}\.metadata\.or_label\. Found: text"
     with pytest.raises(TableError, match=wanted):

@@ -49,6 +49,10 @@ def test_what_is_recorded_and_what_has_tables_of_its_own_fits(change: dict[str, 
         ({"numbering": "number"}, ["--class-names name if", "other tables: --dataset imagenette_by_number --data"]),
         ({"label_type": "none", "numbering": None}, ["labels of type none, into", "they hold dataset 'imagenette'"]),
         ({"data_table": TableName("ks", "d")}, ["ks.metadata belongs to ks.data", "--data-table ks.data"]),
+        (
+            {"data_table": TableName("ks", "metadata"), "metadata_table": TableName("ks", "data")},
+            ["ks.metadata as data table", "Say --data-table ks.data --metadata-table ks.metadata"],
+        ),
         ({"metadata_table": TableName("ks", "m")}, ["ks.data belongs to ks.metadata, w", "--metadata-table ks.met"]),
         (
             {**OTHER_PAIR, "numbering": "number"},
