@@ -113,7 +113,7 @@ class ShardSource(Source):
             "cache": engine.cache,
             "cache_bytes": cache_bytes,
         }
-        self._set_up(shards, schedule, engine, options, has_detected_ranks=is_detected)
+        self._set_up(shards, schedule, engine, options, is_detected=is_detected)
         self.not_taken: Counter[str] = Counter()
 
     def _begin(

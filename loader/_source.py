@@ -113,9 +113,7 @@ class Source:
             "max_missing": check_share("max_missing", max_missing), "memory_budget": memory_budget,
             "timeout": timeout, "max_in_flight": max_in_flight,
         }  # fmt: skip
-        self._set_up(
-            split, schedule, engine, options, has_detected_ranks=is_detected, metadata=metadata, in_order=in_order
-        )
+        self._set_up(split, schedule, engine, options, is_detected=is_detected, metadata=metadata, in_order=in_order)
 
     def _set_up(
         self,
@@ -124,14 +122,14 @@ class Source:
         engine: Engine | ShardEngine,
         options: dict[str, Any],
         *,
-        has_detected_ranks: bool,
+        is_detected: bool,
         metadata: tuple[str, ...] = (),
         in_order: bool = True,
     ) -> None:
         """What all kinds begin with; ``options`` make the same source again, with the same ranks in any process."""
         self.split, self.metadata, self.in_order = split, metadata, in_order
         self._schedule, self._engine, self._options = schedule, engine, options
-        self._has_detected_ranks = has_detected_ranks
+        self._has_detected_ranks = is_detected
         self.skipped: list[Skipped] = []
         self._progress = Progress(in_order=in_order)
         self._ahead = Ahead()
@@ -242,10 +240,9 @@ class Source:
             stream = self._begin(schedule, epoch, False, offset, every)
         meter = self._engine.meter
         wanted = schedule.samples(epoch, offset=offset, every=every)
-        delivered = 0
+        delivered, is_kept = 0, False
         missing: list[tuple[bytes, str]] = []
         late: tuple[int, ...] = ()
-        is_kept = False
         try:
             while (filled := stream.take()) is not None:
                 batch = self._batch(filled, epoch)
@@ -338,11 +335,8 @@ class Source:
         """
         from loader._metrics import MetricsServer
 
-        labels = {
-            "table": self.split.data_table or self.split.address,
-            "split": str(self.split.index),
-            "rank": str(self.rank),
-        }
+        table = self.split.data_table or self.split.address
+        labels = {"table": table, "split": str(self.split.index), "rank": str(self.rank)}
         server = MetricsServer(self._engine.stats, labels, host=host, port=check_int("port", port, 0, 65535))
         self._engine.at_close(server.close)
         return server.port
@@ -395,14 +389,10 @@ SomeSource = TypeVar("SomeSource", bound=Source)
 
 
 def _again(
-    kind: type[SomeSource],
-    split: Split,
-    options: dict[str, Any],
-    state: Mapping[str, Any] | None,
-    has_detected_ranks: bool,
+    kind: type[SomeSource], split: Split, options: dict[str, Any], state: Mapping[str, Any] | None, is_detected: bool
 ) -> SomeSource:
     source = kind(split, **options)
-    source._has_detected_ranks = has_detected_ranks
+    source._has_detected_ranks = is_detected
     if state is not None:
         source.load_state_dict(state)
     return source
