@@ -51,5 +51,7 @@ def test_a_reused_worker_starts_its_next_task_without_open_archives(spark: Spark
     assert again  # workers are kept
     assert {row.old for row in again} == {0}
     assert all(row.frozen > 10 * row.looked_at for row in runs)
-    frozen = {row.pid: row.frozen for row in again}
-    assert all(row.frozen == frozen[row.pid] for row in again)  # nothing more, task after task
+    frozen = {row.pid: row.frozen for row in reversed(again)}  # at the first of these tasks
+    counts = [(row.pid, row.frozen) for row in again]
+    # Nothing more, task after task; what earlier tests of this run have left there may go.
+    assert all(row.frozen <= frozen[row.pid] for row in again), counts
