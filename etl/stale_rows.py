@@ -1,7 +1,6 @@
-"""Stale rows: rows of a source that a later ingest of the same source did not find again, and how they are removed.
+"""Find and remove stale rows: rows of a source whose files a later ingest of that source did not find.
 
-A file that was removed or renamed, moved to another class, or that is damaged now, leaves the row of an earlier ingest
-behind. Its picture would train on with its old label.
+If a file is removed, renamed, moved to another class or damaged, the earlier row stays, with its old label.
 """
 
 import asyncio
@@ -27,7 +26,7 @@ UNCONFIRMED_SHARE = 0.01
 """The share of a source's rows that may be removed without the number being typed."""
 
 _IN_FLIGHT = 128
-_UNREADABLE = "unreadable"  # it may be readable again tomorrow: its row is not stale
+_UNREADABLE = "unreadable"  # the failure may be temporary: its row is not stale
 
 
 def rows_of_source(metadata: DataFrame, /, *, source: str, splits: Collection[str]) -> DataFrame:
@@ -36,7 +35,7 @@ def rows_of_source(metadata: DataFrame, /, *, source: str, splits: Collection[st
     Args:
         metadata: Rows of `etl.ingest.known_images`.
         source: The name of the source, as rows have it.
-        splits: The splits (``or_split``) that the ingest looked at. Rows in other splits are not its business.
+        splits: The splits (``or_split``) that the ingest looked at. Rows in other splits are left out.
 
     Returns:
         The rows, with the same columns.
@@ -52,7 +51,7 @@ def not_found(rows: DataFrame, /, *, outcomes: DataFrame) -> DataFrame:
         outcomes: What became of each file, as rows of `OUTCOMES`.
 
     Returns:
-        ``id, or_split, path``. Rows of files that could not be read at all are left out: they may be back tomorrow.
+        ``id, or_split, path``. Rows of files that could not be read at all are left out: the failure may be temporary.
     """
     is_taken = F.col("stage").isin(WRITTEN, THERE)
     is_unreadable = F.substring_index("reason", ": ", 1) == _UNREADABLE
