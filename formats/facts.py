@@ -1,15 +1,24 @@
 """The ``.cls`` and ``.json`` files of a shard's sample: its class number, and what is known of it."""
 
 import json
+import re
 from uuid import UUID
 
 _encoded = json.JSONEncoder(separators=(",", ":")).encode  # made once, as json.dumps makes one for each call
 _ID = b'{"id":"'
+_INTEGER = re.compile(rb"\s*[+-]?[0-9]+\s*")  # int() also accepts 1_0
 
 
 def class_text(label: int) -> bytes:
     """What stands in a ``.cls`` file."""
     return str(label).encode()
+
+
+def integer_in(text: bytes) -> int:
+    """The number in a ``.cls`` file, which may have blanks around it. Raises ValueError for anything else."""
+    if not _INTEGER.fullmatch(text):
+        raise ValueError(f"Wanted a whole number. Found: {text[:40]!r}")
+    return int(text)
 
 
 def facts_text(

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from schemas.manifest import SplitFile
-from schemas.parsing import parsed
+from schemas.parsing import check_count, check_digest, parsed
 from schemas.tables import Columns
 
 FORMAT = 1
@@ -52,9 +52,9 @@ class CacheManifest:
             columns=Columns(**found["columns"]),
             label_type=found["label_type"],
             class_names={int(label): name for label, name in found["class_names"].items()},
-            rows=int(found["rows"]),
-            fingerprint=found["fingerprint"],
-            files=tuple(SplitFile(**file) for file in found["files"]),
+            rows=check_count(found["rows"]),
+            fingerprint=check_digest(found["fingerprint"]),
+            files=tuple(map(SplitFile.read, found["files"])),
             created=found["created"],
             format=found["format"],
         )

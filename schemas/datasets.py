@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from schemas.errors import SchemaError
-from schemas.parsing import parsed
+from schemas.parsing import check_count, check_digest, parsed
 
 FORMAT = 1
 """The format version that this software writes, and the newest that it reads."""
@@ -22,7 +22,6 @@ _RESERVED = re.compile(
     r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE
 )  # what file systems take for devices
 _MOST_PATH, _MOST_PART = 4096, 255
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def check_name(name: object) -> str:
@@ -95,9 +94,11 @@ class DatasetVersion:
 
 def _read(found: dict[str, Any]) -> DatasetVersion:
     version = DatasetVersion(**found)
-    for value, least in ((version.number, 1), (version.bytes, 0), (version.files, 0)):
-        if not isinstance(value, int) or value < least:
-            raise ValueError(f"{value!r} instead of a count")
-    if version.kind not in ("file", "folder") or not _SHA256.fullmatch(version.sha256):
-        raise ValueError(f"{version.kind!r}, {version.sha256!r}")
+    if check_count(version.number) < 1 or version.kind not in ("file", "folder"):
+        raise SchemaError(f"Found: version {version.number} of kind {version.kind!r}.")
+    check_count(version.bytes)
+    check_count(version.files)
+    check_digest(version.sha256)
+    if "/" in check_path(version.filename):
+        raise SchemaError(f"Wanted a file's name without folders. Found: {version.filename!r}")
     return version

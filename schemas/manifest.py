@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from schemas.parsing import parsed
+from schemas.datasets import check_path
+from schemas.parsing import check_count, check_digest, parsed
 from schemas.tables import Columns
 
 FORMAT = 1
@@ -20,6 +21,11 @@ class SplitFile:
 
     path: str
     rows: int
+
+    @classmethod
+    def read(cls, found: Mapping[str, Any]) -> "SplitFile":
+        """The file that a manifest names. Raises `SchemaError` for a path that leads out of the folder."""
+        return cls(path=check_path(found["path"]), rows=check_count(found["rows"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +99,8 @@ class SplitManifest:
 def _part(found: Mapping[str, Any]) -> SplitPart:
     return SplitPart(
         index=found["index"],
-        rows=found["rows"],
+        rows=check_count(found["rows"]),
         counts={int(label): rows for label, rows in found["counts"].items()},
-        fingerprint=found["fingerprint"],
-        files=tuple(SplitFile(**file) for file in found["files"]),
+        fingerprint=check_digest(found["fingerprint"]),
+        files=tuple(map(SplitFile.read, found["files"])),
     )

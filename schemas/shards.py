@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from schemas.errors import SchemaError
-from schemas.parsing import parsed
+from schemas.parsing import check_count, check_digest, parsed
 
 FORMAT = 1
 """The format version that this software writes, and the newest that it reads."""
@@ -21,7 +21,7 @@ PIECE_BYTES = 5 << 20
 MOST_BYTES_ON_S3 = 10_000 * PIECE_BYTES
 """No shard is larger there: an upload has at most 10,000 parts, and each has a piece."""
 
-_SHARD_NAME = re.compile(r"(?!\.)[^/\\]+")  # of a file beside the manifest, and neither "." nor ".."
+_SHARD_NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f\x7f]+")  # of a file beside the manifest, and neither "." nor ".."
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,7 @@ class ShardManifest:
         return cls(
             **{
                 **found,
+                "fingerprint": check_digest(found["fingerprint"]),
                 "class_names": _by_number(found["class_names"]),
                 "counts": _by_number(found["counts"]),
                 "shards": tuple(_shard(one) for one in found["shards"]),
@@ -136,5 +137,6 @@ def _by_number(found: Mapping[str, Any]) -> dict[int, Any]:
 
 def _shard(found: Mapping[str, Any]) -> Shard:
     pieces: Sequence[Sequence[Any]] = found["pieces"]
-    made = tuple(Piece(int(one[0]), int(one[1]), str(one[2])) for one in pieces)
-    return Shard(**{**found, "samples": int(found["samples"]), "bytes": int(found["bytes"]), "pieces": made})
+    made = tuple(Piece(check_count(one[0]), check_count(one[1]), check_digest(one[2], 32)) for one in pieces)
+    sums = {"samples": check_count(found["samples"]), "bytes": check_count(found["bytes"])}
+    return Shard(**{**found, **sums, "sha256": check_digest(found["sha256"]), "pieces": made})

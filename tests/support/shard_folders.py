@@ -2,14 +2,14 @@
 
 import io
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
 from formats.shard_folder import manifest_of, publish
-from formats.shards import ShardWriter, shard_name
+from formats.shards import ShardWriter, index_name, shard_name
 from formats.storage import Storage
 from loader.shards import Client, Shards, open_shards, upload_cv_dataset
 from tests.support.pictures import SHADES, texture
@@ -42,13 +42,21 @@ def upload(client: Client, bucket: str, folder: str, *, count: int = 100, **opti
 
 def filler(folder: Path, sizes: Sequence[int], *, together: int) -> Shards:
     """Shards of ``together`` samples each, of one piece, with so many bytes that are no pictures in each sample."""
+    samples = [{"bin": place.to_bytes(4, "big") * (size // 4 + 1)} for place, size in enumerate(sizes)]
+    return shards_of(folder, samples, together=together)
+
+
+def shards_of(folder: Path, samples: Sequence[Mapping[str, bytes]], *, together: int = 100) -> Shards:
+    """Shards of ``together`` samples each, of one piece, with these files by extension."""
     storage, shards = Storage(folder), []
-    for number, start in enumerate(range(0, len(sizes), together)):
-        with storage.create(shard_name("filler00", number, 1)) as write:
+    for number, start in enumerate(range(0, len(samples), together)):
+        name = shard_name("filler00", number, 1)
+        with storage.create(name) as write:
             writer = ShardWriter(write)
-            for place in range(start, min(start + together, len(sizes))):
-                writer.add(f"{place:09}", {"bin": place.to_bytes(4, "big") * (sizes[place] // 4 + 1)})
-            shards.append(writer.end(shard_name("filler00", number, 1)))
+            for place in range(start, min(start + together, len(samples))):
+                writer.add(f"{place:09}", samples[place])
+            shards.append(writer.end(name))
+        storage.write_bytes(index_name(name), writer.index.encode())
     facts: dict[str, Any] = {"class_names": {}, "counts": {}, "seed": 0, "source": "", "source_fingerprint": ""}
     publish(storage, manifest_of(shards, label_type="none", options={}, **facts), tag="filler00", before=None)
     return open_shards(str(folder))
