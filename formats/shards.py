@@ -16,9 +16,9 @@ import xxhash
 from numpy.typing import NDArray
 
 from formats.errors import ShardError
+from formats.tar_headers import BLOCK, number, whole_blocks
 from schemas.shards import PIECE_BYTES, Piece, Shard
 
-BLOCK = 512
 END = bytes(2 * BLOCK)
 """What a tar ends with."""
 
@@ -176,7 +176,7 @@ def contents_of(data: memoryview) -> Contents:
     while place < len(data) and data[place]:
         block = bytes(data[place : place + BLOCK])
         name = block[:100].rstrip(b"\0").decode("ascii")
-        size = int(block[124:135], 8)
+        size = number(block[124:136])
         key, dot, extension = name.partition(".")
         if not dot or block[257:262] != b"ustar":
             raise ValueError(f"no header of a sample's file at {place}")
@@ -187,14 +187,16 @@ def contents_of(data: memoryview) -> Contents:
         found.extensions.append(extension)
         found.starts.append(place + BLOCK)
         found.stops.append(place + BLOCK + size)
-        place += BLOCK + size + -size % BLOCK
+        place += BLOCK + whole_blocks(size)
+    if place > len(data):
+        raise ValueError(f"a file of {found.stops[-1] - found.starts[-1]:,} bytes that goes on behind the end")
     found.firsts.append(len(found.extensions))
     return found
 
 
 def sample_bytes(sizes: Iterable[int]) -> int:
     """What a sample takes in a shard, by the sizes of its files."""
-    return sum(BLOCK + size + -size % BLOCK for size in sizes)
+    return sum(BLOCK + whole_blocks(size) for size in sizes)
 
 
 def cut(

@@ -6,22 +6,20 @@ The index is an SQLite file, so that a tar of a million files takes no memory::
 """
 
 import hashlib
-import io
 import os
 import sqlite3
-import tarfile
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from typing import IO
+from pathlib import Path
+from typing import IO, NamedTuple
 
 from formats.errors import ArchiveError
+from formats.tar_headers import Header, NoEndError, TarError, headers
 from schemas.datasets import check_path
 from schemas.errors import SchemaError
 
 _BLOCK = 1 << 20
-_MOST_HEADER = 1 << 20  # of one file: the system's longest paths are a few kilobytes
-_MOST_GLOBAL = 100
 _PACKED = {
     b"\x1f\x8b": "gzip",
     b"BZh": "bzip2",
@@ -30,6 +28,11 @@ _PACKED = {
     b"PK\x03\x04": "zip",
 }
 _LAST = "\U0010ffff"  # behind all letters: no path has it, as it cannot be printed
+# A path without its last part is what remains when all letters but slashes are cut from its end.
+_IN_FOLDER = """
+AND instr('/' || path, ?) > 0
+AND substr('/' || rtrim(path, replace(path, '/', '')), -length(?)) = ?
+"""
 _MAKE = """
 PRAGMA journal_mode = OFF;
 PRAGMA synchronous = OFF;
@@ -52,7 +55,8 @@ class TarIndex:
     """An index that is there, for one thread at a time. Use it as a context manager."""
 
     def __init__(self, place: str | os.PathLike[str]) -> None:
-        self._rows = sqlite3.connect(f"file:{os.fspath(place)}?mode=ro&immutable=1", uri=True, check_same_thread=False)
+        address = f"{Path(os.path.abspath(place)).as_uri()}?mode=ro&immutable=1"  # with quotes around '#', '?' and '%'
+        self._rows = sqlite3.connect(address, uri=True, check_same_thread=False)
 
     def __enter__(self) -> "TarIndex":
         return self
@@ -68,14 +72,33 @@ class TarIndex:
         row = self._rows.execute("SELECT path, start, bytes, sha256 FROM files WHERE path = ?", (path,)).fetchone()
         return None if row is None else _member(row)
 
-    def page(self, *, after: str = "", prefix: str = "", limit: int) -> list[TarMember]:
-        """Files whose paths begin with ``prefix`` and stand behind ``after``, in the order of their paths' UTF-8."""
+    def page(self, *, after: str = "", prefix: str = "", label: str | None = None, limit: int) -> list[TarMember]:
+        """Files whose paths begin with ``prefix`` and follow ``after``, in the order of their paths' UTF-8.
+
+        With ``label``, only those directly in a folder of this name, wherever it is.
+        """
         rows = self._rows.execute(
-            "SELECT path, start, bytes, sha256 FROM files WHERE path > ? AND path >= ? AND path < ? "
-            "ORDER BY path LIMIT ?",
-            (after, prefix, prefix + _LAST, limit),
+            f"SELECT path, start, bytes, sha256 FROM files WHERE path > ? AND path >= ? AND path < ? "
+            f"{'' if label is None else _IN_FOLDER} ORDER BY path LIMIT ?",
+            (after, prefix, prefix + _LAST, *([] if label is None else [f"/{label}/"] * 3), limit),
         )
         return [_member(row) for row in rows]
+
+    def level(self, *, after: str = "", prefix: str = "", limit: int) -> list[TarMember | str]:
+        """One level below ``prefix``: files, and folders as paths that end with a slash; in the order of `page`.
+
+        ``after`` is the path of the last file or folder before.
+        """
+        found: list[TarMember | str] = []
+        while len(found) < limit:
+            # One look finds each, however many files a folder has.
+            rows = self.page(after=after + _LAST if after.endswith("/") else after, prefix=prefix, limit=1)
+            if not rows:
+                break
+            name, slash, _ = rows[0].path[len(prefix) :].partition("/")
+            after = prefix + name + slash
+            found.append(after if slash else rows[0])
+        return found
 
     def in_place(self) -> Iterator[TarMember]:
         """All files, as they lie in the tar."""
@@ -102,7 +125,7 @@ def write_index(tar: str | os.PathLike[str], place: str | os.PathLike[str]) -> i
 
 def _fill(rows: sqlite3.Connection, file: IO[bytes]) -> int:
     count, above = 0, ""
-    for path, start, size, is_folder in _members(file):
+    for path, start, size, is_folder, _ in entries(file):
         folder = path if is_folder else path.rpartition("/")[0]
         if folder != above:
             parts = folder.split("/") if folder else []
@@ -125,38 +148,39 @@ def _check_folders(rows: sqlite3.Connection) -> None:
         raise ArchiveError(f"Wanted files and folders of a tar with names of their own. Found: {both[0]!r} as both")
 
 
-def _members(file: IO[bytes]) -> Iterator[tuple[str, int, int, bool]]:
-    """(path, start, bytes, whether it is a folder) of each file and folder, in their order."""
-    length = os.fstat(file.fileno()).st_size
-    headers = _Headers(file)
+class TarEntry(NamedTuple):
+    """A file or folder of a tar: its path, where its bytes begin in the tar, and how many they are."""
+
+    path: str
+    start: int
+    bytes: int
+    is_folder: bool
+    is_executable: bool
+
+
+def entries(file: IO[bytes]) -> Iterator[TarEntry]:
+    """The files and folders of a tar, in their order, without the folder that has them all.
+
+    Raises `ArchiveError` as `write_index`, but not for paths that come twice.
+    """
+    descriptor, end = file.fileno(), 0
+    length = os.fstat(descriptor).st_size
     try:
-        with tarfile.open(fileobj=headers, mode="r:", encoding="utf-8", errors="surrogateescape") as tar:
-            while (member := tar.next()) is not None:
-                tar.members.clear()  # type: ignore[attr-defined]  # or a tar of many files would fill the memory
-                headers.read_so_far = 0
-                kept = tar.pax_headers  # for all that follow
-                if len(kept) > _MOST_GLOBAL or sum(map(len, kept.values())) > _MOST_HEADER:
-                    raise ArchiveError(f"Wanted a tar with {_MOST_GLOBAL} short global headers at most. Found: more")
-                path = path_of(member)
-                if member.offset_data + member.size > length:
-                    raise ArchiveError(f"Wanted a whole tar. Found: it ends in the middle of {path!r}")
-                if path:
-                    yield path, member.offset_data, member.size, member.isdir()
-            end = tar.offset
-    except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:
-        said = _packed(file) or " ".join(str(error).split()) or type(error).__name__
-        raise ArchiveError(f"Wanted a tar. Found: {said}") from None
+        for header in headers(lambda place, count: os.pread(descriptor, count, place)):
+            path, end = _path_of(header), header.end
+            if header.start + header.size > length:
+                raise ArchiveError(f"Wanted a whole tar. Found: it ends in the middle of {path!r}")
+            if path:
+                yield TarEntry(path, header.start, header.size, header.kind == "folder", header.is_executable)
+    except NoEndError:
+        raise ArchiveError("Wanted a whole tar. Found: it ends without its end mark (was tar broken off?)") from None
+    except TarError as error:
+        raise ArchiveError(f"Wanted a tar. Found: {_packed(file) or f'{error} (byte {error.at:,})'}") from None
     _check_end(file, end)
 
 
 def _check_end(file: IO[bytes], end: int) -> None:
-    """Raise `ArchiveError` unless zeros are all that stands behind the last file, one block of them at least."""
-    # The library takes any damaged header behind the first for the end, and so it does where a tar was cut off.
-    block = os.pread(file.fileno(), tarfile.BLOCKSIZE, end)
-    if block.strip(b"\0"):
-        raise ArchiveError(f"Wanted a whole tar. Found: a damaged header at byte {end:,}")
-    if len(block) < tarfile.BLOCKSIZE:
-        raise ArchiveError("Wanted a whole tar. Found: it ends without the mark of its end (was tar broken off?)")
+    """Raise `ArchiveError` unless there are only zeros behind the last file."""
     while block := os.pread(file.fileno(), _BLOCK, end):
         if block.strip(b"\0"):
             raise ArchiveError("Wanted one tar. Found: more bytes behind its end (another tar?)")
@@ -170,25 +194,40 @@ def _packed(file: IO[bytes]) -> str:
     return f"{found} (send the tar itself, unpacked)" if found else ""
 
 
-def path_of(member: tarfile.TarInfo) -> str:
+def _path_of(header: Header) -> str:
     """The path of a file or folder in a tar; empty for the folder that holds all.
 
-    Raises `ArchiveError` for what is neither, and for paths that lead out. (The library's own filters are not in every
-    Python 3.11.)
+    Raises `ArchiveError` for what is neither, and for paths that lead out.
     """
-    name = member.name
+    name = header.name.decode("utf-8", "surrogateescape")
     while name.startswith("./"):
         name = name[2:]
-    if member.isdir() and name in ("", "."):
+    if header.kind == "folder" and name in ("", "."):
         return ""
-    if member.issparse() or not (member.isreg() or member.isdir()):
-        kind = "a link" if member.islnk() or member.issym() else "a sparse file" if member.issparse() else "a device"
-        kind = "a FIFO" if member.isfifo() else kind
-        raise ArchiveError(f"Wanted files and folders in a tar. Found: {kind}, {member.name[:200]!r}")
+    if header.kind not in ("file", "folder"):
+        raise ArchiveError(f"Wanted files and folders in a tar. Found: {_other(header)}")
     try:
-        return check_path(name.rstrip("/") if member.isdir() else name)
+        return check_path(name.rstrip("/") if header.kind == "folder" else name)
     except SchemaError as error:
         raise ArchiveError(f"Wanted a tar that stays in its folder. {error}") from None
+
+
+def _other(header: Header) -> str:
+    """What a member is that is neither a file nor a folder; for links, how to store the files themselves."""
+    name, target = (repr(one[:200].decode("utf-8", "surrogateescape")) for one in (header.name, header.target))
+    if header.type == b"2":  # GNU tar stores a second name of the same file as a hard link, also under -h
+        return (
+            f"a symbolic link, {name} to {target}. Make the tar with `tar -h --hard-dereference`: it stores the files "
+            "that links lead to"
+        )
+    if header.type == b"1":
+        return (
+            f"a hard link, {name} to {target}. Make the tar with `tar --hard-dereference`: it stores the file under "
+            "each of its names"
+        )
+    if header.kind == "sparse file":
+        return f"a sparse file, {name}. Make the tar without `--sparse`"
+    return f"a {header.kind}, {name}" if header.kind != "other" else f"an entry of type {header.type!r}, {name}"
 
 
 def _digest(file: IO[bytes], start: int, size: int) -> bytes:
@@ -202,26 +241,3 @@ def _digest(file: IO[bytes], start: int, size: int) -> bytes:
 def _member(row: tuple[str, int, int, bytes]) -> TarMember:
     path, start, size, sha256 = row
     return TarMember(path, start, size, sha256.hex())
-
-
-class _Headers(io.RawIOBase):
-    """A tar of which only headers are read: those of one file that are too large are refused before they take memory.
-
-    ``read_so_far`` is to be set to 0 behind each file.
-    """
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self.read_so_far = 0
-
-    def read(self, size: int = -1) -> bytes:
-        self.read_so_far += max(size, 0)
-        if size < 0 or self.read_so_far > _MOST_HEADER:
-            raise ArchiveError(f"Wanted headers of a tar's file of at most {_MOST_HEADER:,} bytes. Found: more")
-        return self._file.read(size)
-
-    def seek(self, place: int, whence: int = io.SEEK_SET) -> int:
-        return self._file.seek(place, whence)
-
-    def tell(self) -> int:
-        return self._file.tell()

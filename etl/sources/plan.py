@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from formats.s3 import check_address
 from schemas.tables import LABEL_TYPES, LabelType
 
 Layout = Literal["tree", "tar", "webdataset", "parquet", "table"]
@@ -53,6 +54,7 @@ class SourcePlan:
     def __post_init__(self) -> None:
         for name in ("address", "labels", "masks", "arrays"):
             value = getattr(self, name)
+            check_address(value or "")
             if value is not None and is_local(value) and not (name == "address" and self.layout == "table"):
                 object.__setattr__(self, name, os.path.abspath(value))  # executors work in folders of their own
         object.__setattr__(self, "root", _plain(self.root))

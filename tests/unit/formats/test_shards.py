@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.errors import ShardError
-from formats.facts import facts_text, id_in
+from formats.facts import facts_text, id_in, integer_in
 from formats.shards import BLOCK, END, ShardWriter, cut, header, index_name, keys, sample_bytes, shard_name
 from formats.storage import Storage
 from schemas.shards import PIECE_BYTES
@@ -148,6 +148,13 @@ def test_invalid_samples_are_refused() -> None:
         header("a.jpg", 8 << 30)
     with pytest.raises(ShardError, match=r"a shard of 2,000 bytes\. Found: number 1 of 1,536 bytes"):
         cut(np.array([512, 1536]), maxsize=2000, maxcount=10)
+
+
+def test_class_numbers_are_digits() -> None:
+    assert [integer_in(text) for text in (b"12", b" 7\n", b"-1", b"007")] == [12, 7, -1, 7]
+    for text in (b"1_0", b"0x1", b"1.0", b"", b"1 0", "١".encode(), b"1\0"):
+        with pytest.raises(ValueError, match="Wanted a whole number"):
+            integer_in(text)
 
 
 def test_shard_names_have_the_same_width() -> None:
