@@ -8,7 +8,8 @@ No Spark, no Cassandra, no torch. Errors::
     ├── ArchiveError             a tar is damaged, or holds what it must not
     ├── ShardError               samples cannot be packed into shards
     └── StorageError(OSError)    a storage does not answer, refuses us, or cannot be used at all
-        └── RefusedError         it answers, but not to these keys, or has no such bucket (NoBucketError)
+        ├── RefusedError         it answers, but not to these keys, or has no such bucket (NoBucketError)
+        └── AddressError         its address has a password, which logs would show
 """
 
 import importlib

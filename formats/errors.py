@@ -31,3 +31,7 @@ class RefusedError(StorageError):
 
 class NoBucketError(RefusedError):
     """A storage has no such bucket."""
+
+
+class AddressError(StorageError, ValueError):
+    """An address has a password, which logs would show."""

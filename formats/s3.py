@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from formats.errors import NoBucketError, RefusedError, StorageError
+from formats.errors import AddressError, NoBucketError, RefusedError, StorageError
 
 CHECK_SECONDS = 10.0
 """An endpoint that is to be looked at answers within this time, or it is down."""
@@ -32,6 +32,9 @@ class S3Access:
     key: str | None = None
     secret: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        check_address(self.endpoint or "")
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str] = os.environ) -> "S3Access":
@@ -70,6 +73,16 @@ class S3Access:
 def is_s3(address: str) -> bool:
     """Whether an address is of an S3 storage."""
     return address.startswith(("s3://", "s3a://"))
+
+
+def check_address(address: str) -> None:
+    """Raise `AddressError` for an address with a password, as in ``ftp://user:password@host``: logs show addresses."""
+    user, _, host = address.partition("://")[2].partition("/")[0].rpartition("@")
+    if ":" in user:
+        raise AddressError(
+            f"Wanted an address without a password: logs and manifests show addresses. Found: one for {host}. "
+            "Give keys in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or as the storage's package reads them."
+        )
 
 
 def is_foreign(error: BaseException) -> bool:

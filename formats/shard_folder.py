@@ -59,6 +59,7 @@ def publish(storage: Storage, manifest: ShardManifest, *, tag: str, before: Shar
     All names of its files begin with ``tag``. Shards of other runs, which may be under way, stay: their tags are given
     back, sorted. Raises OSError if the manifest cannot be written; what cannot be removed is a warning of the log.
     """
+    storage.settle(_files(manifest))
     storage.publish_text(NAME, manifest.to_json())
     try:
         return _tidy(storage, manifest, tag=tag, before=before)

@@ -25,6 +25,7 @@ from filelock import FileLock
 from numpy.typing import NDArray
 
 from formats.errors import FormatsError, StorageError
+from formats.lasting import sync, sync_files
 from schemas.splits import ID_BYTES
 
 _LABEL_BYTES = 4
@@ -98,11 +99,12 @@ def _build(folder: Path, rows: int, fill: Fill) -> None:
         labels = _create(aside / "labels", (rows,), np.int32)
         fill(ids, labels)
         del ids, labels
-        for name in ("ids", "labels"):  # else a power cut could leave zeros in files of the right size
-            _sync(aside / name)
+        # Else a power cut could leave zeros in files of the right size.
+        sync_files(str(aside / name) for name in ("ids", "labels"))
         if not _is_whole(folder, rows):  # else another host was first
             shutil.rmtree(folder, ignore_errors=True)
             os.rename(aside, folder)
+            sync(folder.parent)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
@@ -117,11 +119,6 @@ def _create(path: Path, shape: tuple[int, ...], dtype: type[np.generic]) -> NDAr
             return np.empty(shape, dtype=dtype)
         os.posix_fallocate(file.fileno(), 0, int(np.prod(shape)) * np.dtype(dtype).itemsize)
     return np.memmap(path, dtype=dtype, mode="r+", shape=shape)
-
-
-def _sync(path: Path) -> None:
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
 
 
 def _is_whole(folder: Path, rows: int) -> bool:

@@ -109,7 +109,7 @@ def write_dictionary(storage: Storage, name: str, *, manifest: SplitManifest, sp
         "labels": _integers(labels[is_first]),
     }
     pairs = (part for key, value in values.items() for part in (_text(key), *value))
-    storage.write_bytes(name, b"".join([b"\x80\x04}(", *pairs, b"u."]))
+    storage.write_bytes(name, b"".join([b"\x80\x04}(", *pairs, b"u."]), lasting=True)
 
 
 # Values are put together opcode by opcode (pickletools tells what each does). A pickler would want an object of each

@@ -1,13 +1,15 @@
 """The one place that opens files, by local path or by any address that fsspec knows.
 
 Local folders and ``s3://bucket/prefix`` are what the tests run. ``hdfs://`` goes the same way, through Arrow's HDFS
-client (it needs a Hadoop installation, ``HADOOP_HOME`` and ``CLASSPATH``); it has not been run here.
+client (it needs a Hadoop installation, ``HADOOP_HOME`` and ``CLASSPATH``); it has not been run here. That client cannot
+ask HDFS to put a file on the disk: HDFS's own settings decide what survives a power cut of all its replicas.
 """
 
 import os
 import secrets
+import time
 import weakref
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, Any, NoReturn
 
@@ -16,13 +18,17 @@ import fsspec.asyn
 from fsspec.implementations.local import LocalFileSystem
 
 from formats.errors import FormatsError, NoBucketError, StorageError
-from formats.s3 import CHECK_SECONDS, S3Access, code, is_down, is_foreign, is_s3, refusal
+from formats.lasting import sync_files, sync_folders, whole_file
+from formats.s3 import CHECK_SECONDS, S3Access, check_address, code, is_down, is_foreign, is_s3, refusal
 from formats.s3_pages import list_page
-from formats.uploads import Upload, whole_file
+from formats.uploads import Upload
 
 SIGNED_SECONDS = 3600
 _HOME_REGIONS = (None, "us-east-1", "aws-global")  # where buckets lie whose place nobody names
 _TOGETHER = 1000  # objects that one request may remove
+_MOST_REPLACED = 100
+_SETTLE_SECONDS = 0.3
+_CHANGED = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
 _RETRIES = 2  # of whole requests, whose connections are tried again below them
 
 # A forked process shares its parent's epoll: were the parent's connections freed there, the parent would never hear
@@ -42,6 +48,7 @@ class Storage:
 
     def __init__(self, address: str | os.PathLike[str], s3: S3Access | None = None) -> None:
         text = os.fspath(address)
+        check_address(text)
         self._access = (s3 or S3Access.from_environment()) if is_s3(text) else None
         try:
             self.filesystem, self.root = fsspec.core.url_to_fs(
@@ -164,24 +171,36 @@ class Storage:
         """A whole UTF-8 file. Raises FileNotFoundError."""
         return self.read_bytes(name).decode("utf-8")
 
-    def write_bytes(self, name: str, data: bytes) -> None:
-        """Write a file so that readers see the old one or the new one, whole; the folders above it are made."""
-        self._write(name, data, lasting=False)
+    def write_bytes(self, name: str, data: bytes, *, lasting: bool = False) -> None:
+        """Write a file so that readers see the old one or the new one, whole; the folders above it are made.
+
+        With ``lasting`` it survives a power cut.
+        """
+        self._write(name, data, lasting=lasting)
 
     def publish_text(self, name: str, text: str) -> None:
-        """Write a UTF-8 file as `write_bytes` does, and so that it outlives a power cut."""
+        """Write a lasting UTF-8 file as `write_bytes` does. What it names must be lasting before: `settle`."""
         self._write(name, text.encode("utf-8"), lasting=True)
+
+    def settle(self, names: Iterable[str]) -> None:
+        """Make files, and the names in their folders, survive a power cut; does nothing for remote storages.
+
+        Files that another machine wrote to a shared file system must have been put on the disk there. Raises OSError.
+        """
+        if self.is_local:
+            sync_files(map(self.path, names))
+            sync_folders(self.root)
 
     @contextmanager
     def create(self, name: str) -> Iterator[Callable[..., None]]:
         """Write a file piece by piece, each of one or several ``bytes``: ``write(b"head", b"body")``.
 
-        It appears, whole, at the end of the block, and not at all after an error. On S3 each piece is
+        It appears, whole and lasting, at the end of the block, and not at all after an error. On S3 each piece is
         a part of an upload, of which all but the last have 5 MiB or more; the next piece is made while one is sent.
         Raises OSError, `StorageError`.
         """
         if self.is_local:
-            with whole_file(self.path(name)) as file:
+            with whole_file(self.path(name), lasting=True) as file:
                 yield lambda *parts: file.writelines(parts)
         elif self._access is None:
             aside = f"{name}.{secrets.token_hex(8)}"
@@ -196,10 +215,38 @@ class Storage:
             with Upload(self, name) as upload:
                 yield upload.write
 
-    def signed(self, name: str, *, method: str = "get_object", **more: str | int) -> str:
-        """An address under which whoever has it may read an object of an S3 storage for an hour; or other methods."""
+    def signed(self, name: str, *, method: str = "get_object", seconds: int = SIGNED_SECONDS, **more: str | int) -> str:
+        """An address under which whoever has it may read an object of an S3 storage; or other methods.
+
+        A request must begin within so many seconds; it may take longer.
+        """
         with self._told():
-            return str(self.filesystem.url(self.path(name), expires=SIGNED_SECONDS, client_method=method, **more))
+            return str(self.filesystem.url(self.path(name), expires=seconds, client_method=method, **more))
+
+    def replace_text(self, name: str, change: Callable[[str | None], str]) -> None:
+        """Replace a UTF-8 file of an S3 storage by what ``change`` makes of it, None if there is none.
+
+        ``change`` is called until it has nothing to change, because others may replace the file at the same time. Some
+        stores check a condition and then write, so the file is looked at again a moment later. Raises OSError.
+        """
+        key = self.key(name)
+        for _ in range(_MOST_REPLACED):
+            before: str | None = None
+            condition = {"IfNoneMatch": "*"}
+            with suppress(FileNotFoundError):
+                tag = str(self.ask("head_object", Key=key)["ETag"])
+                before, condition = self.read_text(name), {"IfMatch": tag}
+            after = change(before)
+            if after == before:
+                return
+            try:
+                self.ask("put_object", Key=key, Body=after.encode("utf-8"), **condition)
+            except OSError as error:
+                if code(error) not in _CHANGED:
+                    raise
+            else:
+                time.sleep(_SETTLE_SECONDS)
+        raise StorageError(f"Wanted to change {self.address}/{name}. Found: others change it all the time.")
 
     def ask(self, method: str, **named: Any) -> dict[str, Any]:
         """A request to an S3 storage by its name in the API, about this bucket; raises what `open` raises."""

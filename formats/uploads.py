@@ -1,13 +1,11 @@
-"""Files that are written piece by piece and appear when they are whole: on a disk, and on S3."""
+"""Objects of an S3 storage that are sent piece by piece and appear when they are whole."""
 
-import os
-import secrets
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from types import TracebackType
-from typing import IO, Any, Protocol, Self
+from typing import Any, Protocol, Self
 
 from formats.http import Requests
 
@@ -23,7 +21,7 @@ class Bucket(Protocol):
         """A request by its name in the API."""
         ...
 
-    def signed(self, name: str, *, method: str, **more: str | int) -> str:
+    def signed(self, name: str, *, method: str, seconds: int = ..., **more: str | int) -> str:
         """An address under which whoever has it may do this."""
         ...
 
@@ -101,25 +99,3 @@ class Upload:
                 self._sending.popleft().result()
         with suppress(Exception):
             self._bucket.ask("abort_multipart_upload", Key=self._bucket.key(self._name), UploadId=self._id)
-
-
-@contextmanager
-def whole_file(path: str, *, lasting: bool = False) -> Iterator[IO[bytes]]:
-    """A local file that takes its place when the block ends, whole; the folders above it are made.
-
-    ``lasting``: it outlives a power cut.
-    """
-    folder, _, last = path.rpartition("/")
-    os.makedirs(folder, exist_ok=True)
-    aside = f"{folder}/.{last}.{secrets.token_hex(8)}"  # of this attempt alone, whichever host another may be on
-    try:
-        with open(aside, "wb") as file:
-            yield file
-            if lasting:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(aside, path)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            os.unlink(aside)
-        raise

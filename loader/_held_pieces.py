@@ -1,6 +1,7 @@
 """The pieces of shards that one stream has in memory or on their way, within a budget of bytes that is never exceeded.
 
-A piece takes its whole buffer. When room is needed, it is made in this order:
+A piece takes its whole buffer. Inflated files of the batch that was taken last count, too. When room is needed, it is
+made in this order:
 
 1. pieces of which no planned batch takes a sample any more are forgotten;
 2. of pieces of which few samples are still to be taken, these are kept and the rest is forgotten;
@@ -66,6 +67,9 @@ class HeldPieces:
         self._reader, self._budget = reader, budget
         largest = max((reader.cost(piece) for piece in range(len(reader.places))), default=0)
         self._margin = max(0, min(largest // 2, budget - largest))  # for samples that are taken out of a piece
+        self.most_inflated = budget - largest
+        """The most bytes of inflated files in a batch: the budget also holds a piece."""
+        self._inflated = 0
         self._held: dict[int, _Held] = {}
         self._idle: OrderedDict[int, _Held] = OrderedDict()  # of which nothing is wanted, last used last
         self._bytes = 0
@@ -118,6 +122,7 @@ class HeldPieces:
 
         ``wait`` gives what a future of the reader gives. Raises what reading raises.
         """
+        self._count_inflated(0)
         places: dict[int, list[int]] = {}
         for place, (piece, _) in enumerate(samples):
             places.setdefault(piece, []).append(place)
@@ -138,6 +143,25 @@ class HeldPieces:
                     self._idle[piece] = held
         return [found[place] for place in range(len(samples))]
 
+    def reserve(self, size: int, wait: Wait) -> bool:
+        """Count inflated files of the batch that was taken, until the next one is; whether the budget holds them."""
+        if self._inflated + size > self.most_inflated:
+            return False
+        self._count_inflated(self._inflated + size)
+        for other in [] if self.make_room((), Need.NOW) else [*reversed(self._held.values())]:
+            if self._bytes <= self._budget:
+                break
+            if other.future is not None and not other.future.done():
+                wait(other.future)
+            self._forget(other)
+        return True
+
+    def _count_inflated(self, size: int) -> None:
+        self._bytes += size - self._inflated
+        self._reader.meter.held_bytes += size - self._inflated
+        self._inflated = size
+        self._reader.trim(self._budget - self._bytes)
+
     def close(self) -> None:
         """Give up all of it; nothing is waited for."""
         for held in (*self._held.values(), *self._idle.values()):
@@ -146,6 +170,7 @@ class HeldPieces:
             self._count(held, 0)
         self._held.clear()
         self._idle.clear()
+        self._count_inflated(0)
 
     def _make_way(self, piece: int, wait: Wait) -> None:
         """Begin to read the piece that is needed now, whatever has to go for it."""

@@ -1,6 +1,7 @@
 """Checkpoints: model, optimiser, and where the loader stands."""
 
 import errno
+import glob
 import os
 import pickle
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any
 
 import torch
 
+from formats.lasting import whole_file
 from training.errors import TrainingError
 
 FORMAT = 1
@@ -28,19 +30,13 @@ class Checkpoint:
     options: dict[str, Any]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it in one step: whoever reads finds the old one or this one, whole."""
-        place = Path(path)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        aside = place.with_name(f".{place.name}.{os.getpid()}")
+        """Write it in one step: readers find the old one or this one, whole, also after a power cut."""
         found = {name: getattr(self, name) for name in self.__slots__}
-        try:
-            with open(aside, "wb") as file:
-                torch.save({"format": FORMAT, **found}, file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(aside, place)
-        finally:
-            aside.unlink(missing_ok=True)
+        with whole_file(path, lasting=True) as file:
+            torch.save({"format": FORMAT, **found}, file)
+        place = Path(path)
+        for left in place.parent.glob(f".{glob.escape(place.name)}.*"):  # by a training that was killed while it saved
+            left.unlink(missing_ok=True)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], *, arch: str, classes: int) -> "Checkpoint":

@@ -4,9 +4,7 @@ The names of shards begin with a tag that follows from images and options: two r
 file with different contents, and readers find the shards of one run only, whichever manifest was written last.
 """
 
-import csv
 import hashlib
-import io
 import json
 import logging
 import os
@@ -25,6 +23,7 @@ from etl.secrets import driver_storage
 from etl.shards.plan import ShardPlan
 from formats.errors import FormatsError
 from formats.shard_folder import manifest_of, missing, publish
+from formats.spreadsheets import csv_text
 from formats.storage import Storage
 from schemas import SchemaError
 from schemas.shards import NAME as MANIFEST
@@ -98,17 +97,16 @@ class ShardOutput:
         with _write_errors(self._storage):
             self._tell_rejected(rejected)
             others = publish(self._storage, manifest, tag=tag, before=self._before)
+            if not rejected:
+                self._storage.remove(REJECTED)
         return manifest, [f"shards that no manifest names lie there, too: {', '.join(f'{one}-*' for one in others)}; "
                           "remove them, unless their run is under way"] if others else []  # fmt: skip
 
     def _tell_rejected(self, rejected: Sequence[Mapping[str, str]]) -> None:
-        self._storage.remove(REJECTED)
         if rejected:
-            text = io.StringIO(newline="")
-            lines = csv.DictWriter(text, ["or_split", "path", "reason"])
-            lines.writeheader()
-            lines.writerows(sorted(rejected, key=lambda one: (one["or_split"], one["path"])))
-            self._storage.publish_text(REJECTED, text.getvalue())
+            columns = ["or_split", "path", "reason"]
+            rows = sorted(([one[name] for name in columns] for one in rejected), key=lambda row: row[:2])
+            self._storage.publish_text(REJECTED, csv_text(columns, rows))
 
 
 def read_manifest(storage: Storage) -> ShardManifest | None:

@@ -116,7 +116,8 @@ def _write(shard: int, packed: Iterator[Packed], *, order: ShardOrder) -> Iterat
                 row = writer.end(name)
                 if order.published.get(name, row.sha256) != row.sha256:  # other pictures of the same names and sizes
                     storage.remove(MANIFEST)  # which would be wrong from the next moment on, should this run be killed
-            storage.write_bytes(index_name(name), writer.index.encode())
+                    storage.settle([])  # its removal, before the shard changes
+            storage.write_bytes(index_name(name), writer.index.encode(), lasting=True)
             results = [("shard", json.dumps({**asdict(row), "counts": counts})), *rejected]
             storage.write_bytes(name + DONE, json.dumps(results).encode())
     yield from results

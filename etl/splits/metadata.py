@@ -231,6 +231,7 @@ class CacheOutput(Attempt):
             files=tuple(files),
             created=created(),
         )
+        self._storage.settle(file.path for file in files)
         self._storage.publish_text(MANIFEST, manifest.to_json())
         self._remove_stale()
         named = {file.path for file in files}

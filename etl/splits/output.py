@@ -144,6 +144,7 @@ class SplitOutput(Attempt):
         for path in sorted(named):
             self._storage.move(f"{self._attempt}/rows/{path}", path)
         self._storage.write_bytes(PAGE, page.encode())
+        self._storage.settle([*named, PAGE])
         self._storage.publish_text(MANIFEST, manifest.to_json())
         self._remove_stale()
         for folder in filter(_SPLIT.fullmatch, self._storage.names()):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from devstack import ports
+from etl.sources.plan import SourcePlan
 from formats.errors import StorageError
 from formats.s3 import CHECK_SECONDS, S3Access
 from formats.storage import Storage
@@ -42,3 +43,15 @@ def test_invalid_endpoints_and_missing_keys_are_refused(monkeypatch: pytest.Monk
         Storage("s3://storage", S3Access("nonsense", "a", "b")).check()
     with pytest.raises(StorageError, match="with a bucket"):
         Storage("s3://")
+
+
+@pytest.mark.parametrize("address", ["ftp://me:canary@host/x", "s3://KEY:canary@bucket/x", "hdfs://a:b:canary@h:1/"])
+def test_addresses_with_passwords_are_refused_without_showing_them(address: str) -> None:
+    with pytest.raises(StorageError, match="without a password") as raised:
+        Storage(address)
+    assert "canary" not in str(raised.value)
+    with pytest.raises(ValueError, match="without a password") as refused:
+        SourcePlan(address=address)
+    assert "canary" not in str(refused.value)
+    with pytest.raises(StorageError, match="without a password"):
+        S3Access("http://me:canary@127.0.0.1:9")

@@ -84,7 +84,7 @@ def test_leftovers_of_a_killed_builder_are_not_trusted_and_are_removed(folder: P
     """Killed when all but the last step is done."""
     builder = start(
         "import formats.split_cache as here, time\n"
-        "here._sync = lambda path: (print('built', flush=True), time.sleep(3600))\n" + OPEN,
+        "here.sync_files = lambda paths: (print('built', flush=True), time.sleep(3600))\n" + OPEN,
         folder,
         cache,
     )

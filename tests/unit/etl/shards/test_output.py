@@ -135,7 +135,7 @@ def test_shards_written_elsewhere_by_tasks_are_not_published(tmp_path: Path) -> 
 
 def test_skipped_images_are_listed_beside_the_shards(out: Path) -> None:
     rejected = [
-        {"or_split": "val", "path": "b, c", "reason": "empty"},
+        {"or_split": "val", "path": "=b, c", "reason": "empty"},
         {"or_split": "train", "path": "é", "reason": "no image: of 3 bytes"},
         {"or_split": "val", "path": "a", "reason": "no image: of 9 bytes"},
     ]
@@ -145,8 +145,8 @@ def test_skipped_images_are_listed_beside_the_shards(out: Path) -> None:
     assert (out / "rejected.csv").read_text(encoding="utf-8").splitlines() == [
         "or_split,path,reason",
         "train,é,no image: of 3 bytes",
+        'val,"\'=b, c",empty',
         "val,a,no image: of 9 bytes",
-        'val,"b, c",empty',
     ]
     publish(opened(out, overwrite=True), written(out, "aaaaaaaa"), "aaaaaaaa")
     assert not (out / "rejected.csv").exists()
