@@ -8,6 +8,7 @@ import sys
 
 from pyspark.sql import SparkSession
 
+from etl.secrets import HIDDEN
 from jobs.shard import parse_args
 from jobs.shards.run import run
 
@@ -15,7 +16,7 @@ from jobs.shards.run import run
 def main(argv: list[str]) -> int:
     """``TREE --out ADDRESS ...``: what the job takes."""
     plan, _ = parse_args([*argv, "--overwrite"])
-    spark = SparkSession.builder.appName("benchmark of shards").getOrCreate()
+    spark = SparkSession.builder.appName("benchmark of shards").config(map=HIDDEN).getOrCreate()
     cold = run(spark, plan=plan)
     warm = run(spark, plan=plan)
     spark.stop()

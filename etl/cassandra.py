@@ -1,8 +1,7 @@
 """Everything of this package that speaks to Cassandra: control queries, reading tables, writing from executors.
 
 Contact points, port, datacenter and user come from ``spark.cassandra.*``, as they do for the Spark connector. The
-password never stands in a `Cluster`, so in no closure and no plan: it reaches executors as a Spark local property,
-which Spark hides in its logs and pages.
+password is not part of a `Cluster`, so it is in no closure and no plan: `etl.secrets` brings it to executors.
 """
 
 import asyncio
@@ -25,11 +24,11 @@ from pyspark.sql import functions as F
 
 from etl.cluster import Cluster
 from etl.errors import TableError, UnreachableError
+from etl.secrets import PASSWORD, password_of
 from etl.transactions import Patience
 from schemas import TableName
 from schemas.tables import check_column
 
-_PASSWORD = "spark.cassandra.auth.password"
 _CONNECT_SECONDS = 5.0  # with Spark's own start, a job still gives up within 15
 _REQUEST_SECONDS = 30.0
 _WRITE_ATTEMPTS = 4
@@ -82,8 +81,8 @@ class Control:
 
     @classmethod
     def from_spark(cls, spark: SparkSession) -> "Control":
-        """A session that is not yet connected, by the settings of ``spark.cassandra.*``."""
-        return cls(Cluster.from_spark(spark), password=spark.conf.get(_PASSWORD, None))
+        """A session that is not yet connected, by the settings of ``spark.cassandra.*``. Raises `EtlError`."""
+        return cls(Cluster.from_spark(spark), password=password_of(spark))
 
     def __enter__(self) -> Self:
         try:
@@ -251,18 +250,6 @@ def append_rows(frame: DataFrame, *, table: TableName, clock: int | None = None)
     written.mode("append").save()
 
 
-@contextmanager
-def password_on_executors(spark: SparkSession) -> Iterator[None]:
-    """Let the tasks of jobs that are started inside this block know the password that writers need."""
-    context = spark.sparkContext
-    before = context.getLocalProperty(_PASSWORD)
-    context.setLocalProperty(_PASSWORD, spark.conf.get(_PASSWORD, None))  # type: ignore[arg-type]  # None unsets
-    try:
-        yield
-    finally:
-        context.setLocalProperty(_PASSWORD, before)  # type: ignore[arg-type]
-
-
 class Writer:
     """Prepared writes through many connections, from a coroutine; `writer` makes one."""
 
@@ -314,7 +301,7 @@ class Writer:
 async def picture_reader(cluster: Cluster, table: TableName, *, columns: Sequence[str]) -> AsyncIterator[ReadPicture]:
     """What reads ``columns`` by the first of them, the id (16 bytes), on an executor; None for a row that is not there.
 
-    The password is that of `password_on_executors`. Raises `UnreachableError`, `TableError`.
+    The password is that of `secrets_on_executors`. Raises `UnreachableError`, `TableError`.
     """
     import acsylla
 
@@ -340,7 +327,7 @@ async def picture_reader(cluster: Cluster, table: TableName, *, columns: Sequenc
 
 @asynccontextmanager
 async def writer(cluster: Cluster) -> AsyncIterator[Writer]:
-    """A writer on an executor, with the password of `password_on_executors`. Raises `UnreachableError`."""
+    """A writer on an executor, with the password of `secrets_on_executors`. Raises `UnreachableError`."""
     async with _session(cluster) as session:
         yield Writer(session, cluster)
 
@@ -350,7 +337,7 @@ async def _session(cluster: Cluster) -> AsyncIterator[Any]:
     import acsylla
 
     task = TaskContext.get()
-    password = None if task is None else task.getLocalProperty(_PASSWORD)
+    password = None if task is None else task.getLocalProperty(PASSWORD)
     driver = acsylla.create_cluster(
         list(cluster.hosts),
         port=cluster.port,

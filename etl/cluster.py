@@ -6,6 +6,11 @@ from pyspark.sql import SparkSession
 
 from etl.errors import UnreachableError
 
+_TLS = tuple(
+    f"spark.cassandra.connection.ssl.{name}"
+    for name in ("enabled", "clientAuth.enabled", "trustStore.path", "keyStore.path")
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
@@ -27,10 +32,12 @@ class Cluster:
                 "Wanted hosts with commas between them in spark.cassandra.connection.host and a port in "
                 f"spark.cassandra.connection.port. Found: {','.join(hosts)!r} and {port!r}"
             )
-        if (get("spark.cassandra.connection.ssl.enabled", None) or "false").lower() == "true":
+        # Without `enabled` the connector ignores the others, and sends passwords in clear.
+        asked = [name for name in _TLS if (get(name, None) or "false").lower() != "false"]
+        if asked:
             raise UnreachableError(
-                "Wanted a connection without TLS: this version does not write through it yet. "
-                "Found: spark.cassandra.connection.ssl.enabled = true"
+                "Wanted a connection without TLS: the Spark jobs do not support it yet. "
+                f"Found: {', '.join(asked)}. Unset them, and write over a network that you trust."
             )
         return cls(
             hosts=hosts,

@@ -25,7 +25,7 @@ _TOGETHER_BYTES = 32 << 20
 def read_back(outcomes: DataFrame, /, *, cluster: Cluster, tables: Tables) -> DataFrame:
     """The ids of written images (rows of `outcomes.OUTCOMES`) whose two rows have what was written.
 
-    Executors read both rows of each image; they need `password_on_executors`.
+    Executors read both rows of each image; they need `secrets_on_executors`.
     """
     written = outcomes.where(F.col("stage") == WRITTEN).select("id", "bytes", "sha256")
     return map_batches(written, task=partial(_check_batches, cluster=cluster, tables=tables), schema="id BINARY")

@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from etl.errors import EtlError
+from etl.secrets import HIDDEN, check_hidden
 from formats.errors import FormatsError
 
 PREFIX = "spark.imagestrata."
@@ -130,8 +131,10 @@ def execute(name: str, run: Callable[[SparkSession], Report], *, as_json: bool) 
     logging.getLogger("py4j").setLevel(logging.WARNING)
     logging.getLogger("cassandra").setLevel(logging.CRITICAL)  # what matters of its failures is in our own message
     try:
-        spark = SparkSession.builder.appName(name).getOrCreate()
-    except PySparkException as error:
+        spark = _session(name)
+    except (EtlError, FormatsError) as error:
+        return _failed(name, str(error))
+    except (PySparkException, Py4JJavaError) as error:
         return _failed(name, _NO_JAVA if "JAVA_GATEWAY_EXITED" in str(error) else f"Spark failed. {_cause(error)}")
     try:
         report = run(spark)
@@ -143,6 +146,17 @@ def execute(name: str, run: Callable[[SparkSession], Report], *, as_json: bool) 
         return _failed(name, executor_error(str(error)) or f"Spark failed. {_cause(error)}")
     finally:
         spark.stop()
+
+
+def _session(name: str) -> SparkSession:
+    """The session that runs, or a new one that hides secrets in its logs. Raises `EtlError` if it would not."""
+    SparkContext._ensure_initialized()  # without its JVM, SparkConf() knows nothing of spark-defaults.conf
+    conf = SparkConf().setAppName(name)
+    for secret in HIDDEN:
+        conf.setIfMissing(secret, "")
+    check_hidden(conf)
+    SparkContext.getOrCreate(conf)
+    return SparkSession.builder.appName(name).getOrCreate()
 
 
 def _failed(name: str, message: str) -> int:

@@ -43,7 +43,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from etl.cassandra import Control, password_on_executors, read_table
+from etl.cassandra import Control, read_table
 from etl.class_remarks import class_remarks
 from etl.cluster import Cluster
 from etl.destination import Beginning, Destination, check_fits_early, check_tables, create_tables, is_empty, look
@@ -169,7 +169,6 @@ def _look(spark: SparkSession, *, plan: IngestPlan, stack: ExitStack) -> _Ingest
         control = stack.enter_context(Control.from_spark(spark))
         check_fits_early(control, plan=plan)
         check_tables(control, plan=plan)
-        stack.enter_context(password_on_executors(spark))
     stack.enter_context(secrets_on_executors(spark))
     log.info("list %s", plan.source.name)
     stack.enter_context(plain_inside(spark))
@@ -184,6 +183,7 @@ def _look(spark: SparkSession, *, plan: IngestPlan, stack: ExitStack) -> _Ingest
     check_class_level(entries, tops=survey.tops, listing=found.listing, plan=plan.source)
     destination = None if control is None else look(spark, control, plan=plan, names=survey.classes)
     done = files_done(spark, entries, plan=plan) if control is None else None
+    done = None if done is None else kept(done, stack=stack)  # now: later what this run writes is there, too
     done_count, done_rows = 0 if done is None else done.count(), list[Row]()
     there = None
     if control is not None and not is_empty(control, plan=plan):

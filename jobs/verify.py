@@ -35,7 +35,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from etl.cassandra import Control, check_columns, password_on_executors, read_table
+from etl.cassandra import Control, check_columns, read_table
 from etl.destination import check_fits_early, check_tables, create_records
 from etl.entries import Listing
 from etl.errors import SourceError
@@ -216,7 +216,6 @@ def _list(spark: SparkSession, control: Control, *, plan: VerifyPlan, ingest: In
         create_records(control, tables=ingest.tables)
         check_tables(control, plan=ingest)
         check_fits_early(control, plan=ingest)
-    stack.enter_context(password_on_executors(spark))
     stack.enter_context(secrets_on_executors(spark))
     log.info("list %s", ingest.source.name)
     found = list_source(spark, ingest.source, dataset=ingest.dataset, keep=partial(kept, stack=stack))

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from etl.cassandra import Control, password_on_executors
+from etl.cassandra import Control
 from etl.entries import text
 from etl.errors import EtlError, SourceError
 from etl.ingest import task_count
@@ -104,8 +104,6 @@ def _reach(spark: SparkSession, *, plan: ShardPlan, stack: ExitStack) -> None:
         spark.conf.set(name, plan.endpoint)
         stack.callback(lambda: spark.conf.unset(name) if before is None else spark.conf.set(name, before))
     stack.enter_context(secrets_on_executors(spark))
-    if plan.source is None:
-        stack.enter_context(password_on_executors(spark))
 
 
 def _check_tables(spark: SparkSession, images: Images, *, rows: int) -> None:

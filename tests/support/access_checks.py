@@ -23,7 +23,7 @@ NAMES = f"IP:127.0.0.1,DNS:localhost,DNS:{NAME},DNS:{REVERSE}"
 @pytest.fixture(params=["acsylla", "cassandra-driver"])
 def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test that uses it runs over both clients."""
-    monkeypatch.setattr(_clients, "_installed", lambda: request.param)
+    monkeypatch.setattr(_clients, "default_client", lambda **_: request.param)
 
 
 @pytest.fixture(scope="module")

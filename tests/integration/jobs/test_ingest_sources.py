@@ -198,8 +198,10 @@ def test_images_are_written_to_a_folder_instead_of_tables(spark: SparkSession, p
     with pytest.raises(OutputExistsError, match="--resume"):
         job.run(spark, plan=plan)
     (out / "train/cat/0.png.webp").unlink()
+    (out / "train/a_b/2.png.webp").write_bytes(b"")  # as a power cut leaves it
     again = job.run(spark, plan=replace(plan, resume=True))
-    assert (again.images, again.already_there) == (1, 4)
+    assert (again.images, again.already_there) == (2, 3)
+    assert (out / "train/a_b/2.png.webp").stat().st_size
     assert (out / "rejected.csv").read_text().count("\n") == 3
     plain = plan_of(tmp_path / "flat", target=str(tmp_path / "plain"), splits=(), label_type="none")
     assert job.run(spark, plan=plain).images == 5

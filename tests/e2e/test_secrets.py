@@ -1,0 +1,265 @@
+"""Jobs that read S3 and write to a Cassandra with a password: no log, page, file or command line shows a secret."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyspark
+import pytest
+
+from devstack.cassandra import DEFAULT_PASSWORD, DEFAULT_USER, Cassandra
+from devstack.s3 import S3
+from etl.cassandra import Control
+from etl.cluster import Cluster
+from etl.errors import UnreachableError
+from formats.s3 import S3Access
+from formats.storage import Storage
+from jobs import ingest
+from tests.support.services import fresh_name
+from tests.support.trees import picture
+
+SECRET = "hardly-guessed-7"
+TOKEN = "canary-of-a-session-token"
+STORES = {
+    f"spark.cassandra.connection.ssl.{kind}Store.password": f"canary-of-a-{kind}-store" for kind in ("key", "trust")
+}
+
+DEBUG = """
+rootLogger.level = debug
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %p %c{1}: %m%n%ex
+"""
+
+PROBE = """
+import hashlib, os, sys, urllib.request
+from jobs import ingest
+from jobs.command import execute
+from etl.secrets import executor_storage, secrets_on_executors
+from formats.s3 import S3Access
+
+plan, args = ingest.parse_args()
+token = os.environ.pop("AWS_SESSION_TOKEN")  # the server takes none
+
+def digests(_):
+    access = executor_storage("s3://bucket/x")._access
+    return [hashlib.sha256(value.encode()).hexdigest() for value in (access.key, access.secret, access.token)]
+
+def in_batches(batches):
+    import pyarrow as pa
+    for _ in batches:
+        yield pa.record_batch([pa.array(digests(0))], names=["digest"])
+
+def run(spark):
+    report = ingest.run(spark, plan=plan)
+    os.environ["AWS_SESSION_TOKEN"] = token
+    found = S3Access.from_environment()
+    wanted = [hashlib.sha256(value.encode()).hexdigest() for value in (found.key, found.secret, found.token)]
+    with secrets_on_executors(spark):
+        assert spark.sparkContext.parallelize([1], 1).flatMap(digests).collect() == wanted
+        frame = spark.range(1).mapInArrow(in_batches, "digest STRING")
+        frame.explain("extended")
+        assert [row.digest for row in frame.collect()] == wanted
+    root, api = spark.sparkContext.uiWebUrl, f"api/v1/applications/{spark.sparkContext.applicationId}"
+    for page in ("environment/", "jobs/", "SQL/", f"{api}/environment"):
+        with urllib.request.urlopen(f"{root}/{page}", timeout=60) as answer:
+            print(answer.read().decode())
+    return report
+
+sys.exit(execute("probe.py", run, as_json=True))
+"""
+"""An ingest, then tasks that say by digests which keys they have; what pages and plans show goes to the log."""
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cassandra]:
+    """A Cassandra that wants a password."""
+    with Cassandra(tmp_path_factory.mktemp("guarded"), auth=True) as server:
+        cluster = Cluster(tuple(server.hosts), server.port, username=DEFAULT_USER)
+        with Control(cluster, password=DEFAULT_PASSWORD) as control:
+            control.define(f"CREATE ROLE writer WITH PASSWORD = '{SECRET}' AND LOGIN = true AND SUPERUSER = true")
+        yield server
+
+
+@pytest.fixture(scope="module")
+def pictures(s3: S3) -> str:
+    """Three pictures on S3."""
+    s3.make_bucket(bucket := fresh_name("bucket"))
+    storage = Storage(f"s3://{bucket}", S3Access(s3.endpoint, s3.access_key, s3.secret_key))
+    for number, name in enumerate("abc"):
+        storage.write_bytes(f"set/train/{name}/1.png", picture(number))
+    return f"s3://{bucket}/set"
+
+
+class Place:
+    """Folders of one submission: ``traces`` gets all that Spark writes, and ``own`` is the test's."""
+
+    def __init__(self, folder: Path) -> None:
+        self.traces, self.own = folder / "traces", folder / "own"
+        for name in ("events", "local", "tmp", "spark"):
+            (self.traces / name).mkdir(parents=True)
+        self.own.mkdir()
+        for path in Path(pyspark.__file__).parent.iterdir():  # a Spark of this test's own: workers write below it
+            (self.traces / "spark" / path.name).symlink_to(path)
+        (self.own / "log4j2.properties").write_text(DEBUG)
+
+    def submit(self, conf: Mapping[str, str], env: Mapping[str, str], *command: str) -> str:
+        """Run a job at Spark's level DEBUG; its last line. ``conf`` goes to a file of defaults."""
+        log = f"-Dlog4j2.configurationFile=file:{self.own}/log4j2.properties -Djava.io.tmpdir={self.traces}/tmp"
+        lines = {
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": f"file://{self.traces}/events",
+            "spark.driver.extraJavaOptions": log,
+            "spark.executor.extraJavaOptions": log,
+            "spark.executor.memory": "512m",
+            "spark.logConf": "true",
+            "spark.sql.extensions": "com.datastax.spark.connector.CassandraSparkExtensions",
+            **conf,
+        }
+        (self.own / "defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in lines.items()))
+        folders = {
+            "SPARK_HOME": str(self.traces / "spark"),
+            "SPARK_LOCAL_DIRS": str(self.traces / "local"),
+            "TMPDIR": str(self.traces / "tmp"),
+        }
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+        program = str(Path(sys.executable).with_name("spark-submit"))
+        with open(self.traces / "out", "w+") as out, open(self.traces / "err", "w+") as err:
+            done = subprocess.run(
+                [program, "--properties-file", str(self.own / "defaults.conf"), *command],
+                env={**clean, **folders, **env},
+                cwd=self.traces,
+                stdout=out,
+                stderr=err,
+                timeout=500,
+            )
+            out.seek(0), err.seek(0)
+            assert done.returncode == 0, err.read()[-3000:]
+            return out.read().splitlines()[-1]
+
+    def events(self) -> str:
+        """The event log, inflated."""
+        files = [path for path in (self.traces / "events").rglob("*") if "-" in path.name and path.is_file()]
+        text = b""
+        for path in files:
+            if path.suffix == ".zstd":
+                with pa.input_stream(str(path), compression="zstd") as stream:
+                    text += stream.read()
+            else:
+                text += path.read_bytes()
+        return text.decode()
+
+    def found(self, secrets: Mapping[str, str]) -> set[str]:
+        """Which secrets are in files, and where."""
+        paths = [Path(folder, name) for folder, _, names in os.walk(self.traces) for name in names]
+        return {
+            f"{what} in {path.relative_to(self.traces)}"
+            for path in paths
+            for what, secret in secrets.items()
+            if secret.encode() in _bytes(path)
+        }
+
+    @contextmanager
+    def watched(self, secrets: Mapping[str, str]) -> Iterator[set[str]]:
+        """What is seen of secrets while a block runs: in files that may go again, and on command lines."""
+        seen, is_over = set[str](), threading.Event()
+
+        def watch() -> None:
+            while not is_over.wait(0.5):
+                seen.update(self.found(secrets))
+                for path in Path("/proc").glob("[0-9]*/cmdline"):
+                    line = _bytes(path)
+                    seen.update(
+                        f"{what} on a command line" for what, secret in secrets.items() if secret.encode() in line
+                    )
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        try:
+            yield seen
+        finally:
+            is_over.set()
+            watcher.join()
+
+
+def _bytes(path: Path) -> bytes:
+    with suppress(OSError):  # it is gone
+        return path.read_bytes()
+    return b""
+
+
+def test_secrets_reach_executors_and_leave_no_trace(guarded: Cassandra, s3: S3, pictures: str, tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    (place.own / "probe.py").write_text(PROBE)
+    conf = {
+        "spark.cassandra.connection.port": str(guarded.port),
+        "spark.cassandra.auth.username": "writer",
+        "spark.cassandra.auth.password": SECRET,
+        "spark.eventLog.rolling.enabled": "true",
+        **STORES,
+    }
+    env = {
+        "AWS_ACCESS_KEY_ID": s3.access_key,
+        "AWS_SECRET_ACCESS_KEY": s3.secret_key,
+        "AWS_SESSION_TOKEN": TOKEN,
+        "AWS_ENDPOINT_URL": s3.endpoint,
+    }
+    secrets = {"password": SECRET, "key": s3.access_key, "secret": s3.secret_key, "token": TOKEN, **STORES}
+    tables = ["--data-table=guarded.data", "--metadata-table=guarded.metadata", "--split-subdir=train", "--json"]
+    with place.watched(secrets) as seen:
+        master = ("--master", "local-cluster[1,2,512]", "--verbose")
+        line = place.submit(conf, env, *master, str(place.own / "probe.py"), pictures, *tables)
+    assert json.loads(line)["images"] == 3
+    assert '"spark.imagestrata.s3.secret.key":"*********(redacted)"' in place.events()
+    assert list((place.traces / "spark" / "work").rglob("stderr"))  # executors with files of their own
+    assert seen | place.found(secrets) == set()
+
+
+def test_secrets_of_the_configuration_and_the_command_line_are_not_logged(
+    guarded: Cassandra, s3: S3, pictures: str, tmp_path: Path
+) -> None:
+    place = Place(tmp_path)
+    conf = {
+        "spark.cassandra.connection.port": str(guarded.port),
+        "spark.cassandra.auth.username": "writer",
+        "spark.imagestrata.s3.endpoint": s3.endpoint,
+        "spark.imagestrata.s3.access.key": s3.access_key,
+        "spark.eventLog.compress": "true",
+        "spark.eventLog.compression.codec": "zstd",
+        "spark.ui.enabled": "false",
+    }
+    typed = {"spark.cassandra.auth.password": SECRET, "spark.imagestrata.s3.secret.key": s3.secret_key, **STORES}
+    env = {
+        "AWS_ACCESS_KEY_ID": "canary-of-a-key",
+        "AWS_SECRET_ACCESS_KEY": "canary-of-a-secret",
+        "AWS_SESSION_TOKEN": TOKEN,
+        "IMAGESTRATA_PASSWORD": "canary-of-the-loader",
+    }
+    secrets = {"key": s3.access_key, **{name: env[name] for name in env}, **typed}
+    given = [text for name, value in typed.items() for text in ("--conf", f"{name}={value}")]
+    tables = ["--data-table=typed.data", "--metadata-table=typed.metadata", "--split-subdir=train", "--json"]
+    line = place.submit(conf, env, "--master", "local[2]", "--verbose", *given, ingest.__file__, pictures, *tables)
+    assert json.loads(line)["images"] == 3
+    events = place.events()
+    assert '"spark.imagestrata.s3.secret.key":"*********(redacted)"' in events
+    assert {what for what, secret in secrets.items() if secret in events} == set()
+    assert place.found(secrets) == set()
+
+
+def test_a_wrong_password_is_reported_in_one_line_without_it(guarded: Cassandra) -> None:
+    cluster = Cluster(tuple(guarded.hosts), guarded.port, username="writer")
+    with pytest.raises(UnreachableError, match="refuses user 'writer'") as caught, Control(cluster, password="wrong-8"):
+        pass
+    assert "wrong-8" not in str(caught.value)
+    with pytest.raises(UnreachableError, match=r"spark\.cassandra\.auth"), Control(replace(cluster, username=None)):
+        pass
