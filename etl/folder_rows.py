@@ -67,6 +67,16 @@ class FolderTarget:
             path = with_ending(path, extension(format), format=format, is_strict=self.label_type in ("blob", "multi"))
         return f"{exact_text(entry.or_split)}/{path}" if entry.or_split else path
 
+    def companion(self, entry: Entry) -> str | None:
+        """Where the mask or the array of an image goes, below the folder; None if it has none."""
+        if self.label_type not in ("blob", "multi") or entry.label_place is None:
+            return None
+        if self.label_type == "multi":
+            return f"{ARRAYS}/{with_extension(self.name(entry), '.npy')}"
+        is_own_file = entry.label_offset is None  # else its place is an archive
+        ending = text(entry.label_place).rpartition(".")[2] if is_own_file and not self.recode.changes else "png"
+        return f"{MASKS}/{with_extension(self.name(entry), '.' + ending)}"
+
 
 class FolderRows:
     """Writes files aside and puts them in place whole; nothing is written of what is rejected."""
@@ -84,7 +94,6 @@ class FolderRows:
 
     def _write(self, entry: Entry, picture: Picture) -> None:
         name = self._target.name(entry)
-        kind = self._target.label_type
         if wrong := unsafe(os.fsencode(name)):  # a label may come from anybody's file
             raise RejectedError(wrong)
         if {"", "."} & {*name.split("/")}:
@@ -92,11 +101,8 @@ class FolderRows:
         if self._target.images + name == REJECTED:
             raise RejectedError("no such name in the target", "it is kept for the list of what was rejected")
         try:
-            if kind in ("blob", "multi") and picture.companion is not None:
-                folder, ending = (ARRAYS, ".npy") if kind == "multi" else (MASKS, ".png")
-                if kind == "blob" and not self._target.recode.changes and entry.label_place is not None:
-                    ending = "." + text(entry.label_place).rpartition(".")[2]
-                self._storage.write_bytes(f"{folder}/{with_extension(name, ending)}", picture.companion)
+            if picture.companion is not None and (companion := self._target.companion(entry)):
+                self._storage.write_bytes(companion, picture.companion)
             self._storage.write_bytes(self._target.images + name, picture.data)
         except StorageError:
             raise
@@ -119,7 +125,10 @@ def folder_target(plan: IngestPlan) -> FolderTarget:
 
 
 def files_there(entries: DataFrame, *, target: FolderTarget) -> DataFrame:
-    """The images whose files are in the folder already, as rows of `OUTCOMES` without a hash of their bytes."""
+    """The images that are in the folder already, as rows of `OUTCOMES` without a hash of their bytes.
+
+    Their masks or arrays must be there, too. Empty files do not count: a power cut may leave new files empty.
+    """
     return map_batches(entries.where("reason IS NULL"), task=partial(_look_for_files, target=target), schema=OUTCOMES)
 
 
@@ -139,10 +148,15 @@ def _look_for_files(batches: Iterable[pa.RecordBatch], *, target: FolderTarget) 
                 *_NOTHING,
             )
             for entry in entries
-            if storage.exists(name := target.images + target.name(entry))
+            if _is_there(storage, name := target.images + target.name(entry))
+            and ((companion := target.companion(entry)) is None or _is_there(storage, companion))
         ]
         columns = list(zip(*rows, strict=True)) or [()] * len(ARROW_OUTCOMES)
         yield pa.record_batch([list(column) for column in columns], schema=ARROW_OUTCOMES)
+
+
+def _is_there(storage: Storage, name: str) -> bool:
+    return storage.exists(name) and storage.size(name) > 0
 
 
 def with_extension(path: str, ending: str) -> str:

@@ -1,8 +1,5 @@
 """What an ingest into a folder looks for before it writes, and the list of rejected files that it leaves there."""
 
-import csv
-import io
-
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -11,6 +8,7 @@ from etl.folder_rows import REJECTED, files_there, folder_target
 from etl.ingest_plan import IngestPlan
 from etl.outcomes import THERE, WRITTEN
 from etl.secrets import driver_storage
+from formats.spreadsheets import csv_text
 
 
 def files_done(spark: SparkSession, entries: DataFrame, *, plan: IngestPlan) -> DataFrame | None:
@@ -32,12 +30,7 @@ def publish_rejected(spark: SparkSession, outcomes: DataFrame, *, plan: IngestPl
     rejected = outcomes.where(~F.col("stage").isin(WRITTEN, THERE)).select(
         "or_split", "path", "stage", "reason", "bytes"
     )
-    text = io.StringIO(newline="")
-    lines = csv.writer(text)
-    lines.writerow(rejected.columns)
-    head = text.tell()
-    for row in rejected.orderBy("or_split", "path").toLocalIterator():
-        lines.writerow(row)
+    rows = list(rejected.orderBy("or_split", "path").toLocalIterator())
     storage.remove(REJECTED)
-    if text.tell() > head:
-        storage.publish_text(REJECTED, text.getvalue())
+    if rows:
+        storage.publish_text(REJECTED, csv_text(rejected.columns, rows))
