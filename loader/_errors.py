@@ -47,7 +47,7 @@ class DatasetError(LoaderError):
 
 
 class DecodeError(LoaderError):
-    """The bytes of an image are no picture that can be decoded."""
+    """The bytes of an image are not a picture, or a file of a sample cannot be decoded."""
 
 
 class DeliveryError(LoaderError):

@@ -27,6 +27,7 @@ import numpy as np
 from filelock import FileLock
 from numpy.typing import NDArray
 
+from formats.lasting import whole_file
 from loader._errors import SplitError
 
 _FORMAT = 2
@@ -141,18 +142,11 @@ def _write(folder: Path, start: str, place: str, listed: float, classes: Mapping
     header = {"format": _FORMAT, "place": place, "listed": listed, "classes": counts, "bytes": len(text)}
     line = json.dumps({**header, "digest": digest, "sizes": _digest({}, sizes)}).encode("ascii")
     path = folder / f"{start}.{digest[:16]}.names"
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(aside, "wb") as file:
-            file.write(line.ljust(-(-(len(line) + 1) // 8) * 8 - 1) + b"\n")
-            file.write(ends.tobytes())
-            file.write(sizes.tobytes())
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
+    with whole_file(path, lasting=True) as file:
+        file.write(line.ljust(-(-(len(line) + 1) // 8) * 8 - 1) + b"\n")
+        file.write(ends.tobytes())
+        file.write(sizes.tobytes())
+        file.write(text)
     return path
 
 

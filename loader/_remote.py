@@ -9,6 +9,7 @@ import webdataset.filters as filters
 
 from loader._accelerate import check_not_prepared
 from loader._batch import Batch
+from loader._decoding import SAFE_STREAM_DECODERS, Decoding
 from loader._errors import OptionError, StateError
 from loader._options import check_bools, check_int
 from loader._order import LastBatchPolicy
@@ -122,8 +123,21 @@ class RemoteDataset(Base):
         return [split.class_names.get(label, str(label)) for label in range(split.num_classes)]
 
     def decode(self, *handlers: Any, **options: Any) -> Self:
-        """Decode files by their extensions, pictures as ``"pil"``, ``"rgb8"``, ``"torchrgb"``, ...; see webdataset."""
-        return self._with(filters.decode(*handlers, **options))
+        """Decode files by their extensions; files of types that are not in this list stay bytes.
+
+        ``cls``, ``index`` and ``id`` become numbers, ``txt`` text, ``json`` objects, ``npy`` arrays. Pictures are
+        decoded if you name their type: ``"pil"``, ``"rgb8"``, ``"torchrgb"``, ... as in webdataset. Nothing is
+        unpickled or unzipped, unlike in webdataset: for other types, give functions of your own.
+
+        Args:
+            handlers: Picture types, and functions of ``.extension`` and bytes; None means that it is not theirs.
+            options: ``handler``, ``only``, ``partial``, ``pre`` and ``post``, as in webdataset.
+
+        Raises:
+            OptionError: A name is not a picture type.
+            DecodeError: In a pass, for a damaged file. It names file, sample and shard.
+        """
+        return self._with(Decoding(*handlers, **options))
 
     def to_tuple(self, *names: str, **options: Any) -> Self:
         """Make tuples of samples' files: ``"jpg;png"`` is the first of these that a sample has."""
@@ -154,8 +168,11 @@ class RemoteDataset(Base):
         return self._with(filters.extract_keys(*patterns, **options))
 
     def xdecode(self, *decoders: Any, **options: Any) -> Self:
-        """Decode files with functions of your own by patterns of their extensions; see webdataset."""
-        return self._with(filters.xdecode(*decoders, **options))
+        """Decode files with functions of your own by patterns of their extensions; see webdataset.
+
+        ``*.bin`` and ``*.txt`` have defaults. Pickles have none, unlike in webdataset.
+        """
+        return self._with(filters.xdecode(*decoders, **{"defaults": SAFE_STREAM_DECODERS, **options}))
 
     def batched(
         self, batch_size: int, collation_fn: Collate | None = filters.default_collation_fn, partial: bool = True

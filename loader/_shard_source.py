@@ -184,8 +184,10 @@ def image_of(sample: ShardSample) -> bytes:
 
 
 def _label(sample: ShardSample) -> int:
+    from formats.facts import integer_in
+
     try:
-        return int(sample.members["cls"])
+        return integer_in(sample.members["cls"])
     except (KeyError, ValueError):
         raise ShardError(
             f"Wanted a class number in {sample.key}.cls of {sample.shard}. Found: {sample.members.get('cls')!r}"

@@ -13,13 +13,14 @@ A piece stays, as far as there is room, until all samples that the batches plann
 import os
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYetError
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from loader._closing import Closing, closed
+from loader._errors import ShardError
 from loader._held_pieces import HeldPieces, Need
 from loader._piece_cache import PieceCache
 from loader._pieces import Loaded, PieceReader
@@ -30,7 +31,8 @@ from loader._stats import Meter, Stats
 
 _WAKE_SECONDS = 0.5
 _MOST_PLANNED = 4096
-_ZSTD = ".zst"
+_ZSTD, _MAGIC = ".zst", b"\x28\xb5\x2f\xfd"
+_PART_BYTES = 1 << 20
 
 
 class ShardSample:
@@ -132,9 +134,29 @@ class ShardStream:
         found: list[ShardSample] = []
         for (piece, inside), (key, files) in zip(wanted, self._pieces.take(wanted, self._wait), strict=True):
             where = self._reader.places[piece]
-            members = _decompressed(files) if any(name.endswith(_ZSTD) for name in files) else files
+            members = self._inflated(files, where.shard, key) if any(map(_is_packed, files)) else files
             found.append(ShardSample(where.first + inside, where.shard, key, members))
         return found + found[-1:] * (len(step.pieces) - len(found))
+
+    def _inflated(self, files: dict[str, bytes], shard: str, key: str) -> dict[str, bytes]:
+        """Files of a sample without compression. Raises `ShardError`."""
+        found: dict[str, bytes] = {}
+        for name, data in files.items():
+            plain = name.removesuffix(_ZSTD)
+            try:
+                if plain in found:
+                    raise ValueError(f"another {plain} in the sample")
+                found[plain] = inflate(data, self._reserve) if _is_packed(name) else data
+            except (ValueError, OSError) as error:
+                raise ShardError(f"Cannot inflate {key}.{name} in {shard}. Found: {error}") from None
+        return found
+
+    def _reserve(self, size: int) -> None:
+        if not self._pieces.reserve(size, self._wait):
+            raise ValueError(
+                f"the batch has more than {self._pieces.most_inflated:,} inflated bytes, which memory_budget leaves in "
+                "this process. If the shards are from someone you trust, give more memory or take smaller batches"
+            )
 
     def _wait(self, future: "Future[Loaded]") -> Loaded:
         with self._reader.meter.waiting():
@@ -211,6 +233,27 @@ class ShardEngine(Closing):
             reader[1].close()
 
 
+def inflate(data: bytes, reserve: Callable[[int], None]) -> bytes:
+    """A zstd file without compression; ``reserve`` is called for each part of some bytes and may raise.
+
+    Raises ValueError and OSError for damaged data.
+    """
+    import pyarrow as pa
+
+    parts = []
+    with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
+        while part := stream.read(_PART_BYTES):
+            reserve(len(part))
+            parts.append(part)
+    if _MAGIC not in data:  # of nothing, and of skipped data, nothing is made without an error
+        raise ValueError("no zstd data")
+    return b"".join(parts)
+
+
+def _is_packed(name: str) -> bool:
+    return name.endswith(_ZSTD)
+
+
 def epochs_of(
     schedule: ShardSchedule, epoch: int, is_followed: bool, offset: int, every: int
 ) -> Iterator[Iterator[ShardStep]]:
@@ -226,14 +269,3 @@ def _planned(epochs: Iterator[Iterator[ShardStep]]) -> Iterator[ShardStep | None
     for steps in epochs:
         yield from steps
         yield None
-
-
-def _decompressed(members: dict[str, bytes]) -> dict[str, bytes]:
-    import pyarrow as pa
-
-    return {
-        name.removesuffix(_ZSTD): pa.CompressedInputStream(pa.BufferReader(data), "zstd").read()
-        if name.endswith(_ZSTD)
-        else data
-        for name, data in members.items()
-    }

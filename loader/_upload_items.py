@@ -176,7 +176,7 @@ def written(name: str, first: int, total: int, items: list[tuple[int, int, str]]
                 files = {item.extension: Path(item.path).read_bytes(), "cls": class_text(label)}
                 writer.add(key, {**files, "json": _job.facts(item)})
             shard = writer.end(name)
-        storage.write_bytes(index_name(name), writer.index.encode())
+        storage.write_bytes(index_name(name), writer.index.encode(), lasting=True)
     except FormatsError as error:
         raise told(error) from None
     except OSError as error:

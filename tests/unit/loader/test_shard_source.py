@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import loader
 from formats.shard_folder import manifest_of, publish
-from formats.shards import ShardWriter
+from formats.shards import ShardWriter, index_name
 from formats.storage import Storage
 from loader import OptionError, ShardError, SplitError, StateError
 from loader._piece_cache import FOLDER, PieceCache, Place
@@ -234,6 +234,7 @@ def test_files_that_batches_have_no_place_for_are_counted_and_remote_datasets_gi
             theirs = {"meta": b"of theirs", "x.json": b"{}"} if number else {}
             writer.add(f"{number:09}", {"jpg": b"picture", "cls": b"1", "json": told, **theirs})
         written = writer.end("filler00-000000.tar")
+    Storage(root).write_bytes(index_name(written.name), writer.index.encode())
     facts: dict[str, Any] = {"class_names": {}, "counts": {1: 4}, "seed": 0, "source": "", "source_fingerprint": ""}
     publish(Storage(root), manifest_of([written], label_type="int", options={}, **facts), tag="filler00", before=None)
     with loader.ShardSource(open_shards(str(root)), batch_size=2) as source:
