@@ -18,7 +18,7 @@ DEV := --extra spark --extra loader --extra train --extra s3 --extra shards --ex
 INSTALLED := schemas formats etl jobs loader training service devstack
 OURS := $(INSTALLED) demo benchmarks
 
-.PHONY: help demo train-demo setup test test-unit test-e2e test-all coverage check format up down service s3-up s3-down status clean-data clean lock deps.zip bench-demo bench-ingest bench-loader bench-server bench-service bench-shards bench-splits bench-train
+.PHONY: help demo train-demo setup test test-unit test-e2e test-all coverage check format up down service s3-up s3-down status clean-data clean lock deps.zip bench-demo bench-ingest bench-loader bench-server bench-service bench-shards bench-splits bench-tls bench-train
 
 help:  ## list the targets
 	@echo "make TARGET, where TARGET is:"; sed -nE 's/^([a-zA-Z][a-zA-Z0-9.-]*):.*## (.*)/  \1\t\2/p' "$(HERE)Makefile" | expand -t 16
@@ -116,6 +116,9 @@ bench-shards: setup  ## shards on S3 beside webdataset, MosaicML streaming and L
 
 bench-splits: setup  ## splits beside plain Spark and pandas, up to 100 million rows; an hour (QUICK=1: 5 minutes; ONLY=1,2: these rows)
 	@$(RUN) python -m benchmarks.splits $(if $(QUICK),--quick) $(if $(ONLY),--only "$(ONLY)")
+
+bench-tls: setup  ## reading over TLS with each client, near and far; 6 minutes (QUICK=1: 2)
+	@$(RUN) python -m benchmarks.tls $(if $(QUICK),--quick) $(if $(ONLY),--only "$(ONLY)")
 
 bench-train: setup  ## a training from Cassandra beside one from files, on two CPU ranks; half an hour (QUICK=1: 3 minutes)
 	@$(RUN) python -m benchmarks.train $(if $(QUICK),--quick)

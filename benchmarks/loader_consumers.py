@@ -69,6 +69,8 @@ def source_of(order: Order) -> loader.CassandraSource:
         memory_budget=order["budget"],
         in_order=order.get("in_order", True),
         consistency=order.get("consistency", "LOCAL_QUORUM"),
+        client=order.get("client"),
+        access=loader.Access(ca=order.get("ca")),
     )
 
 

@@ -6,7 +6,7 @@ import signal
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -87,9 +87,9 @@ _LOOK_SECONDS = 3.0
 class Stage:
     """A context manager: the server and its tables are made on entering, and removed on leaving."""
 
-    def __init__(self, folder: Path, sizes: Sizes, *, nodes: int = 1) -> None:
-        """Each of the ``nodes`` has a copy of each image."""
-        self.folder, self._nodes = folder, nodes
+    def __init__(self, folder: Path, sizes: Sizes, *, nodes: int = 1, yaml: Mapping[str, object] | None = None) -> None:
+        """Each of the ``nodes`` has a copy of each image; ``yaml`` are lines of their cassandra.yaml."""
+        self.folder, self._nodes, self._yaml = folder, nodes, yaml
         self.sizes = sizes
         self.in_flight = 128
         """What the bare client does best with; `warm_up` finds it."""
@@ -100,7 +100,7 @@ class Stage:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            self.server = Cassandra(self.folder / "cassandra", nodes=self._nodes)
+            self.server = Cassandra(self.folder / "cassandra", nodes=self._nodes, yaml=self._yaml)
             stack.callback(self.server.clean)
             # Not tied to this thread: such a server is compiled for a quick start, not for speed.
             self.server.start()

@@ -135,7 +135,8 @@ def start_cassandra(port: int | None, console: Console) -> int:
     started = time.monotonic()
     with console.status("Cassandra is starting"):
         fresh = server.start()
-    console.print(f"[bold]Cassandra[/]  {'up after' if fresh else 'was up'} {time.monotonic() - started:.1f} s")
+    took = f"{'up after' if fresh else 'was up'} {time.monotonic() - started:.1f} s"
+    console.print(f"[bold]Cassandra[/]  {took}  {server.runtime.describe() if server.runtime else ''}", soft_wrap=True)
     return server.port
 
 
@@ -151,7 +152,8 @@ def configure(tree: Path, subdirs: Sequence[str], port: int) -> None:
     if subdirs:
         extra["spark.imagestrata.split-subdir"] = ",".join(subdirs)
     site_packages = Path(sysconfig.get_paths()["purelib"])
-    sparkconf.write(extra, site_packages=site_packages, java_home=java.find(site_packages), python=Path(sys.executable))
+    java_home = java.find(site_packages).home
+    sparkconf.write(extra, site_packages=site_packages, java_home=java_home, python=Path(sys.executable))
 
 
 def job(name: str, *args: str) -> dict[str, Any]:

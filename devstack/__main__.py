@@ -19,6 +19,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 
 from devstack import DevstackError, chromium, versitygw
@@ -99,6 +100,11 @@ def _places(server: Cassandra) -> str:
     return ", ".join(f"{node.host}:{node.port} (pid {node.pid or 'none'})" for node in server.nodes)
 
 
+def _runtime(server: Cassandra) -> str:
+    """The Java that runs it, as the end of a line."""
+    return f"  {server.runtime.describe()}" if server.runtime else ""
+
+
 def up(args: argparse.Namespace) -> int:
     """Start, and say where."""
     server = Cassandra(
@@ -120,7 +126,7 @@ def up(args: argparse.Namespace) -> int:
         print("\r\033[K", end="", file=sys.stderr)
     word = f"up after {time.monotonic() - started:.1f} s" if fresh else "was up"
     user = f"  user {DEFAULT_USER}, password {DEFAULT_PASSWORD}" if args.auth else ""
-    print(f"Cassandra {word}: {_places(server)}{user}  data and logs in {server.folder}")
+    print(f"Cassandra {word}: {_places(server)}{user}  data and logs in {server.folder}{_runtime(server)}")
     return 0
 
 
@@ -136,7 +142,9 @@ def status(args: argparse.Namespace) -> int:
     """Say what runs."""
     server = _existing(args.data)
     if server is not None and server.is_up():
-        print(f"Cassandra is up: {_places(server)}  data and logs in {server.folder}")
+        print(f"Cassandra is up: {_places(server)}  data and logs in {server.folder}{_runtime(server)}")
+        if server.runtime and (warning := server.runtime.warning(date.today())):
+            print(f"warning: {warning}", file=sys.stderr)
         return 0
     if server is not None and any(node.pid for node in server.nodes):
         print(f"Cassandra is partly up: {_places(server)}  logs in {server.folder}/node*/logs")

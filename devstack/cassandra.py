@@ -117,6 +117,11 @@ class Cassandra:
         ]
 
     @property
+    def runtime(self) -> java.Java | None:
+        """The Java that the first node runs on, or None."""
+        return self.nodes[0].runtime if self.nodes else None
+
+    @property
     def log(self) -> Path:
         """The first node's log."""
         return self.folder / "node1" / "logs" / "system.log"
@@ -138,7 +143,7 @@ class Cassandra:
                 for node in self.nodes:
                     release_version(node.host, node.port, auth=node.auth, tls=self._tls)
                 return False
-            java_home = java.find(_site_packages())
+            java_home = java.find(_site_packages()).home
             class_path = jars.paths("cassandra")
             for attempt in range(START_ATTEMPTS):
                 self._settle()

@@ -21,6 +21,7 @@ import threading
 import tomllib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 
 from devstack import DevstackError, SetupError, jars, java, sparkconf
@@ -93,8 +94,11 @@ class Environment:
             with step("packages") as current:
                 self._install(wanted, current)
             if "spark" in self.installed()[0].extras:
-                with step("Java 17") as current:
-                    java_home = self._find_java(current)
+                with step("Java") as current:
+                    found = self._find_java(current)
+                if warning := found.warning(date.today()):
+                    print(f"warning: {warning}", file=sys.stderr, flush=True)
+                java_home = found.home
                 with step("jars") as current:
                     jars.fetch(java_home, jars.ivy_jar(self.site_packages), current)
                 with step("Spark configuration") as current:
@@ -214,16 +218,16 @@ class Environment:
         env.pop("VIRTUAL_ENV", None)
         return env
 
-    def _find_java(self, current: Step) -> Path:
+    def _find_java(self, current: Step) -> java.Java:
         current.ready = True
         try:
-            home = java.find(self.site_packages)
+            found = java.find(self.site_packages)
         except DevstackError:
             current.ready = False
             self._install(Wanted(groups=frozenset({"java"})), current)
-            home = java.find(self.site_packages)
-        current.detail = _short(home, self.root)
-        return home
+            found = java.find(self.site_packages)
+        current.detail = found.describe().removeprefix("Java ")
+        return found
 
 
 def _short(path: Path, root: Path) -> str:

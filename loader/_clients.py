@@ -1,11 +1,15 @@
-"""Which client of Cassandra reads: acsylla, or DataStax's Python driver where that is not installed."""
+"""Which client of Cassandra reads: acsylla without TLS, DataStax's Python driver over TLS, or the installed one.
+
+acsylla is faster. Its wheel bundles OpenSSL 1.1.1k, which OpenSSL no longer supports and only a new release of acsylla
+can replace. The driver uses the OpenSSL of Python, which the updates of the system or of Python replace.
+"""
 
 import importlib
 import logging
 from typing import Literal, TypeAlias, get_args
 
 from loader._access import Access
-from loader._errors import MissingExtraError, OptionError
+from loader._errors import MissingExtraError
 from loader._fetch import Consistency, Fetcher, Kind, Target
 from loader._fetch_acsylla import AcsyllaFetcher
 from loader._fetch_driver import DriverFetcher
@@ -19,6 +23,16 @@ _MOST_CONNECTIONS = 1024  # to each node: more than any link asks for, fewer tha
 
 _log = logging.getLogger(__name__)
 _warned: set[str] = set()
+_WARNINGS: dict[Client, str] = {
+    "acsylla": (
+        "cassandra-driver cannot be imported (%s): reading over TLS with acsylla. It bundles OpenSSL 1.1.1k, which "
+        "OpenSSL no longer supports: your system's security updates do not reach it, only a new release of acsylla "
+        "does. To use the OpenSSL of Python: pip install cassandra-driver"
+    ),
+    "cassandra-driver": (
+        "acsylla cannot be imported (%s): reading with cassandra-driver, which takes about three times the CPU time"
+    ),
+}
 _LABELS: dict[str, Kind | None] = {"int": "int", "blob": "blob", "multi": "blob", "none": None}
 """What stands in a data table's label column, by the type of labels."""
 
@@ -65,45 +79,43 @@ def _origin(split: Split) -> str:
 
 
 def fetcher(target: Target, *, client: Client | None, connections: int | None) -> Fetcher:
-    """A reader of the target over this client, or over the best one that is installed.
+    """A reader of the target over this client, or over the default one, with ``connections`` to each node.
 
-    ``connections`` to each node are acsylla's affair; the other makes one. Raises `MissingExtraError`.
+    Raises `MissingExtraError`.
     """
-    if (client or _installed()) == "acsylla":
+    if (client or default_client(uses_tls=target.access.uses_tls)) == "acsylla":
         return AcsyllaFetcher(target, connections=connections)
-    return DriverFetcher(target)
+    return DriverFetcher(target, connections=connections)
 
 
 def check_client(client: Client | None, connections: int | None) -> None:
-    """Raises `OptionError` for another client, or options that it has not."""
+    """Raises `OptionError` for another client or a number of connections that cannot be."""
     if client is not None:
         check_choice("client", client, get_args(Client))
     if connections is not None:
         check_int("connections", connections, 1, _MOST_CONNECTIONS)
-        if client == "cassandra-driver":
-            raise OptionError("Wanted connections for acsylla. Found: cassandra-driver, which makes one to each node")
 
 
-def _installed() -> Client:
-    reasons: dict[str, str] = {}
-    names: dict[Client, str] = {"acsylla": "acsylla", "cassandra-driver": "cassandra.cluster"}
-    for client, module in names.items():
+def default_client(*, uses_tls: bool) -> Client:
+    """The client that reads unless one is named. Raises `MissingExtraError`.
+
+    One that is used because the other is missing is worth a warning, once a process.
+    """
+    reasons: list[str] = []
+    modules: dict[Client, str] = {"acsylla": "acsylla", "cassandra-driver": "cassandra.cluster"}
+    wanted, other = sorted(modules, key=lambda client: (client == "acsylla") == uses_tls)
+    for client in (wanted, other):
         try:
-            importlib.import_module(module)
+            importlib.import_module(modules[client])
         except ImportError as error:
-            reasons[client] = str(error)
+            reasons.append(str(error))
             continue
-        if reasons and client not in _warned:
+        if client == other and client not in _warned:
             _warned.add(client)
-            _log.warning(
-                "acsylla cannot be imported (%s): reading with %s, which is several times slower "
-                "and makes one connection to each node",
-                *reasons.values(),
-                client,
-            )
+            _log.warning(_WARNINGS[client], *reasons)
         return client
     raise MissingExtraError(
         f"Wanted acsylla or cassandra-driver for reading from Cassandra. Found: neither can be imported "
-        f"({'; '.join(reasons.values())}). Install them: pip install 'imagestrata[loader]'",
+        f"({'; '.join(reasons)}). Install them: pip install 'imagestrata[loader]'",
         name="acsylla",
     )

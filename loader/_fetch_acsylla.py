@@ -66,7 +66,9 @@ class AcsyllaFetcher:
             raise found from error
 
     async def _connect(self, target: Target) -> None:
-        connections = self._wanted_connections or connections_for(await round_trip(target.hosts, target.port))
+        connections = self._wanted_connections
+        if connections is None:
+            connections = connections_for(await round_trip(target.hosts, target.port, target.access.tls()))
         self._cluster = self._acsylla.create_cluster(
             **target.access.for_acsylla(target.hosts),
             port=target.port,

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import ssl
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -15,18 +16,18 @@ _WINDOW = 2e6
 _LEAST, _MOST = 2, 64
 
 
-def connections_for(seconds: float | None, /) -> int:
-    """The connections to a node for its round trip; None where that is not known."""
-    return _MOST // 4 if seconds is None else min(max(_LEAST, math.ceil(_BYTES_A_SECOND * seconds / _WINDOW)), _MOST)
+def connections_for(seconds: float | None, /, *, bytes_a_second: float = _BYTES_A_SECOND) -> int:
+    """The connections to a node for its round trip (None if unknown) and what a client may read in a second."""
+    return _MOST // 4 if seconds is None else min(max(_LEAST, math.ceil(bytes_a_second * seconds / _WINDOW)), _MOST)
 
 
-async def round_trip(hosts: Sequence[str], port: int, /) -> float | None:
-    """The round trip to the first node that answers, in seconds; None if none does in time."""
+async def round_trip(hosts: Sequence[str], port: int, tls: ssl.SSLContext | None, /) -> float | None:
+    """The round trip to the first node that answers, in seconds; None if none does in time. No secret is sent."""
     now = asyncio.get_running_loop().time
     for host in hosts:
         with suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
             async with asyncio.timeout(_SECONDS):
-                reader, writer = await asyncio.open_connection(host, port)
+                reader, writer = await asyncio.open_connection(host, port, ssl=tls)
                 try:
                     sent = now()
                     writer.write(OPTIONS)

@@ -48,11 +48,14 @@ def spark(cassandra: Cassandra) -> Iterator["SparkSession"]:
     """A session on two cores that tries a failed task again, pointed at the fixture's Cassandra."""
     from pyspark.sql import SparkSession
 
+    from etl.secrets import HIDDEN
+
     session = (
         SparkSession.builder.master("local[2,3]")
         .appName("tests")
         .config("spark.cassandra.connection.host", ",".join(cassandra.hosts))
         .config("spark.cassandra.connection.port", cassandra.port)
+        .config(map=HIDDEN)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "4")

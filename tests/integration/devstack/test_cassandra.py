@@ -1,17 +1,19 @@
 """The embedded Cassandra, with real nodes."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from devstack import ports, processes
+from devstack import java, ports, processes
 from devstack.__main__ import main
 from devstack.cassandra import Cassandra, release_version
 
@@ -22,6 +24,19 @@ def test_cassandra_listens_on_the_loopback_alone(cassandra: Cassandra) -> None:
     pid = cassandra.nodes[0].pid
     assert pid is not None
     assert _listening_addresses(pid) <= {"127.0.0.1"}
+
+
+def test_status_names_the_running_java_and_warns_when_it_is_old(
+    cassandra: Cassandra, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(java, "MAX_AGE", timedelta(days=36500))
+    assert main(["status", "--data", str(cassandra.folder)]) == 0
+    printed = capsys.readouterr()
+    assert re.search(r"  Java 17[.\d]* \(.+\)  /", printed.out)
+    assert printed.err == ""
+    monkeypatch.setattr(java, "MAX_AGE", timedelta(0))
+    assert main(["status", "--data", str(cassandra.folder)]) == 0
+    assert re.match(r"warning: Java 17[.\d]* in /.* lacks all security updates since", capsys.readouterr().err)
 
 
 def test_settings_make_acknowledged_writes_durable(cassandra: Cassandra) -> None:

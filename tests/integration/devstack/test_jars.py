@@ -21,5 +21,5 @@ def test_wrong_bytes_are_never_published(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("IMAGESTRATA_MAVEN_REPOSITORY", (tmp_path / "repository").as_uri() + "/")
     step = steps.Step("jars", sys.stderr)
     with pytest.raises(SetupError, match=r"reactive-streams-1\.0\.3\.jar with sha256 0000.*Found: "):
-        jars.fetch(java.find(SITE_PACKAGES), jars.ivy_jar(SITE_PACKAGES), step)
+        jars.fetch(java.find(SITE_PACKAGES).home, jars.ivy_jar(SITE_PACKAGES), step)
     assert not jars.folder().exists()

@@ -14,7 +14,7 @@ SITE_PACKAGES = Path(sys.prefix) / "lib" / "python3.11" / "site-packages"
 def test_trust_store_is_read_by_java(tmp_path: Path) -> None:
     if not java.write_trust_store(tmp_path / "trusted.jks"):
         pytest.skip("this system names no certificates")
-    keytool = java.find(SITE_PACKAGES) / "bin" / "keytool"
+    keytool = java.find(SITE_PACKAGES).home / "bin" / "keytool"
     if not keytool.exists():
         pytest.skip("this Java has no keytool")
     command = [str(keytool), "-list", "-keystore", str(tmp_path / "trusted.jks"), "-storepass", "changeit"]

@@ -10,6 +10,7 @@ import pytest
 
 import loader
 from devstack.cassandra import Cassandra
+from loader._probe import round_trip
 from tests.support.access_checks import (
     BYTES,
     NAMES,
@@ -84,6 +85,13 @@ def fronts(cassandra: Cassandra, table: str) -> Iterator[Fronts]:
 def test_tls_works_without_a_client_certificate(fronts: Fronts, authority: Authority, split: loader.Split) -> None:
     port = fronts.port(authority.server(authority.issue("front")))
     assert read(split, hosts="127.0.0.1", port=port, access=loader.Access(ca=authority.ca)) == BYTES
+
+
+def test_the_round_trip_is_measured_over_tls(fronts: Fronts, authority: Authority) -> None:
+    """Without it, a source over TLS would not know how many connections the distance asks for."""
+    port = fronts.port(authority.server(authority.issue("front")))
+    assert asyncio.run(round_trip(["127.0.0.1"], port, loader.Access(ca=authority.ca).tls())) is not None
+    assert asyncio.run(round_trip(["127.0.0.1"], port, None)) is None
 
 
 def test_an_unresolvable_host_beside_a_good_one_is_ignored(

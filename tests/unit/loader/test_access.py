@@ -2,7 +2,9 @@
 
 import pickle
 import re
+import ssl
 import subprocess
+import warnings
 import zipfile
 from dataclasses import fields
 from pathlib import Path
@@ -125,6 +127,22 @@ def test_files_are_read_when_they_are_needed(authority: Authority, tmp_path: Pat
     renewed.unlink()
     with pytest.raises(loader.OptionError, match=r"ca in the file .*ca\.pem\. Found: No such file"):
         made.for_acsylla(["127.0.0.1"])
+
+
+def test_tls_before_version_1_2_is_refused(authority: Authority, other: Certificate) -> None:
+    old = authority.server(other)
+    old.set_ciphers("ALL:@SECLEVEL=0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_1
+    context = loader.Access(ca=authority.ca).strict_tls()
+    assert context is not None
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    ours, theirs = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        context.wrap_bio(theirs, ours, server_hostname="localhost").do_handshake()
+    with pytest.raises(ssl.SSLError, match="UNSUPPORTED_PROTOCOL"):
+        old.wrap_bio(ours, theirs, server_side=True).do_handshake()
 
 
 def test_a_key_in_the_traditional_format_is_opened(authority: Authority, other: Certificate, tmp_path: Path) -> None:

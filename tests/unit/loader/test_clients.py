@@ -1,6 +1,7 @@
-"""Which client reads: acsylla, or the slower one where acsylla is not installed, which is said once."""
+"""Which client reads: acsylla, over TLS the driver, and with one warning the other where one is not installed."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from loader._fetch import Target
 from loader._fetch_acsylla import AcsyllaFetcher
 from loader._fetch_driver import DriverFetcher
 from schemas import Columns, TableName
+from tests.support.certificates import Authority
 from tests.support.split_folders import image_ids, write_split_folder
 
 TARGET = Target(
@@ -32,8 +34,17 @@ def not_warned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_clients, "_warned", set())
 
 
-def test_acsylla_is_used_silently_where_it_is_installed(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.fixture
+def encrypted(tmp_path: Path) -> Target:
+    """The same target over TLS."""
+    return replace(TARGET, access=Access(ca=Authority(tmp_path / "authority").ca))
+
+
+def test_acsylla_reads_without_tls_and_the_driver_over_tls(encrypted: Target, caplog: pytest.LogCaptureFixture) -> None:
     assert isinstance(_clients.fetcher(TARGET, client=None, connections=None), AcsyllaFetcher)
+    assert isinstance(_clients.fetcher(encrypted, client=None, connections=None), DriverFetcher)
+    assert isinstance(_clients.fetcher(encrypted, client="acsylla", connections=4), AcsyllaFetcher)
+    assert isinstance(_clients.fetcher(TARGET, client="cassandra-driver", connections=4), DriverFetcher)
     assert caplog.messages == []
 
 
@@ -42,12 +53,22 @@ def test_without_acsylla_the_slower_driver_is_used_with_one_warning(
 ) -> None:
     monkeypatch.setitem(sys.modules, "acsylla", None)
     for _ in range(2):
-        made = _clients.fetcher(TARGET, client=None, connections=None)
-        assert isinstance(made, DriverFetcher)
-        assert (made.connections, made.most_in_flight) == (0, 32)
+        assert isinstance(_clients.fetcher(TARGET, client=None, connections=None), DriverFetcher)
     (message,) = caplog.messages
     assert message.startswith("acsylla cannot be imported (")
-    assert "reading with cassandra-driver, which is several times slower" in message
+    assert "reading with cassandra-driver, which takes about three times the CPU time" in message
+
+
+def test_without_the_driver_acsylla_reads_over_tls_with_one_warning_of_its_openssl(
+    encrypted: Target, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "cassandra.cluster", None)
+    for _ in range(2):
+        assert isinstance(_clients.fetcher(encrypted, client=None, connections=None), AcsyllaFetcher)
+    (message,) = caplog.messages
+    assert message.startswith("cassandra-driver cannot be imported (")
+    assert "acsylla. It bundles OpenSSL 1.1.1k, which OpenSSL no longer supports" in message
+    assert "pip install cassandra-driver" in message
 
 
 @pytest.mark.parametrize("client", ["acsylla", "cassandra-driver"])
@@ -71,7 +92,10 @@ def test_options_that_no_client_has_are_refused(tmp_path: Path, caplog: pytest.L
     split = loader.open_split(folder, cache=tmp_path / "cache")
     for options, found in [
         ({"client": "java"}, r"Wanted client as one of \('acsylla', 'cassandra-driver'\)\. Found: 'java'"),
-        ({"client": "cassandra-driver", "connections": 4}, "Wanted connections for acsylla"),
+        (
+            {"client": "cassandra-driver", "connections": 0},
+            r"Wanted connections as a whole number from 1 to 1024\. Found: 0",
+        ),
     ]:
         with pytest.raises(loader.OptionError, match=found):
             loader.CassandraSource(split, hosts="127.0.0.1", batch_size=2, **options)  # type: ignore[arg-type]
