@@ -17,6 +17,7 @@ import sys
 import tarfile
 import threading
 import time
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable
 
@@ -70,15 +71,19 @@ class Client:
     def resumed(self) -> None:
         """An upload in two parts."""
         body, kind = self._body()
-        headers = {"Content-Type": kind, "Upload-Length": str(len(body))}
+        tus = {"Tus-Resumable": "1.0.0"}
+        metadata = f"filetype {b64encode(kind.encode()).decode()}"
+        headers = {**tus, "Upload-Length": str(len(body)), "Upload-Metadata": metadata}
         self._expect(201, "POST", f"/datasets/{self._name}/uploads", b"", headers)
         place, half = self._headers["location"], len(body) // 2
-        self._expect(204, "PATCH", place, body[:half], {"Upload-Offset": "0"})
-        self._expect(200, "HEAD", place)
+        patch = {**tus, "Content-Type": "application/offset+octet-stream"}
+        self._expect(204, "PATCH", place, body[:half], {**patch, "Upload-Offset": "0"})
+        self._expect(200, "HEAD", place, None, tus)
         if self._headers["upload-offset"] != str(half):
             raise ValueError(f"{self._headers['upload-offset']} instead of {half}")
-        told = json.loads(self._expect(200, "PATCH", place, body[half:], {"Upload-Offset": str(half)}))
-        self._published(told, body)
+        self._expect(204, "PATCH", place, body[half:], {**patch, "Upload-Offset": str(half)})
+        version, tag = self._headers["dataset-version"], self._headers["etag"]
+        self._published({"version": version, "sha256": tag.strip('"')}, body)
 
     def read(self) -> None:
         """A whole version."""

@@ -52,7 +52,7 @@ DALI, torch and the Cassandra driver are imported when they are first used. Erro
     ├── MissingImageError               an image of a split is not in the data table, or too many are not
     ├── ShardError                      a shard is missing, damaged or another than its manifest says
     ├── DatasetError                    a dataset cannot be pulled or pushed: it is not there, damaged or changing
-    ├── DecodeError                     the bytes of an image are no picture that can be decoded
+    ├── DecodeError                     an image is not a picture, or a sample's file cannot be decoded
     ├── DeliveryError                   an epoch has more or fewer samples than it should, or workers disagree on it
     └── ClosedError                     a source is used after it was closed
 """

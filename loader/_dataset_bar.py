@@ -1,16 +1,27 @@
 """Progress of pushes and pulls on a terminal's standard error, where rich is installed."""
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from loader._dataset_pull import Tell, Tells
 
+Progress = Callable[[str, int, int], None]
+"""Gets a part of the work ("download", "unpack" or "push"), and how many of its bytes, or files to unpack, are done."""
+
 
 @contextmanager
-def bars(is_wanted: bool) -> Iterator[Tells]:
-    """A bar for each part of the work; none where nobody looks, or without rich, which is no reason not to go on."""
+def bars(wanted: bool | Progress) -> Iterator[Tells]:
+    """A bar for each part of the work, or calls of a function.
+
+    Without a terminal, or without rich, there are no bars, and the work is done all the same.
+    """
+    if callable(wanted):
+        called = wanted
+        yield lambda what, total, /, *, is_bytes=True: lambda done: called(what, done, total)
+        return
+    is_wanted = wanted
     try:
         progress: Any = importlib.import_module("rich.progress")
         console = importlib.import_module("rich.console").Console(stderr=True)

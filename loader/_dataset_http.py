@@ -205,7 +205,8 @@ class Connection:
 
     def _refuse(self, answer: http.client.HTTPResponse, problem: Mapping[str, Any]) -> None:
         if answer.status in _AWAY:
-            raise LostError(f"{answer.status} {answer.reason}")
+            advice = _line(problem.get("detail") or "")
+            raise LostError(f"{answer.status} {answer.reason}" + (f": {advice}" if advice else ""))
         title = _line(problem.get("title") or answer.reason or "an error")
         name = _line(problem.get("request_id") or answer.headers.get("x-request-id") or "")
         request = f", request {name}" if name else ""

@@ -27,6 +27,7 @@ from typing import Any
 
 from filelock import FileLock
 
+from formats.lasting import sync
 from loader._errors import DatasetError
 
 _HOME, _DATA, _TOLD, _PARTIAL, _LOCK = ".imagestrata", "data", "version.json", "partial-", "lock"
@@ -84,6 +85,7 @@ class Place:
         link = self._home / f"link-{secrets.token_hex(4)}"
         os.symlink(data.relative_to(self.link.parent), link)
         os.replace(link, self.link)
+        sync(self.link.parent)  # before the files that it led to until now go
 
     def sweep(self, *, besides: str | None = None) -> None:
         """Remove all but what the link leads to, and what has come of the version with SHA-256 ``besides``."""
@@ -114,7 +116,7 @@ def disk_told(to: Path, size: int) -> Iterator[None]:
 
 
 def _on_disk(path: Path) -> None:
-    """Have all of a file system outlive a power cut: thousands of files, each on its own, would take minutes."""
+    """Make all of a file system survive a power cut: syncing thousands of files one by one would take minutes."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         sync = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)

@@ -4,7 +4,6 @@ import hashlib
 import http.client
 import os
 import re
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -30,12 +29,19 @@ class Tells(Protocol):
         ...
 
 
-def pull(connection: Connection, name: str, to: Path, version: int | None, tells: Tells) -> dict[str, Any]:
+def pull(
+    connection: Connection, name: str, to: Path, version: int | None, tells: Tells, *, keep: bool = False
+) -> dict[str, Any]:
     """Have a version of a dataset at ``to/name``; what is known of it. Raises as `Datasets.pull`."""
+    place = Place(to, name)
+    with disk_told(to, 0):
+        if keep and (now := place.now()) is not None:
+            return now
     wanted = _wanted(connection, name, version)
-    place, size = Place(to, name), int(wanted["bytes"])
+    size = int(wanted["bytes"])
     with disk_told(to, size), place.alone():
-        if _is_same(now := place.now(), wanted):
+        now = place.now()
+        if _is_same(now, wanted) or (keep and now is not None):
             place.sweep()
             return {**wanted, **(now or {})}
         place.sweep(besides=wanted["sha256"])
@@ -55,21 +61,35 @@ def _wanted(connection: Connection, name: str, number: int | None) -> dict[str, 
     """The version that is wanted, as the service tells it, without who made it."""
     query = "" if number is None else f"?version={number}"
     card = connection.ask("GET", f"/datasets/{name}/card{query}", keys=("versions", "card")).json
-    found = next((one for one in card["versions"] if number in (None, one["version"])), None)
+    try:  # what becomes part of a path here is looked at, whoever says it
+        found = next((one for one in card["versions"] if number in (None, one["version"])), None)
+        if found is not None and ("/" in check_path(found["filename"]) or not _is_version(found)):
+            raise ValueError
+    except (SchemaError, ValueError, TypeError, AttributeError, LookupError):
+        raise DatasetError(
+            f"Wanted a version of {name!r} with its number, size, file's name and SHA-256. "
+            f"Found: {str(card['versions'])[:200]}"
+        ) from None
     if found is None:
         raise DatasetError(f"Wanted data of {name!r} at {connection.service.url}. Found: it is empty (push some)")
     keys = ("version", "kind", "filename", "bytes", "sha256", "files", "created")
-    try:  # what becomes part of a path here is looked at, whoever says it
-        if "/" in check_path(found["filename"]) or not _SHA256.fullmatch(found["sha256"]) or int(found["version"]) < 1:
-            raise ValueError
-    except (SchemaError, ValueError):
-        raise DatasetError(f"Wanted a version of {name!r} with a file's name and SHA-256. Found: {found}") from None
     return {
         "name": name,
         **{key: found[key] for key in keys},
         "images": card["card"].get("images"),
+        "num_classes": card["card"].get("num_classes"),
         "url": connection.service.url,
     }
+
+
+def _is_version(found: dict[str, Any]) -> bool:
+    counts = [found[key] for key in ("version", "bytes", "files")]
+    return (
+        all(type(count) is int and count >= 0 for count in counts)
+        and found["version"] >= 1
+        and found["kind"] in ("file", "folder")
+        and _SHA256.fullmatch(found["sha256"]) is not None
+    )
 
 
 def _is_same(now: dict[str, Any] | None, wanted: dict[str, Any]) -> bool:
@@ -88,7 +108,8 @@ def _download(connection: Connection, wanted: dict[str, Any], partial: Path, tel
         while count := file.readinto(buffer):
             made.update(buffer[:count])
             have += count
-        tries = Tries(connection.service)
+            tell(have)
+        tries, most = Tries(connection.service), have
         while have < size:
             tell(have)
             try:
@@ -102,7 +123,9 @@ def _download(connection: Connection, wanted: dict[str, Any], partial: Path, tel
                     made.update(buffer[:count])
                     _write(file, buffer[:count])
                     have += count
-                    tries.progress()
+                    if have > most:  # not while it begins anew, which a server without ranges may cause without end
+                        most = have
+                        tries.progress()
                     tell(have)
             except LostError as error:
                 connection.close()
@@ -150,36 +173,32 @@ def _write(file: Any, data: memoryview) -> None:
 def _unpack(tar: Path, data: Path, wanted: int, tell: Tell) -> None:
     """Unpack a tar of files and folders, with the times of now. Raises `DatasetError`."""
     from formats import ArchiveError
-    from formats.tar_index import path_of
+    from formats.tar_index import entries
 
     count = 0
     folders = {str(data)}
     root = os.path.realpath(data)
     try:
-        with (
-            open(tar, "rb", buffering=_BLOCK) as file,
-            tarfile.open(fileobj=file, mode="r:", encoding="utf-8", errors="surrogateescape") as members,
-        ):
-            while (member := members.next()) is not None:
-                members.members.clear()  # type: ignore[attr-defined]  # or a tar of many files would fill the memory
-                path = os.path.join(root, path_of(member))  # it refuses links, devices, and what leads out
-                folder = path if member.isdir() else os.path.dirname(path)
+        with open(tar, "rb", buffering=_BLOCK) as file:
+            for entry in entries(file):  # it refuses links, devices, and what leads out
+                path = os.path.join(root, entry.path)
+                folder = path if entry.is_folder else os.path.dirname(path)
                 if folder not in folders:
                     os.makedirs(folder, exist_ok=True)
                     folders.add(folder)
-                if member.isreg():
-                    file.seek(member.offset_data)
-                    _extract(file, path, member.size, 0o777 if member.mode & 0o100 else 0o666)
+                if not entry.is_folder:
+                    file.seek(entry.start)
+                    _extract(file, path, entry.bytes, 0o777 if entry.is_executable else 0o666)
                     count += 1
                     tell(count)
-    except (tarfile.TarError, ArchiveError, ValueError) as error:
-        raise DatasetError(f"Wanted a tar that stays in its folder. Found: {' '.join(str(error).split())}") from None
+    except ArchiveError as error:
+        raise DatasetError(str(error)) from None
     if count != wanted:
         raise DatasetError(f"Wanted {wanted:,} files in a dataset. Found: {count:,} in its tar")
 
 
 def _extract(file: IO[bytes], path: str, size: int, mode: int) -> None:
-    """Copy so many bytes into a new file: the library does it at half the speed, with checks of what is known here."""
+    """Copy so many bytes into a new file. Raises `DatasetError`."""
     target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     try:
         while size and (block := file.read(min(_BLOCK, size))):
@@ -190,4 +209,4 @@ def _extract(file: IO[bytes], path: str, size: int, mode: int) -> None:
     finally:
         os.close(target)
     if size:
-        raise tarfile.ReadError(f"it ends in the middle of {path!r}")
+        raise DatasetError(f"Wanted a whole tar. Found: it ends in the middle of {path!r}")

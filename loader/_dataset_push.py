@@ -1,4 +1,4 @@
-"""Pushes: bytes sent in parts to an upload that goes on, in this process or in a later one, where it broke off."""
+"""Pushes: bytes sent in parts to a resumable upload (tus 1.0.0), which this process or a later one can continue."""
 
 import base64
 import hashlib
@@ -6,18 +6,20 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from filelock import FileLock
 
 from loader._dataset_http import TIMEOUT_SECONDS, Answer, Connection, LostError, Tries
+from loader._dataset_names import check_new
 from loader._dataset_tar import Source
 from loader._errors import DatasetError
 
+_TUS = {"Tus-Resumable": "1.0.0"}
 _PART = 64 << 20
 _SLOWEST = 20e6
 """Bytes in a second with which a service checks what came, at the least, before it answers."""
@@ -31,13 +33,15 @@ Tell = Callable[[int], None]
 log = logging.getLogger(__name__)
 
 
-def push(connection: Connection, source: Source, *, name: str, path: Path, create: bool, tell: Tell) -> dict[str, Any]:
-    """Send a source to a dataset; the version that it is by then, as the service tells it, and whether it ``is_new``.
+def push(
+    connection: Connection, source: Source, *, name: str, path: Path, create: bool | None, tell: Tell
+) -> dict[str, Any]:
+    """Send a source to a dataset. Returns the version as the service describes it, ``is_new`` and ``is_created``.
 
     Raises `DatasetError`, `AccessError`, `UnreachableError`.
     """
     with _record(connection.service.url, name, path, source) as record:
-        before = _newest(connection, name, create)
+        before, is_created = _newest(connection, name, create)
         digest = _Digest(source)
         known = [source.kind, source.length, source.filename or f"{name}.tar"]
         may_be_same = before and [before.get(key) for key in ("kind", "bytes", "filename")] == known
@@ -45,16 +49,15 @@ def push(connection: Connection, source: Source, *, name: str, path: Path, creat
         if before and may_be_same and digest.whole() == before.get("sha256"):
             tell(source.length)
             record.forget()  # of a push that ended before it heard that all of it had arrived
-            return {**before, "is_new": False}
-        number = int(before["version"]) if before else 0
-        found = _Push(connection, source, name, number, digest, record, tell).version()
-    if found.get("sha256") != digest.whole():
+            return {**before, "is_new": False, "is_created": False}
+        number = _Push(connection, source, name, digest, record, tell).version()
+        found = _version(connection, name, number)
+    if found["sha256"] != digest.whole():
         raise DatasetError(
-            f"Wanted {name!r} with SHA-256 {digest.whole()}. Found: {found.get('sha256')}, as version "
-            f"{found.get('version')} at {connection.service.url} (it was damaged on its way: delete that version, and "
-            "push again)"
+            f"Wanted {name!r} with SHA-256 {digest.whole()}. Found: {found['sha256']}, as version {number} at "
+            f"{connection.service.url} (it was damaged on its way: delete that version, and push again)"
         )
-    return {**found, "is_new": found.get("version") != number}
+    return {**found, "is_new": not before or number != before["version"], "is_created": is_created}
 
 
 class _Digest:
@@ -144,26 +147,23 @@ class _Push:
     """One source on its way into an upload."""
 
     def __init__(
-        self, connection: Connection, source: Source, name: str, before: int, digest: _Digest, record: _Record,
-        tell: Tell,
-    ) -> None:  # fmt: skip
-        """``before``: the number of the newest version until now."""
-        self._connection, self._source, self._name, self._before = connection, source, name, before
+        self, connection: Connection, source: Source, name: str, digest: _Digest, record: _Record, tell: Tell
+    ) -> None:
+        self._connection, self._source, self._name = connection, source, name
         self._digest, self._record, self._tell = digest, record, tell
         self._tries = Tries(connection.service)
 
-    def version(self) -> dict[str, Any]:
-        """Send what is not there yet; the version that it became."""
+    def version(self) -> int:
+        """Send what is not there yet; the number of the version that it became."""
         place, is_same = self._record.location()
         if place is not None and not is_same:
-            self._connection.ask("DELETE", place, fine=(204, 404, 409))
+            self._connection.ask("DELETE", place, headers=_TUS, fine=(204, 404, 409))
             self._record.forget()
             place = None
-        offset = None if place is None else self._offset(place)
         for _ in range(3):  # a service may lose an upload, of which it says so
-            if place is None or offset is None:
-                place, offset = self._begun(), 0
-            found = self._sent(place, offset)
+            if place is None:
+                place = self._begun()
+            found = self._sent(place)
             if found is not None:
                 self._record.forget()
                 return found
@@ -171,60 +171,71 @@ class _Push:
         raise DatasetError(f"Wanted an upload that goes on at {self._connection.service.url}. Found: it vanishes")
 
     def _begun(self) -> str:
-        headers = {
-            "Upload-Length": str(self._source.length),
-            "Content-Type": "application/x-tar" if self._source.kind == "folder" else "application/octet-stream",
-        }
+        metadata = {"filetype": "application/x-tar" if self._source.kind == "folder" else "application/octet-stream"}
         if self._source.filename is not None:
-            quoted = quote(self._source.filename, safe="")
-            headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quoted}"
-        address = f"/datasets/{self._name}/uploads{f'?sha256={self._digest.known}' if self._digest.known else ''}"
-        answer = self._connection.ask("POST", address, headers=headers, fine=(201,))
+            metadata["filename"] = self._source.filename
+        if self._digest.known:
+            metadata["sha256"] = self._digest.known
+        pairs = (f"{key} {base64.b64encode(value.encode()).decode()}" for key, value in metadata.items())
+        headers = {**_TUS, "Upload-Length": str(self._source.length), "Upload-Metadata": ",".join(pairs)}
+        answer = self._connection.ask("POST", f"/datasets/{self._name}/uploads", headers=headers, fine=(201,))
         place = urlsplit(answer.headers.get("Location") or "").path
         place = place.removeprefix(urlsplit(self._connection.service.url).path)
         if not place.startswith("/"):
             raise DatasetError(f"Wanted the Location of an upload. Found: none of {self._connection.service.url}")
+        if answer.headers.get("Tus-Resumable") != _TUS["Tus-Resumable"]:  # it would take a folder for a file
+            self._connection.ask("DELETE", place, fine=(204, 404, 409))
+            raise DatasetError(
+                f"Wanted a service that speaks tus 1.0.0 at {self._connection.service.url}. Found: an older release. "
+                "Update the service, or push with the release that it has"
+            )
         self._record.keep(place)
         return place
 
-    def _offset(self, place: str) -> int | None:
-        """How much of an upload is there; None if there is no such upload for these bytes."""
-        answer = self._connection.ask("HEAD", place, fine=(200, 204, 404))
-        if answer.status == 404 or answer.headers.get("Upload-Length") != str(self._source.length):
-            return None
-        return _number(answer)
-
-    def _sent(self, place: str, offset: int) -> dict[str, Any] | None:
-        """Send the rest; the version that it became, or None if there is no such upload any more."""
+    def _sent(self, place: str) -> int | None:
+        """Send the rest; the number of the version that it became, or None if there is no such upload any more."""
         end = self._source.length
         waits_until = 0.0
-        while True:
+        found = self._look(place)
+        while found is not None:
+            offset, version = found
             self._tell(offset)
+            if version is not None:
+                return version
             try:
                 answer = self._part(place, offset, min(end, offset + _PART))
-                if answer.status == 200:
-                    self._tell(end)
-                    return dict(answer.json or {})
                 if answer.status == 409 and answer.headers.get("Upload-Offset") is None:
                     raise LostError("409, another request is at this upload")
-                now = None if answer.status == 404 else _number(answer)
+                found = self._look(place) if answer.status == 409 else self._found(answer)
             except LostError as error:
-                # All of it may be there, and be checked now: that takes its time, and the answer to it is lost.
-                if offset >= end and not waits_until:
+                # All of it may be there and be checked now, which takes time. Until then the last byte does not count.
+                if offset == end - 1 and not waits_until:
                     waits_until = time.monotonic() + self._checking()
                 if time.monotonic() < waits_until:
                     time.sleep(_LOOK_SECONDS)
                 else:
                     self._tries.again(error)
-                now = self._offset(place)
-            if now is None:
-                return self._published()
-            if now > offset:
+                found = self._look(place)
+            if found is not None and found[0] > offset:
                 self._tries.progress()
-            offset = now
+        return None
+
+    def _look(self, place: str) -> tuple[int, int | None] | None:
+        """As `_found`; None also for an upload of another length."""
+        answer = self._connection.ask("HEAD", place, headers=_TUS, fine=(200, 204, 404))
+        is_ours = answer.headers.get("Upload-Length") == str(self._source.length)
+        return self._found(answer) if is_ours else None
+
+    def _found(self, answer: Answer) -> tuple[int, int | None] | None:
+        """How many bytes of an upload are there, and the version that it became with the last; None without it."""
+        if answer.status == 404:
+            return None
+        offset = _number(answer, "Upload-Offset")
+        return offset, _number(answer, "Dataset-Version") if offset == self._source.length else None
 
     def _part(self, place: str, start: int, end: int) -> Answer:
         headers = {
+            **_TUS,
             "Upload-Offset": str(start),
             "Content-Type": "application/offset+octet-stream",
             "Content-Length": str(end - start),
@@ -236,34 +247,40 @@ class _Push:
             headers["Repr-Digest"] = f"sha-256=:{told}:"  # so that what was damaged on its way never shows
         blocks = self._digest.blocks(start, end)
         answer = self._connection.send("PATCH", place, headers=headers, body=blocks, seconds=seconds)
-        return self._connection.whole(answer, fine=(200, 204, 404, 409))
+        return self._connection.whole(answer, fine=(204, 404, 409))
 
     def _checking(self) -> float:
         return TIMEOUT_SECONDS + self._source.length / _SLOWEST
 
-    def _published(self) -> dict[str, Any] | None:
-        """The version that an upload became whose last answer was lost, if it did."""
-        card = self._connection.ask("GET", f"/datasets/{self._name}/card", keys=("versions", "newest")).json
-        same = [one for one in card["versions"] if one["bytes"] == self._source.length]
-        newest = card["newest"]["version"] if card["newest"] else 0
-        for one in same:
-            if (one["version"] > self._before or one["version"] == newest) and one["sha256"] == self._digest.whole():
-                return dict(one)
-        return None
 
-
-def _newest(connection: Connection, name: str, create: bool) -> dict[str, Any] | None:
-    """The newest version of a dataset, which is made if it is not there and may be."""
-    fine = (200, 404) if create else (200,)
-    answer = connection.ask("GET", f"/datasets/{name}/card", fine=fine, keys=("versions", "newest"))
+def _newest(connection: Connection, name: str, create: bool | None) -> tuple[dict[str, Any] | None, bool]:
+    """The newest version of a dataset, and whether the dataset was made now, as it may be."""
+    fine = (200,) if create is False else (200, 404)
+    answer = connection.ask("GET", f"/datasets/{name}/card", fine=fine, keys=("versions", "newest", "card"))
     if answer.status == 404:
-        connection.ask("POST", "/datasets", body={"name": name}, fine=(201, 409))
-        return None
-    return answer.json.get("newest") or None
+        if create is None:
+            check_new(connection, name)
+        made = connection.ask("POST", "/datasets", body={"name": name}, fine=(201, 409))
+        return None, made.status == 201
+    newest = answer.json["newest"]
+    return {**newest, **_counts(answer.json["card"])} if newest else None, False
 
 
-def _number(answer: Answer) -> int:
-    found = answer.headers.get("Upload-Offset") or ""
+def _version(connection: Connection, name: str, number: int) -> dict[str, Any]:
+    """One version as the service describes it."""
+    card = connection.ask("GET", f"/datasets/{name}/card?version={number}", keys=("versions", "card")).json
+    found = next((one for one in card["versions"] if one["version"] == number), None)
+    if found is None:
+        raise DatasetError(f"Wanted version {number} of {name!r}, which was pushed. Found: it was deleted meanwhile")
+    return {**found, **_counts(card["card"])}
+
+
+def _counts(card: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: card.get(key) for key in ("images", "num_classes")}
+
+
+def _number(answer: Answer, header: str) -> int:
+    found = answer.headers.get(header) or ""
     if not found.isdecimal():
-        raise DatasetError(f"Wanted an Upload-Offset. Found: {answer.status} with {found[:40]!r}")
+        raise DatasetError(f"Wanted {header} with a number. Found: {answer.status} with {found[:40]!r}")
     return int(found)

@@ -49,7 +49,7 @@ class FileSource:
         except (SchemaError, OSError) as error:
             raise DatasetError(f"Wanted to push the file {str(path)!r}. Found: {_why(error)}") from None
         if not found.st_size:
-            raise DatasetError(f"Wanted a file with bytes to push. Found: none in {str(path)!r}")
+            raise DatasetError(f"Wanted a file of at least one byte to push. Found: none in {str(path)!r}")
         self.length, self._time = found.st_size, found.st_mtime_ns
         self.fingerprint = hashlib.sha256(f"{self.length} {self._time}".encode()).hexdigest()
 
@@ -80,7 +80,7 @@ class FolderSource:
         self._starts = array("q")
         self.files = sum(not name.endswith(b"/") for name in self._names)
         if not self.files:
-            raise DatasetError(f"Wanted a folder with files to push. Found: none in {str(path)!r}")
+            raise DatasetError(f"Wanted a folder with at least one file to push. Found: none in {str(path)!r}")
         place, digest = 0, hashlib.sha256()
         for number, name in enumerate(self._names):
             self._starts.append(place)

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-from loader._dataset_bar import bars
+from loader._dataset_bar import Progress, bars
 from loader._dataset_http import Connection, Service
+from loader._dataset_names import listed
 from loader._dataset_place import Place, disk_told
 from loader._dataset_pull import pull
 from loader._dataset_push import push
@@ -25,7 +25,8 @@ class Dataset:
     """A dataset's version: the newest one of a service, or the one that is here.
 
     ``kind`` is "file" or "folder"; ``bytes`` and ``sha256`` are those of the file, or of the folder as one tar.
-    ``images`` is how many pictures are known to be in it. An empty dataset has a name and nothing else.
+    ``images`` and ``num_classes`` count what the service knows to be in it. An empty dataset has only a name.
+    ``problem`` says why the newest version cannot be read.
     """
 
     name: str
@@ -34,13 +35,18 @@ class Dataset:
     bytes: int = 0
     files: int = 0
     images: int | None = None
+    num_classes: int | None = None
     created: str | None = None
     sha256: str | None = None
+    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushedDataset:
-    """The version that a push made, or, unless it ``is_new``, the one that had the same bytes before."""
+    """The version that a push made, or, unless it ``is_new``, the one that had the same bytes before.
+
+    ``is_created``: the push made the dataset, too.
+    """
 
     name: str
     version: int
@@ -49,6 +55,9 @@ class PushedDataset:
     files: int
     sha256: str
     is_new: bool
+    is_created: bool = False
+    images: int | None = None
+    num_classes: int | None = None
 
 
 class Datasets:
@@ -67,16 +76,8 @@ class Datasets:
 
     def list(self) -> list[Dataset]:
         """All datasets, by name, each with its newest version."""
-        found: list[Dataset] = []
-        cursor: str | None = ""
         with Connection(self._service) as connection:
-            while cursor is not None:
-                page = connection.ask(
-                    "GET", f"/datasets?cursor={quote(cursor, safe='')}", keys=("datasets", "next")
-                ).json
-                found += [_dataset({**one, **(one["newest"] or {})}) for one in page["datasets"]]
-                cursor = page["next"]
-        return found
+            return [_dataset({**one, **(one["newest"] or {})}) for one in listed(connection)]
 
     def create(self, name: str, *, exist_ok: bool = False) -> None:
         """Make an empty dataset. Raises `DatasetError` if it is there, unless ``exist_ok``."""
@@ -84,16 +85,17 @@ class Datasets:
             connection.ask("POST", "/datasets", body={"name": _name(name)}, fine=(201, 409) if exist_ok else (201,))
 
     def push(
-        self, path: StrPath, name: str | None = None, *, create: bool = True, progress: bool = True
+        self, path: StrPath, name: str | None = None, *, create: bool | None = None, progress: bool = True
     ) -> PushedDataset:
         """Publish a folder or a file as the newest version of a dataset (default: called as the path is).
 
         A folder goes as one tar, which is never made here: the same files give the same bytes, so that pushing them
         twice makes one version. Times, owners and rights of files are not among them; links are followed inside the
         folder alone. A push that breaks off goes on by itself, and when it was interrupted or killed, with the next
-        call for the same path and name. The version shows when all of it is there. Without ``create``, only datasets
-        that are there already are pushed to. Raises `DatasetError` for a folder without files, for a file that
-        changes meanwhile, and for what is neither file nor folder.
+        call for the same path and name. The version shows when all of it is there. A dataset that does not exist is
+        made; ``create=False`` refuses that, and unless ``create=True``, a new name that looks like a dataset's is
+        refused, as it may be misspelt. Raises `DatasetError` for an empty file or a folder without files, for a file
+        that changes meanwhile, and for what is neither file nor folder.
         """
         place = Path(os.path.abspath(path))
         name = _name(place.name if name is None else name)
@@ -101,26 +103,45 @@ class Datasets:
         with Connection(self._service) as connection, bars(progress) as tells:
             tell = tells("push", source.length)
             found = push(connection, source, name=name, path=place, create=create, tell=tell)
-        return PushedDataset(
-            name=name, **{key: found[key] for key in ("version", "kind", "bytes", "files", "sha256", "is_new")}
-        )
+        return PushedDataset(name=name, **{key: found[key] for key in PushedDataset.__slots__ if key in found})
 
-    def pull(self, name: str, to: StrPath = "/datasets", version: int | None = None, *, progress: bool = True) -> Path:
+    def restore(self, name: str, version: int) -> Dataset:
+        """Make an older version the newest one again, under a new number, without an upload; it is returned.
+
+        Nothing happens if the newest version has the same bytes. Raises `DatasetError` if there is no such version.
+        """
+        path = f"/datasets/{_name(name)}/restore?version={_version(version)}"
+        with Connection(self._service) as connection:
+            return _dataset(connection.ask("POST", path, keys=("version",)).json)
+
+    def pull(
+        self,
+        name: str,
+        to: StrPath = "/datasets",
+        version: int | None = None,
+        *,
+        keep: bool = False,
+        progress: bool | Progress = True,
+    ) -> Path:
         """Have a dataset, its newest version unless another is named, at ``to/name``, which is returned.
 
         A folder's files lie there as they were pushed, a file as ``to/name/FILENAME``. What is there already is not
         brought again; another version takes its place in one step, and the files of the one before go: ``to/name`` is
         a link to the version's own folder. At any moment, also if it is killed, all of one version is there. What broke
         off goes on with the next call. While a folder is unpacked its tar lies beside it. Processes that pull the same
-        dataset to the same folder wait for each other. Raises `DatasetError` also for a full disk, for bytes with
-        another SHA-256, and for something else at ``to/name``.
+        dataset to the same folder wait for each other. With ``keep``, a version that is there already stays, whichever
+        it is, and the service is not asked. ``progress`` shows bars on a terminal; a function gets ("download", bytes
+        done, all bytes), then ("unpack", files done, all files). Raises `DatasetError` also for a full disk, for bytes
+        with another SHA-256, and for something else at ``to/name``.
         """
         _name(name)
-        if version is not None and (not isinstance(version, int) or isinstance(version, bool) or version < 1):
-            raise OptionError(f"Wanted the number of a version, from 1. Found: {version!r}")
+        if version is not None:
+            _version(version)
+        if keep and version is not None:
+            raise OptionError(f"Wanted keep or a version. Found: both, version {version}")
         place = Path(os.path.abspath(to))
         with Connection(self._service) as connection, bars(progress) as tells:
-            pull(connection, name, place, version, tells)
+            pull(connection, name, place, version, tells, keep=keep)
         return place / name
 
     def pulled(self, name: str, to: StrPath = "/datasets") -> Dataset | None:
@@ -150,3 +171,9 @@ def _name(name: object) -> str:
         return check_name(name)
     except SchemaError as error:
         raise OptionError(str(error)) from None
+
+
+def _version(number: object) -> int:
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        raise OptionError(f"Wanted the number of a version, from 1. Found: {number!r}")
+    return number

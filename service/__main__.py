@@ -12,16 +12,17 @@
   python -m service list                                          those of a service: --url, or $IMAGESTRATA_URL
   python -m service push my_folder --name my_dataset              goes on where it was interrupted, as pull does
   python -m service pull my_dataset /datasets                     whole at /datasets/my_dataset, or as it was before
+  python -m service restore my_dataset 3                          version 3 becomes the newest one again
   python -m service run job.yaml                                  a training job that reads it there
 
-Every upload makes a version, which never changes; what is not whole never shows. On a loopback address no token is
-needed until the first one is created, and the Host of requests must be its own (a proxy passes its name once there are
-tokens); elsewhere always, unless --insecure says otherwise. A folder, or a bucket's prefix, is for one server only.
+Every upload makes a version, which never changes and shows when all of it is there. On a loopback address no token is
+needed until the first one is created; elsewhere always, unless --insecure says otherwise. While no token is needed, the
+Host of requests must be its own, or one of --host-name. A folder, or a bucket's prefix, is for one server only.
 
 exit codes:
-  0  done; a server that was told to end has ended
+  0  done; a server was stopped
   1  failed; one line says why
-  2  arguments that cannot be
+  2  wrong arguments
 """
 
 import argparse
@@ -40,8 +41,9 @@ from formats import FormatsError
 from formats.s3 import is_s3
 from formats.storage import Storage
 from schemas import SchemaError
-from service.client_commands import list_datasets, pull, push
+from service.client_commands import list_datasets, pull, push, restore
 from service.errors import ServiceError
+from service.hosts import Hosts, authority
 from service.tokens import SCOPES, Tokens
 
 if TYPE_CHECKING:
@@ -74,6 +76,22 @@ def serve(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen at (127.0.0.1)")
     parser.add_argument("--port", type=int, default=8080, help="its port; 0 for a free one (8080)")
+    parser.add_argument(
+        "--host-name",
+        action="append",
+        default=[],
+        type=_host_name,
+        metavar="NAME",
+        help="a name by which clients reach it, as through a proxy; requests for other hosts are refused (repeatable)",
+    )
+    parser.add_argument(
+        "--proxy",
+        action="append",
+        default=[],
+        type=_proxy,
+        metavar="ADDRESS",
+        help="the address or network of a proxy whose X-Forwarded-For and -Proto are true (repeatable; none)",
+    )
     parser.add_argument("--insecure", action="store_true", help="let everyone in, also from other machines")
     parser.add_argument(
         "--max-upload", type=_size, metavar="SIZE", help="the largest body, as in 500M or 2T (no limit)"
@@ -95,20 +113,22 @@ def serve(argv: Sequence[str]) -> int:
             f"(python -m service token create --root {args.root} --name NAME --scope write), or say --insecure"
         )
     with _private(), closing(_store(args.root, args.spool)) as store:
-        known = [*dict.fromkeys(["localhost", "127.0.0.1", "[::1]", args.host])]
-        access = Access(tokens, is_open=is_loopback, is_insecure=args.insecure, hosts=known)
+        access = Access(tokens, is_open=is_loopback, is_insecure=args.insecure)
+        names = ["localhost", "127.0.0.1", "[::1]", args.host, socket.gethostname(), socket.getfqdn()]
+        hosts = Hosts(names[:4] if is_loopback else names, given=args.host_name, is_local=is_loopback)
         uploads = Uploads(store, most=args.max_upload, quota=args.quota)
-        app = make_app(store, access=access, uploads=uploads, quota=args.quota)
-        return run(app, host=args.host, port=args.port, tell=lambda line: print(line, flush=True))
+        app = make_app(store, access=access, hosts=hosts, uploads=uploads, quota=args.quota)
+        return run(app, host=args.host, port=args.port, proxies=args.proxy, tell=lambda line: print(line, flush=True))
 
 
 def token(argv: Sequence[str]) -> int:
     """Create, list and revoke tokens."""
-    parser = _parser("python -m service token", "Say who may use a service: tokens, of which only hashes are kept.")
+    parser = _parser("python -m service token", "Manage the tokens that open a service; only their hashes are stored.")
     parser.add_argument("do", choices=("create", "list", "revoke"))
     parser.add_argument("--root", required=True, type=_root, metavar="DIR", help="the folder of the service")
-    parser.add_argument("--name", help="whose token it is")
-    parser.add_argument("--scope", choices=SCOPES, default="read", help="who writes may read, too (read)")
+    parser.add_argument("--name", help="the name of the token")
+    scope = "what the token permits; write includes read (read)"
+    parser.add_argument("--scope", choices=SCOPES, default="read", help=scope)
     args = parser.parse_args(argv)
     if args.do != "list" and not re.fullmatch(r"[A-Za-z0-9._@-]{1,64}", args.name or ""):
         parser.error(f"wanted --name, 1 to 64 letters, digits and '.', '_', '@', '-'. Found: {args.name!r}")
@@ -133,7 +153,15 @@ def run(argv: Sequence[str]) -> int:
     return run_command.run(argv)
 
 
-_COMMANDS = {"serve": serve, "token": token, "list": list_datasets, "push": push, "pull": pull, "run": run}
+_COMMANDS = {
+    "serve": serve,
+    "token": token,
+    "list": list_datasets,
+    "push": push,
+    "pull": pull,
+    "restore": restore,
+    "run": run,
+}
 
 
 def _store(root: str, spool: str | None) -> "Store":
@@ -167,6 +195,20 @@ def _root(text: str) -> str:
     if not text.strip():
         raise argparse.ArgumentTypeError("wanted a folder, or s3://bucket/prefix. Found: an empty text")
     return text
+
+
+def _host_name(text: str) -> str:
+    found = authority(text)
+    if found is None or found[1]:
+        raise argparse.ArgumentTypeError(f"wanted the name of a host, without a port. Found: {text!r}")
+    return text
+
+
+def _proxy(text: str) -> str:
+    try:
+        return str(ipaddress.ip_network(text, strict=False))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"wanted an address or a network, as 10.0.0.0/8. Found: {text!r}") from None
 
 
 def _size(text: str) -> int:

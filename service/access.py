@@ -1,11 +1,11 @@
 """Who asks: bearer tokens, held against those of the service."""
 
-import re
-import threading
+import asyncio
 import time
-from collections.abc import Collection
 
-from service.errors import HostError, NotAllowedError, NoTokenError
+from starlette.concurrency import run_in_threadpool
+
+from service.errors import NotAllowedError, NoTokenError
 from service.tokens import Scope, Token, Tokens
 
 _KNOWN_SECONDS = 2.0
@@ -14,33 +14,27 @@ _KNOWN_SECONDS = 2.0
 class Access:
     """Lets requests in by their tokens; where ``is_open``, all of them until there was a token.
 
-    ``is_insecure``: all of them, always. ``hosts`` are those that a request may be meant for as long as all are let
-    in: a page of elsewhere must not reach a service that is open on its own machine, through a name that leads here.
-    A token that is revoked opens nothing two seconds later.
+    ``is_insecure``: all of them, always. A token that is revoked opens nothing two seconds later.
     """
 
-    def __init__(
-        self, tokens: Tokens, *, is_open: bool, is_insecure: bool = False, hosts: Collection[str] | None = None
-    ) -> None:
-        self._tokens, self._is_open, self._is_insecure, self._hosts = tokens, is_open, is_insecure, hosts
-        self._lock = threading.Lock()
+    def __init__(self, tokens: Tokens, *, is_open: bool, is_insecure: bool = False) -> None:
+        self._tokens, self._is_open, self._is_insecure = tokens, is_open, is_insecure
+        self._lock = asyncio.Lock()
         self._known: list[Token] | None = None
         self._until = 0.0
 
-    def check(self, authorization: str | None, scope: Scope, *, host: str) -> str | None:
-        """The name of the token that a request to a host has; None where none is needed.
+    async def is_free(self) -> bool:
+        """Whether requests need no token."""
+        return self._is_insecure or (self._is_open and await self._kept() is None)
 
-        Raises `NoTokenError` without one that is known, `NotAllowedError` for one that only reads, `HostError`.
+    async def check(self, authorization: str | None, scope: Scope) -> Token | None:
+        """The token that a request has; None where none is needed.
+
+        Raises `NoTokenError` without one that is known, `NotAllowedError` for one that only reads.
         """
-        kept = self._kept()
-        if self._is_insecure:
+        if await self.is_free():
             return None
-        if self._is_open and kept is None:
-            if self._hosts is not None and re.sub(r":[0-9]*$", "", host) not in self._hosts:
-                raise HostError(
-                    f"Wanted Host {' or '.join(self._hosts)}, as no token is asked for yet. Found: {host[:100]!r}"
-                )
-            return None
+        kept = await self._kept()
         kind, _, text = (authorization or "").partition(" ")
         needed = {"WWW-Authenticate": f'Bearer realm="imagestrata", scope="{scope}"'}
         if kind.lower() != "bearer" or not text.strip():
@@ -49,13 +43,22 @@ class Access:
         if token is None:
             needed["WWW-Authenticate"] += ', error="invalid_token"'
             raise NoTokenError("Wanted a token of this service. Found: one that is unknown or revoked", headers=needed)
-        if scope == "write" and token.scope != "write":
-            raise NotAllowedError(f"Wanted a token that may write. Found: {token.name!r}, which may only read")
-        return token.name
+        if scope == "write":
+            check_writer(token.name, token.scope)
+        return token
 
-    def _kept(self) -> list[Token] | None:
-        with self._lock:
+    async def _kept(self) -> list[Token] | None:
+        async with self._lock:
             if time.monotonic() >= self._until:
-                self._known = self._tokens.all() if self._tokens.are_there else None
+                self._known = await run_in_threadpool(self._look)
                 self._until = time.monotonic() + _KNOWN_SECONDS
             return self._known
+
+    def _look(self) -> list[Token] | None:
+        return self._tokens.all() if self._tokens.are_there else None
+
+
+def check_writer(name: str | None, scope: Scope) -> None:
+    """Raises `NotAllowedError` for a token that only reads."""
+    if scope != "write":
+        raise NotAllowedError(f"Wanted a token that may write. Found: {name!r}, which may only read")

@@ -4,19 +4,23 @@
 """
 
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, FastAPI, Query, Request
 from starlette.middleware import Middleware
 from starlette.responses import Response
 
 from formats.origin import code_version
-from formats.tar_index import TarIndex
+from formats.tar_index import TarIndex, TarMember
 from service import downloads, pages, problems
 from service.access import Access
+from service.admission import Admission
 from service.conditions import Conditions, etag
-from service.errors import NotThereError
+from service.description_routes import add_description_routes
+from service.early_answers import EarlyAnswers
+from service.errors import NotThereError, UnreadableError
 from service.guard import Guard
+from service.hosts import Hosts
 from service.metrics import TYPE as METRICS_TYPE
 from service.metrics import Metrics
 from service.problems import Watched, install
@@ -27,19 +31,24 @@ from service.shapes import (
     FileShape,
     FilesShape,
     HealthShape,
+    Label,
     ListingShape,
     Name,
     NewDataset,
+    Prefix,
     ProblemShape,
     PublishedShape,
     VersionNumber,
+    VersionsShape,
     location,
     name_of,
     published,
+    summary_of,
     told,
 )
 from service.sheets import add_sheet_routes
 from service.stores import Store
+from service.tus import Tus
 from service.upload_routes import add_upload_routes
 from service.uploads import Uploads
 from service.wanted import TAR, wanted_of
@@ -57,6 +66,7 @@ def make_app(
     store: Store,
     *,
     access: Access,
+    hosts: Hosts,
     uploads: Uploads,
     quota: int | None = None,
 ) -> FastAPI:
@@ -66,14 +76,19 @@ def make_app(
         title="imagestrata datasets",
         version=code_version(),
         description=__doc__,
-        middleware=[Middleware(Watched, metrics=metrics)],
+        middleware=[
+            Middleware(EarlyAnswers),
+            Middleware(Tus),
+            Middleware(Watched, metrics=metrics),
+            Middleware(Admission, access=access, hosts=hosts),
+        ],
         docs_url=None,  # they would load scripts from other hosts
         redoc_url=None,
         redirect_slashes=False,
         responses=_ALWAYS,
     )
     install(app)
-    guard = Guard(access)
+    guard = Guard()
     # As routes of the app's own, by which it tells methods and addresses; included ones stay behind a router.
     for router in (dataset_routes(store, uploads, metrics, guard), pages.router):
         app.router.routes.extend(router.routes)
@@ -81,12 +96,13 @@ def make_app(
     @app.get("/health", tags=["service"])
     def health() -> HealthShape:
         """Whether the service is up."""
-        return HealthShape(status="ok", version=code_version(), used=store.used, arriving=uploads.arriving, quota=quota)
+        room = store.room
+        return HealthShape(status="ok", version=code_version(), used=room.used, arriving=room.arriving, quota=quota)
 
     @app.get("/metrics", tags=["service"], dependencies=[guard.reads], response_class=Response)
     def told_metrics() -> Response:
         """What the service has counted, for Prometheus."""
-        metrics.used.set(store.used)
+        metrics.used.set(store.room.used)
         return Response(metrics.text(), headers={"content-type": METRICS_TYPE})
 
     return app
@@ -97,14 +113,21 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
     routes = APIRouter(prefix="/datasets", tags=["datasets"], responses=_ALWAYS)
 
     def entry(name: str) -> DatasetShape:
-        newest = store.newest(name)
+        newest, problem = None, None
+        try:
+            newest = store.newest(name)
+        except UnreadableError as error:
+            problem = error.detail
         card = {} if newest is None else newest.card
         return DatasetShape(
             name=name,
             location=location(name),
             newest=None if newest is None else told(newest),
+            summary=summary_of(store.description(name)),
             images=card.get("images"),
+            num_classes=card.get("num_classes"),
             type=card.get("type"),
+            problem=problem,
         )
 
     async def counted(request: Request) -> AsyncIterator[bytes]:
@@ -156,6 +179,21 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
         answer.headers["ETag"] = etag(version.sha256)
         return published(name, version)
 
+    @routes.post("/{name}/restore", dependencies=[guard.writes], responses=problems.told(403, 404, 412, 507))
+    def restore_version(
+        request: Request,
+        name: Name,
+        version: Annotated[int, Query(ge=1, le=10**9, description="the version that becomes the newest again")],
+        answer: Response,
+    ) -> PublishedShape:
+        """Make an older version the newest one again, without an upload. The new version shares its bytes.
+
+        With `If-Match`, it is refused as soon as another version is the newest.
+        """
+        made = uploads.restore(name, version, Conditions.of(request.headers), by=request.state.token)
+        answer.headers["ETag"] = etag(made.sha256)
+        return published(name, made)
+
     @routes.delete("/{name}", status_code=204, dependencies=[guard.writes], responses=problems.told(403, 404, 412))
     def delete_dataset(request: Request, name: Name, version: VersionNumber = None) -> None:
         """No more of a dataset, or of one of its versions."""
@@ -204,33 +242,54 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
 
     @routes.get("/{name}/card", dependencies=[guard.reads], responses=problems.told(404))
     def get_card(name: Name, version: VersionNumber = None) -> CardShape:
-        """What is known of a dataset."""
-        versions = list(store.versions(name))
-        shown = store.version(name, version) if version or versions else None
+        """What is known of a dataset. Without `version`, the newest one must be readable."""
+        versions = store.versions(name)
+        shown = store.newest(name) if version is None else store.version(name, version)
         return CardShape(
             **entry(name).model_dump(),
+            description=store.description(name),
             versions=[told(one) for one in reversed(versions)],
             card={} if shown is None else dict(shown.card),
         )
+
+    @routes.get("/{name}/versions", dependencies=[guard.reads], responses=problems.told(404))
+    def list_versions(name: Name) -> VersionsShape:
+        """All versions of a dataset, also when the newest one cannot be read."""
+        versions = [told(one) for one in reversed(store.versions(name))]
+        return VersionsShape(versions=versions, unreadable=sorted(store.unreadable(name), reverse=True))
 
     @routes.get("/{name}/files", dependencies=[guard.reads], responses=problems.told(404))
     def list_files(
         name: Name,
         version: VersionNumber = None,
-        prefix: Annotated[str, Query(max_length=4096)] = "",
+        prefix: Prefix = "",
+        delimiter: Annotated[Literal["/"] | None, Query(description="list one level, as `ls` does")] = None,
+        label: Label = None,
         limit: Limit = 1000,
-        cursor: Annotated[str, Query(max_length=4096)] = "",
+        cursor: Annotated[str, Query(max_length=4097)] = "",
     ) -> FilesShape:
-        """The files of a dataset, by path."""
+        """The files of a dataset by path; with `delimiter=/`, the files and folders of one level below `prefix`.
+
+        `class` selects the files in folders of this name, at any depth; `delimiter` then has no effect.
+        """
         found = store.version(name, version)
         if found.kind == "file":
             one = FileShape(path=found.filename, bytes=found.bytes, sha256=found.sha256)
-            is_shown = one.path.startswith(prefix) and one.path > cursor
+            is_shown = one.path.startswith(prefix) and one.path > cursor and label is None
             return FilesShape(files=[one] if is_shown else [])
+        page: list[TarMember | str]
         with TarIndex(store.index(name, found)) as index:
-            page = index.page(after=cursor, prefix=prefix, limit=limit + 1)
-        files = [FileShape(path=file.path, bytes=file.bytes, sha256=file.sha256) for file in page[:limit]]
-        return FilesShape(files=files, next=files[-1].path if len(page) > limit else None)
+            if delimiter and label is None:
+                page = index.level(after=cursor, prefix=prefix, limit=limit + 1)
+            else:
+                page = [*index.page(after=cursor, prefix=prefix, label=label, limit=limit + 1)]
+        shown = page[:limit]
+        files = [one for one in shown if isinstance(one, TarMember)]
+        return FilesShape(
+            files=[FileShape(path=file.path, bytes=file.bytes, sha256=file.sha256) for file in files],
+            folders=[one for one in shown if isinstance(one, str)],
+            next=None if len(page) <= limit else shown[-1] if isinstance(shown[-1], str) else shown[-1].path,
+        )
 
     @routes.get(
         "/{name}/files/{path:path}",
@@ -271,5 +330,6 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
         head = routes.head(path, dependencies=[guard.reads], response_class=Response, responses=known)
         head(endpoint)
     add_sheet_routes(routes, store, guard)
+    add_description_routes(routes, store, guard)
     add_upload_routes(routes, uploads, counted, guard)
     return routes

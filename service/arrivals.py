@@ -1,7 +1,6 @@
 """Folders in which bodies arrive, one each, and what a killed server left in them."""
 
 import json
-import os
 import secrets
 import shutil
 import time
@@ -12,10 +11,12 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from formats.lasting import sync
 from service.errors import ConflictError
 
-DATA, INDEX, UPLOAD = "data", "files.sqlite", "upload.json"
-"""What lies there: a body, the index of its files if it is a tar, and what an upload that goes on is to become."""
+DATA, INDEX, UPLOAD, UNVERIFIED = "data", "files.sqlite", "upload.json", "unverified"
+"""What lies there: a body, the index of its files if it is a tar, what an upload that goes on is to become, and from
+which byte on its checksum was not verified."""
 
 _UPLOADS_LAST_SECONDS = 7 * 86_400.0
 
@@ -52,11 +53,16 @@ class Arrivals:
 
     def forgotten(self) -> Iterator[Path]:
         """Uploads to which nothing has come for seven days."""
-        last = time.time() - _UPLOADS_LAST_SECONDS
+        now = time.time()
         for arrival in (path for path in self.folder.iterdir() if (path / UPLOAD).exists()):
             with suppress(FileNotFoundError):
-                if (arrival / DATA).stat().st_mtime < last:
+                if self.expires(arrival) < now:
                     yield arrival
+
+    @staticmethod
+    def expires(arrival: Path) -> float:
+        """When an upload will be forgotten unless more of it comes. Raises FileNotFoundError."""
+        return (arrival / DATA).stat().st_mtime + _UPLOADS_LAST_SECONDS
 
     def new(self, identity: str | None = None) -> Path:
         """A new folder for a body."""
@@ -70,9 +76,5 @@ class Arrivals:
 
 
 def keep(path: Path) -> None:
-    """Have a file, or a folder's entries, outlive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    """Make a file, or a folder's entries, survive a power cut."""
+    sync(path)

@@ -3,13 +3,14 @@
 import asyncio
 import errno
 import hashlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import IO
+from typing import IO, Protocol
 
+from service.blocks import Blocks
 from service.errors import FullError, TooLargeError
 
-_BLOCK = 2 << 20
+_BLOCKS = Blocks(2 << 20, together=1 << 25)
 
 
 class Digest:
@@ -27,42 +28,55 @@ class Digest:
         """Of all so far."""
         return self._made.hexdigest()
 
+    def copy(self) -> "Digest":
+        """One that goes on from here by itself."""
+        made = Digest()
+        made._made, made.size = self._made.copy(), self.size
+        return made
+
+
+class Hash(Protocol):
+    """What is given bytes as they are written."""
+
+    def update(self, data: bytes, /) -> None:
+        """Count more."""
+
 
 async def take(
     body: AsyncIterator[bytes],
     file: IO[bytes],
     *,
-    digest: Digest | None,
+    hashes: Sequence[Hash],
     most: int | None,
     reserve: Callable[[int], None],
 ) -> int:
     """Write a body to an unbuffered file; how many bytes it had.
 
-    ``digest``, unless None, is given each block that was written; ``reserve`` is asked for room before one is, and may
-    raise. What came before an error was written, too. Raises `TooLargeError` beyond ``most`` bytes, `FullError` on a
-    full disk.
+    ``hashes`` are given each block that was written; ``reserve`` is asked for room before one is, and may raise. What
+    came before an error was written, too. Raises `TooLargeError` beyond ``most`` bytes, `FullError` on a full disk.
     """
     size, held = 0, 0
     parts: list[bytes] = []
     writing: asyncio.Task[None] | None = None
-    try:
-        async for chunk in body:
-            size, held = size + len(chunk), held + len(chunk)
-            if most is not None and size > most:
-                raise TooLargeError(f"Wanted a body of at most {most:,} bytes. Found: more")
-            parts.append(chunk)
-            if held >= _BLOCK:
-                if writing is not None:
-                    await writing
+    with _BLOCKS.shared():
+        try:
+            async for chunk in body:
+                size, held = size + len(chunk), held + len(chunk)
+                if most is not None and size > most:
+                    raise TooLargeError(f"Wanted a body of at most {most:,} bytes. Found: more")
+                parts.append(chunk)
+                if held >= _BLOCKS.size:
+                    if writing is not None:
+                        await writing
+                    reserve(held)
+                    writing = asyncio.create_task(asyncio.to_thread(_write, file, hashes, parts))
+                    parts, held = [], 0
+        finally:
+            if writing is not None:
+                await writing
+            if parts:
                 reserve(held)
-                writing = asyncio.create_task(asyncio.to_thread(_write, file, digest, parts))
-                parts, held = [], 0
-    finally:
-        if writing is not None:
-            await writing
-        if parts:
-            reserve(held)
-            await asyncio.to_thread(_write, file, digest, parts)
+                await asyncio.to_thread(_write, file, hashes, parts)
     return size
 
 
@@ -77,11 +91,11 @@ def full_disks_told() -> Iterator[None]:
         raise
 
 
-def _write(file: IO[bytes], digest: Digest | None, parts: list[bytes]) -> None:
+def _write(file: IO[bytes], hashes: Sequence[Hash], parts: list[bytes]) -> None:
     with full_disks_told():
         for part in parts:
             view = memoryview(part)
             while view:
                 view = view[file.write(view) :]
-            if digest is not None:
-                digest.update(part)
+            for one in hashes:
+                one.update(part)

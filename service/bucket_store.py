@@ -1,6 +1,7 @@
 """Datasets in a bucket, of which downloads are sent straight from there.
 
     PREFIX/names/NAME                            a dataset; "next" in it, once a version was deleted
+           descriptions/NAME                     what people say about it
            datasets/NAME/versions/3.json         a version, which is there when this is
            datasets/NAME/content/SHA256          its bytes, and those of the versions that have the same
            datasets/NAME/content/SHA256.sqlite   the index of a folder's files
@@ -15,12 +16,13 @@ a killed server left. Servers that share a bucket need a prefix each.
 """
 
 import json
+import logging
 import mmap
 import os
 import secrets
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,14 +31,18 @@ from typing import IO
 from formats.storage import Storage
 from schemas.datasets import DatasetVersion
 from service.arrivals import DATA, INDEX, Arrivals
-from service.errors import ConflictError, NotThereError, no_dataset
+from service.errors import ConflictError, NotThereError, UnreadableError, no_dataset
 from service.stores import Store
 
 _BLOCK = 1 << 20
 _LEAST_PART = 16 << 20
 _MOST_PARTS = 10_000  # of one object, on S3
 _MOST_INDEXES = 64
+_LINK_SECONDS = 300
+"""How long a link to the bucket lasts. Clients that go on later ask the service for another one."""
 _TYPE = "application/octet-stream"
+
+log = logging.getLogger("service")
 
 
 @dataclass(slots=True)
@@ -52,10 +58,10 @@ class BucketBlob:
         return self.storage.read_range(self.key, start, min(length, self.size - start))
 
     def address(self, *, filename: str) -> str | None:
-        """Where they can be had without us, for an hour."""
+        """Where they can be had without us; a request, also one for the rest of them, must begin within minutes."""
         name = filename.encode("ascii", "replace").decode().replace("?", "_").replace('"', "_")
         told = {"ResponseContentDisposition": f'attachment; filename="{name}"', "ResponseContentType": _TYPE}
-        return self.storage.signed(self.key, **told)
+        return self.storage.signed(self.key, seconds=_LINK_SECONDS, **told)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -75,9 +81,10 @@ class BucketStore(Store):
         super().__init__(Arrivals(Path(spool).resolve()))
         self._preparing: Counter[tuple[str, str]] = Counter()
         storage.abandon("datasets/")  # what was being sent when a server was killed
-        for name in {*self.names(), *storage.names("datasets")}:
+        self._described = {*storage.names("descriptions")}  # most datasets have none, and need no request
+        for name in {*self.names(), *storage.names("datasets"), *self._described}:
             self._clear(name)
-        self.used = sum(version.bytes for name in self.names() for version in self.versions(name))
+        self._count()
 
     def names(self) -> list[str]:
         """The names of all datasets, sorted."""
@@ -92,7 +99,8 @@ class BucketStore(Store):
 
     def numbers(self, name: str) -> list[int]:
         """The numbers of a dataset's versions, in their order. Raises `NotThereError`."""
-        found = sorted(int(key.removesuffix(".json")) for key in self._storage.names(f"datasets/{name}/versions"))
+        keys = (key.removesuffix(".json") for key in self._storage.names(f"datasets/{name}/versions"))
+        found = sorted(int(key) for key in keys if key.isascii() and key.isdecimal())
         if not found and not self._storage.exists(f"names/{name}"):
             raise no_dataset(name)
         return found
@@ -120,6 +128,33 @@ class BucketStore(Store):
             for old in sorted(self._indexes.iterdir(), key=lambda path: path.stat().st_mtime)[:-_MOST_INDEXES]:
                 old.unlink(missing_ok=True)
         return place
+
+    def description(self, name: str) -> str:
+        """What people say about a dataset. Raises `NotThereError`."""
+        if name in self._described:
+            with suppress(FileNotFoundError):
+                return self._storage.read_text(f"descriptions/{name}")
+        if not self._storage.exists(f"names/{name}"):
+            raise no_dataset(name)
+        return ""
+
+    def describe(self, name: str, text: str) -> None:
+        """Replace a dataset's description. Raises `NotThereError`."""
+        with self._lock:
+            if not self._storage.exists(f"names/{name}"):
+                raise no_dataset(name)
+            if text:
+                self._described.add(name)
+                self._storage.write_bytes(f"descriptions/{name}", text.encode())
+            elif name in self._described:
+                self._storage.remove_files([f"descriptions/{name}"])
+                self._described.discard(name)
+
+    def _place(self, name: str, version: DatasetVersion) -> str:
+        return version.sha256
+
+    def _share(self, name: str, version: DatasetVersion, arrival: Path, reserve: Callable[[int], None]) -> None:
+        """Nothing: a manifest of the same content is all that is needed."""
 
     def _content(self, name: str, sha256: str) -> str:
         return f"datasets/{name}/content/{sha256}"
@@ -152,7 +187,8 @@ class BucketStore(Store):
 
     def _hide(self, name: str, number: int | None, following: int) -> None:
         if number is None:
-            self._storage.remove_files([f"names/{name}", *self._versions_of(name)])
+            self._storage.remove_files([f"names/{name}", f"descriptions/{name}", *self._versions_of(name)])
+            self._described.discard(name)
         else:
             self._storage.write_bytes(f"names/{name}", json.dumps({"next": following}).encode())
             self._storage.remove_files([f"datasets/{name}/versions/{number}.json"])
@@ -162,20 +198,46 @@ class BucketStore(Store):
 
     def _clear(self, name: str) -> None:
         with self._lock:
-            if name not in self.names():
-                self._storage.remove_files(self._versions_of(name))
-            kept = {sha256 for of, sha256 in self._preparing if of == name}
-            with suppress(NotThereError):
-                kept |= {version.sha256 for version in self.versions(name)}
-            folder = f"datasets/{name}/content"
-            gone = [f"{folder}/{key}" for key in self._storage.names(folder) if key.removesuffix(".sqlite") not in kept]
-            if gone:
-                self._storage.remove_files(gone)
+            try:
+                self._clear_alone(name)
+            except OSError as error:  # what is left goes next time; what was asked for is done already
+                log.warning("contents of %s that no version has are not removed now: %s", name, error)
+
+    def _clear_alone(self, name: str) -> None:
+        if name not in self.names():
+            self._storage.remove_files([f"descriptions/{name}", *self._versions_of(name)])
+            self._described.discard(name)
+        folder = f"datasets/{name}/content"
+        found = self._storage.names(folder)
+        kept = {sha256 for of, sha256 in self._preparing if of == name}
+        with suppress(NotThereError):
+            for number in self.numbers(name):
+                try:
+                    version = self._whole(name, number)
+                except UnreadableError:
+                    return
+                if version is None:  # it was listed, and nobody here has deleted it
+                    return
+                kept.add(version.sha256)
+        gone = [f"{folder}/{key}" for key in found if key.removesuffix(".sqlite") not in kept]
+        if gone:
+            self._storage.remove_files(gone)
 
     def _following(self, name: str) -> int:
-        with suppress(FileNotFoundError):
-            return int(json.loads(self._storage.read_bytes(f"names/{name}")).get("next", 1))
-        return 1
+        key = f"names/{name}"
+        try:
+            data = self._storage.read_bytes(key)
+        except FileNotFoundError:
+            return 1
+        with suppress(ValueError, AttributeError):
+            following = json.loads(data).get("next", 1)
+            if type(following) is int and following >= 1:
+                return following
+        raise UnreadableError(  # a number that was used must not come twice
+            f"Wanted the number of the next version of {name!r} in {self._storage.address}/{key}. "
+            f"Found: {data[:40]!r}. "
+            'Write {"next": N} there, where N is a number that no version has had'
+        )
 
 
 def part_bytes(size: int) -> int:

@@ -1,9 +1,13 @@
 """A dataset's card: what the names of its files, and the manifests among them, tell of it."""
 
 import os
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import groupby
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from formats.tar_index import TarIndex, TarMember
@@ -16,9 +20,14 @@ from schemas.shards import ShardManifest
 
 _PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 _MOST_MANIFEST = 8 << 20
-_MOST_CLASSES, _MOST_SPLITS = 2_000, 20
-_MOST_FOLDERS = 20_000  # more are no classes, and would fill the memory
+_MOST_CLASSES, _MOST_SPLITS = 2_000, 20  # that a card lists; all are counted
 _PAGE = 1_000
+_COUNTS = """
+PRAGMA journal_mode = OFF;
+PRAGMA synchronous = OFF;
+CREATE TABLE folders (above TEXT, label TEXT, images INTEGER, PRIMARY KEY (above, label)) WITHOUT ROWID;
+"""
+_COUNT = "INSERT INTO folders VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET images = images + excluded.images"
 
 _MOST_ROWS, _MOST_AT_ONCE = 50_000_000, 1 << 16  # of one file of a cache
 
@@ -30,9 +39,11 @@ Beside = Callable[[str], tuple[Path, TarMember | None]]
 def card_of(tar: Path, index: Path) -> Card:
     """What a folder holds, of which these are the tar and its index.
 
-    ``{"type": "shards" | "splits" | "tables" | "images" | "files", "images": 12, "classes": {"cat": 6, ...},
-    "splits": [...], "tables": ["ks.data", "ks.metadata"]}``; what is not known is not there. Each of ``splits`` is
-    ``{"name": "train", "images": 8, "classes": {...}}``. A metadata cache is of type ``tables``.
+    ``{"type": "shards" | "splits" | "tables" | "images" | "files", "images": 12, "num_classes": 2,
+    "classes": {"cat": 6, ...}, "num_splits": 2, "splits": [...], "tables": ["ks.data", "ks.metadata"]}``; a key is
+    missing where its value is unknown. Each of ``splits`` is ``{"name": "train", "images": 8, "num_classes": 2,
+    "classes": {...}}``. The numbers count all; ``classes`` and ``splits`` list the first 2,000 and 20, by name. A
+    metadata cache is of type ``tables``.
     """
     with TarIndex(index) as files:
         for name, read in _MANIFESTS.items():
@@ -50,7 +61,7 @@ def card_of(tar: Path, index: Path) -> Card:
                 return read(text, beside)
             except (SchemaError, TypeError, ValueError, AttributeError):  # a file that happens to be called so
                 continue
-        return _of_pictures(files)
+        return _of_pictures(files, index.parent)
 
 
 def pictures(files: TarIndex) -> Iterable[TarMember]:
@@ -78,7 +89,7 @@ def _of_shards(text: str, _: Beside) -> Card:
     return {
         "type": "shards",
         "images": int(found.samples),
-        "classes": _classes(found.counts, found.class_names),
+        **_classes(found.counts, found.class_names),
         "shards": len(found.shards),
         "source": str(found.source),
     }
@@ -87,13 +98,14 @@ def _of_shards(text: str, _: Beside) -> Card:
 def _of_splits(text: str, _: Beside) -> Card:
     found = SplitManifest.from_json(text, place=SPLITS)
     splits = [
-        {"name": str(part.index), "images": int(part.rows), "classes": _classes(part.counts, found.class_names)}
-        for part in found.splits
+        {"name": str(part.index), "images": int(part.rows), **_classes(part.counts, found.class_names)}
+        for part in found.splits[:_MOST_SPLITS]
     ]
     return {
         "type": "splits",
         "images": sum(part.rows for part in found.splits),
-        "classes": _classes(sum((Counter(part.counts) for part in found.splits), Counter()), found.class_names),
+        **_classes(sum((Counter(part.counts) for part in found.splits), Counter()), found.class_names),
+        "num_splits": len(found.splits),
         "splits": splits,
         "tables": [str(found.data_table), str(found.metadata_table)],
     }
@@ -107,7 +119,7 @@ def _of_cache(text: str, beside: Beside) -> Card:
         "tables": [str(found.data_table), str(found.metadata_table)],
     }
     counts = _labels(found, beside) if found.label_type == "int" else None
-    return card if counts is None else card | {"classes": _classes(counts, found.class_names)}
+    return card if counts is None else card | _classes(counts, found.class_names)
 
 
 def _labels(cache: CacheManifest, beside: Beside) -> Counter[int] | None:
@@ -137,45 +149,67 @@ def _labels(cache: CacheManifest, beside: Beside) -> Counter[int] | None:
 _MANIFESTS: Mapping[str, Callable[[str, Beside], Card]] = {SHARDS: _of_shards, SPLITS: _of_splits, CACHE: _of_cache}
 
 
-def _of_pictures(files: TarIndex) -> Card:
-    """Pictures by the folder in which they lie, and by the one above where there are several: train/cat/1.jpg."""
-    images = 0
-    found: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by the folder above
-    folders = 0
-    for file in pictures(files):
-        images += 1
-        if folders <= _MOST_FOLDERS:
-            above, _, label = file.path.rpartition("/")[0].rpartition("/")
-            folders += label not in found[above]
-            found[above][label] += 1
+def _of_pictures(files: TarIndex, folder: Path) -> Card:
+    """Pictures by the folder in which they lie, and by the one above where there are several: train/cat/1.jpg.
+
+    There may be as many folders as files, so they are counted on disk, in ``folder``.
+    """
+    with TemporaryDirectory(dir=folder) as aside, closing(sqlite3.connect(Path(aside) / "counts.sqlite")) as rows:
+        rows.executescript(_COUNTS)
+        rows.executemany(_COUNT, _runs(files))
+        return _counted(rows)
+
+
+def _runs(files: TarIndex) -> Iterator[tuple[str, str, int]]:
+    """(the folder above, the folder, how many pictures) for neighbours in one folder."""
+    for folder, run in groupby(pictures(files), key=lambda file: file.path.rpartition("/")[0]):
+        above, _, label = folder.rpartition("/")
+        yield above, label, sum(1 for _ in run)
+
+
+def _counted(rows: sqlite3.Connection) -> Card:
+    images, num_splits = rows.execute("SELECT sum(images), count(DISTINCT above) FROM folders").fetchone()
     if not images:
         return {"type": "files"}
-    card: Card = {"type": "images", "images": images}
-    if folders > _MOST_FOLDERS:
-        return card  # folders that are no classes
-    classes: Counter[str] = Counter()
-    for counts in found.values():
-        classes.update(counts)
-    del classes[""]  # of those that lie in no folder
-    if classes:
-        card["classes"] = _first(classes)
-    if len(found) in range(2, _MOST_SPLITS + 1) and "" not in found:
-        common = os.path.commonpath(found)  # the folder that holds all, if there is one
+    card: Card = {"type": "images", "images": images, **_classes_of(rows, "label != ''", ())}
+    above = [
+        one for (one,) in rows.execute("SELECT DISTINCT above FROM folders ORDER BY above LIMIT ?", (_MOST_SPLITS,))
+    ]
+    if num_splits > 1 and "" not in above:
+        common = _common(one for (one,) in rows.execute("SELECT DISTINCT above FROM folders"))
+        card["num_splits"] = num_splits
         card["splits"] = [
             {
-                "name": above.removeprefix(f"{common}/"),
-                "images": counts.total(),
-                "classes": _first({label: count for label, count in counts.items() if label}),
+                "name": one.removeprefix(f"{common}/"),
+                "images": rows.execute("SELECT sum(images) FROM folders WHERE above = ?", (one,)).fetchone()[0],
+                **_classes_of(rows, "above = ? AND label != ''", (one,)),
             }
-            for above, counts in sorted(found.items())
+            for one in above
         ]
     return card
 
 
-def _classes(counts: Mapping[int, int], names: Mapping[int, str]) -> dict[str, int]:
-    return _first({str(names.get(number, number)): int(count) for number, count in sorted(counts.items())})
+def _classes_of(rows: sqlite3.Connection, where: str, values: Sequence[str]) -> Card:
+    """The number of classes and the first of them, by name; nothing where there are none."""
+    count = rows.execute(f"SELECT count(DISTINCT label) FROM folders WHERE {where}", values).fetchone()[0]
+    first = f"SELECT label, sum(images) FROM folders WHERE {where} GROUP BY label ORDER BY label LIMIT {_MOST_CLASSES}"
+    return {"num_classes": count, "classes": dict(rows.execute(first, values).fetchall())} if count else {}
 
 
-def _first(counts: Mapping[str, int]) -> dict[str, int]:
-    """So many as a page can show, by name."""
-    return dict(sorted(counts.items())[:_MOST_CLASSES])
+def _common(folders: Iterable[str]) -> str:
+    """The folder that holds all of them, or an empty text."""
+    common: str | None = None
+    for folder in folders:
+        common = folder if common is None else common
+        while common and folder != common and not folder.startswith(f"{common}/"):
+            common = common.rpartition("/")[0]
+    return common or ""
+
+
+def _classes(counts: Mapping[int, int], names: Mapping[int, str]) -> Card:
+    """The number of classes and the first of them, by name; nothing where there are none."""
+    named: Counter[str] = Counter()
+    for number, count in counts.items():
+        named[str(names.get(number, number))] += int(count)
+    first = dict(sorted(named.items())[:_MOST_CLASSES])
+    return {"num_classes": len(named), "classes": first} if named else {}

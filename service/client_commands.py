@@ -1,8 +1,9 @@
-"""Commands that ask a service: list, push and pull.
+"""Commands that ask a service: list, push, pull and restore.
 
 python -m service list                                          name, version, kind, files, bytes, images, time
 python -m service push my_folder --name my_dataset
 python -m service pull my_dataset /datasets                     once more: nothing to do, or the newest version
+python -m service restore my_dataset 3                          version 3 is the newest one again
 """
 
 import argparse
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from loader import Datasets
+    from loader import Dataset, Datasets, PushedDataset
 
 _URL = "http://127.0.0.1:8080"
 
@@ -31,6 +32,11 @@ def push(argv: Sequence[str]) -> int:
     )
     parser.add_argument("path", type=Path, metavar="PATH", help="the folder or file")
     parser.add_argument("--name", help="the dataset's name (that of the path)")
+    parser.add_argument(
+        "--create",
+        action=argparse.BooleanOptionalAction,
+        help="make the dataset if it does not exist (unless its name looks like another dataset's)",
+    )
     return _run(parser, parser.parse_args(argv), _push)
 
 
@@ -39,28 +45,51 @@ def pull(argv: Sequence[str]) -> int:
     parser = _parser("pull", "Have a dataset in a folder of this machine, at TO/NAME. Once interrupted, it goes on.")
     parser.add_argument("name", metavar="NAME", help="the dataset's name")
     parser.add_argument("to", type=Path, metavar="TO", nargs="?", default=Path("/datasets"), help="where (/datasets)")
-    parser.add_argument("--version", type=int, metavar="N", help="this version of it (the newest)")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--version", type=int, metavar="N", help="this version of it (the newest)")
+    which.add_argument("--keep", action="store_true", help="do nothing if a version is there already, whichever it is")
     return _run(parser, parser.parse_args(argv), _pull)
+
+
+def restore(argv: Sequence[str]) -> int:
+    """Restore a version."""
+    parser = _parser("restore", "Make an older version of a dataset the newest one again, without an upload.")
+    parser.add_argument("name", metavar="NAME", help="the dataset's name")
+    parser.add_argument("version", type=int, metavar="N", help="the version that becomes the newest again")
+    return _run(parser, parser.parse_args(argv), _restore)
 
 
 def _list(service: "Datasets", args: argparse.Namespace) -> None:
     for one in service.list():
         told = (one.name, one.version, one.kind, one.files, one.bytes, one.images, one.created)
         _say("\t".join("-" if value is None else str(value) for value in told))
+        if one.problem:
+            sys.stderr.write(f"warning: {one.problem}\n")
 
 
 def _push(service: "Datasets", args: argparse.Namespace) -> None:
-    found = service.push(args.path, args.name)
-    same = "" if found.is_new else ", as it was before"
+    found = service.push(args.path, args.name, create=args.create)
+    more = ", a new dataset" if found.is_created else "" if found.is_new else ", as it was before"
     place = f"{args.url}/datasets/{found.name}"
-    _say(f"{found.name} version {found.version}: {found.files:,} files, {found.bytes:,} bytes at {place}{same}")
+    _say(f"{found.name} version {found.version}: {_contents(found)} at {place}{more}")
 
 
 def _pull(service: "Datasets", args: argparse.Namespace) -> None:
-    place = service.pull(args.name, args.to, args.version)
+    place = service.pull(args.name, args.to, args.version, keep=args.keep)
     found = service.pulled(args.name, args.to)
     if found is not None:  # else somebody has removed it meanwhile
-        _say(f"{found.name} version {found.version}: {found.files:,} files, {found.bytes:,} bytes at {place}")
+        _say(f"{found.name} version {found.version}: {_contents(found)} at {place}")
+
+
+def _contents(found: "Dataset | PushedDataset") -> str:
+    """How much a version holds, as far as the service knows: files, bytes, images and classes."""
+    counts = ((found.files, "files"), (found.bytes, "bytes"), (found.images, "images"), (found.num_classes, "classes"))
+    return ", ".join(f"{number:,} {what}" for number, what in counts if number is not None)
+
+
+def _restore(service: "Datasets", args: argparse.Namespace) -> None:
+    found = service.restore(args.name, args.version)
+    _say(f"{found.name} version {found.version}: the bytes of version {args.version}, {found.bytes:,} bytes")
 
 
 def _run(

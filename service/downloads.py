@@ -13,11 +13,13 @@ from starlette.types import Receive, Scope, Send
 from formats.tar_index import TarIndex
 from schemas.datasets import DatasetVersion
 from service.blobs import Blob
+from service.blocks import Blocks
 from service.conditions import Conditions
 from service.errors import NotAcceptableError, RangeError
 
 FILE, TAR, ZIP = "application/octet-stream", "application/x-tar", "application/zip"
-_BLOCK = 1 << 20
+_BLOCKS = Blocks(1 << 20, together=1 << 24)
+_MOST_DIRECT = 1 << 24
 _MOST_IN_ZIP = 65_535
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 _QUALITY = re.compile(r"[01](\.[0-9]{0,3})?")
@@ -46,7 +48,8 @@ def content(
 ) -> Response:
     """The answer with a blob, or a part of it (start, length), which closes it; the range that ``headers`` ask for.
 
-    Who GETs it may be sent elsewhere; HEAD is answered here, as addresses elsewhere are signed for GET alone.
+    A GET may be redirected to a bucket. Small ranges are not, so that the page can show the beginning of a file; nor is
+    HEAD, because a bucket's address is signed for GET alone.
     Raises `RangeError`, `ConditionError`.
     """
     start, length = part or (0, blob.size)
@@ -56,7 +59,9 @@ def content(
             blob.close()
             return Response(status_code=304, headers=told)
         asked = _range(headers, length, tag) if method != "HEAD" else None  # ranges are for GET alone
-        address = blob.address(filename=filename) if part is None and method != "HEAD" else None
+        is_small = asked is not None and asked[1] - asked[0] <= _MOST_DIRECT
+        is_elsewhere = part is None and method != "HEAD" and not is_small
+        address = blob.address(filename=filename) if is_elsewhere else None
         if address is not None:
             blob.close()
             return RedirectResponse(address, headers={"cache-control": "no-store"})
@@ -115,12 +120,14 @@ class _Bytes(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            while scope["method"] != "HEAD" and self._place < self._end:
-                block = await run_in_threadpool(self._blob.read, self._place, min(_BLOCK, self._end - self._place))
-                if not block:
-                    raise OSError(f"Wanted {self._end - self._place:,} more bytes of a version. Found: they end")
-                self._place += len(block)
-                await send({"type": "http.response.body", "body": block, "more_body": True})
+            with _BLOCKS.shared():
+                while scope["method"] != "HEAD" and self._place < self._end:
+                    size = min(_BLOCKS.size, self._end - self._place)
+                    block = await run_in_threadpool(self._blob.read, self._place, size)
+                    if not block:
+                        raise OSError(f"Wanted {self._end - self._place:,} more bytes of a version. Found: they end")
+                    self._place += len(block)
+                    await send({"type": "http.response.body", "body": block, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             self._blob.close()
@@ -164,21 +171,24 @@ class _Ahead:
     def read(self, start: int, length: int) -> bytes:
         place = start - self._first
         if place < 0 or place + length > len(self._data):
-            self._first, self._data, place = start, self._blob.read(start, max(length, _BLOCK)), 0
+            self._first, self._data, place = start, self._blob.read(start, max(length, _BLOCKS.size)), 0
         return self._data[place : place + length]
 
 
 def _zip(blob: Blob, index: Path) -> Iterator[bytes]:
     pipe, ahead = _Pipe(), _Ahead(blob)
     try:
-        with TarIndex(index) as files, zipfile.ZipFile(pipe, "w") as archive:
+        with _BLOCKS.shared(), TarIndex(index) as files, zipfile.ZipFile(pipe, "w") as archive:
             for member in files.in_place():
                 info = zipfile.ZipInfo(member.path, _ZIP_TIME)
                 info.external_attr, info.file_size = 0o644 << 16, member.bytes
                 with archive.open(info, "w") as file:
-                    for place in range(0, member.bytes, _BLOCK):
-                        file.write(ahead.read(member.start + place, min(_BLOCK, member.bytes - place)))
-                        if pipe.held >= _BLOCK:
+                    place = 0
+                    while place < member.bytes:
+                        size = min(_BLOCKS.size, member.bytes - place)
+                        file.write(ahead.read(member.start + place, size))
+                        place += size
+                        if pipe.held >= _BLOCKS.size:
                             yield pipe.taken()
         yield pipe.taken()
     finally:

@@ -18,7 +18,21 @@ class BodyError(ServiceError):
     """A body is not what was said of it."""
 
     status = 400
-    title = "The body is not what it should be"
+    title = "The data cannot be used"
+
+
+class TusRequestError(ServiceError):
+    """A request asks for a part of the tus protocol that is not offered."""
+
+    status = 400
+    title = "Not offered"
+
+
+class HeaderError(ServiceError):
+    """The Host header of a request is missing, twice there, or none."""
+
+    status = 400
+    title = "Not a request that can be answered"
 
 
 class NoTokenError(ServiceError):
@@ -39,7 +53,7 @@ class NotThereError(ServiceError):
     """No such dataset, version, file or upload."""
 
     status = 404
-    title = "Not there"
+    title = "Not found"
 
 
 def no_dataset(name: str) -> NotThereError:
@@ -51,14 +65,14 @@ class NotAcceptableError(ServiceError):
     """It cannot be given in a form that was asked for."""
 
     status = 406
-    title = "Not in this form"
+    title = "Not available in this form"
 
 
 class ConflictError(ServiceError):
     """It is there already, or elsewhere than was thought."""
 
     status = 409
-    title = "It is otherwise by now"
+    title = "Conflict with what is there"
 
 
 class LengthError(ServiceError):
@@ -75,6 +89,13 @@ class ConditionError(ServiceError):
     title = "The condition does not hold"
 
 
+class TusVersionError(ServiceError):
+    """A request is in another version of the tus protocol."""
+
+    status = 412
+    title = "Not this version of tus"
+
+
 class TooLargeError(ServiceError):
     """A body is larger than the service takes."""
 
@@ -86,14 +107,14 @@ class TypeOfBodyError(ServiceError):
     """A body of this type is not taken."""
 
     status = 415
-    title = "Not a type that is taken"
+    title = "Unsupported media type"
 
 
 class RangeError(ServiceError):
     """No byte of what is there lies in the range."""
 
     status = 416
-    title = "Not a range of it"
+    title = "Range not satisfiable"
 
 
 class HostError(ServiceError):
@@ -103,11 +124,32 @@ class HostError(ServiceError):
     title = "Not meant for this service"
 
 
+class UnreadableError(ServiceError):
+    """The manifest of a version is damaged, or of a format that only newer software reads."""
+
+    status = 500
+    title = "A version cannot be read"
+
+
 class RequestError(ServiceError):
     """A request's name, number or header is none."""
 
     status = 422
     title = "The request cannot be understood"
+
+
+class ChecksumError(ServiceError):
+    """The bytes of a request are not those that it says."""
+
+    status = 460
+    title = "The checksum does not match"
+
+
+class TooManyError(ServiceError):
+    """There are as many already as there may be."""
+
+    status = 429
+    title = "Too many"
 
 
 class FullError(ServiceError):

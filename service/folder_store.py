@@ -2,29 +2,35 @@
 
     ROOT/datasets/NAME/versions/3/   version.json  data  files.sqlite (of a folder)
          datasets/NAME/next          the next version's number, if one was deleted: none is given twice
-         incoming/ID/                bodies on their way, and uploads that go on
+         datasets/NAME/description   what people say about it
+         incoming/ID/                bodies on their way, and unfinished uploads
+         finished/ID                 what the latest uploads have become
          trash/ID/                   what is being deleted
          tokens.json  lock
 
 A version is made ready in ``incoming`` and becomes visible by one rename; so does what is deleted vanish. What a killed
-server leaves in ``incoming`` and ``trash`` goes when the next one starts.
+server leaves in ``incoming`` and ``trash`` goes when the next one starts. A version that was restored shares its files
+with the older one, by hard links.
 """
 
 import errno
 import os
 import secrets
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from formats.lasting import sync_folders
 from schemas.datasets import VERSION_NAME, DatasetVersion, is_name
 from service.arrivals import DATA, INDEX, UPLOAD, Arrivals, keep
 from service.blobs import FileBlob
 from service.bodies import full_disks_told
-from service.errors import ConflictError, NotThereError, no_dataset
+from service.errors import ConflictError, NotThereError, UnreadableError, no_dataset
 from service.stores import Store
 
 _NUMBER = "{:020}"
+_DESCRIPTION = "description"
 
 
 class FolderStore(Store):
@@ -35,9 +41,10 @@ class FolderStore(Store):
         self._datasets, self._trash = self.root / "datasets", self.root / "trash"
         for folder in (self._datasets, self._trash):
             folder.mkdir(parents=True, exist_ok=True)
+        sync_folders(str(self._datasets), str(self._trash))
         super().__init__(Arrivals(self.root))
         self._clear("")
-        self.used = sum(version.bytes for name in self.names() for version in self.versions(name))
+        self._count()
 
     def names(self) -> list[str]:
         """The names of all datasets, sorted; what somebody else has put there is none."""
@@ -51,6 +58,8 @@ class FolderStore(Store):
             try:
                 (made / "versions").mkdir()
                 (made / "next").write_text(_NUMBER.format(1), encoding="ascii")
+                keep(made / "next")
+                keep(made)
                 os.rename(made, self._datasets / name)  # also over an empty folder
             except OSError as error:
                 shutil.rmtree(made, ignore_errors=True)
@@ -77,6 +86,55 @@ class FolderStore(Store):
         """Where the index of a folder's files lies. Raises `NotThereError`."""
         return self._folder(name, version.number) / INDEX
 
+    def description(self, name: str) -> str:
+        """What people say about a dataset. Raises `NotThereError`."""
+        self._check(name)
+        try:
+            return (self._datasets / name / _DESCRIPTION).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return ""
+
+    def describe(self, name: str, text: str) -> None:
+        """Replace a dataset's description. Raises `NotThereError`, `FullError`."""
+        place = self._datasets / name / _DESCRIPTION
+        made = self.arrivals.new()
+        try:
+            with self._lock, full_disks_told():
+                self._check(name)
+                (made / DATA).write_text(text, encoding="utf-8")
+                keep(made / DATA)
+                os.replace(made / DATA, place)
+                keep(place.parent)
+        except FileNotFoundError:
+            raise no_dataset(name) from None
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+
+    def _check(self, name: str) -> None:
+        if not (self._datasets / name / "versions").is_dir():
+            raise no_dataset(name)
+
+    def _place(self, name: str, version: DatasetVersion) -> str:
+        try:
+            return str(os.stat(self._folder(name, version.number) / DATA).st_ino)
+        except FileNotFoundError:  # somebody else removed it
+            return f"version {version.number}"
+
+    def _share(self, name: str, version: DatasetVersion, arrival: Path, reserve: Callable[[int], None]) -> None:
+        source = self._folder(name, version.number)
+        try:
+            for file in (DATA, INDEX) if version.kind == "folder" else (DATA,):
+                try:
+                    os.link(source / file, arrival / file)
+                except OSError as error:
+                    if isinstance(error, FileNotFoundError):
+                        raise
+                    reserve((source / file).stat().st_size)  # a file system without hard links
+                    with full_disks_told():
+                        shutil.copyfile(source / file, arrival / file)
+        except FileNotFoundError:
+            raise NotThereError(f"Wanted version {version.number} of {name!r}. Found: it was deleted") from None
+
     def _folder(self, name: str, number: int) -> Path:
         return self._datasets / name / "versions" / str(number)
 
@@ -85,6 +143,8 @@ class FolderStore(Store):
         try:
             return DatasetVersion.from_json(path.read_text(encoding="utf-8"), place=str(path))
         except FileNotFoundError:
+            if path.parent.is_dir():  # a version is deleted as a whole folder
+                raise
             return None
 
     def _prepare(self, name: str, arrival: Path, version: DatasetVersion) -> None:
@@ -93,12 +153,12 @@ class FolderStore(Store):
                 keep(arrival / file)
 
     def _show(self, name: str, arrival: Path, version: DatasetVersion) -> None:
-        (arrival / UPLOAD).unlink(missing_ok=True)
         path = arrival / VERSION_NAME
         path.write_text(version.to_json(), encoding="utf-8")
         keep(path)
         keep(arrival)
         os.rename(arrival, self._folder(name, version.number))
+        (self._folder(name, version.number) / UPLOAD).unlink(missing_ok=True)  # now that it is no upload any more
         keep(self._datasets / name / "versions")
 
     def _settle(self, name: str, version: DatasetVersion) -> None:
@@ -110,6 +170,8 @@ class FolderStore(Store):
             # Over what is there, of the same length: that needs no room, which a deletion is to bring.
             with full_disks_told(), open(os.open(source / "next", os.O_WRONLY | os.O_CREAT, 0o666), "wb") as file:
                 file.write(_NUMBER.format(following).encode())
+                file.flush()
+                os.fsync(file.fileno())
             source = self._folder(name, number)
         os.rename(source, self._trash / secrets.token_hex(16))
         keep(source.parent)
@@ -119,6 +181,14 @@ class FolderStore(Store):
             shutil.rmtree(trash, ignore_errors=True)
 
     def _following(self, name: str) -> int:
-        with suppress(FileNotFoundError, ValueError):  # a power cut may have emptied it
-            return int((self._datasets / name / "next").read_text(encoding="utf-8"))
-        return 1
+        path = self._datasets / name / "next"
+        try:
+            text = path.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return 1
+        if not text.strip().isdecimal():  # a number that was used must not come twice
+            raise UnreadableError(
+                f"Wanted the number of the next version of {name!r} in {path}. Found: {text[:40]!r}. Write "
+                "a number there that no version has had"
+            )
+        return int(text)

@@ -10,11 +10,11 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Literal, Self
 
-from service.processes import MARK, kill_marked, marked
+from service.processes import MARK, children_with, kill_marked, marked
 
 Outcome = Literal["running", "done", "lost", "failed"]
 
@@ -109,6 +109,12 @@ class Agent:
             return False
 
 
+def training_processes(agents: Iterable[Agent]) -> dict[int, set[int]]:
+    """The processes that torchruns have started for the command, by the numbers of their agents."""
+    numbers = {agent.pid: agent.number for agent in agents}
+    return {numbers[pid]: found for pid, found in children_with("RANK", numbers).items()}
+
+
 class Store:
     """The place where agents meet, a process of its own on a free port of this machine."""
 
@@ -147,13 +153,14 @@ class Store:
             self._process.wait()
 
 
-def devices() -> list[str]:
+def devices(tell: Callable[[str], None]) -> list[str]:
     """The GPUs of this machine, as CUDA_VISIBLE_DEVICES names them."""
     told = os.environ.get("CUDA_VISIBLE_DEVICES")
     if told is not None:
         return [name for name in told.split(",") if name]
     if not shutil.which("nvidia-smi"):
         return []
+    tell("asking nvidia-smi for the GPUs of this machine")
     try:
         asked = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
         found = subprocess.run(asked, capture_output=True, text=True, timeout=_DEVICES_SECONDS, check=True)

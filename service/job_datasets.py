@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from service.job_errors import JobError
+from service.job_steps import Pulling, Tell
 
 PREFIX = Path("/datasets")
 TOKEN = "IMAGESTRATA_TOKEN"
@@ -15,15 +16,13 @@ _PROBE_SECONDS = 20
 # In a mount namespace of its own: nobody else sees the mount, and it ends with the command.
 _MOUNT = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"'
 
-Tell = Callable[[str], None]
 
-
-def fetch(url: str, name: str, prefix: Path) -> Path:
+def fetch(url: str, name: str, prefix: Path, progress: Callable[[str, int, int], None]) -> Path:
     """Have a dataset of a service at ``prefix/name``. Raises `JobError`, OSError."""
     import loader  # not before something is pulled
 
     try:
-        return loader.datasets(url, token=os.environ.get(TOKEN)).pull(name, to=prefix)
+        return loader.datasets(url, token=os.environ.get(TOKEN)).pull(name, to=prefix, progress=progress)
     except loader.LoaderError as error:
         raise JobError(str(error)) from error
 
@@ -41,17 +40,19 @@ def dataset_at_hand(name: str, *, url: str | None, prefix: Path | None, tell: Te
             "the service that has it: --url URL, or IMAGESTRATA_URL)"
         )
     place = _writable(prefix, tell)
-    tell(f"pulling {name} into {place}")
-    if (place / name).exists():  # another version replaces it, which takes the permission to remove its files
-        _change_modes((place / name).resolve(), lambda mode, is_folder: mode | 0o200 if is_folder else mode)
-    try:
-        fetch(url, name, place)
-        if not (place / name).exists():
-            raise JobError(f"Wanted the dataset {name!r} at {place / name} after it was pulled. Found: none")
-    finally:
-        if (place / name).exists():
-            forbid_writing((place / name).resolve())
-    tell(f"{place / name} is read-only: nobody has the permission to write to it any more")
+    tell(f"pulling {name} from {url} into {place}")
+    with Pulling(name, tell) as pulling:
+        if (place / name).exists():  # another version replaces it, which takes the permission to remove its files
+            _change_modes((place / name).resolve(), lambda mode, is_folder: mode | 0o200 if is_folder else mode)
+        try:
+            fetch(url, name, place, pulling.show)
+            if not (place / name).exists():
+                raise JobError(f"Wanted the dataset {name!r} at {place / name} after it was pulled. Found: none")
+        finally:
+            if (place / name).exists():
+                pulling.protecting()
+                forbid_writing((place / name).resolve())
+    tell(f"{name} is ready after {pulling.seconds:.1f} s: {place / name} is read-only, nobody has permission to write")
     return place / name
 
 

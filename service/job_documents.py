@@ -88,11 +88,11 @@ class Document:
             self.tell(node, str(error))
         return value
 
-    def count(self, node: Node, what: str, least: int) -> int:
-        """A whole number from ``least`` on."""
+    def count(self, node: Node, what: str, least: int, most: int) -> int:
+        """A whole number from ``least`` to ``most``."""
         value = self.plain(node)
-        if type(value) is not int or value < least:
-            self.tell(node, f"Wanted {what}, a whole number from {least} on. Found: {self.shown(node)}")
+        if type(value) is not int or not least <= value <= most:
+            self.tell(node, f"Wanted {what}, a whole number from {least} to {most:,}. Found: {self.shown(node)}")
             return least
         return value
 

@@ -7,16 +7,17 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
 
-from service.job_agents import Agent, Store, devices
+from service.job_agents import Agent, Store, devices, training_processes
 from service.job_datasets import TOKEN, dataset_at_hand, read_only
 from service.job_errors import JobError, JobFileError
+from service.job_steps import Processes, Tell
 from service.processes import adopting
 from service.torchrun_commands import arguments, expanded, is_python, is_torchrun, script
 from service.training_jobs import Container, TrainingJob
@@ -32,8 +33,6 @@ _LAST_CALL = "last_call_timeout=5"
 _STUCK_SECONDS = 20
 _OTHERS = ("PET_", "TORCHELASTIC_")
 _NOT_PASSED_ON = {TOKEN, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
-
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +67,11 @@ def run_job(job: TrainingJob, place: Path, options: RunOptions, tell: Tell) -> i
             torchrun = [*wrapper, *_torchrun(job, store.port, logs, options), *command]
             agents = _Agents(job.min_size, tell)
             try:
-                for number, share in enumerate(_shares(job, env, tell)):
+                shares = _shares(job, env, tell)
+                tell(f"starting {_torchruns(job)}; they meet at 127.0.0.1:{store.port}")
+                for number, share in enumerate(shares):
                     agents.start(Agent(number, torchrun, cwd=cwd, env=env | share, logs=Path(logs)))
+                tell("waiting until they have met and started the command")
                 return agents.watch(store, signals.told, options.timeout)
             finally:
                 agents.end(signals.again)
@@ -84,6 +86,7 @@ class _Agents:
         self._all = self._lost = 0
         self._stuck: dict[Agent, set[int]] = {}
         self._stuck_from = 0.0
+        self._processes = Processes(lambda: training_processes(self._running), tell)
 
     def start(self, agent: Agent) -> None:
         self._running.append(agent)
@@ -97,6 +100,7 @@ class _Agents:
                 if not self._goes_on(agent):
                     return 1
             self._free_stuck()
+            self._processes.look()
             if not store.is_there:
                 self._tell("Wanted a store at which the agents meet. Found: it has ended")
                 return 1
@@ -141,7 +145,11 @@ class _Agents:
                     f"Wanted {self._least} agents at least. Found: {left}, as agent {agent.number} ended: {agent.code}"
                 )
                 return False
-            self._tell(f"agent {agent.number} is lost ({agent.code}); the job goes on with {left}")
+            self._tell(
+                f"agent {agent.number} is lost ({agent.code}); the job continues with {left}, which meet again and "
+                "restart the command"
+            )
+            self._processes.expect_again()
             self._stuck = {one: one.workers() for one in self._running}
             self._stuck_from = time.monotonic() + _STUCK_SECONDS
         return True
@@ -207,16 +215,25 @@ def _environment() -> dict[str, str]:
     return env | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
 
-def _shares(job: TrainingJob, env: Mapping[str, str], tell: Tell) -> Iterable[dict[str, str]]:
+def _shares(job: TrainingJob, env: Mapping[str, str], tell: Tell) -> list[dict[str, str]]:
     """For each agent what it has of the machine: a share of the cores, and a GPU, as a pod has its own."""
     threads = {} if "OMP_NUM_THREADS" in env else {
         "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // job.max_size))
     }  # fmt: skip
-    found = [] if "CUDA_VISIBLE_DEVICES" in job.containers[0].env else devices()
+    found = [] if "CUDA_VISIBLE_DEVICES" in job.containers[0].env else devices(tell)
     if 0 < len(found) < job.max_size:
         tell(f"{job.max_size} processes share {len(found)} GPUs, which NCCL refuses (a smaller maxSize, or gloo)")
-    for number in range(job.max_size):
-        yield threads | ({"CUDA_VISIBLE_DEVICES": found[number % len(found)]} if found else {})
+    return [
+        threads | ({"CUDA_VISIBLE_DEVICES": found[number % len(found)]} if found else {})
+        for number in range(job.max_size)
+    ]
+
+
+def _torchruns(job: TrainingJob) -> str:
+    if job.max_size == 1:
+        return "a torchrun"
+    fewer = f", of which {job.min_size} are enough" if job.min_size < job.max_size else ""
+    return f"{job.max_size} torchruns{fewer}"
 
 
 def _check(command: Sequence[str], cwd: Path, env: Mapping[str, str], name: str) -> None:

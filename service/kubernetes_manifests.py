@@ -1,56 +1,163 @@
-"""A training job for Kubernetes, as Kubeflow's training operator reads it: an elastic PyTorchJob.
+"""A training job as Kubeflow reads it: a TrainJob of its Trainer v2.2, or a PyTorchJob of its training operator v1.
 
-Its pods pull the dataset before they train, and see it read-only at /datasets.
+All pods of a job share one volume. A claim of the job's own is part of the manifest, unless the name of one is given.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
-from service.job_datasets import PREFIX, TOKEN
 from service.job_errors import JobError
-from service.torchrun_commands import arguments, is_python, is_torchrun
-from service.training_jobs import Container, TrainingJob
+from service.kubernetes_pods import processes, pull_container, pull_pod, training_pod
+from service.torchrun_commands import arguments, starter
+from service.training_jobs import TrainingJob
 
-_VOLUME = "imagestrata-datasets"
-_PULL = "imagestrata-pull"
-# The operator looks for a container of this name.
-_MAIN = "pytorch"
-_ELSEWHERE = ("initContainers", "volumes", "restartPolicy")
-_RESTARTS = ("Always", "OnFailure", "Never")
+Kind = Literal["TrainJob", "PyTorchJob"]
+
+_TRAINER = "trainer.kubeflow.org"
+_RESTARTS = {"TrainJob": ("OnFailure", "Never"), "PyTorchJob": ("Always", "OnFailure", "Never")}
+# What Trainer sets in the pods; torchrun reads it.
+_RESERVED = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT")
+# Kubernetes names the last pod of a TrainJob NAME-node-0-INDEX-abcde, which is a label, too.
+_MOST_POD_NAME = 63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderOptions:
-    """Whence and whereto pods pull: the service, the image that pulls, the secret of its token, the volume's claim."""
+    """How a job is rendered: the service to pull from, what pulls, and the volume that the pods share."""
 
+    kind: Kind = "TrainJob"
     url: str | None = None
     pull_image: str = "imagestrata"
     token_secret: str = "imagestrata"
     volume_claim: str | None = None
+    volume_size: str = "100Gi"
+    storage_class: str | None = None
     max_restarts: int = 3
 
 
 def rendered(job: TrainingJob, options: RenderOptions) -> str:
     """The manifest as YAML, the same text for the same job. Raises `JobError` for what does not go together."""
-    text = yaml.dump(manifest(job, options), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
-    return f"# The first container is named {_MAIN}, by which the training operator knows it.\n{text}"
+    found = documents(job, options)
+    text = yaml.dump_all(found, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+    return "".join(f"# {line}\n" for line in _comment(job, options)) + text
 
 
-def manifest(job: TrainingJob, options: RenderOptions) -> dict[str, Any]:
-    """The manifest as plain lists and mappings. Raises `JobError` for what does not go together."""
+def documents(job: TrainingJob, options: RenderOptions) -> list[dict[str, Any]]:
+    """The manifest's documents as plain lists and mappings. Raises `JobError` for what does not go together."""
     _check(job, options)
+    claim = options.volume_claim or f"{job.name}-datasets"
+    made = [] if options.volume_claim else [_claim(job, options, claim)]
+    if options.kind == "PyTorchJob":
+        return [*made, _pytorch_job(job, options, claim)]
+    return [*made, _training_runtime(job, options, claim), _train_job(job)]
+
+
+def _comment(job: TrainingJob, options: RenderOptions) -> list[str]:
+    wants = "Kubeflow Trainer v2.2" if options.kind == "TrainJob" else "Kubeflow's training operator v1"
+    most, count = job.max_size, processes(job)
+    pods, each = ("1 pod", "") if most == 1 else (f"{most} pods", " each")
+    lines = [f"For {wants}: {pods} with {count} training {'process' if count == 1 else 'processes'}{each}."]
+    if job.min_size < most:
+        lines += [
+            f"There are always {most} pods. When one is lost, torchrun continues with {job.min_size} or more as soon",
+            "as they notice it (NCCL: after its timeout). Only the loss of the first pod stops all of them until it is",
+            "replaced, because the agents meet there.",
+        ]
+    else:
+        lines.append("Restartable, not elastic: when a pod is lost, training waits until Kubernetes has replaced it.")
+    lines.append("After each change of pods the command starts again: it must continue from its own checkpoint.")
+    if options.kind == "TrainJob":
+        of_all = ", with all of its containers" if len(job.containers) > 1 else ""
+        lines += [
+            f"The job is complete when every pod has ended with success{of_all}.",
+            "If the TrainJob is refused because its TrainingRuntime is not there yet, apply this file again.",
+        ]
+        if options.url and options.volume_claim:
+            lines.append("A newer version replaces the older one in the claim, also for jobs that are reading it.")
+    if options.kind == "PyTorchJob" and options.url:
+        lines.append("The volume keeps the version that the first pod pulls: delete the claim to train on a newer one.")
+    if most > 1:
+        locks = ", and file locks between nodes" if options.kind == "PyTorchJob" and options.url else ""
+        lines.append(f"The pods share the volume: its storage class must support ReadWriteMany{locks}.")
+    return lines
+
+
+def _claim(job: TrainingJob, options: RenderOptions, name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": _metadata(job, name=name),
+        "spec": {
+            # One pod after the other can have a volume that no two nodes may have at once.
+            "accessModes": ["ReadWriteMany" if job.max_size > 1 else "ReadWriteOnce"],
+            **_given(storageClassName=options.storage_class),
+            "resources": {"requests": {"storage": options.volume_size}},
+        },
+    }
+
+
+def _training_runtime(job: TrainingJob, options: RenderOptions, claim: str) -> dict[str, Any]:
+    """How the pods of the TrainJob run: no field of a TrainJob adds containers to those of its runtime."""
+    command = job.containers[0].command
+    size = [f"--nnodes={job.min_size}:{job.max_size}", f"--max-restarts={options.max_restarts}"]
+    meeting = [f"--rdzv-id={job.name}", "--rdzv-backend=c10d", "--rdzv-endpoint=$(PET_MASTER_ADDR):$(PET_MASTER_PORT)"]
+    pod = training_pod(job, claim=claim, main="node", command=[*starter(command), *size, *meeting, *arguments(command)])
+    pulls = [{"name": "pull", "status": "Complete"}] if options.url else []
+    node = {
+        "name": "node",
+        **_given(dependsOn=pulls),
+        "template": {
+            "metadata": {"labels": {f"{_TRAINER}/trainjob-ancestor-step": "trainer"}},
+            "spec": {
+                "backoffLimit": options.max_restarts * job.max_size,
+                "template": _template(job, {"restartPolicy": job.pod.get("restartPolicy", "OnFailure"), **pod}),
+            },
+        },
+    }
+    steps = [node]
+    if options.url:
+        pulling = pull_pod(job, claim=claim, pull=_pull(job, options, options.url))
+        spec = {"backoffLimit": options.max_restarts, "template": _template(job, pulling)}
+        steps.insert(0, {"name": "pull", "template": {"spec": spec}})
+    return {
+        "apiVersion": f"{_TRAINER}/v1alpha1",
+        "kind": "TrainingRuntime",
+        "metadata": _metadata(job, labels={f"{_TRAINER}/framework": "torch"}),
+        "spec": {
+            "mlPolicy": {"numNodes": job.max_size, "torch": {}},
+            "template": {"spec": {"replicatedJobs": steps}},
+        },
+    }
+
+
+def _train_job(job: TrainingJob) -> dict[str, Any]:
+    return {
+        "apiVersion": f"{_TRAINER}/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {**_metadata(job), **_given(annotations=dict(job.annotations))},
+        "spec": {
+            "runtimeRef": {"apiGroup": _TRAINER, "kind": "TrainingRuntime", "name": job.name},
+            "trainer": {"numNodes": job.max_size, "numProcPerNode": processes(job)},
+        },
+    }
+
+
+def _pytorch_job(job: TrainingJob, options: RenderOptions, claim: str) -> dict[str, Any]:
+    # The operator looks for a container named pytorch, and tells torchrun by variables who takes part, and where they
+    # meet.
+    command = job.containers[0].command
+    before = [_pull(job, options, options.url)] if options.url else []
+    pod = training_pod(
+        job, claim=claim, main="pytorch", command=[*starter(command), *arguments(command)], before=before
+    )
     return {
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",
-        "metadata": {
-            "name": job.name,
-            **_given(namespace=job.namespace, labels=dict(job.labels), annotations=dict(job.annotations)),
-        },
+        "metadata": {**_metadata(job), **_given(annotations=dict(job.annotations))},
         "spec": {
-            "nprocPerNode": "1",
+            "nprocPerNode": str(processes(job)),
             "runPolicy": {"cleanPodPolicy": "Running"},
             "elasticPolicy": {
                 "rdzvBackend": "c10d",
@@ -62,54 +169,25 @@ def manifest(job: TrainingJob, options: RenderOptions) -> dict[str, Any]:
                 "Worker": {
                     "replicas": job.max_size,
                     "restartPolicy": job.pod.get("restartPolicy", "OnFailure"),
-                    "template": {**_given(metadata=dict(job.pod_metadata)), "spec": _pod(job, options)},
+                    "template": _template(job, pod),
                 }
             },
         },
     }
 
 
-def _pod(job: TrainingJob, options: RenderOptions) -> dict[str, Any]:
-    claim = {"claimName": options.volume_claim}
-    volume = {"persistentVolumeClaim": claim} if options.volume_claim else {"emptyDir": {}}
-    before = [_pull(job.dataset, options)] if options.url else []
-    others = {name: value for name, value in job.pod.items() if name not in _ELSEWHERE}
-    return {
-        **_given(initContainers=[*before, *job.pod.get("initContainers", ())]),
-        "containers": [_container(one, job.dataset, place == 0) for place, one in enumerate(job.containers)],
-        "volumes": [*job.pod.get("volumes", ()), {"name": _VOLUME, **volume}],
-        **others,
-    }
+def _pull(job: TrainingJob, options: RenderOptions, url: str) -> dict[str, Any]:
+    """Before a TrainJob one pod pulls the newest version; pods of a PyTorchJob keep what the first of them pulled."""
+    keep = options.kind == "PyTorchJob"
+    return pull_container(job, image=options.pull_image, url=url, secret=options.token_secret, keep=keep)
 
 
-def _pull(dataset: str, options: RenderOptions) -> dict[str, Any]:
-    secret = {"name": options.token_secret, "key": "token", "optional": True}
-    return {
-        "name": _PULL,
-        "image": options.pull_image,
-        "command": ["python", "-m", "service", "pull", dataset, str(PREFIX), "--url", options.url],
-        "env": [{"name": TOKEN, "valueFrom": {"secretKeyRef": secret}}],
-        "volumeMounts": [{"name": _VOLUME, "mountPath": str(PREFIX)}],
-    }
+def _template(job: TrainingJob, spec: dict[str, Any]) -> dict[str, Any]:
+    return {**_given(metadata=dict(job.pod_metadata)), "spec": spec}
 
 
-def _container(container: Container, dataset: str, is_main: bool) -> dict[str, Any]:
-    ours = {"DATASETS": str(PREFIX), "DATASET": str(PREFIX / dataset)}
-    if is_main:  # as here: torch's agents would keep the store of one that is lost
-        ours["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
-    written = container.written
-    named = {variable["name"] for variable in written.get("env", ())}
-    env = [{"name": name, "value": value} for name, value in ours.items() if name not in named]
-    mounts = [*written.get("volumeMounts", ()), {"name": _VOLUME, "mountPath": str(PREFIX), "readOnly": True}]
-    made = {**written, "env": [*env, *written.get("env", ())], "volumeMounts": mounts}
-    if is_main:
-        made["name"] = _MAIN
-        if not is_torchrun(container.command):
-            # The operator tells torchrun by variables who takes part, and where they meet.
-            python = container.command[0] if is_python(container.command) else ""
-            torchrun = [python, "-m", "torch.distributed.run"] if python else ["torchrun"]
-            made["command"] = [*torchrun, *arguments(container.command)]
-    return made
+def _metadata(job: TrainingJob, *, name: str = "", labels: dict[str, str] | None = None) -> dict[str, Any]:
+    return {"name": name or job.name, **_given(namespace=job.namespace, labels={**job.labels, **(labels or {})})}
 
 
 def _check(job: TrainingJob, options: RenderOptions) -> None:
@@ -118,23 +196,25 @@ def _check(job: TrainingJob, options: RenderOptions) -> None:
             f"Wanted a service from which pods pull {job.dataset}, or a volume that holds it. Found: neither (--url "
             "URL, or --volume-claim NAME)"
         )
-    if job.pod.get("restartPolicy", "OnFailure") not in _RESTARTS:
-        raise JobError(f"Wanted restartPolicy: {', '.join(_RESTARTS)}. Found: {job.pod['restartPolicy']!r}")
-    for name in ("volumes", "initContainers"):
-        if not isinstance(job.pod.get(name, []), list):
-            raise JobError(f"Wanted {name}, a list. Found: {job.pod[name]!r}")
-    taken = {_VOLUME: job.pod.get("volumes", ()), _PULL: job.pod.get("initContainers", ())}
-    for name, entries in taken.items():
-        if any(isinstance(one, Mapping) and one.get("name") == name for one in entries):
-            raise JobError(f"Wanted another name than {name}, which is taken. Found: it in the job's pods")
-    if any(one.name == _MAIN for one in job.containers[1:]):
-        raise JobError(f"Wanted {_MAIN} as the first container, which trains. Found: a later one of that name")
-    for container in job.containers:
-        mounts = container.written.get("volumeMounts", [])
-        if not isinstance(mounts, list):
-            raise JobError(f"Wanted volumeMounts, a list. Found: {mounts!r}")
-        if any(isinstance(one, Mapping) and str(one.get("mountPath")).rstrip("/") == str(PREFIX) for one in mounts):
-            raise JobError(f"Wanted {PREFIX} free for the dataset. Found: a mount of {container.name} there")
+    if options.kind == "PyTorchJob" and options.url and options.volume_claim:
+        raise JobError(
+            "Wanted a PyTorchJob that pulls into a claim of its own, or finds the dataset in yours. Found: --url "
+            f"{options.url} and --volume-claim {options.volume_claim} (its pods start one by one, and would pull "
+            "different versions: leave out one of them, and unset IMAGESTRATA_URL, or render a TrainJob)"
+        )
+    restarts = _RESTARTS[options.kind]
+    if job.pod.get("restartPolicy", "OnFailure") not in restarts:
+        raise JobError(f"Wanted restartPolicy: {', '.join(restarts)}. Found: {job.pod['restartPolicy']!r}")
+    if options.kind == "TrainJob":
+        most = _MOST_POD_NAME - len(f"-node-0-{job.max_size - 1}-abcde")
+        if len(job.name) > most:
+            raise JobError(
+                f"Wanted metadata.name of at most {most} characters, as the names of pods begin with it. Found: "
+                f"{job.name}, {len(job.name)} characters"
+            )
+        own = [one["name"] for one in job.containers[0].written.get("env", ()) if one["name"] in _RESERVED]
+        if own:
+            raise JobError(f"Wanted env without what Trainer sets for torchrun. Found: {', '.join(own)} (leave it out)")
 
 
 def _given(**fields: Any) -> dict[str, Any]:

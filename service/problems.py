@@ -23,7 +23,16 @@ from service.metrics import Metrics
 from service.shapes import ProblemShape
 
 TYPE = "application/problem+json"
+HEADERS = {
+    "cross-origin-resource-policy": "same-origin",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+"""What every answer has, unless a page has its own: no other site may embed it, and nothing in it runs as our page."""
+
 _MOST_AT_ONCE = 1 << 16
+_MOST_LOGGED = 300
 _NAME = re.compile(r"[A-Za-z0-9._\-]{1,64}")
 
 log = logging.getLogger("service")
@@ -48,7 +57,7 @@ class Watched:
         given = headers.get("x-request-id", "")
         name = given if _NAME.fullmatch(given) else secrets.token_hex(8)
         scope.setdefault("state", {})["request_id"] = name
-        path = quote(scope["path"])  # on one line, whatever it is
+        path = quote(scope["path"][:_MOST_LOGGED])  # on one line, whatever it is
         if scope["path"] == "/dataset" or scope["path"].startswith("/dataset/"):
             scope["path"] = scope["path"].replace("/dataset", "/datasets", 1)
         began, status = time.monotonic(), 0
@@ -57,7 +66,10 @@ class Watched:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)["x-request-id"] = name
+                headers = MutableHeaders(scope=message)
+                headers["x-request-id"] = name
+                for header, value in HEADERS.items():
+                    headers.setdefault(header, value)
             elif message["type"] == "http.response.body":
                 self._metrics.sent.inc(len(message.get("body", b"")))
             await send(message)
@@ -76,8 +88,10 @@ class Watched:
             seconds = time.monotonic() - began
             route = getattr(scope.get("route"), "path", "none")
             self._metrics.count(scope["method"], route, status, seconds)
-            who = f"{(scope.get('client') or ['-'])[0]} {scope['state'].get('token') or '-'}"
-            log.info("%s %s %s %s %d %.3f s", name, who, scope["method"], path, status, seconds)
+            # A proxy may have brought the address without a look at it.
+            address = quote((scope.get("client") or ["-"])[0][:_MOST_LOGGED], safe=":")
+            token = scope["state"].get("token") or "-"
+            log.info("%s %s %s %s %s %d %.3f s", name, address, token, scope["method"], path, status, seconds)
 
 
 def _bounded(receive: Receive) -> Receive:
@@ -117,7 +131,7 @@ def install(app: FastAPI) -> None:
         return problem(request.scope, error.status_code, title, detail, headers)
 
     async def of_client(request: Request, error: Exception) -> Response:
-        return problem(request.scope, 400, "The body is not what it should be", "Found: it broke off")
+        return problem(request.scope, 400, "The data cannot be used", "Found: it ended too early")
 
     app.add_exception_handler(ServiceError, of_service)
     app.add_exception_handler(RequestValidationError, of_request)

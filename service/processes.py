@@ -8,7 +8,7 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 MARK = "IMAGESTRATA_AGENT"
@@ -46,6 +46,16 @@ def marked(mark: str, variable: str = "") -> list[int]:
         if wanted in (found := _environment(pid))
         if not variable or any(one.startswith(besides) for one in found)
     ]
+
+
+def children_with(variable: str, parents: Collection[int]) -> dict[int, set[int]]:
+    """The children of processes that have a variable, by parent."""
+    made: dict[int, set[int]] = {parent: set() for parent in parents}
+    begin = f"{variable}=".encode()
+    for pid in _pids():
+        if (parent := _parent(pid)) in made and any(one.startswith(begin) for one in _environment(pid)):
+            made[parent].add(pid)
+    return made
 
 
 def _kill_until_none(found: Callable[[], list[int]]) -> None:

@@ -27,6 +27,9 @@ def name_of(name: DatasetName) -> str:
 Name = Annotated[str, Depends(name_of)]
 VersionNumber = Annotated[int | None, Query(ge=1, le=10**9, description="the newest, unless it is said")]
 
+Prefix = Annotated[str, Query(max_length=4096, description="only paths that begin so")]
+Label = Annotated[str | None, Query(alias="class", max_length=255, description="only files in folders of this name")]
+
 
 class Shape(BaseModel):
     """A JSON object."""
@@ -38,6 +41,12 @@ class NewDataset(Shape):
     """A dataset that is wanted."""
 
     name: DatasetName
+
+
+class DescriptionShape(Shape):
+    """What people say about a dataset, as plain text. An empty text removes it."""
+
+    description: str = Field(max_length=10_000)
 
 
 class VersionShape(Shape):
@@ -54,13 +63,19 @@ class VersionShape(Shape):
 
 
 class DatasetShape(Shape):
-    """A dataset, and its newest version, which an empty one has not."""
+    """A dataset and its newest version. An empty one has none; `problem` says why the newest one cannot be read.
+
+    `summary` is the first line of its description, 200 characters at most.
+    """
 
     name: str
     location: str
     newest: VersionShape | None = None
+    summary: str | None = None
     images: int | None = None
+    num_classes: int | None = None
     type: str | None = None
+    problem: str | None = None
 
 
 class ListingShape(Shape):
@@ -73,8 +88,16 @@ class ListingShape(Shape):
 class CardShape(DatasetShape):
     """All that is known of a dataset: its versions, newest first, and what is in the one that was asked for."""
 
+    description: str = ""
     versions: list[VersionShape]
     card: dict[str, Any]
+
+
+class VersionsShape(Shape):
+    """The versions of a dataset, newest first, and the numbers of those that cannot be read."""
+
+    versions: list[VersionShape]
+    unreadable: list[int]
 
 
 class PublishedShape(VersionShape):
@@ -93,10 +116,31 @@ class FileShape(Shape):
 
 
 class FilesShape(Shape):
-    """A page of files by path; `next` is the cursor of the page behind it."""
+    """A page of files by path; `next` is the cursor of the following page.
+
+    With `delimiter=/`, `files` are those directly in the prefix, and `folders` the prefixes one level below.
+    """
 
     files: list[FileShape]
+    folders: list[str] = []
     next: str | None = None
+
+
+class PictureShape(Shape):
+    """A picture of a sheet; `label` is the name of the folder that it is in."""
+
+    path: str
+    bytes: int
+    label: str | None = None
+
+
+class SheetShape(Shape):
+    """What a sheet shows, row by row: squares of `cell` pixels, `gap` pixels apart."""
+
+    columns: int
+    cell: int
+    gap: int
+    pictures: list[PictureShape]
 
 
 class HealthShape(Shape):
@@ -122,6 +166,12 @@ class ProblemShape(BaseModel):
 def location(name: str) -> str:
     """The path of a dataset."""
     return f"/dataset/{name}"
+
+
+def summary_of(description: str) -> str | None:
+    """The first line of a description, cut after 200 characters; None without one."""
+    line = next((line.strip() for line in description.splitlines() if line.strip()), "")
+    return (line if len(line) <= 200 else f"{line[:199]}…") or None
 
 
 def told(version: DatasetVersion) -> VersionShape:

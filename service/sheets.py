@@ -11,7 +11,8 @@ import io
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
-from itertools import chain, zip_longest
+from dataclasses import dataclass
+from itertools import chain, takewhile, zip_longest
 
 from fastapi import APIRouter, Request
 from PIL import Image, ImageOps, JpegImagePlugin, PngImagePlugin
@@ -25,7 +26,7 @@ from service.cards import is_picture
 from service.conditions import Conditions, etag
 from service.errors import NotThereError
 from service.guard import Guard
-from service.shapes import Name, VersionNumber
+from service.shapes import Label, Name, PictureShape, Prefix, SheetShape, VersionNumber
 from service.stores import Store
 
 JPEG = "image/jpeg"
@@ -36,12 +37,21 @@ _MOST_BYTES, _MOST_HELD = 20 * 10**6, 30 * 10**6
 _HELD_PER_PIXEL = {"WEBP": 20, "TIFF": 12}  # while they are decoded; 4 for others
 _MOST_SECONDS = 15.0  # then it shows what it has
 _LOOKED_AT = 200  # files of a folder, among which its pictures are sought
+_LOOKED_AT_ONCE = 64  # files of a folder, before its subfolders
 _KEPT = 16
-_BEHIND = "\U0010ffff"  # stands behind all that a path can go on with
+_BEHIND = "\U0010ffff"  # sorts behind all that can follow in a path
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")
 _GROUND = (128, 136, 135)  # between the squares: neither light nor dark
 
 PngImagePlugin.MAX_TEXT_MEMORY = 2 << 20  # of texts in a PNG, which may be packed a thousandfold
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """A JPEG, and the pictures that it shows, row by row."""
+
+    jpeg: bytes
+    pictures: tuple[TarMember, ...]
 
 
 class Sheets:
@@ -50,42 +60,44 @@ class Sheets:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._turn = asyncio.Lock()  # who waits takes none of the threads
-        self._kept: OrderedDict[str, bytes | None] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, ...], Sheet | None] = OrderedDict()
 
-    async def sheet(self, name: str, version: DatasetVersion) -> bytes:
-        """A version's sheet, as JPEG. Raises `NotThereError` where no picture can be shown."""
+    async def find(self, name: str, version: DatasetVersion, *, prefix: str, label: str | None) -> Sheet | None:
+        """The sheet of a version, a folder or a class; None if no picture can be shown. Raises `NotThereError`."""
         async with self._turn:
-            key = f"{version.kind} {version.sha256}"
+            key = (version.kind, version.sha256, prefix, *([] if label is None else [label]))
             if key not in self._kept:
-                self._kept[key] = await run_in_threadpool(self._made, name, version)
+                self._kept[key] = await run_in_threadpool(self._made, name, version, prefix, label)
                 if len(self._kept) > _KEPT:
                     self._kept.popitem(last=False)
             self._kept.move_to_end(key)
-            found = self._kept[key]
-        if found is None:
-            raise NotThereError(f"Wanted pictures of {name!r}. Found: none that can be shown, in {version.number}")
-        return found
+            return self._kept[key]
 
-    def _made(self, name: str, version: DatasetVersion) -> bytes | None:
+    def _made(self, name: str, version: DatasetVersion, prefix: str, label: str | None) -> Sheet | None:
         blob = self._store.blob(name, version)
         try:
             cells: list[Image.Image] = []
+            shown: list[TarMember] = []
             until = time.monotonic() + _MOST_SECONDS
-            for member in self._chosen(name, version):
+            for member in self._chosen(name, version, prefix, label):
                 if member.bytes <= _MOST_BYTES and (cell := _cell(blob.read(member.start, member.bytes))) is not None:
                     cells.append(cell)
+                    shown.append(member)
                 if len(cells) == _MOST or time.monotonic() > until:
                     break
         finally:
             blob.close()
-        return _joined(cells) if cells else None
+        return Sheet(_joined(cells), tuple(shown)) if cells else None
 
-    def _chosen(self, name: str, version: DatasetVersion) -> list[TarMember]:
+    def _chosen(self, name: str, version: DatasetVersion, prefix: str, label: str | None) -> list[TarMember]:
         if version.kind == "file":
             one = TarMember(version.filename, 0, version.bytes, version.sha256)
-            return [one] if is_picture(one.path) else []
+            return [one] if is_picture(one.path) and not prefix and label is None else []
         with TarIndex(self._store.index(name, version)) as index:
-            return spread(index)
+            if label is None:
+                return spread(index, prefix)
+            page = index.page(prefix=prefix, label=label, limit=_LOOKED_AT)
+            return [file for file in page if is_picture(file.path)][:_MOST_TRIED]
 
 
 def add_sheet_routes(routes: APIRouter, store: Store, guard: Guard) -> None:
@@ -102,43 +114,76 @@ def add_sheet_routes(routes: APIRouter, store: Store, guard: Guard) -> None:
             304: {"description": "Who asks has it already"},
         },
     )
-    async def get_sheet(request: Request, name: Name, version: VersionNumber = None) -> Response:
-        """One JPEG of up to 24 of a dataset's pictures, spread over its classes."""
+    async def get_sheet(
+        request: Request, name: Name, version: VersionNumber = None, prefix: Prefix = "", label: Label = None
+    ) -> Response:
+        """One JPEG of up to 24 of a dataset's pictures, spread over its classes; or those of a folder or a class."""
         found = await run_in_threadpool(store.version, name, version)
         tag = etag(found.sha256, "sheet")
         told = {"etag": tag, "cache-control": "no-cache", "vary": "Authorization", "x-content-type-options": "nosniff"}
         if Conditions.of(request.headers).is_unchanged(tag):
             return Response(status_code=304, headers=told)
-        return Response(await sheets.sheet(name, found), media_type=JPEG, headers=told)
+        made = await sheets.find(name, found, prefix=prefix, label=label)
+        if made is None:
+            raise NotThereError(f"Wanted pictures of {name!r}. Found: none that can be shown, in {found.number}")
+        return Response(made.jpeg, media_type=JPEG, headers=told)
+
+    @routes.get("/{name}/sheet/pictures", dependencies=[guard.reads], responses=problems.told(404))
+    async def list_pictures(
+        name: Name, version: VersionNumber = None, prefix: Prefix = "", label: Label = None
+    ) -> SheetShape:
+        """Which pictures a sheet shows, row by row, and their classes; none where there is no sheet."""
+        found = await run_in_threadpool(store.version, name, version)
+        made = await sheets.find(name, found, prefix=prefix, label=label)
+        shown = () if made is None else made.pictures
+        pictures = [PictureShape(path=one.path, bytes=one.bytes, label=_label(one.path)) for one in shown]
+        return SheetShape(columns=_columns(len(pictures)), cell=_CELL, gap=_GAP, pictures=pictures)
 
 
-def spread(index: TarIndex) -> list[TarMember]:
+def _label(path: str) -> str | None:
+    return path.rpartition("/")[0].rpartition("/")[2] or None
+
+
+def spread(index: TarIndex, prefix: str = "") -> list[TarMember]:
     """Pictures to try, best first: the first one of each folder, then the second ones, and so on."""
-    folders = list(_folders(index))
-    step = max(1.0, len(folders) / _MOST)
-    shown = [folders[int(place * step)] for place in range(min(_MOST, len(folders)))]
-    rounds = zip_longest(*(_pictures(index, folder) for folder in shown))
+    runs = list(_runs(index, prefix))
+    step = max(1.0, len(runs) / _MOST)
+    shown = [runs[int(place * step)] for place in range(min(_MOST, len(runs)))]
+    rounds = zip_longest(*(_pictures(index, after, prefix) for after in shown))
     return [member for member in chain.from_iterable(rounds) if member is not None][:_MOST_TRIED]
 
 
-def _folders(index: TarIndex) -> Iterator[str]:
-    """The folders that have files; each is found by one look, however many files it has, except what lies in none."""
-    after, is_root_told = "", False
+def _runs(index: TarIndex, prefix: str) -> Iterator[str]:
+    """Where files of one folder follow each other: the path before the first of them.
+
+    Runs that end within one look are left out if they have no picture. A folder whose run is longer is skipped with
+    all that it has; files in no folder never are.
+    """
+    after = ""
     for _ in range(_MOST_FOLDERS):
-        page = index.page(after=after, limit=1)
+        page = index.page(after=after, prefix=prefix, limit=_LOOKED_AT_ONCE)
         if not page:
             return
-        folder, slash, _ = page[0].path.rpartition("/")
-        if slash or not is_root_told:
-            yield folder
-        is_root_told = is_root_told or not slash
-        after = f"{folder}/{_BEHIND}" if slash else page[0].path
+        run = _first_run(page)
+        is_whole = len(run) < len(page)
+        if not is_whole or any(is_picture(file.path) for file in run):
+            yield after
+        folder = _folder(run[-1])
+        after = run[-1].path if is_whole or not folder else f"{folder}/{_BEHIND}"
 
 
-def _pictures(index: TarIndex, folder: str) -> list[TarMember]:
-    """A folder's first pictures."""
-    page = index.page(after=f"{folder}/" if folder else "", limit=_LOOKED_AT)
-    return [file for file in page if file.path.rpartition("/")[0] == folder and is_picture(file.path)]
+def _pictures(index: TarIndex, after: str, prefix: str) -> list[TarMember]:
+    """The first pictures of a run."""
+    page = index.page(after=after, prefix=prefix, limit=_LOOKED_AT)
+    return [file for file in _first_run(page) if is_picture(file.path)]
+
+
+def _first_run(page: list[TarMember]) -> list[TarMember]:
+    return list(takewhile(lambda file: _folder(file) == _folder(page[0]), page))
+
+
+def _folder(file: TarMember) -> str:
+    return file.path.rpartition("/")[0]
 
 
 def _cell(data: bytes) -> Image.Image | None:
@@ -197,10 +242,15 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     return grey.point(lambda value: value * (255 / (high - low or 1)) - low * 255 / (high - low or 1)).convert("L")
 
 
+def _columns(count: int) -> int:
+    """How many squares a row has: the rows are as even as they can be."""
+    return -(-count // -(-count // _COLUMNS)) if count else 0
+
+
 def _joined(cells: list[Image.Image]) -> bytes:
     """Squares in rows, as JPEG; the rows are as even as they can be, the last one may be short."""
-    rows = -(-len(cells) // _COLUMNS)
-    columns = -(-len(cells) // rows)
+    columns = _columns(len(cells))
+    rows = -(-len(cells) // columns)
     pitch = _CELL + _GAP
     sheet = Image.new("RGB", (columns * pitch - _GAP, rows * pitch - _GAP), _GROUND)
     for place, cell in enumerate(cells):

@@ -6,9 +6,11 @@ A token has 256 random bits, so that a plain hash of it tells nothing and can be
 import hashlib
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal, get_args
+
+from filelock import FileLock, Timeout
 
 from formats.origin import created
 from formats.storage import Storage
@@ -18,6 +20,8 @@ from schemas.parsing import parsed
 Scope = Literal["read", "write"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 NAME = "tokens.json"
+_LOCK = "tokens.lock"
+_LOCK_SECONDS = 30.0
 _FORMAT = 1
 _PREFIX = "ist_"
 
@@ -49,26 +53,37 @@ class Tokens:
             text = self._storage.read_text(NAME)
         except FileNotFoundError:
             return []
-        place = f"{self._storage.address}/{NAME}"
-        return parsed(text, _read, what="file of tokens", place=place, newest=_FORMAT)
+        return self._parsed(text)
 
     def create(self, name: str, scope: Scope) -> str:
         """A new token, which is told here and nowhere else. Raises `SchemaError` for a name that is taken."""
-        kept = self.all()
-        if any(token.name == name for token in kept):
-            raise SchemaError(f"Wanted a name for a new token. Found: {name!r}, which one has already")
         text = _PREFIX + secrets.token_urlsafe(32)
-        self._keep([*kept, Token(name, scope, _hashed(text), created())])
+        new = Token(name, scope, _hashed(text), created())
+
+        def add(kept: list[Token]) -> list[Token]:
+            if new in kept:
+                return kept
+            if any(token.name == name for token in kept):
+                raise SchemaError(f"Wanted a name for a new token. Found: {name!r}, which one has already")
+            return [*kept, new]
+
+        self._change(add)
         return text
 
     def revoke(self, name: str) -> None:
         """Forget a token. Raises `SchemaError` for a name that none has."""
-        kept = self.all()
-        left = [token for token in kept if token.name != name]
-        if len(left) == len(kept):
-            names = ", ".join(token.name for token in kept) or "none"
-            raise SchemaError(f"Wanted the name of a token. Found: {name!r}; there are: {names}")
-        self._keep(left)
+
+        removed: list[Token] = []  # before it is looked at again
+
+        def remove(kept: list[Token]) -> list[Token]:
+            left = [token for token in kept if token.name != name]
+            if len(left) == len(kept) and not removed:
+                names = ", ".join(token.name for token in kept) or "none"
+                raise SchemaError(f"Wanted the name of a token. Found: {name!r}; there are: {names}")
+            removed.extend(token for token in kept if token.name == name)
+            return left
+
+        self._change(remove)
 
     @staticmethod
     def find_in(tokens: Sequence[Token], text: str) -> Token | None:
@@ -76,9 +91,30 @@ class Tokens:
         hashed = _hashed(text)
         return next((token for token in tokens if secrets.compare_digest(token.sha256, hashed)), None)
 
-    def _keep(self, tokens: list[Token]) -> None:
-        kept = {"format": _FORMAT, "tokens": [asdict(token) for token in tokens]}
-        self._storage.publish_text(NAME, json.dumps(kept, indent=2) + "\n")
+    def _parsed(self, text: str) -> list[Token]:
+        place = f"{self._storage.address}/{NAME}"
+        return parsed(text, _read, what="file of tokens", place=place, newest=_FORMAT)
+
+    def _change(self, change: Callable[[list[Token]], list[Token]]) -> None:
+        """Change all tokens in one step, so that two processes that do it at once both count."""
+
+        def text_of(before: str | None) -> str:
+            tokens = change([] if before is None else self._parsed(before))
+            return json.dumps({"format": _FORMAT, "tokens": [asdict(token) for token in tokens]}, indent=2) + "\n"
+
+        if self._storage.is_s3:
+            self._storage.replace_text(NAME, text_of)
+            return
+        self._storage.make_folder("")
+        try:
+            with FileLock(self._storage.path(_LOCK), timeout=_LOCK_SECONDS):
+                before = self._storage.read_text(NAME) if self._storage.exists(NAME) else None
+                self._storage.publish_text(NAME, text_of(before))
+        except Timeout:
+            raise SchemaError(
+                f"Wanted to change {self._storage.address}/{NAME}. Found: another process has held {_LOCK} for "
+                f"{_LOCK_SECONDS:.0f} s"
+            ) from None
 
 
 def _hashed(text: str) -> str:

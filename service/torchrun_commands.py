@@ -6,6 +6,7 @@ from pathlib import PurePath
 
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 _TORCHRUN = ("torch.distributed.run", "torch.distributed.launch")
+_SIZES = ("--nnodes", "--standalone")
 _REFERENCE = re.compile(r"\$(\$|\(([A-Za-z0-9_.-]+)\))")
 
 
@@ -14,9 +15,29 @@ def is_torchrun(command: Sequence[str]) -> bool:
     return PurePath(command[0]).name == "torchrun" or (is_python(command) and _module(command) in _TORCHRUN)
 
 
+def own_size(command: Sequence[str]) -> str | None:
+    """The option of a torchrun command that says how many take part, which is for the job to say; None without one."""
+    if not command or not is_torchrun(command):
+        return None
+    for text in arguments(command):
+        if text == "-m" or text.endswith(".py"):
+            break  # what follows is for the script
+        option = text.partition("=")[0].replace("_", "-")
+        if option in _SIZES:
+            return text
+    return None
+
+
 def is_python(command: Sequence[str]) -> bool:
     """Whether a command starts a Python."""
     return _PYTHON.fullmatch(PurePath(command[0]).name) is not None
+
+
+def starter(command: Sequence[str]) -> list[str]:
+    """The words that start torchrun, before its options: its own ones of a torchrun command, else of its Python."""
+    if is_torchrun(command):
+        return [command[0]] if not is_python(command) else [*command[: command.index("-m") + 2]]
+    return [command[0], "-m", "torch.distributed.run"] if is_python(command) else ["torchrun"]
 
 
 def arguments(command: Sequence[str], python: str | None = None) -> list[str]:

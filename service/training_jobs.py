@@ -12,9 +12,14 @@ from yaml.nodes import Node
 from schemas.datasets import check_name
 from schemas.errors import SchemaError
 from service.job_documents import Document, Fields
+from service.job_pods import check_annotations, check_container, check_labels, check_pod, resources
+from service.kubernetes_names import check_image, check_label
+from service.torchrun_commands import own_size
 
 API_VERSION = "breezeml.ai/v1"
 KIND = "TrainingJob"
+# All agents of a job wait at one store, in one process; and a few noughts too many must not start a million pods.
+MOST_REPLICAS = 1000
 
 # What Kubernetes knows of a container and of a pod: it is carried to where it is rendered.
 _OF_CONTAINERS = """
@@ -33,14 +38,16 @@ topologySpreadConstraints volumes workloadRef
 CONTAINER_FIELDS, POD_FIELDS = frozenset(_OF_CONTAINERS.split()), frozenset(_OF_PODS.split())
 _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 _JOB_NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,48}[a-z0-9])?")
-_LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _LETTERS = "lower-case letters, digits and '-' between them"
 _VARIABLE = re.compile(r"[A-Za-z_.-][A-Za-z0-9_.-]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """A container of a job; ``env`` has the values that are written there, and ``written`` all fields as they are."""
+    """A container of a job.
+
+    ``env`` has the values that are written there, ``gpus`` and ``memory`` (bytes) its limits, ``written`` all fields.
+    """
 
     name: str
     image: str
@@ -48,12 +55,14 @@ class Container:
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     working_dir: str | None = None
+    gpus: int = 0
+    memory: int | None = None
     written: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingJob:
-    """A job: from ``min_size`` to ``max_size`` processes of its first container over one dataset.
+    """A job: from ``min_size`` to ``max_size`` replicas of its first container over one dataset.
 
     ``pod`` are the other fields of its pods, ``pod_metadata`` their labels and annotations, both as they are written.
     """
@@ -84,16 +93,22 @@ def read_job(path: Path) -> TrainingJob:
     template = _fields(document, replicas, "template", ("metadata", "spec"), ("spec",))
     pod_metadata = _fields(document, template, "metadata", ("labels", "annotations"))
     pod = _fields(document, template, "spec", POD_FIELDS, ("containers",), what="the spec of the template")
+    check_pod(document, pod)
+    for fields, what in ((metadata, "metadata"), (pod_metadata, "the template's metadata")):
+        if "labels" in fields:
+            check_labels(document, fields["labels"], f"labels of {what}")
+        if "annotations" in fields:
+            check_annotations(document, fields["annotations"], f"annotations of {what}")
     job = TrainingJob(
         name=_text(document, metadata, "name", _like(_JOB_NAME, f"metadata.name, a letter first, 1 to 50 {_LETTERS}"))
         or "",
-        namespace=_text(document, metadata, "namespace", _like(_LABEL, f"metadata.namespace, 1 to 63 {_LETTERS}")),
+        namespace=_text(document, metadata, "namespace", lambda found: check_label(found, "metadata.namespace")),
         labels=_texts_by_name(document, metadata, "labels"),
         annotations=_texts_by_name(document, metadata, "annotations"),
         min_size=min_size,
         max_size=max_size,
         dataset=_text(document, spec, "dataset", _dataset) or "",
-        containers=_containers(document, pod),
+        containers=_containers(document, pod, max_size),
         pod=MappingProxyType({name: document.plain(node) for name, node in pod.items() if name != "containers"}),
         pod_metadata=MappingProxyType({name: document.text_fields(node, name) for name, node in pod_metadata.items()}),
     )
@@ -102,16 +117,16 @@ def read_job(path: Path) -> TrainingJob:
 
 
 def _sizes(document: Document, spec: Fields) -> tuple[int, int]:
-    min_size = document.count(spec["minSize"], "spec.minSize", 1) if "minSize" in spec else 1
+    min_size = document.count(spec["minSize"], "spec.minSize", 1, MOST_REPLICAS) if "minSize" in spec else 1
     if "maxSize" not in spec:
         return min_size, min_size
-    max_size = document.count(spec["maxSize"], "spec.maxSize", 1)
+    max_size = document.count(spec["maxSize"], "spec.maxSize", 1, MOST_REPLICAS)
     if max_size < min_size:
         document.tell(spec["maxSize"], f"Wanted spec.maxSize from minSize, {min_size}, on. Found: {max_size}")
     return min_size, max_size
 
 
-def _containers(document: Document, pod: Fields) -> tuple[Container, ...]:
+def _containers(document: Document, pod: Fields, max_size: int) -> tuple[Container, ...]:
     if "containers" not in pod:
         return ()
     nodes = document.items(pod["containers"], "containers")
@@ -121,6 +136,13 @@ def _containers(document: Document, pod: Fields) -> tuple[Container, ...]:
     for node in nodes:
         fields = document.fields(node, "a container", CONTAINER_FIELDS, ("name", "image", "command"))
         container = _container(document, node, fields)
+        own = own_size([*container.command, *container.args]) if container.command and not made else None
+        if own and max_size > 1:
+            document.tell(
+                fields["command"],
+                f"Wanted a torchrun that takes its size from minSize and maxSize, as maxSize is {max_size}. Found: "
+                f"{own} (leave it out)",
+            )
         if container.name and any(one.name == container.name for one in made):
             document.tell(node, f"Wanted a name for each container. Found: {container.name!r} twice")
         made.append(container)
@@ -133,13 +155,17 @@ def _container(document: Document, node: Node, fields: Fields) -> Container:
         document.tell(fields["command"], "Wanted command, a list of texts, one at least. Found: none")
     if "imagePullPolicy" in fields:
         document.text(fields["imagePullPolicy"], "imagePullPolicy", _one_of("imagePullPolicy", _PULL_POLICIES))
+    check_container(document, fields)
+    gpus, memory = resources(document, fields)
     return Container(
-        name=_text(document, fields, "name", _like(_LABEL, f"the name of a container, 1 to 63 {_LETTERS}")) or "",
-        image=_text(document, fields, "image", _not_empty("image")) or "",
+        name=_text(document, fields, "name", lambda found: check_label(found, "the name of a container")) or "",
+        image=_text(document, fields, "image", lambda found: check_image(found, "image")) or "",
         command=command,
         args=document.texts(fields["args"], "args") if "args" in fields else (),
         env=_env(document, fields),
         working_dir=_text(document, fields, "workingDir", _not_empty("workingDir")),
+        gpus=gpus,
+        memory=memory,
         written=MappingProxyType({name: document.plain(value) for name, value in fields.items()}),
     )
 

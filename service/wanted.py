@@ -4,13 +4,14 @@ import re
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from urllib.parse import unquote
 
 from schemas.datasets import check_path
 from schemas.errors import SchemaError
 from service.conditions import Conditions
-from service.errors import RequestError, TypeOfBodyError
+from service.errors import LengthError, RequestError, TypeOfBodyError
+from service.tus import check_offered, metadata_of
 
 TAR = "application/x-tar"
 _ANYTHING = "application/octet-stream"
@@ -25,7 +26,10 @@ _FILENAME = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """A body for a dataset: a file or a folder, its name, its length and SHA-256 where they are told, and by whom."""
+    """A body for a dataset: a file or a folder, its name, its length and SHA-256 if they are known, and whose it is.
+
+    ``metadata`` is what a client of tus sent, which wants it back.
+    """
 
     name: str
     kind: str
@@ -34,6 +38,7 @@ class Wanted:
     sha256: str | None = None
     by: str | None = None
     conditions: Conditions = field(default_factory=Conditions)
+    metadata: str | None = None
 
 
 def wanted_of(
@@ -58,6 +63,29 @@ def wanted_of(
     )
 
 
+def wanted_of_upload(name: str, headers: Mapping[str, str], *, sha256: str | None, by: str | None) -> Wanted:
+    """What a request of tus says of a new upload: ``Upload-Metadata`` first, then the headers of PUT.
+
+    Raises `LengthError`, `RequestError`, `TusRequestError`, `TypeOfBodyError`.
+    """
+    check_offered(headers)
+    if "upload-length" not in headers:
+        raise LengthError("Wanted the length of the whole upload in Upload-Length. Found: none")
+    told = headers.get("upload-metadata")
+    found = metadata_of(told or "")
+    sha256 = sha256 or found.get("sha256") or None
+    wanted = wanted_of(name, headers, length=headers["upload-length"], sha256=sha256, by=by)
+    if "filetype" in found:
+        is_folder = found["filetype"].partition(";")[0].strip().lower() == TAR
+        filename = "data" if wanted.kind == "folder" else wanted.filename
+        wanted = replace(
+            wanted, kind="folder" if is_folder else "file", filename=f"{name}.tar" if is_folder else filename
+        )
+    if found.get("filename") and wanted.kind == "file":
+        wanted = replace(wanted, filename=_checked(found["filename"], "Upload-Metadata"))
+    return replace(wanted, metadata=told)
+
+
 def length_of(text: str) -> int:
     """A number of bytes. Raises `RequestError`."""
     if not _LENGTH.fullmatch(text):
@@ -73,12 +101,16 @@ def _filename(disposition: str) -> str:
     name = unquote(found[1]) if found[1] else re.sub(r"\\(.)", r"\1", found[2] or found[3] or "")
     with suppress(UnicodeError):  # headers come as Latin-1, and curl sends what it was given, which is UTF-8 mostly
         name = name if found[1] else name.encode("latin-1").decode("utf-8")
+    return _checked(name, "Content-Disposition")
+
+
+def _checked(name: str, header: str) -> str:
     try:
         if "/" in name:
             raise SchemaError(f"Found: {name[:200]!r}, with a '/'")
         return check_path(name)
     except SchemaError as error:
-        raise RequestError(f"Wanted the name of a file in Content-Disposition. {error}") from None
+        raise RequestError(f"Wanted the name of a file in {header}. {error}") from None
 
 
 def digest_of(

@@ -13,6 +13,10 @@ from typing import Any
 
 import pytest
 
+from devstack import ports
+from service.kubernetes_manifests import RenderOptions, documents
+from service.torchrun_commands import expanded
+from service.training_jobs import read_job
 from tests.support.dataset_servers import until
 from tests.support.pictures import picture
 from tests.support.training_jobs import write_job
@@ -115,8 +119,11 @@ def test_a_job_continues_when_an_agent_is_killed(jobs: Jobs) -> None:
     assert run.wait(PATIENCE) == 0, jobs.told()
     told = jobs.told()
     assert [(jobs.out / f"2-{rank}").read_text().split()[1:] for rank in (0, 1)] == [["2", "2"]] * 2
-    assert "is lost (signal 9, SIGKILL); the job goes on with 2" in told
+    assert "is lost (signal 9, SIGKILL); the job continues with 2, which meet again and restart the command" in told
     assert "the image hub/train:1 is not used" in told
+    steps = ("starting 3 torchruns, of which 1 are enough", "all 3 processes have started after", "started again after")
+    places = [told.index(step) for step in steps]
+    assert places == sorted(places)
     assert all(re.match(r"\[[012]\] |run: ", line) for line in told.splitlines())
     assert {line[:3] for line in told.splitlines() if "not written" in line} == {"[0]", "[1]", "[2]"}
     assert not (jobs.prefix / "my_dataset" / "new").exists()
@@ -152,6 +159,36 @@ def test_a_failing_command_is_restarted_and_then_fails_the_job(jobs: Jobs) -> No
     assert told.count(f"[0] here {jobs.folder / 'code'} {jobs.prefix / 'my_dataset'} none\n") == 2
     assert "the job failed: agent 0 gave up with exit code 1" in told
     assert jobs.processes() == []
+
+
+def test_the_command_of_a_rendered_train_job_trains_in_two_pods(jobs: Jobs) -> None:
+    """With the variables that Trainer gives its pods, expanded as Kubernetes does."""
+    names = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+    (jobs.folder / "world.py").write_text(f"import os; print(*(os.environ[name] for name in {names}))")
+    path = jobs.write(["python", "world.py"], 1, 2, resources={"limits": {"nvidia.com/gpu": 2}})
+    runtime, job = documents(read_job(path), RenderOptions(volume_claim="shared"))
+    (step,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    command = step["template"]["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert command[0] == "python"
+    trainer = job["spec"]["trainer"]
+    (port,) = ports.free(["127.0.0.1"], 1)
+    pods = []
+    for index in range(trainer["numNodes"]):
+        given = {
+            "PET_NNODES": str(trainer["numNodes"]),
+            "PET_NPROC_PER_NODE": str(trainer["numProcPerNode"]),
+            "PET_NODE_RANK": str(index),
+            "PET_MASTER_ADDR": "127.0.0.1",
+            "PET_MASTER_PORT": str(port),
+            "TEST_JOB": jobs.mark,
+        }
+        words = [sys.executable, *expanded(command[1:], given)]
+        pods.append(
+            subprocess.Popen(words, cwd=jobs.folder, env={**os.environ, **given}, stdout=-1, stderr=-1, text=True)
+        )
+    answers = [pod.communicate(timeout=PATIENCE) for pod in pods]
+    assert [pod.returncode for pod in pods] == [0, 0], answers
+    assert sorted("".join(out for out, _ in answers).splitlines()) == [f"{rank} 4 2" for rank in range(4)]
 
 
 def test_a_job_ends_at_its_timeout(jobs: Jobs) -> None:

@@ -5,20 +5,24 @@ import socket
 import tarfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from devstack.dataset_server import Answer, DatasetServer
 from formats.storage import Storage
 
-__all__ = ["FILE", "ROOT", "TAR", "Answer", "Server", "ServerInThread", "anonymous_mb", "tar_of", "until"]
+if TYPE_CHECKING:
+    from service.connections import Limits
+
+__all__ = ["CHUNK", "FILE", "ROOT", "TAR", "Answer", "Server", "ServerInThread", "anonymous_mb", "tar_of", "until"]
 
 ROOT = Path(__file__).resolve().parents[2]
 TAR = "application/x-tar"
 FILE = "application/octet-stream"
+CHUNK = "application/offset+octet-stream"
 
 
 class Server(DatasetServer):
@@ -26,10 +30,28 @@ class Server(DatasetServer):
 
     def put(self, name: str, body: bytes, *, kind: str = FILE, filename: str = "", **headers: str) -> Answer:
         """Upload; header names with ``_`` for ``-``."""
-        told = {"Content-Type": kind, **{key.replace("_", "-"): value for key, value in headers.items()}}
+        told = {"Content-Type": kind, **_named(headers)}
         if filename:
             told["Content-Disposition"] = f'attachment; filename="{filename}"'
         return self.ask("PUT", f"/datasets/{name}", body, told)
+
+    def begin(self, name: str, length: int, **headers: str) -> Answer:
+        """Begin a resumable upload; header names with ``_`` for ``-``."""
+        told = {"Tus-Resumable": "1.0.0", "Upload-Length": str(length)}
+        return self.ask("POST", f"/datasets/{name}/uploads", b"", told | _named(headers))
+
+    def append(self, place: str, offset: int, body: bytes | Iterable[bytes], **headers: str) -> Answer:
+        """Bring bytes of an upload; header names with ``_`` for ``-``."""
+        told = {"Tus-Resumable": "1.0.0", "Upload-Offset": str(offset), "Content-Type": CHUNK}
+        return self.ask("PATCH", place, body, told | _named(headers))
+
+    def look(self, place: str, method: str = "HEAD") -> Answer:
+        """Ask how far an upload is, or give it up with DELETE."""
+        return self.ask(method, place, None, {"Tus-Resumable": "1.0.0"})
+
+
+def _named(headers: Mapping[str, str]) -> dict[str, str]:
+    return {key.replace("_", "-"): value for key, value in headers.items()}
 
 
 class ServerInThread(Server):
@@ -39,9 +61,16 @@ class ServerInThread(Server):
     """
 
     def __init__(
-        self, root: Path, *, bucket: Storage | None = None, most: int | None = None, quota: int | None = None
+        self,
+        root: Path,
+        *,
+        bucket: Storage | None = None,
+        most: int | None = None,
+        quota: int | None = None,
+        limits: "Limits | None" = None,
     ) -> None:
         super().__init__(root)
+        self._limits = limits
         self._bucket, self._most, self._quota = bucket, most, quota
         self._open = ExitStack()
 
@@ -51,24 +80,23 @@ class ServerInThread(Server):
         from service.access import Access
         from service.app import make_app
         from service.bucket_store import BucketStore
-        from service.connections import at_most
+        from service.connections import limits_of
         from service.folder_store import FolderStore
+        from service.hosts import Hosts
+        from service.server import config_of
         from service.tokens import Tokens
         from service.uploads import Uploads
 
         with ExitStack() as opened:
             made = BucketStore(self._bucket, spool=self.root) if self._bucket else FolderStore(self.root)
             store = opened.enter_context(closing(made))
-            access = Access(Tokens(self._bucket or Storage(self.root)), is_open=True, hosts=["127.0.0.1"])
+            access = Access(Tokens(self._bucket or Storage(self.root)), is_open=True)
             uploads = Uploads(store, most=self._most, quota=self._quota)
-            app = make_app(store, access=access, uploads=uploads, quota=self._quota)
+            app = make_app(store, access=access, hosts=Hosts(["127.0.0.1"]), uploads=uploads, quota=self._quota)
             listening = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
             self.host, self.port = "127.0.0.1", listening.getsockname()[1]
             self.url = f"http://{self.host}:{self.port}"
-            config = uvicorn.Config(
-                app, http=at_most(200), lifespan="off", log_config=None, timeout_graceful_shutdown=10
-            )
-            server = uvicorn.Server(config)
+            server = uvicorn.Server(config_of(app, self._limits or limits_of(400)))
             thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
             thread.start()
             opened.callback(thread.join, 60)

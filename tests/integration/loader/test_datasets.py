@@ -6,12 +6,14 @@ import os
 import pickle
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tarfile
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ from hypothesis import given, settings
 import loader
 from loader import _dataset_push
 from loader._dataset_http import Connection, LostError
+from service.connections import Limits
 from tests.support.dataset_files import FILES, MEGA, SECONDS, command, in_thread, many, ran, read, written
 from tests.support.dataset_proxies import Proxy
 from tests.support.dataset_servers import ROOT, Server, ServerInThread, tar_of, until
@@ -136,7 +139,7 @@ def test_outside_links_pipes_and_empty_folders_are_refused_with_their_path(
     with pytest.raises(loader.DatasetError, match="fifo"):
         service.push(folder, name)
     (tmp_path / "none" / "inside").mkdir(parents=True)
-    for path, words in {"none": "Wanted a folder with files", "missing": "No such file"}.items():
+    for path, words in {"none": "Wanted a folder with at least one file", "missing": "No such file"}.items():
         with pytest.raises(loader.DatasetError, match=words):
             service.push(tmp_path / path, name)
     odd = tmp_path / "odd"
@@ -234,7 +237,7 @@ def test_a_push_finds_its_version_when_the_last_response_is_lost(
 
     def part(self: _dataset_push._Push, place: str, start: int, end: int) -> object:
         answer = sent(self, place, start, end)
-        if not lost and answer.status == 200:
+        if not lost and "Dataset-Version" in answer.headers:
             lost.append(place)
             raise LostError("it is lost")
         return answer
@@ -320,6 +323,14 @@ def test_a_failed_pull_keeps_the_old_version_and_the_next_one_resumes(
     assert read(to / name) == read(folder)
 
 
+def test_a_client_says_why_a_busy_service_refuses_it(tmp_path: Path) -> None:
+    with ExitStack() as held:
+        server = held.enter_context(ServerInThread(tmp_path / "root", limits=Limits(connections=9, of_address=1)))
+        held.enter_context(socket.create_connection((server.host, server.port)))
+        with pytest.raises(loader.UnreachableError, match=r"Found: 429 .* at most 1 connections from one address"):
+            loader.datasets(server.url, patience=0.3).list()
+
+
 def test_two_concurrent_pulls_download_once(server: Server, name: str, tmp_path: Path) -> None:
     folder = written(tmp_path / "folder", {f"{number}.bin": os.urandom(MEGA) for number in range(6)})
     loader.datasets(server.url).push(folder, name)
@@ -329,6 +340,19 @@ def test_two_concurrent_pulls_download_once(server: Server, name: str, tmp_path:
         assert [process.returncode for process in processes] == [0] * 2
         assert proxy.down < 7 * MEGA
     assert read(tmp_path / "to" / name) == read(folder)
+
+
+def test_a_pull_may_keep_the_version_that_is_there(server: Server, name: str, tmp_path: Path) -> None:
+    service = loader.datasets(server.url)
+    (tmp_path / "files").mkdir()
+    for version, text in ((1, "one"), (2, "two")):
+        (tmp_path / "files" / "a.txt").write_text(text)
+        service.push(tmp_path / "files", name)
+        assert (service.pull(name, tmp_path / "to", keep=True) / "a.txt").read_text() == "one", version
+    assert ran("pull", name, str(tmp_path / "to"), "--url", "http://127.0.0.1:1", "--keep")[0] == 0  # it is not asked
+    assert (service.pull(name, tmp_path / "to") / "a.txt").read_text() == "two"
+    with pytest.raises(loader.OptionError, match="Wanted keep or a version"):
+        service.pull(name, tmp_path / "to", 1, keep=True)
 
 
 def test_damaged_bytes_are_never_shown(server: Server, name: str, tmp_path: Path) -> None:
@@ -447,7 +471,7 @@ def test_missing_datasets_versions_and_invalid_names_are_reported(server: Server
     service = loader.datasets(server.url)
     with pytest.raises(loader.DatasetError) as told:
         service.pull("nothing", tmp_path / "to")
-    wanted = "Wanted the dataset 'nothing'. Found: none of this name. Make it: POST /datasets (Not there: 404 of "
+    wanted = "Wanted the dataset 'nothing'. Found: none of this name. Make it: POST /datasets (Not found: 404 of "
     assert str(told.value).startswith(wanted)
     service.push(written(tmp_path / "f", {"a": b"1"}), "once")
     with pytest.raises(loader.DatasetError, match=r"Wanted version 7 of 'once'. Found: it has 1"):
@@ -466,24 +490,47 @@ def test_missing_datasets_versions_and_invalid_names_are_reported(server: Server
 # Commands
 
 
-def test_commands_push_list_and_pull_and_may_be_repeated(server: Server, name: str, tmp_path: Path) -> None:
+def test_commands_push_list_pull_and_restore_and_may_be_repeated(server: Server, name: str, tmp_path: Path) -> None:
     folder = written(tmp_path / "folder", many(5, b"x"))
     address = ("--url", f"{server.url}/")
-    for same in ("", ", as it was before"):
+    for same in (", a new dataset", ", as it was before"):
         code, out, errors = ran("push", str(folder), "--name", name, *address)
         assert (code, errors) == (0, "")
-        assert out == f"{name} version 1: 5 files, 10,240 bytes at {server.url}/datasets/{name}{same}\n"
+        contents = "5 files, 10,240 bytes, 5 images, 5 classes"
+        assert out == f"{name} version 1: {contents} at {server.url}/datasets/{name}{same}\n"
     assert any(line.startswith(f"{name}\t1\tfolder\t5\t10240\t5\t") for line in ran("list", *address)[1].splitlines())
     for _ in range(2):
         code, out, errors = ran("pull", name, str(tmp_path / "to"), *address)
         assert (code, errors) == (0, "")
-        assert out == f"{name} version 1: 5 files, 10,240 bytes at {tmp_path / 'to' / name}\n"
+        assert out == f"{name} version 1: 5 files, 10,240 bytes, 5 images, 5 classes at {tmp_path / 'to' / name}\n"
     assert read(tmp_path / "to" / name) == read(folder)
     code, out, errors = ran("pull", name, str(tmp_path / "to"), "--version", "9", *address)
     assert (code, out, errors.count("\n"), errors[:14]) == (1, "", 1, "error: Wanted ")
     assert ran("pull", "a b", str(tmp_path / "to"), *address)[0] == 2
+    (folder / "more.txt").write_bytes(b"more")
+    assert ran("push", str(folder), "--name", name, *address)[0] == 0
+    code, out, errors = ran("restore", name, "1", *address)
+    assert (code, errors) == (0, "")
+    assert out.startswith(f"{name} version 3: the bytes of version 1, ")
+    assert loader.datasets(server.url).restore(name, 1).version == 3
+    assert ran("restore", name, "9", *address)[0] == 1
+    assert ran("restore", name, "0", *address)[0] == 2
     assert ran("pull", name, "--url", "nowhere")[0] == 2
     assert ran("push", *address)[0] == 2
+
+
+def test_a_misspelt_name_makes_no_dataset_unless_it_is_asked_for(server: Server, tmp_path: Path) -> None:
+    folder, service = written(tmp_path / "folder", {"a": b"1"}), loader.datasets(server.url)
+    assert service.push(folder, "flowers").is_created
+    slip = ("push", str(folder), "--name", "flwoers", "--url", server.url)
+    code, out, errors = ran(*slip)
+    assert (code, out, "Found: 'flwoers', which is new and looks like 'flowers'" in errors) == (1, "", True)
+    assert "flwoers" not in [one.name for one in service.list()]
+    with pytest.raises(loader.DatasetError, match=r"say --create \(create=True\)"):
+        service.push(folder, "flwoers")
+    assert ran(*slip, "--no-create")[0] == 1
+    assert ran(*slip, "--create")[1].endswith(", a new dataset\n")
+    assert not service.push(folder, "flwoers").is_created
 
 
 def test_a_connection_is_reused_for_successive_requests(server: Server) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import http.client
 import io
+import json
 import os
 import tracemalloc
 import zipfile
@@ -119,6 +120,29 @@ def test_deleting_a_version_removes_bytes_no_other_version_shares(server: Server
     assert server.ask("DELETE", "/datasets/x").status == 204
     assert server.ask("GET", "/datasets").json["datasets"] == []
     assert list(storage.walk()) == []
+
+
+def test_a_restored_version_shares_its_bytes_and_descriptions_outlive_a_restart(
+    server: ServerInThread, storage: Storage
+) -> None:
+    server.create("x")
+    assert [server.put("x", body).json["version"] for body in (DATA, b"two")] == [1, 2]
+    assert server.ask("POST", "/datasets/x/restore?version=1").json["version"] == 3
+    told = {"Content-Type": "application/json"}
+    for text in ("", "About x"):
+        body = json.dumps({"description": text}).encode()
+        assert server.ask("PUT", "/datasets/x/description", body, told).status == 200
+    assert server.ask("DELETE", "/datasets/x?version=1").status == 204
+    assert follow(server.ask("GET", "/datasets/x").headers["location"])[1] == DATA
+    small = server.ask("GET", "/datasets/x", headers={"Range": "bytes=5-9"})
+    assert (small.status, small.body) == (206, DATA[5:10])  # not sent elsewhere, so that the page can read it
+    assert len(storage.names("datasets/x/content")) == 2
+    server.__exit__(None, None, None)
+    with server:
+        assert server.ask("GET", "/health").json["used"] == len(DATA) + 3
+        assert server.ask("GET", "/datasets/x/card").json["description"] == "About x"
+        assert server.ask("DELETE", "/datasets/x").status == 204
+        assert list(storage.walk()) == []
 
 
 def test_contents_left_by_a_killed_server_are_removed_at_startup(s3: S3, storage: Storage, tmp_path: Path) -> None:

@@ -76,6 +76,27 @@ def test_a_sheet_shows_up_to_24_pictures_in_even_rows(server: Server) -> None:
         assert sum(is_painted(shown.crop(cell)) for cell in cells) == min(count, 24)
 
 
+def test_a_sheet_says_which_pictures_it_shows_and_may_be_of_a_folder_or_class(server: Server) -> None:
+    files = {f"{split}/{label}/{n}.jpg": painted(n) for split in ("a", "b") for label in ("cat", "dog") for n in (1, 2)}
+    assert sheet_of(server, "labelled", files | {"top.jpg": painted(3), "broken.jpg": b"no"}).status == 200
+
+    def shown(query: str) -> list[tuple[str, str | None]]:
+        found = server.ask("GET", f"/datasets/labelled/sheet/pictures{query}").json
+        size = picture(server.ask("GET", f"/datasets/labelled/sheet{query}")).size
+        rows = -(-len(found["pictures"]) // found["columns"])
+        assert size == (found["columns"] * PITCH - 4, rows * PITCH - 4)
+        assert (found["cell"], found["gap"]) == (CELL, PITCH - CELL)
+        return [(one["path"], one["label"]) for one in found["pictures"]]
+
+    assert shown("")[:3] == [("a/cat/1.jpg", "cat"), ("a/dog/1.jpg", "dog"), ("b/cat/1.jpg", "cat")]
+    assert ("top.jpg", None) in shown("")
+    assert {path for path, _ in shown("?prefix=a/")} == {path for path in files if path.startswith("a/")}
+    assert {path for path, _ in shown("?class=dog")} == {path for path in files if "/dog/" in path}
+    for query in ("?class=no", "?prefix=broken"):
+        assert server.ask("GET", f"/datasets/labelled/sheet{query}").status == 404
+        assert server.ask("GET", f"/datasets/labelled/sheet/pictures{query}").json["pictures"] == []
+
+
 def is_painted(cell: Image.Image) -> bool:
     low, high = cell.convert("L").crop((20, 20, CELL - 20, CELL - 20)).getextrema()
     return high - low > 20  # type: ignore[operator]  # of one band: two numbers

@@ -1,11 +1,14 @@
 """The client of dataset services: addresses, patience, and where its token goes."""
 
+import contextlib
 import hashlib
 import json
 import socket
 import threading
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -38,6 +41,8 @@ class Elsewhere(BaseHTTPRequestHandler):
     """A service whose bytes lie on another server, which this one is as well."""
 
     data = tar_of({"a": b"1" * 5000})
+    odd: Mapping[str, object] = MappingProxyType({})
+    has_ranges = True
     other = ""
     asked: list[tuple[str, dict[str, str]]]
 
@@ -45,12 +50,12 @@ class Elsewhere(BaseHTTPRequestHandler):
         self.asked.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
         if self.path.startswith("/base/datasets/far/card"):
             version = {"version": 1, "kind": "folder", "filename": "far.tar", "bytes": len(self.data), "files": 1}
-            version |= {"sha256": hashlib.sha256(self.data).hexdigest(), "created": "now"}
+            version |= {"sha256": hashlib.sha256(self.data).hexdigest(), "created": "now", **self.odd}
             self.answer(200, json.dumps({"versions": [version], "newest": version, "card": {}}).encode())
         elif self.path.startswith("/base/"):
             self.answer(307, b"", Location=f"{self.other}/bucket/key?X-Signature=1")
         else:
-            start = int(self.headers.get("Range", "bytes=0-")[6:-1])
+            start = int(self.headers.get("Range", "bytes=0-")[6:-1]) if self.has_ranges else 0
             told = {"Content-Range": f"bytes {start}-{len(self.data) - 1}/{len(self.data)}"} if start else {}
             self.answer(206 if start else 200, self.data[start : start + 4000], length=len(self.data) - start, **told)
 
@@ -83,3 +88,39 @@ def test_no_token_is_sent_to_another_host_on_redirect(tmp_path: Path) -> None:
     assert len(handlers[1].asked) >= 3  # it gives 4,000 bytes and breaks off
     assert all({"authorization", "if-range"}.isdisjoint(headers) for _, headers in handlers[1].asked)
     assert handlers[1].asked[1][1]["range"] == "bytes=4000-"
+
+
+def _served(**attributes: object) -> HTTPServer:
+    server = HTTPServer(("127.0.0.1", 0), type("Handler", (Elsewhere,), {"asked": [], **attributes}))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    server.RequestHandlerClass.other = f"http://127.0.0.1:{server.server_port}"  # type: ignore[attr-defined]
+    return server
+
+
+def test_a_pull_that_begins_anew_each_time_ends(tmp_path: Path) -> None:
+    server = _served(has_ranges=False)
+    with (
+        contextlib.closing(server.socket),
+        pytest.raises(loader.UnreachableError, match=r"broke off, [0-9]+ times"),
+    ):
+        loader.datasets(f"http://127.0.0.1:{server.server_port}/base", patience=0.5).pull("far", tmp_path)
+    server.shutdown()
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        *({"filename": name} for name in ("..", "../x", "/x", None, ["x"])),
+        *({key: value} for key in ("version", "bytes", "files") for value in (-1, "1", "1/../..", 1.5, [1], None)),
+        *({"sha256": value} for value in ("../x", "A" * 64, None)),
+        {"kind": "../x"},
+    ],
+)
+def test_a_version_that_makes_no_sense_is_refused(tmp_path: Path, odd: dict[str, object]) -> None:
+    server = _served(odd=odd)
+    with (
+        contextlib.closing(server.socket),
+        pytest.raises(loader.DatasetError, match=r"Wanted a version of 'far' with its number, size, file's name"),
+    ):
+        loader.datasets(f"http://127.0.0.1:{server.server_port}/base").pull("far", tmp_path / "to")
+    server.shutdown()

@@ -39,10 +39,12 @@ def test_the_card_of_a_split_lists_its_parts(folder: Path, tmp_path: Path) -> No
     assert card(tmp_path / "folder", tmp_path / "x") == {
         "type": "splits",
         "images": 7,
+        "num_classes": 3,
         "classes": {"2": 2, "cat": 2, "dog": 3},
+        "num_splits": 2,
         "splits": [
-            {"name": "0", "images": 5, "classes": {"2": 1, "cat": 2, "dog": 2}},
-            {"name": "1", "images": 2, "classes": {"2": 1, "dog": 1}},
+            {"name": "0", "images": 5, "num_classes": 3, "classes": {"2": 1, "cat": 2, "dog": 2}},
+            {"name": "1", "images": 2, "num_classes": 2, "classes": {"2": 1, "dog": 1}},
         ],
         "tables": ["test.data", "test.metadata"],
     }
@@ -53,12 +55,13 @@ def test_the_card_of_shards_lists_their_classes(folder: Path, tmp_path: Path) ->
         samples=5, bytes=10_240, label_type="int", num_classes=2, class_names={0: "cat", 1: "dog"},
         counts={0: 2, 1: 3}, seed=0, fingerprint="0" * 64, source="s3://bucket/tree", source_fingerprint="0" * 64,
         options={}, created="2026-01-01T00:00:00+00:00", code_version="test",
-        shards=(Shard("0.tar", 5, 10_240, "0" * 64, (Piece(5, 10_240, "0" * 16),)),),
+        shards=(Shard("0.tar", 5, 10_240, "0" * 64, (Piece(5, 10_240, "0" * 32),)),),
     )  # fmt: skip
     (folder / "shards.json").write_text(manifest.to_json())
     (folder / "0.tar").write_bytes(bytes(10_240))
     assert card(tmp_path / "folder", tmp_path / "x") == {
-        "type": "shards", "images": 5, "classes": {"cat": 2, "dog": 3}, "shards": 1, "source": "s3://bucket/tree",
+        "type": "shards", "images": 5, "num_classes": 2, "classes": {"cat": 2, "dog": 3}, "shards": 1,
+        "source": "s3://bucket/tree",
     }  # fmt: skip
 
 
@@ -66,7 +69,8 @@ def test_the_card_of_tables_counts_rows_by_class(folder: Path, tmp_path: Path) -
     columns = {"id": [one.bytes for one in image_ids(5)], "label": [0, 1, 1, 3, 1]}
     write_cache(folder / "cache", columns, files=2, names={0: "cat", 1: "dog"})
     assert card(folder / "cache", tmp_path / "x") == {
-        "type": "tables", "images": 5, "classes": {"3": 1, "cat": 1, "dog": 3}, "tables": ["ks.data", "ks.metadata"],
+        "type": "tables", "images": 5, "num_classes": 3, "classes": {"3": 1, "cat": 1, "dog": 3},
+        "tables": ["ks.data", "ks.metadata"],
     }  # fmt: skip
 
 
@@ -106,21 +110,33 @@ def test_pictures_outside_folders_have_no_class(tmp_path: Path) -> None:
     assert card(tmp_path / "folder", tmp_path / "x") == {"type": "images", "images": 1}
 
 
-def test_too_many_folders_are_neither_classes_nor_splits(tmp_path: Path) -> None:
+def test_all_folders_and_classes_are_counted_and_the_first_listed(tmp_path: Path) -> None:
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w") as tar:
         for number in range(20_500):
-            member = tarfile.TarInfo(f"patient-{number}/scan/1.png")
-            member.size = 1
-            tar.addfile(member, io.BytesIO(b"1"))
-            if number + 1 in (1_000, 20_500):
-                (tmp_path / f"{number + 1}.tar").write_bytes(made.getvalue() + bytes(1024))
-    found = []
-    for count in (1_000, 20_500):
-        tar_file, index = tmp_path / f"{count}.tar", tmp_path / f"{count}.sqlite"
-        assert write_index(tar_file, index) == count
-        found.append(card_of(tar_file, index))
-    assert found == [
-        {"type": "images", "images": 1_000, "classes": {"scan": 1_000}},
-        {"type": "images", "images": 20_500},
+            for place in (f"val/{number:05}/1.png", f"patient-{number:05}/scan/1.png")[: 1 + (number < 500)]:
+                member = tarfile.TarInfo(place)
+                member.size = 1
+                tar.addfile(member, io.BytesIO(b"1"))
+    (tmp_path / "tar").write_bytes(made.getvalue())
+    assert write_index(tmp_path / "tar", tmp_path / "index") == 21_000
+    before = sorted(tmp_path.iterdir())
+    found = card_of(tmp_path / "tar", tmp_path / "index")
+    assert sorted(tmp_path.iterdir()) == before
+    assert (found["images"], found["num_classes"], found["num_splits"]) == (21_000, 20_501, 501)
+    assert found["classes"] == {f"{number:05}": 1 for number in range(2_000)}
+    one = {"images": 1, "num_classes": 1, "classes": {"scan": 1}}
+    assert found["splits"] == [{"name": f"patient-{number:05}", **one} for number in range(20)]
+
+
+def test_folders_that_others_lie_between_are_counted_together(tmp_path: Path) -> None:
+    for place in ("data/train/cat/1.png", "data/train/cat/dog/1.png", "data/train/cat/z.png", "data/train-2/cat/1.png"):
+        (tmp_path / "folder" / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "folder" / place).write_bytes(b"1")
+    found = card(tmp_path / "folder", tmp_path / "x")
+    assert found["classes"] == {"cat": 3, "dog": 1}
+    assert [(part["name"], part["images"]) for part in found["splits"]] == [
+        ("train", 2),
+        ("train-2", 1),
+        ("train/cat", 1),
     ]

@@ -20,7 +20,7 @@ class Pulled:
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, Path]] = []
 
-    def __call__(self, url: str, name: str, prefix: Path) -> Path:
+    def __call__(self, url: str, name: str, prefix: Path, progress: object) -> Path:
         self.asked.append((url, name, prefix))
         folder = prefix / ".versions" / "1"
         folder.mkdir(parents=True)

@@ -50,7 +50,9 @@ def test_a_job_that_lost_an_agent_is_done_when_the_others_are(start: Callable[..
     agents.start(start(0, "true"))
     agents.start(start(1, "sh", "-c", "kill -9 $$"))
     assert ended(agents) == 0
-    assert said == ["agent 1 is lost (signal 9, SIGKILL); the job goes on with 1"]
+    assert said == [
+        "agent 1 is lost (signal 9, SIGKILL); the job continues with 1, which meet again and restart the command"
+    ]
 
 
 def test_a_job_ends_at_its_timeout_or_with_its_store(start: Callable[..., Agent]) -> None:

@@ -37,3 +37,6 @@ def test_pictures_are_sampled_evenly_from_folders(tmp_path: Path) -> None:
     many = tried([f"class-{number:03d}/{n}.jpg" for number in range(240) for n in range(3)])
     assert [path.split("/")[0] for path in many[:24]] == [f"class-{number:03d}" for number in range(0, 240, 10)]
     assert tried([]) == []
+    loose = [f"train/{name}/{n}.jpg" for name in ("cat", "zebra") for n in range(300)]
+    found = tried([*loose, "train/labels.txt", "zz.jpg", *(f"train/m{n}.txt" for n in range(60))])
+    assert found[:3] == ["train/cat/0.jpg", "train/zebra/0.jpg", "zz.jpg"]

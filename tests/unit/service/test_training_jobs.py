@@ -57,10 +57,10 @@ BAD = {
     "no kind": (("kind: TrainingJob\n", ""), 1, "Wanted kind in a job. Found: none (add it)"),
     "nothing": (("  name: example-job", "  name:"), 4, "Wanted name, a text. Found: nothing"),
     "a name for no host": (("example-job", "Example_Job"), 4, "Found: 'Example_Job'"),
-    "none": (("minSize: 1", "minSize: 0"), 7, "Wanted spec.minSize, a whole number from 1 on. Found: 0"),
-    "a half": (("maxSize: 3", "maxSize: 1.5"), 8, "a whole number from 1 on. Found: 1.5"),
+    "none": (("minSize: 1", "minSize: 0"), 7, "Wanted spec.minSize, a whole number from 1 to 1,000. Found: 0"),
+    "a half": (("maxSize: 3", "maxSize: 1.5"), 8, "a whole number from 1 to 1,000. Found: 1.5"),
     "truth": (("maxSize: 3", "maxSize: yes"), 8, "Found: True"),
-    "too many digits": (("maxSize: 3", f"maxSize: {'9' * 5000}"), 8, "a whole number from 1 on. Found: '999"),
+    "too many digits": (("maxSize: 3", f"maxSize: {'9' * 5000}"), 8, "a whole number from 1 to 1,000. Found: '999"),
     "upside down": (("minSize: 1", "minSize: 4"), 8, "Wanted spec.maxSize from minSize, 4, on. Found: 3"),
     "a path": (("my_dataset", "../etc"), 9, "spec.dataset: Wanted a dataset's name"),
     "a number for a name": (("my_dataset", "2024"), 9, "Found: 2024 (put it in quotes: '2024')"),
@@ -80,6 +80,18 @@ BAD = {
     "two of them": (("kind: Tr", "---\nkind: Tr"), 2, "Wanted YAML, one document. Found: "),
     "a merge": (("  minSize", "  <<: {a: b}\n  minSize"), 7, "Wanted names of fields, as texts. Found: '<<'"),
     "a number for a field": (("  minSize", "  7: a\n  minSize"), 7, "Wanted names of fields, as texts. Found: 7"),
+    "a billion": (("maxSize: 3", "maxSize: 1000000000"), 8, "a whole number from 1 to 1,000. Found: 1000000000"),
+    "a namespace": (("lattice\n", "Lattice\n"), 5, "Wanted metadata.namespace, 1 to 63 lower-case letters"),
+    "a long name": (("trainingjob\n", f"{'a' * 64}\n"), 14, "Wanted the name of a container, 1 to 63"),
+    "capitals": (("trainingjob\n", "Trainer\n"), 14, "Found: 'Trainer'"),
+    "blanks in an image": (("breezeml/lattice-resnet", "my image:1"), 15, "Wanted image, [HOST[:PORT]/]PATH[:TAG]"),
+    "no image": (("breezeml/lattice-resnet", '""'), 15, "Wanted image, [HOST"),
+    "a label": (("  name: example-job", "  name: example-job\n  labels: {team: 'a b'}"), 5, "the value of team"),
+    "a label's key": (("  name: example-job", "  name: example-job\n  labels: {-x: a}"), 5, "Wanted a key of labels"),
+    "a queue": (("      spec:\n", "      metadata: {annotations: {A B: c}}\n      spec:\n"), 12, "of the template's"),
+    "a pod's label": (("        containers:", "        nodeSelector: {disk: 5}\n        containers:"), 13, "quotes: '"),
+    "own size": (('"python", "-u"', "torchrun, --nnodes=1"), 17, "as maxSize is 3. Found: --nnodes=1 (leave it out)"),
+    "alone": (('"-u"', '"-m", torch.distributed.run, --standalone'), 17, "Found: --standalone (leave it out)"),
     "itself": (("  name: example-job", "  labels: &a {b: *a}\n  name: example-job"), 4, "20,000 values, 60 deep"),
 }  # fmt: skip
 
@@ -90,6 +102,51 @@ def test_a_wrong_field_is_reported_with_its_line(tmp_path: Path, case: str) -> N
     assert old in GOOD
     found = problems(tmp_path, GOOD.replace(old, new, 1))
     assert any(problem.startswith(f"job.yaml:{line}: ") and said in problem for problem in found), found
+
+
+RESOURCES = {
+    "half a GPU": ("{limits: {nvidia.com/gpu: 1.5}}", "Wanted nvidia.com/gpu, a whole number up to 128. Found: 1.5"),
+    "too many": ("{limits: {nvidia.com/gpu: 1000000000}}", "a whole number up to 128. Found: 1000000000"),
+    "less than none": ("{limits: {nvidia.com/gpu: -1}}", "Found: -1"),
+    "truth": ("{limits: {nvidia.com/gpu: true}}", "Found: True"),
+    "a list": ("{limits: [nvidia.com/gpu]}", "Wanted resources.limits, names with amounts. Found: a list, 1 of them"),
+    "a near miss": ("{limit: {nvidia.com/gpu: 1}}", "Found: 'limit', which is none (did you mean limits?)"),
+    "requests alone": ("{requests: {nvidia.com/gpu: 1}}", "Found: 1 in requests, nothing in limits (set it in limits"),
+    "other requests": ("{limits: {nvidia.com/gpu: 2}, requests: {nvidia.com/gpu: 1}}", "1 in requests, 2 in limits"),
+    "a wrong unit": ("{limits: {memory: 8GB}}", "Wanted memory in resources.limits, a number with a unit"),
+    "more than its limit": ("{limits: {memory: 1Gi}, requests: {memory: 2G}}", "up to its limit. Found: '2G', more"),
+}
+
+
+@pytest.mark.parametrize("case", RESOURCES)
+def test_wrong_resources_are_reported_with_their_line(tmp_path: Path, case: str) -> None:
+    resources, said = RESOURCES[case]
+    (found,) = problems(tmp_path, f"{GOOD}            resources: {resources}\n")
+    assert found.startswith("job.yaml:18: ")
+    assert said in found
+
+
+NAMES = {
+    "a claim": ("volumes: [{name: data, persistentVolumeClaim: {claimName: -x}}]", "claimName, 1 to 253 lower-case"),
+    "a volume": ("volumes: [{name: data.1, emptyDir: {}}]", "Wanted volumes.name, 1 to 63"),
+    "a Secret": ("volumes: [{name: data, secret: {secretName: My_Secret}}]", "Found: 'My_Secret'"),
+    "for images": ("imagePullSecrets: [{name: a..b}]", "Wanted imagePullSecrets.name"),
+    "an account": ("serviceAccountName: 5", "Wanted serviceAccountName, a text. Found: 5"),
+    "an init container": ("initContainers: [{name: Warm, image: busybox}]", "Wanted initContainers.name"),
+    "its image": ("initContainers: [{name: warm, image: Bad}]", "Wanted initContainers.image"),
+    "its Secret": (
+        "initContainers: [{name: warm, image: busybox, envFrom: [{secretRef: {name: A}}]}]",
+        "Wanted initContainers.envFrom.secretRef.name",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NAMES)
+def test_wrong_names_in_pods_are_reported_with_their_line(tmp_path: Path, case: str) -> None:
+    field, said = NAMES[case]
+    (found,) = problems(tmp_path, GOOD.replace("        containers:", f"        {field}\n        containers:"))
+    assert found.startswith("job.yaml:13: ")
+    assert said in found
 
 
 def test_all_wrong_fields_are_reported_together(tmp_path: Path) -> None:
@@ -147,6 +204,13 @@ def test_commands_are_translated_for_torchrun(command: list[str], given: list[st
     assert arguments(command, "PY") == given
     assert is_torchrun(command) == (command[0] == "torchrun" or "torch.distributed.run" in command)
     assert script(command) == ("main.py" if given[0] == "main.py" and not is_torchrun(command) else None)
+
+
+def test_torchrun_may_have_its_own_size_where_a_job_has_one_process(tmp_path: Path) -> None:
+    alone = GOOD.replace("maxSize: 3", "maxSize: 1").replace('"python", "-u"', "torchrun, --standalone")
+    assert read(tmp_path, alone).containers[0].command == ("torchrun", "--standalone", "main.py")
+    of_the_script = GOOD.replace('"python", "-u", "main.py"', 'torchrun, --nproc-per-node=2, "main.py", --nnodes=1')
+    assert read(tmp_path, of_the_script).max_size == 3
 
 
 def test_references_are_expanded_as_in_kubernetes() -> None:

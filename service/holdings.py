@@ -1,0 +1,29 @@
+"""Which bytes the versions of a store hold: bytes that several versions share count once."""
+
+
+class Holdings:
+    """Counts bytes by dataset, version and the place where they are. For one thread at a time."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._held: dict[str, dict[int, tuple[str, int]]] = {}
+
+    def add(self, name: str, number: int, place: str, size: int) -> None:
+        """Count a version whose bytes are at ``place``."""
+        versions = self._held.setdefault(name, {})
+        self.bytes -= _distinct(versions)
+        versions[number] = place, size
+        self.bytes += _distinct(versions)
+
+    def remove(self, name: str, number: int | None) -> None:
+        """Count a version no longer, or none of a dataset."""
+        versions = self._held.pop(name, {})
+        self.bytes -= _distinct(versions)
+        kept = {} if number is None else {one: held for one, held in versions.items() if one != number}
+        if kept:
+            self._held[name] = kept
+            self.bytes += _distinct(kept)
+
+
+def _distinct(versions: dict[int, tuple[str, int]]) -> int:
+    return sum(size for _, size in {*versions.values()})

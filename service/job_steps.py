@@ -1,0 +1,109 @@
+"""What a job says while it starts and changes: each step when it begins, and again while it takes long."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Self
+
+Tell = Callable[[str], None]
+Found = Mapping[int, set[int]]
+"""The training processes of each agent, by the agent's number."""
+
+_EVERY_SECONDS, _LATER_SECONDS, _SOON_SECONDS = 5.0, 30.0, 60.0
+_LOOK_WAITING, _LOOK_RUNNING = 0.5, 5.0
+
+
+class Pulling:
+    """Says how far a pull is: what begins at once, and the state of it every few seconds."""
+
+    def __init__(self, name: str, tell: Tell, every: float = _EVERY_SECONDS) -> None:
+        self._name, self._tell, self._every = name, tell, every
+        self._state = "waiting for the service, or for another pull of the same dataset"
+        self._part = ""
+        self._began = time.monotonic()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._repeat, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    @property
+    def seconds(self) -> float:
+        """Since it began."""
+        return time.monotonic() - self._began
+
+    def show(self, part: str, done: int, total: int) -> None:
+        """Take note of a pull's progress: so many bytes of its download, or files of its unpacking, are done."""
+        if part == "download":
+            begins, self._state = f"downloading {_size(total)}", f"downloaded {done / 1e6:,.1f} of {_size(total)}"
+        else:
+            begins, self._state = f"unpacking {total:,} files", f"unpacked {done:,} of {total:,} files"
+        if part != self._part:
+            self._part = part
+            self._tell(f"{self._name}: {begins}")
+
+    def protecting(self) -> None:
+        """Take note that the files are made read-only."""
+        self._state = "making its files read-only"
+
+    def _repeat(self) -> None:
+        while not self._ended.wait(self._every):
+            self._tell(f"{self._name}: {self._state}, {self.seconds:.0f} s so far")
+
+
+class Processes:
+    """Says when the processes of a job start: at first, after one is lost, and when the command restarts.
+
+    ``look`` finds them. It costs time, and so it is called only now and then.
+    """
+
+    def __init__(self, look: Callable[[], Found], tell: Tell, clock: Callable[[], float] = time.monotonic) -> None:
+        self._find, self._tell, self._clock = look, tell, clock
+        self._known: dict[int, set[int]] = {}
+        self._again = ""
+        self._is_waiting = True
+        self._began = self._said = self._looked = clock()
+        self._most = 0
+
+    def expect_again(self) -> None:
+        """All that are there now will be replaced, as one was lost."""
+        self._again, self._is_waiting, self._most = " again", True, 0
+        self._began = self._said = self._clock()
+
+    def look(self) -> None:
+        """See what has changed, and say it."""
+        now = self._clock()
+        if now - self._looked < (_LOOK_WAITING if self._is_waiting else _LOOK_RUNNING):
+            return
+        self._looked = now
+        found = self._find()
+        if not found:
+            return
+        new = {number for number, pids in found.items() if pids and pids.isdisjoint(self._known.get(number, ()))}
+        if not self._is_waiting:
+            if not new:
+                return
+            self._tell("the command restarts: it failed, or another torchrun joined")
+            self.expect_again()
+        seconds = max(0.0, now - self._began)
+        if len(new) == len(found):
+            every = f"all {len(found)} processes have" if len(found) > 1 else "the process has"
+            self._tell(f"{every} started{self._again} after {seconds:.0f} s")
+            self._known = {number: set(pids) for number, pids in found.items()}
+            self._is_waiting = False
+        elif new and not self._most:
+            self._tell(f"the first process has started{self._again} after {seconds:.0f} s")
+            self._said = now
+        elif now - self._said >= (_EVERY_SECONDS if seconds < _SOON_SECONDS else _LATER_SECONDS):
+            self._tell(f"{len(new)} of {len(found)} processes have started{self._again}, {seconds:.0f} s so far")
+            self._said = now
+        self._most = max(self._most, len(new))
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:,.1f} MB"
