@@ -17,8 +17,10 @@ export function address(path) {
   return new URL(path, BASE).href;
 }
 
-export function place(name, rest = "", version = null) {
-  return `datasets/${encodeURIComponent(name)}${rest}${version === null ? "" : `?version=${version}`}`;
+/** The path of a dataset, or of what is below it; `query` has further parameters. */
+export function place(name, rest = "", version = null, query = {}) {
+  const told = new URLSearchParams({ ...(version === null ? {} : { version }), ...query }).toString();
+  return `datasets/${encodeURIComponent(name)}${rest}${told && `?${told}`}`;
 }
 
 export const token = {

@@ -44,13 +44,13 @@ function label(name) {
   return make("span", { class: "name cut", title: name }, whole, part("start", 0, -TAIL), part("end", -TAIL));
 }
 
-/** Splits: a bar for each, as a share of all, with its classes behind it. */
-export function splitBars(splits) {
-  const all = splits.reduce((sum, split) => sum + split.images, 0) || 1;
+/** Splits: a bar for each, as a share of `images`, with its classes behind it. */
+export function splitBars(splits, images) {
+  const all = images || 1;
   return splits.map((split) => {
     const head = bar(split.name, split.images, split.images / all);
     head.lastChild.append(make("span", { class: "quiet" }, ` ${Math.round((100 * split.images) / all)} %`));
     const summary = make("summary", { class: "bars" }, ...head.childNodes);
-    return make("details", { class: "split" }, summary, bars(split.classes, `Images of each class in ${split.name}`));
+    return make("details", { class: "split" }, summary, bars(split.classes ?? {}, `Images of each class in ${split.name}`));
   });
 }

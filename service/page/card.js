@@ -1,19 +1,32 @@
 // A dataset's card: what is known of it, its pictures, its classes, its versions, and how to use it.
 
-import { address, ask, json, place, token } from "./api.js";
+import { address, json, place, token } from "./api.js";
 import { bars, splitBars } from "./bars.js";
+import { browser } from "./browser.js";
 import { commandsOf } from "./commands.js";
+import { isDrawn, kindOf, typeOf } from "./contents.js";
+import { description } from "./description.js";
 import { downloadLink } from "./download.js";
 import { dropZone } from "./drop.js";
-import { count, make, size, when } from "./elements.js";
+import { count, exact, make, size } from "./elements.js";
+import { preview } from "./preview.js";
+import { sheet } from "./sheet.js";
 import { tabs } from "./tabs.js";
-
-const WIDE = 900; // a row of six
-const PICTURE = /\.(jpe?g|png|bmp|gif|webp|tiff?)$/i;
+import { deletion, newestOf, versions } from "./versions.js";
+import { isUnreadable, problem } from "./words.js";
 
 /** The card of a dataset, or of one version of it. */
 export async function card(name, version) {
-  const found = await json(place(name, "/card", version));
+  const asked = [json(place(name, "/card", version)), json(place(name, "/versions"))];
+  try {
+    return whole(name, version, ...(await Promise.all(asked)));
+  } catch (error) {
+    if (isUnreadable(error)) return unreadable(name, error, await asked[1]);
+    throw error;
+  }
+}
+
+function whole(name, version, found, all) {
   const shown = found.versions.find((one) => one.version === version) ?? found.newest;
   const view = make("div", { class: "view card" });
   const parts = shown ? [facts(found.card, shown), ...insides(name, found.card, shown)] : [];
@@ -21,17 +34,27 @@ export async function card(name, version) {
   const url = address("").replace(/\/$/, "");
   view.append(
     trail(),
-    heading(name, shown, found.newest),
+    heading(name, shown, newestOf(all)),
+    description(name, found.description),
     ...parts,
     dropZone(name, view, shown === null),
-    ...(shown ? [versions(name, found.versions, shown)] : []),
+    ...(shown ? [versions(name, all, shown)] : []),
     make(
       "section",
       { "aria-labelledby": "use-title" },
       make("h2", { id: "use-title" }, "Use it elsewhere"),
       tabs(commandsOf({ name, url, version, filename, hasToken: token.get() !== null })),
     ),
+    deletion(name, all),
   );
+  return view;
+}
+
+/** A dataset with a version that cannot be read: open, restore or delete a version, or upload a new one. */
+function unreadable(name, error, all) {
+  const view = make("div", { class: "view card" });
+  const title = make("div", { class: "heading" }, make("h1", { tabindex: "-1" }, name), make("span", { class: "chip none" }, "cannot be read"));
+  view.append(trail(), title, problem(error), versions(name, all), dropZone(name, view, false), deletion(name, all));
   return view;
 }
 
@@ -43,83 +66,70 @@ export function trail() {
 function heading(name, shown, newest) {
   const title = make("h1", { tabindex: "-1" }, name);
   if (shown === null) return make("div", { class: "heading" }, title, make("span", { class: "chip none" }, "empty"));
-  const isOld = shown.version !== newest.version;
+  const isOld = shown.version !== newest;
   return make(
     "div",
     { class: "heading" },
     title,
     make("span", { class: "chip" }, `version ${shown.version}`),
-    isOld ? make("a", { href: `#/${name}` }, `The newest is ${newest.version}`) : null,
+    isOld ? make("a", { href: `#/${name}` }, `The newest is ${newest}`) : null,
     downloadLink(name, shown, `Download, ${size(shown.bytes)}`, "button main"),
   );
 }
 
 function facts(card, shown) {
-  const classes = card.classes ? Object.keys(card.classes).length : null;
+  const classes = card.num_classes ?? (card.classes ? Object.keys(card.classes).length : null);
+  const isFile = shown.kind === "file";
   const given = [
-    ["Type", card.type ?? shown.kind],
+    ["File name", isFile ? shown.filename : null],
+    ["Type", isFile ? typeOf(shown.filename) : (card.type ?? shown.kind)],
     ["Images", card.images === undefined ? null : count(card.images)],
     ["Classes", classes === null ? null : count(classes)],
     ["Shards", card.shards === undefined ? null : count(card.shards)],
     ["Tables", card.tables?.join(", ") ?? null],
-    ["Files", count(shown.files)],
+    ["Files", isFile ? null : count(shown.files)],
     ["Size", size(shown.bytes)],
-    ["Uploaded", when(shown.created)],
+    ["Uploaded", exact(shown.created)],
     ["By", shown.by],
   ];
   const known = given.filter(([, value]) => value !== null);
-  return make("dl", { class: "facts" }, known.map(([key, value]) => make("div", {}, make("dt", {}, key), make("dd", {}, value))));
+  return make("dl", { class: "facts" }, known.map(([key, value]) => make("div", { class: key === "File name" ? "long" : null }, make("dt", {}, key), make("dd", {}, value))));
 }
 
 function insides(name, card, shown) {
-  const parts = [];
-  if (card.type === "images" || (shown.kind === "file" && PICTURE.test(shown.filename))) parts.push(sheet(name, shown));
   const section = (key, title, ...children) =>
     make("section", { "aria-labelledby": key }, make("h2", { id: key }, title), children);
+  const parts = [shown.kind === "file" ? contents(name, shown, section) : files(name, card, shown)].flat();
   if (Object.keys(card.classes ?? {}).length) {
-    parts.push(section("classes-title", "Classes", bars(card.classes, "Images of each class")));
+    const each = bars(card.classes, "Images of each class");
+    parts.push(section("classes-title", "Classes", each, firstOf(card.classes, card.num_classes, "classes")));
   }
-  if (card.splits?.length) parts.push(section("splits-title", "Splits", splitBars(card.splits)));
+  if (card.splits?.length) {
+    const each = splitBars(card.splits, card.images);
+    parts.push(section("splits-title", "Splits", each, firstOf(card.splits, card.num_splits, "splits")));
+  }
   return parts.length < 2 ? parts : [parts[0], make("div", { class: "beside" }, parts.slice(1))];
 }
 
-/** Some of its pictures; with a token they come through a request that has it. */
-function sheet(name, shown) {
-  const image = make("img", { alt: `Some of the pictures of ${name}`, class: "sheet" });
-  const figure = make("figure", {}, image);
-  image.addEventListener("load", () => {
-    figure.classList.toggle("wide", image.naturalWidth > WIDE);
-    image.classList.add("there");
-  });
-  image.addEventListener("error", () => figure.remove());
-  const path = place(name, "/sheet", shown.version);
-  if (token.get() === null) {
-    image.src = address(path);
-  } else {
-    ask(path)
-      .then((answer) => answer.blob())
-      .then((blob) => (image.src = URL.createObjectURL(blob)))
-      .catch(() => figure.remove());
-    image.addEventListener("load", () => URL.revokeObjectURL(image.src));
-  }
-  return figure;
+/** How many there are, where a card lists only the first of them. */
+function firstOf(listed, total, what) {
+  const number = Object.keys(listed).length;
+  return total > number ? make("p", { class: "quiet" }, `The first ${count(number)} of ${count(total)} ${what}, by name.`) : null;
 }
 
-function versions(name, all, shown) {
-  const heads = ["Version", "Uploaded", "Size", "Files", "SHA-256", "By", ""];
-  const row = (one) =>
-    make(
-      "tr",
-      one.version === shown.version ? { "aria-current": "true" } : {},
-      make("th", { scope: "row" }, make("a", { href: `#/${name}?version=${one.version}` }, `v${one.version}`)),
-      make("td", { "data-head": "Uploaded" }, when(one.created)),
-      make("td", { "data-head": "Size", class: "number" }, size(one.bytes)),
-      make("td", { "data-head": "Files", class: "number" }, count(one.files)),
-      make("td", { "data-head": "SHA-256" }, make("code", { title: one.sha256 }, one.sha256.slice(0, 12))),
-      make("td", { "data-head": "By" }, one.by ?? "–"),
-      make("td", { class: "number" }, downloadLink(name, one, "Download")),
-    );
-  const head = (text) => make("th", { scope: "col", class: ["Size", "Files"].includes(text) ? "number" : null }, text);
-  const table = make("table", {}, make("thead", {}, make("tr", {}, heads.map(head))), make("tbody", {}, all.map(row)));
-  return make("section", { "aria-labelledby": "versions-title" }, make("h2", { id: "versions-title" }, "Versions"), table);
+function files(name, card, shown) {
+  const isOfImages = card.type === "images";
+  const classes = isOfImages ? Object.keys(card.classes ?? {}) : [];
+  return browser(name, shown.version, { classes, hasPictures: isOfImages });
+}
+
+/** What is in a single file: a picture, or its beginning as a table or as text. */
+function contents(name, shown, section) {
+  const kind = kindOf(shown.filename);
+  if (kind === null) return [];
+  const file = { path: shown.filename, bytes: shown.bytes };
+  if (kind === "picture" && !isDrawn(file)) return sheet(name, shown.version); // the service draws more than browsers do
+  const part = section("contents-title", "Contents");
+  preview(name, shown.version, file).then((made) => part.append(made));
+  return part;
 }

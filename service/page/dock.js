@@ -1,7 +1,9 @@
 // The dock: what is on its way, with its progress, while people look elsewhere on the page.
 
-import { make, say, size, told } from "./elements.js";
+import { make, say, size } from "./elements.js";
+import { mayPass, sentence, told } from "./words.js";
 
+const LASTS = 8000; // milliseconds, of what has succeeded
 const dock = document.getElementById("dock");
 let under = 0;
 
@@ -9,45 +11,82 @@ window.addEventListener("beforeunload", (event) => {
   if (under > 0) event.preventDefault();
 });
 
-/** Show work: `begin({signal, sent, waits, shows})` does it and resolves to what is said of it at its end. */
-export async function track(label, total, begin) {
+/**
+ * Show work: `begin({signal, sent, waits, shows})` does it and resolves to what is said of it at its end. What succeeded
+ * goes by itself; what failed stays, beside the zone of its `dataset` where that is on the page.
+ */
+export async function track(label, total, begin, { dataset = "" } = {}) {
   const given = new AbortController();
   const bar = make("progress", { max: Math.max(1, total), value: 0, "aria-label": label });
   const state = make("span", { class: "state quiet" }, "0 %");
-  const error = make("p", { class: "problem", role: "alert", hidden: true });
+  const error = make("div", { class: "problem", role: "alert", hidden: true });
   const cancel = make("button", { type: "button", class: "plain", on: { click: () => given.abort() } }, "Cancel");
   const row = make(
     "section",
-    { class: "work", "aria-label": label },
+    { class: "work", "aria-label": label, "data-of": dataset },
     make("p", { class: "row" }, make("strong", {}, label), state, cancel),
     bar,
     error,
   );
   dock.append(row);
-  const ended = (text, hides) => {
+  const ended = (text, ...buttons) => {
     state.textContent = text;
-    cancel.replaceWith(make("button", { type: "button", class: "plain", on: { click: () => row.remove() } }, "Dismiss"));
-    bar.hidden = hides;
+    const dismiss = make("button", { type: "button", class: "plain", on: { click: () => row.remove() } }, "Dismiss");
+    const hasFocus = document.activeElement === cancel;
+    cancel.replaceWith(...buttons, dismiss);
+    if (hasFocus) dismiss.focus();
+    bar.hidden = true;
+  };
+  const again = () => {
+    row.remove();
+    track(label, total, begin, { dataset });
   };
   under += 1;
   try {
     const text = await begin({ signal: given.signal, ...progress(label, total, bar, state) });
     bar.value = bar.max;
-    ended(text, true);
+    ended("done");
     row.classList.add("done");
+    vanish(row);
     say(text);
   } catch (problem) {
     if (problem.name === "AbortError") {
-      ended("cancelled", true);
+      ended("cancelled");
+      row.classList.add("done");
+      vanish(row);
       say(`${label}: cancelled`);
     } else {
-      ended("failed", true);
+      const retry = make("button", { type: "button", on: { click: again } }, "Try again");
+      ended("failed", ...(mayPass(problem) ? [retry] : []));
+      row.classList.add("failed");
       error.replaceChildren(...told(problem));
       error.hidden = false;
+      settle();
+      say(`${label}: ${sentence(problem)}`);
     }
   } finally {
     under -= 1;
   }
+}
+
+/** Remove a row after some seconds, but not while somebody is at it. */
+function vanish(row) {
+  setTimeout(() => (row.matches(":hover, :focus-within") ? vanish(row) : row.remove()), LASTS);
+}
+
+/** Bring failures to the zone where their data was dropped, and back to the dock where that is not shown. */
+export function settle() {
+  const zone = document.querySelector("main .drop");
+  for (const row of document.querySelectorAll(".work.failed")) {
+    const isHere = zone !== null && row.dataset.of !== "" && row.dataset.of === zone.dataset.dataset;
+    const home = isHere ? zone.querySelector(".failures") : dock;
+    if (row.parentElement !== home) home.append(row);
+  }
+}
+
+/** Move failures out of a view that is about to go. */
+export function rescue(view) {
+  dock.append(...view.querySelectorAll(".work.failed"));
 }
 
 function progress(label, total, bar, state) {
@@ -64,8 +103,8 @@ function progress(label, total, bar, state) {
     if (reached > quarter) say(`${label}: ${25 * (quarter = reached)} %`);
   };
   const waits = (seconds) => {
-    state.textContent = `the connection broke off; goes on in ${seconds} s`;
-    say(`${label}: the connection broke off`);
+    state.textContent = `connection lost, next try in ${seconds} s`;
+    say(`${label}: the connection is lost`);
   };
   return { sent, waits };
 }

@@ -1,10 +1,12 @@
 // Downloads: plain links where the service is open; with a token, a stream into a file that people choose.
 
 import { address, ask, place, Problem, token } from "./api.js";
+import { filePath } from "./contents.js";
 import { track } from "./dock.js";
 import { make, size } from "./elements.js";
 
 const MOST_HELD = 2 ** 30;
+const SLICE = 2 ** 24;
 
 export function downloadLink(name, version, text, style = "") {
   const given = { href: address(place(name, "", version.version)), download: version.filename, class: style };
@@ -12,31 +14,51 @@ export function downloadLink(name, version, text, style = "") {
   link.addEventListener("click", (event) => {
     if (token.get() === null) return;
     event.preventDefault();
-    track(`${version.filename} from ${name}`, version.bytes, (row) => save(name, version, row));
+    const what = { path: place(name, "", version.version), filename: version.filename, bytes: version.bytes };
+    track(`${version.filename} from ${name}`, version.bytes, (row) => save(what, row));
   });
   return link;
 }
 
-async function save(name, version, { signal, sent }) {
+/** Download one file of a folder. */
+export function downloadFile(name, version, { path, bytes }) {
+  const what = { path: filePath(name, path, version), filename: path.split("/").pop(), bytes };
+  if (token.get() === null) make("a", { href: address(what.path), download: what.filename }).click();
+  else track(`${what.filename} from ${name}`, bytes, (row) => save(what, row));
+}
+
+async function save(version, { signal, sent }) {
   // First, as browsers open it only while a click lasts.
   const file = await window.showSaveFilePicker?.({ suggestedName: version.filename });
   if (!file && version.bytes > MOST_HELD) {
-    const most = `Wanted at most ${size(MOST_HELD)} for this browser, which would hold all of it in memory.`;
-    throw new Problem("Too large for this browser", `${most} Found: ${size(version.bytes)}. The card has a command.`);
+    const why = `It would hold all ${size(version.bytes)} in memory. Use a command from “Use it elsewhere”.`;
+    throw new Problem("This file is too large for this browser", why);
   }
-  const answer = await ask(place(name, "", version.version), { signal });
+  const open = await file?.createWritable();
+  const held = [];
   let come = 0;
-  const counted = answer.body.pipeThrough(
-    new TransformStream({
-      transform(chunk, out) {
-        sent((come += chunk.byteLength));
-        out.enqueue(chunk);
-      },
-    }),
-  );
-  if (file) await counted.pipeTo(await file.createWritable(), { signal });
-  else offer(await new Response(counted).blob(), version.filename);
+  try {
+    for await (const chunk of chunks(version, signal)) {
+      if (open) await open.write(chunk);
+      else held.push(chunk);
+      sent((come += chunk.byteLength));
+    }
+  } catch (error) {
+    await open?.abort();
+    throw error;
+  }
+  if (open) await open.close();
+  else offer(new Blob(held), version.filename);
   return `${version.filename} is saved`;
+}
+
+/** The bytes, in ranges so small that the service sends them itself: a page cannot follow it to a bucket. */
+async function* chunks({ path, bytes }, signal) {
+  for (let at = 0; at < bytes; at += SLICE) {
+    const headers = { Range: `bytes=${at}-${Math.min(bytes, at + SLICE) - 1}` };
+    const reader = (await ask(path, { headers, signal })).body.getReader();
+    for (let next = await reader.read(); !next.done; next = await reader.read()) yield next.value;
+  }
 }
 
 function offer(blob, filename) {

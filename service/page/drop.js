@@ -2,11 +2,18 @@
 
 import { dropped, picked } from "./choice.js";
 import { track } from "./dock.js";
-import { count, make, problem } from "./elements.js";
+import { count, make } from "./elements.js";
 import { tarOf } from "./tar.js";
 import { upload } from "./upload.js";
+import { problem } from "./words.js";
 
 const [FILE, TAR] = ["application/octet-stream", "application/x-tar"];
+const held = new Map();
+
+/** Keep what was dropped until the zone of its dataset is shown. */
+export function hold(name, found) {
+  held.set(name, found);
+}
 
 /** A zone for a dataset's data; things may be dropped anywhere on `around`. */
 export function dropZone(name, around, isEmpty) {
@@ -16,10 +23,15 @@ export function dropZone(name, around, isEmpty) {
     try {
       offered(name, await found, answers);
     } catch (error) {
-      answers.replaceChildren(problem({ title: "It cannot be read", message: error.message }));
+      answers.replaceChildren(problem(error));
     }
   };
   watch(around, take);
+  if (held.has(name)) {
+    const found = held.get(name);
+    held.delete(name);
+    setTimeout(() => take(found)); // when the zone is on the page
+  }
   const button = (text, given) => {
     const field = make("input", { type: "file", class: "unseen", tabindex: "-1", "aria-label": text, ...given });
     field.addEventListener("change", () => {
@@ -30,15 +42,17 @@ export function dropZone(name, around, isEmpty) {
   };
   return make(
     "section",
-    { class: "drop", "aria-labelledby": "drop-title" },
-    make("h2", { id: "drop-title" }, isEmpty ? "Bring its first data" : "Upload a new version"),
-    make("p", { class: "quiet" }, `Drop a file, a folder or a tar here.${isEmpty ? "" : " Versions before it stay as they are."}`),
+    { class: "drop", "aria-labelledby": "drop-title", "data-dataset": name },
+    make("h2", { id: "drop-title" }, isEmpty ? "Upload its first data" : "Upload a new version"),
+    make("p", { class: "quiet" }, `Drop a file, a folder or a tar here.${isEmpty ? "" : " Older versions stay as they are."}`),
     make("p", { class: "row middle" }, button("Choose a file", {}), button("Choose a folder", { webkitdirectory: true })),
     answers,
+    make("div", { class: "failures" }),
   );
 }
 
-function watch(around, take) {
+/** Take what is dropped anywhere on `around`. */
+export function watch(around, take) {
   let depth = 0;
   const isOurs = (event) => event.dataTransfer?.types.includes("Files");
   const shown = (change) => {
@@ -65,7 +79,7 @@ function watch(around, take) {
 
 /** Upload what was brought; a tar may be a folder, which people know. */
 function offered(name, { files, isFolder, label }, answers) {
-  if (files.length === 0) throw new Error(`Wanted files. Found: none in ${label}.`);
+  if (files.length === 0) throw new Error(`There are no files in ${label}.`);
   if (isFolder) return begin(name, tarOf(files), { kind: TAR, label: `${label} (${count(files.length, "file")})` });
   const [{ file }] = files;
   const asFile = () => begin(name, file, { kind: FILE, filename: file.name, label });
@@ -83,9 +97,10 @@ function offered(name, { files, isFolder, label }, answers) {
 }
 
 function begin(name, body, { kind, filename = "", label }) {
-  track(`${label} to ${name}`, body.size, async (row) => {
+  const send = async (row) => {
     const version = await upload(name, body, { kind, filename, ...row });
     document.dispatchEvent(new CustomEvent("changed", { detail: name }));
     return `${label} is version ${version.version} of ${name}`;
-  });
+  };
+  track(`${label} to ${name}`, body.size, send, { dataset: name });
 }

@@ -2,7 +2,7 @@
 
 const counts = new Intl.NumberFormat("en");
 const sizes = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
-const days = new Intl.DateTimeFormat("en", { dateStyle: "medium", timeStyle: "short" });
+const seconds = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "long" });
 const spans = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
 const UNITS = [["year", 31536000], ["month", 2592000], ["day", 86400], ["hour", 3600], ["minute", 60]];
 
@@ -30,23 +30,18 @@ export function size(bytes) {
   return `${sizes.format(bytes / 1000 ** step)} ${["", "k", "M", "G", "T", "P"][step]}B`;
 }
 
+/** A time to the second, as it is here; in UTC under a mouse. */
+export function exact(text) {
+  return make("time", { datetime: text, title: text }, seconds.format(new Date(text)));
+}
+
 /** A time, told as how long ago it was. */
 export function when(text) {
   const time = new Date(text);
-  const seconds = (time - Date.now()) / 1000;
-  const [unit, length] = UNITS.find(([, least]) => Math.abs(seconds) >= least) ?? ["minute", 60];
-  const told = Math.abs(seconds) < 60 ? "just now" : spans.format(Math.round(seconds / length), unit);
-  return make("time", { datetime: text, title: days.format(time) }, told);
-}
-
-/** What went wrong, as people read it. */
-export function told(error) {
-  const request = error.request ? make("span", { class: "request" }, `request ${error.request}`) : null;
-  return [make("strong", {}, error.title ?? "Something went wrong"), " ", error.message, " ", request].filter(Boolean);
-}
-
-export function problem(error) {
-  return make("p", { class: "problem", role: "alert" }, told(error));
+  const age = (time - Date.now()) / 1000;
+  const [unit, length] = UNITS.find(([, least]) => Math.abs(age) >= least) ?? ["minute", 60];
+  const told = Math.abs(age) < 60 ? "just now" : spans.format(Math.round(age / length), unit);
+  return make("time", { datetime: text, title: seconds.format(time) }, told);
 }
 
 /** Tell those who listen rather than look. */

@@ -1,7 +1,9 @@
 // All datasets: a filter, a page after another, and a form for a new one.
 
 import { create, json } from "./api.js";
-import { count, make, problem, say, size, when } from "./elements.js";
+import { hold, watch } from "./drop.js";
+import { count, make, say, size, when } from "./elements.js";
+import { problem } from "./words.js";
 
 const PAGE = 50;
 const LARGE_PAGE = 1000;
@@ -60,16 +62,19 @@ export async function list() {
   const head = make("tr", {}, heads.map((text) => make("th", { scope: "col", class: number(text) }, text)));
   const table = make("table", { class: "datasets" }, make("thead", {}, head), rows);
   show();
-  return make(
+  const { form, take } = creation();
+  const view = make(
     "div",
     { class: "view" },
     make("h1", { tabindex: "-1" }, "Datasets"),
-    make("div", { class: "tools" }, make("div", {}, make("label", { for: "filter" }, "Filter"), filter), creation()),
+    make("div", { class: "tools" }, make("div", {}, make("label", { for: "filter" }, "Filter"), filter), form),
     errors,
     table,
     empty,
     make("p", { class: "row middle" }, button),
   );
+  watch(view, take);
+  return view;
 }
 
 async function more(known, cursor, limit) {
@@ -81,15 +86,15 @@ async function more(known, cursor, limit) {
 
 const number = (head) => (["Images", "Size", "Files"].includes(head) ? "number" : null);
 
-function row({ name, type, images, newest }) {
+function row({ name, type, images, newest, summary, problem: why }) {
   const cell = (head, ...children) => make("td", { "data-head": head, class: number(head) }, children);
   const none = () => make("span", { class: "quiet" }, "–");
   const version = newest && [make("span", { class: "version" }, `v${newest.version}`), " ", when(newest.created)];
   return make(
     "tr",
     {},
-    make("th", { scope: "row" }, make("a", { href: `#/${name}` }, name)),
-    cell("Type", newest ? make("span", { class: "chip" }, type ?? newest.kind) : make("span", { class: "chip none" }, "empty")),
+    make("th", { scope: "row" }, make("a", { href: `#/${name}` }, name), summary === null ? null : make("p", { class: "summary quiet" }, summary)),
+    cell("Type", newest ? make("span", { class: "chip" }, type ?? newest.kind) : make("span", { class: "chip none" }, why ? "cannot be read" : "empty")),
     cell("Images", images === null ? none() : count(images)),
     cell("Size", newest ? size(newest.bytes) : none()),
     cell("Files", newest ? count(newest.files) : none()),
@@ -97,13 +102,16 @@ function row({ name, type, images, newest }) {
   );
 }
 
+/** A form for a new dataset; `take` is given what was dropped before it has a name. */
 function creation() {
-  const field = make("input", { id: "new-name", required: true, maxlength: "200", autocomplete: "off", spellcheck: "false" });
-  const errors = make("div");
+  const given = { maxlength: "200", autocomplete: "off", spellcheck: "false", "aria-describedby": "new-error" };
+  const field = make("input", { id: "new-name", ...given });
+  const errors = make("div", { id: "new-error", "aria-live": "polite" });
+  let brought = null;
   const button = make("button", { type: "submit", class: "main" }, "Create");
   const form = make(
     "form",
-    { class: "creation" },
+    { class: "creation", novalidate: true },
     make("label", { for: "new-name" }, "New dataset"),
     make("div", { class: "row" }, field, button),
     errors,
@@ -115,14 +123,31 @@ function creation() {
     errors.replaceChildren();
     const name = field.value.trim();
     try {
+      check(name);
       await create(name);
+      if (brought !== null) hold(name, brought);
       location.hash = `#/${name}`;
     } catch (error) {
-      errors.replaceChildren(problem(error));
+      errors.replaceChildren(problem(error, { 409: `There is a dataset called ${name} already. Choose another name.` }));
       field.focus();
     } finally {
       button.disabled = false;
     }
   });
-  return form;
+  const take = async (found) => {
+    const { label } = (brought = await found);
+    field.value ||= label.replace(/\.[a-z]+$/i, "").replace(/[^A-Za-z0-9._-]+/g, "-").replace(/^[^A-Za-z0-9]+|[.-]+$/g, "").slice(0, 100);
+    errors.replaceChildren(make("p", {}, make("strong", {}, label), " is ready. Choose a name for its dataset first."));
+    field.focus();
+    field.select();
+  };
+  return { form, take };
+}
+
+/** Names are checked here first: the service says it in its own words. */
+function check(name) {
+  if (name === "") throw new Error("Choose a name first.");
+  if (name.length > 100) throw new Error("Choose a name of at most 100 letters.");
+  if (!/^[A-Za-z0-9._-]+$/.test(name)) throw new Error("A name has letters from A to Z, digits, dots, dashes and underscores only.");
+  if (!/^[A-Za-z0-9]/.test(name) || name.endsWith(".")) throw new Error("A name begins with a letter or a digit, and does not end with a dot.");
 }

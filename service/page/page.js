@@ -2,8 +2,10 @@
 
 import { create, json, token } from "./api.js";
 import { card, trail } from "./card.js";
-import { make, problem, size } from "./elements.js";
+import { rescue, settle } from "./dock.js";
+import { make, size } from "./elements.js";
 import { list } from "./list.js";
+import { problem, sentence } from "./words.js";
 
 const main = document.getElementById("main");
 const [asking, field, why] = ["asking", "asking-token", "asking-why"].map((id) => document.getElementById(id));
@@ -28,7 +30,9 @@ async function show({ moves = true } = {}) {
     view = failed(error, name, version);
   }
   if (mine !== asked) return; // another view was asked for meanwhile
+  rescue(main);
   main.replaceChildren(view);
+  settle();
   main.removeAttribute("aria-busy");
   document.title = name ? `${name} – datasets` : "Datasets";
   if (moves && !asking.open) view.querySelector("h1").focus({ preventScroll: true });
@@ -41,7 +45,10 @@ async function show({ moves = true } = {}) {
 function failed(error, name, version) {
   const isMissing = name && version === null && error.status === 404;
   const title = make("h1", { tabindex: "-1" }, isMissing ? "No such dataset" : name || "Datasets");
-  const errors = make("div", {}, problem(error));
+  const missing = {
+    404: !name || isMissing ? `There is no dataset called ${name}.` : `${name} has no version ${version}, or there is no such dataset.`,
+  };
+  const errors = make("div", {}, problem(error, missing));
   const button = make("button", { type: "button", class: "main" }, "Create it");
   button.addEventListener("click", async () => {
     button.disabled = true;
@@ -71,7 +78,7 @@ async function told() {
 function wanted(error) {
   isClosed = true;
   why.hidden = !error || token.get() === null;
-  why.textContent = error?.message ?? "";
+  why.textContent = error ? sentence(error) : "";
   document.getElementById("asking-forget").hidden = token.get() === null;
   if (!asking.open) asking.showModal();
   field.focus();

@@ -1,19 +1,20 @@
-// Uploads: small ones as one request, large ones in slices that go on when a connection breaks.
+// Uploads: small ones as one request, large ones in slices, by tus 1.0.0, which resume when a connection breaks.
 
 import { ask, json, place, Problem, problemOf, send } from "./api.js";
 
 const LARGE = 64 * 2 ** 20;
 const SLICE = 16 * 2 ** 20;
 const TRIES = 6;
+const TUS = { "Tus-Resumable": "1.0.0" };
 
 /**
  * Upload a Blob as `kind`; what the service says of the version. `sent` is told bytes, `waits` seconds until another try.
  * Throws `Problem`, or the signal's reason.
  */
 export async function upload(name, body, { kind, filename, signal, sent, waits }) {
+  if (body.size > LARGE) return inSlices(name, body, { kind, filename, signal, sent, waits });
   const headers = { "Content-Type": kind };
   if (filename) headers["Content-Disposition"] = `attachment; filename*=UTF-8''${encoded(filename)}`;
-  if (body.size > LARGE) return inSlices(name, body, headers, { signal, sent, waits });
   const answer = await send("PUT", place(name), body, headers, { signal, sent });
   return published(answer);
 }
@@ -23,12 +24,14 @@ function published(answer) {
   return JSON.parse(answer.responseText);
 }
 
-async function inSlices(name, body, headers, { signal, sent, waits }) {
-  const begun = await ask(place(name, "/uploads"), {
-    method: "POST",
-    headers: { ...headers, "Upload-Length": String(body.size) },
-    signal,
-  });
+async function inSlices(name, body, { kind, filename, signal, sent, waits }) {
+  const metadata = Object.entries({ filetype: kind, ...(filename ? { filename: filename.normalize("NFC") } : {}) });
+  const headers = {
+    ...TUS,
+    "Upload-Length": String(body.size),
+    "Upload-Metadata": metadata.map(([key, value]) => `${key} ${base64(value)}`).join(),
+  };
+  const begun = await ask(place(name, "/uploads"), { method: "POST", headers, signal });
   const path = place(name, `/uploads/${begun.headers.get("location").split("/").pop()}`);
   try {
     return await slices(name, path, body, { signal, sent, waits });
@@ -42,7 +45,7 @@ async function inSlices(name, body, headers, { signal, sent, waits }) {
 async function forget(path) {
   for (let tried = 0; tried < TRIES; tried += 1) {
     try {
-      await ask(path, { method: "DELETE" });
+      await ask(path, { method: "DELETE", headers: TUS });
       return;
     } catch (error) {
       // The service may still hold the slice that broke off.
@@ -55,43 +58,47 @@ async function forget(path) {
 async function slices(name, path, body, { signal, sent, waits }) {
   let [offset, failed] = [0, 0];
   for (;;) {
-    const told = { "Content-Type": "application/offset+octet-stream", "Upload-Offset": String(offset) };
+    const told = { ...TUS, "Content-Type": "application/offset+octet-stream", "Upload-Offset": String(offset) };
     const slice = body.slice(offset, offset + SLICE);
     try {
       const answer = await send("PATCH", path, slice, told, { signal, sent: (bytes) => sent(offset + bytes) });
-      if (answer.status === 200) return published(answer);
       if (answer.status !== 204) throw problemOf(answer.status, answer.responseText);
-      [offset, failed] = [offset + slice.size, 0];
+      [offset, failed] = [Number(answer.getResponseHeader("upload-offset")), 0];
+      if (offset === body.size) return await version(name, answer.getResponseHeader("dataset-version"), signal);
     } catch (error) {
       signal.throwIfAborted();
       // No answer, a conflict with a request that the service still holds, or something between us: worth another try.
       const isPassing = error.status === 0 || error.status === 409 || [502, 503, 504].includes(error.status);
       if (!isPassing || ++failed > TRIES) throw error;
-      const before = offset;
-      const found = await reached(name, path, body, { signal, waits, failed, offset });
-      if (typeof found !== "number") return found;
-      offset = found;
-      if (offset > before) failed = 0;
+      const found = await reached(path, { signal, waits, failed, offset });
+      if (found.version) return version(name, found.version, signal);
+      if (found.offset > offset) failed = 0;
+      offset = found.offset;
       sent(offset);
     }
   }
 }
 
-/** How far the service is, once it answers; its newest version where the upload is done and only the answer was lost. */
-async function reached(name, path, body, { signal, waits, failed, offset }) {
+/** How far the service is, once it answers, and the version that the upload became where only the answer was lost. */
+async function reached(path, { signal, waits, failed, offset }) {
   const seconds = Math.min(30, 2 ** (failed - 1));
   waits(seconds);
   await pause(seconds, signal);
   try {
-    return Number((await ask(path, { method: "HEAD", signal })).headers.get("upload-offset"));
+    const { headers } = await ask(path, { method: "HEAD", headers: TUS, signal });
+    return { offset: Number(headers.get("upload-offset")), version: headers.get("dataset-version") };
   } catch (error) {
     signal.throwIfAborted();
-    if (error.status === 0) return offset;
+    if (error.status === 0) return { offset };
     if (error.status !== 404) throw error;
-    const { newest } = await json(place(name, "/card"), { signal });
-    if (newest?.bytes === body.size && offset + SLICE >= body.size) return newest;
     throw new Problem("The upload is gone", "The service does not know it any more. Upload it again.");
   }
+}
+
+/** What the service says of a version. */
+async function version(name, number, signal) {
+  const { versions } = await json(place(name, "/card", number), { signal });
+  return versions.find((one) => one.version === Number(number));
 }
 
 function pause(seconds, signal) {
@@ -104,4 +111,8 @@ function pause(seconds, signal) {
 function encoded(filename) {
   const escape = (letter) => `%${letter.charCodeAt(0).toString(16).toUpperCase()}`;
   return encodeURIComponent(filename.normalize("NFC")).replace(/['()*]/g, escape);
+}
+
+function base64(text) {
+  return btoa(String.fromCharCode(...new TextEncoder().encode(text)));
 }

@@ -110,19 +110,28 @@ def test_a_dataset_is_created(page: Page, server: Server) -> None:
     page.get_by_label("New dataset").fill("made_here")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="made_here")).to_be_visible()
-    expect(page.get_by_text("Bring its first data")).to_be_visible()
+    expect(page.get_by_text("Upload its first data")).to_be_visible()
     assert server.ask("GET", "/datasets/made_here/card").status == 200
 
 
 def test_a_refusal_of_the_service_is_shown(browser: Browser, server: Server) -> None:
     with watched(browser, server.url, but="status of 4") as page:
         page.goto(server.url)
-        for name, told in (("a name", "cannot be understood"), ("animals", "there is one")):
+        for name, told in (
+            ("", "Choose a name first."),
+            ("a name", "A name has letters from A to Z"),
+            (".x", "begins with a letter"),
+            ("animals", "There is a dataset called animals already."),
+        ):
             page.get_by_label("New dataset").fill(name)
             page.get_by_role("button", name="Create").click()
-            expect(page.get_by_role("alert").filter(has_text=told)).to_contain_text("request ")
+            expect(page.get_by_role("alert").filter(has_text=told)).to_be_visible()
+            expect(page.get_by_label("New dataset")).to_be_focused()
+        page.get_by_text("Details").click()
+        expect(page.get_by_role("alert")).to_contain_text(re.compile(r"Request id: [0-9a-f]{16}"))
         page.goto(f"{server.url}/#/no-such")
-        expect(page.get_by_role("alert")).to_contain_text("Wanted the dataset 'no-such'")
+        expect(page.get_by_role("alert")).to_contain_text("There is no dataset called no-such.")
+        expect(page.get_by_role("alert").locator("details")).to_contain_text("Wanted the dataset 'no-such'")
 
 
 def test_the_card_shows_pictures_classes_and_splits(page: Page, server: Server) -> None:
@@ -177,18 +186,20 @@ def test_pictures_outside_folders_have_no_class(page: Page, server: Server, name
     page.goto(f"{server.url}/#/{name}")
     expect(page.locator(".facts")).to_contain_text("Images")
     expect(page.get_by_text("Classes", exact=True)).to_have_count(0)
+    expect(page.get_by_label("Class", exact=True)).to_have_count(0)
     assert server.put(name, tar_of({"1.jpg": painted(1), "cat/1.jpg": painted(1)}), kind=TAR).status == 200
     page.reload()
     expect(page.locator(".bars .name")).to_have_text(["cat"])
 
 
 def test_a_few_pictures_are_shown_as_large_as_they_are(page: Page, server: Server, name: str) -> None:
-    assert server.put(name, painted(1), filename="a.jpg").status == 200
-    page.goto(f"{server.url}/#/{name}")
-    expect(page.locator("img.sheet.there")).to_be_visible()
-    box = page.locator("figure").bounding_box()
-    assert box is not None
-    assert (box["width"], box["height"]) == (160, 160)
+    for kind, selector, size in (("JPEG", "img.picture", (240, 180)), ("TIFF", "img.sheet.there", (160, 160))):
+        assert server.put(name, painted(1, kind=kind), filename=f"a.{kind.lower()}").status == 200
+        page.goto(f"{server.url}/#/{name}?version={1 if kind == 'JPEG' else 2}")
+        expect(page.locator(selector)).to_be_visible()
+        box = page.locator(selector).bounding_box()
+        assert box is not None
+        assert (box["width"], box["height"]) == size
 
 
 def test_a_dataset_that_is_missing_may_be_created(browser: Browser, server: Server) -> None:
@@ -198,7 +209,7 @@ def test_a_dataset_that_is_missing_may_be_created(browser: Browser, server: Serv
         expect(page.locator(".trail").get_by_role("link", name="Datasets")).to_be_visible()
         page.get_by_role("button", name="Create it").click()
         expect(page.get_by_role("heading", name="missed", level=1)).to_be_focused()
-        expect(page.get_by_text("Bring its first data")).to_be_visible()
+        expect(page.get_by_text("Upload its first data")).to_be_visible()
         page.goto(f"{server.url}/#/missed?version=7")
         expect(page.get_by_role("alert")).to_be_visible()
         expect(page.get_by_role("button", name="Create it")).to_have_count(0)
@@ -213,6 +224,183 @@ def test_each_version_can_be_downloaded(page: Page, server: Server) -> None:
         assert coming.value.path().read_bytes() == body
     page.get_by_role("link", name="v1", exact=True).click()
     expect(page.get_by_role("link", name="The newest is 2")).to_be_visible()
+
+
+def test_a_version_that_cannot_be_read_is_deleted_or_an_older_one_restored(
+    browser: Browser, server: Server, name: str
+) -> None:
+    for body in (b"one", b"two", b"three"):
+        assert server.put(name, body, filename="a.txt").status == 200
+    manifest = server.root / "datasets" / name / "versions" / "3" / "version.json"
+    manifest.write_text("{")
+    with watched(browser, server.url, but="Failed to load resource") as page:
+        page.goto(f"{server.url}/#/{name}")
+        expect(page.get_by_role("alert")).to_contain_text("Restore an older version, delete this one")
+        expect(page.locator("tbody th")).to_have_text(["v3", "v2", "v1"])
+        page.get_by_role("button", name="Delete version 2").click()
+        page.get_by_role("dialog").get_by_role("button", name="Delete version 2").click()
+        expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("Delete that version first.")
+        page.keyboard.press("Escape")
+        page.get_by_role("link", name="v1", exact=True).click()
+        expect(page.locator(".preview pre")).to_have_text("one")
+        expect(page.get_by_role("link", name="The newest is 3")).to_be_visible()
+        page.get_by_role("button", name="Restore version 1").click()
+        expect(page.locator("#said")).to_contain_text("as version 4")
+        expect(page.locator("tbody th")).to_have_text(["v4", "v3", "v2", "v1"])
+        page.get_by_role("button", name="Delete version 3").click()
+        expect(page.get_by_role("dialog")).to_contain_text("The other 3 versions stay.")
+        page.get_by_role("dialog").get_by_role("button", name="Delete version 3").click()
+        expect(page.locator("tbody th")).to_have_text(["v4", "v2", "v1"])
+    (manifest.parent.parent / "4" / "version.json").write_text("{")
+    with watched(browser, server.url, but="status of 500") as page:
+        page.goto(f"{server.url}/#/{name}")
+        page.get_by_role("button", name="Delete this dataset").click()
+        page.get_by_role("dialog").get_by_role("textbox").fill(name)
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name="Datasets", level=1)).to_be_visible()
+    assert server.ask("GET", f"/datasets/{name}/card").status == 404
+
+
+def test_the_card_says_when_it_lists_only_the_first_classes(page: Page, server: Server, name: str) -> None:
+    assert server.put(name, tar_of({f"{number:04}/1.png": b"1" for number in range(2_001)}), kind=TAR).status == 200
+    page.goto(f"{server.url}/#/{name}")
+    expect(page.get_by_text("The first 2,000 of 2,001 classes, by name.")).to_be_visible()
+    expect(page.locator("dl.facts").get_by_text("2,001").first).to_be_visible()
+
+
+def test_files_are_browsed_by_the_keyboard_alone(page: Page, server: Server, name: str) -> None:
+    files = {f"train/cat/{n:02d}.jpg": painted(n) for n in range(30)} | {"train/dög #1?/a b.jpg": painted(1)}
+    assert server.put(name, tar_of(files | {"notes.txt": b"<b>some</b> notes"}), kind=TAR).status == 200
+    page.goto(f"{server.url}/#/{name}")
+    rows = page.locator(".files li")
+    expect(page.locator(".cells button").first).to_have_accessible_name("Show train/cat/00.jpg")
+    expect(page.locator(".cells button span").first).to_have_text("cat")
+
+    def enter(button: str) -> None:
+        page.get_by_role("button", name=button, exact=True).focus()
+        page.keyboard.press("Enter")
+
+    enter("train/")
+    expect(page.locator(".levels [aria-current]")).to_be_focused()
+    expect(rows).to_have_text(["cat/", "dög #1?/"])
+    enter("dög #1?/")
+    enter("a b.jpg")
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("img", name="train/dög #1?/a b.jpg")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("button", name="a b.jpg", exact=True)).to_be_focused()
+    page.locator(".levels").get_by_role("button", name=name).click()
+    enter("notes.txt")
+    expect(dialog.locator("pre")).to_have_text("<b>some</b> notes")
+    page.keyboard.press("Escape")
+    page.get_by_label("Class", exact=True).select_option("cat")
+    expect(rows).to_have_count(25)
+    page.get_by_role("button", name="train/cat/24.jpg", exact=True).focus()
+    page.keyboard.press("Enter")
+    for key, number in (("ArrowRight", "25"), ("ArrowRight", "26"), ("ArrowLeft", "25")):  # on the next page
+        page.keyboard.press(key)
+        expect(dialog.get_by_role("img", name=f"train/cat/{number}.jpg")).to_have_js_property("naturalWidth", 240)
+    for _ in range(12):  # the focus stays in the dialog, or is the browser's own
+        page.keyboard.press("Tab")
+        assert page.evaluate(
+            "() => document.activeElement === document.body || !!document.activeElement.closest('dialog')"
+        )
+    page.keyboard.press("Escape")
+    expect(rows).to_have_count(30)
+    expect(page.get_by_role("button", name="More", exact=True)).to_be_hidden()
+
+
+def test_tables_and_texts_are_previewed_as_text(page: Page, server: Server, name: str) -> None:
+    rows = "".join(f'{number};"a; <i>{number}</i>"\n' for number in range(20_000))
+    for body, filename in ((f'id;"a ""name"""\n{rows}', "big.csv"), ("<script>1</script>\n" * 300, "t.txt")):
+        assert server.put(name, body.encode(), filename=filename).status == 200
+    with page.expect_response(lambda answer: "/files/" in answer.url) as coming:
+        page.goto(f"{server.url}/#/{name}?version=1")
+    assert (coming.value.status, coming.value.headers["content-length"]) == (206, "65536")
+    expect(page.locator(".facts")).to_contain_text("big.csv")
+    expect(page.locator(".facts")).to_contain_text("Table (CSV)")
+    table = page.get_by_role("region", name="The first rows")
+    expect(table.get_by_role("columnheader")).to_have_text(["id", 'a "name"'])
+    expect(table.get_by_role("row").nth(2).get_by_role("cell")).to_have_text(["1", "a; <i>1</i>"])
+    expect(page.get_by_text("The first 50 rows.")).to_be_visible()
+    page.goto(f"{server.url}/#/{name}")
+    expect(page.get_by_role("region", name="The first lines")).to_contain_text("<script>1</script>")
+    expect(page.get_by_text("The first 100 lines.")).to_be_visible()
+    assert server.put(name, b"," * 60_000, filename="wide.csv").status == 200
+    page.reload()
+    expect(page.get_by_text("The first 40 of 60,001 columns.")).to_be_visible()
+    assert server.put(name, b"\xff\xfe\0", filename="no.txt").status == 200
+    page.reload()
+    expect(page.get_by_text("This is not text in UTF-8.")).to_be_visible()
+
+
+def test_versions_are_restored_and_deleted(browser: Browser, server: Server, name: str) -> None:
+    for body in (b"one", b"two"):
+        assert server.put(name, body, filename="a.txt").status == 200
+    with watched(browser, server.url, but="status of 412", timezone_id="Asia/Tokyo") as page:
+        page.goto(f"{server.url}/#/{name}")
+        versions = page.get_by_role("region", name="Versions").locator("tbody tr")
+        expect(versions.first).to_contain_text(re.compile(r"\d{1,2} [A-Z][a-z]+ \d{4}, \d\d:\d\d:\d\d (GMT\+9|JST)"))
+        created = server.ask("GET", f"/datasets/{name}/card").json["newest"]["created"]
+        expect(versions.first.locator("time")).to_have_attribute("title", created)
+        page.get_by_role("button", name="Restore version 1").press("Enter")
+        expect(page.locator("#said")).to_have_text("Version 1 is the newest again, as version 3")
+        expect(versions).to_have_count(3)
+        assert body_of(server, name) == b"one"
+        page.get_by_role("button", name="Delete version 3").press("Enter")
+        dialog = page.get_by_role("dialog", name=f"Delete version 3 of {name}?")
+        expect(dialog).to_contain_text(
+            "a.txt, 3 bytes in 1 file, cannot be brought back. Version 2 becomes the newest."
+        )
+        expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("button", name="Delete version 3")).to_be_focused()
+        page.keyboard.press("Enter")
+        dialog.get_by_role("button", name="Delete version 3").press("Enter")
+        expect(versions).to_have_count(2)
+        assert body_of(server, name) == b"two"
+        assert server.put(name, b"of somebody else").status == 200
+        page.get_by_role("button", name="Delete this dataset").press("Enter")
+        dialog = page.get_by_role("dialog", name=f"Delete {name}?")
+        button = dialog.get_by_role("button", name="Delete all of it")
+        expect(button).to_be_disabled()
+        dialog.get_by_label(f"Type {name} to confirm").fill(name)
+        page.keyboard.press("Enter")
+        expect(dialog.get_by_role("alert")).to_contain_text("Somebody changed this dataset in the meantime.")
+        page.keyboard.press("Escape")
+        page.reload()
+        expect(versions).to_have_count(3)
+        page.get_by_role("button", name="Delete this dataset").press("Enter")
+        dialog.get_by_label(f"Type {name} to confirm").fill(name)
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", level=1, name="Datasets")).to_be_focused()
+        assert server.ask("GET", f"/datasets/{name}/card").status == 404
+
+
+def test_a_description_is_written_and_shown(page: Page, server: Server, name: str) -> None:
+    page.goto(f"{server.url}/#/{name}")
+    page.get_by_role("button", name="Add a description").press("Enter")
+    page.get_by_role("textbox", name="Description").fill("Cats & <b>dogs</b>\n\nTaken in 2026.")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator(".description .text")).to_have_text("Cats & <b>dogs</b>\n\nTaken in 2026.")
+    expect(page.get_by_role("button", name="Edit description")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.get_by_role("textbox", name="Description").fill("never saved")
+    page.keyboard.press("Escape")
+    page.goto(server.url)
+    expect(page.get_by_role("row").filter(has_text=name)).to_contain_text("Cats & <b>dogs</b>")
+
+
+def test_what_is_dropped_on_the_list_waits_for_a_name(page: Page, server: Server, tmp_path: Path) -> None:
+    (tmp_path / "früh 1.csv").write_bytes(b"a,b\n")
+    page.goto(server.url)
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    drop(page, "h1", tmp_path / "früh 1.csv")
+    expect(page.get_by_text("Choose a name for its dataset first.")).to_be_visible()
+    expect(page.get_by_label("New dataset")).to_have_value("fr-h-1")
+    page.keyboard.press("Enter")
+    expect(page.locator("#said")).to_contain_text("is version 1 of fr-h-1")
+    assert body_of(server, "fr-h-1") == b"a,b\n"
 
 
 def test_a_chosen_file_is_uploaded(page: Page, server: Server, name: str, tmp_path: Path) -> None:
@@ -313,7 +501,7 @@ def test_a_large_upload_resumes_after_the_server_is_killed(browser: Browser, tmp
         page.get_by_label("Choose a file").set_input_files(tmp_path / "large.bin")
         page.wait_for_function(f"() => document.querySelector('progress')?.value > {5 << 23}")
         first.kill()
-        expect(page.locator(".state")).to_contain_text("the connection broke off")
+        expect(page.locator(".state")).to_contain_text("connection lost")
         with Server(tmp_path / "root", "--port", str(first.port)) as server:
             expect(page.locator("#said")).to_contain_text("is version 1")
             newest = server.ask("GET", "/datasets/large/card").json["newest"]
@@ -349,21 +537,41 @@ def test_a_refused_upload_is_shown_with_its_request(
         page.get_by_label("Choose a file").set_input_files(tmp_path / "no.tar")
         page.screenshot(path=tmp_path / "asked.png")
         page.get_by_role("button", name="As a folder").click()
-        alert = page.locator("#dock").get_by_role("alert")
-        expect(alert).to_contain_text("Wanted a tar. Found:")
-        expect(alert).to_contain_text(re.compile(r"request [0-9a-f]{16}"))
+        alert = page.locator(".drop").get_by_role("alert")  # where it was dropped
+        expect(alert).to_contain_text("The service refused this data.")
+        expect(alert.get_by_text("Wanted a tar. Found:")).to_be_visible()
+        expect(alert).to_contain_text(re.compile(r"Request id: [0-9a-f]{16}"))
+        expect(page.get_by_role("button", name="Try again")).to_have_count(0)  # the same bytes would fail again
         page.screenshot(path=tmp_path / "refused.png")
+        page.get_by_role("link", name="Datasets", exact=True).click()
+        expect(page.locator("#dock").get_by_role("alert")).to_be_visible()
+        page.go_back()
+        expect(page.locator(".drop").get_by_role("alert")).to_be_visible()
+        page.get_by_role("button", name="Dismiss").click()
+        expect(page.get_by_role("alert").filter(visible=True)).to_have_count(0)
 
 
-def test_a_service_that_does_not_answer_is_reported(browser: Browser, tmp_path: Path) -> None:
+def test_an_upload_is_tried_again_and_goes_away_once_it_is_done(browser: Browser, tmp_path: Path) -> None:
     (tmp_path / "file.bin").write_bytes(b"x")
     with Server(tmp_path / "root") as server, watched(browser, server.url, but="net::ERR_") as page:
         server.create("left")
         page.goto(f"{server.url}/#/left")
-        expect(page.get_by_text("Bring its first data")).to_be_visible()
+        expect(page.get_by_text("Upload its first data")).to_be_visible()
+        page.clock.install()
         server.kill()
         page.get_by_label("Choose a file").set_input_files(tmp_path / "file.bin")
-        expect(page.locator("#dock").get_by_role("alert")).to_contain_text("No connection")
+        expect(page.locator(".drop").get_by_role("alert")).to_contain_text("The service does not answer.")
+        with Server(tmp_path / "root", "--port", str(server.port)) as again:
+            page.get_by_role("button", name="Try again").click()
+            expect(page.locator("#said")).to_contain_text("is version 1")
+            assert again.ask("GET", "/datasets/left").body == b"x"
+            dismiss = page.get_by_role("button", name="Dismiss")
+            dismiss.focus()
+            page.clock.fast_forward(20_000)
+            expect(dismiss).to_be_focused()  # it stays while somebody is at it
+            page.get_by_role("link", name="Datasets", exact=True).focus()
+            page.clock.fast_forward(20_000)
+            expect(page.locator(".work")).to_have_count(0)
 
 
 def test_a_service_with_tokens_is_used_with_one(
@@ -382,14 +590,14 @@ def test_a_service_with_tokens_is_used_with_one(
         expect(dialog).to_be_visible()
         dialog.get_by_label("Token").fill("wrong")
         dialog.get_by_role("button", name="Use it").click()
-        expect(dialog.get_by_role("alert")).to_contain_text("unknown or revoked")
+        expect(dialog.get_by_role("alert")).to_contain_text("does not know this token")
         page.screenshot(path=tmp_path / "token.png")
         dialog.get_by_label("Token").fill(tokens["read"])
         page.keyboard.press("Enter")
         expect(page.get_by_text("There is no dataset yet")).to_be_visible()
         page.get_by_label("New dataset").fill("mine")
         page.get_by_role("button", name="Create").click()
-        expect(page.get_by_role("alert").filter(has_text="may write")).to_be_visible()
+        expect(page.get_by_role("alert").filter(has_text="Your token may only read.")).to_be_visible()
         page.get_by_role("button", name="Token").click()
         dialog.get_by_label("Token").fill(tokens["write"])
         page.keyboard.press("Enter")
@@ -398,7 +606,7 @@ def test_a_service_with_tokens_is_used_with_one(
         page.get_by_label("New dataset").fill("mine")
         page.get_by_role("button", name="Create").click()
         page.get_by_label("Choose a file").set_input_files(tmp_path / "one.jpg")
-        expect(page.locator("img.sheet.there")).to_be_visible()
+        expect(page.locator("img.picture")).to_be_visible()
         expect(page.locator(".command code").first).to_contain_text("Authorization: Bearer $TOKEN")
         with page.expect_download() as coming:
             page.get_by_role("link", name="Download version 1").first.click()
@@ -479,7 +687,7 @@ def test_the_page_runs_only_its_own_scripts(server: Server) -> None:
         assert hosts <= {"http://www.w3.org"}, file  # a name of the drawing's language, which nobody asks
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1180), ("dark", 390)])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 400)])
 def test_nothing_is_wider_than_the_window(
     browser: Browser, server: Server, tmp_path: Path, scheme: str, width: int
 ) -> None:
@@ -490,6 +698,14 @@ def test_nothing_is_wider_than_the_window(
             expect(page.get_by_role("heading", level=1, name=name or "Datasets")).to_be_visible()
             if name == "animals":
                 expect(page.locator("img.sheet.there")).to_be_visible()
+                page.locator(".cells button").first.click()
+                expect(page.get_by_role("dialog").get_by_role("img")).to_be_visible()
+                page.screenshot(path=tmp_path / f"viewer-{scheme}-{width}.png")
+                inside = (
+                    "dialog => dialog.scrollWidth <= dialog.clientWidth && dialog.scrollHeight <= dialog.clientHeight"
+                )
+                assert page.get_by_role("dialog").evaluate(inside)
+                page.keyboard.press("Escape")
                 page.locator("details.split").first.locator("summary").click()
                 page.get_by_role("tab", name="Job").click()
             page.screenshot(path=tmp_path / f"{name or 'list'}-{scheme}-{width}.png", full_page=True)
