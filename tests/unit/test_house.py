@@ -123,18 +123,44 @@ def test_print_is_used_only_in_user_facing_code() -> None:
     assert speaking == []
 
 
-def test_tests_import_neither_tests_nor_benchmarks() -> None:
+def imported(file: Path) -> Iterator[tuple[str, int]]:
+    """The modules that a file imports by their whole names, and their lines."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from ((f"{node.module}.{name.name}", node.lineno) for name in node.names)
+        elif isinstance(node, ast.Import):
+            yield from ((name.name, node.lineno) for name in node.names)
+
+
+def test_tests_import_no_tests_and_of_benchmarks_only_the_harness() -> None:
     borrowed = []
     for file in (ROOT / "tests").rglob("*.py"):
-        of_benchmarks = file.is_relative_to(ROOT / "tests" / "e2e" / "benchmarks")
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            names += [name.name for name in node.names] if isinstance(node, ast.Import) else []
-            for name in names:
-                is_benchmark = name.partition(".")[0] == "benchmarks" and not of_benchmarks
-                if is_benchmark or any(part.startswith("test_") for part in name.split(".")):
-                    borrowed.append(f"{file.relative_to(ROOT)}:{node.lineno} imports {name}")
+        is_of_benchmarks = file.parent == ROOT / "tests" / "e2e" / "benchmarks"
+        allowed = {"harness", file.stem.removeprefix("test_")} if is_of_benchmarks else {"harness"}
+        for name, line in imported(file):
+            package, room, *_ = [*name.split("."), ""]
+            is_strange = package == "benchmarks" and room not in allowed
+            if is_strange or any(part.startswith("test_") for part in name.split(".")):
+                borrowed.append(f"{file.relative_to(ROOT)}:{line} imports {name}")
     assert not borrowed, "\n".join(["Move what several tests use to tests/support:", *borrowed])
+
+
+def test_a_benchmark_imports_no_other_benchmark() -> None:
+    strays = [
+        f"{file.relative_to(ROOT)}:{line} imports {name}"
+        for file in sorted((ROOT / "benchmarks").rglob("*.py"))
+        for name, line in imported(file)
+        if name.startswith("benchmarks.") and name.split(".")[1] not in {"harness", file.parent.name}
+    ]
+    assert not strays, "\n".join(["Move what several benchmarks use to benchmarks/harness:", *strays])
+
+
+def test_benchmarks_are_folders_that_run_as_modules() -> None:
+    inside = [path for path in (ROOT / "benchmarks").iterdir() if path.name != "__pycache__"]
+    assert [path.name for path in inside if path.is_file()] == ["__init__.py"]
+    rooms = [path for path in inside if path.is_dir() and path.name != "harness"]
+    assert [path.name for path in rooms if not (path / "__main__.py").is_file()] == []
+    assert [path.name for path in inside if path.is_dir() and len(list(path.glob("[!_]*.py"))) > 15] == []
 
 
 def test_tests_of_a_module_are_named_after_it_in_a_folder_that_mirrors_its_package() -> None:

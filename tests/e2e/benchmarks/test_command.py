@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import command
-from benchmarks.command import Asked, Parts, asked, run
-from benchmarks.figures import Figure, Figures
-from benchmarks.results import Row
+from benchmarks.harness import command
+from benchmarks.harness.command import Asked, Parts, asked, run
+from benchmarks.harness.figures import Figure, Figures
+from benchmarks.harness.results import Row
 from devstack import NodeError
 
 FIGURES = Figures({1: Figure("one", "<", 1), 2: Figure("two", "<", 2), 3: Figure("three", "<", 3)})

@@ -11,11 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from benchmarks.ingest_pairs import paired_ratio
-from benchmarks.ingest_pictures import picture, plant_empty, plant_pictures, require_room
-from benchmarks.ingest_plot import draw
-from benchmarks.ingest_watch import anonymous_mb, cpu_seconds, descendants, quarter_peaks
-from benchmarks.ingest_work import DATA, DATA_COLUMNS, METADATA_COLUMNS, Origin, insert, list_paths, our_id, rows_of
+from benchmarks.harness.pairs import paired_ratio
+from benchmarks.harness.picture_rows import (
+    DATA,
+    DATA_COLUMNS,
+    METADATA_COLUMNS,
+    Origin,
+    insert,
+    list_paths,
+    our_id,
+    rows_of,
+)
+from benchmarks.harness.pictures import picture, plant_empty, plant_pictures, require_room
+from benchmarks.harness.processes import anonymous_mb, cpu_seconds, descendants, quarter_peaks
+from benchmarks.ingest.plot import draw
 from etl.images import read_header
 from schemas import image_id
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import loader
-from benchmarks import loader_copies, loader_decoded, loader_opening, loader_rates
-from benchmarks.loader_data import CLASSES, Images, id_sum, sums_of
-from benchmarks.loader_figures import FIGURES, FULL, QUICK
-from benchmarks.loader_plot import draw
-from benchmarks.loader_splits import write_split
-from benchmarks.loader_stage import Run, Stage, check
-from benchmarks.loader_times import Course
+from benchmarks.harness.courses import Course
+from benchmarks.harness.images import CLASSES, Images, id_sum, sums_of
+from benchmarks.harness.loader_stage import FULL, QUICK, Run, Stage, check
+from benchmarks.harness.split_folders import write_split
+from benchmarks.loader import copies, decoded, opening, rates
+from benchmarks.loader.figures import FIGURES
+from benchmarks.loader.plot import draw
 from schemas import TableName
 
 BLOBS = Images("bench.blobs", kind=1)
@@ -34,8 +34,8 @@ def course(got: list[float], *, asked: list[float] | None = None, count: int = 1
 
 def test_every_figure_has_one_part_that_measures_it() -> None:
     parts = (
-        *(loader_rates.DIRECT, loader_rates.FAR, loader_rates.DEMANDED, loader_rates.HELD),
-        *(loader_decoded.NUMBERS, loader_opening.NUMBERS, loader_copies.NUMBERS),
+        *(rates.DIRECT, rates.FAR, rates.DEMANDED, rates.HELD),
+        *(decoded.NUMBERS, opening.NUMBERS, copies.NUMBERS),
     )
     assert sorted(number for part in parts for number in part) == list(FIGURES) == list(range(1, 17))
     assert len({figure.text for figure in FIGURES.values()}) == len(FIGURES)

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.service import PARTS, measure
-from benchmarks.service_clients import Client
-from benchmarks.service_figures import FIGURES, FULL, QUICK, Sizes
-from benchmarks.service_load import faults_in, quarters_of
-from benchmarks.service_stage import Stage
+from benchmarks.service.__main__ import PARTS, measure
+from benchmarks.service.clients import Client
+from benchmarks.service.figures import FIGURES, FULL, QUICK, Sizes
+from benchmarks.service.load import faults_in, quarters_of
+from benchmarks.service.stage import Stage
 from tests.support.dataset_servers import Server
 
 TINY = Sizes(file_bytes=100_000, files=3, of_bytes=100, pairs=1, clients=1, seconds=1.0, kills=1)

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import shards_decoded, shards_order, shards_streaming, shards_writing
-from benchmarks.loader_times import Course
-from benchmarks.shards import LISTED, measure
-from benchmarks.shards_decoded import BATCH
-from benchmarks.shards_figures import FIGURES, FULL, LIMIT, QUICK, Sizes
-from benchmarks.shards_order import buffer_shuffled, left_of, order_in, ranks, spearman
-from benchmarks.shards_readers import READERS, Meter, cpu_of_all
-from benchmarks.shards_rivals import BY_ROW, Rival
-from benchmarks.shards_stage import PICTURES, Run, Stage, answer_of
-from benchmarks.shards_writers import WRITERS, files_of
+from benchmarks.harness.courses import Course
+from benchmarks.shards import decoded, order, streaming, writing
+from benchmarks.shards.__main__ import LISTED, measure
+from benchmarks.shards.decoded import BATCH
+from benchmarks.shards.figures import FIGURES, FULL, LIMIT, QUICK, Sizes
+from benchmarks.shards.order import buffer_shuffled, left_of, order_in, ranks, spearman
+from benchmarks.shards.readers import READERS, Meter, cpu_of_all
+from benchmarks.shards.rivals import BY_ROW, Rival
+from benchmarks.shards.stage import PICTURES, Run, Stage, answer_of
+from benchmarks.shards.writers import WRITERS, files_of
 from formats.shards import keys
 
 TINY = Sizes(
@@ -36,8 +36,8 @@ def run(*, rate: float = 1_000.0, begun: float = 2.0) -> Run:
 
 def test_every_figure_has_one_part_that_measures_it() -> None:
     parts = (
-        *(shards_writing.NUMBERS, shards_streaming.BESIDE, shards_streaming.FAR),
-        *(shards_decoded.NUMBERS, LISTED, shards_order.NUMBERS),
+        *(writing.NUMBERS, streaming.BESIDE, streaming.FAR),
+        *(decoded.NUMBERS, LISTED, order.NUMBERS),
     )
     assert [number for part in parts for number in part] == list(FIGURES) == list(range(1, 11))
     assert len({figure.text for figure in FIGURES.values()}) == len(FIGURES)
@@ -60,8 +60,8 @@ def test_rivals_have_readers_writers_and_pinned_versions() -> None:
 
 
 def test_a_rival_that_cannot_be_installed_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("benchmarks.shards_rivals.PLACE", tmp_path)
-    monkeypatch.setattr("benchmarks.shards_rivals.shutil.which", lambda *_, **__: None)
+    monkeypatch.setattr("benchmarks.shards.rivals.PLACE", tmp_path)
+    monkeypatch.setattr("benchmarks.shards.rivals.shutil.which", lambda *_, **__: None)
     with pytest.raises(RuntimeError, match=r"Wanted uv.*Found: none"):
         Rival("nothing", ("nothing==0",)).install()
     assert not list(tmp_path.glob("rivals-*"))
@@ -115,9 +115,9 @@ def test_the_buffer_of_webdataset_fails() -> None:
 
 
 def test_an_order_with_missing_or_repeated_pictures_is_refused() -> None:
-    for order in ([0, 1], [0, 1, 1], [0, 1, 3]):
+    for wrong in ([0, 1], [0, 1, 1], [0, 1, 3]):
         with pytest.raises(ValueError, match="Wanted each of 3 pictures once"):
-            left_of(order, np.zeros(3, dtype=np.int64))
+            left_of(wrong, np.zeros(3, dtype=np.int64))
 
 
 def test_the_order_of_shards_is_that_of_names_and_samples(tmp_path: Path) -> None:
@@ -160,14 +160,14 @@ def test_runs_are_counted_by_whole_epochs() -> None:
     assert run().per_cpu_second == pytest.approx(1_000)
     assert run(rate=500).whole_rate == pytest.approx(500)
     assert run(rate=2_000).mb_per_s == pytest.approx(200)
-    assert "1,000 images per client CPU second, 500 images/s" in shards_streaming.describe([run(rate=500)])
+    assert "1,000 images per client CPU second, 500 images/s" in streaming.describe([run(rate=500)])
 
 
 def test_slow_readers_and_slow_proxies_void_a_comparison() -> None:
     fast, slow = [run(rate=2_000)], [run(rate=900)]
-    assert not shards_streaming.void_of(fast, fast, capacity=500)
-    assert "90 MB/s is less than 100 MB/s" in shards_streaming.void_of(slow, fast, capacity=500)
-    assert "less than twice 200 MB/s" in shards_streaming.void_of(fast, fast, capacity=300)
+    assert not streaming.void_of(fast, fast, capacity=500)
+    assert "90 MB/s is less than 100 MB/s" in streaming.void_of(slow, fast, capacity=500)
+    assert "less than twice 200 MB/s" in streaming.void_of(fast, fast, capacity=300)
 
 
 def test_the_answer_is_the_last_line_of_json() -> None:
@@ -180,10 +180,10 @@ def test_a_part_that_fails_leaves_rows_that_say_so(monkeypatch: pytest.MonkeyPat
     def fails(*_: object, **__: object) -> None:
         raise RuntimeError("no such thing")
 
-    monkeypatch.setattr("benchmarks.shards_writing.prepare", fails)
-    monkeypatch.setattr("benchmarks.shards_writing.rows_of_writing", fails)
-    monkeypatch.setattr("benchmarks.shards_order.rows_of_order", fails)
-    monkeypatch.setattr("benchmarks.shards.shards_listing.rows_of_listing", fails)
+    monkeypatch.setattr("benchmarks.shards.writing.prepare", fails)
+    monkeypatch.setattr("benchmarks.shards.writing.rows_of_writing", fails)
+    monkeypatch.setattr("benchmarks.shards.order.rows_of_order", fails)
+    monkeypatch.setattr("benchmarks.shards.listing.rows_of_listing", fails)
     rows, is_whole = measure(Stage(tmp_path, TINY), FIGURES, quick=True)
     assert sorted(rows) == list(FIGURES)
     assert not is_whole

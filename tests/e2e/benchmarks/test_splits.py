@@ -17,21 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from benchmarks import (
-    splits_commands,
-    splits_groups,
-    splits_identity,
-    splits_large,
-    splits_recount,
-    splits_tables,
-)
-from benchmarks.results import Row
-from benchmarks.splits_figures import FIGURES, failed_rows, parse_numbers, ratio_row, value_row, with_earlier
-from benchmarks.splits_pandas import id_number, read_cache, split_frame
-from benchmarks.splits_plot import CONTENDERS, draw
-from benchmarks.splits_processes import run
-from benchmarks.splits_recount import cells_off, contents, footer_rows, largest_distance, leaked_groups, split_files
-from benchmarks.splits_sizes import FULL, QUICK, fitted
+from benchmarks.harness.results import Row
+from benchmarks.splits import commands, groups, identity, large, recount, tables
+from benchmarks.splits.figures import FIGURES, failed_rows, parse_numbers, ratio_row, value_row, with_earlier
+from benchmarks.splits.frames import id_number, read_cache, split_frame
+from benchmarks.splits.plot import CONTENDERS, draw
+from benchmarks.splits.processes import run
+from benchmarks.splits.recount import cells_off, contents, footer_rows, largest_distance, leaked_groups, split_files
+from benchmarks.splits.sizes import FULL, QUICK, fitted
 
 RATIOS = (8, 1, 1)
 
@@ -52,7 +45,7 @@ def write(path: Path, rows: list[tuple[bytes, int]], groups: list[str] | None = 
 
 
 def test_every_figure_has_one_part_that_measures_it() -> None:
-    parts = (splits_tables, splits_groups, splits_large, splits_commands, splits_identity)
+    parts = (tables, groups, large, commands, identity)
     assert sorted(number for part in parts for number in part.NUMBERS) == list(FIGURES) == list(range(1, 14))
     assert len({figure.text for figure in FIGURES.values()}) == 13
     assert set(CONTENDERS) < set(FIGURES)
@@ -173,7 +166,7 @@ def test_a_split_folder_is_counted_by_hand(
     assert footer_rows(tmp_path / "s") == 20
     assert [len(split_files(tmp_path / "s", split)) for split in (0, 3)] == [1, 0]
     monkeypatch.setattr(sys, "argv", ["", str(tmp_path / "cache"), str(tmp_path / "s"), "8,1,1"])
-    assert splits_recount.main() == 0
+    assert recount.main() == 0
     assert json.loads(capsys.readouterr().out) == {"cells_off": 0, "largest_distance": 0.0, "leaked_groups": 2}
 
 
@@ -190,10 +183,10 @@ def test_the_pandas_way_splits_every_class_and_keeps_every_row(tmp_path: Path) -
         assert any(not np.array_equal(a, b) for a, b in zip(split["split"], again(frame, seed=8), strict=True))
         counts = [np.bincount(frame["label"].to_numpy()[places]).tolist() for places in split["split"]]
         id_sum = sum(map(id_number, split["row_keys"])) % (1 << 128)
-        splits_commands.prove_pandas({"counts": counts, "id_sum": id_sum}, known)
+        commands.prove_pandas({"counts": counts, "id_sum": id_sum}, known)
         for wrong in ({"counts": counts, "id_sum": id_sum + 1}, {"counts": counts[:2], "id_sum": id_sum}):
             with pytest.raises(RuntimeError, match="Wanted the rows of the input from pandas"):
-                splits_commands.prove_pandas(wrong, known)
+                commands.prove_pandas(wrong, known)
 
 
 def again(frame: pd.DataFrame, *, seed: int) -> list[np.ndarray]:

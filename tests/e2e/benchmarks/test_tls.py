@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.loader_stage import Run
-from benchmarks.loader_times import Course
-from benchmarks.tls import FIGURES, make_identity, rows_of
+from benchmarks.harness.courses import Course
+from benchmarks.harness.loader_stage import Run
+from benchmarks.tls.__main__ import FIGURES, make_identity, rows_of
 from devstack.delay import Carried
 
 

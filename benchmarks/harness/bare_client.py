@@ -1,0 +1,91 @@
+"""The bare client: acsylla's own calls with nothing around them, to fill tables and to be compared with."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+import acsylla
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.harness.images import Images, id_sum
+from schemas import Columns, TableName
+
+_WRITES_IN_FLIGHT = 64
+_THREADS, _CONNECTIONS = 2, 2
+
+
+async def connect(host: str, port: int) -> Any:
+    """A session."""
+    cluster = acsylla.create_cluster(
+        [host],
+        port=port,
+        num_threads_io=_THREADS,
+        core_connections_per_host=_CONNECTIONS,
+        queue_size_io=1 << 15,
+        request_timeout=30.0,
+        consistency=acsylla.Consistency.LOCAL_ONE,
+        log_level="critical",
+    )
+    return await cluster.create_session()
+
+
+def write(images: Images, numbers: NDArray[np.int64], *, host: str, port: int) -> None:
+    """Write images by number into their table."""
+    asyncio.run(_write(images, numbers, host, port))
+
+
+async def _write(images: Images, numbers: NDArray[np.int64], host: str, port: int) -> None:
+    session, column = await connect(host, port), Columns()
+    insert = await session.create_prepared(
+        f"INSERT INTO {TableName.parse(images.table).quoted} "
+        f'("{column.id}", "{column.label}", "{column.data}") VALUES (?, ?, ?)'
+    )
+    left = images.rows(numbers)
+
+    async def one_after_another() -> None:
+        for id, label, data in left:
+            await session.execute(insert.bind((str(UUID(bytes=id)), label, data)))
+
+    await asyncio.gather(*(one_after_another() for _ in range(_WRITES_IN_FLIGHT)))
+    await session.close()
+
+
+def read(order: Mapping[str, Any], ids: NDArray[np.uint8]) -> dict[str, Any]:
+    """Read images in the order of uint8 ``(n, 16)`` ids, so many at a time, and throw their bytes away.
+
+    What is told is told as consumers of the loader tell it; a batch is as many images as came since the last one.
+    """
+    return asyncio.run(_read(order, ids))
+
+
+async def _read(order: Mapping[str, Any], ids: NDArray[np.uint8]) -> dict[str, Any]:
+    began = time.monotonic()
+    session, column = await connect(order["hosts"][0], order["port"]), Columns()
+    table = TableName.parse(order["table"]).quoted
+    select = await session.create_prepared(f'SELECT "{column.data}" FROM {table} WHERE "{column.id}" = ?')
+    packed = [one.tobytes() for one in ids]
+    left = iter([(one, str(UUID(bytes=one))) for one in packed])
+    connected = time.monotonic() - began
+    batch, images, size = order["batch_size"], 0, 0
+    got, cpu = [], []
+    started = time.monotonic()
+
+    async def one_after_another() -> None:
+        nonlocal images, size
+        for one, text in left:
+            data = (await session.execute(select.bind((text,)))).first().column_value_by_index(0)
+            if data[-16:] != one:
+                raise RuntimeError(f"Wanted the image {text}. Found: another.")
+            images, size = images + 1, size + len(data)
+            if images % batch == 0 or images == len(packed):
+                got.append(time.monotonic() - started)
+                cpu.append(time.process_time())
+
+    await asyncio.gather(*(one_after_another() for _ in range(order["in_flight"])))
+    await session.close()
+    counts = [min(batch, len(packed) - start) for start in range(0, len(packed), batch)]
+    sums = {"images": images, "bytes": size, "ids": id_sum(ids)}
+    return {"connected": connected, "asked": got, "got": got, "counts": counts, "cpu": cpu, "sums": sums}

@@ -1,0 +1,129 @@
+"""The work that every contender of the ingest benchmark does: two rows for each picture of a tree, and its proof."""
+
+import asyncio
+import hashlib
+import os
+import sys
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from benchmarks.harness.pictures import CLASSES, Planted
+from etl.images import read_header
+from schemas import Columns, TableName, image_id
+from schemas.tables import create_data, create_metadata, defined_columns
+
+KEYSPACE = "bench"
+DATA = TableName(KEYSPACE, "data")
+METADATA = TableName(KEYSPACE, "metadata")
+LABELS = {f"class_{number}": number for number in range(CLASSES)}
+DATA_COLUMNS = tuple(defined_columns(create_data(DATA, Columns())))
+METADATA_COLUMNS = tuple(defined_columns(create_metadata(METADATA, Columns())))
+
+Rows = tuple[tuple[Any, ...], tuple[Any, ...]]
+
+_LOOKED_AT = 50
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What all metadata rows of one run have in common."""
+
+    source: str
+    ingested_at: datetime
+    ingest_id: uuid.UUID
+
+    @classmethod
+    def of(cls, root: str) -> "Origin":
+        """A run that begins now."""
+        return cls(f"file://{root}", datetime.now(UTC).replace(microsecond=0), uuid.uuid1())
+
+
+def insert(table: TableName, columns: Sequence[str]) -> str:
+    """The statement that writes a row of these columns."""
+    names = ", ".join(f'"{name}"' for name in columns)
+    return f"INSERT INTO {table.quoted} ({names}) VALUES ({', '.join('?' for _ in columns)})"
+
+
+def list_paths(root: str) -> list[str]:
+    """The files below a folder, relative to it, as a driver lists them."""
+    found = []
+    for folder, _, names in os.walk(root):
+        found += [os.path.relpath(os.path.join(folder, name), root) for name in names]
+    return sorted(found)
+
+
+def our_id(path: str) -> uuid.UUID:
+    """The id that an ingest gives to a picture."""
+    return image_id(KEYSPACE, b"", os.fsencode(path))
+
+
+def rows_of(path: str, data: bytes, *, id: uuid.UUID, origin: Origin) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The data row and the metadata row of a picture; it is hashed and its header is read."""
+    header = read_header(data)
+    name = path.partition("/")[0]
+    label = LABELS[name]
+    values = {
+        **{"id": id, "label": label, "or_label": name, "or_split": "", "path": path, "format": header.format},
+        **{"width": header.width, "height": header.height, "bytes": len(data), "group_id": None},
+        **{"sha256": hashlib.sha256(data).digest(), "source": origin.source},
+        **{"ingested_at": origin.ingested_at, "ingest_id": origin.ingest_id},
+    }
+    both = {**values, "data": data}
+    return tuple(both[name] for name in DATA_COLUMNS), tuple(values[name] for name in METADATA_COLUMNS)
+
+
+async def write(
+    session: Any, statements: Sequence[Any], rows: Sequence[Rows], *, in_flight: int, batch: bool = False
+) -> None:
+    """Write both rows of each picture, so many pictures at a time."""
+    import acsylla
+
+    left: Iterator[Rows] = iter(rows)
+    put_data, put_metadata = statements
+
+    async def one_after_another() -> None:
+        for data, metadata in left:
+            if batch:
+                both = acsylla.create_batch_unlogged()
+                both.add_statement(put_data.bind(data))
+                both.add_statement(put_metadata.bind(metadata))
+                await session.execute_batch(both)
+            else:
+                await session.execute(put_data.bind(data))
+                await session.execute(put_metadata.bind(metadata))
+
+    await asyncio.gather(*(one_after_another() for _ in range(in_flight)))
+
+
+def prove(session: Any, *, planned: Planted) -> None:
+    """Look whether the tables hold what was planned; raises RuntimeError otherwise.
+
+    ``session`` is one of the Python driver. Metadata: as many rows (each id is there once) and bytes as planned. Data:
+    some of the pictures, evenly taken, are read and have the hash that their metadata tell.
+    """
+    rows = list(session.execute(f"SELECT id, bytes, sha256 FROM {METADATA}", timeout=120))
+    files, size = len({row.id for row in rows}), sum(row.bytes for row in rows)
+    if (files, size) != (planned.files, planned.bytes):
+        raise RuntimeError(
+            f"Wanted {planned.files:,} pictures of {planned.bytes:,} bytes in {METADATA}. Found: {files:,} of {size:,}"
+        )
+    query = session.prepare(f"SELECT data FROM {DATA} WHERE id = ?")
+    for row in rows[:: max(1, len(rows) // _LOOKED_AT)]:
+        found = session.execute(query, (row.id,)).one()
+        if found is None or hashlib.sha256(found.data).digest() != row.sha256:
+            raise RuntimeError(f"Wanted the picture {row.id} in {DATA} as it was read. Found: another, or none.")
+
+
+def session(name: str, *, cores: int, options: Mapping[str, str | int] | None = None) -> SparkSession:
+    """A quiet local session with Spark's own defaults and these options."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # also where the environment is not activated
+    builder = SparkSession.builder.master(f"local[{cores}]").appName(name)
+    quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    for option, value in {**quiet, **(options or {})}.items():
+        builder = builder.config(option, value)
+    return builder.getOrCreate()

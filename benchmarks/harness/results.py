@@ -1,0 +1,73 @@
+"""The form in which every benchmark reports: a table for people, ``build/bench/NAME.json`` for programs."""
+
+import json
+import operator
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("pyspark", "acsylla", "nvidia-dali-cuda120", "pyarrow", "numpy", "s3fs", "webdataset")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure: what was asked (``op``, ``target``) and what was measured (None: no meaning here, see ``note``)."""
+
+    figure: str
+    op: str
+    target: float
+    value: float | None
+    unit: str
+    interval: tuple[float, float] | None = None
+    pairs: int | None = None
+    ours: float | None = None
+    other: float | None = None
+    note: str = ""
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the target is met; None without a value."""
+        if self.value is None:
+            return None
+        compare = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}[self.op]
+        return bool(compare(self.value, self.target))
+
+
+def publish(name: str, rows: Sequence[Row], *, quick: bool = False) -> Path:
+    """Print the table and write the JSON; returns its path."""
+    table = Table(title=name)
+    for heading in ("figure", "target", "measured", "", "note"):
+        table.add_column(heading)
+    for row in rows:
+        value = "-" if row.value is None else f"{row.value:,.2f} {row.unit}"
+        verdict = {True: "met", False: "missed", None: "-"}[row.met]
+        table.add_row(row.figure, f"{row.op} {row.target:g} {row.unit}", value, verdict, row.note)
+    Console().print(table)
+    path = ROOT / "build" / "bench" / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    report = {
+        "name": name,
+        "quick": quick,
+        "machine": {"cpu_count": os.cpu_count(), "platform": platform.platform(), "python": platform.python_version()},
+        "versions": {package: _version(package) for package in PACKAGES},
+        "command": " ".join(["python", "-m", f"benchmarks.{name}", *sys.argv[1:]]),
+        "rows": [asdict(row) for row in rows],
+    }
+    path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    print(path)
+    return path
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,79 @@
+"""One executor worker through which many bytes pass, with a sink in place of the database; a process of its own.
+
+    python -m benchmarks.ingest.memory FOLDER BYTES
+
+The pictures of a folder are listed again and again under new ids until they are so many bytes. One task reads and
+looks at them as an ingest does; the sink takes each, holds it as long as a busy server would, and forgets it. The last
+line is JSON: {"started", "ended", "pictures", "bytes"}, times of ``time.monotonic``.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from benchmarks.harness.picture_rows import LABELS, list_paths, session
+from etl.image_writer import Nowhere, WriteOrder
+from etl.ingest import write
+from etl.pictures import Preparation
+
+HELD_SECONDS = 0.1  # then the task's window of pictures in flight is full
+
+
+class Forget(Nowhere):
+    """Takes every picture, holds it for a while and keeps nothing."""
+
+    async def accept(self, entry: Any, picture: Any, label: int | None) -> None:
+        """Hold a picture for a while."""
+        await asyncio.sleep(HELD_SECONDS)
+
+    async def reject(self, entry: Any, *, path: str, stage: str, reason: str) -> None:
+        """Nothing here is to be rejected."""
+        raise RuntimeError(f"Wanted every picture. Found: {path} rejected: {reason}")
+
+
+def entries_of(spark: SparkSession, folder: str, *, pictures: int) -> DataFrame:
+    """So many rows of `etl.entries.ENTRIES` with ids of their own, that share the files of a folder."""
+    paths = list_paths(folder)
+    rows = [(number, path, os.path.getsize(os.path.join(folder, path))) for number, path in enumerate(paths)]
+    files = F.broadcast(spark.createDataFrame(rows, "file BIGINT, name STRING, bytes BIGINT"))
+    numbers = spark.range(pictures).withColumn("file", F.col("id") % len(paths))
+    nothing = {
+        **{"group_id": "string", "offset": "bigint", "label_place": "binary", "label_offset": "bigint"},
+        **{"label_bytes": "bigint", "reason": "string"},
+    }
+    return numbers.join(files, on="file", how="inner").select(
+        F.unhex(F.md5(F.col("id").cast("string"))).alias("id"),
+        F.lit(b"").alias("or_split"),
+        F.concat(F.col("id").cast("string"), F.lit("/"), F.col("name")).cast("binary").alias("path"),
+        F.substring_index("name", "/", 1).alias("or_label"),
+        F.concat(F.lit(f"{folder}/"), F.col("name")).cast("binary").alias("place"),
+        F.col("bytes"),
+        *(F.lit(None).cast(kind).alias(name) for name, kind in nothing.items()),
+    )
+
+
+def main() -> int:
+    """Pass the bytes through; a few before, so that the worker is there and has imported what it needs."""
+    folder, size = os.path.realpath(sys.argv[1]), int(sys.argv[2])
+    spark = session("benchmark of memory", cores=1)
+    order = WriteOrder(target=Forget(), preparation=Preparation(), labels=LABELS)
+    paths = list_paths(folder)
+    each = sum(os.path.getsize(os.path.join(folder, path)) for path in paths) / len(paths)
+    for pictures in (200, round(size / each)):
+        started = time.monotonic()
+        outcomes = write(entries_of(spark, folder, pictures=pictures), order=order, tasks=1, access="random")
+        done = outcomes.agg(F.count("sha256").alias("pictures"), F.sum("bytes").alias("bytes")).collect()[0]
+        ended = time.monotonic()
+    print(json.dumps({"started": started, "ended": ended, **done.asDict()}), flush=True)
+    spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

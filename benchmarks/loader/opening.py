@@ -1,0 +1,100 @@
+"""The figures of opening: seconds to the first batch of splits of any size, and a rank's memory with a large one."""
+
+import os
+import shutil
+import statistics
+from collections.abc import Collection
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness.command import tell
+from benchmarks.harness.images import sums_of
+from benchmarks.harness.loader_stage import OPENED, Stage, check
+from benchmarks.harness.results import Row
+from benchmarks.harness.split_folders import write_split
+from benchmarks.loader.figures import FIGURES
+from loader._order import epoch_order
+
+NUMBERS = (12, 13, 14, 15)
+_PAUSE = 0.5
+
+
+def rows_of_opening(stage: Stage, wanted: Collection[int], *, quick: bool) -> dict[int, Row]:
+    """Measure, and make the rows that are wanted. The files of each split lie in the page cache, as they are new."""
+    rows: dict[int, Row] = {}
+    sizes, cache = stage.sizes, stage.folder / "opened"
+    if 12 in wanted:
+        split = _Split(stage, sizes.small, batches=1)
+        runs = []
+        for _ in range(sizes.opened):
+            shutil.rmtree(cache, ignore_errors=True)
+            runs.append(split.open(cache))
+        rows[12] = _seconds(12, runs, sizes.small, quick=quick)
+        split.remove()
+    if not {13, 14, 15}.intersection(wanted):
+        return rows
+    split = _Split(stage, sizes.large, batches=sizes.read)
+    shutil.rmtree(cache, ignore_errors=True)
+    without = [split.open(cache)]
+    rows[13] = _seconds(13, without, sizes.large, quick=quick)
+    if 14 in wanted:
+        rows[14] = _seconds(14, [split.open(cache) for _ in range(sizes.opened)], sizes.large, quick=quick)
+    if 15 in wanted:
+        run = split.open(cache, batches=sizes.read)
+        beyond = run["peak_mb"] - sizes.budget / 1e6
+        note = (
+            f"{sizes.large:,} rows; the most RssAnon is {run['peak_mb']:,.0f} MB, its budget {sizes.budget / 1e6:.0f}; "
+        )
+        note += (
+            f"{run['opened_mb']:,.0f} MB when the split was open, {without[0]['peak_mb']:,.0f} MB while the cache was "
+        )
+        note += f"built; {sizes.read} batches, slowly, so that it reads ahead all it may"
+        rows[15] = FIGURES.value_row(15, beyond, note=note, quick=quick, runs=1)
+    split.remove()
+    shutil.rmtree(cache, ignore_errors=True)
+    return {number: row for number, row in rows.items() if number in wanted}
+
+
+class _Split:
+    """A split of so many rows, and in Cassandra the images that its first epoch begins with."""
+
+    def __init__(self, stage: Stage, rows: int, *, batches: int) -> None:
+        self._stage = stage
+        self._folder: Path = stage.folder / "large"
+        tell(f"a split of {rows:,} rows")
+        part = write_split(self._folder, OPENED, rows=rows)
+        places = epoch_order(rows, fingerprint=part.fingerprint, seed=0, epoch=0, shuffle=True)
+        assert places is not None
+        ahead = stage.sizes.budget // 100_000  # more images than the budget holds
+        count = min(rows, batches * stage.sizes.batch + ahead)
+        self._numbers = places(np.arange(count, dtype=np.int64))
+        tell(f"{count:,} images that its epoch begins with")
+        stage.write(OPENED, self._numbers)
+        stage.read(OPENED, self._numbers)  # which warms the server up, too
+        os.sync()  # or what was written here would be waited for when a cache is put on the disk
+
+    def open(self, cache: Path, *, batches: int = 1) -> dict[str, Any]:
+        """A rank that opens it and reads so many batches. Raises RuntimeError if they are not those of the order."""
+        order: dict[str, Any] = {"split": str(self._folder), "cache": str(cache), "batches": batches, "pause": _PAUSE}
+        answer, _, _ = self._stage.answer("opening", **order)
+        tell(f"opened in {answer['opened']:.2f} s, first batch {answer['first']:.2f} s, {answer['peak_mb']:,.0f} MB")
+        check(answer, asdict(sums_of(OPENED, self._numbers[: batches * self._stage.sizes.batch])), "opening")
+        return answer
+
+    def remove(self) -> None:
+        """Its files; what is in Cassandra stays."""
+        shutil.rmtree(self._folder)
+
+
+def _seconds(number: int, runs: list[dict[str, Any]], rows: int, *, quick: bool) -> Row:
+    value, opened, connected = (
+        statistics.median(run[name] for run in runs) for name in ("first", "opened", "connected")
+    )
+    note = (
+        f"{rows:,} rows, files in the page cache; of it opening {opened:.2f} s; connecting, {connected:.2f} s, is not "
+    )
+    note += "in it, imports are"
+    return FIGURES.value_row(number, value, note=note, quick=quick, runs=len(runs))

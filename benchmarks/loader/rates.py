@@ -1,0 +1,163 @@
+"""The figures of fetching: beside a bare client, over a long way, at a demand, with answers held back; the curves."""
+
+import statistics
+from collections.abc import Collection, Mapping, Sequence
+
+from benchmarks.harness.command import tell
+from benchmarks.harness.loader_stage import BLOBS, Far, Run, Stage, describe
+from benchmarks.harness.results import Row
+from benchmarks.loader.figures import DEMAND, FIGURES
+
+DIRECT = (1, 2)
+FAR = (3, 4, 7)
+DEMANDED = (5, 6)
+HELD = (10, 11)
+IN_FLIGHT = (64, 128, 256)
+
+Curves = Mapping[str, Sequence[float]]
+
+
+def fetch(stage: Stage, rows: int, rtt: float | None, *, hold: float | None = None, **order: object) -> Run:
+    """Our loader once; ``rtt`` None is without a proxy, ``hold`` seconds stand for one answer of a hundred."""
+    far = None if rtt is None else Far(rtt, 0.0 if hold is None else 0.01, hold or 0.0)
+    run = stage.run("fetch", BLOBS, rows, far=far, **order)
+    way = "no proxy" if rtt is None else f"{1e3 * rtt:.0f} ms" + (f", held {hold:.0f} s" if hold else "")
+    tell(f"fetch, {way}: {run.rate:,.0f} images/s")
+    return run
+
+
+def warm_up(stage: Stage, *, quick: bool) -> str:
+    """The server by all kinds of readers, the bare client finds its best; returns a remark on that."""
+    rows = stage.sizes.warm
+    fetch(stage, rows, 0.0)
+    rates: dict[int, list[float]] = {number: [] for number in IN_FLIGHT}
+    for number in IN_FLIGHT if quick else (*IN_FLIGHT, *reversed(IN_FLIGHT)):
+        rates[number].append(stage.run("bare", BLOBS, rows, in_flight=number).rate)
+    means = {number: statistics.fmean(found) for number, found in rates.items()}
+    stage.in_flight = max(means, key=lambda number: means[number])
+    remark = "bare in warm-up: " + ", ".join(f"{rate:,.0f} with {number}" for number, rate in means.items())
+    tell(remark)
+    return f"{remark} in flight"
+
+
+def rows_of_direct(stage: Stage, wanted: Collection[int], remark: str, *, quick: bool) -> dict[int, Row]:
+    """Beside the bare client, and the CPU of a whole way to DALI; no proxy."""
+    sizes, rows = stage.sizes, {}
+    if 1 in wanted:
+        ours, bare = [], []
+        for turn in range(sizes.many_pairs):
+            for is_ours in (True, False) if turn % 2 == 0 else (False, True):
+                if is_ours:
+                    ours.append(fetch(stage, sizes.fetched, None))
+                else:
+                    bare.append(stage.run("bare", BLOBS, sizes.fetched, in_flight=stage.in_flight))
+                    tell(f"bare: {bare[-1].rate:,.0f} images/s")
+        note = f"ours {describe(ours)}; bare {describe(bare)}; {remark}"
+        rows[1] = FIGURES.ratio_row(1, [run.rate for run in ours], [run.rate for run in bare], note=note, quick=quick)
+    if 2 in wanted:
+        fed = [stage.run("feed", BLOBS, sizes.fetched) for _ in range(sizes.pairs)]
+        value = statistics.median(run.course.cpu_ms for run in fed)
+        note = f"user and system, up to what a DALI pipeline is given; {describe(fed)}"
+        rows[2] = FIGURES.value_row(2, value, note=note, quick=quick, runs=len(fed))
+    return rows
+
+
+def rows_of_far(
+    stage: Stage, wanted: Collection[int], curves: dict[str, dict[float, float]], *, quick: bool
+) -> dict[int, Row]:
+    """150 ms and 300 ms in turn with 0 ms, all through the proxy; their medians are points of the curve, too."""
+    sizes, rows = stage.sizes, {}
+    rtts = [rtt for rtt, needed in ((0.0, {3, 4}), (0.15, {3, 7}), (0.3, {4})) if needed.intersection(wanted)]
+    runs: dict[float, list[Run]] = {rtt: [] for rtt in rtts}
+    for turn in range(sizes.many_pairs):
+        for rtt in rtts if turn % 2 == 0 else reversed(rtts):
+            runs[rtt].append(fetch(stage, sizes.fetched, rtt))
+    stage.look_at_proxy()
+    curves["in order"] = {rtt: statistics.median(run.rate for run in found) for rtt, found in runs.items()}
+    for number, rtt in ((3, 0.15), (4, 0.3)):
+        if number in wanted:
+            note = f"{1e3 * rtt:.0f} ms {describe(runs[rtt])}; 0 ms {describe(runs[0.0])}; "
+            note += f"the proxy alone carries {stage.capacity:,.0f} MB/s"
+            rates = ([run.rate for run in found] for found in (runs[rtt], runs[0.0]))
+            void = stage.void(runs[rtt], runs[0.0])
+            rows[number] = FIGURES.ratio_row(number, *rates, note=note, quick=quick, void=void)
+    if 7 in wanted:
+        rows[7] = _ramp(runs[0.15], quick=quick)
+    return rows
+
+
+def _ramp(runs: Sequence[Run], *, quick: bool) -> Row:
+    reached = [run.course.seconds_to(0.9 * run.rate) for run in runs]
+    found = [seconds for seconds in reached if seconds is not None]
+    connected = statistics.median(run.answer["connected"] for run in runs)
+    first = statistics.median(run.course.got[0] for run in runs)
+    note = f"connecting, {connected:.2f} s, is not in it; the first batch came after {first:.2f} s; "
+    note += f"of {len(runs)} runs {len(runs) - len(found)} never were as fast over 2,048 images"
+    value = statistics.median(found) if len(found) > len(runs) / 2 else None
+    return FIGURES.value_row(7, value, note=note, quick=quick, runs=len(runs))
+
+
+def rows_of_demand(stage: Stage, wanted: Collection[int], *, quick: bool) -> dict[int, Row]:
+    """What a consumer of a fixed pace waits."""
+    rows = {}
+    for number, rtt in ((5, 0.15), (6, 0.3)):
+        if number in wanted:
+            run = fetch(stage, stage.sizes.demanded, rtt, demand=DEMAND)
+            whole = 100 * run.course.stall_share(begins=0)
+            note = f"steady part of {run.course.got[-1]:.0f} s; {whole:.2f} % with its beginning; {describe([run])}"
+            value = 100 * run.course.stall_share()
+            rows[number] = FIGURES.value_row(number, value, note=note, quick=quick, runs=1)
+    return rows
+
+
+def rows_of_holds(stage: Stage, wanted: Collection[int], *, quick: bool) -> dict[int, Row]:
+    """Single answers held for 2 s, in turn with the same proxy that holds them for no time."""
+    held: list[Run] = []
+    prompt: list[Run] = []
+    for turn in range(stage.sizes.pairs):
+        for hold in (2.0, 0.0) if turn % 2 == 0 else (0.0, 2.0):
+            (held if hold else prompt).append(fetch(stage, stage.sizes.held, 0.0, hold=hold))
+    stage.look_at_proxy()
+    rates = ([run.rate for run in found] for found in (held, prompt))
+    note = f"0 ms, in order; held {describe(held)}; undisturbed {describe(prompt)}"
+    rows = {10: FIGURES.ratio_row(10, *rates, note=note, quick=quick, void=stage.void(prompt))}
+    extra = 100 * statistics.median(extra_share(run) for run in held)
+    carried = [100 * carried_share(run) for run in held]
+    answers = sum(run.carried.held for run in held if run.carried)
+    note = f"by its own count; {answers:,} answers held; by bytes through the proxy, without what was read ahead at "
+    note += f"the end, {min(carried):.2f} to {max(carried):.2f} %"
+    rows[11] = FIGURES.value_row(11, extra, note=note, quick=quick, runs=len(held))
+    return {number: row for number, row in rows.items() if number in wanted}
+
+
+def extra_share(run: Run) -> float:
+    """Reads that were sent again, for each image that was delivered."""
+    stats = run.answer["stats"]
+    return float(stats["second_reads"] + stats["retries"]) / run.course.images
+
+
+def carried_share(run: Run) -> float:
+    """Bytes from the server beyond those delivered, read ahead or in flight at the end, for each of these.
+
+    Second answers, then, and headers; about, as nobody knows how many of those in flight still came.
+    """
+    assert run.carried is not None
+    sums, stats = run.answer["sums"], run.answer["stats"]
+    delivered = sums["bytes"] + stats["held_bytes"] + stats["in_flight"] * sums["bytes"] / sums["images"]
+    return float(run.carried.bytes_from_server / delivered - 1)
+
+
+def complete(stage: Stage, curves: dict[str, dict[float, float]]) -> None:
+    """Add the points that no figure has asked for: rates by round trip, for each way to read."""
+    sizes = stage.sizes
+    for name, is_ordered in (("in order", True), ("out of order", False)):
+        points = curves.setdefault(name, {})
+        for rtt in sizes.rtts:
+            if rtt not in points:
+                points[rtt] = fetch(stage, sizes.compared, rtt, in_order=is_ordered).rate
+    points = curves.setdefault("torch DataLoader, 4 workers", {})
+    for rtt in sizes.rtts:
+        limit = max(4 * sizes.worker_batch, round(min(sizes.compared, 4 * sizes.worker_seconds / (rtt + 0.003))))
+        run = stage.run("workers", BLOBS, sizes.compared, far=Far(rtt), batch_size=sizes.worker_batch, limit=limit)
+        points[rtt] = run.rate
+        tell(f"workers, {1e3 * rtt:.0f} ms: {run.rate:,.0f} images/s")

@@ -1,0 +1,105 @@
+"""What the loader is compared with: DALI's reader of files, and torch's workers with a driver each."""
+
+import os
+import time
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+
+import loader
+from benchmarks.harness.images import id_sum
+from benchmarks.loader.consumers import Answer, Order, Recorder
+from loader._iterators import classification
+from schemas import Columns, TableName
+
+
+def decode_files(order: Order) -> Answer:
+    """One pass over the files of a split's rows, in the graph that `loader.ClassificationIterator` has for training."""
+    fn, pipelines = (import_module(f"nvidia.dali.{name}") for name in ("fn", "pipeline"))
+    split, size, batch = loader.open_split(order["split"], cache=order["cache"]), order["size"], order["batch_size"]
+    assert split.labels is not None
+    names = [os.path.join(order["files"], f"{label:06}.jpg") for label in split.labels.tolist()]
+    for name in set(names):
+        Path(name).read_bytes()  # into the page cache
+    pipeline = pipelines.Pipeline(
+        batch_size=batch,
+        num_threads=order["threads"],
+        device_id=None,
+        seed=1,
+        prefetch_queue_depth=2,
+        exec_dynamic=True,
+    )
+    with pipeline:
+        pictures, labels = fn.readers.file(files=names, labels=split.labels.tolist(), random_shuffle=True)
+        pipeline.set_outputs(*classification(pictures, labels, size=size, train=True))
+    pipeline.build()
+
+    def outputs() -> Iterator[Any]:
+        for _ in range(len(names) // batch):  # whole batches only: the split has no other
+            images, labels = pipeline.run()
+            yield np.from_dlpack(images.as_tensor()), np.from_dlpack(labels.as_tensor())
+
+    recorder, total = Recorder(order), 0
+    for images, numbers in recorder.take(outputs(), lambda found: len(found[1])):
+        if images.shape != (len(numbers), 3, size, size):
+            raise RuntimeError(f"Wanted {len(numbers)} pictures of {size} pixels. Found: {images.shape}")
+        total += int(numbers.sum())
+    return recorder.answer({"labels": total})
+
+
+class _Images:
+    """A data set as torch wants it: one image of a split by position, read by a session of each worker's own."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._split = loader.open_split(order["split"], cache=order["cache"])
+        self._session: Any = None
+
+    def __len__(self) -> int:
+        return int(self._order["limit"])
+
+    def __getitem__(self, position: int) -> tuple[bytes, bytes, float]:
+        if self._session is None:
+            from cassandra.cluster import Cluster
+
+            self._session = Cluster(self._order["hosts"], port=self._order["port"]).connect()
+            column, table = Columns(), TableName.parse(self._split.data_table).quoted
+            query = f'SELECT "{column.data}" FROM {table} WHERE "{column.id}" = ?'
+            self._select = self._session.prepare(query)
+        id = self._split.ids[position].tobytes()
+        data = self._session.execute(self._select, (UUID(bytes=id),)).one()[0]
+        return id, data, time.monotonic()
+
+
+def read_by_workers(order: Order) -> Answer:
+    """The first positions of a split, in their order.
+
+    What comes is told by the times at which workers had read single images, which are steadier than those of batches.
+    """
+    import torch.utils.data
+
+    images: Any = _Images(order)
+    batches = torch.utils.data.DataLoader(images, num_workers=4, batch_size=order["batch_size"])
+    size = ids = 0
+    times: list[float] = []
+    began = time.monotonic()
+    for names, found, read in batches:
+        times += read.tolist()
+        if any(one[-16:] != name for name, one in zip(names, found, strict=True)):
+            raise RuntimeError("Wanted the images of the ids. Found: others.")
+        size += sum(map(len, found))
+        ids = (ids + id_sum(np.frombuffer(b"".join(names), dtype=np.uint8).reshape(-1, 16))) % (1 << 64)
+    return as_answer(sorted(at - began for at in times), {"bytes": size, "ids": ids})
+
+
+def as_answer(times: list[float], sums: dict[str, int]) -> Answer:
+    """What a consumer tells, from the time of each image: some dozen of parts instead of batches."""
+    part = max(1, len(times) // 24)
+    counts = [min(part, len(times) - start) for start in range(0, len(times), part)]
+    got = [times[min(start + part, len(times)) - 1] for start in range(0, len(times), part)]
+    course = {"asked": got, "got": got, "counts": counts, "cpu": [time.process_time()] * len(got)}
+    return {**course, "sums": {"images": len(times), **sums}}

@@ -1,0 +1,182 @@
+"""Many clients of a dataset service at once, in a process of their own.
+
+    python -m benchmarks.service.clients ORDER
+
+ORDER is JSON: ``port``, ``clients``, ``seconds``, ``seed``. Each client is a thread with a connection that it keeps; it
+asks at random for lists, cards, files and ranges, uploads files and small folders, looks for what has not changed, and
+goes on with uploads. Every answer is checked: its status, and that bytes are those that were uploaded. The last line is
+JSON: requests by kind, and what failed.
+"""
+
+import hashlib
+import http.client
+import io
+import json
+import random
+import sys
+import tarfile
+import threading
+import time
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Callable
+
+_MOST_BYTES = 2_000_000
+_KEPT = 3
+_TOLD = 20
+
+
+class Client:
+    """One of them: it has a dataset of its own, and knows what each version of it must be."""
+
+    def __init__(self, port: int, number: int, seed: int) -> None:
+        self._port, self._name = port, f"client-{number}"
+        self._random = random.Random(f"{seed} {number}")
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        self._versions: dict[int, bytes] = {}
+        self.counts: Counter[str] = Counter()
+        self.failed: list[str] = []
+
+    def run(self, until: float) -> None:
+        """Ask until then."""
+        self._expect(
+            201, "POST", "/datasets", json.dumps({"name": self._name}).encode(), {"Content-Type": "application/json"}
+        )
+        self.put()
+        kinds: list[tuple[Callable[[], None], int]] = [
+            (self.put, 4),
+            (self.resumed, 2),
+            (self.read, 6),
+            (self.part, 8),
+            (self.unchanged, 6),
+            (self.listed, 3),
+            (self.told, 6),
+        ]
+        chosen = [kind for kind, weight in kinds for _ in range(weight)]
+        while time.monotonic() < until:
+            kind = self._random.choice(chosen)
+            self.counts[kind.__name__] += 1
+            try:
+                kind()
+            except Exception as error:  # whatever it is, it is a failure
+                self.failed.append(f"{kind.__name__}: {type(error).__name__}: {error}")
+                self._connection.close()
+
+    def put(self) -> None:
+        """A new version, and none of those beyond the newest few."""
+        body, kind = self._body()
+        told = json.loads(self._expect(200, "PUT", f"/datasets/{self._name}", body, {"Content-Type": kind}))
+        self._published(told, body)
+
+    def resumed(self) -> None:
+        """An upload in two parts."""
+        body, kind = self._body()
+        tus = {"Tus-Resumable": "1.0.0"}
+        metadata = f"filetype {b64encode(kind.encode()).decode()}"
+        headers = {**tus, "Upload-Length": str(len(body)), "Upload-Metadata": metadata}
+        self._expect(201, "POST", f"/datasets/{self._name}/uploads", b"", headers)
+        place, half = self._headers["location"], len(body) // 2
+        patch = {**tus, "Content-Type": "application/offset+octet-stream"}
+        self._expect(204, "PATCH", place, body[:half], {**patch, "Upload-Offset": "0"})
+        self._expect(200, "HEAD", place, None, tus)
+        if self._headers["upload-offset"] != str(half):
+            raise ValueError(f"{self._headers['upload-offset']} instead of {half}")
+        self._expect(204, "PATCH", place, body[half:], {**patch, "Upload-Offset": str(half)})
+        version, tag = self._headers["dataset-version"], self._headers["etag"]
+        self._published({"version": version, "sha256": tag.strip('"')}, body)
+
+    def read(self) -> None:
+        """A whole version."""
+        number = self._random.choice(list(self._versions))
+        got = self._expect(200, "GET", f"/datasets/{self._name}?version={number}")
+        if got != self._versions[number]:
+            raise ValueError(f"other bytes in version {number}")
+
+    def part(self) -> None:
+        """A range of a version."""
+        number = self._random.choice(list(self._versions))
+        body = self._versions[number]
+        start = self._random.randrange(len(body))
+        got = self._expect(
+            206, "GET", f"/datasets/{self._name}?version={number}", None, {"Range": f"bytes={start}-{start + 999}"}
+        )
+        if got != body[start : start + 1000]:
+            raise ValueError(f"other bytes from {start} of version {number}")
+
+    def unchanged(self) -> None:
+        """What is here already."""
+        newest = max(self._versions)
+        tag = f'"{hashlib.sha256(self._versions[newest]).hexdigest()}"'
+        self._expect(304, "GET", f"/datasets/{self._name}", None, {"If-None-Match": tag})
+
+    def listed(self) -> None:
+        """All datasets."""
+        found = json.loads(self._expect(200, "GET", "/datasets"))
+        if self._name not in [one["name"] for one in found["datasets"]]:
+            raise ValueError("not in the list")
+
+    def told(self) -> None:
+        """The card."""
+        found = json.loads(self._expect(200, "GET", f"/datasets/{self._name}/card"))
+        if {one["version"] for one in found["versions"]} != set(self._versions):
+            raise ValueError("other versions")
+
+    def _published(self, told: dict[str, object], body: bytes) -> None:
+        if told["sha256"] != hashlib.sha256(body).hexdigest():
+            raise ValueError("another SHA-256")
+        self._versions[int(str(told["version"]))] = body
+        while len(self._versions) > _KEPT:
+            oldest = min(self._versions)
+            self._expect(204, "DELETE", f"/datasets/{self._name}?version={oldest}")
+            del self._versions[oldest]
+
+    def _body(self) -> tuple[bytes, str]:
+        if self._random.random() < 0.5:
+            return self._random.randbytes(self._random.randint(1, _MOST_BYTES)), "application/octet-stream"
+        made = io.BytesIO()
+        with tarfile.open(fileobj=made, mode="w") as tar:
+            for number in range(self._random.randint(1, 60)):
+                member = tarfile.TarInfo(f"class-{number % 4}/{number}.jpg")
+                member.size = self._random.randint(0, 20_000)
+                tar.addfile(member, io.BytesIO(self._random.randbytes(member.size)))
+        return made.getvalue(), "application/x-tar"
+
+    def _expect(
+        self, status: int, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
+    ) -> bytes:
+        try:
+            self._connection.request(method, path, body, headers or {})
+        except (BrokenPipeError, ConnectionResetError):  # a connection that was kept has ended: that is no failure
+            self._connection.close()
+            self._connection.request(method, path, body, headers or {})
+        try:
+            answer = self._connection.getresponse()
+        except http.client.RemoteDisconnected:
+            self._connection.close()
+            self._connection.request(method, path, body, headers or {})
+            answer = self._connection.getresponse()
+        got = answer.read()
+        self._headers = {name.lower(): value for name, value in answer.getheaders()}
+        if answer.status != status:
+            raise ValueError(f"{answer.status} instead of {status} for {method} {path}: {got[:300]!r}")
+        return got
+
+
+def main() -> int:
+    """Do what is ordered."""
+    order = json.loads(sys.argv[1])
+    clients = [Client(order["port"], number, order["seed"]) for number in range(order["clients"])]
+    until = time.monotonic() + order["seconds"]
+    threads = [threading.Thread(target=client.run, args=(until,)) for client in clients]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    counts: Counter[str] = sum((client.counts for client in clients), Counter())
+    failed = [text for client in clients for text in client.failed]
+    print(json.dumps({"counts": counts, "failed": len(failed), "told": failed[:_TOLD]}), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""The figures of many clients at once, and of a server that is killed again and again."""
+
+import hashlib
+import http.client
+import json
+import random
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Collection
+from itertools import pairwise
+from pathlib import Path
+
+from benchmarks.harness.command import tell
+from benchmarks.harness.results import ROOT, Row
+from benchmarks.service.figures import FIGURES
+from benchmarks.service.stage import Peak, Stage
+from devstack.dataset_server import DatasetServer
+
+CLIENTS, KILLS = (8, 9), (10,)
+_UPLOADS = 4
+_KILL_BYTES = 30_000_000
+
+
+def rows_of_clients(stage: Stage, wanted: Collection[int], *, quick: bool) -> dict[int, Row]:
+    """Many clients for some time; the server's memory in quarters of it."""
+    sizes = stage.sizes
+    with stage.service() as service:
+        order = {"port": service.port, "clients": sizes.clients, "seconds": sizes.seconds, "seed": 0}
+        with Peak(service.process.pid, seconds=0.2) as peak:
+            done = subprocess.run(
+                [sys.executable, "-m", "benchmarks.service.clients", json.dumps(order)],
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                check=True,
+                timeout=sizes.seconds + 300,
+            )
+    answer = json.loads(done.stdout.splitlines()[-1])
+    for text in answer["told"]:
+        tell(f"failed: {text}")
+    quarters = quarters_of(peak.seen)
+    asked = sum(answer["counts"].values())
+    note = (
+        f"{sizes.clients} clients, {sizes.seconds:,.0f} s, {asked:,} requests and more ({answer['counts']}); the most "
+        f"memory in each quarter: {', '.join(f'{one:.0f}' for one in quarters)} MB"
+    )
+    tell(note)
+    rows = {
+        8: FIGURES.value_row(8, float(answer["failed"]), note=note, quick=quick),
+        9: FIGURES.value_row(9, quarters[3] / quarters[1], note=note, quick=quick),
+    }
+    return {number: rows[number] for number in wanted}
+
+
+def quarters_of(seen: list[float]) -> list[float]:
+    """The most in each quarter of what was seen. Raises ValueError for fewer than four."""
+    if len(seen) < 4:
+        raise ValueError(f"Wanted memory in four quarters. Found: it was looked at {len(seen)} times")
+    cuts = [len(seen) * part // 4 for part in range(5)]
+    return [max(seen[start:end]) for start, end in pairwise(cuts)]
+
+
+def rows_of_kills(stage: Stage, wanted: Collection[int], *, quick: bool) -> dict[int, Row]:
+    """Uploads by several clients, and a server that is killed at a random moment of them, again and again."""
+    root, chance, faults = stage.folder / "killed", random.Random(0), []
+    acknowledged: dict[tuple[str, int], str] = {}
+    names = [f"set-{number}" for number in range(_UPLOADS)]
+    with DatasetServer(root) as service:
+        for name in names:
+            service.create(name)
+    interrupted = 0
+    for turn in range(stage.sizes.kills):
+        with DatasetServer(root) as service:
+            faults += faults_in(service, root, names, acknowledged)
+            threads = [_uploader(service, name, turn, acknowledged) for name in names]
+            time.sleep(chance.uniform(0.0, 1.5))
+            interrupted += sum(thread.is_alive() for thread in threads)
+            service.kill()
+            for thread in threads:
+                thread.join()
+        if (turn + 1) % 10 == 0:
+            tell(f"killed {turn + 1} times, {interrupted} uploads cut off, {len(faults)} faults")
+    with DatasetServer(root) as service:
+        faults += faults_in(service, root, names, acknowledged)
+    shutil.rmtree(root, ignore_errors=True)
+    for text in faults[:20]:
+        tell(f"fault: {text}")
+    note = (
+        f"{stage.sizes.kills} kills among {_UPLOADS} uploads of {_KILL_BYTES / 1e6:.0f} MB, {interrupted} of which "
+        f"were cut off; {len(acknowledged)} versions were acknowledged"
+    )
+    tell(note)
+    return {10: FIGURES.value_row(10, float(len(faults)), note=note, quick=quick, runs=stage.sizes.kills)}
+
+
+def faults_in(
+    service: DatasetServer, root: Path, names: list[str], acknowledged: dict[tuple[str, int], str]
+) -> list[str]:
+    """What is not as it should be behind a kill: versions not whole, lost, or half visible, and room not given back."""
+    found = []
+    shown: set[tuple[str, int]] = set()
+    for name in names:
+        versions = service.ask("GET", f"/datasets/{name}/card").json["versions"]
+        for version in versions:
+            shown.add((name, version["version"]))
+            got = service.ask("GET", f"/datasets/{name}?version={version['version']}")
+            if got.status != 200 or hashlib.sha256(got.body).hexdigest() != version["sha256"]:
+                found.append(
+                    f"{name} {version['version']}: {got.status}, {len(got.body)} bytes, another SHA-256 than told"
+                )
+            if acknowledged.get((name, version["version"]), version["sha256"]) != version["sha256"]:
+                found.append(f"{name} {version['version']} is another than was acknowledged")
+        for version in versions[2:]:  # room for the next ones
+            service.ask("DELETE", f"/datasets/{name}?version={version['version']}")
+            acknowledged.pop((name, version["version"]), None)
+    found += [
+        f"{name} {number} was acknowledged and is gone" for name, number in acknowledged if (name, number) not in shown
+    ]
+    found += [f"{path.name} was left behind" for path in (root / "incoming").iterdir()]
+    found += [f"{path.name} was left behind" for path in (root / "trash").iterdir()]
+    return found
+
+
+def _uploader(
+    service: DatasetServer, name: str, turn: int, acknowledged: dict[tuple[str, int], str]
+) -> threading.Thread:
+    """A thread that uploads versions until the server is gone."""
+
+    def upload() -> None:
+        for number in range(1000):
+            body = random.Random(f"{name} {turn} {number}").randbytes(_KILL_BYTES)
+            try:
+                answer = service.ask("PUT", f"/datasets/{name}", body)
+            except (OSError, http.client.HTTPException):
+                return
+            if answer.status == 200:
+                acknowledged[name, answer.json["version"]] = answer.json["sha256"]
+
+    thread = threading.Thread(target=upload)
+    thread.start()
+    return thread

@@ -1,0 +1,84 @@
+"""The service under measurement, a process of its own; and what is sent to it."""
+
+import os
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.harness.background import Background
+from benchmarks.harness.processes import anonymous_mb
+from benchmarks.service.figures import Sizes
+from devstack.dataset_server import DatasetServer
+
+TAR = "application/x-tar"
+_BLOCK = 1 << 24
+
+
+class Peak(Background):
+    """The most anonymous memory of a process while the block runs, in MB, and all that was seen: (second, MB)."""
+
+    def __init__(self, pid: int, *, seconds: float = 0.02) -> None:
+        super().__init__()
+        self._pid, self._seconds = pid, seconds
+        self.seen: list[float] = []
+
+    @property
+    def most(self) -> float:
+        return max(self.seen, default=0.0)
+
+    def _work(self) -> None:
+        while not self._stop.wait(self._seconds):
+            self.seen.append(anonymous_mb(self._pid))
+
+
+class Stage:
+    """A folder with one large file and one tar of many small ones."""
+
+    def __init__(self, folder: Path, sizes: Sizes) -> None:
+        self.folder, self.sizes = folder, sizes
+        self.file, self.tar = folder / "file.bin", folder / "folder.tar"
+        rng = np.random.default_rng(0)
+        with open(self.file, "wb") as file:
+            for start in range(0, sizes.file_bytes, _BLOCK):
+                file.write(rng.bytes(min(_BLOCK, sizes.file_bytes - start)))
+
+    def make_tar(self) -> Path:
+        """The folder as a tar: so many files in class folders, of bytes that differ."""
+        if not self.tar.exists():
+            data = np.random.default_rng(1).bytes(_BLOCK)
+            with open(self.tar, "wb") as file:
+                for number in range(self.sizes.files):
+                    member = tarfile.TarInfo(f"train/class-{number % 100:02}/{number:05}.jpg")
+                    member.size = self.sizes.of_bytes
+                    start = number * 977 % (_BLOCK - member.size)
+                    file.write(member.tobuf(tarfile.PAX_FORMAT))
+                    file.write(data[start : start + member.size] + bytes(-member.size % tarfile.BLOCKSIZE))
+                file.write(bytes(2 * tarfile.BLOCKSIZE))
+        return self.tar
+
+    @contextmanager
+    def service(self) -> Iterator[DatasetServer]:
+        """A service over a new folder, which is removed."""
+        root = self.folder / "root"
+        try:
+            with DatasetServer(root) as service:
+                yield service
+        finally:
+            shutil.rmtree(root, ignore_errors=True)
+
+
+def curl(*arguments: str) -> float:
+    """Run curl with the null device for the body; the seconds that it took. Raises OSError for any status but 200."""
+    form = "%{http_code} %{time_total}"
+    done = subprocess.run(
+        ["curl", "-sS", "-o", os.devnull, "-w", form, *arguments], capture_output=True, text=True, check=False
+    )
+    status, _, seconds = done.stdout.partition(" ")
+    if done.returncode or status != "200":
+        raise OSError(f"Wanted 200 of curl {' '.join(arguments)}. Found: {done.stdout} {done.stderr}")
+    return float(seconds)

@@ -1,0 +1,70 @@
+"""What the benchmark of shards reports, in its order, and how much it measures."""
+
+from dataclasses import dataclass
+
+from benchmarks.harness.figures import Figure, Figures
+
+LIMIT = 2.58
+"""A rank correlation of n pairs that have nothing to do with each other is below ``LIMIT / sqrt(n - 1)``, 99 of 100."""
+
+_STREAMED = "streaming from S3, encoded: images per client CPU second over"
+
+FIGURES = Figures(
+    {
+        1: Figure("writing to S3: Spark on 2 cores over webdataset's ShardWriter in one process", ">=", 1.5),
+        2: Figure("writing to S3: anonymous memory of the largest worker", "<", 250, "MB"),
+        3: Figure(f"{_STREAMED} webdataset", ">=", 2),
+        4: Figure(f"{_STREAMED} MosaicML streaming", ">", 1),
+        5: Figure(f"{_STREAMED} LitData", ">", 1),
+        6: Figure("streaming from S3, encoded, images/s: 50 ms over 0 ms", ">=", 0.9),
+        7: Figure("streaming from S3, encoded, images/s: 150 ms over 0 ms", ">=", 0.9),
+        8: Figure("decoded from S3 over DALI's readers.file, images per client CPU second", ">=", 0.93),
+        9: Figure("listing 1 M keys", "<", 60, "s"),
+        10: Figure("5 shuffles of sorted classes: largest rank correlation, times sqrt(n - 1)", "<=", LIMIT, ""),
+    }
+)
+"""By number."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many pictures there are, in how many classes, and how often they are read and written."""
+
+    pictures: int
+    classes: int
+    maxsize: int
+    """Bytes of a shard."""
+    decoded: int
+    """Pictures of each run that decodes; whole batches."""
+    keys: int
+    """Of the listing."""
+    many_pairs: int
+    """Runs of each contender where the target is within a tenth of 1."""
+    pairs: int
+    seeds: int
+    buffer: int
+    """Samples of the buffer that shuffles too little."""
+
+
+FULL = Sizes(
+    pictures=20_000,
+    classes=100,
+    maxsize=100_000_000,
+    decoded=6_144,
+    keys=1_000_000,
+    many_pairs=7,
+    pairs=3,
+    seeds=5,
+    buffer=5_000,
+)
+QUICK = Sizes(
+    pictures=600,
+    classes=20,
+    maxsize=5_000_000,
+    decoded=320,
+    keys=20_000,
+    many_pairs=1,
+    pairs=1,
+    seeds=1,
+    buffer=150,
+)

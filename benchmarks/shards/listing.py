@@ -1,0 +1,129 @@
+"""How long a bucket of a million keys takes to be listed, and what of that is the server's.
+
+    python -m benchmarks.shards.listing [--quick] [--classes 1000]
+
+Keys are empty files put straight into the folder of the embedded server, as many in each class folder. Beside ours,
+requests of the client as it comes (``list_objects_v2``, page after page) list a part of the same keys. CPU seconds of
+the server and of this process are told apart; on a machine that both share, their sum over its cores bounds the time.
+"""
+
+import argparse
+import json
+import logging
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Collection
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import loader
+from benchmarks.harness.processes import cpu_seconds
+from benchmarks.harness.results import Row
+from benchmarks.shards.figures import FIGURES
+from benchmarks.shards.stage import Stage
+from devstack.s3 import S3
+from loader._s3_client import Client, make_client
+
+KEYS = 1_000_000
+QUICK_KEYS = 50_000
+BUCKET = "listing"
+PREFIX = "train"
+CLASSES = 1000
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Keys, seconds, and CPU seconds of the server and of this process."""
+
+    keys: int
+    seconds: float
+    server_cpu: float
+    client_cpu: float
+
+
+def plant_keys(server: S3, *, keys: int, classes: int) -> None:
+    """Make the bucket with so many empty objects, dealt to so many class folders."""
+    server.make_bucket(BUCKET)
+    for label in range(classes):
+        folder = server.folder / "buckets" / BUCKET / PREFIX / f"n{label:08}"
+        folder.mkdir(parents=True)
+        opened = os.open(folder, os.O_RDONLY)
+        for number in range(label, keys, classes):
+            name = f"{folder.name}_{number:08}.JPEG"
+            os.close(os.open(name, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o644, dir_fd=opened))
+        os.close(opened)
+
+
+def list_folder(client: Client, cache: Path) -> int:
+    """List it as a training does; returns the keys."""
+    return len(loader.S3ImageFolder(BUCKET, PREFIX, client=client, cache=cache, refresh=True))
+
+
+def list_plainly(client: Client, keys: int) -> int:
+    """List so many keys at least with the client's own requests, one page after another; returns the keys."""
+    storage = client.storage(BUCKET, PREFIX)
+    page: dict[str, str] = {}
+    found = 0
+    while found < keys:
+        answer = storage.filesystem.call_s3("list_objects_v2", Bucket=BUCKET, Prefix=f"{PREFIX}/", **page)
+        found += len(answer["Contents"])
+        page = {"ContinuationToken": answer["NextContinuationToken"]} if answer["IsTruncated"] else {}
+        if not page:
+            break
+    return found
+
+
+def measure(server: S3, work: Callable[[], int]) -> Listed:
+    """Do it and look at the clocks."""
+    pid = server.pid
+    assert pid is not None
+    started, before, own = time.monotonic(), cpu_seconds(pid), time.process_time()
+    keys = work()
+    return Listed(keys, time.monotonic() - started, cpu_seconds(pid) - before, time.process_time() - own)
+
+
+def listed(keys: int, classes: int) -> tuple[Listed, Listed]:
+    """Plant so many keys on a server of their own; ours, and a twentieth of them by plain requests."""
+    with tempfile.TemporaryDirectory(prefix="imagestrata-listing-") as folder, S3(Path(folder) / "s3") as server:
+        plant_keys(server, keys=keys, classes=classes)
+        client = make_client(server.endpoint, server.access_key, server.secret_key)
+        list_plainly(client, 1000)  # imports and the first connection stand apart
+        _ = loader.S3ImageFolder
+        ours = measure(server, lambda: list_folder(client, Path(folder) / "cache"))
+        plain = measure(server, lambda: list_plainly(client, keys // 20))
+    if ours.keys != keys:
+        raise RuntimeError(f"Wanted {keys:,} keys listed. Found: {ours.keys:,}")
+    return ours, plain
+
+
+def rows_of_listing(stage: Stage, wanted: Collection[int], *, quick: bool) -> dict[int, Row]:
+    """The figure of the benchmark of shards."""
+    (number,) = wanted
+    ours, plain = listed(stage.sizes.keys, min(CLASSES, stage.sizes.keys // 20))
+    note = f"{ours.keys:,} keys, {ours.keys / ours.seconds:,.0f} keys/s; CPU: server {ours.server_cpu:.1f} s, client "
+    note += f"{ours.client_cpu:.1f} s; list_objects_v2 page by page {plain.keys / plain.seconds:,.0f} keys/s"
+    return {number: FIGURES.value_row(number, ours.seconds, note=note, quick=quick, runs=1)}
+
+
+def main() -> int:
+    """Plant, list, print; the last line is JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_KEYS:,} keys instead of {KEYS:,}")
+    parser.add_argument("--classes", type=int, default=CLASSES, help="class folders (default: %(default)s)")
+    options = parser.parse_args()
+    keys = QUICK_KEYS if options.quick else KEYS
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    ours, plain = listed(keys, options.classes)
+    for name, one in (("S3ImageFolder", ours), ("list_objects_v2", plain)):
+        print(
+            f"{name}: {one.keys:,} keys in {one.seconds:.1f} s, {one.keys / one.seconds:,.0f} keys/s; "
+            f"CPU: server {one.server_cpu:.1f} s, client {one.client_cpu:.1f} s"
+        )
+    print(json.dumps({"ours": asdict(ours), "plain": asdict(plain)}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""The figure of shuffling: how far the order in shards of sorted classes is from the order that they had.
+
+Two rank correlations (Spearman's): of each picture's place before and after, and of the labels of neighbours in the
+shards. If nothing is left of the old order, either is below 2.58 / sqrt(n - 1) in 99 of 100 cases. What the usual
+buffer of 5,000 samples makes of the same pictures is put to the same test, and must fail it.
+"""
+
+import json
+import math
+import random
+import tarfile
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from benchmarks.harness.command import tell
+from benchmarks.harness.results import Row
+from benchmarks.shards.figures import FIGURES, LIMIT
+from benchmarks.shards.stage import Stage
+from benchmarks.shards.writing import shard
+
+NUMBERS = (10,)
+_PREFIX = "shuffled"
+
+
+def ranks(values: ArrayLike) -> NDArray[np.float64]:
+    """The ranks of values from 1; equal values share the mean of theirs: float64 ``(n,)``."""
+    _, inverse, counts = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return np.asarray((last - (counts - 1) / 2)[inverse], dtype=np.float64)
+
+
+def spearman(one: ArrayLike, other: ArrayLike) -> float:
+    """The rank correlation of two sequences, -1 to 1. Raises ValueError where one of them never changes."""
+    first, second = (found - found.mean() for found in (ranks(one), ranks(other)))
+    spread = math.sqrt(float(first @ first) * float(second @ second))
+    if first.shape != second.shape or not spread:
+        raise ValueError("Wanted two sequences of one length, with different values. Found: others")
+    return float(first @ second) / spread
+
+
+@dataclass(frozen=True)
+class Left:
+    """What is left of an old order, each times ``sqrt(n - 1)``: by places, and by labels of neighbours."""
+
+    places: float
+    labels: float
+
+    @property
+    def most(self) -> float:
+        """The larger of both."""
+        return max(self.places, self.labels)
+
+
+def left_of(order: Sequence[int], labels: NDArray[np.int64]) -> Left:
+    """What is left in ``order``, the old places in their new order; ``labels`` are those of the old places."""
+    if sorted(order) != list(range(len(labels))):
+        raise ValueError(f"Wanted each of {len(labels)} pictures once. Found: {len(order)}, or others")
+    found = labels[np.asarray(order)]
+    places = abs(spearman(order, np.arange(len(order)))) * math.sqrt(len(order) - 1)
+    neighbours = abs(spearman(found[:-1], found[1:])) * math.sqrt(len(order) - 2)
+    return Left(places, neighbours)
+
+
+def buffer_shuffled(count: int, buffer: int, *, seed: int) -> list[int]:
+    """The order that webdataset's own filter makes of sorted places."""
+    filters: Any = import_module("webdataset.filters")
+    return list(filters._shuffle(iter(range(count)), bufsize=buffer, initial=buffer, rng=random.Random(seed)))
+
+
+def order_in(folder: Path, places: dict[str, int]) -> list[int]:
+    """The old places of the pictures in a folder of shards, in the order of names and of samples in them."""
+    order = []
+    for path in sorted(folder.glob("*.tar")):
+        with tarfile.open(path) as tar:
+            for member in tar:
+                if member.name.endswith(".json"):
+                    about = tar.extractfile(member)
+                    assert about is not None
+                    order.append(places[json.loads(about.read())["path"]])
+    return order
+
+
+def rows_of_order(stage: Stage, wanted: Collection[int], *, quick: bool) -> dict[int, Row]:
+    """Our job over the sorted tree with several seeds."""
+    found = []
+    tree = sorted(path.relative_to(stage.tree).as_posix() for path in stage.tree.glob("*/*"))
+    places = {path: place for place, path in enumerate(tree)}
+    labels = stage.labels()
+    for seed in range(stage.sizes.seeds):
+        shard(stage, _PREFIX, seed=seed)
+        found.append(left_of(order_in(stage.objects(_PREFIX), places), labels))
+        tell(f"seed {seed}: {found[-1].places:.2f} by places, {found[-1].labels:.2f} by labels")
+        stage.remove(_PREFIX)
+    few = [left_of(buffer_shuffled(len(places), stage.sizes.buffer, seed=seed), labels) for seed in range(len(found))]
+    note = ", ".join(f"{one.places:.2f} and {one.labels:.2f}" for one in found)
+    note = f"by places and by labels of neighbours, for each seed: {note}"
+    note += f"; a buffer of {stage.sizes.buffer:,} samples: {min(one.most for one in few):,.0f} or more"
+    value: float | None = max(one.most for one in found)
+    if any(one.most <= LIMIT for one in few):
+        value, note = None, f"void: the buffer passes the test; {note}"
+    return {10: FIGURES.value_row(10, value, note=note, quick=quick, runs=len(found))} if 10 in wanted else {}

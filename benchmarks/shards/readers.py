@@ -1,0 +1,195 @@
+"""Readers of the same pictures from one S3 server, each in a process and an environment of its own.
+
+    PYTHON -m benchmarks.shards.readers ORDER
+
+ORDER is JSON: ``reader`` is a name of `READERS`, ``url`` the endpoint, ``images`` how many there are, the rest are the
+reader's arguments; keys come by the environment. The last line is JSON: after each third of the pictures the seconds
+since the first request and the CPU seconds of this process and all below it, and those before the first request; what
+all pictures add up to. Nothing but the standard library and the reader's own package is imported, as PYTHON knows no
+other.
+
+All read encoded pictures and their labels in one process without workers, one epoch, all bytes over the network:
+
+- webdataset: ``WebDataset(urls, shardshuffle=...)`` as its documentation has it, with no buffer for shuffling, over
+  the very shards that our job has written, or over those of its own ShardWriter, whose PAX headers cost it a third
+  more. It has no scheme for S3: its users register one, or let a command do it, such as curl with signed addresses.
+  ``opener`` names the way; the benchmark looks which is the fastest.
+- streaming (MosaicML): ``StreamingDataset(remote, local, batch_size=64)``, not shuffled, which is less work. A thread
+  downloads shards of 64 MB by boto3 to the local folder, 512 samples ahead (its default); the folder is empty before.
+- litdata: ``StreamingDataset(url, cache_dir)``, not shuffled. Threads download chunks of 64 MB by its client in Rust
+  (obstore), several ranges at a time (its default); the folder is empty before. It reads all data far ahead, so that
+  only a whole epoch tells what it costs. It gives views of mapped files: the bytes are taken, as decoders must.
+- ours: ``loader.shards.RemoteDataset(client, bucket, folder, seed=0)``, all its defaults.
+"""
+
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+Order = Mapping[str, Any]
+Answer = dict[str, Any]
+Sample = tuple[bytes, int]
+"""An encoded picture and its label."""
+
+PARTS = 3
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Meter:
+    """Goes through samples once and takes down time and CPU after each third of them."""
+
+    def __init__(self, images: int) -> None:
+        self._due = [images * part // PARTS for part in range(1, PARTS + 1)]
+        self._got: list[float] = []
+        self._cpu: list[float] = []
+
+    def run(self, samples: Iterable[Sample]) -> Answer:
+        """What the process tells. The last 16 bytes of a picture are its id. Raises RuntimeError for another count."""
+        images = size = labels = ids = 0
+        due, began, before = iter(self._due), time.monotonic(), cpu_of_all()
+        mark = next(due)
+        for data, label in samples:
+            images += 1
+            size += len(data)
+            labels += label
+            ids += int.from_bytes(data[-18:-2], "big")
+            if images == mark:
+                self._got.append(time.monotonic() - began)
+                self._cpu.append(cpu_of_all())
+                mark = next(due, 0)
+        if images != self._due[-1]:
+            raise RuntimeError(f"Wanted {self._due[-1]} pictures. Found: {images}")
+        counts = [after - before for before, after in zip([0, *self._due], self._due, strict=False)]
+        course = {
+            "begun": before,
+            "asked": [0.0, *self._got[:-1]],
+            "got": self._got,
+            "counts": counts,
+            "cpu": self._cpu,
+        }
+        return {**course, "sums": {"images": images, "bytes": size, "labels": labels, "ids": ids % (1 << 64)}}
+
+
+def cpu_of_all() -> float:
+    """CPU seconds of this process, of those below it that have ended, and of those below it that run."""
+    total = 0.0
+    for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
+        used = resource.getrusage(who)
+        total += used.ru_utime + used.ru_stime
+    return total + _cpu_below(Path("/proc/self"))
+
+
+def _cpu_below(process: Path) -> float:
+    total = 0.0
+    for task in (process / "task").iterdir():
+        try:
+            children = (task / "children").read_text().split()
+        except OSError:  # a thread that ended meanwhile
+            continue
+        for child in children:
+            try:
+                fields = Path("/proc", child, "stat").read_text().rpartition(")")[2].split()
+                total += sum(map(int, fields[11:15])) / _TICKS + _cpu_below(Path("/proc", child))
+            except OSError:  # it ended meanwhile
+                continue
+    return total
+
+
+def read_webdataset(order: Order) -> Iterator[Sample]:
+    """Shards by webdataset; shards come in random order, samples as they lie in them."""
+    webdataset: Any = import_module("webdataset")
+    urls = [f"s3://{order['bucket']}/{key}" for key in order["keys"]]
+    if order["opener"] == "curl":
+        client = amazon_client(order["url"])
+        places = [{"Bucket": order["bucket"], "Key": key} for key in order["keys"]]
+        urls = [client.generate_presigned_url("get_object", Params=place) for place in places]
+    else:
+        webdataset.gopen_schemes["s3"] = SCHEMES[order["opener"]](order["url"])
+    samples = webdataset.WebDataset(urls, shardshuffle=len(urls), seed=0, empty_check=False)
+    return ((sample["jpg"], int(sample["cls"])) for sample in samples)
+
+
+def amazon_client(url: str) -> Any:
+    """The client of Amazon's package, for an endpoint."""
+    config = import_module("botocore.config").Config(signature_version="s3v4")
+    session = import_module("botocore.session").get_session()
+    return session.create_client("s3", endpoint_url=url, region_name=os.environ["AWS_REGION"], config=config)
+
+
+def _s3fs_scheme(url: str) -> Callable[..., Any]:
+    files = import_module("s3fs").S3FileSystem(endpoint_url=url)
+    return lambda address, mode="rb", bufsize=0, **_: files.open(address, "rb")
+
+
+def _s3torchconnector_scheme(url: str) -> Callable[..., Any]:
+    """Amazon's client in C for training, the way that webdataset's users have found."""
+    package = import_module("s3torchconnector._s3client")
+    config = package.S3ClientConfig(force_path_style=True)
+    client = package.S3Client(os.environ["AWS_REGION"], endpoint=url, s3client_config=config)
+
+    def open_object(address: str, *rest: Any, **more: Any) -> Any:
+        bucket, _, key = address.removeprefix("s3://").partition("/")
+        return client.get_object(bucket, key)
+
+    return open_object
+
+
+SCHEMES: Mapping[str, Callable[[str], Callable[..., Any]]] = {
+    "s3fs": _s3fs_scheme,
+    "s3torchconnector": _s3torchconnector_scheme,
+}
+"""What opens ``s3://`` for webdataset, by the name of the package."""
+
+
+def read_streaming(order: Order) -> Iterator[Sample]:
+    """Shards of MosaicML's own format, by its package."""
+    os.environ["S3_ENDPOINT_URL"] = order["url"]
+    dataset = import_module("streaming").StreamingDataset
+    samples = dataset(remote=order["remote"], local=order["local"], batch_size=64)
+    return ((sample["jpg"], sample["cls"]) for sample in samples)
+
+
+def read_litdata(order: Order) -> Iterator[Sample]:
+    """Chunks of LitData's own format, by its package."""
+    # Its client refuses endpoints without TLS, and nothing that it offers says otherwise.
+    import_module("litdata.streaming.downloader")._OBSTORE_CLIENT_OPTIONS["allow_http"] = "true"
+    dataset, options = import_module("litdata").StreamingDataset, {"endpoint_url": order["url"]}
+    samples = dataset(order["remote"], cache_dir=order["local"], storage_options=options)
+    return ((bytes(sample["jpg"]), sample["cls"]) for sample in samples)
+
+
+def read_ours(order: Order) -> Iterator[Sample]:
+    """Our shards, by `loader.shards`: samples are dictionaries of bytes."""
+    shards = import_module("loader.shards")
+    client = shards.make_client(order["url"], os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"])
+    samples = shards.RemoteDataset(client, order["bucket"], order["folder"], seed=0)
+    return ((sample["jpg"], int(sample["cls"])) for sample in samples)
+
+
+READERS: Mapping[str, tuple[Callable[[Order], Iterator[Sample]], str]] = {
+    "webdataset": (read_webdataset, "webdataset"),
+    "streaming": (read_streaming, "mosaicml-streaming"),
+    "litdata": (read_litdata, "litdata"),
+    "ours": (read_ours, "numpy"),
+}
+"""By name: the reader, and the package whose version is told."""
+
+
+def main() -> int:
+    """Do what is ordered."""
+    order = json.loads(sys.argv[1])
+    read, package = READERS[order["reader"]]
+    answer = Meter(order["images"]).run(read(order))
+    print(json.dumps({**answer, "version": version(package)}), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

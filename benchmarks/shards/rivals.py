@@ -1,0 +1,94 @@
+"""What streaming from shards is compared with: other packages, each in an environment of its own.
+
+Their requirements exclude each other and ours. An environment is made once, below build/bench, from the versions here;
+one that cannot be made leaves its row without a value, and the reason in the note. What each reader does is told in
+`benchmarks.shards.readers`, what each writer does in `benchmarks.shards.writers`.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness.command import tell
+from benchmarks.harness.results import ROOT
+from benchmarks.shards.stage import BUCKET, Run, Stage
+
+PLACE = ROOT / "build" / "bench"
+_INSTALL_SECONDS = 1_200
+
+OPENERS = ("s3fs", "s3torchconnector", "curl")
+"""The ways to S3 with webdataset that are worth a look; a command for each shard takes three times as long."""
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A package, its environment, and the name of its reader and writer."""
+
+    name: str
+    requirements: tuple[str, ...]
+
+    @property
+    def folder(self) -> Path:
+        """Where its environment lies."""
+        return PLACE / f"rivals-{self.name}"
+
+    @property
+    def python(self) -> Path:
+        """Its interpreter."""
+        return self.folder / "bin" / "python"
+
+    def install(self) -> None:
+        """Make the environment unless it is there. Raises RuntimeError with uv's own word on what went wrong."""
+        mark, wanted = self.folder / "requirements.json", json.dumps(self.requirements)
+        if mark.is_file() and mark.read_text(encoding="utf-8") == wanted:
+            return
+        tell(f"make the environment of {self.name}: {', '.join(self.requirements)}")
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+        if uv is None:
+            raise RuntimeError(f"Wanted uv, which makes the environment of {self.name}. Found: none on PATH.")
+        _uv(uv, "venv", "--quiet", "--python", sys.executable, str(self.folder))
+        _uv(uv, "pip", "install", "--quiet", "--python", str(self.python), *self.requirements)
+        mark.write_text(wanted, encoding="utf-8")
+
+    def prefix(self) -> str:
+        """Where its data lie in the bucket."""
+        return f"rival-{self.name}"
+
+    def write(self, stage: Stage, **order: Any) -> dict[str, Any]:
+        """Write the tree in its format. Raises RuntimeError if that fails."""
+        stage.remove(self.prefix())
+        local = stage.folder / "written"
+        shutil.rmtree(local, ignore_errors=True)
+        local.mkdir()
+        place = {"tree": str(stage.tree), "url": stage.server.endpoint, "remote": f"s3://{BUCKET}/{self.prefix()}"}
+        more = {"writer": self.name, "local": str(local), "maxsize": stage.sizes.maxsize}
+        answer = stage.process(self.python, "shards.writers", {**place, **more, **order}).answer
+        shutil.rmtree(local, ignore_errors=True)
+        tell(f"{self.name} wrote {answer['images'] / answer['seconds']:,.0f} images/s")
+        return answer
+
+    def read(self, stage: Stage, **order: Any) -> Run:
+        """Read one epoch of what it has written, or of what is ordered."""
+        return stage.read(self.python, self.name, remote=f"s3://{BUCKET}/{self.prefix()}", **order)
+
+
+def _uv(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_INSTALL_SECONDS, check=False)
+    if done.returncode:
+        told = " ".join(done.stderr.split())[:300]
+        raise RuntimeError(f"Wanted uv {command[1]} to succeed. Found: {told}")
+
+
+WEBDATASET = Rival("webdataset", ("webdataset==1.0.2", "s3fs==2026.9.0", "s3torchconnector==1.5.0", "torch==2.15.0"))
+STREAMING = Rival("streaming", ("mosaicml-streaming==0.13.0", "torch==2.15.0", "torchvision==0.29.2"))
+LITDATA = Rival("litdata", ("litdata==0.2.76", "obstore==0.12.1", "torch==2.15.0", "torchvision==0.29.2"))
+BY_ROW: Mapping[int, Rival] = {3: WEBDATASET, 4: STREAMING, 5: LITDATA}
+"""The rivals of the rows."""

@@ -1,0 +1,112 @@
+"""The figures of whole processes: our command's time, and its memory beside pandas'."""
+
+import shutil
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness.command import tell
+from benchmarks.harness.results import Row
+from benchmarks.splits.caches import Cache
+from benchmarks.splits.figures import ratio_row, value_row
+from benchmarks.splits.processes import module, split_command
+from benchmarks.splits.recount import Contents, contents, split_files
+from benchmarks.splits.sizes import Sizes
+from benchmarks.splits.stage import RATIOS
+
+NUMBERS = (4, 5)
+HEAP = "2g"
+_UUID_BYTES = 700
+"""Memory that a DataFrame's row takes with an id that is an object, while it is pickled; measured, and some more."""
+
+
+def rows_of_commands(folder: Path, caches: Mapping[int, Cache], sizes: Sizes, *, quick: bool) -> dict[int, Row]:
+    """Measure the rows that there are caches for."""
+    rows: dict[int, Row] = {}
+    seconds: list[float] = []
+    if 4 in caches:
+        rows[4], seconds = _memory(folder, caches[4], pairs=sizes.memory_pairs, quick=quick)
+    if 5 in caches:
+        heap = "a heap of 2 GB"
+        if not (quick and seconds):  # else those of nearly the same command will do
+            heap = "Spark's default heap"
+            seconds = [_command(folder, caches[5], turn=turn + 1) for turn in range(sizes.command_runs)]
+        told = ", ".join(f"{one:.1f}" for one in seconds)
+        note = f"{caches[5].rows:,} rows, 2 cores, {heap}; median of {len(seconds)}: {told}"
+        rows[5] = value_row(5, statistics.median(seconds), note=note, quick=quick, runs=len(seconds))
+    return rows
+
+
+def _command(folder: Path, cache: Cache, *, turn: int) -> float:
+    """Seconds of our command."""
+    found = split_command(cache.folder, out=folder / "out", local=folder / "spark")
+    _prove(found.answer["rows"], [cache.rows * ratio / sum(RATIOS) for ratio in RATIOS])
+    shutil.rmtree(folder / "out")
+    tell(f"{turn}: spark-submit over {cache.rows:,} rows: {found.seconds:.1f} s")
+    return found.seconds
+
+
+def _memory(folder: Path, cache: Cache, *, pairs: int, quick: bool) -> tuple[Row, list[float]]:
+    """The row of memory, and the seconds of our command."""
+    known = contents(cache.files)
+    as_uuids = cache.rows * _UUID_BYTES < _available_bytes()
+    kind = "uuid" if as_uuids else "bytes"
+    pickled, split = folder / "frame.pickle", folder / "split.pickle"
+    tell(f"{cache.rows:,} ids as {kind} objects in a pickled DataFrame")
+    made = module("splits.frames", "make", pickled, cache.folder, kind)
+    tell(f"made in {made.seconds:.0f} s")
+    ours: list[float] = []
+    others: list[float] = []
+    times: list[float] = []
+
+    def measure_ours() -> None:
+        found = split_command(cache.folder, out=folder / "out", local=folder / "spark", heap=HEAP)
+        parts = [contents(split_files(folder / "out", number)) for number in range(len(RATIOS))]
+        if sum(parts[1:], start=parts[0]) != known:
+            raise RuntimeError("Wanted the rows of the cache in the split. Found: others.")
+        shutil.rmtree(folder / "out")
+        ours.append(found.peak_mb)
+        times.append(found.seconds)
+        tell(f"{len(ours)}: spark-submit: {ours[-1]:,.0f} MB, {found.seconds:.0f} s")
+
+    def measure_pandas() -> None:
+        found = module("splits.frames", "pickle", split, pickled)
+        prove_pandas(found.answer, known)
+        split.unlink()
+        others.append(found.peak_mb)
+        tell(f"{len(others)}: pandas: {others[-1]:,.0f} MB, {found.answer['seconds']:.0f} s")
+
+    for turn in range(pairs):
+        for work in (measure_ours, measure_pandas) if turn % 2 == 0 else (measure_pandas, measure_ours):
+            work()
+    pickled.unlink()
+    note = f"{cache.rows:,} rows; RssAnon of all processes together, in MB; ours with a heap of 2 GB, Spark's launcher "
+    note += f"and Python included, {statistics.median(times):.0f} s; pandas with ids as "
+    note += "UUID objects" if as_uuids else "bytes of 16, as UUID objects would not fit this machine"
+    return ratio_row(4, ours, others, note=note, quick=quick), times
+
+
+def prove_pandas(answer: Mapping[str, Any], known: Contents) -> None:
+    """Raise RuntimeError unless the pandas way has split just these rows, near 8:1:1 in every class."""
+    found = [0] * len(known.counts)
+    for of_split in answer["counts"]:
+        for label, rows in enumerate(of_split):
+            found[label] += rows
+    if tuple(found) != known.counts or answer["id_sum"] != known.id_sum:
+        raise RuntimeError(f"Wanted the rows of the input from pandas. Found: others, {sum(found):,} of them.")
+    slack = len(known.counts)
+    ideals = [known.rows * ratio / sum(RATIOS) for ratio in RATIOS]
+    _prove([sum(of_split) for of_split in answer["counts"]], ideals, slack=slack)
+
+
+def _prove(rows: list[int], ideals: list[float], *, slack: float = 1) -> None:
+    if any(abs(found - ideal) > slack for found, ideal in zip(rows, ideals, strict=True)):
+        raise RuntimeError(f"Wanted splits of about {ideals} rows. Found: {rows}")
+
+
+def _available_bytes() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 0

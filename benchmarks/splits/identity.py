@@ -1,0 +1,102 @@
+"""Whether a split depends on how its input lies or on what happens to tasks; a process of its own.
+
+    python -m benchmarks.splits.identity FOLDER ROWS
+
+The same rows as 1, 7 and 200 files, each a partition; in another order, their files named backwards; and while every
+third task attempt is killed, by Spark's own means, so that it is tried again. The last line is JSON: {"fingerprints":
+those of each case's splits, "killed": attempts}.
+"""
+
+import json
+import shutil
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from benchmarks.harness.background import Background
+from benchmarks.harness.results import Row
+from benchmarks.splits.caches import Cache, plant
+from benchmarks.splits.figures import value_row
+from benchmarks.splits.processes import module
+from benchmarks.splits.stage import Stage, settled_tasks
+from schemas.cache import NAME, CacheManifest
+
+NUMBERS = (13,)
+PARTITIONS = (1, 7, 200)
+EVERY = 3
+_LOOK_SECONDS = 0.002
+
+
+class Killer(Background):
+    """Kills every third task attempt as soon as it runs; a context manager."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        super().__init__()
+        self._context: Any = spark.sparkContext._jsc.sc()
+
+    def _work(self) -> None:
+        scheduler = self._context.taskScheduler()
+        seen = int(scheduler.nextTaskId())
+        while not self._stop.is_set():
+            following = int(scheduler.nextTaskId())
+            for attempt in range(seen, following):
+                if attempt % EVERY == 0:
+                    try:
+                        self._context.killTaskAttempt(attempt, True, "to be tried again")
+                    except Py4JError:  # its stage has ended meanwhile
+                        continue
+            seen = following
+            time.sleep(_LOOK_SECONDS)
+
+
+def rows_of_identity(folder: Path, rows: int) -> dict[int, Row]:
+    """Run this module as a process, and count."""
+    # Nothing here is timed: the JVM may compile quickly rather than well.
+    options = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
+    found = module("splits.identity", folder, rows, options=options).answer
+    cases: dict[str, list[str]] = found["fingerprints"]
+    note = f"{rows:,} rows; {', '.join(cases)} ({found['killed']} attempts killed); fingerprints of each case's splits"
+    return {13: value_row(13, len(set(map(tuple, cases.values()))), note=note, runs=len(cases))}
+
+
+def turned_round(cache: Cache) -> Cache:
+    """The cache, whose manifest names its files in the opposite order."""
+    place = cache.folder / NAME
+    manifest = CacheManifest.from_json(place.read_text(encoding="utf-8"), place=str(place))
+    place.write_text(replace(manifest, files=manifest.files[::-1]).to_json(), encoding="utf-8")
+    return cache
+
+
+def main() -> int:
+    """Split the same rows in each way."""
+    folder, rows = Path(sys.argv[1]).resolve(), int(sys.argv[2])
+    # A file counts as so large that each is a partition of its own.
+    alone = {"spark.sql.files.openCostInBytes": 1 << 30, "spark.sql.files.maxPartitionBytes": 1 << 30}
+    found: dict[str, tuple[str, ...]] = {}
+    with Stage(folder, master="local[2,4]", options=alone) as stage:
+        caches = {
+            files: plant(stage.spark, folder / f"identity-{files}", rows=rows, files=files) for files in PARTITIONS
+        }
+        for files, cache in caches.items():
+            found[f"{files} partition{'s' * (files > 1)}"] = stage.ours(cache).fingerprints
+        before = settled_tasks(stage.spark).killed
+        with Killer(stage.spark):
+            found["retried tasks"] = stage.ours(caches[PARTITIONS[1]]).fingerprints
+        after = settled_tasks(stage.spark).killed
+        other = plant(stage.spark, folder / "identity-shuffled", rows=rows, files=PARTITIONS[1], is_shuffled=True)
+        found["shuffled rows"] = stage.ours(turned_round(other)).fingerprints
+    for place in folder.glob("identity-*"):
+        shutil.rmtree(place)
+    if after == before:
+        raise RuntimeError("Wanted some tasks to be tried again. Found: none was killed in time.")
+    print(json.dumps({"fingerprints": found, "killed": after - before}), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

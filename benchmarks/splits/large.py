@@ -1,0 +1,145 @@
+"""The figures of 100 million rows: time beside plain Spark, classes of any size, the driver's load, exactness."""
+
+import shutil
+import statistics
+from collections.abc import Collection, Mapping
+
+from benchmarks.harness.command import tell
+from benchmarks.harness.results import Row
+from benchmarks.splits.caches import Cache, plant
+from benchmarks.splits.figures import ratio_row, value_row
+from benchmarks.splits.recount import Contents, cells_off, contents, largest_distance, split_files
+from benchmarks.splits.rivals import copy, range_sort
+from benchmarks.splits.sizes import Sizes
+from benchmarks.splits.stage import RATIOS, Run, Stage
+
+NUMBERS = (1, 2, 6, 7, 8, 11, 12)
+HEAVY = 0.9
+
+OURS, SORTED, HEAVIER, UNPLACED, COPY = ("ours", "range sort", "ours, a heavy class", "ours, no positions", "copy")
+_NEEDED = {1: (OURS, SORTED), 2: (UNPLACED, COPY), 6: (OURS, HEAVIER)}
+_TOGETHER = (HEAVIER, OURS, SORTED, UNPLACED, COPY)
+"""The order in which they run, and back again: those that are compared are neighbours."""
+
+
+class Large:
+    """Runs contenders over the same rows in turn, and looks at what each has written at first."""
+
+    def __init__(self, stage: Stage, names: Collection[str]) -> None:
+        self._stage = stage
+        self._names = [name for name in _TOGETHER if name in names]
+        self._files = 1
+        self.runs: dict[str, list[Run]] = {name: [] for name in self._names}
+        self.cells_off = 0
+        self.distance = 0.0
+        self.cells: list[str] = []
+        """Which runs were counted."""
+
+    def plant(self, rows: int) -> dict[str, Cache]:
+        """What each contender reads: usual classes for all but one of them."""
+        found: dict[str, Cache] = {}
+        for heavy in (0.0, HEAVY):
+            readers = [name for name in self._names if (name == HEAVIER) == bool(heavy)]
+            if readers:
+                tell(f"{rows:,} rows of {'a heavy class' if heavy else 'Zipf classes'}")
+                folder = self._stage.folder / f"cache-{'heavy' if heavy else 'usual'}"
+                shutil.rmtree(folder, ignore_errors=True)
+                found.update(dict.fromkeys(readers, plant(self._stage.spark, folder, rows=rows, heavy=heavy)))
+        return found
+
+    def measure(self, rows: int, *, rounds: Mapping[str, int]) -> None:
+        """So many runs of each. Raises RuntimeError where one did other work than the others, or not the same again."""
+        caches = self.plant(rows)
+        known = {cache.folder: contents(cache.files) for cache in caches.values()}
+        for turn in range(max(rounds.values())):
+            names = [name for name in self._names if turn < rounds[name]]
+            for name in names if turn % 2 == 0 else reversed(names):
+                run = self.once(name, caches[name])
+                self.runs[name].append(run)
+                tell(f"{turn + 1}: {name}: {run.seconds:.1f} s, {run.result_bytes / 1e6:.1f} MB of results")
+                if turn == 0:
+                    self._prove(name, known[caches[name].folder])
+                elif run.fingerprints != self.runs[name][0].fingerprints:
+                    raise RuntimeError(f"Wanted the same split again from {name}. Found: other fingerprints.")
+
+    def once(self, name: str, cache: Cache) -> Run:
+        """One contender; the range sort writes as many files as our run before it did."""
+        stage = self._stage
+        if name == COPY:
+            return stage.measure(lambda: copy(stage.spark, cache, stage.out), rows=cache.rows)
+        if name == SORTED:
+            files = self._files
+            return stage.measure(lambda: range_sort(stage.spark, cache, stage.out, files=files), rows=cache.rows)
+        run = stage.ours(cache, has_position=name != UNPLACED)
+        self._files = run.files if name == OURS else self._files
+        return run
+
+    def _prove(self, name: str, wanted: Contents) -> None:
+        """Look whether the ids and labels of the input lie there, and count whether a split of ours is exact."""
+        out = self._stage.out
+        if name in (COPY, SORTED):
+            found = contents(sorted(out.glob("part-*.parquet")))
+        else:
+            parts = [contents(split_files(out, number)) for number in range(len(RATIOS))]
+            found = sum(parts[1:], start=parts[0])
+            self.cells_off += cells_off(wanted.counts, [part.counts for part in parts], RATIOS)
+            distance = largest_distance(wanted.rows, [part.rows for part in parts], RATIOS)
+            self.distance = max(self.distance, distance)
+            self.cells.append(name)
+        if found != wanted:
+            raise RuntimeError(f"Wanted the rows of the input from {name}. Found: others, {found.rows:,} of them.")
+
+
+def rows_of_large(stage: Stage, sizes: Sizes, wanted: Collection[int], *, quick: bool) -> dict[int, Row]:
+    """Measure, and make the rows that are wanted."""
+    names = {name for number in wanted for name in _NEEDED.get(number, (OURS,))}
+    if sizes.warm:
+        warm = Large(stage, names)
+        for name, cache in warm.plant(sizes.warm).items():
+            warm.once(name, cache)
+    large = Large(stage, names)
+    rounds = dict.fromkeys(names, sizes.pairs if len(names) > 1 else 1)
+    if {HEAVIER, SORTED} <= names:
+        rounds[HEAVIER] = sizes.heavy_pairs
+    large.measure(sizes.large, rounds=rounds)
+    for folder in stage.folder.glob("cache-*"):
+        shutil.rmtree(folder)
+    rows: dict[int, Row] = {}
+    for number, (one, other) in {1: (OURS, SORTED), 2: (UNPLACED, COPY), 6: (HEAVIER, OURS)}.items():
+        if number in wanted:
+            pairs = min(rounds[one], rounds[other])
+            seconds = [[run.seconds for run in large.runs[name][:pairs]] for name in (one, other)]
+            rows[number] = ratio_row(number, *seconds, note=_note(large.runs, one, other, sizes), quick=quick)
+    if {7, 8}.intersection(wanted):
+        rows |= _driver_load(stage, sizes, large.runs[OURS], quick=quick)
+    note = f"{sizes.note}{sizes.large:,} rows counted again from Parquet, of {' and of '.join(large.cells)}"
+    rows[11] = value_row(11, large.cells_off, note=note)
+    rows[12] = value_row(12, large.distance, note=note)
+    return {number: row for number, row in rows.items() if number in wanted}
+
+
+def _driver_load(stage: Stage, sizes: Sizes, runs: list[Run], *, quick: bool) -> dict[int, Row]:
+    """What tasks return to the driver, beside a tenth of the rows."""
+    folder = stage.folder / "cache-small"
+    fewer = stage.ours(plant(stage.spark, folder, rows=sizes.small))
+    small, asked = fewer.result_bytes / 1e6, statistics.median(run.asked_bytes for run in runs)
+    shutil.rmtree(folder)
+    large = statistics.median(run.result_bytes for run in runs) / 1e6
+    note = f"{sizes.note}resultSize of all stages in the session's status store; {sizes.large:,} rows"
+    kept = f"in MB; rows that the driver asked for: {asked / 1e6:.2f} over {fewer.asked_bytes / 1e6:.2f}, "
+    kept += f"{asked / fewer.asked_bytes:.2f}; the rest is what Spark counts of each task"
+    done = f"{note}; all of them done with a heap of {stage.heap_bytes / 2**30:.1f} GB"
+    return {
+        7: ratio_row(7, [large], [small], note=f"{note} over {sizes.small:,}; {kept}", quick=quick),
+        8: value_row(8, large, note=done, quick=quick, runs=len(runs)),
+    }
+
+
+def _note(runs: Mapping[str, list[Run]], one: str, other: str, sizes: Sizes) -> str:
+    rates = " and ".join(f"{name} {sizes.large / _median(runs[name]) / 1e6:.2f}" for name in (one, other))
+    files = " and ".join(f"{runs[name][0].files:,}" for name in (one, other))
+    return f"{sizes.note}{sizes.large:,} rows on 2 cores; seconds; million rows a second: {rates}; {files} files"
+
+
+def _median(runs: list[Run]) -> float:
+    return statistics.median(run.seconds for run in runs)

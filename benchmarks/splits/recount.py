@@ -1,0 +1,160 @@
+"""What lies in Parquet files, counted with pyarrow and numpy alone, and whether that is an exact split.
+
+    python -m benchmarks.splits.recount CACHE SPLIT 8,1,1
+
+Prints JSON: cells off the quota matrix, the largest distance of a split's rows from its ideal, and, where the cache's
+rows have a group_id, groups that lie in more than one split. No code of the split job is used.
+"""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+_BATCH_ROWS = 1 << 20
+_ODD = tuple(map(np.uint64, (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)))
+_WORD = 1 << 64
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What some files hold: rows by class number, int64, and two sums that tell whether others hold the same.
+
+    ``digest`` is one of mixed ids and labels, ``id_sum`` that of the ids as numbers of 128 bits.
+    """
+
+    counts: tuple[int, ...]
+    digest: int
+    id_sum: int
+
+    @property
+    def rows(self) -> int:
+        """All rows."""
+        return sum(self.counts)
+
+    def __add__(self, other: "Contents") -> "Contents":
+        counts = _matrix([self.counts, other.counts]).sum(axis=1)
+        digest = (self.digest + other.digest) % _WORD
+        return Contents(tuple(counts.tolist()), digest, (self.id_sum + other.id_sum) % _WORD**2)
+
+
+def contents(files: Iterable[Path]) -> Contents:
+    """Read ids and labels of some files."""
+    counts = np.zeros(1, dtype=np.int64)
+    digest = id_sum = 0
+    for ids, labels in _batches(files):
+        found = np.bincount(labels, minlength=len(counts))
+        found[: len(counts)] += counts
+        counts = found
+        mixed = (ids[:, 0] * _ODD[0]) ^ ((ids[:, 1] + labels.astype(np.uint64) * _ODD[1]) * _ODD[2])
+        mixed ^= mixed >> np.uint64(29)
+        digest += int((mixed * _ODD[0]).sum(dtype=np.uint64))
+        for half, weight in ((0, _WORD), (1, 1)):
+            for part, shift in ((ids[:, half] >> np.uint64(32), 1 << 32), (ids[:, half] & np.uint64(0xFFFFFFFF), 1)):
+                id_sum += int(part.sum(dtype=np.uint64)) * shift * weight
+    return Contents(tuple(counts.tolist()), digest % _WORD, id_sum % _WORD**2)
+
+
+def split_files(folder: Path, split: int) -> list[Path]:
+    """The files of one split, those of a name that readers would take."""
+    return sorted((folder / f"split={split}").glob("part-*.parquet"))
+
+
+def footer_rows(folder: Path) -> int:
+    """Rows below a folder, as the ends of its files tell them."""
+    return sum(pq.read_metadata(file).num_rows for file in folder.rglob("part-*.parquet"))
+
+
+def cells_off(totals: Sequence[int], splits: Sequence[Sequence[int]], ratios: Sequence[int]) -> int:
+    """Cells (class, split) off the ideal ``n_c * r_s / R`` rounded down or up, and classes whose rows do not add up.
+
+    ``totals`` are rows by class, ``splits`` the same in each split.
+    """
+    matrix = _matrix([totals, *splits])
+    wanted, cells = matrix[:, 0], matrix[:, 1:]
+    ideal = wanted[:, None] * np.asarray(ratios, dtype=np.int64)
+    floors, rests = np.divmod(ideal, sum(ratios))
+    rounded = (cells == floors) | ((cells == floors + 1) & (rests > 0))
+    return int((~rounded).sum() + (cells.sum(axis=1) != wanted).sum())
+
+
+def largest_distance(rows: int, splits: Sequence[int], ratios: Sequence[int]) -> float:
+    """How far the rows of a split are from its ideal ``rows * r_s / R``, at the most."""
+    ideals = (Fraction(rows * ratio, sum(ratios)) for ratio in ratios)
+    return float(max(abs(found - ideal) for found, ideal in zip(splits, ideals, strict=True)))
+
+
+def leaked_groups(files: Iterable[Path], splits: Sequence[Iterable[Path]]) -> int:
+    """Groups of the rows in ``files`` (``id, group_id``) that more than one of the splits holds.
+
+    Raises ValueError for ids whose first halves are not all different, or that no row of ``files`` has.
+    """
+    table = pa.concat_tables(pq.read_table(file, columns=["id", "group_id"]) for file in files).combine_chunks()
+    names = pc.dictionary_encode(table["group_id"].combine_chunks())
+    groups = names.indices.to_numpy(zero_copy_only=False)
+    keys = _words(table["id"].combine_chunks())[:, 0].copy()
+    order = np.argsort(keys)
+    keys, groups = keys[order], groups[order]
+    if (keys[1:] == keys[:-1]).any():
+        raise ValueError("Wanted ids that their first 8 bytes tell apart. Found: two that are the same.")
+    held = np.zeros(len(names.dictionary), dtype=np.int64)
+    for of_split in splits:
+        here = np.zeros(len(held), dtype=np.bool_)
+        for ids, _ in _batches(of_split):
+            places = np.minimum(np.searchsorted(keys, ids[:, 0]), len(keys) - 1)
+            if (keys[places] != ids[:, 0]).any():
+                raise ValueError("Wanted ids that are among the metadata. Found: others.")
+            here[groups[places]] = True
+        held += here
+    return int((held > 1).sum())
+
+
+def _batches(files: Iterable[Path]) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.int32]]]:
+    """Ids as two big-endian words, uint64 ``(n, 2)``, and labels, int32 ``(n,)``."""
+    for file in files:
+        with pq.ParquetFile(file) as parquet:
+            for batch in parquet.iter_batches(_BATCH_ROWS, columns=["id", "label"]):
+                yield _words(batch.column("id")), batch.column("label").to_numpy()
+
+
+def _words(ids: Any) -> NDArray[np.uint64]:
+    fixed = ids.cast(pa.binary(16))
+    raw = np.frombuffer(fixed.buffers()[1], dtype=">u8", offset=16 * fixed.offset, count=2 * len(fixed))
+    return raw.reshape(-1, 2).astype(np.uint64)
+
+
+def _matrix(columns: Sequence[Sequence[int]]) -> NDArray[np.int64]:
+    """Counts by class as columns of one length."""
+    matrix = np.zeros((max(map(len, columns)), len(columns)), dtype=np.int64)
+    for number, column in enumerate(columns):
+        matrix[: len(column), number] = column
+    return matrix
+
+
+def main() -> int:
+    """Count a split by hand."""
+    cache, split, ratios = Path(sys.argv[1]), Path(sys.argv[2]), [int(part) for part in sys.argv[3].split(",")]
+    files = sorted((cache / "rows").glob("*.parquet"))
+    all_rows = contents(files)
+    parts = [contents(split_files(split, number)) for number in range(len(ratios))]
+    report: dict[str, float] = {
+        "cells_off": cells_off(all_rows.counts, [part.counts for part in parts], ratios),
+        "largest_distance": largest_distance(all_rows.rows, [part.rows for part in parts], ratios),
+    }
+    if "group_id" in pq.read_schema(files[0]).names:
+        report["leaked_groups"] = leaked_groups(files, [split_files(split, number) for number in range(len(ratios))])
+    print(json.dumps(report))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

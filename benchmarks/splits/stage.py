@@ -1,0 +1,188 @@
+"""Where splits are measured: one Spark session as users start it, and what its tasks and its disk tell afterwards."""
+
+import gc
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from benchmarks.splits.caches import Cache
+from benchmarks.splits.recount import footer_rows
+from etl.splits.plan import SplitPlan
+from jobs import split as job
+from schemas import TableName
+
+RATIOS = (8, 1, 1)
+SEED = 7
+HEAP = "4g"
+_SETTLE_SECONDS = 15.0
+_LEFT_BYTES = 50_000_000
+
+
+def session(folder: Path, *, master: str, options: Mapping[str, str | int]) -> SparkSession:
+    """A quiet session whose files lie below a folder; a new one has a heap of 4 GB."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # also where the environment is not activated
+    builder = SparkSession.builder.master(master).appName("benchmark of splits")
+    ours = {
+        "spark.driver.memory": HEAP,
+        "spark.local.dir": str(folder / "spark"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    for option, value in {**ours, **options}.items():
+        builder = builder.config(option, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")  # what fails comes as an exception
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's own asks the JVM in the middle of another call
+    return spark
+
+
+def end(spark: SparkSession, *, orderly: bool = True) -> None:
+    """Stop a session and its JVM, so that its memory is free for what follows."""
+    gateway: Any = SparkContext._gateway
+    if orderly:
+        with suppress(Py4JError, OSError):  # it may have failed
+            spark.stop()
+    else:
+        gateway.proc.kill()  # a call was interrupted: it would take the next one's answer for its own
+    gateway.proc.stdin.close()  # which tells it to end
+    try:
+        gateway.proc.wait(timeout=30)
+    except subprocess.TimeoutExpired:
+        gateway.proc.kill()
+        gateway.proc.wait()
+    SparkContext._gateway = SparkContext._jvm = None
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """Of all tasks so far: bytes of results, those of stages whose rows went to the driver, and killed attempts.
+
+    All others return what Spark itself counts, some kilobytes a task.
+    """
+
+    result_bytes: int
+    asked_bytes: int
+    killed: int
+
+
+def settled_tasks(spark: SparkSession) -> Tasks:
+    """What the session's status store, which needs no web page, has of the last thousand stages."""
+    context: Any = spark.sparkContext._jsc.sc()
+    jvm: Any = spark.sparkContext._jvm
+    context.listenerBus().waitUntilEmpty()
+    nothing = jvm.java.util.ArrayList
+    quantiles = spark.sparkContext._gateway.new_array(jvm.double, 0)  # type: ignore[union-attr]
+    stages = context.statusStore().stageList(nothing(), False, False, quantiles, nothing())
+    found = [stages.apply(number) for number in range(stages.size())]
+    asked = [stage for stage in found if not stage.shuffleWriteBytes() and not stage.outputBytes()]
+    return Tasks(
+        sum(stage.resultSize() for stage in found),
+        sum(stage.resultSize() for stage in asked),
+        sum(stage.numKilledTasks() for stage in found),
+    )
+
+
+@dataclass(frozen=True)
+class Run:
+    """One contender once: its time, what its tasks returned to the driver, its files, and our fingerprints."""
+
+    seconds: float
+    result_bytes: int
+    asked_bytes: int
+    """Those of results that hold rows which the driver asked for."""
+    files: int
+    fingerprints: tuple[str, ...] = ()
+
+
+class Stage:
+    """A session to measure in; a context manager. Each run's output lies in ``out`` until the next."""
+
+    def __init__(
+        self, folder: Path, *, master: str = "local[2]", options: Mapping[str, str | int] | None = None
+    ) -> None:
+        self.folder = folder
+        self.out = folder / "out"
+        self._start = partial(session, folder, master=master, options=options or {})
+
+    def __enter__(self) -> Self:
+        self.spark = self._start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        end(self.spark, orderly=kind is None)
+        shutil.rmtree(self.out, ignore_errors=True)
+
+    def ours(self, source: Cache | tuple[TableName, TableName], *, rows: int | None = None, **options: Any) -> Run:
+        """Our job over a cache, or over a data and a metadata table of so many rows; ``options`` are of the plan.
+
+        Raises RuntimeError unless every row is in a split.
+        """
+        if isinstance(source, Cache):
+            place: dict[str, Any] = {"metadata_in": str(source.folder)}
+            rows = source.rows
+        else:
+            place = {"data_table": source[0], "metadata_table": source[1]}
+        ratios = tuple(map(Fraction, RATIOS))
+        plan = SplitPlan(out=str(self.out), ratios=ratios, seed=SEED, overwrite=True, **place, **options)
+        reports: list[Any] = []
+        run = self.measure(lambda: reports.append(job.run(self.spark, plan=plan)), rows=rows)
+        return Run(run.seconds, run.result_bytes, run.asked_bytes, run.files, tuple(reports[0].fingerprints))
+
+    def measure(self, work: Callable[[], object], *, rows: int | None) -> Run:
+        """Tidy, let somebody write to ``out``, look whether so many rows lie there. Raises RuntimeError otherwise."""
+        self.tidy()
+        before = settled_tasks(self.spark)
+        started = time.monotonic()
+        work()
+        seconds = time.monotonic() - started
+        after = settled_tasks(self.spark)
+        if rows is not None and (found := footer_rows(self.out)) != rows:
+            raise RuntimeError(f"Wanted {rows:,} rows to be written. Found: {found:,}")
+        results, asked = after.result_bytes - before.result_bytes, after.asked_bytes - before.asked_bytes
+        return Run(seconds, results, asked, sum(1 for _ in self.out.rglob("part-*.parquet")))
+
+    def tidy(self) -> None:
+        """Remove the last output and what Spark has put aside, and let the disk take what waits for it."""
+        shutil.rmtree(self.out, ignore_errors=True)
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        gc.collect()  # Python's references keep Spark's
+        while time.monotonic() < deadline:
+            self.spark.sparkContext._jvm.java.lang.System.gc()  # type: ignore[union-attr]
+            if folder_bytes(self.folder / "spark") < _LEFT_BYTES:
+                break
+            time.sleep(0.5)
+        os.sync()
+
+    @property
+    def heap_bytes(self) -> int:
+        """The most that the session's heap may take."""
+        return int(self.spark.sparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory())  # type: ignore[union-attr]
+
+
+def folder_bytes(folder: Path) -> int:
+    """Bytes of all files below a folder, of which some may go meanwhile."""
+    size = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            try:
+                size += os.lstat(os.path.join(place, name)).st_size
+            except FileNotFoundError:
+                continue
+    return size

@@ -1,0 +1,156 @@
+"""How fast images come from Cassandra over TLS, near and far away, with each client of the loader.
+
+    make bench-tls
+
+The stage is that of `benchmarks.loader`: one embedded Cassandra on the same cores, images of 110 kB, the proxy in front
+of it at 0 and at 150 ms. The server's certificate is verified. Runs alternate; all ratios are of runs in one process
+tree. The notes say what an image costs the client, the server and the proxy, and how many cores that keeps busy: near
+all of the machine's, a rate is bounded by CPU, not by the distance. QUICK=1 reads less; figures have no value then.
+"""
+
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.harness.command import PLACE, Parts, asked, run, tell
+from benchmarks.harness.figures import Figure, Figures
+from benchmarks.harness.loader_stage import BLOBS, FULL, QUICK, Far, Run, Stage, describe
+from benchmarks.harness.pictures import require_room
+from benchmarks.harness.results import Row, publish
+from devstack import SetupError
+
+CLIENTS = ("cassandra-driver", "acsylla")
+RTTS = (0.0, 0.15)
+FIGURES = Figures(
+    {
+        1: Figure("cassandra-driver over TLS, in order, steady: 150 ms over 0 ms", ">=", 0.90),
+        2: Figure("acsylla over TLS, in order, steady: 150 ms over 0 ms", ">=", 0.90),
+        3: Figure("images/s over TLS, 0 ms: cassandra-driver over acsylla", ">=", 0.50),
+        4: Figure("images/s over TLS, 150 ms: cassandra-driver over acsylla", ">=", 0.50),
+        5: Figure("client CPU per image over TLS, 150 ms: cassandra-driver", "<=", 1.0, "ms"),
+        6: Figure("client CPU per image over TLS, 150 ms: acsylla", "<=", 0.3, "ms"),
+    }
+)
+"""By number."""
+_ROWS = 10_000
+_DISK_BYTES = 4_000_000_000
+
+Runs = Mapping[tuple[str, float], Sequence[Run]]
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A server's certificate, which is its own authority, and its key, as files in PEM."""
+
+    certificate: Path
+    key: Path
+
+    def options(self) -> dict[str, object]:
+        """The lines of cassandra.yaml with which a node speaks TLS, and plain CQL to those who set the stage."""
+        certificate = self.certificate.read_text(encoding="ascii")
+        pem = {"private_key": self.key.read_text(encoding="ascii") + certificate, "trusted_certificates": certificate}
+        factory = {"class_name": "org.apache.cassandra.security.PEMBasedSslContextFactory", "parameters": pem}
+        return {"client_encryption_options": {"enabled": True, "optional": True, "ssl_context_factory": factory}}
+
+
+def make_identity(folder: Path) -> Identity:
+    """A certificate for 127.0.0.1. Raises `SetupError` without the program openssl."""
+    if (openssl := shutil.which("openssl")) is None:
+        raise SetupError("wanted the program openssl for a certificate. Found: none on PATH. Install it.")
+    made = Identity(folder / "server.pem", folder / "server.key")
+    command = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=bench"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(made.key), "-out", str(made.certificate)]
+    subprocess.run(command, check=True, capture_output=True)
+    return made
+
+
+def fetch(stage: Stage, identity: Identity, client: str, rtt: float, rows: int) -> Run:
+    """One client once."""
+    found = stage.run("fetch", BLOBS, rows, far=Far(rtt), client=client, ca=str(identity.certificate))
+    connections = found.answer["stats"]["connections"]
+    tell(f"{client}, {1e3 * rtt:.0f} ms, {connections} connections: {found.rate:,.0f} images/s")
+    return found
+
+
+def rows_of(runs: Runs, wanted: Collection[int], *, void: str, quick: bool) -> dict[int, Row]:
+    """The rows for runs by client and round trip."""
+
+    def ratio(number: int, ours: tuple[str, float], other: tuple[str, float]) -> Row:
+        note = "; ".join(f"{client}, {1e3 * rtt:.0f} ms: {said(runs[client, rtt])}" for client, rtt in (ours, other))
+        rates = ([run.rate for run in runs[one]] for one in (ours, other))
+        return FIGURES.ratio_row(number, *rates, note=note, quick=quick, void=void)
+
+    def cost(number: int, client: str) -> Row:
+        found = runs[client, RTTS[1]]
+        value = statistics.median(run.course.cpu_ms for run in found)
+        return FIGURES.value_row(number, value, note=said(found), quick=quick, runs=len(found))
+
+    driver, acsylla = CLIENTS
+    near, far = RTTS
+    rows = {
+        1: ratio(1, (driver, far), (driver, near)),
+        2: ratio(2, (acsylla, far), (acsylla, near)),
+        3: ratio(3, (driver, near), (acsylla, near)),
+        4: ratio(4, (driver, far), (acsylla, far)),
+        5: cost(5, driver),
+        6: cost(6, acsylla),
+    }
+    return {number: row for number, row in rows.items() if number in wanted}
+
+
+def said(runs: Sequence[Run]) -> str:
+    """What some runs have in common, for a note."""
+    connections = {run.answer["stats"]["connections"] for run in runs}
+    busy = statistics.median(
+        run.rate * (run.course.cpu_ms / 1e3 + (run.server_cpu + _proxy_cpu(run)) / run.course.images) for run in runs
+    )
+    return f"{describe(runs)}, {busy:.1f} cores busy of {os.cpu_count()}, {max(connections)} connections"
+
+
+def _proxy_cpu(run: Run) -> float:
+    return run.carried.cpu_seconds if run.carried else 0.0
+
+
+def measure(stage: Stage, identity: Identity, wanted: Collection[int], *, quick: bool) -> dict[int, Row]:
+    """Alternating runs of each client at each round trip."""
+    sizes = stage.sizes
+    stage.look_at_proxy()
+    tell(f"{sizes.blobs:,} blobs")
+    stage.write(BLOBS, np.arange(sizes.blobs, dtype=np.int64))
+    contenders = [(client, rtt) for client in CLIENTS for rtt in RTTS]
+    for client, _ in contenders if quick else contenders * 2:
+        fetch(stage, identity, client, 0.0, sizes.warm)
+    runs: dict[tuple[str, float], list[Run]] = {one: [] for one in contenders}
+    for turn in range(sizes.many_pairs):
+        for client, rtt in contenders if turn % 2 == 0 else reversed(contenders):
+            runs[client, rtt].append(fetch(stage, identity, client, rtt, sizes.fetched))
+    stage.look_at_proxy()
+    return rows_of(runs, wanted, void=stage.void(*runs.values()), quick=quick)
+
+
+def main() -> int:
+    """Measure and report; returns the exit code: 0 also where targets are missed."""
+    told = asked(__doc__, FIGURES, quick="less of everything, in under three minutes")
+    sizes = QUICK if told.is_quick else replace(FULL, fetched=_ROWS, warm=_ROWS // 4)
+
+    def work(folder: Path) -> bool:
+        require_room(folder, bytes=_DISK_BYTES, files=10_000)
+        identity = make_identity(folder)
+        parts = Parts(FIGURES, told.wanted)
+        with Stage(folder, sizes, yaml=identity.options()) as stage:
+            parts.measure(FIGURES, lambda here: measure(stage, identity, here, quick=told.is_quick))
+        publish("tls", FIGURES.with_earlier(parts.rows, PLACE / "tls.json", quick=told.is_quick), quick=told.is_quick)
+        return parts.is_whole
+
+    return run("tls", work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,211 @@
+"""A training that reads from Cassandra beside one that reads the same files, image for image.
+
+    make bench-train
+
+Two processes on the CPU train a small network for some epochs, with training/train.py as it stands, from class folders
+in the page cache and from the tables of an embedded Cassandra on the same two cores, in turn. The order of images is
+the same, and so are the losses: both are compared. An epoch's time is that of the slower process, without validation;
+the first epoch of a run counts for nothing. The server is one that has been in use: it has answered 200,000 reads.
+QUICK=1 takes less of everything; figures then have no value.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import loader
+from benchmarks.harness.bare_client import connect
+from benchmarks.harness.command import run, tell
+from benchmarks.harness.figures import Figure, Figures
+from benchmarks.harness.images import PHOTOGRAPHS, Images
+from benchmarks.harness.pictures import require_room
+from benchmarks.harness.processes import cpu_seconds
+from benchmarks.harness.results import ROOT, Row, publish
+from benchmarks.harness.split_folders import write_folder
+from devstack.cassandra import Cassandra
+from schemas import Columns, TableName
+from schemas.tables import Replication, create_data, create_keyspace
+
+SCRIPT = ROOT / "training" / "train.py"
+FIGURES = Figures(
+    {
+        1: Figure("2 CPU ranks: time of an epoch from Cassandra over from files", "<=", 1.05),
+        2: Figure("2 CPU ranks, from Cassandra, warm: share of the time that waits for data", "<", 5, "%"),
+    }
+)
+_RANKS, _CLASSES, _EPOCHS = 2, 10, 3
+_SECONDS_A_RUN = 600
+_WARM_SECONDS = 240.0
+_REST_SECONDS, _REST_SHARE = 3.0, 0.1
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Images of training and validation, pairs of runs, and reads that the server has answered before them."""
+
+    train: int = 1_536
+    val: int = 64
+    pairs: int = 7
+    reads: int = 200_000
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training: seconds of its warm epochs, the share of them that waited for data, and its losses."""
+
+    epochs: list[float]
+    data_share: float
+    losses: list[float]
+
+
+def prepare(folder: Path, server: Cassandra, sizes: Sizes) -> tuple[list[str], list[str]]:
+    """Files and tables of the same photographs; the arguments that name them."""
+    pictures = Images("train.pictures", kind=4, is_decodable=True)
+    made = []
+    for side, first, count in (("train", 0, sizes.train), ("val", sizes.train, sizes.val)):
+        for number in range(first, first + count):
+            path = folder / side / f"{number % _CLASSES}" / f"{number:06}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(pictures.image(number % PHOTOGRAPHS, f"{number:016}".encode()))
+        found = loader.open_folder(folder / side, dataset="bench", or_split=side)
+        table = TableName("bench", side)
+        with server.session() as session:
+            session.execute(create_keyspace(table.keyspace, Replication.parse("1")))
+            session.execute(create_data(table, Columns()))
+        asyncio.run(_write(found, table, server))
+        write_folder(folder / f"{side}.rows", found, data_table=str(table))
+        made.append(found)
+    where = ["--hosts", server.hosts[0], "--port", str(server.port)]
+    rows = [f"--{side}-rows-fn={folder / side}.rows" for side in ("train", "val")]
+    return ["--dataset", "bench", str(folder / "train"), str(folder / "val")], [*rows, *where]
+
+
+async def _write(found: loader.Folder, table: TableName, server: Cassandra) -> None:
+    session = await connect(server.hosts[0], server.port)
+    insert = await session.create_prepared(f'INSERT INTO {table.quoted} ("id", "label", "data") VALUES (?, ?, ?)')
+    assert found.labels is not None
+    for one, path, label in zip(found.ids, found.paths, found.labels.tolist(), strict=True):
+        data = (Path(found.address) / os.fsdecode(path)).read_bytes()
+        await session.execute(insert.bind((str(UUID(bytes=one.tobytes())), label, data)))
+    await session.close()
+
+
+def warm(folder: Path, server: Cassandra, reads: int) -> None:
+    """Read the images so often that the server has compiled what it does, as one that is in use has, and let it rest.
+
+    A new one spends ten times as long on a read, on the cores that train, and goes on to compile after the last one.
+    """
+    deadline, read, epoch = time.monotonic() + _WARM_SECONDS, 0, 0
+    split = loader.open_rows(folder / "train.rows", cache=folder / "cache")
+    with loader.CassandraSource(split, hosts=server.hosts, port=server.port, batch_size=64) as source:
+        while read < reads and time.monotonic() < deadline:
+            read += sum(len(batch) for batch in source.epoch(epoch))
+            epoch += 1
+    pid = server.nodes[0].pid
+    assert pid is not None
+    is_busy = True
+    while is_busy and time.monotonic() < deadline:
+        before = cpu_seconds(pid)
+        time.sleep(_REST_SECONDS)  # what it takes to see how busy it is
+        is_busy = cpu_seconds(pid) - before > _REST_SHARE * _REST_SECONDS
+    tell(f"{read:,} reads beforehand" + (", and the server is still busy" if is_busy else ""))
+
+
+def train(arguments: Sequence[str], folder: Path) -> Run:
+    """Train once, as a user would. Raises RuntimeError if that fails."""
+    for left in folder.glob("run.*"):
+        left.unlink()
+    usual = ["-a", "resnet18", "--size", "64", "--b", "32", "--workers", "1", "--lr", "0.05", "--warmup", "1"]
+    results = ["--figures", "run.figures", "--trace", "run.trace", "--checkpoint", "run.pt", "--print-freq", "1000"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={_RANKS}"]
+    done = subprocess.run(
+        [*command, str(SCRIPT), *arguments, *usual, f"--epochs={_EPOCHS}", *results],
+        cwd=folder,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "IMAGESTRATA_CACHE": str(folder / "cache")},
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS_A_RUN,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"train.py ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}")
+    figures = [json.loads(line)["train"] for line in (folder / "run.figures").read_text().splitlines()]
+    traced = [json.loads(line) for rank in range(_RANKS) for line in (folder / f"run.trace.{rank}").open()]
+    seconds = [_slowest(one) for one in figures[1:]]
+    return Run(seconds, statistics.mean(one["data_share"] for one in figures[1:]), [one["loss"] for one in traced])
+
+
+def _slowest(figures: dict[str, Any]) -> float:
+    both = zip(figures["data_seconds"], figures["compute_seconds"], strict=True)
+    return max(float(waited + worked) for waited, worked in both)
+
+
+def measure(folder: Path, sizes: Sizes, *, quick: bool) -> dict[int, Row]:
+    """The rows."""
+    ours: list[Run] = []
+    others: list[Run] = []
+    with ExitStack() as stack:
+        server = Cassandra(folder / "cassandra")
+        stack.callback(server.clean)
+        server.start()
+        tell(f"{sizes.train + sizes.val:,} pictures")
+        files, tables = prepare(folder, server, sizes)
+        warm(folder, server, sizes.reads)
+        for pair in range(sizes.pairs):
+            for arguments, runs, name in sorted(
+                ((files, others, "files"), (tables, ours, "Cassandra")), key=lambda one: one[2], reverse=pair % 2 == 1
+            ):
+                runs.append(train(arguments, folder))
+                tell(f"{name}: {statistics.mean(runs[-1].epochs):.1f} s an epoch, {runs[-1].data_share:.1%} for data")
+            check(ours[-1], others[-1])
+    note = (
+        f"{sizes.train:,} photographs of 110 kB, resnet18 at 64 pixels, batches of 2 x 32, "
+        "server, warm, on the same 2 cores"
+    )
+    seconds = [[statistics.mean(run.epochs) for run in runs] for runs in (ours, others)]
+    shares = [100 * statistics.median(run.data_share for run in runs) for runs in (ours, others)]
+    told = f"median of {sizes.pairs} runs; from files {shares[1]:.1f} %; {note}"
+    return {
+        1: FIGURES.ratio_row(1, seconds[0], seconds[1], note=note, quick=quick),
+        2: FIGURES.value_row(2, shares[0], note=told, quick=quick, runs=sizes.pairs),
+    }
+
+
+def check(one: Run, other: Run) -> None:
+    """Raises RuntimeError unless two trainings went the same way."""
+    if len(one.losses) != len(other.losses) or not one.losses:
+        raise RuntimeError(f"Wanted as many steps. Found: {len(one.losses)} and {len(other.losses)}")
+    apart = max(abs(a - b) / max(abs(b), 1e-9) for a, b in zip(one.losses[:8], other.losses[:8], strict=True))
+    if apart > 1e-3:
+        raise RuntimeError(f"Wanted the same losses from Cassandra and from files. Found: {apart:.2%} apart")
+
+
+def main() -> int:
+    """Measure and report; returns the exit code: 0 also where targets are missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="less of everything, in under three minutes")
+    is_quick: bool = parser.parse_args().quick
+
+    def work(folder: Path) -> bool:
+        require_room(folder, bytes=3_000_000_000, files=10_000)
+        sizes = Sizes(train=256, val=32, pairs=1, reads=20_000) if is_quick else Sizes()
+        rows = measure(folder, sizes, quick=is_quick)
+        publish("train", [rows[number] for number in sorted(rows)], quick=is_quick)
+        return True
+
+    return run("train", work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
