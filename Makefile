@@ -99,32 +99,35 @@ deps.zip:  ## build/deps.zip for spark-submit --py-files on a cluster of yours
 	@$(SETUP)
 	@$(RUN) python -m devstack.archive build/deps.zip
 
-bench-demo: setup  ## time and memory of the demo from a fresh clone with empty caches (QUICK=1: with yours)
-	@$(RUN) python -m benchmarks.demo $(if $(QUICK),--quick)
+# QUICK=1: less of everything. ONLY=1,memory: these rows, by number or by a regular expression over their texts.
+BENCH = $(RUN) python -m benchmarks.$(@:bench-%=%) $(if $(QUICK),--quick) $(if $(ONLY),--only "$(ONLY)")
 
-bench-ingest: setup  ## the ingest beside other ways to write, its memory, listing and resuming; 23 minutes (QUICK=1: 4)
-	@$(RUN) python -m benchmarks.ingest $(if $(QUICK),--quick)
+bench-demo: setup  ## time and memory of the demo from a fresh clone with empty caches (QUICK=1: with yours; ONLY=rows)
+	@$(BENCH)
 
-bench-loader: setup  ## the loader beside a bare client, files and torch's workers, near and far; half an hour (QUICK=1: 3 minutes; ONLY=1,2: these rows)
-	@$(RUN) python -m benchmarks.loader $(if $(QUICK),--quick) $(if $(ONLY),--only "$(ONLY)")
+bench-ingest: setup  ## the ingest beside other ways to write, its memory, listing and resuming; 23 minutes (QUICK=1: 4; ONLY=rows)
+	@$(BENCH)
 
-bench-service: setup  ## the dataset service beside cp and nginx, many clients at once, and killed in mid-upload; 17 minutes (QUICK=1: 2 minutes; ONLY=1,2: these rows)
-	@$(RUN) python -m benchmarks.service $(if $(QUICK),--quick) $(if $(ONLY),--only "$(ONLY)")
+bench-loader: setup  ## the loader beside a bare client, files and torch's workers, near and far; half an hour (QUICK=1: 4 minutes; ONLY=rows)
+	@$(BENCH)
 
-bench-shards: setup  ## shards on S3 beside webdataset, MosaicML streaming and LitData, near and far; half an hour (QUICK=1: 4 minutes; ONLY=1,2: these rows)
-	@$(RUN) python -m benchmarks.shards $(if $(QUICK),--quick) $(if $(ONLY),--only "$(ONLY)")
+bench-service: setup  ## the dataset service beside cp and nginx, many clients at once, and killed in mid-upload; 17 minutes (QUICK=1: 2; ONLY=rows)
+	@$(BENCH)
 
-bench-splits: setup  ## splits beside plain Spark and pandas, up to 100 million rows; an hour (QUICK=1: 5 minutes; ONLY=1,2: these rows)
-	@$(RUN) python -m benchmarks.splits $(if $(QUICK),--quick) $(if $(ONLY),--only "$(ONLY)")
+bench-shards: setup  ## shards on S3 beside webdataset, MosaicML streaming and LitData, near and far; half an hour (QUICK=1: 4 minutes; ONLY=rows)
+	@$(BENCH)
 
-bench-tls: setup  ## reading over TLS with each client, near and far; 6 minutes (QUICK=1: 2)
-	@$(RUN) python -m benchmarks.tls $(if $(QUICK),--quick) $(if $(ONLY),--only "$(ONLY)")
+bench-splits: setup  ## splits beside plain Spark and pandas, up to 100 million rows; an hour (QUICK=1: 5 minutes; ONLY=rows)
+	@$(BENCH)
 
-bench-train: setup  ## a training from Cassandra beside one from files, on two CPU ranks; half an hour (QUICK=1: 3 minutes)
-	@$(RUN) python -m benchmarks.train $(if $(QUICK),--quick)
+bench-tls: setup  ## reading over TLS with each client, near and far; 6 minutes (QUICK=1: 2; ONLY=rows)
+	@$(BENCH)
 
-bench-server: setup  ## what settings of the server are worth for writing pictures; 11 minutes (QUICK=1: less)
-	@$(RUN) python -m benchmarks.server $(if $(QUICK),--quick)
+bench-train: setup  ## a training from Cassandra beside one from files, on two CPU ranks; half an hour (QUICK=1: 3 minutes; ONLY=rows)
+	@$(BENCH)
+
+bench-server: setup  ## what settings of the server are worth for writing pictures; 11 minutes (QUICK=1: less; ONLY=rows)
+	@$(BENCH)
 
 lock:  ## resolve the dependencies again: requirements.lock and those of the set-up
 	@$(SETUP)

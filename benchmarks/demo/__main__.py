@@ -7,46 +7,32 @@ a mark in their environment: the server, which outlives the command that started
 user's caches, and reports the first run's time without judging it.
 """
 
-import argparse
 import json
 import os
 import secrets
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
-import threading
 import time
+from functools import partial
 from pathlib import Path
 
-from benchmarks.harness.results import ROOT, Row, publish
+from benchmarks.harness.command import Parts, run
+from benchmarks.harness.figures import Figure, Figures
+from benchmarks.harness.processes import Watch, peak
+from benchmarks.harness.results import ROOT, Row
 
 MARK = "IMAGESTRATA_BENCH"
+FIGURES = Figures(
+    {
+        1: Figure("make demo from a fresh clone", "<", 480, "s", needs="empty caches"),
+        2: Figure("make demo again", "<", 90, "s"),
+        3: Figure("peak memory, all processes", "<", 4096, "MB"),
+    }
+)
+"""By number."""
 # What the make that started this benchmark hands down would make the inner one say which folder it leaves.
 LEFT_OUT = ("VIRTUAL_ENV", "MAKEFLAGS", "MFLAGS", "MAKELEVEL")
-
-
-class MemoryWatch:
-    """The peak of the proportional memory (PSS) of all processes that carry a mark; a context manager."""
-
-    def __init__(self, mark: str) -> None:
-        self._needle = f"{MARK}={mark}".encode()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self.peak_mb = 0.0
-
-    def __enter__(self) -> "MemoryWatch":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._stop.wait(0.25):
-            self.peak_mb = max(self.peak_mb, sum(map(_pss_mb, marked(self._needle))))
 
 
 def marked(needle: bytes) -> list[Path]:
@@ -80,56 +66,41 @@ def make_demo(clone: Path, environment: dict[str, str], port: int) -> tuple[floa
     return time.monotonic() - started, json.loads(done.stdout.splitlines()[-1])
 
 
-def main() -> int:
-    """Measure and report; returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="with the user's caches")
-    quick = parser.parse_args().quick
-    mark = secrets.token_hex(8)
-    folder = Path(tempfile.mkdtemp(prefix="imagestrata-bench-"))
-    clone = folder / "clone"
+def measure(parts: Parts, folder: Path) -> None:
+    """All rows, of two runs in one clone."""
+    parts.measure_whole(FIGURES, partial(rows_of_demo, folder, is_quick=parts.is_quick))
+
+
+def rows_of_demo(folder: Path, *, is_quick: bool) -> dict[int, Row]:
+    """Clone, run twice, clean."""
+    clone, mark = folder / "clone", secrets.token_hex(8)
     environment = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
     environment["PATH"] = os.pathsep.join(
         part for part in environment["PATH"].split(os.pathsep) if not part.startswith(str(ROOT))
     )
     environment[MARK] = mark
-    if not quick:
+    if not is_quick:
         for name in ("XDG_CACHE_HOME", "UV_CACHE_DIR", "PIP_CACHE_DIR"):
             environment[name] = str(folder / name.lower())
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
+    needle = f"{MARK}={mark}".encode()
     try:
         subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
-        with MemoryWatch(mark) as watch:
+        with Watch(lambda: sum(map(_pss_mb, marked(needle))), seconds=0.25) as watch:
             first, _ = make_demo(clone, environment, port)
             second, report = make_demo(clone, environment, port)
     finally:
         if (clone / "Makefile").is_file():
             subprocess.run(["make", "clean"], cwd=clone, env=environment, check=False, stdout=subprocess.DEVNULL)
-        shutil.rmtree(folder, ignore_errors=True)
     note = json.dumps({name: report[name] for name in ("images", "ingest_images_per_s", "loader_images_per_s")})
-    caches = "with caches" if quick else "empty caches, downloads included"
-    publish(
-        "demo",
-        [
-            Row(
-                "make demo from a fresh clone", "<", 480, None if quick else first, "s", note=f"{first:.0f} s, {caches}"
-            ),
-            Row("make demo again", "<", 90, second, "s", note=note),
-            Row(
-                "peak memory, all processes",
-                "<",
-                4096,
-                watch.peak_mb,
-                "MB",
-                note="sum of PSS, sampled four times a second",
-            ),
-        ],
-        quick=quick,
-    )
-    return 0
+    return {
+        1: FIGURES.value_row(1, first, note="with caches" if is_quick else "empty caches, downloads included"),
+        2: FIGURES.value_row(2, second, note=note),
+        3: FIGURES.value_row(3, peak(watch.samples), note="sum of PSS, sampled four times a second"),
+    }
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("demo", __doc__, FIGURES, measure, quick="with the user's caches"))

@@ -1,4 +1,4 @@
-"""What the commands of benchmarks share: their arguments, a folder of their own, and rows also where a part fails."""
+"""The command of a benchmark: its arguments, a folder of its own, its rows also where a part fails, its report."""
 
 import argparse
 import shutil
@@ -6,15 +6,13 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.harness.figures import Figures
-from benchmarks.harness.results import ROOT, Row
+from benchmarks.harness.results import PLACE, Row, publish
 from devstack import DevstackError
 
-PLACE = ROOT / "build" / "bench"
 _begun = time.monotonic()
 
 
@@ -23,37 +21,75 @@ def tell(text: str) -> None:
     print(f"{time.monotonic() - _begun:6.0f} s  {text}", file=sys.stderr, flush=True)
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What a command is to measure: less of everything, if it ``is_quick``, and these rows by number."""
+class Parts:
+    """The rows that are wanted, part by part; a part that fails has rows that say so, and ``is_whole`` is over.
 
-    is_quick: bool
-    wanted: frozenset[int]
+    Less of everything is measured if it ``is_quick``.
+    """
+
+    def __init__(self, figures: Figures, wanted: Collection[int], *, is_quick: bool = False) -> None:
+        self.figures, self.wanted, self.is_quick = figures, frozenset(wanted), is_quick
+        self.rows: dict[int, Row] = {}
+        self.is_whole = True
+
+    def wants(self, numbers: Collection[int]) -> bool:
+        """Whether any of these rows is wanted."""
+        return not self.wanted.isdisjoint(numbers)
+
+    def measure(self, numbers: Collection[int], work: Callable[[Collection[int]], Mapping[int, Row]]) -> None:
+        """Have a part's rows, which have these numbers, as far as they are wanted: ``work`` is told which."""
+        if here := sorted(self.wanted.intersection(numbers)):
+            try:
+                found = work(here)
+                rows = {number: found[number] for number in here}
+                quick = self.figures.quick_row
+                self.rows.update(
+                    {number: quick(number, row) for number, row in rows.items()} if self.is_quick else rows
+                )
+            except Exception as error:  # whatever it is, what else was measured in an hour is worth keeping
+                tell(f"failed: {error}")
+                self.rows.update(self.figures.failed_rows(here, error))
+                self.is_whole = False
+
+    def measure_whole(self, numbers: Collection[int], work: Callable[[], Mapping[int, Row]]) -> None:
+        """The same for a part that measures all its rows if any is wanted."""
+        self.measure(numbers, lambda _: work())
 
 
-def asked(doc: str | None, figures: Figures, *, quick: str = "less of everything") -> Asked:
+Draw = Callable[[Sequence[Row]], Path]
+"""Makes the picture of a report's rows."""
+Work = Callable[[Parts, Path], Draw | None]
+"""Measures the wanted parts in a folder."""
+
+
+def asked(doc: str | None, figures: Figures, *, quick: str) -> Parts:
     """The arguments of this process, ``--quick`` and ``--only``; it ends with 2 where they cannot be."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help=quick)
+    parser.add_argument("--quick", action="store_true", help=f"{quick}; figures that need more have no value")
     parser.add_argument(
         "--only",
         metavar="ROW,...",
-        help=f"these rows again, by number, of {len(figures)}; the others stay as they are",
+        help=f"these rows again, the others stay as they are: numbers from 1 to {len(figures)}, or regular expressions "
+        "that are searched in their texts, such as 'memory' (an unknown one lists them)",
     )
     args = parser.parse_args()
     try:
-        return Asked(args.quick, figures.parse_numbers(args.only) if args.only else frozenset(figures))
+        return Parts(figures, figures.parse_rows(args.only) if args.only else figures, is_quick=args.quick)
     except ValueError as error:
         parser.error(str(error))
 
 
-def run(name: str, work: Callable[[Path], bool]) -> int:
-    """Do ``work`` in a new folder, which is removed; the exit code: 0 if it says that all was measured."""
+def run(name: str, doc: str | None, figures: Figures, work: Work, *, quick: str = "less of everything") -> int:
+    """Measure what is asked in a new folder, which is removed, and report.
+
+    The exit code: 0 also where targets are missed, 1 if something could not be measured.
+    """
+    parts = asked(doc, figures, quick=quick)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     PLACE.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=PLACE)).resolve()
     try:
-        return 0 if work(folder) else 1
+        draw = work(parts, folder)
     except (OSError, RuntimeError, DevstackError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -62,22 +98,9 @@ def run(name: str, work: Callable[[Path], bool]) -> int:
     finally:
         tell("remove what was made")
         shutil.rmtree(folder, ignore_errors=True)
-
-
-class Parts:
-    """The rows that are wanted, part by part; a part that fails has rows that say so, and ``is_whole`` is over."""
-
-    def __init__(self, figures: Figures, wanted: Collection[int]) -> None:
-        self._figures, self._wanted = figures, set(wanted)
-        self.rows: dict[int, Row] = {}
-        self.is_whole = True
-
-    def measure(self, numbers: Collection[int], work: Callable[[Collection[int]], Mapping[int, Row]]) -> None:
-        """Have a part's rows, which have these numbers, as far as they are wanted: ``work`` is told which."""
-        if here := sorted(self._wanted.intersection(numbers)):
-            try:
-                self.rows.update(work(here))
-            except Exception as error:  # whatever it is, what else was measured in an hour is worth keeping
-                tell(f"failed: {error}")
-                self.rows.update(self._figures.failed_rows(here, error))
-                self.is_whole = False
+    rows = figures.with_earlier(parts.rows, PLACE / f"{name}.json", quick=parts.is_quick)
+    plot = draw(rows) if draw else None
+    publish(name, rows, quick=parts.is_quick)
+    if plot:
+        print(plot)
+    return 0 if parts.is_whole else 1

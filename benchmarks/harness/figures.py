@@ -1,61 +1,50 @@
 """The figures of a benchmark in their order, and the rows that are made of what was measured."""
 
 import json
+import re
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.harness.pairs import paired_ratio
 from benchmarks.harness.results import Row
 
-QUICK_NOTE = "less data than this figure is about and no run before it, so no verdict; "
-
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure and its target."""
+    """One figure and its target; ``needs`` says what a quick run has too little of for it to mean anything."""
 
     text: str
     op: str
     target: float
     unit: str = "ratio"
+    needs: str = ""
 
 
 class Figures(dict[int, Figure]):
     """A benchmark's figures by number, from 1."""
 
     def ratio_row(
-        self, number: int, ours: Sequence[float], others: Sequence[float], *, note: str, quick: bool, void: str = ""
+        self, number: int, ours: Sequence[float], others: Sequence[float], *, note: str, void: str = ""
     ) -> Row:
         """A row for the ratio of paired runs; a single pair has no interval. ``void`` says why it means nothing."""
         figure = self[number]
         ratio, interval = paired_ratio(ours, others) if len(ours) > 1 else (ours[0] / others[0], None)
-        if void:
-            note = f"void: {void}; {ratio:.2f}; {note}"
-        elif quick:
-            note = f"{QUICK_NOTE}{ratio:.2f}; {note}"
-        return Row(
-            figure.text,
-            figure.op,
-            figure.target,
-            None if quick or void else ratio,
-            figure.unit,
-            interval=None if quick or void else interval,
-            pairs=len(ours),
-            ours=statistics.median(ours),
-            other=statistics.median(others),
-            note=note,
-        )
+        row = Row(figure.text, figure.op, figure.target, ratio, figure.unit, interval, len(ours), note=note)
+        row = replace(row, ours=statistics.median(ours), other=statistics.median(others))
+        return row.without_value(f"void: {void}") if void else row
 
-    def value_row(
-        self, number: int, value: float | None, *, note: str, quick: bool = False, runs: int | None = None
-    ) -> Row:
-        """A row for one value; ``quick`` says that it has no meaning, as so little was measured."""
+    def value_row(self, number: int, value: float | None, *, note: str, runs: int | None = None) -> Row:
+        """A row for one value."""
         figure = self[number]
-        if quick and value is not None:
-            value, note = None, f"{QUICK_NOTE}{value:.2f} {figure.unit}; {note}"
         return Row(figure.text, figure.op, figure.target, value, figure.unit, pairs=runs, note=note)
+
+    def quick_row(self, number: int, row: Row) -> Row:
+        """The row of a quick run: without its value where that means nothing at its size."""
+        if row.value is None or not (needs := self[number].needs):
+            return row
+        return row.without_value(f"not at this size, it needs {needs}")
 
     def failed_rows(self, numbers: Sequence[int], error: BaseException) -> dict[int, Row]:
         """Rows without a value for what could not be measured."""
@@ -63,12 +52,25 @@ class Figures(dict[int, Figure]):
         note = f"not measured: {type(error).__name__}: {told}"
         return {number: self.value_row(number, None, note=note) for number in numbers}
 
-    def parse_numbers(self, text: str) -> frozenset[int]:
-        """Read ``1,3``; raises ValueError for numbers that no figure has."""
-        items = [item.strip() for item in text.split(",")]
-        if not all(item.isdecimal() and int(item) in self for item in items):
-            raise ValueError(f"Wanted numbers of rows from 1 to {max(self)}, with commas between them. Found: {text!r}")
-        return frozenset(map(int, items))
+    def parse_rows(self, text: str) -> frozenset[int]:
+        """Read ``1,memory``: numbers, and regular expressions that are searched in the figures' texts.
+
+        Raises ValueError, with the list of all rows, for what names none.
+        """
+        found: set[int] = set()
+        for item in map(str.strip, text.split(",")):
+            try:
+                expression = re.compile(item or "$^", re.IGNORECASE)
+            except re.error as error:
+                raise ValueError(f"Wanted a regular expression. Found: {item!r}, {error}") from None
+            some = {int(item)} & set(self) if item.isdecimal() else set()
+            if not item.isdecimal():
+                some = {number for number, figure in self.items() if expression.search(figure.text)}
+            if not some:
+                rows = "\n".join(f"  {number:2}  {figure.text}" for number, figure in self.items())
+                raise ValueError(f"Wanted numbers of rows from 1 to {max(self)}, or words. Found: {item!r}\n{rows}")
+            found |= some
+        return frozenset(found)
 
     def with_earlier(self, rows: Mapping[int, Row], path: Path, *, quick: bool) -> list[Row]:
         """The rows in their order; those that were not measured now come from an earlier report of the same size."""

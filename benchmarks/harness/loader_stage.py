@@ -1,29 +1,22 @@
 """Where loaders are measured: one embedded Cassandra, a proxy before it, and a process for each consumer."""
 
 import json
-import os
-import signal
 import statistics
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.harness import bare_client
-from benchmarks.harness.capacity import capacity_mb_per_s
-from benchmarks.harness.command import tell
 from benchmarks.harness.courses import Course
 from benchmarks.harness.images import KEYSPACE, Images, sums_of
-from benchmarks.harness.processes import cpu_seconds
-from benchmarks.harness.results import ROOT
+from benchmarks.harness.processes import cpu_seconds, run_module
 from benchmarks.harness.split_folders import write_split
+from benchmarks.harness.stage import Stage
 from devstack.cassandra import Cassandra
 from devstack.delay import Carried, DelayProxy
 from schemas import Columns, TableName
@@ -40,77 +33,40 @@ _MB_AN_IMAGE = 0.11
 class Sizes:
     """How many images lie in Cassandra, how many are read in each run, how many runs there are."""
 
-    batch: int
-    budget: int
+    batch: int = 256
+    budget: int = 256_000_000
     """Bytes that a source may hold; runs must be long beside it."""
-    blobs: int
-    pictures: int
-    warm: int
+    blobs: int = 6_000
+    pictures: int = 2_048
+    warm: int = 12_000
     """Images of each run before those that count."""
-    fetched: int
-    decoded: int
-    held: int
-    demanded: int
-    compared: int
+    fetched: int = 24_000
+    decoded: int = 6_144
+    held: int = 36_000
+    demanded: int = 30_000
+    compared: int = 15_000
     """Images of each run for the plot."""
-    rtts: tuple[float, ...]
+    rtts: tuple[float, ...] = (0.0, 0.01, 0.05, 0.15, 0.3)
     """Round trips of the plot, in seconds."""
-    worker_batch: int
-    worker_seconds: float
+    worker_batch: int = 64
+    worker_seconds: float = 12.0
     """About how long torch's workers may read, for the plot."""
-    many_pairs: int
+    many_pairs: int = 7
     """Runs of each contender where the target is within a tenth of 1."""
-    pairs: int
-    small: int
-    large: int
-    opened: int
+    pairs: int = 3
+    small: int = 1_280_000
+    large: int = 100_000_000
+    opened: int = 3
     """How often each split is opened."""
-    read: int
+    read: int = 12
     """Batches that are read of the large split, whose memory is measured."""
 
 
-FULL = Sizes(
-    batch=256,
-    budget=256_000_000,
-    blobs=6_000,
-    pictures=2_048,
-    warm=12_000,
-    fetched=24_000,
-    decoded=6_144,
-    held=36_000,
-    demanded=30_000,
-    compared=15_000,
-    rtts=(0.0, 0.01, 0.05, 0.15, 0.3),
-    worker_batch=64,
-    worker_seconds=12.0,
-    many_pairs=7,
-    pairs=3,
-    small=1_280_000,
-    large=100_000_000,
-    opened=3,
-    read=12,
-)
-QUICK = Sizes(
-    batch=128,
-    budget=64_000_000,
-    blobs=1_500,
-    pictures=512,
-    warm=1_500,
-    fetched=3_072,
-    decoded=1_024,
-    held=3_072,
-    demanded=3_072,
-    compared=3_072,
-    rtts=(0.0, 0.15, 0.3),
-    worker_batch=16,
-    worker_seconds=2.0,
-    many_pairs=1,
-    pairs=1,
-    small=100_000,
-    large=1_000_000,
-    opened=1,
-    read=3,
-)
+FULL = Sizes()
+_FEW = {"batch": 128, "budget": 64_000_000, "blobs": 1_500, "pictures": 512, "warm": 1_500, "fetched": 3_072}
+_FEW |= {"decoded": 1_024, "held": 3_072, "demanded": 3_072, "compared": 3_072, "worker_batch": 16, "many_pairs": 3}
+_FEW |= {"pairs": 3, "small": 100_000, "large": 1_000_000, "opened": 1, "read": 3}
+QUICK = Sizes(**_FEW, rtts=(0.0, 0.15, 0.3), worker_seconds=2.0)
 
 
 @dataclass(frozen=True)
@@ -157,40 +113,26 @@ def _each(run: Run, seconds: float) -> float:
     return 1e3 * seconds / run.course.images
 
 
-_LOOK_SECONDS = 3.0
-
-
-class Stage:
-    """A context manager: the server and its tables are made on entering, and removed on leaving."""
+class LoaderStage(Stage):
+    """The server and its tables."""
 
     def __init__(self, folder: Path, sizes: Sizes, *, nodes: int = 1, yaml: Mapping[str, object] | None = None) -> None:
         """Each of the ``nodes`` has a copy of each image; ``yaml`` are lines of their cassandra.yaml."""
-        self.folder, self._nodes, self._yaml = folder, nodes, yaml
-        self.sizes = sizes
+        super().__init__(folder)
+        self.sizes, self._nodes = sizes, nodes
         self.in_flight = 128
         """What the bare client does best with; `warm_up` finds it."""
-        self.capacity = 0.0
-        """MB/s that the proxy alone carries, the most that was seen."""
+        self.server = Cassandra(folder / "cassandra", nodes=nodes, yaml=yaml)
         self._splits: set[Path] = set()
-        self._stack = ExitStack()
 
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            self.server = Cassandra(self.folder / "cassandra", nodes=self._nodes, yaml=self._yaml)
-            stack.callback(self.server.clean)
-            # Not tied to this thread: such a server is compiled for a quick start, not for speed.
-            self.server.start()
-            with self.server.session() as session:
-                session.execute(create_keyspace(KEYSPACE, Replication.parse(str(self._nodes))))
-                for images in (BLOBS, PICTURES, OPENED):
-                    session.execute(create_data(TableName.parse(images.table), Columns()))
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.close()
+    def _start(self, stack: ExitStack) -> None:
+        stack.callback(self.server.clean)
+        # Not tied to this thread: such a server is compiled for a quick start, not for speed.
+        self.server.start()
+        with self.server.session() as session:
+            session.execute(create_keyspace(KEYSPACE, Replication.parse(str(self._nodes))))
+            for images in (BLOBS, PICTURES, OPENED):
+                session.execute(create_data(TableName.parse(images.table), Columns()))
 
     def write(self, images: Images, numbers: NDArray[np.int64]) -> None:
         """Write images by number."""
@@ -236,21 +178,13 @@ class Stage:
             defaults: dict[str, Any] = {"cache": str(self.folder / "cache"), "batch_size": self.sizes.batch}
             defaults["budget"] = self.sizes.budget
             before = sum(map(cpu_seconds, servers))
-            answer = run_consumer({"consumer": consumer, **defaults, **place, **order})
+            ordered = json.dumps({"consumer": consumer, **defaults, **place, **order})
+            answer = run_module("loader.consumers", ordered, limit=_CONSUMER_SECONDS).answer
             return answer, sum(map(cpu_seconds, servers)) - before, proxy.end() if proxy else None
-
-    def look_at_proxy(self) -> None:
-        """Measure what the proxy alone carries; other work on the machine can only make that less."""
-        found = capacity_mb_per_s(seconds=_LOOK_SECONDS)
-        self.capacity = max(self.capacity, found)
-        tell(f"the proxy alone carries {found:,.0f} MB/s")
 
     def void(self, *runs: Sequence[Run]) -> str:
         """Why a comparison of runs through the proxy means nothing; empty where it does mean something."""
-        fastest = max(statistics.median(run.mb_per_s for run in some) for some in runs)
-        if self.capacity >= 2 * fastest:
-            return ""
-        return f"the proxy alone carries {self.capacity:,.0f} MB/s, less than twice {fastest:,.0f} MB/s"
+        return self.proxy_limit(max(statistics.median(run.mb_per_s for run in some) for some in runs))
 
 
 def check(answer: dict[str, Any], wanted: dict[str, int], consumer: str) -> None:
@@ -258,23 +192,3 @@ def check(answer: dict[str, Any], wanted: dict[str, int], consumer: str) -> None
     found = answer["sums"]
     if wrong := {name: (wanted[name], value) for name, value in found.items() if wanted[name] != value}:
         raise RuntimeError(f"Wanted the same images from {consumer}. Found: sums (wanted, found) {wrong}")
-
-
-def run_consumer(order: dict[str, Any]) -> dict[str, Any]:
-    """A process in a session of its own, which is ended with us. Raises RuntimeError if it fails or hangs."""
-    command = [sys.executable, "-m", "benchmarks.loader.consumers", json.dumps(order)]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-    ) as process:
-        try:
-            out, complaint = process.communicate(timeout=_CONSUMER_SECONDS)
-        except subprocess.TimeoutExpired:
-            raise RuntimeError(f"Wanted {order['consumer']} within {_CONSUMER_SECONDS} s. Found: it runs on") from None
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-    if process.returncode:
-        told = complaint.decode(errors="replace").strip().splitlines()[-1:]
-        raise RuntimeError(f"Wanted {order['consumer']} to succeed. Found: {process.returncode}, {told}")
-    found: dict[str, Any] = json.loads(out.splitlines()[-1])
-    return found

@@ -1,14 +1,24 @@
-"""Ratios of paired runs: two contenders measured one after another, several times."""
+"""Contenders that are measured one after another, several times, and the ratios of their runs."""
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
-from benchmarks.harness.results import Row
+K = TypeVar("K")
+T = TypeVar("T")
 
-QUICK_NOTE = "less data than this figure is about, no verdict; "
 _STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
 """The 97.5 % point of Student's t by the number of pairs."""
+
+
+def in_turn(turns: int, contenders: Mapping[K, Callable[[], T]]) -> dict[K, list[T]]:
+    """What each contender returns in each turn; every second turn runs them in the opposite order."""
+    runs: dict[K, list[T]] = {name: [] for name in contenders}
+    for turn in range(turns):
+        for name in contenders if turn % 2 == 0 else reversed(list(contenders)):
+            runs[name].append(contenders[name]())
+    return runs
 
 
 def paired_ratio(ours: Sequence[float], others: Sequence[float]) -> tuple[float, tuple[float, float]]:
@@ -23,22 +33,3 @@ def paired_ratio(ours: Sequence[float], others: Sequence[float]) -> tuple[float,
     centre = statistics.fmean(logs)
     reach = _STUDENT[len(logs)] * statistics.stdev(logs) / math.sqrt(len(logs))
     return statistics.median(ratios), (math.exp(centre - reach), math.exp(centre + reach))
-
-
-def ratio_row(
-    figure: str, target: float, ours: Sequence[float], others: Sequence[float], *, note: str, quick: bool
-) -> Row:
-    """A row for the ratio of paired runs."""
-    ratio, interval = paired_ratio(ours, others)
-    return Row(
-        figure,
-        ">=",
-        target,
-        None if quick else ratio,
-        "ratio",
-        interval=None if quick else interval,
-        pairs=len(ours),
-        ours=statistics.median(ours),
-        other=statistics.median(others),
-        note=f"{QUICK_NOTE}{ratio:.2f}; {note}" if quick else note,
-    )

@@ -1,6 +1,7 @@
 """The work that every contender of the ingest benchmark does: two rows for each picture of a tree, and its proof."""
 
 import asyncio
+import gc
 import hashlib
 import os
 import sys
@@ -8,6 +9,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -77,6 +79,20 @@ def rows_of(path: str, data: bytes, *, id: uuid.UUID, origin: Origin) -> tuple[t
     return tuple(both[name] for name in DATA_COLUMNS), tuple(values[name] for name in METADATA_COLUMNS)
 
 
+def rows_below(root: str) -> list[Rows]:
+    """The rows of all pictures below a folder, in memory for good."""
+    origin = Origin.of(root)
+    rows = [rows_of(path, Path(root, path).read_bytes(), id=our_id(path), origin=origin) for path in list_paths(root)]
+    gc.freeze()  # what lies there is no business of the collector
+    return rows
+
+
+async def prepare(connected: Any) -> list[Any]:
+    """The statements that write a picture's rows."""
+    tables = ((DATA, DATA_COLUMNS), (METADATA, METADATA_COLUMNS))
+    return [await connected.prepare(insert(table, columns)) for table, columns in tables]
+
+
 async def write(
     session: Any, statements: Sequence[Any], rows: Sequence[Rows], *, in_flight: int, batch: bool = False
 ) -> None:
@@ -119,10 +135,10 @@ def prove(session: Any, *, planned: Planted) -> None:
             raise RuntimeError(f"Wanted the picture {row.id} in {DATA} as it was read. Found: another, or none.")
 
 
-def session(name: str, *, cores: int, options: Mapping[str, str | int] | None = None) -> SparkSession:
+def session(name: str, *, master: str, options: Mapping[str, str | int] | None = None) -> SparkSession:
     """A quiet local session with Spark's own defaults and these options."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # also where the environment is not activated
-    builder = SparkSession.builder.master(f"local[{cores}]").appName(name)
+    builder = SparkSession.builder.master(master).appName(name)
     quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
     for option, value in {**quiet, **(options or {})}.items():
         builder = builder.config(option, value)

@@ -1,28 +1,28 @@
-"""CPU and memory of processes and their descendants, as /proc tells them.
+"""Processes: run until they answer, and their CPU and memory with their descendants', as /proc tells them.
 
 Memory is anonymous (RssAnon): what is mapped from files, and the page cache, are not counted.
 """
 
+import json
 import os
+import signal
+import subprocess
+import sys
+import threading
 import time
-from collections.abc import Collection, Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
 
-from benchmarks.harness.background import Background
+from benchmarks.harness.results import ROOT
 
+T = TypeVar("T")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PROC = Path("/proc")
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """Anonymous memory in MB at a time (``time.monotonic``): a process, its JVM, the largest of its Python workers."""
-
-    at: float
-    driver: float
-    jvm: float
-    worker: float
 
 
 def cpu_seconds(pid: int) -> float:
@@ -76,29 +76,129 @@ def quarter_peaks(samples: Iterable[tuple[float, float]], *, start: float, end: 
     return peaks
 
 
-class MemoryWatch(Background):
-    """Samples a process that runs Spark, a few times a second; a context manager."""
+class Background(ABC):
+    """A context manager whose work runs in a thread while the block does: until ``_stop`` is set."""
 
-    def __init__(self, pid: int, *, seconds: float = 0.1) -> None:
+    def __init__(self) -> None:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    @abstractmethod
+    def _work(self) -> None:
+        """What goes on, to be ended soon after ``_stop`` is set."""
+
+
+class Watch(Background, Generic[T]):
+    """Samples a value again and again while the block runs, with the times (``time.monotonic``)."""
+
+    def __init__(self, look: Callable[[], T], *, seconds: float) -> None:
         super().__init__()
-        self._pid = pid
-        self._seconds = seconds
-        self.samples: list[Sample] = []
-
-    def peak(self, names: Sequence[str]) -> float:
-        """The highest sum of these fields of `Sample`, in MB."""
-        return max((sum(getattr(sample, name) for name in names) for sample in self.samples), default=0.0)
+        self._look, self._seconds = look, seconds
+        self.samples: list[tuple[float, T]] = []
 
     def _work(self) -> None:
         while not self._stop.wait(self._seconds):
-            jvm = worker = 0.0
-            for pid in descendants(self._pid):
-                words = _words(pid)
-                if words and words[0].endswith(b"java"):
-                    jvm = max(jvm, anonymous_mb(pid))
-                elif b"pyspark.daemon" in words:
-                    worker = max(worker, anonymous_mb(pid))
-            self.samples.append(Sample(time.monotonic(), anonymous_mb(self._pid), jvm, worker))
+            self.samples.append((time.monotonic(), self._look()))
+
+
+def peak(samples: Iterable[tuple[float, float]], *, end: float = float("inf")) -> float:
+    """The highest value until a time, of samples (time, value); 0.0 without any."""
+    return max((value for at, value in samples if at <= end), default=0.0)
+
+
+def tree_mb(pid: int) -> float:
+    """Anonymous memory of a process and of all below it, together."""
+    return sum(map(anonymous_mb, descendants(pid)))
+
+
+@dataclass(frozen=True, slots=True)
+class SparkMemory:
+    """Anonymous memory in MB of a process that runs Spark, its JVM, and the largest of its Python workers."""
+
+    driver: float
+    jvm: float
+    worker: float
+
+    @classmethod
+    def of(cls, pid: int) -> "SparkMemory":
+        """As it is now."""
+        jvm = worker = 0.0
+        for one in descendants(pid):
+            words = _words(one)
+            if words and words[0].endswith(b"java"):
+                jvm = max(jvm, anonymous_mb(one))
+            elif b"pyspark.daemon" in words:
+                worker = max(worker, anonymous_mb(one))
+        return cls(anonymous_mb(pid), jvm, worker)
+
+
+@dataclass(frozen=True)
+class Finished(Generic[T]):
+    """A process that has done its work: its answer, its seconds in all, and what was sampled of it meanwhile."""
+
+    answer: dict[str, Any]
+    seconds: float
+    samples: Sequence[tuple[float, T]]
+
+
+def run_process(
+    command: Sequence[str],
+    *,
+    limit: float,
+    environment: Mapping[str, str] | None = None,
+    look: Callable[[int], T] | None = None,
+    every: float = 0.1,
+) -> Finished[T]:
+    """Run a process in a session of its own, which is ended with us; its answer is its last line of JSON.
+
+    ``look`` samples it by its id; that takes time of the cores that all share. Raises RuntimeError if it fails, or
+    runs longer than ``limit`` seconds.
+    """
+    name = command[2] if command[1] == "-m" else " ".join(command[:4])
+    started = time.monotonic()
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    ) as process:
+        try:
+            with Watch(lambda: look(process.pid), seconds=every) if look else nullcontext() as watch:
+                out, complaint = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"Wanted {name} within {limit:.0f} s. Found: it runs on") from None
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    seconds = time.monotonic() - started
+    if process.returncode:
+        told = complaint.decode(errors="replace").strip().splitlines()[-1:]
+        raise RuntimeError(f"Wanted {name} to succeed. Found: {process.returncode}, {told}")
+    return Finished(answer_of(out), seconds, watch.samples if watch else [])
+
+
+def run_module(
+    name: str, *arguments: object, limit: float, look: Callable[[int], T] | None = None, every: float = 0.1
+) -> Finished[T]:
+    """Run one of the benchmarks' modules; see `run_process`."""
+    command = [sys.executable, "-m", f"benchmarks.{name}", *map(str, arguments)]
+    return run_process(command, limit=limit, look=look, every=every)
+
+
+def answer_of(output: bytes) -> dict[str, Any]:
+    """The last line of a process that is JSON, as packages may speak after it. Raises RuntimeError if none is."""
+    for line in reversed(output.splitlines()):
+        if line.startswith(b"{"):
+            found: dict[str, Any] = json.loads(line)
+            return found
+    raise RuntimeError(f"Wanted a line of JSON. Found: {output[-200:]!r}")
 
 
 def _words(pid: int) -> list[bytes]:

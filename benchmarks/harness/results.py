@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 ROOT = Path(__file__).resolve().parents[2]
+PLACE = ROOT / "build" / "bench"
 PACKAGES = ("pyspark", "acsylla", "nvidia-dali-cuda120", "pyarrow", "numpy", "s3fs", "webdataset")
 
 
@@ -40,18 +41,25 @@ class Row:
         compare = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}[self.op]
         return bool(compare(self.value, self.target))
 
+    def without_value(self, reason: str) -> "Row":
+        """The same row whose value means nothing: it is in the note, behind the reason."""
+        spread = f" ({self.interval[0]:.2f} to {self.interval[1]:.2f})" if self.interval else ""
+        note = f"{reason}; {self.value:.2f}{spread} {self.unit}; {self.note}"
+        return replace(self, value=None, interval=None, note=note)
+
 
 def publish(name: str, rows: Sequence[Row], *, quick: bool = False) -> Path:
     """Print the table and write the JSON; returns its path."""
-    table = Table(title=name)
+    table = Table(title=f"{name}, quick" if quick else name)
     for heading in ("figure", "target", "measured", "", "note"):
         table.add_column(heading)
     for row in rows:
         value = "-" if row.value is None else f"{row.value:,.2f} {row.unit}"
+        value += f" ({row.interval[0]:,.2f} to {row.interval[1]:,.2f})" if row.interval else ""
         verdict = {True: "met", False: "missed", None: "-"}[row.met]
         table.add_row(row.figure, f"{row.op} {row.target:g} {row.unit}", value, verdict, row.note)
     Console().print(table)
-    path = ROOT / "build" / "bench" / f"{name}.json"
+    path = PLACE / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     report = {
         "name": name,

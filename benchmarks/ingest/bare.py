@@ -8,40 +8,20 @@ picture is two requests, the metadata row when the data row is acknowledged, or 
 """
 
 import asyncio
-import gc
 import json
 import sys
 import time
-from pathlib import Path
 
-from benchmarks.harness.picture_rows import (
-    DATA,
-    DATA_COLUMNS,
-    METADATA,
-    METADATA_COLUMNS,
-    Origin,
-    insert,
-    list_paths,
-    our_id,
-    rows_of,
-    write,
-)
+from benchmarks.harness.picture_rows import prepare, rows_below, write
 from etl.cassandra import writer
 from etl.cluster import Cluster
 
 
 async def serve(cluster: Cluster, folder: str) -> None:
     """Load, then write as often as asked."""
-    origin = Origin.of(folder)
-    rows = [
-        rows_of(path, Path(folder, path).read_bytes(), id=our_id(path), origin=origin) for path in list_paths(folder)
-    ]
-    gc.freeze()  # what lies there is no business of the collector
+    rows = rows_below(folder)
     async with writer(cluster) as connected:
-        statements = [
-            await connected.prepare(insert(DATA, DATA_COLUMNS)),
-            await connected.prepare(insert(METADATA, METADATA_COLUMNS)),
-        ]
+        statements = await prepare(connected)
         session = connected._session  # connected as ours is, without what ours does around each write
         print(json.dumps({"pictures": len(rows)}), flush=True)
         while line := await asyncio.to_thread(sys.stdin.readline):

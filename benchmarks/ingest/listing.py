@@ -31,7 +31,7 @@ def count_files(spark: SparkSession, root: str) -> int:
 def main() -> int:
     """List both."""
     root, small = sys.argv[1:]
-    spark = session("benchmark of listing", cores=2)
+    spark = session("benchmark of listing", master="local[2]")
     count_files(spark, small)
     started = time.monotonic()
     files = count_files(spark, root)

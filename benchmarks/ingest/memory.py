@@ -61,7 +61,7 @@ def entries_of(spark: SparkSession, folder: str, *, pictures: int) -> DataFrame:
 def main() -> int:
     """Pass the bytes through; a few before, so that the worker is there and has imported what it needs."""
     folder, size = os.path.realpath(sys.argv[1]), int(sys.argv[2])
-    spark = session("benchmark of memory", cores=1)
+    spark = session("benchmark of memory", master="local[1]")
     order = WriteOrder(target=Forget(), preparation=Preparation(), labels=LABELS)
     paths = list_paths(folder)
     each = sum(os.path.getsize(os.path.join(folder, path)) for path in paths) / len(paths)

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from benchmarks.harness.picture_rows import DATA, KEYSPACE, METADATA, list_paths, prove, session
 from benchmarks.harness.pictures import Planted, plant_pictures
 from benchmarks.harness.processes import cpu_seconds, descendants
 from benchmarks.harness.results import ROOT
+from benchmarks.harness.stage import Stage
 from benchmarks.ingest import rivals as rivals
 from devstack.cassandra import Cassandra
 from etl.ingest import task_count
@@ -61,43 +61,32 @@ def describe(runs: Sequence[Run]) -> str:
     return f"{rate:,.0f} images/s, CPU ms an image {of_client}{server:.2f} server"
 
 
-class Stage:
-    """A context manager: everything is started on entering, and ended and removed on leaving."""
+class IngestStage(Stage):
+    """The server, Spark and the bare writer, for the pictures of a tree."""
 
     def __init__(self, folder: Path, tree: Planted) -> None:
+        super().__init__(folder)
         self.tree = tree
         self.in_flight = IN_FLIGHT[0]
-        self._folder = folder
-        self._stack = ExitStack()
+        self._server = Cassandra(folder / "cassandra")
 
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            self._server = Cassandra(self._folder / "cassandra")
-            stack.callback(self._server.clean)
-            # Not tied to this thread: such a server is compiled for a quick start, not for speed.
-            self._server.start()
-            self._control: Any = stack.enter_context(self._server.session())
-            self.spark = session(
-                "benchmark of ingest",
-                cores=CORES,
-                options={
-                    "spark.cassandra.connection.host": ",".join(self._server.hosts),
-                    "spark.cassandra.connection.port": self._server.port,
-                },
-            )
-            stack.callback(self._end_spark)
-            self._control.execute(create_keyspace(KEYSPACE, Replication.parse("1")))
-            for statement in self.plan(self.tree).tables.definitions.values():
-                self._control.execute(statement)
-            self._bare = self._start_bare()
-            stack.callback(self._end_bare)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.close()
+    def _start(self, stack: ExitStack) -> None:
+        server = self._server
+        stack.callback(server.clean)
+        # Not tied to this thread: such a server is compiled for a quick start, not for speed.
+        server.start()
+        self._control: Any = stack.enter_context(server.session())
+        options = {
+            "spark.cassandra.connection.host": ",".join(server.hosts),
+            "spark.cassandra.connection.port": str(server.port),
+        }
+        self.spark = session("benchmark of ingest", master=f"local[{CORES}]", options=options)
+        stack.callback(self._end_spark)
+        self._control.execute(create_keyspace(KEYSPACE, Replication.parse("1")))
+        for statement in self.plan(self.tree).tables.definitions.values():
+            self._control.execute(statement)
+        self._bare = self._start_bare()
+        stack.callback(self._end_bare)
 
     def plan(self, tree: Planted, *, resume: bool = False) -> IngestPlan:
         """What our own job is asked to do."""
@@ -106,7 +95,7 @@ class Stage:
 
     def warm_up(self) -> str:
         """Spark by small runs, the server by the bare writer, which finds its best; returns a remark on that."""
-        small = plant_pictures(self._folder / "small", WARM_UP_PICTURES, first_seed=self.tree.files)
+        small = plant_pictures(self.folder / "small", WARM_UP_PICTURES, first_seed=self.tree.files)
         for _ in range(2):
             self.empty()
             job.run(self.spark, plan=self.plan(small))

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -85,16 +86,21 @@ def fetch(order: Order) -> Answer:
     """Batches of one epoch as they are, not decoded; each image must be the one that its id names."""
     with source_of(order) as source:
         connected = connect(source)
-        size = labels = ids = 0
+        sums = dict.fromkeys(("images", "bytes", "labels", "ids"), 0)
         recorder = Recorder(order)
         for batch in recorder.take(source.epoch(0), len):
-            if b"".join(image[-16:] for image in batch.images) != batch.ids.tobytes():
-                raise RuntimeError(f"Wanted the images of the ids in batch {batch.step}. Found: others.")
-            size += sum(map(len, batch.images))
-            labels += int(batch.labels.sum())
-            ids = (ids + id_sum(batch.ids)) % (1 << 64)
-        sums = {"bytes": size, "labels": labels, "ids": ids}
+            add(sums, batch)
         return recorder.answer(sums, connected=connected, stats=asdict(source.stats()))
+
+
+def add(sums: dict[str, int], batch: loader.Batch) -> None:
+    """Add a batch up; each image must be the one that its id names."""
+    if b"".join(image[-16:] for image in batch.images) != batch.ids.tobytes():
+        raise RuntimeError(f"Wanted the images of the ids in batch {batch.step}. Found: others.")
+    sums["images"] += len(batch)
+    sums["bytes"] += sum(map(len, batch.images))
+    sums["labels"] += int(batch.labels.sum())
+    sums["ids"] = (sums["ids"] + id_sum(batch.ids)) % (1 << 64)
 
 
 def feed(order: Order) -> Answer:
@@ -147,30 +153,16 @@ def bare(order: Order) -> Answer:
     return bare_client.read({**order, "table": split.data_table}, np.asarray(split.ids[positions]))
 
 
-def files(order: Order) -> Answer:
-    """The same pictures from files, through the same graph."""
-    from benchmarks.loader.rivals import decode_files
-
-    return decode_files(order)
-
-
-def workers(order: Order) -> Answer:
-    """The usual alternative: workers of torch that read one image after another."""
-    from benchmarks.loader.rivals import read_by_workers
-
-    return read_by_workers(order)
-
-
-def opening(order: Order) -> Answer:
-    """A split opened, and its first batches read; the memory of this process meanwhile."""
-    from benchmarks.loader.memory import open_and_read
-
-    return open_and_read(order)
-
-
 CONSUMERS: Mapping[str, Callable[[Order], Answer]] = {
-    consumer.__name__: consumer for consumer in (fetch, feed, decode, bare, files, workers, opening)
+    "fetch": fetch,
+    "feed": feed,
+    "decode": decode,
+    "bare": bare,
+    "files": lambda order: import_module("benchmarks.loader.rivals").decode_files(order),
+    "workers": lambda order: import_module("benchmarks.loader.rivals").read_by_workers(order),
+    "opening": lambda order: import_module("benchmarks.loader.memory").open_and_read(order),
 }
+"""By name; what imports more than the loader does is imported by those who need it."""
 
 
 def main() -> int:

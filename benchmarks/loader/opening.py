@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.harness.command import tell
 from benchmarks.harness.images import sums_of
-from benchmarks.harness.loader_stage import OPENED, Stage, check
+from benchmarks.harness.loader_stage import OPENED, LoaderStage, check
 from benchmarks.harness.results import Row
 from benchmarks.harness.split_folders import write_split
 from benchmarks.loader.figures import FIGURES
@@ -22,7 +22,7 @@ NUMBERS = (12, 13, 14, 15)
 _PAUSE = 0.5
 
 
-def rows_of_opening(stage: Stage, wanted: Collection[int], *, quick: bool) -> dict[int, Row]:
+def rows_of_opening(stage: LoaderStage, wanted: Collection[int]) -> dict[int, Row]:
     """Measure, and make the rows that are wanted. The files of each split lie in the page cache, as they are new."""
     rows: dict[int, Row] = {}
     sizes, cache = stage.sizes, stage.folder / "opened"
@@ -32,16 +32,16 @@ def rows_of_opening(stage: Stage, wanted: Collection[int], *, quick: bool) -> di
         for _ in range(sizes.opened):
             shutil.rmtree(cache, ignore_errors=True)
             runs.append(split.open(cache))
-        rows[12] = _seconds(12, runs, sizes.small, quick=quick)
+        rows[12] = _seconds(12, runs, sizes.small)
         split.remove()
     if not {13, 14, 15}.intersection(wanted):
         return rows
     split = _Split(stage, sizes.large, batches=sizes.read)
     shutil.rmtree(cache, ignore_errors=True)
     without = [split.open(cache)]
-    rows[13] = _seconds(13, without, sizes.large, quick=quick)
+    rows[13] = _seconds(13, without, sizes.large)
     if 14 in wanted:
-        rows[14] = _seconds(14, [split.open(cache) for _ in range(sizes.opened)], sizes.large, quick=quick)
+        rows[14] = _seconds(14, [split.open(cache) for _ in range(sizes.opened)], sizes.large)
     if 15 in wanted:
         run = split.open(cache, batches=sizes.read)
         beyond = run["peak_mb"] - sizes.budget / 1e6
@@ -52,16 +52,16 @@ def rows_of_opening(stage: Stage, wanted: Collection[int], *, quick: bool) -> di
             f"{run['opened_mb']:,.0f} MB when the split was open, {without[0]['peak_mb']:,.0f} MB while the cache was "
         )
         note += f"built; {sizes.read} batches, slowly, so that it reads ahead all it may"
-        rows[15] = FIGURES.value_row(15, beyond, note=note, quick=quick, runs=1)
+        rows[15] = FIGURES.value_row(15, beyond, note=note, runs=1)
     split.remove()
     shutil.rmtree(cache, ignore_errors=True)
-    return {number: row for number, row in rows.items() if number in wanted}
+    return rows
 
 
 class _Split:
     """A split of so many rows, and in Cassandra the images that its first epoch begins with."""
 
-    def __init__(self, stage: Stage, rows: int, *, batches: int) -> None:
+    def __init__(self, stage: LoaderStage, rows: int, *, batches: int) -> None:
         self._stage = stage
         self._folder: Path = stage.folder / "large"
         tell(f"a split of {rows:,} rows")
@@ -89,7 +89,7 @@ class _Split:
         shutil.rmtree(self._folder)
 
 
-def _seconds(number: int, runs: list[dict[str, Any]], rows: int, *, quick: bool) -> Row:
+def _seconds(number: int, runs: list[dict[str, Any]], rows: int) -> Row:
     value, opened, connected = (
         statistics.median(run[name] for run in runs) for name in ("first", "opened", "connected")
     )
@@ -97,4 +97,4 @@ def _seconds(number: int, runs: list[dict[str, Any]], rows: int, *, quick: bool)
         f"{rows:,} rows, files in the page cache; of it opening {opened:.2f} s; connecting, {connected:.2f} s, is not "
     )
     note += "in it, imports are"
-    return FIGURES.value_row(number, value, note=note, quick=quick, runs=len(runs))
+    return FIGURES.value_row(number, value, note=note, runs=len(runs))

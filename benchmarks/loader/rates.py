@@ -1,10 +1,12 @@
 """The figures of fetching: beside a bare client, over a long way, at a demand, with answers held back; the curves."""
 
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
+from functools import partial
 
 from benchmarks.harness.command import tell
-from benchmarks.harness.loader_stage import BLOBS, Far, Run, Stage, describe
+from benchmarks.harness.loader_stage import BLOBS, Far, LoaderStage, Run, describe
+from benchmarks.harness.pairs import in_turn
 from benchmarks.harness.results import Row
 from benchmarks.loader.figures import DEMAND, FIGURES
 
@@ -12,12 +14,11 @@ DIRECT = (1, 2)
 FAR = (3, 4, 7)
 DEMANDED = (5, 6)
 HELD = (10, 11)
+NUMBERS = (*DIRECT, *FAR, *DEMANDED, *HELD)
 IN_FLIGHT = (64, 128, 256)
 
-Curves = Mapping[str, Sequence[float]]
 
-
-def fetch(stage: Stage, rows: int, rtt: float | None, *, hold: float | None = None, **order: object) -> Run:
+def fetch(stage: LoaderStage, rows: int, rtt: float | None, *, hold: float | None = None, **order: object) -> Run:
     """Our loader once; ``rtt`` None is without a proxy, ``hold`` seconds stand for one answer of a hundred."""
     far = None if rtt is None else Far(rtt, 0.0 if hold is None else 0.01, hold or 0.0)
     run = stage.run("fetch", BLOBS, rows, far=far, **order)
@@ -26,7 +27,7 @@ def fetch(stage: Stage, rows: int, rtt: float | None, *, hold: float | None = No
     return run
 
 
-def warm_up(stage: Stage, *, quick: bool) -> str:
+def warm_up(stage: LoaderStage, *, quick: bool) -> str:
     """The server by all kinds of readers, the bare client finds its best; returns a remark on that."""
     rows = stage.sizes.warm
     fetch(stage, rows, 0.0)
@@ -40,38 +41,34 @@ def warm_up(stage: Stage, *, quick: bool) -> str:
     return f"{remark} in flight"
 
 
-def rows_of_direct(stage: Stage, wanted: Collection[int], remark: str, *, quick: bool) -> dict[int, Row]:
+def rows_of_direct(stage: LoaderStage, wanted: Collection[int], remark: str) -> dict[int, Row]:
     """Beside the bare client, and the CPU of a whole way to DALI; no proxy."""
     sizes, rows = stage.sizes, {}
     if 1 in wanted:
-        ours, bare = [], []
-        for turn in range(sizes.many_pairs):
-            for is_ours in (True, False) if turn % 2 == 0 else (False, True):
-                if is_ours:
-                    ours.append(fetch(stage, sizes.fetched, None))
-                else:
-                    bare.append(stage.run("bare", BLOBS, sizes.fetched, in_flight=stage.in_flight))
-                    tell(f"bare: {bare[-1].rate:,.0f} images/s")
+
+        def read_bare() -> Run:
+            run = stage.run("bare", BLOBS, sizes.fetched, in_flight=stage.in_flight)
+            tell(f"bare: {run.rate:,.0f} images/s")
+            return run
+
+        ours, bare = in_turn(
+            sizes.many_pairs, {"ours": lambda: fetch(stage, sizes.fetched, None), "bare": read_bare}
+        ).values()
         note = f"ours {describe(ours)}; bare {describe(bare)}; {remark}"
-        rows[1] = FIGURES.ratio_row(1, [run.rate for run in ours], [run.rate for run in bare], note=note, quick=quick)
+        rows[1] = FIGURES.ratio_row(1, [run.rate for run in ours], [run.rate for run in bare], note=note)
     if 2 in wanted:
         fed = [stage.run("feed", BLOBS, sizes.fetched) for _ in range(sizes.pairs)]
         value = statistics.median(run.course.cpu_ms for run in fed)
         note = f"user and system, up to what a DALI pipeline is given; {describe(fed)}"
-        rows[2] = FIGURES.value_row(2, value, note=note, quick=quick, runs=len(fed))
+        rows[2] = FIGURES.value_row(2, value, note=note, runs=len(fed))
     return rows
 
 
-def rows_of_far(
-    stage: Stage, wanted: Collection[int], curves: dict[str, dict[float, float]], *, quick: bool
-) -> dict[int, Row]:
+def rows_of_far(stage: LoaderStage, wanted: Collection[int], curves: dict[str, dict[float, float]]) -> dict[int, Row]:
     """150 ms and 300 ms in turn with 0 ms, all through the proxy; their medians are points of the curve, too."""
     sizes, rows = stage.sizes, {}
     rtts = [rtt for rtt, needed in ((0.0, {3, 4}), (0.15, {3, 7}), (0.3, {4})) if needed.intersection(wanted)]
-    runs: dict[float, list[Run]] = {rtt: [] for rtt in rtts}
-    for turn in range(sizes.many_pairs):
-        for rtt in rtts if turn % 2 == 0 else reversed(rtts):
-            runs[rtt].append(fetch(stage, sizes.fetched, rtt))
+    runs = in_turn(sizes.many_pairs, {rtt: partial(fetch, stage, sizes.fetched, rtt) for rtt in rtts})
     stage.look_at_proxy()
     curves["in order"] = {rtt: statistics.median(run.rate for run in found) for rtt, found in runs.items()}
     for number, rtt in ((3, 0.15), (4, 0.3)):
@@ -80,13 +77,13 @@ def rows_of_far(
             note += f"the proxy alone carries {stage.capacity:,.0f} MB/s"
             rates = ([run.rate for run in found] for found in (runs[rtt], runs[0.0]))
             void = stage.void(runs[rtt], runs[0.0])
-            rows[number] = FIGURES.ratio_row(number, *rates, note=note, quick=quick, void=void)
+            rows[number] = FIGURES.ratio_row(number, *rates, note=note, void=void)
     if 7 in wanted:
-        rows[7] = _ramp(runs[0.15], quick=quick)
+        rows[7] = _ramp(runs[0.15])
     return rows
 
 
-def _ramp(runs: Sequence[Run], *, quick: bool) -> Row:
+def _ramp(runs: Sequence[Run]) -> Row:
     reached = [run.course.seconds_to(0.9 * run.rate) for run in runs]
     found = [seconds for seconds in reached if seconds is not None]
     connected = statistics.median(run.answer["connected"] for run in runs)
@@ -94,10 +91,10 @@ def _ramp(runs: Sequence[Run], *, quick: bool) -> Row:
     note = f"connecting, {connected:.2f} s, is not in it; the first batch came after {first:.2f} s; "
     note += f"of {len(runs)} runs {len(runs) - len(found)} never were as fast over 2,048 images"
     value = statistics.median(found) if len(found) > len(runs) / 2 else None
-    return FIGURES.value_row(7, value, note=note, quick=quick, runs=len(runs))
+    return FIGURES.value_row(7, value, note=note, runs=len(runs))
 
 
-def rows_of_demand(stage: Stage, wanted: Collection[int], *, quick: bool) -> dict[int, Row]:
+def rows_of_demand(stage: LoaderStage, wanted: Collection[int]) -> dict[int, Row]:
     """What a consumer of a fixed pace waits."""
     rows = {}
     for number, rtt in ((5, 0.15), (6, 0.3)):
@@ -106,28 +103,25 @@ def rows_of_demand(stage: Stage, wanted: Collection[int], *, quick: bool) -> dic
             whole = 100 * run.course.stall_share(begins=0)
             note = f"steady part of {run.course.got[-1]:.0f} s; {whole:.2f} % with its beginning; {describe([run])}"
             value = 100 * run.course.stall_share()
-            rows[number] = FIGURES.value_row(number, value, note=note, quick=quick, runs=1)
+            rows[number] = FIGURES.value_row(number, value, note=note, runs=1)
     return rows
 
 
-def rows_of_holds(stage: Stage, wanted: Collection[int], *, quick: bool) -> dict[int, Row]:
+def rows_of_holds(stage: LoaderStage) -> dict[int, Row]:
     """Single answers held for 2 s, in turn with the same proxy that holds them for no time."""
-    held: list[Run] = []
-    prompt: list[Run] = []
-    for turn in range(stage.sizes.pairs):
-        for hold in (2.0, 0.0) if turn % 2 == 0 else (0.0, 2.0):
-            (held if hold else prompt).append(fetch(stage, stage.sizes.held, 0.0, hold=hold))
+    sizes = stage.sizes
+    contenders = {hold: partial(fetch, stage, sizes.held, 0.0, hold=hold) for hold in (2.0, 0.0)}
+    held, prompt = in_turn(sizes.pairs, contenders).values()
     stage.look_at_proxy()
     rates = ([run.rate for run in found] for found in (held, prompt))
     note = f"0 ms, in order; held {describe(held)}; undisturbed {describe(prompt)}"
-    rows = {10: FIGURES.ratio_row(10, *rates, note=note, quick=quick, void=stage.void(prompt))}
+    rows = {10: FIGURES.ratio_row(10, *rates, note=note, void=stage.void(prompt))}
     extra = 100 * statistics.median(extra_share(run) for run in held)
     carried = [100 * carried_share(run) for run in held]
     answers = sum(run.carried.held for run in held if run.carried)
     note = f"by its own count; {answers:,} answers held; by bytes through the proxy, without what was read ahead at "
     note += f"the end, {min(carried):.2f} to {max(carried):.2f} %"
-    rows[11] = FIGURES.value_row(11, extra, note=note, quick=quick, runs=len(held))
-    return {number: row for number, row in rows.items() if number in wanted}
+    return rows | {11: FIGURES.value_row(11, extra, note=note, runs=len(held))}
 
 
 def extra_share(run: Run) -> float:
@@ -147,7 +141,7 @@ def carried_share(run: Run) -> float:
     return float(run.carried.bytes_from_server / delivered - 1)
 
 
-def complete(stage: Stage, curves: dict[str, dict[float, float]]) -> None:
+def complete(stage: LoaderStage, curves: dict[str, dict[float, float]]) -> None:
     """Add the points that no figure has asked for: rates by round trip, for each way to read."""
     sizes = stage.sizes
     for name, is_ordered in (("in order", True), ("out of order", False)):

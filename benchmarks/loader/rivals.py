@@ -2,49 +2,28 @@
 
 import os
 import time
-from collections.abc import Iterator
-from importlib import import_module
-from pathlib import Path
+from itertools import islice
 from typing import Any
 from uuid import UUID
 
 import numpy as np
 
 import loader
+from benchmarks.harness.decoding import read_files
 from benchmarks.harness.images import id_sum
 from benchmarks.loader.consumers import Answer, Order, Recorder
-from loader._iterators import classification
 from schemas import Columns, TableName
 
 
 def decode_files(order: Order) -> Answer:
     """One pass over the files of a split's rows, in the graph that `loader.ClassificationIterator` has for training."""
-    fn, pipelines = (import_module(f"nvidia.dali.{name}") for name in ("fn", "pipeline"))
     split, size, batch = loader.open_split(order["split"], cache=order["cache"]), order["size"], order["batch_size"]
     assert split.labels is not None
-    names = [os.path.join(order["files"], f"{label:06}.jpg") for label in split.labels.tolist()]
-    for name in set(names):
-        Path(name).read_bytes()  # into the page cache
-    pipeline = pipelines.Pipeline(
-        batch_size=batch,
-        num_threads=order["threads"],
-        device_id=None,
-        seed=1,
-        prefetch_queue_depth=2,
-        exec_dynamic=True,
-    )
-    with pipeline:
-        pictures, labels = fn.readers.file(files=names, labels=split.labels.tolist(), random_shuffle=True)
-        pipeline.set_outputs(*classification(pictures, labels, size=size, train=True))
-    pipeline.build()
-
-    def outputs() -> Iterator[Any]:
-        for _ in range(len(names) // batch):  # whole batches only: the split has no other
-            images, labels = pipeline.run()
-            yield np.from_dlpack(images.as_tensor()), np.from_dlpack(labels.as_tensor())
-
+    labels = split.labels.tolist()
+    names = [os.path.join(order["files"], f"{label:06}.jpg") for label in labels]
+    batches = read_files(names, labels, batch_size=batch, size=size, threads=order["threads"])
     recorder, total = Recorder(order), 0
-    for images, numbers in recorder.take(outputs(), lambda found: len(found[1])):
+    for images, numbers in recorder.take(islice(batches, len(names) // batch), lambda found: len(found[1])):
         if images.shape != (len(numbers), 3, size, size):
             raise RuntimeError(f"Wanted {len(numbers)} pictures of {size} pixels. Found: {images.shape}")
         total += int(numbers.sum())

@@ -5,42 +5,26 @@
 The bare writer's requests, both rows of a picture in one batch, go in turn to an embedded Cassandra as it comes and to
 one with a single change: how rows are sent, how the commit log is synced, where memtables lie, how tables compact and
 compress. A ratio above 1 says that ours is faster. Both servers are compiled quickly rather than well, so that a young
-one can be compared with an old one. QUICK=1 writes few pictures; figures have no value then.
+one can be compared with an old one.
+QUICK=1 writes few pictures, too few for a value.
 """
 
-import argparse
 import asyncio
-import gc
 import os
-import shutil
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.harness.command import tell
-from benchmarks.harness.pairs import ratio_row
-from benchmarks.harness.picture_rows import (
-    DATA,
-    DATA_COLUMNS,
-    KEYSPACE,
-    METADATA,
-    METADATA_COLUMNS,
-    Origin,
-    Rows,
-    insert,
-    list_paths,
-    our_id,
-    rows_of,
-    write,
-)
+from benchmarks.harness.command import Parts, run, tell
+from benchmarks.harness.figures import Figure, Figures
+from benchmarks.harness.pairs import in_turn
+from benchmarks.harness.picture_rows import DATA, KEYSPACE, METADATA, Rows, prepare, rows_below, write
 from benchmarks.harness.pictures import PICTURE_BYTES, plant_pictures, require_room
 from benchmarks.harness.processes import cpu_seconds
-from benchmarks.harness.results import Row, publish
-from devstack import NodeError
+from benchmarks.harness.results import Row
 from devstack.cassandra import Cassandra
 from etl.cassandra import writer
 from etl.cluster import Cluster
@@ -91,6 +75,11 @@ CHANGES = (
     ),
 )
 OURS = Change("ours", "")
+_USE = "a server that has been in use"
+FIGURES = Figures(
+    {number: Figure(f"ours over {one.name}", ">=", 1.0, needs=_USE) for number, one in enumerate(CHANGES, start=1)}
+)
+"""By number, in the order of the changes."""
 
 
 class Contender:
@@ -128,59 +117,39 @@ class Contender:
     async def _write(self, rows: Sequence[Rows]) -> float:
         cluster = Cluster(tuple(self._server.hosts), self._server.port, self._server.datacenter)
         async with writer(cluster) as connected:
-            statements = [
-                await connected.prepare(insert(DATA, DATA_COLUMNS)),
-                await connected.prepare(insert(METADATA, METADATA_COLUMNS)),
-            ]
+            statements = await prepare(connected)
             started = time.monotonic()
             await write(connected._session, statements, rows, in_flight=IN_FLIGHT, batch=self._change.batch)
             return time.monotonic() - started
 
 
-def compare(folder: Path, rows: Sequence[Rows], ours: Contender, change: Change, *, quick: bool) -> Row:
+def compare(folder: Path, rows: Sequence[Rows], ours: Contender, number: int) -> Row:
     """Ours and a change of it in turn, after both have been warmed up."""
+    change = CHANGES[number - 1]
     with Contender(folder / "changed", change) as changed:
         for _ in range(2):
             changed.run(rows)
-        pairs = []
-        for turn in range(PAIRS):
-            both = [ours, changed] if turn % 2 else [changed, ours]
-            found = {one: one.run(rows) for one in both}
-            pairs.append((found[ours], found[changed]))
-            tell(f"{change.name}: {found[changed][0]:,.0f} images/s, ours {found[ours][0]:,.0f}")
-    rates = ([pair[side][0] for pair in pairs] for side in (0, 1))
-    cpu = [statistics.median(pair[side][1] for pair in pairs) for side in (0, 1)]
-    note = f"{change.note}; images/s; server's CPU ms a picture: ours {cpu[0]:.2f}, {change.name} {cpu[1]:.2f}"
-    return ratio_row(f"ours over {change.name}", 1.0, *rates, note=note, quick=quick)
+        runs = in_turn(PAIRS, {change.name: lambda: changed.run(rows), OURS.name: lambda: ours.run(rows)})
+    mine, others = runs[OURS.name], runs[change.name]
+    rates, cpu = ([[run[side] for run in found] for found in (mine, others)] for side in (0, 1))
+    tell(f"{change.name}: {statistics.median(rates[1]):,.0f} images/s, ours {statistics.median(rates[0]):,.0f}")
+    spent = [statistics.median(found) for found in cpu]
+    note = f"{change.note}; images/s; server's CPU ms a picture: ours {spent[0]:.2f}, {change.name} {spent[1]:.2f}"
+    return FIGURES.ratio_row(number, *rates, note=note)
 
 
-def main() -> int:
-    """Measure and report; returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="few pictures, in under three minutes")
-    quick = parser.parse_args().quick
-    folder = Path(tempfile.mkdtemp(prefix="imagestrata-bench-")).resolve()
-    try:
-        require_room(folder, bytes=DISK_BYTES, files=10_000)
-        root = str(plant_pictures(folder / "tree", 400 if quick else 4_000).root)
-        origin = Origin.of(root)
-        rows = [
-            rows_of(path, Path(root, path).read_bytes(), id=our_id(path), origin=origin) for path in list_paths(root)
-        ]
-        gc.freeze()  # what lies there is no business of the collector
-        tell(f"{len(rows):,} pictures of {PICTURE_BYTES:,} bytes in memory")
-        with Contender(folder / "ours", OURS) as ours:
-            for _ in range(1 if quick else 4):
-                ours.run(rows)
-            found = [compare(folder, rows, ours, change, quick=quick) for change in CHANGES]
-    except (OSError, NodeError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    publish("server", found, quick=quick)
-    return 0
+def measure(parts: Parts, folder: Path) -> None:
+    """Ours beside each change that is wanted."""
+    require_room(folder, bytes=DISK_BYTES, files=10_000)
+    root = str(plant_pictures(folder / "tree", 400 if parts.is_quick else 4_000).root)
+    rows = rows_below(root)
+    tell(f"{len(rows):,} pictures of {PICTURE_BYTES:,} bytes in memory")
+    with Contender(folder / "ours", OURS) as ours:
+        for _ in range(1 if parts.is_quick else 4):
+            ours.run(rows)
+        for number in FIGURES:
+            parts.measure((number,), lambda here: {one: compare(folder, rows, ours, one) for one in here})
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("server", __doc__, FIGURES, measure, quick="few pictures, in under three minutes"))

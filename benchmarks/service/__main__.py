@@ -9,13 +9,11 @@ nothing then have no value and tell theirs in the note.
 """
 
 import sys
-from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 
-from benchmarks.harness.command import PLACE, Parts, asked, run
+from benchmarks.harness.command import Parts, run
 from benchmarks.harness.pictures import require_room
-from benchmarks.harness.results import Row, publish
 from benchmarks.service import bodies, load
 from benchmarks.service.figures import FIGURES, FULL, QUICK
 from benchmarks.service.stage import Stage
@@ -29,28 +27,18 @@ PARTS = {
 }
 
 
-def measure(stage: Stage, wanted: Collection[int], *, quick: bool) -> tuple[dict[int, Row], bool]:
-    """The rows that are wanted, and whether all was measured; what fails has rows that say so."""
-    parts = Parts(FIGURES, wanted)
+def measure(parts: Parts, folder: Path) -> None:
+    """The rows that are wanted."""
+    sizes = QUICK if parts.is_quick else FULL
+    require_room(folder, bytes=4 * sizes.file_bytes + 3 * sizes.files * sizes.of_bytes, files=10_000)
+    measure_on(Stage(folder, sizes), parts)
+
+
+def measure_on(stage: Stage, parts: Parts) -> None:
+    """The rows that are wanted, of a stage that stands."""
     for numbers, work in PARTS.items():
-        parts.measure(numbers, partial(work, stage, quick=quick))
-    return parts.rows, parts.is_whole
-
-
-def main() -> int:
-    """Measure and report; returns the exit code: 0 also where targets are missed."""
-    told = asked(__doc__, FIGURES)
-    sizes = QUICK if told.is_quick else FULL
-
-    def work(folder: Path) -> bool:
-        require_room(folder, bytes=4 * sizes.file_bytes + 3 * sizes.files * sizes.of_bytes, files=10_000)
-        rows, is_whole = measure(Stage(folder, sizes), told.wanted, quick=told.is_quick)
-        reported = FIGURES.with_earlier(rows, PLACE / "service.json", quick=told.is_quick)
-        publish("service", reported, quick=told.is_quick)
-        return is_whole
-
-    return run("service", work)
+        parts.measure_whole(numbers, partial(work, stage))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("service", __doc__, FIGURES, measure))

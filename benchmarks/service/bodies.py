@@ -6,14 +6,15 @@ import socket
 import statistics
 import subprocess
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.harness.command import tell
+from benchmarks.harness.processes import peak
 from benchmarks.harness.results import Row
 from benchmarks.service.figures import FIGURES
-from benchmarks.service.stage import TAR, Peak, Stage, curl
+from benchmarks.service.stage import TAR, Stage, curl, watched
 
 UPLOADED, FOLDER, DOWNLOADED = (1, 2), (3, 4, 5), (6, 7)
 _NGINX = """
@@ -28,7 +29,7 @@ http {{
 """
 
 
-def rows_of_upload(stage: Stage, wanted: Collection[int], *, quick: bool) -> dict[int, Row]:
+def rows_of_upload(stage: Stage) -> dict[int, Row]:
     """One large file, uploaded in turn with cp and sha256sum of it; each upload makes a version of its own."""
     ours, others, most = [], [], 0.0
     with stage.service() as service:
@@ -37,7 +38,7 @@ def rows_of_upload(stage: Stage, wanted: Collection[int], *, quick: bool) -> dic
             with open(stage.file, "ab") as file:  # other bytes, or it would be the version that is there
                 file.write(bytes([turn]))
             size = stage.file.stat().st_size / 1e6
-            with Peak(service.process.pid) as peak:
+            with watched(service) as watch:
                 seconds = curl(
                     "-T",
                     str(stage.file),
@@ -46,25 +47,23 @@ def rows_of_upload(stage: Stage, wanted: Collection[int], *, quick: bool) -> dic
                     f"{service.url}/datasets/file",
                 )
             ours.append(size / seconds)
-            most = max(most, peak.most)
+            most = max(most, peak(watch.samples))
             others.append(size / _copied(stage.file, stage.folder / "copy"))
             tell(f"uploaded at {ours[-1]:,.0f} MB/s, {most:.0f} MB; cp and sha256sum {others[-1]:,.0f} MB/s")
             service.ask("DELETE", f"/datasets/file?version={turn + 1}") if turn + 1 < stage.sizes.pairs else None
     note = f"{size:,.0f} MB by curl, synced to the disk; cp and sha256sum one after the other, without a sync"
-    rows = {
-        1: FIGURES.value_row(1, most, note=note, quick=quick, runs=len(ours)),
+    return {
+        1: FIGURES.value_row(1, most, note=note, runs=len(ours)),
         2: FIGURES.ratio_row(
             2,
             ours,
             others,
             note=f"{statistics.median(ours):,.0f} over {statistics.median(others):,.0f} MB/s; {note}",
-            quick=quick,
         ),
     }
-    return {number: rows[number] for number in wanted}
 
 
-def rows_of_folder(stage: Stage, wanted: Collection[int], *, quick: bool) -> dict[int, Row]:
+def rows_of_folder(stage: Stage) -> dict[int, Row]:
     """A folder as one tar, up and down."""
     up, down, most = [], [], 0.0
     tar = stage.make_tar()
@@ -72,21 +71,20 @@ def rows_of_folder(stage: Stage, wanted: Collection[int], *, quick: bool) -> dic
     for _ in range(stage.sizes.pairs):
         with stage.service() as service:
             service.create("folder")
-            with Peak(service.process.pid) as peak:
+            with watched(service) as watch:
                 up.append(size / curl("-T", str(tar), "-H", f"Content-Type: {TAR}", f"{service.url}/datasets/folder"))
                 down.append(size / curl(f"{service.url}/datasets/folder"))
-            most = max(most, peak.most)
+            most = max(most, peak(watch.samples))
         tell(f"folder up {up[-1]:,.0f} MB/s, down {down[-1]:,.0f} MB/s, {most:.0f} MB")
     note = f"{stage.sizes.files:,} files of {stage.sizes.of_bytes:,} bytes; the whole, and each file, hashed"
-    rows = {
-        3: FIGURES.value_row(3, statistics.median(up), note=note, quick=quick, runs=len(up)),
-        4: FIGURES.value_row(4, statistics.median(down), note=note, quick=quick, runs=len(up)),
-        5: FIGURES.value_row(5, most, note=note, quick=quick, runs=len(up)),
+    return {
+        3: FIGURES.value_row(3, statistics.median(up), note=note, runs=len(up)),
+        4: FIGURES.value_row(4, statistics.median(down), note=note, runs=len(up)),
+        5: FIGURES.value_row(5, most, note=note, runs=len(up)),
     }
-    return {number: rows[number] for number in wanted}
 
 
-def rows_of_download(stage: Stage, wanted: Collection[int], *, quick: bool) -> dict[int, Row]:
+def rows_of_download(stage: Stage) -> dict[int, Row]:
     """One large file, downloaded in turn with nginx, by the same client to the null device."""
     ours, others = [], []
     size = stage.file.stat().st_size / 1e6
@@ -100,11 +98,10 @@ def rows_of_download(stage: Stage, wanted: Collection[int], *, quick: bool) -> d
             others.append(size / curl(f"{other}/{stage.file.name}"))
             tell(f"downloaded at {ours[-1]:,.0f} MB/s, from nginx at {others[-1]:,.0f} MB/s")
     note = f"{statistics.median(ours):,.0f} over {statistics.median(others):,.0f} MB/s"
-    rows = {
-        6: FIGURES.ratio_row(6, ours, others, note=note, quick=quick),
-        7: FIGURES.value_row(7, statistics.median(ours), note=note, quick=quick, runs=len(ours)),
+    return {
+        6: FIGURES.ratio_row(6, ours, others, note=note),
+        7: FIGURES.value_row(7, statistics.median(ours), note=note, runs=len(ours)),
     }
-    return {number: rows[number] for number in wanted}
 
 
 def _copied(source: Path, target: Path) -> float:

@@ -5,18 +5,16 @@ import http.client
 import json
 import random
 import shutil
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Collection
 from itertools import pairwise
 from pathlib import Path
 
 from benchmarks.harness.command import tell
-from benchmarks.harness.results import ROOT, Row
+from benchmarks.harness.processes import run_module
+from benchmarks.harness.results import Row
 from benchmarks.service.figures import FIGURES
-from benchmarks.service.stage import Peak, Stage
+from benchmarks.service.stage import Stage, watched
 from devstack.dataset_server import DatasetServer
 
 CLIENTS, KILLS = (8, 9), (10,)
@@ -24,34 +22,27 @@ _UPLOADS = 4
 _KILL_BYTES = 30_000_000
 
 
-def rows_of_clients(stage: Stage, wanted: Collection[int], *, quick: bool) -> dict[int, Row]:
+def rows_of_clients(stage: Stage) -> dict[int, Row]:
     """Many clients for some time; the server's memory in quarters of it."""
     sizes = stage.sizes
     with stage.service() as service:
         order = {"port": service.port, "clients": sizes.clients, "seconds": sizes.seconds, "seed": 0}
-        with Peak(service.process.pid, seconds=0.2) as peak:
-            done = subprocess.run(
-                [sys.executable, "-m", "benchmarks.service.clients", json.dumps(order)],
-                cwd=ROOT,
-                stdout=subprocess.PIPE,
-                check=True,
-                timeout=sizes.seconds + 300,
-            )
-    answer = json.loads(done.stdout.splitlines()[-1])
+        with watched(service, seconds=0.2) as watch:
+            limit = sizes.seconds + 300
+            answer = run_module("service.clients", json.dumps(order), limit=limit).answer
     for text in answer["told"]:
         tell(f"failed: {text}")
-    quarters = quarters_of(peak.seen)
+    quarters = quarters_of([value for _, value in watch.samples])
     asked = sum(answer["counts"].values())
     note = (
         f"{sizes.clients} clients, {sizes.seconds:,.0f} s, {asked:,} requests and more ({answer['counts']}); the most "
         f"memory in each quarter: {', '.join(f'{one:.0f}' for one in quarters)} MB"
     )
     tell(note)
-    rows = {
-        8: FIGURES.value_row(8, float(answer["failed"]), note=note, quick=quick),
-        9: FIGURES.value_row(9, quarters[3] / quarters[1], note=note, quick=quick),
+    return {
+        8: FIGURES.value_row(8, float(answer["failed"]), note=note),
+        9: FIGURES.value_row(9, quarters[3] / quarters[1], note=note),
     }
-    return {number: rows[number] for number in wanted}
 
 
 def quarters_of(seen: list[float]) -> list[float]:
@@ -62,7 +53,7 @@ def quarters_of(seen: list[float]) -> list[float]:
     return [max(seen[start:end]) for start, end in pairwise(cuts)]
 
 
-def rows_of_kills(stage: Stage, wanted: Collection[int], *, quick: bool) -> dict[int, Row]:
+def rows_of_kills(stage: Stage) -> dict[int, Row]:
     """Uploads by several clients, and a server that is killed at a random moment of them, again and again."""
     root, chance, faults = stage.folder / "killed", random.Random(0), []
     acknowledged: dict[tuple[str, int], str] = {}
@@ -92,7 +83,7 @@ def rows_of_kills(stage: Stage, wanted: Collection[int], *, quick: bool) -> dict
         f"were cut off; {len(acknowledged)} versions were acknowledged"
     )
     tell(note)
-    return {10: FIGURES.value_row(10, float(len(faults)), note=note, quick=quick, runs=stage.sizes.kills)}
+    return {10: FIGURES.value_row(10, float(len(faults)), note=note, runs=stage.sizes.kills)}
 
 
 def faults_in(

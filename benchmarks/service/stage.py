@@ -6,12 +6,12 @@ import subprocess
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness.background import Background
-from benchmarks.harness.processes import anonymous_mb
+from benchmarks.harness.processes import Watch, anonymous_mb
 from benchmarks.service.figures import Sizes
 from devstack.dataset_server import DatasetServer
 
@@ -19,21 +19,9 @@ TAR = "application/x-tar"
 _BLOCK = 1 << 24
 
 
-class Peak(Background):
-    """The most anonymous memory of a process while the block runs, in MB, and all that was seen: (second, MB)."""
-
-    def __init__(self, pid: int, *, seconds: float = 0.02) -> None:
-        super().__init__()
-        self._pid, self._seconds = pid, seconds
-        self.seen: list[float] = []
-
-    @property
-    def most(self) -> float:
-        return max(self.seen, default=0.0)
-
-    def _work(self) -> None:
-        while not self._stop.wait(self._seconds):
-            self.seen.append(anonymous_mb(self._pid))
+def watched(service: DatasetServer, *, seconds: float = 0.02) -> Watch[float]:
+    """Samples the anonymous memory of a service in MB; a context manager."""
+    return Watch(partial(anonymous_mb, service.process.pid), seconds=seconds)
 
 
 class Stage:

@@ -13,15 +13,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import loader
+from benchmarks.harness.decoding import read_files
 from benchmarks.shards.readers import Answer, Order, cpu_of_all
 from benchmarks.shards.writers import files_of
-from loader._iterators import classification
 
 Batches = Iterator[tuple[Any, Any]]
 
@@ -38,31 +35,10 @@ def decode_shards(order: Order) -> Batches:
 
 
 def decode_files(order: Order) -> Batches:
-    """By DALI's ``readers.file`` in the graph that `loader.ClassificationIterator` has for training; from memory."""
-    fn, pipelines = (import_module(f"nvidia.dali.{name}") for name in ("fn", "pipeline"))
+    """By DALI's ``readers.file`` from memory."""
     found = files_of(order["tree"])[: order["images"]]
-    names = [os.path.join(order["tree"], path) for path, _ in found]
-    for name in names:
-        Path(name).read_bytes()  # into the page cache
-    pipeline = pipelines.Pipeline(
-        batch_size=order["batch_size"],
-        num_threads=order["threads"],
-        device_id=None,
-        seed=1,
-        prefetch_queue_depth=2,
-        exec_dynamic=True,
-    )
-    with pipeline:
-        pictures, labels = fn.readers.file(files=names, labels=[label for _, label in found], random_shuffle=True)
-        pipeline.set_outputs(*classification(pictures, labels, size=order["size"], train=True))
-    pipeline.build()
-
-    def outputs() -> Batches:
-        while True:
-            images, labels = pipeline.run()
-            yield np.from_dlpack(images.as_tensor()), np.from_dlpack(labels.as_tensor())
-
-    return outputs()
+    names, labels = [os.path.join(order["tree"], path) for path, _ in found], [label for _, label in found]
+    return read_files(names, labels, batch_size=order["batch_size"], size=order["size"], threads=order["threads"])
 
 
 DECODERS: Mapping[str, Callable[[Order], Batches]] = {"shards": decode_shards, "files": decode_files}

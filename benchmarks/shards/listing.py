@@ -1,33 +1,25 @@
 """How long a bucket of a million keys takes to be listed, and what of that is the server's.
 
-    python -m benchmarks.shards.listing [--quick] [--classes 1000]
-
 Keys are empty files put straight into the folder of the embedded server, as many in each class folder. Beside ours,
 requests of the client as it comes (``list_objects_v2``, page after page) list a part of the same keys. CPU seconds of
 the server and of this process are told apart; on a machine that both share, their sum over its cores bounds the time.
 """
 
-import argparse
-import json
-import logging
 import os
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import loader
 from benchmarks.harness.processes import cpu_seconds
 from benchmarks.harness.results import Row
 from benchmarks.shards.figures import FIGURES
-from benchmarks.shards.stage import Stage
+from benchmarks.shards.stage import ShardStage
 from devstack.s3 import S3
 from loader._s3_client import Client, make_client
 
-KEYS = 1_000_000
-QUICK_KEYS = 50_000
 BUCKET = "listing"
 PREFIX = "train"
 CLASSES = 1000
@@ -98,32 +90,9 @@ def listed(keys: int, classes: int) -> tuple[Listed, Listed]:
     return ours, plain
 
 
-def rows_of_listing(stage: Stage, wanted: Collection[int], *, quick: bool) -> dict[int, Row]:
+def rows_of_listing(stage: ShardStage) -> dict[int, Row]:
     """The figure of the benchmark of shards."""
-    (number,) = wanted
     ours, plain = listed(stage.sizes.keys, min(CLASSES, stage.sizes.keys // 20))
     note = f"{ours.keys:,} keys, {ours.keys / ours.seconds:,.0f} keys/s; CPU: server {ours.server_cpu:.1f} s, client "
     note += f"{ours.client_cpu:.1f} s; list_objects_v2 page by page {plain.keys / plain.seconds:,.0f} keys/s"
-    return {number: FIGURES.value_row(number, ours.seconds, note=note, quick=quick, runs=1)}
-
-
-def main() -> int:
-    """Plant, list, print; the last line is JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK_KEYS:,} keys instead of {KEYS:,}")
-    parser.add_argument("--classes", type=int, default=CLASSES, help="class folders (default: %(default)s)")
-    options = parser.parse_args()
-    keys = QUICK_KEYS if options.quick else KEYS
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    ours, plain = listed(keys, options.classes)
-    for name, one in (("S3ImageFolder", ours), ("list_objects_v2", plain)):
-        print(
-            f"{name}: {one.keys:,} keys in {one.seconds:.1f} s, {one.keys / one.seconds:,.0f} keys/s; "
-            f"CPU: server {one.server_cpu:.1f} s, client {one.client_cpu:.1f} s"
-        )
-    print(json.dumps({"ours": asdict(ours), "plain": asdict(plain)}))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return {9: FIGURES.value_row(9, ours.seconds, note=note, runs=1)}

@@ -9,7 +9,7 @@ import json
 import math
 import random
 import tarfile
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from benchmarks.harness.command import tell
 from benchmarks.harness.results import Row
 from benchmarks.shards.figures import FIGURES, LIMIT
-from benchmarks.shards.stage import Stage
+from benchmarks.shards.stage import ShardStage
 from benchmarks.shards.writing import shard
 
 NUMBERS = (10,)
@@ -86,7 +86,7 @@ def order_in(folder: Path, places: dict[str, int]) -> list[int]:
     return order
 
 
-def rows_of_order(stage: Stage, wanted: Collection[int], *, quick: bool) -> dict[int, Row]:
+def rows_of_order(stage: ShardStage) -> dict[int, Row]:
     """Our job over the sorted tree with several seeds."""
     found = []
     tree = sorted(path.relative_to(stage.tree).as_posix() for path in stage.tree.glob("*/*"))
@@ -104,4 +104,4 @@ def rows_of_order(stage: Stage, wanted: Collection[int], *, quick: bool) -> dict
     value: float | None = max(one.most for one in found)
     if any(one.most <= LIMIT for one in few):
         value, note = None, f"void: the buffer passes the test; {note}"
-    return {10: FIGURES.value_row(10, value, note=note, quick=quick, runs=len(found))} if 10 in wanted else {}
+    return {10: FIGURES.value_row(10, value, note=note, runs=len(found))}

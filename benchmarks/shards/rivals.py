@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.command import tell
-from benchmarks.harness.results import ROOT
-from benchmarks.shards.stage import BUCKET, Run, Stage
+from benchmarks.harness.results import PLACE
+from benchmarks.shards.stage import BUCKET, Run, ShardStage
 
-PLACE = ROOT / "build" / "bench"
 _INSTALL_SECONDS = 1_200
 
 OPENERS = ("s3fs", "s3torchconnector", "curl")
@@ -62,7 +61,7 @@ class Rival:
         """Where its data lie in the bucket."""
         return f"rival-{self.name}"
 
-    def write(self, stage: Stage, **order: Any) -> dict[str, Any]:
+    def write(self, stage: ShardStage, **order: Any) -> dict[str, Any]:
         """Write the tree in its format. Raises RuntimeError if that fails."""
         stage.remove(self.prefix())
         local = stage.folder / "written"
@@ -70,12 +69,12 @@ class Rival:
         local.mkdir()
         place = {"tree": str(stage.tree), "url": stage.server.endpoint, "remote": f"s3://{BUCKET}/{self.prefix()}"}
         more = {"writer": self.name, "local": str(local), "maxsize": stage.sizes.maxsize}
-        answer = stage.process(self.python, "shards.writers", {**place, **more, **order}).answer
+        answer = stage.process(self.python, "shards.writers", {**place, **more, **order})
         shutil.rmtree(local, ignore_errors=True)
         tell(f"{self.name} wrote {answer['images'] / answer['seconds']:,.0f} images/s")
         return answer
 
-    def read(self, stage: Stage, **order: Any) -> Run:
+    def read(self, stage: ShardStage, **order: Any) -> Run:
         """Read one epoch of what it has written, or of what is ordered."""
         return stage.read(self.python, self.name, remote=f"s3://{BUCKET}/{self.prefix()}", **order)
 

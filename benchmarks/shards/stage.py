@@ -3,25 +3,21 @@
 import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
-from benchmarks.harness.capacity import capacity_mb_per_s
 from benchmarks.harness.command import tell
 from benchmarks.harness.courses import Course
 from benchmarks.harness.images import Images
 from benchmarks.harness.loader_stage import check
-from benchmarks.harness.processes import MemoryWatch, cpu_seconds
-from benchmarks.harness.results import ROOT
+from benchmarks.harness.processes import SparkMemory, cpu_seconds, peak, run_process
+from benchmarks.harness.stage import Stage
 from benchmarks.shards.figures import Sizes
 from devstack.delay import Carried, DelayProxy
 from devstack.s3 import REGION, S3
@@ -29,8 +25,6 @@ from devstack.s3 import REGION, S3
 BUCKET = "bench"
 PICTURES = Images(f"{BUCKET}.pictures", kind=6, is_decodable=True)
 _PROCESS_SECONDS = 900
-_LOOK_SECONDS = 3.0
-
 
 END_OF_JPEG = b"\xff\xd9"
 """Behind a picture's id, so that files end as JPEGs do."""
@@ -61,40 +55,21 @@ class Run:
         return float(self.course.rate * self.answer["sums"]["bytes"] / self.course.images / 1e6)
 
 
-@dataclass(frozen=True)
-class Finished:
-    """A process that has done its work: its last line, read as JSON, and the most memory of its Python workers."""
-
-    answer: dict[str, Any]
-    worker_mb: float
-
-
-class Stage:
-    """A context manager: the server and the tree are made on entering, and removed on leaving."""
+class ShardStage(Stage):
+    """The server and the tree."""
 
     def __init__(self, folder: Path, sizes: Sizes) -> None:
-        self.folder = folder
+        super().__init__(folder)
         self.sizes = sizes
         self.tree = folder / "tree"
         self.server = S3(folder / "s3")
-        self.capacity = 0.0
-        """MB/s that the proxy alone carries, the most that was seen."""
-        self._stack = ExitStack()
 
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            stack.callback(self.server.clean)
-            self.server.start()
-            self.server.make_bucket(BUCKET)
-            tell(f"{self.sizes.pictures:,} pictures in {self.sizes.classes} classes")
-            self._plant()
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.close()
+    def _start(self, stack: ExitStack) -> None:
+        stack.callback(self.server.clean)
+        self.server.start()
+        self.server.make_bucket(BUCKET)
+        tell(f"{self.sizes.pictures:,} pictures in {self.sizes.classes} classes")
+        self._plant()
 
     def _plant(self) -> None:
         numbers = np.arange(self.sizes.pictures, dtype=np.int64)
@@ -146,7 +121,7 @@ class Stage:
             named = {"reader": reader, "url": url, "bucket": BUCKET, "images": self.sizes.pictures, "local": str(local)}
             shutil.rmtree(local, ignore_errors=True)  # what others have kept there: all comes over the network
             before = cpu_seconds(server)
-            answer = self.process(python, "shards.readers", {**named, **order}).answer
+            answer = self.process(python, "shards.readers", {**named, **order})
             server_cpu = cpu_seconds(server) - before
             carried = proxy.end() if proxy else None
         shutil.rmtree(local, ignore_errors=True)
@@ -157,50 +132,16 @@ class Stage:
         tell(f"{reader}{way}: {run.per_cpu_second:,.0f} images per client CPU second, {run.whole_rate:,.0f} images/s")
         return run
 
-    def process(self, python: Path | str, module: str, order: Mapping[str, Any]) -> Finished:
-        """One of the benchmark's modules under an interpreter. Raises RuntimeError if it fails or hangs."""
-        return self.command([str(python), "-m", f"benchmarks.{module}", json.dumps(order)])
+    def process(self, python: Path | str, module: str, order: Mapping[str, Any]) -> dict[str, Any]:
+        """What one of the benchmark's modules answers under an interpreter. Raises RuntimeError if it fails."""
+        command = [str(python), "-m", f"benchmarks.{module}", json.dumps(order)]
+        return run_process(command, limit=_PROCESS_SECONDS, environment=self.environment).answer
 
-    def command(self, command: Sequence[str], *, watched: bool = False) -> Finished:
-        """A process in a session of its own, which is ended with us. Raises RuntimeError if it fails or hangs.
-
-        Memory is sampled if it is ``watched``; that takes time of the cores that all share.
-        """
-        with subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        ) as process:
-            try:
-                with MemoryWatch(process.pid) if watched else nullcontext() as watch:
-                    out, complaint = process.communicate(timeout=_PROCESS_SECONDS)
-            except subprocess.TimeoutExpired:
-                raise RuntimeError(f"Wanted {command[2]} within {_PROCESS_SECONDS} s. Found: it runs on") from None
-            finally:
-                if process.poll() is None:
-                    os.killpg(process.pid, signal.SIGKILL)
-        if process.returncode:
-            told = complaint.decode(errors="replace").strip().splitlines()[-1:]
-            raise RuntimeError(f"Wanted {command[2]} to succeed. Found: {process.returncode}, {told}")
-        return Finished(answer_of(out), watch.peak(["worker"]) if watch else 0.0)
-
-    def look_at_proxy(self) -> None:
-        """Measure what the proxy alone carries; other work on the machine can only make that less."""
-        found = capacity_mb_per_s(seconds=_LOOK_SECONDS)
-        self.capacity = max(self.capacity, found)
-        tell(f"the proxy alone carries {found:,.0f} MB/s")
-
-
-def answer_of(output: bytes) -> dict[str, Any]:
-    """The last line of a process that is JSON, as packages may speak after it. Raises RuntimeError if none is."""
-    for line in reversed(output.splitlines()):
-        if line.startswith(b"{"):
-            found: dict[str, Any] = json.loads(line)
-            return found
-    raise RuntimeError(f"Wanted a line of JSON. Found: {output[-200:]!r}")
+    def command(self, command: Sequence[str], *, watched: bool = False) -> tuple[dict[str, Any], float]:
+        """What a process answers, and the most memory of its Python workers, in MB, if it is ``watched``."""
+        look = SparkMemory.of if watched else None
+        done = run_process(command, limit=_PROCESS_SECONDS, environment=self.environment, look=look)
+        return done.answer, peak([(at, memory.worker) for at, memory in done.samples])
 
 
 def _low_halves(ids: "np.ndarray[Any, np.dtype[np.uint8]]") -> int:

@@ -3,11 +3,13 @@
 import statistics
 import sys
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
+from benchmarks.harness.pairs import in_turn
 from benchmarks.harness.results import Row
 from benchmarks.shards.figures import FIGURES
 from benchmarks.shards.rivals import BY_ROW, OPENERS, WEBDATASET, Rival
-from benchmarks.shards.stage import Run, Stage
+from benchmarks.shards.stage import Run, ShardStage
 from benchmarks.shards.writing import OURS
 
 BESIDE = tuple(BY_ROW)
@@ -15,32 +17,26 @@ FAR = (6, 7)
 _FLOOR_MB_PER_S = 100
 
 
-def ours(stage: Stage, *, rtt: float | None = None) -> Run:
+def ours(stage: ShardStage, *, rtt: float | None = None) -> Run:
     """One epoch by `loader.shards`, of what our job has written."""
     return stage.read(sys.executable, "ours", folder=OURS, rtt=rtt)
 
 
-def rows_of_rival(stage: Stage, wanted: Collection[int], *, quick: bool) -> dict[int, Row]:
+def rows_of_rival(stage: ShardStage, wanted: Collection[int]) -> dict[int, Row]:
     """The one rival that is wanted in turn with ours, after its environment was made and it has written its data."""
     (number,) = wanted
     rival = BY_ROW[number]
     rival.install()
     read, remark = _reader(stage, rival)
-    mine: list[Run] = []
-    others: list[Run] = []
-    for turn in range(stage.sizes.pairs):
-        for is_ours in (True, False) if turn % 2 == 0 else (False, True):
-            if is_ours:
-                mine.append(ours(stage))
-            else:
-                others.append(read())
+    contenders: dict[str, Callable[[], Run]] = {"ours": partial(ours, stage), "other": read}
+    mine, others = in_turn(stage.sizes.pairs, contenders).values()
     stage.remove(rival.prefix())
     note = f"ours {describe(mine)}; {rival.name} {others[0].answer['version']} {describe(others)}; {remark}"
     values = ([run.per_cpu_second for run in runs] for runs in (mine, others))
-    return {number: FIGURES.ratio_row(number, *values, note=note, quick=quick)}
+    return {number: FIGURES.ratio_row(number, *values, note=note)}
 
 
-def _reader(stage: Stage, rival: Rival) -> tuple[Callable[[], Run], str]:
+def _reader(stage: ShardStage, rival: Rival) -> tuple[Callable[[], Run], str]:
     """How the rival reads best, and a remark on that. webdataset reads our own shards, the others what they write."""
     if rival is not WEBDATASET:
         rival.write(stage)
@@ -56,15 +52,12 @@ def _reader(stage: Stage, rival: Rival) -> tuple[Callable[[], Run], str]:
     return lambda: rival.read(stage, keys=keys, opener=best), remark
 
 
-def rows_of_far(stage: Stage, wanted: Collection[int], *, quick: bool) -> dict[int, Row]:
+def rows_of_far(stage: ShardStage, wanted: Collection[int]) -> dict[int, Row]:
     """50 and 150 ms in turn with 0 ms, all through the proxy."""
     rtts = [0.0, *(rtt for number, rtt in zip(FAR, (0.05, 0.15), strict=True) if number in wanted)]
-    runs: dict[float, list[Run]] = {rtt: [] for rtt in rtts}
     stage.look_at_proxy()
     ours(stage, rtt=0.0)  # warm-up
-    for turn in range(stage.sizes.many_pairs):
-        for rtt in rtts if turn % 2 == 0 else reversed(rtts):
-            runs[rtt].append(ours(stage, rtt=rtt))
+    runs = in_turn(stage.sizes.many_pairs, {rtt: partial(ours, stage, rtt=rtt) for rtt in rtts})
     stage.look_at_proxy()
     rows = {}
     for number, rtt in zip(FAR, (0.05, 0.15), strict=True):
@@ -75,7 +68,7 @@ def rows_of_far(stage: Stage, wanted: Collection[int], *, quick: bool) -> dict[i
             note += f"3 MB of window a connection; the proxy alone carries {stage.capacity:,.0f} MB/s"
             rates = ([run.whole_rate for run in found] for found in (runs[rtt], runs[0.0]))
             void = void_of(runs[rtt], runs[0.0], capacity=stage.capacity)
-            rows[number] = FIGURES.ratio_row(number, *rates, note=note, quick=quick, void=void)
+            rows[number] = FIGURES.ratio_row(number, *rates, note=note, void=void)
     return rows
 
 

@@ -11,57 +11,41 @@ removed. QUICK=1 takes less of everything; figures that mean nothing then have n
 import os
 import shutil
 import sys
-from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 
-from benchmarks.harness.command import PLACE, Parts, asked, run, tell
-from benchmarks.harness.results import Row, publish
+from benchmarks.harness.command import Draw, Parts, run, tell
+from benchmarks.harness.results import PLACE
 from benchmarks.splits import commands, groups, identity, large, tables
 from benchmarks.splits.caches import Cache, plant
 from benchmarks.splits.figures import FIGURES
 from benchmarks.splits.plot import draw
-from benchmarks.splits.sizes import FULL, QUICK, Sizes, fitted
-from benchmarks.splits.stage import Stage
+from benchmarks.splits.sizes import FULL, QUICK, fitted
+from benchmarks.splits.stage import SplitStage
 
 
-def measure(folder: Path, sizes: Sizes, wanted: Collection[int], *, quick: bool) -> tuple[dict[int, Row], bool]:
-    """The rows that are wanted, and whether all could be measured; what fails has rows that say so."""
-    parts = Parts(FIGURES, wanted)
-    part = parts.measure
+def measure(parts: Parts, folder: Path) -> Draw:
+    """The rows that are wanted."""
+    if parts.is_quick:
+        os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")  # no JVM runs for long
+    sizes = fitted(QUICK if parts.is_quick else FULL, free=shutil.disk_usage(folder).free)
+    if sizes.note:
+        tell(sizes.note)
     caches: dict[int, Cache] = {}
-    with Stage(folder) as stage:
+    with SplitStage(folder) as stage:
         for number, count in ((4, sizes.memory), (5, sizes.command)):
-            if number in wanted:
+            if parts.wants([number]):
                 place = folder / f"process-{count}"
                 tell(f"{count:,} rows for whole processes")
                 caches[number] = Cache(place, count) if place.exists() else plant(stage.spark, place, rows=count)
-        part(tables.NUMBERS, lambda here: tables.rows_of_tables(stage, sizes, quick=quick))
-        part(groups.NUMBERS, lambda here: groups.rows_of_groups(stage, sizes, here, quick=quick))
-        part(large.NUMBERS, lambda here: large.rows_of_large(stage, sizes, here, quick=quick))
-    part(commands.NUMBERS, lambda here: commands.rows_of_commands(folder, caches, sizes, quick=quick))
-    part(identity.NUMBERS, lambda here: identity.rows_of_identity(folder, sizes.identity))
-    return parts.rows, parts.is_whole
-
-
-def main() -> int:
-    """Measure and report; returns the exit code: 0 also where targets are missed."""
-    told = asked(__doc__, FIGURES, quick="less of everything, in some five minutes")
-    if told.is_quick:
-        os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")  # no JVM runs for long
-
-    def work(folder: Path) -> bool:
-        sizes = fitted(QUICK if told.is_quick else FULL, free=shutil.disk_usage(folder).free)
-        if sizes.note:
-            tell(sizes.note)
-        rows, is_whole = measure(folder, sizes, told.wanted, quick=told.is_quick)
-        reported = FIGURES.with_earlier(rows, PLACE / "splits.json", quick=told.is_quick)
-        plot = draw(PLACE / "splits.png", reported)
-        publish("splits", reported, quick=told.is_quick)
-        print(plot)
-        return is_whole
-
-    return run("splits", work)
+        parts.measure_whole(tables.NUMBERS, partial(tables.rows_of_tables, stage, sizes))
+        parts.measure(groups.NUMBERS, partial(groups.rows_of_groups, stage, sizes))
+        parts.measure(large.NUMBERS, partial(large.rows_of_large, stage, sizes))
+    commanded = partial(commands.rows_of_commands, folder, caches, sizes, quick=parts.is_quick)
+    parts.measure_whole(commands.NUMBERS, commanded)
+    parts.measure_whole(identity.NUMBERS, partial(identity.rows_of_identity, folder, sizes.identity))
+    return partial(draw, PLACE / "splits.png")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("splits", __doc__, FIGURES, measure, quick="less of everything, in some five minutes"))

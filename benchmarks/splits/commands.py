@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.command import tell
+from benchmarks.harness.pairs import in_turn
 from benchmarks.harness.results import Row
 from benchmarks.splits.caches import Cache
-from benchmarks.splits.figures import ratio_row, value_row
-from benchmarks.splits.processes import module, split_command
-from benchmarks.splits.recount import Contents, contents, split_files
+from benchmarks.splits.figures import FIGURES
+from benchmarks.splits.processes import module, peak_mb, split_command
+from benchmarks.splits.recount import Contents, contents, split_contents
 from benchmarks.splits.sizes import Sizes
 from benchmarks.splits.stage import RATIOS
 
@@ -26,7 +27,7 @@ def rows_of_commands(folder: Path, caches: Mapping[int, Cache], sizes: Sizes, *,
     rows: dict[int, Row] = {}
     seconds: list[float] = []
     if 4 in caches:
-        rows[4], seconds = _memory(folder, caches[4], pairs=sizes.memory_pairs, quick=quick)
+        rows[4], seconds = _memory(folder, caches[4], pairs=sizes.memory_pairs)
     if 5 in caches:
         heap = "a heap of 2 GB"
         if not (quick and seconds):  # else those of nearly the same command will do
@@ -34,7 +35,7 @@ def rows_of_commands(folder: Path, caches: Mapping[int, Cache], sizes: Sizes, *,
             seconds = [_command(folder, caches[5], turn=turn + 1) for turn in range(sizes.command_runs)]
         told = ", ".join(f"{one:.1f}" for one in seconds)
         note = f"{caches[5].rows:,} rows, 2 cores, {heap}; median of {len(seconds)}: {told}"
-        rows[5] = value_row(5, statistics.median(seconds), note=note, quick=quick, runs=len(seconds))
+        rows[5] = FIGURES.value_row(5, statistics.median(seconds), note=note, runs=len(seconds))
     return rows
 
 
@@ -47,7 +48,7 @@ def _command(folder: Path, cache: Cache, *, turn: int) -> float:
     return found.seconds
 
 
-def _memory(folder: Path, cache: Cache, *, pairs: int, quick: bool) -> tuple[Row, list[float]]:
+def _memory(folder: Path, cache: Cache, *, pairs: int) -> tuple[Row, list[float]]:
     """The row of memory, and the seconds of our command."""
     known = contents(cache.files)
     as_uuids = cache.rows * _UUID_BYTES < _available_bytes()
@@ -56,35 +57,29 @@ def _memory(folder: Path, cache: Cache, *, pairs: int, quick: bool) -> tuple[Row
     tell(f"{cache.rows:,} ids as {kind} objects in a pickled DataFrame")
     made = module("splits.frames", "make", pickled, cache.folder, kind)
     tell(f"made in {made.seconds:.0f} s")
-    ours: list[float] = []
-    others: list[float] = []
     times: list[float] = []
 
-    def measure_ours() -> None:
+    def measure_ours() -> float:
         found = split_command(cache.folder, out=folder / "out", local=folder / "spark", heap=HEAP)
-        parts = [contents(split_files(folder / "out", number)) for number in range(len(RATIOS))]
-        if sum(parts[1:], start=parts[0]) != known:
-            raise RuntimeError("Wanted the rows of the cache in the split. Found: others.")
+        split_contents(folder / "out", len(RATIOS), known=known)
         shutil.rmtree(folder / "out")
-        ours.append(found.peak_mb)
         times.append(found.seconds)
-        tell(f"{len(ours)}: spark-submit: {ours[-1]:,.0f} MB, {found.seconds:.0f} s")
+        tell(f"{len(times)}: spark-submit: {peak_mb(found):,.0f} MB, {found.seconds:.0f} s")
+        return peak_mb(found)
 
-    def measure_pandas() -> None:
+    def measure_pandas() -> float:
         found = module("splits.frames", "pickle", split, pickled)
         prove_pandas(found.answer, known)
         split.unlink()
-        others.append(found.peak_mb)
-        tell(f"{len(others)}: pandas: {others[-1]:,.0f} MB, {found.answer['seconds']:.0f} s")
+        tell(f"pandas: {peak_mb(found):,.0f} MB, {found.answer['seconds']:.0f} s")
+        return peak_mb(found)
 
-    for turn in range(pairs):
-        for work in (measure_ours, measure_pandas) if turn % 2 == 0 else (measure_pandas, measure_ours):
-            work()
+    ours, others = in_turn(pairs, {"ours": measure_ours, "pandas": measure_pandas}).values()
     pickled.unlink()
     note = f"{cache.rows:,} rows; RssAnon of all processes together, in MB; ours with a heap of 2 GB, Spark's launcher "
     note += f"and Python included, {statistics.median(times):.0f} s; pandas with ids as "
     note += "UUID objects" if as_uuids else "bytes of 16, as UUID objects would not fit this machine"
-    return ratio_row(4, ours, others, note=note, quick=quick), times
+    return FIGURES.ratio_row(4, ours, others, note=note), times
 
 
 def prove_pandas(answer: Mapping[str, Any], known: Contents) -> None:

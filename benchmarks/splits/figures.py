@@ -2,19 +2,25 @@
 
 from benchmarks.harness.figures import Figure, Figures
 
+_N = "millions of rows"
 _SORTED = "repartitionByRange(N, hash).sortWithinPartitions(hash)"
 FIGURES = Figures(
     {
-        1: Figure(f"exact stratified split with positions, its time over {_SORTED} of the same rows", "<=", 2.0),
-        2: Figure(
-            "exact stratified split without positions, its time over reading and writing the same rows", "<=", 3.5
+        1: Figure(
+            f"exact stratified split with positions, its time over {_SORTED} of the same rows", "<=", 2.0, needs=_N
         ),
-        3: Figure("split of rows that lie in Cassandra, its time over pandas'", "<=", 1.0),
-        4: Figure("peak anonymous memory of a whole split job, 2 GB heap, over pandas'", "<=", 0.5),
+        2: Figure(
+            "exact stratified split without positions, its time over reading and writing the same rows",
+            "<=",
+            3.5,
+            needs=_N,
+        ),
+        3: Figure("split of rows that lie in Cassandra, its time over pandas'", "<=", 1.0, needs=_N),
+        4: Figure("peak anonymous memory of a whole split job, 2 GB heap, over pandas'", "<=", 0.5, needs=_N),
         5: Figure("the whole command from a metadata cache, Spark's start included", "<", 30, "s"),
         6: Figure("one class with 90 % of the rows, time over that of Zipf classes", "<=", 1.3),
-        7: Figure("bytes that tasks return to the driver, ten times the rows over the rows", "<=", 1.1),
-        8: Figure("bytes that tasks return to the driver in a heap of 4 GB", "<", 64, "MB"),
+        7: Figure("bytes that tasks return to the driver, ten times the rows over the rows", "<=", 1.1, needs=_N),
+        8: Figure("bytes that tasks return to the driver in a heap of 4 GB", "<", 64, "MB", needs=_N),
         9: Figure("split that keeps groups whole, its time over the one that does not", "<=", 3),
         10: Figure("groups that lie in more than one split", "<=", 0, "groups"),
         11: Figure(
@@ -27,6 +33,3 @@ FIGURES = Figures(
     }
 )
 """By number. Counts of what must not be have 0 as their upper limit, those of what must be one have 1."""
-
-failed_rows, parse_numbers, with_earlier = FIGURES.failed_rows, FIGURES.parse_numbers, FIGURES.with_earlier
-ratio_row, value_row = FIGURES.ratio_row, FIGURES.value_row

@@ -6,16 +6,16 @@ from collections.abc import Collection
 from benchmarks.harness.command import tell
 from benchmarks.harness.results import Row
 from benchmarks.splits.caches import plant
-from benchmarks.splits.figures import ratio_row, value_row
-from benchmarks.splits.recount import contents, leaked_groups, split_files
+from benchmarks.splits.figures import FIGURES
+from benchmarks.splits.recount import contents, leaked_groups, split_contents, split_files
 from benchmarks.splits.sizes import Sizes
-from benchmarks.splits.stage import RATIOS, Run, Stage
+from benchmarks.splits.stage import RATIOS, Run, SplitStage
 
 NUMBERS = (9, 10)
 COLUMN = "group_id"
 
 
-def rows_of_groups(stage: Stage, sizes: Sizes, wanted: Collection[int], *, quick: bool) -> dict[int, Row]:
+def rows_of_groups(stage: SplitStage, sizes: Sizes, wanted: Collection[int]) -> dict[int, Row]:
     """Measure a split with groups beside the same without, and count groups that are not whole."""
     tell(f"{sizes.small:,} rows in {sizes.groups:,} groups")
     cache = plant(stage.spark, stage.folder / "cache-groups", rows=sizes.small, groups=sizes.groups)
@@ -32,10 +32,8 @@ def rows_of_groups(stage: Stage, sizes: Sizes, wanted: Collection[int], *, quick
             runs[column].append(stage.ours(cache, group_column=column))
             tell(f"{turn + 1}: {'groups' if column else 'rows'}: {runs[column][-1].seconds:.1f} s")
             if column and turn == 0:
+                parts = split_contents(stage.out, len(RATIOS), known=known)
                 files = [split_files(stage.out, number) for number in range(len(RATIOS))]
-                parts = [contents(of_split) for of_split in files]
-                if sum(parts[1:], start=parts[0]) != known:
-                    raise RuntimeError("Wanted the rows of the cache in the split. Found: others.")
                 leaked = leaked_groups(cache.files, files)
                 shares = ", ".join(f"{part.rows:,}" for part in parts)
     shutil.rmtree(cache.folder)
@@ -43,7 +41,7 @@ def rows_of_groups(stage: Stage, sizes: Sizes, wanted: Collection[int], *, quick
     size += "whose rows are of any class"
     seconds = [[run.seconds for run in runs[column]] for column in (COLUMN, None)]
     rows = {
-        9: ratio_row(9, *seconds, note=f"{size}; in seconds", quick=quick),
-        10: value_row(10, leaked, note=f"{size}; counted from Parquet; splits of {shares} rows"),
+        9: FIGURES.ratio_row(9, *seconds, note=f"{size}; in seconds"),
+        10: FIGURES.value_row(10, leaked, note=f"{size}; counted from Parquet; splits of {shares} rows"),
     }
-    return {number: row for number, row in rows.items() if number in wanted}
+    return rows

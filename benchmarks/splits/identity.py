@@ -18,12 +18,12 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from benchmarks.harness.background import Background
+from benchmarks.harness.processes import Background
 from benchmarks.harness.results import Row
 from benchmarks.splits.caches import Cache, plant
-from benchmarks.splits.figures import value_row
+from benchmarks.splits.figures import FIGURES
 from benchmarks.splits.processes import module
-from benchmarks.splits.stage import Stage, settled_tasks
+from benchmarks.splits.stage import SplitStage, settled_tasks
 from schemas.cache import NAME, CacheManifest
 
 NUMBERS = (13,)
@@ -61,7 +61,7 @@ def rows_of_identity(folder: Path, rows: int) -> dict[int, Row]:
     found = module("splits.identity", folder, rows, options=options).answer
     cases: dict[str, list[str]] = found["fingerprints"]
     note = f"{rows:,} rows; {', '.join(cases)} ({found['killed']} attempts killed); fingerprints of each case's splits"
-    return {13: value_row(13, len(set(map(tuple, cases.values()))), note=note, runs=len(cases))}
+    return {13: FIGURES.value_row(13, len(set(map(tuple, cases.values()))), note=note, runs=len(cases))}
 
 
 def turned_round(cache: Cache) -> Cache:
@@ -78,7 +78,7 @@ def main() -> int:
     # A file counts as so large that each is a partition of its own.
     alone = {"spark.sql.files.openCostInBytes": 1 << 30, "spark.sql.files.maxPartitionBytes": 1 << 30}
     found: dict[str, tuple[str, ...]] = {}
-    with Stage(folder, master="local[2,4]", options=alone) as stage:
+    with SplitStage(folder, master="local[2,4]", options=alone) as stage:
         caches = {
             files: plant(stage.spark, folder / f"identity-{files}", rows=rows, files=files) for files in PARTITIONS
         }

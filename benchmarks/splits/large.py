@@ -7,11 +7,11 @@ from collections.abc import Collection, Mapping
 from benchmarks.harness.command import tell
 from benchmarks.harness.results import Row
 from benchmarks.splits.caches import Cache, plant
-from benchmarks.splits.figures import ratio_row, value_row
+from benchmarks.splits.figures import FIGURES
 from benchmarks.splits.recount import Contents, cells_off, contents, largest_distance, split_files
 from benchmarks.splits.rivals import copy, range_sort
 from benchmarks.splits.sizes import Sizes
-from benchmarks.splits.stage import RATIOS, Run, Stage
+from benchmarks.splits.stage import RATIOS, Run, SplitStage
 
 NUMBERS = (1, 2, 6, 7, 8, 11, 12)
 HEAVY = 0.9
@@ -25,7 +25,7 @@ _TOGETHER = (HEAVIER, OURS, SORTED, UNPLACED, COPY)
 class Large:
     """Runs contenders over the same rows in turn, and looks at what each has written at first."""
 
-    def __init__(self, stage: Stage, names: Collection[str]) -> None:
+    def __init__(self, stage: SplitStage, names: Collection[str]) -> None:
         self._stage = stage
         self._names = [name for name in _TOGETHER if name in names]
         self._files = 1
@@ -90,7 +90,7 @@ class Large:
             raise RuntimeError(f"Wanted the rows of the input from {name}. Found: others, {found.rows:,} of them.")
 
 
-def rows_of_large(stage: Stage, sizes: Sizes, wanted: Collection[int], *, quick: bool) -> dict[int, Row]:
+def rows_of_large(stage: SplitStage, sizes: Sizes, wanted: Collection[int]) -> dict[int, Row]:
     """Measure, and make the rows that are wanted."""
     names = {name for number in wanted for name in _NEEDED.get(number, (OURS,))}
     if sizes.warm:
@@ -109,16 +109,16 @@ def rows_of_large(stage: Stage, sizes: Sizes, wanted: Collection[int], *, quick:
         if number in wanted:
             pairs = min(rounds[one], rounds[other])
             seconds = [[run.seconds for run in large.runs[name][:pairs]] for name in (one, other)]
-            rows[number] = ratio_row(number, *seconds, note=_note(large.runs, one, other, sizes), quick=quick)
+            rows[number] = FIGURES.ratio_row(number, *seconds, note=_note(large.runs, one, other, sizes))
     if {7, 8}.intersection(wanted):
-        rows |= _driver_load(stage, sizes, large.runs[OURS], quick=quick)
+        rows |= _driver_load(stage, sizes, large.runs[OURS])
     note = f"{sizes.note}{sizes.large:,} rows counted again from Parquet, of {' and of '.join(large.cells)}"
-    rows[11] = value_row(11, large.cells_off, note=note)
-    rows[12] = value_row(12, large.distance, note=note)
-    return {number: row for number, row in rows.items() if number in wanted}
+    rows[11] = FIGURES.value_row(11, large.cells_off, note=note)
+    rows[12] = FIGURES.value_row(12, large.distance, note=note)
+    return rows
 
 
-def _driver_load(stage: Stage, sizes: Sizes, runs: list[Run], *, quick: bool) -> dict[int, Row]:
+def _driver_load(stage: SplitStage, sizes: Sizes, runs: list[Run]) -> dict[int, Row]:
     """What tasks return to the driver, beside a tenth of the rows."""
     folder = stage.folder / "cache-small"
     fewer = stage.ours(plant(stage.spark, folder, rows=sizes.small))
@@ -130,8 +130,8 @@ def _driver_load(stage: Stage, sizes: Sizes, runs: list[Run], *, quick: bool) ->
     kept += f"{asked / fewer.asked_bytes:.2f}; the rest is what Spark counts of each task"
     done = f"{note}; all of them done with a heap of {stage.heap_bytes / 2**30:.1f} GB"
     return {
-        7: ratio_row(7, [large], [small], note=f"{note} over {sizes.small:,}; {kept}", quick=quick),
-        8: value_row(8, large, note=done, quick=quick, runs=len(runs)),
+        7: FIGURES.ratio_row(7, [large], [small], note=f"{note} over {sizes.small:,}; {kept}"),
+        8: FIGURES.value_row(8, large, note=done, runs=len(runs)),
     }
 
 

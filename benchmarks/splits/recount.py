@@ -69,6 +69,14 @@ def split_files(folder: Path, split: int) -> list[Path]:
     return sorted((folder / f"split={split}").glob("part-*.parquet"))
 
 
+def split_contents(folder: Path, splits: int, *, known: Contents) -> list[Contents]:
+    """What each split of a folder holds. Raises RuntimeError unless they hold just the known rows together."""
+    parts = [contents(split_files(folder, number)) for number in range(splits)]
+    if (found := sum(parts[1:], start=parts[0])) != known:
+        raise RuntimeError(f"Wanted the {known.rows:,} rows of the input in {folder}. Found: others, {found.rows:,}.")
+    return parts
+
+
 def footer_rows(folder: Path) -> int:
     """Rows below a folder, as the ends of its files tell them."""
     return sum(pq.read_metadata(file).num_rows for file in folder.rglob("part-*.parquet"))

@@ -13,60 +13,33 @@ DISK_BYTES_BESIDES = 1_000_000_000
 class Sizes:
     """Rows and runs of each part; pairs are runs of two contenders in turn."""
 
-    large: int
-    small: int
+    large: int = 100 * MILLION
+    small: int = 10 * MILLION
     """A tenth of the large; these rows have groups, too."""
-    groups: int
-    warm: int
+    groups: int = MILLION
+    warm: int = 2 * MILLION
     """Rows of the runs before those that count; 0 where none do."""
-    pairs: int
-    heavy_pairs: int
+    pairs: int = 3
+    heavy_pairs: int = 1
     """Runs of a heavy class, while others run too; alone (``--only``) there are as many as of those."""
-    tables: int
+    tables: int = 2 * MILLION
     """Rows that lie in Cassandra."""
-    table_pairs: int
-    memory: int
-    memory_pairs: int
-    command: int
-    command_runs: int
-    group_pairs: int
-    identity: int
+    table_pairs: int = 7
+    memory: int = 20 * MILLION
+    memory_pairs: int = 3
+    command: int = 1_280_000
+    command_runs: int = 3
+    group_pairs: int = 3
+    identity: int = 200_000
     note: str = ""
     """Why it is less than was asked for."""
 
 
-FULL = Sizes(
-    large=100 * MILLION,
-    small=10 * MILLION,
-    groups=MILLION,
-    warm=2 * MILLION,
-    pairs=3,
-    heavy_pairs=1,
-    tables=2 * MILLION,
-    table_pairs=7,
-    memory=20 * MILLION,
-    memory_pairs=3,
-    command=1_280_000,
-    command_runs=3,
-    group_pairs=3,
-    identity=200_000,
-)
-QUICK = Sizes(
-    large=2 * MILLION,
-    small=200_000,
-    groups=20_000,
-    warm=0,
-    pairs=1,
-    heavy_pairs=1,
-    tables=50_000,
-    table_pairs=1,
-    memory=400_000,
-    memory_pairs=1,
-    command=400_000,
-    command_runs=1,
-    group_pairs=1,
-    identity=20_000,
-)
+FULL = Sizes()
+_FEW = Sizes(warm=0, pairs=1, table_pairs=1, memory_pairs=1, command_runs=1, group_pairs=1, identity=20_000)
+QUICK = replace(
+    _FEW, large=2 * MILLION, small=200_000, groups=20_000, tables=50_000, memory=400_000, command=400_000
+)  # fmt: skip
 
 
 def fitted(sizes: Sizes, *, free: int) -> Sizes:

@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -20,6 +19,7 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from benchmarks.harness.picture_rows import session
 from benchmarks.splits.caches import Cache
 from benchmarks.splits.recount import footer_rows
 from etl.splits.plan import SplitPlan
@@ -33,19 +33,10 @@ _SETTLE_SECONDS = 15.0
 _LEFT_BYTES = 50_000_000
 
 
-def session(folder: Path, *, master: str, options: Mapping[str, str | int]) -> SparkSession:
-    """A quiet session whose files lie below a folder; a new one has a heap of 4 GB."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # also where the environment is not activated
-    builder = SparkSession.builder.master(master).appName("benchmark of splits")
-    ours = {
-        "spark.driver.memory": HEAP,
-        "spark.local.dir": str(folder / "spark"),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }
-    for option, value in {**ours, **options}.items():
-        builder = builder.config(option, value)
-    spark = builder.getOrCreate()
+def quiet_session(folder: Path, *, master: str, options: Mapping[str, str | int]) -> SparkSession:
+    """A session whose files lie below a folder; a new one has a heap of 4 GB."""
+    ours = {"spark.driver.memory": HEAP, "spark.local.dir": str(folder / "spark")}
+    spark = session("benchmark of splits", master=master, options={**ours, **options})
     spark.sparkContext.setLogLevel("OFF")  # what fails comes as an exception
     signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's own asks the JVM in the middle of another call
     return spark
@@ -109,7 +100,7 @@ class Run:
     fingerprints: tuple[str, ...] = ()
 
 
-class Stage:
+class SplitStage:
     """A session to measure in; a context manager. Each run's output lies in ``out`` until the next."""
 
     def __init__(
@@ -117,7 +108,7 @@ class Stage:
     ) -> None:
         self.folder = folder
         self.out = folder / "out"
-        self._start = partial(session, folder, master=master, options=options or {})
+        self._start = partial(quiet_session, folder, master=master, options=options or {})
 
     def __enter__(self) -> Self:
         self.spark = self._start()

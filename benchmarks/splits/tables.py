@@ -12,11 +12,11 @@ from benchmarks.harness.command import tell
 from benchmarks.harness.results import Row
 from benchmarks.splits.caches import CLASSES, metadata, plant
 from benchmarks.splits.commands import prove_pandas
-from benchmarks.splits.figures import ratio_row
+from benchmarks.splits.figures import FIGURES
 from benchmarks.splits.processes import module
-from benchmarks.splits.recount import Contents, contents, split_files
+from benchmarks.splits.recount import Contents, contents, split_contents
 from benchmarks.splits.sizes import Sizes
-from benchmarks.splits.stage import RATIOS, Stage
+from benchmarks.splits.stage import RATIOS, SplitStage
 from devstack.cassandra import Cassandra
 from etl.cassandra import uuid_text
 from schemas import Columns, TableName
@@ -38,7 +38,7 @@ _FAST = {
 }
 
 
-def rows_of_tables(stage: Stage, sizes: Sizes, *, quick: bool) -> dict[int, Row]:
+def rows_of_tables(stage: SplitStage, sizes: Sizes) -> dict[int, Row]:
     """Start a server, fill the tables, measure in turn, end it."""
     with ExitStack() as stack:
         tell("server")
@@ -58,12 +58,12 @@ def rows_of_tables(stage: Stage, sizes: Sizes, *, quick: bool) -> dict[int, Row]
                 control.execute(insert, (KEYSPACE, f"class {number}", number))
             known = fill(stage, sizes.tables)
             settle(control)
-        row = _measure(stage, server, known, sizes, quick=quick)
+        row = _measure(stage, server, known, sizes)
         time.sleep(_KEPT_SECONDS)
     return {3: row}
 
 
-def fill(stage: Stage, rows: int) -> Contents:
+def fill(stage: SplitStage, rows: int) -> Contents:
     """Write so many rows to the metadata table, with all columns that an ingest writes."""
     tell(f"{rows:,} rows into Cassandra")
     cache = plant(stage.spark, stage.folder / "cache-tables", rows=rows)
@@ -98,7 +98,7 @@ def settle(control: Any) -> None:
     os.sync()
 
 
-def _measure(stage: Stage, server: Cassandra, known: Contents, sizes: Sizes, *, quick: bool) -> Row:
+def _measure(stage: SplitStage, server: Cassandra, known: Contents, sizes: Sizes) -> Row:
     """Our job and the pandas way in turn, once before it counts."""
     pairs, warm = sizes.table_pairs, 1 if sizes.warm else 0
     pickled = stage.folder / "split.pickle"
@@ -108,9 +108,7 @@ def _measure(stage: Stage, server: Cassandra, known: Contents, sizes: Sizes, *, 
     def measure_ours() -> None:
         run = stage.ours((DATA, METADATA), rows=known.rows)
         if not ours:
-            parts = [contents(split_files(stage.out, number)) for number in range(len(RATIOS))]
-            if sum(parts[1:], start=parts[0]) != known:
-                raise RuntimeError("Wanted the rows of the table in the split. Found: others.")
+            split_contents(stage.out, len(RATIOS), known=known)
         ours.append(run.seconds)
         tell(f"{len(ours) - warm}: ours: {ours[-1]:.1f} s")
 
@@ -135,4 +133,4 @@ def _measure(stage: Stage, server: Cassandra, known: Contents, sizes: Sizes, *, 
     )
     if len(ours) < warm + pairs:
         note += f"; {len(ours) - warm} pairs instead of {pairs}, which would take too long"
-    return ratio_row(3, ours[warm:], others[warm:], note=note, quick=quick)
+    return FIGURES.ratio_row(3, ours[warm:], others[warm:], note=note)

@@ -5,7 +5,7 @@
 The stage is that of `benchmarks.loader`: one embedded Cassandra on the same cores, images of 110 kB, the proxy in front
 of it at 0 and at 150 ms. The server's certificate is verified. Runs alternate; all ratios are of runs in one process
 tree. The notes say what an image costs the client, the server and the proxy, and how many cores that keeps busy: near
-all of the machine's, a rate is bounded by CPU, not by the distance. QUICK=1 reads less; figures have no value then.
+all of the machine's, a rate is bounded by CPU, not by the distance. QUICK=1 reads less.
 """
 
 import os
@@ -13,17 +13,19 @@ import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness.command import PLACE, Parts, asked, run, tell
+from benchmarks.harness.command import Parts, run, tell
 from benchmarks.harness.figures import Figure, Figures
-from benchmarks.harness.loader_stage import BLOBS, FULL, QUICK, Far, Run, Stage, describe
+from benchmarks.harness.loader_stage import BLOBS, FULL, QUICK, Far, LoaderStage, Run, describe
+from benchmarks.harness.pairs import in_turn
 from benchmarks.harness.pictures import require_room
-from benchmarks.harness.results import Row, publish
+from benchmarks.harness.results import Row
 from devstack import SetupError
 
 CLIENTS = ("cassandra-driver", "acsylla")
@@ -71,7 +73,7 @@ def make_identity(folder: Path) -> Identity:
     return made
 
 
-def fetch(stage: Stage, identity: Identity, client: str, rtt: float, rows: int) -> Run:
+def fetch(stage: LoaderStage, identity: Identity, client: str, rtt: float, rows: int) -> Run:
     """One client once."""
     found = stage.run("fetch", BLOBS, rows, far=Far(rtt), client=client, ca=str(identity.certificate))
     connections = found.answer["stats"]["connections"]
@@ -79,22 +81,22 @@ def fetch(stage: Stage, identity: Identity, client: str, rtt: float, rows: int) 
     return found
 
 
-def rows_of(runs: Runs, wanted: Collection[int], *, void: str, quick: bool) -> dict[int, Row]:
+def rows_of(runs: Runs, *, void: str) -> dict[int, Row]:
     """The rows for runs by client and round trip."""
 
     def ratio(number: int, ours: tuple[str, float], other: tuple[str, float]) -> Row:
         note = "; ".join(f"{client}, {1e3 * rtt:.0f} ms: {said(runs[client, rtt])}" for client, rtt in (ours, other))
         rates = ([run.rate for run in runs[one]] for one in (ours, other))
-        return FIGURES.ratio_row(number, *rates, note=note, quick=quick, void=void)
+        return FIGURES.ratio_row(number, *rates, note=note, void=void)
 
     def cost(number: int, client: str) -> Row:
         found = runs[client, RTTS[1]]
         value = statistics.median(run.course.cpu_ms for run in found)
-        return FIGURES.value_row(number, value, note=said(found), quick=quick, runs=len(found))
+        return FIGURES.value_row(number, value, note=said(found), runs=len(found))
 
     driver, acsylla = CLIENTS
     near, far = RTTS
-    rows = {
+    return {
         1: ratio(1, (driver, far), (driver, near)),
         2: ratio(2, (acsylla, far), (acsylla, near)),
         3: ratio(3, (driver, near), (acsylla, near)),
@@ -102,7 +104,6 @@ def rows_of(runs: Runs, wanted: Collection[int], *, void: str, quick: bool) -> d
         5: cost(5, driver),
         6: cost(6, acsylla),
     }
-    return {number: row for number, row in rows.items() if number in wanted}
 
 
 def said(runs: Sequence[Run]) -> str:
@@ -118,39 +119,30 @@ def _proxy_cpu(run: Run) -> float:
     return run.carried.cpu_seconds if run.carried else 0.0
 
 
-def measure(stage: Stage, identity: Identity, wanted: Collection[int], *, quick: bool) -> dict[int, Row]:
+def rows_of_stage(stage: LoaderStage, identity: Identity) -> dict[int, Row]:
     """Alternating runs of each client at each round trip."""
     sizes = stage.sizes
     stage.look_at_proxy()
     tell(f"{sizes.blobs:,} blobs")
     stage.write(BLOBS, np.arange(sizes.blobs, dtype=np.int64))
-    contenders = [(client, rtt) for client in CLIENTS for rtt in RTTS]
-    for client, _ in contenders if quick else contenders * 2:
+    for client in CLIENTS * 4:
         fetch(stage, identity, client, 0.0, sizes.warm)
-    runs: dict[tuple[str, float], list[Run]] = {one: [] for one in contenders}
-    for turn in range(sizes.many_pairs):
-        for client, rtt in contenders if turn % 2 == 0 else reversed(contenders):
-            runs[client, rtt].append(fetch(stage, identity, client, rtt, sizes.fetched))
+    contenders = {
+        (client, rtt): partial(fetch, stage, identity, client, rtt, sizes.fetched) for client in CLIENTS for rtt in RTTS
+    }
+    runs = in_turn(sizes.many_pairs, contenders)
     stage.look_at_proxy()
-    return rows_of(runs, wanted, void=stage.void(*runs.values()), quick=quick)
+    return rows_of(runs, void=stage.void(*runs.values()))
 
 
-def main() -> int:
-    """Measure and report; returns the exit code: 0 also where targets are missed."""
-    told = asked(__doc__, FIGURES, quick="less of everything, in under three minutes")
-    sizes = QUICK if told.is_quick else replace(FULL, fetched=_ROWS, warm=_ROWS // 4)
-
-    def work(folder: Path) -> bool:
-        require_room(folder, bytes=_DISK_BYTES, files=10_000)
-        identity = make_identity(folder)
-        parts = Parts(FIGURES, told.wanted)
-        with Stage(folder, sizes, yaml=identity.options()) as stage:
-            parts.measure(FIGURES, lambda here: measure(stage, identity, here, quick=told.is_quick))
-        publish("tls", FIGURES.with_earlier(parts.rows, PLACE / "tls.json", quick=told.is_quick), quick=told.is_quick)
-        return parts.is_whole
-
-    return run("tls", work)
+def measure(parts: Parts, folder: Path) -> None:
+    """All rows, of one stage."""
+    require_room(folder, bytes=_DISK_BYTES, files=10_000)
+    sizes = QUICK if parts.is_quick else replace(FULL, fetched=_ROWS, warm=_ROWS // 4)
+    identity = make_identity(folder)
+    with LoaderStage(folder, sizes, yaml=identity.options()) as stage:
+        parts.measure_whole(FIGURES, partial(rows_of_stage, stage, identity))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("tls", __doc__, FIGURES, measure))

@@ -3,11 +3,12 @@
 import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Never
 
 import pytest
 
-from benchmarks.harness import command
-from benchmarks.harness.command import Asked, Parts, asked, run
+from benchmarks.harness import command, results
+from benchmarks.harness.command import Parts, asked, run
 from benchmarks.harness.figures import Figure, Figures
 from benchmarks.harness.results import Row
 from devstack import NodeError
@@ -18,21 +19,27 @@ FIGURES = Figures({1: Figure("one", "<", 1), 2: Figure("two", "<", 2), 3: Figure
 @pytest.mark.parametrize(
     ("given", "found"),
     [
-        ([], Asked(False, frozenset({1, 2, 3}))),
-        (["--quick", "--only", "3, 1"], Asked(True, frozenset({1, 3}))),
+        ([], (False, {1, 2, 3})),
+        (["--quick", "--only", "3, 1"], (True, {1, 3})),
+        (["--only", "two, ^ON.$"], (False, {1, 2})),
     ],
 )
-def test_arguments_say_how_much_and_which_rows(given: list[str], found: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_say_how_much_and_which_rows(
+    given: list[str], found: tuple[bool, set[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "argv", ["bench", *given])
-    assert asked("what it is", FIGURES) == found
+    parts = asked("what it is", FIGURES, quick="less")
+    assert (parts.is_quick, parts.wanted) == found
 
 
 def test_unknown_rows_are_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["bench", "--only", "4"])
     with pytest.raises(SystemExit) as ended:
-        asked("what it is", FIGURES)
+        asked("what it is", FIGURES, quick="less")
     assert ended.value.code == 2
-    assert "from 1 to 3" in capsys.readouterr().err
+    complaint = capsys.readouterr().err
+    assert "from 1 to 3" in complaint
+    assert all(f"{number}  {figure.text}\n" in complaint for number, figure in FIGURES.items())
 
 
 def test_a_failing_part_does_not_affect_the_others() -> None:
@@ -52,19 +59,37 @@ def test_a_failing_part_does_not_affect_the_others() -> None:
     assert "ValueError: no [2]" in parts.rows[2].note
 
 
+def test_a_quick_run_has_values_where_its_size_gives_them_a_meaning() -> None:
+    figures = Figures({1: Figure("one", "<", 1), 2: Figure("two", "<", 2, "s", needs="a million rows")})
+    for is_quick, value in ((True, None), (False, 1.5)):
+        parts = Parts(figures, figures, is_quick=is_quick)
+        parts.measure_whole([1, 2], lambda: {number: figures.value_row(number, 1.5, note="few") for number in figures})
+        assert [row.value for row in parts.rows.values()] == [1.5, value]
+        assert parts.rows[1].note == "few"
+        assert (parts.rows[2].note == "not at this size, it needs a million rows; 1.50 s; few") == is_quick
+
+
 def test_the_temporary_folder_is_removed_after_success_failure_or_interrupt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench"])
     monkeypatch.setattr(command, "PLACE", tmp_path / "bench")
+    monkeypatch.setattr(results, "PLACE", tmp_path)
     monkeypatch.setattr(command.signal, "signal", lambda *_: None)
 
-    def failing(folder: Path) -> bool:
+    def failing(parts: Parts, folder: Path) -> Never:
         (folder / "data").write_bytes(b"1")
         raise NodeError("Wanted a server. Found: none")
 
-    def interrupted(folder: Path) -> bool:
+    def interrupted(parts: Parts, folder: Path) -> None:
         raise KeyboardInterrupt
 
-    assert [run("x", work) for work in (lambda _: True, lambda _: False, failing, interrupted)] == [0, 1, 1, 130]
+    def partial(parts: Parts, folder: Path) -> None:
+        parts.measure([1], lambda _: failing(parts, folder))
+
+    def whole(parts: Parts, folder: Path) -> None:
+        parts.measure([1], lambda _: {1: FIGURES.value_row(1, 0.5, note="")})
+
+    assert [run("x", "", FIGURES, work) for work in (whole, partial, failing, interrupted)] == [0, 1, 1, 130]
     assert "error: Wanted a server. Found: none\n" in capsys.readouterr().err
     assert list((tmp_path / "bench").iterdir()) == []

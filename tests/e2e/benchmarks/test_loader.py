@@ -14,7 +14,7 @@ from PIL import Image
 import loader
 from benchmarks.harness.courses import Course
 from benchmarks.harness.images import CLASSES, Images, id_sum, sums_of
-from benchmarks.harness.loader_stage import FULL, QUICK, Run, Stage, check
+from benchmarks.harness.loader_stage import FULL, QUICK, LoaderStage, Run, check
 from benchmarks.harness.split_folders import write_split
 from benchmarks.loader import copies, decoded, opening, rates
 from benchmarks.loader.figures import FIGURES
@@ -165,13 +165,18 @@ def test_large_splits_have_files_of_a_million_rows(tmp_path: Path) -> None:
 
 
 def test_a_ratio_is_void_where_the_proxy_may_be_the_limit(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, QUICK)
+    stage = LoaderStage(tmp_path, QUICK)
     run = Run(course([1.0, 2.0, 3.0], count=1_000), {}, 0.0, None)  # 110 MB/s
     stage.capacity = 200.0
     reason = stage.void([run])
     assert reason == "the proxy alone carries 200 MB/s, less than twice 110 MB/s"
-    row = FIGURES.ratio_row(3, [2.0, 2.0], [1.0, 1.0], note="", quick=False, void=reason)
-    assert (row.value, row.interval, row.met, row.note) == (None, None, None, f"void: {reason}; 2.00; ")
+    row = FIGURES.ratio_row(3, [2.0, 2.0], [1.0, 1.0], note="", void=reason)
+    assert (row.value, row.interval, row.met, row.note) == (
+        None,
+        None,
+        None,
+        f"void: {reason}; 2.00 (2.00 to 2.00) ratio; ",
+    )
     stage.capacity = 220.0
     assert stage.void([run]) == ""
 

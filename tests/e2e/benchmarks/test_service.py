@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.service.__main__ import PARTS, measure
+from benchmarks.harness.command import Parts
+from benchmarks.service.__main__ import PARTS, measure_on
 from benchmarks.service.clients import Client
 from benchmarks.service.figures import FIGURES, FULL, QUICK, Sizes
 from benchmarks.service.load import faults_in, quarters_of
@@ -20,7 +21,7 @@ def test_every_figure_has_one_part_that_measures_it() -> None:
     assert targets[:5] == [("<", 100), (">=", 0.5), (">=", 100), (">=", 100), ("<", 100)]
     assert targets[5:] == [(">=", 0.25), (">=", 400), ("<=", 0), ("<=", 1.1), ("<=", 0)]
     assert (FULL.file_bytes, FULL.files, FULL.clients, FULL.seconds, FULL.kills) == (2_000_000_000, 17_600, 32, 600, 50)
-    assert QUICK.pairs == 1
+    assert QUICK.pairs == 3
 
 
 def test_memory_is_reported_in_quarters() -> None:
@@ -33,9 +34,10 @@ def test_figures_that_cannot_be_measured_get_a_row_that_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))  # no curl there
-    rows, is_whole = measure(Stage(tmp_path, TINY), [1, 2], quick=True)
-    assert not is_whole
-    assert all("not measured" in rows[number].note for number in (1, 2))
+    parts = Parts(FIGURES, [1, 2], is_quick=True)
+    measure_on(Stage(tmp_path, TINY), parts)
+    assert not parts.is_whole
+    assert all("not measured" in parts.rows[number].note for number in (1, 2))
 
 
 def test_clients_fail_on_wrong_bytes(tmp_path: Path) -> None:

@@ -10,20 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.harness.command import Parts
 from benchmarks.harness.courses import Course
+from benchmarks.harness.processes import answer_of
 from benchmarks.shards import decoded, order, streaming, writing
-from benchmarks.shards.__main__ import LISTED, measure
+from benchmarks.shards.__main__ import LISTED, measure_on
 from benchmarks.shards.decoded import BATCH
 from benchmarks.shards.figures import FIGURES, FULL, LIMIT, QUICK, Sizes
 from benchmarks.shards.order import buffer_shuffled, left_of, order_in, ranks, spearman
 from benchmarks.shards.readers import READERS, Meter, cpu_of_all
 from benchmarks.shards.rivals import BY_ROW, Rival
-from benchmarks.shards.stage import PICTURES, Run, Stage, answer_of
+from benchmarks.shards.stage import PICTURES, Run, ShardStage
 from benchmarks.shards.writers import WRITERS, files_of
 from formats.shards import keys
 
 TINY = Sizes(
-    pictures=12, classes=3, maxsize=1, decoded=64, keys=1, many_pairs=1, pairs=1, seeds=1, buffer=2
+    pictures=12, classes=3, maxsize=1, decoded=64, keys=1, many_pairs=1, pairs=1, written=1, seeds=1, buffer=2
 )  # fmt: skip
 
 
@@ -146,7 +148,7 @@ def test_a_meter_reports_thirds_and_sums() -> None:
 
 
 def test_readers_total_what_was_planted(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, TINY)
+    stage = ShardStage(tmp_path, TINY)
     stage._plant()
     files = files_of(str(stage.tree))
     assert files == files_of(str(stage.tree)) != sorted(files)
@@ -184,7 +186,8 @@ def test_a_part_that_fails_leaves_rows_that_say_so(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("benchmarks.shards.writing.rows_of_writing", fails)
     monkeypatch.setattr("benchmarks.shards.order.rows_of_order", fails)
     monkeypatch.setattr("benchmarks.shards.listing.rows_of_listing", fails)
-    rows, is_whole = measure(Stage(tmp_path, TINY), FIGURES, quick=True)
-    assert sorted(rows) == list(FIGURES)
-    assert not is_whole
-    assert all(row.value is None and "no such thing" in row.note for row in rows.values())
+    parts = Parts(FIGURES, FIGURES, is_quick=True)
+    measure_on(ShardStage(tmp_path, TINY), parts)
+    assert sorted(parts.rows) == list(FIGURES)
+    assert not parts.is_whole
+    assert all(row.value is None and "no such thing" in row.note for row in parts.rows.values())

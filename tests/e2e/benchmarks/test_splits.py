@@ -19,10 +19,10 @@ from PIL import Image
 
 from benchmarks.harness.results import Row
 from benchmarks.splits import commands, groups, identity, large, recount, tables
-from benchmarks.splits.figures import FIGURES, failed_rows, parse_numbers, ratio_row, value_row, with_earlier
+from benchmarks.splits.figures import FIGURES
 from benchmarks.splits.frames import id_number, read_cache, split_frame
 from benchmarks.splits.plot import CONTENDERS, draw
-from benchmarks.splits.processes import run
+from benchmarks.splits.processes import peak_mb, watched
 from benchmarks.splits.recount import cells_off, contents, footer_rows, largest_distance, leaked_groups, split_files
 from benchmarks.splits.sizes import FULL, QUICK, fitted
 
@@ -50,25 +50,30 @@ def test_every_figure_has_one_part_that_measures_it() -> None:
     assert len({figure.text for figure in FIGURES.values()}) == 13
     assert set(CONTENDERS) < set(FIGURES)
     for number, figure in FIGURES.items():
-        assert value_row(number, figure.target, note="").met == ("=" in figure.op)  # every operator is known
+        assert FIGURES.value_row(number, figure.target, note="").met == ("=" in figure.op)  # every operator is known
 
 
-def test_a_quick_row_has_no_verdict_but_reports_what_was_found() -> None:
-    row = ratio_row(1, [3.0, 6.0, 10.0], [2.0, 3.0, 4.0], note="few", quick=True)
-    assert (row.value, row.interval, row.met) == (None, None, None)
-    assert (row.pairs, row.ours, row.other) == (3, 6.0, 3.0)
-    assert row.note.endswith("no verdict; 2.00; few")
-    full = ratio_row(1, [3.0, 6.0, 10.0], [2.0, 3.0, 4.0], note="few", quick=False)
+def test_a_row_has_the_median_of_its_pairs_and_their_interval() -> None:
+    full = FIGURES.ratio_row(1, [3.0, 6.0, 10.0], [2.0, 3.0, 4.0], note="few")
     assert (full.value, full.note, full.met) == (2.0, "few", True)
     assert full.interval is not None
     assert full.interval[0] < 2.0 < full.interval[1]
-    assert ratio_row(4, [1.0], [4.0], note="", quick=False).interval is None
-    assert value_row(5, 12.0, note="few", quick=True).value is None
-    assert value_row(11, 3, note="").met is False
+    assert FIGURES.ratio_row(4, [1.0], [4.0], note="").interval is None
+    assert FIGURES.value_row(11, 3, note="").met is False
+
+
+def test_a_quick_row_has_no_verdict_but_reports_what_was_found() -> None:
+    row = FIGURES.quick_row(1, FIGURES.ratio_row(1, [3.0, 6.0, 10.0], [2.0, 3.0, 4.0], note="few"))
+    assert (row.value, row.interval, row.met) == (None, None, None)
+    assert (row.pairs, row.ours, row.other) == (3, 6.0, 3.0)
+    assert row.note.startswith("not at this size, it needs millions of rows; 2.00 (")
+    assert row.note.endswith(") ratio; few")
+    assert FIGURES.quick_row(4, FIGURES.value_row(4, 12.0, note="few")).value is None
+    assert FIGURES.quick_row(11, FIGURES.value_row(11, 3, note="few")).value == 3
 
 
 def test_failed_measurements_get_rows_that_say_so() -> None:
-    rows = failed_rows([9, 10], RuntimeError("no\n  memory"))
+    rows = FIGURES.failed_rows([9, 10], RuntimeError("no\n  memory"))
     assert {number: (row.value, row.note) for number, row in rows.items()} == {
         9: (None, "not measured: RuntimeError: no memory"),
         10: (None, "not measured: RuntimeError: no memory"),
@@ -77,19 +82,22 @@ def test_failed_measurements_get_rows_that_say_so() -> None:
 
 def test_new_measurements_replace_earlier_rows(tmp_path: Path) -> None:
     path = tmp_path / "splits.json"
-    old = [ratio_row(number, [3.0, 3.0], [2.0, 2.0], note="old", quick=False) for number in (9, 2)]
+    old = [FIGURES.ratio_row(number, [3.0, 3.0], [2.0, 2.0], note="old") for number in (9, 2)]
     path.write_text(json.dumps({"quick": False, "rows": [asdict(row) for row in old]}))
-    new = value_row(12, 0.5, note="new"), ratio_row(2, [3.0, 3.0], [3.0, 3.0], note="new", quick=False)
-    assert with_earlier({12: new[0], 2: new[1]}, path, quick=False) == [new[1], old[0], new[0]]
-    assert with_earlier({12: new[0], 2: new[1]}, path, quick=True) == [new[1], new[0]]  # of another size
-    assert with_earlier({12: new[0]}, tmp_path / "none.json", quick=True) == [new[0]]
+    new = FIGURES.value_row(12, 0.5, note="new"), FIGURES.ratio_row(2, [3.0, 3.0], [3.0, 3.0], note="new")
+    assert FIGURES.with_earlier({12: new[0], 2: new[1]}, path, quick=False) == [new[1], old[0], new[0]]
+    assert FIGURES.with_earlier({12: new[0], 2: new[1]}, path, quick=True) == [new[1], new[0]]  # of another size
+    assert FIGURES.with_earlier({12: new[0]}, tmp_path / "none.json", quick=True) == [new[0]]
 
 
-def test_numbers_of_rows_are_checked() -> None:
-    assert parse_numbers("3, 1") == {1, 3}
-    for text in ("", "0", "14", "1,,2", "one"):
+def test_numbers_and_words_for_rows_are_checked() -> None:
+    assert FIGURES.parse_rows("3, 1") == {1, 3}
+    assert FIGURES.parse_rows("4 GB$, groups that") == {8, 10}
+    for text in ("", "0", "14", "1,,2", "ones"):
         with pytest.raises(ValueError, match="Wanted numbers of rows from 1 to 13"):
-            parse_numbers(text)
+            FIGURES.parse_rows(text)
+    with pytest.raises(ValueError, match="Wanted a regular expression"):
+        FIGURES.parse_rows("(")
 
 
 def test_less_disk_means_fewer_rows_and_a_note() -> None:
@@ -198,17 +206,17 @@ def test_a_process_is_watched_until_it_says_that_it_is_done() -> None:
         "import json, time; held = bytearray(60_000_000); time.sleep(0.5); at = time.monotonic();"
         "more = bytearray(200_000_000); time.sleep(0.5); print('noise'); print(json.dumps({'ended': at}))"
     )
-    finished = run([sys.executable, "-c", work])
-    assert 60 < finished.peak_mb < 200
+    finished = watched([sys.executable, "-c", work])
+    assert 60 < peak_mb(finished) < 200
     assert max(memory for _, memory in finished.samples) > 250
     assert finished.seconds > 1
     with pytest.raises(RuntimeError, match=r"Found: 1, \['ZeroDivisionError"):
-        run([sys.executable, "-c", "1 / 0"])
+        watched([sys.executable, "-c", "1 / 0"])
 
 
 def test_the_plot_is_a_picture_with_and_without_rows(tmp_path: Path) -> None:
-    rows = [ratio_row(number, [3.0, 4.0], [2.0, 0.5], note="", quick=False) for number in (1, 9)]
-    failed: list[Row] = list(failed_rows([3], ValueError("x")).values())
+    rows = [FIGURES.ratio_row(number, [3.0, 4.0], [2.0, 0.5], note="") for number in (1, 9)]
+    failed: list[Row] = list(FIGURES.failed_rows([3], ValueError("x")).values())
     for name, found in (("some", [*rows, *failed]), ("none", [])):
         with Image.open(draw(tmp_path / "build" / f"{name}.png", found)) as image:
             assert image.size == (900, 440)

@@ -27,7 +27,7 @@ RUNS = {
 
 
 def test_each_client_is_compared_with_itself_and_with_the_other() -> None:
-    rows = rows_of(RUNS, list(FIGURES), void="", quick=False)
+    rows = rows_of(RUNS, void="")
     assert [rows[number].value for number in FIGURES] == pytest.approx([0.95, 0.95, 0.5, 0.5, 0.8, 0.25])
     assert all(row.met for row in rows.values())
     # An image costs 0.8 ms here, 0.5 ms at the server and 0.2 ms at the proxy.
@@ -35,9 +35,8 @@ def test_each_client_is_compared_with_itself_and_with_the_other() -> None:
     assert "15 connections" in rows[1].note
 
 
-def test_quick_and_void_runs_have_no_value() -> None:
-    assert all(row.value is None for row in rows_of(RUNS, list(FIGURES), void="", quick=True).values())
-    assert rows_of(RUNS, [1, 2], void="the proxy is slow", quick=False)[1].value is None
+def test_void_runs_have_no_value() -> None:
+    assert rows_of(RUNS, void="the proxy is slow")[1].value is None
 
 
 def test_the_certificate_is_for_the_address_that_is_read(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
-"""What the proxy alone carries: plain bytes over several connections, without any delay.
+"""A stage that starts and ends all that contenders need, and what the proxy alone carries there.
 
-Sender and receiver copy nothing (a file's pages are sent, what comes is thrown away in the kernel), so that the proxy
-has the machine almost for itself.
+That is plain bytes over several connections, without any delay. Sender and receiver copy nothing (a file's pages are
+sent, what comes is thrown away in the kernel), so that the proxy has the machine almost for itself.
 """
 
 import os
@@ -9,12 +9,18 @@ import socket
 import tempfile
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
 
+from benchmarks.harness.command import tell
 from devstack.delay import DelayProxy
 
 CONNECTIONS = 4
+_LOOK_SECONDS = 3.0
 _PIECE = 1 << 20
 
 
@@ -63,3 +69,40 @@ def capacity_mb_per_s(*, seconds: float) -> float:
         for taker in takers:
             taker.join()
     return carried / 1e6 / took
+
+
+class Stage(ABC):
+    """Where contenders run, a context manager: all is started on entering, and ended and removed on leaving."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.capacity = 0.0
+        """MB/s that the proxy alone carries, the most that was seen."""
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self._start(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    @abstractmethod
+    def _start(self, stack: ExitStack) -> None:
+        """Start all, each with a callback that ends it."""
+
+    def look_at_proxy(self) -> None:
+        """Measure what the proxy alone carries; other work on the machine can only make that less."""
+        found = capacity_mb_per_s(seconds=_LOOK_SECONDS)
+        self.capacity = max(self.capacity, found)
+        tell(f"the proxy alone carries {found:,.0f} MB/s")
+
+    def proxy_limit(self, mb_per_s: float) -> str:
+        """Why a comparison through the proxy at this rate means nothing; empty where it does mean something."""
+        if self.capacity >= 2 * mb_per_s:
+            return ""
+        return f"the proxy alone carries {self.capacity:,.0f} MB/s, less than twice {mb_per_s:,.0f} MB/s"
