@@ -1,6 +1,5 @@
 """Where loaders are measured: one embedded Cassandra, a proxy before it, and a process for each consumer."""
 
-import json
 import statistics
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from benchmarks.harness import bare_client
 from benchmarks.harness.courses import Course
 from benchmarks.harness.images import KEYSPACE, Images, sums_of
-from benchmarks.harness.processes import cpu_seconds, run_module
+from benchmarks.harness.processes import cpu_seconds, run_process, worker
 from benchmarks.harness.split_folders import write_split
 from benchmarks.harness.stage import Stage
 from devstack.cassandra import Cassandra
@@ -157,7 +156,7 @@ class LoaderStage(Stage):
         return self.sizes.pictures if images.is_decodable else self.sizes.blobs
 
     def run(self, consumer: str, images: Images, rows: int, *, far: Far | None = None, **order: Any) -> Run:
-        """One consumer of a split of so many rows. Raises RuntimeError unless it got each once."""
+        """One consumer, MODULE:FUNCTION, of a split of so many rows. Raises RuntimeError unless it got each once."""
         split = self.split(images, rows)
         answer, server_cpu, carried = self.answer(consumer, far=far, split=str(split), **order)
         numbers = np.arange(order.get("limit", rows), dtype=np.int64) % self.count(images)
@@ -178,8 +177,8 @@ class LoaderStage(Stage):
             defaults: dict[str, Any] = {"cache": str(self.folder / "cache"), "batch_size": self.sizes.batch}
             defaults["budget"] = self.sizes.budget
             before = sum(map(cpu_seconds, servers))
-            ordered = json.dumps({"consumer": consumer, **defaults, **place, **order})
-            answer = run_module("loader.consumers", ordered, limit=_CONSUMER_SECONDS).answer
+            command = worker(consumer, {**defaults, **place, **order})
+            answer = run_process(command, limit=_CONSUMER_SECONDS).answer
             return answer, sum(map(cpu_seconds, servers)) - before, proxy.end() if proxy else None
 
     def void(self, *runs: Sequence[Run]) -> str:

@@ -164,7 +164,7 @@ def run_process(
     ``look`` samples it by its id; that takes time of the cores that all share. Raises RuntimeError if it fails, or
     runs longer than ``limit`` seconds.
     """
-    name = command[2] if command[1] == "-m" else " ".join(command[:4])
+    name = command[3] if command[1] == "-m" else " ".join(command[:4])
     started = time.monotonic()
     with subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
@@ -184,12 +184,9 @@ def run_process(
     return Finished(answer_of(out), seconds, watch.samples if watch else [])
 
 
-def run_module(
-    name: str, *arguments: object, limit: float, look: Callable[[int], T] | None = None, every: float = 0.1
-) -> Finished[T]:
-    """Run one of the benchmarks' modules; see `run_process`."""
-    command = [sys.executable, "-m", f"benchmarks.{name}", *map(str, arguments)]
-    return run_process(command, limit=limit, look=look, every=every)
+def worker(function: str, *arguments: object, python: Path | str = sys.executable) -> list[str]:
+    """The command that calls ``MODULE:FUNCTION`` of the benchmarks with arguments that JSON knows."""
+    return [str(python), "-m", "benchmarks.harness.worker", function, json.dumps(arguments)]
 
 
 def answer_of(output: bytes) -> dict[str, Any]:

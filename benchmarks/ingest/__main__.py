@@ -20,7 +20,7 @@ from benchmarks.harness.command import Draw, Parts, run, tell
 from benchmarks.harness.figures import Figure, Figures
 from benchmarks.harness.pairs import in_turn
 from benchmarks.harness.pictures import PICTURE_BYTES, Planted, plant_empty, plant_pictures, require_room
-from benchmarks.harness.processes import SparkMemory, quarter_peaks, run_module
+from benchmarks.harness.processes import SparkMemory, quarter_peaks, run_process, worker
 from benchmarks.harness.results import PLACE, Row
 from benchmarks.ingest.plot import draw
 from benchmarks.ingest.stage import IngestStage, Run, describe
@@ -148,8 +148,8 @@ def rows_of_memory(folder: Path, scale: Scale, samples: list[tuple[float, float]
     """A worker's memory while bytes pass through; its samples (seconds, MB) go to ``samples``."""
     tell(f"{scale.memory_bytes / 1e9:g} GB through one worker")
     plant_pictures(folder / "few", 500)
-    module = ("ingest.memory", folder / "few", scale.memory_bytes)
-    finished = run_module(*module, limit=PROCESS_SECONDS, look=SparkMemory.of)
+    command = worker("ingest.memory:pass_through", str(folder / "few"), scale.memory_bytes)
+    finished = run_process(command, limit=PROCESS_SECONDS, look=SparkMemory.of)
     done = finished.answer
     if abs(done["bytes"] - scale.memory_bytes) > PICTURE_BYTES:
         raise RuntimeError(f"Wanted {scale.memory_bytes:,} bytes to pass. Found: {done['bytes']:,}")
@@ -172,19 +172,20 @@ def rows_of_listing(folder: Path, scale: Scale, numbers: Collection[int], *, fol
     tell(f"{scale.listed:,} empty files in {folders:,} folders")
     plant_empty(root, scale.listed, folders=folders)
     tell("listing them")
-    finished = run_module("ingest.listing", root, warm, limit=PROCESS_SECONDS, look=SparkMemory.of)
+    command = worker("ingest.listing:list_both", str(root), str(warm))
+    finished = run_process(command, limit=PROCESS_SECONDS, look=SparkMemory.of)
     done = finished.answer
     if done["files"] != scale.listed:
         raise RuntimeError(f"Wanted {scale.listed:,} files listed. Found: {done['files']:,}")
     seconds, memory = done["seconds"], [found for _, found in finished.samples]
     driver = max(one.driver + one.jvm for one in memory)
-    python, jvm, worker = (max(getattr(one, name) for one in memory) for name in ("driver", "jvm", "worker"))
+    python, jvm, tasks = (max(getattr(one, name) for one in memory) for name in ("driver", "jvm", "worker"))
     tell(f"{seconds:.1f} s, driver {driver:.0f} MB; remove them")
     shutil.rmtree(root)
     size = f"{scale.listed:,} files in {folders:,} folders"
     note = f"{size}: {scale.listed / seconds:,.0f} files/s on 2 cores, the tree's names in the page cache"
     parts = f"{size}; RssAnon: Python {python:.0f}, JVM {jvm:.0f} MB, which is the executor too in local mode; "
-    parts += f"the largest Python worker, not counted, {worker:.0f} MB"
+    parts += f"the largest Python worker, not counted, {tasks:.0f} MB"
     found = zip(numbers, (seconds, driver), (note, parts), strict=True)
     return {number: FIGURES.value_row(number, value, note=text) for number, value, text in found}
 

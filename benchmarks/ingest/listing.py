@@ -1,13 +1,6 @@
-"""Listing one tree, as an ingest does it; a process of its own, with the driver memory of Spark's configuration.
+"""Listing one tree, as an ingest does it; a process of its own, with the driver memory of Spark's configuration."""
 
-    python -m benchmarks.ingest.listing ROOT WARM_UP_ROOT
-
-The last line is JSON: {"seconds", "files"}, without the start of Spark and the listing of the small second tree.
-"""
-
-import json
 import os
-import sys
 import time
 
 from pyspark import StorageLevel
@@ -28,17 +21,12 @@ def count_files(spark: SparkSession, root: str) -> int:
         entries.unpersist()
 
 
-def main() -> int:
-    """List both."""
-    root, small = sys.argv[1:]
+def list_both(root: str, small: str) -> dict[str, float]:
+    """Seconds and files of a tree, without the start of Spark and the listing of a small tree before it."""
     spark = session("benchmark of listing", master="local[2]")
     count_files(spark, small)
     started = time.monotonic()
     files = count_files(spark, root)
-    print(json.dumps({"seconds": time.monotonic() - started, "files": files}), flush=True)
+    answer = {"seconds": time.monotonic() - started, "files": files}
     spark.stop()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return answer

@@ -1,19 +1,17 @@
 """One executor worker through which many bytes pass, with a sink in place of the database; a process of its own.
 
-    python -m benchmarks.ingest.memory FOLDER BYTES
-
 The pictures of a folder are listed again and again under new ids until they are so many bytes. One task reads and
-looks at them as an ingest does; the sink takes each, holds it as long as a busy server would, and forgets it. The last
-line is JSON: {"started", "ended", "pictures", "bytes"}, times of ``time.monotonic``.
+looks at them as an ingest does; the sink takes each, holds it as long as a busy server would, and forgets it. The
+answer: {"started", "ended", "pictures", "bytes"}, times of ``time.monotonic``.
 """
 
 import asyncio
-import json
 import os
 import sys
 import time
 from typing import Any
 
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -21,6 +19,9 @@ from benchmarks.harness.picture_rows import LABELS, list_paths, session
 from etl.image_writer import Nowhere, WriteOrder
 from etl.ingest import write
 from etl.pictures import Preparation
+
+# Executors do not find the benchmarks: what tasks need of this module travels with them.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
 HELD_SECONDS = 0.1  # then the task's window of pictures in flight is full
 
@@ -58,9 +59,8 @@ def entries_of(spark: SparkSession, folder: str, *, pictures: int) -> DataFrame:
     )
 
 
-def main() -> int:
-    """Pass the bytes through; a few before, so that the worker is there and has imported what it needs."""
-    folder, size = os.path.realpath(sys.argv[1]), int(sys.argv[2])
+def pass_through(folder: str, size: int) -> dict[str, Any]:
+    """Pass so many bytes through; a few before, so that the worker is there and has imported what it needs."""
     spark = session("benchmark of memory", master="local[1]")
     order = WriteOrder(target=Forget(), preparation=Preparation(), labels=LABELS)
     paths = list_paths(folder)
@@ -70,10 +70,5 @@ def main() -> int:
         outcomes = write(entries_of(spark, folder, pictures=pictures), order=order, tasks=1, access="random")
         done = outcomes.agg(F.count("sha256").alias("pictures"), F.sum("bytes").alias("bytes")).collect()[0]
         ended = time.monotonic()
-    print(json.dumps({"started": started, "ended": ended, **done.asDict()}), flush=True)
     spark.stop()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return {"started": started, "ended": ended, **done.asDict()}

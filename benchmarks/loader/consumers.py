@@ -1,25 +1,23 @@
 """Consumers of the loader and of what it is compared with, each in a process of its own.
 
-    python -m benchmarks.loader.consumers ORDER
-
-ORDER is JSON: ``consumer`` is a name of `CONSUMERS`, the rest are its arguments. The last line is JSON: for each batch
-when it was asked for and when it came (seconds since the first request), its images, the CPU seconds of this process;
-what all images add up to; how long it took to connect, which is before the first request; the source's own statistics.
+They take an order, and answer for each batch when it was asked for and when it came (seconds since the first request),
+its images, the CPU seconds of this process; what all images add up to; how long it took to connect, which is before the
+first request; the source's own statistics.
 """
 
-import json
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
-from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 import loader
+from benchmarks.harness import bare_client
 from benchmarks.harness.images import id_sum
+from loader._dali import EpochReader
+from loader._order import epoch_order
 
 Order = Mapping[str, Any]
 Answer = dict[str, Any]
@@ -105,8 +103,6 @@ def add(sums: dict[str, int], batch: loader.Batch) -> None:
 
 def feed(order: Order) -> Answer:
     """One epoch as a DALI pipeline is given it: what its external source calls, without DALI's own work."""
-    from loader._dali import EpochReader
-
     with source_of(order) as source:
         connected = connect(source)
         reader = EpochReader(source)
@@ -141,37 +137,10 @@ def decode(order: Order) -> Answer:
         return recorder.answer({"labels": labels}, connected=connected, stats=asdict(source.stats()))
 
 
-def bare(order: Order) -> Answer:
+def read_bare(order: Order) -> Answer:
     """The same ids in the same order, read by the bare client."""
-    from benchmarks.harness import bare_client
-    from loader._order import epoch_order
-
     split = loader.open_split(order["split"], cache=order["cache"])
     places = epoch_order(len(split), fingerprint=split.fingerprint, seed=0, epoch=0, shuffle=True)
     assert places is not None
     positions = places(np.arange(len(split), dtype=np.int64))
     return bare_client.read({**order, "table": split.data_table}, np.asarray(split.ids[positions]))
-
-
-CONSUMERS: Mapping[str, Callable[[Order], Answer]] = {
-    "fetch": fetch,
-    "feed": feed,
-    "decode": decode,
-    "bare": bare,
-    "files": lambda order: import_module("benchmarks.loader.rivals").decode_files(order),
-    "workers": lambda order: import_module("benchmarks.loader.rivals").read_by_workers(order),
-    "opening": lambda order: import_module("benchmarks.loader.memory").open_and_read(order),
-}
-"""By name; what imports more than the loader does is imported by those who need it."""
-
-
-def main() -> int:
-    """Do what is ordered."""
-    order = json.loads(sys.argv[1])
-    answer = CONSUMERS[order["consumer"]](order)
-    print(json.dumps(answer), flush=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

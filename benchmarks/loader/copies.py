@@ -24,7 +24,7 @@ def rows_of_copies(stage: LoaderStage, *, is_left_out: bool) -> dict[int, Row]:
         cluster.write(BLOBS, np.arange(sizes.blobs, dtype=np.int64))
 
         def fetch(level: str, rows: int) -> Run:
-            run = cluster.run("fetch", BLOBS, rows, consistency=level)
+            run = cluster.run("loader.consumers:fetch", BLOBS, rows, consistency=level)
             tell(f"fetch, {level}: {run.rate:,.0f} images/s")
             return run
 

@@ -40,14 +40,18 @@ def rows_of_decoded(stage: LoaderStage, wanted: Collection[int]) -> dict[int, Ro
 def decoded(stage: LoaderStage, rtt: float | None, *, rows: int | None = None) -> Run:
     """Our iterator once."""
     far = None if rtt is None else Far(rtt)
-    run = stage.run("decode", PICTURES, rows or stage.sizes.decoded, far=far, size=SIZE, threads=THREADS)
+    run = stage.run(
+        "loader.consumers:decode", PICTURES, rows or stage.sizes.decoded, far=far, size=SIZE, threads=THREADS
+    )
     tell(f"decoded, {'no proxy' if rtt is None else f'{1e3 * rtt:.0f} ms'}: {run.rate:,.0f} images/s")
     return run
 
 
 def from_files(stage: LoaderStage, folder: Path) -> Run:
     """DALI's reader once."""
-    run = stage.run("files", PICTURES, stage.sizes.decoded, files=str(folder), size=SIZE, threads=THREADS)
+    run = stage.run(
+        "loader.rivals:decode_files", PICTURES, stage.sizes.decoded, files=str(folder), size=SIZE, threads=THREADS
+    )
     tell(f"decoded from files: {run.rate:,.0f} images/s")
     return run
 

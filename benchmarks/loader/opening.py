@@ -79,7 +79,7 @@ class _Split:
     def open(self, cache: Path, *, batches: int = 1) -> dict[str, Any]:
         """A rank that opens it and reads so many batches. Raises RuntimeError if they are not those of the order."""
         order: dict[str, Any] = {"split": str(self._folder), "cache": str(cache), "batches": batches, "pause": _PAUSE}
-        answer, _, _ = self._stage.answer("opening", **order)
+        answer, _, _ = self._stage.answer("loader.memory:open_and_read", **order)
         tell(f"opened in {answer['opened']:.2f} s, first batch {answer['first']:.2f} s, {answer['peak_mb']:,.0f} MB")
         check(answer, asdict(sums_of(OPENED, self._numbers[: batches * self._stage.sizes.batch])), "opening")
         return answer

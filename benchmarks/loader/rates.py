@@ -21,7 +21,7 @@ IN_FLIGHT = (64, 128, 256)
 def fetch(stage: LoaderStage, rows: int, rtt: float | None, *, hold: float | None = None, **order: object) -> Run:
     """Our loader once; ``rtt`` None is without a proxy, ``hold`` seconds stand for one answer of a hundred."""
     far = None if rtt is None else Far(rtt, 0.0 if hold is None else 0.01, hold or 0.0)
-    run = stage.run("fetch", BLOBS, rows, far=far, **order)
+    run = stage.run("loader.consumers:fetch", BLOBS, rows, far=far, **order)
     way = "no proxy" if rtt is None else f"{1e3 * rtt:.0f} ms" + (f", held {hold:.0f} s" if hold else "")
     tell(f"fetch, {way}: {run.rate:,.0f} images/s")
     return run
@@ -33,7 +33,7 @@ def warm_up(stage: LoaderStage, *, quick: bool) -> str:
     fetch(stage, rows, 0.0)
     rates: dict[int, list[float]] = {number: [] for number in IN_FLIGHT}
     for number in IN_FLIGHT if quick else (*IN_FLIGHT, *reversed(IN_FLIGHT)):
-        rates[number].append(stage.run("bare", BLOBS, rows, in_flight=number).rate)
+        rates[number].append(stage.run("loader.consumers:read_bare", BLOBS, rows, in_flight=number).rate)
     means = {number: statistics.fmean(found) for number, found in rates.items()}
     stage.in_flight = max(means, key=lambda number: means[number])
     remark = "bare in warm-up: " + ", ".join(f"{rate:,.0f} with {number}" for number, rate in means.items())
@@ -47,7 +47,7 @@ def rows_of_direct(stage: LoaderStage, wanted: Collection[int], remark: str) -> 
     if 1 in wanted:
 
         def read_bare() -> Run:
-            run = stage.run("bare", BLOBS, sizes.fetched, in_flight=stage.in_flight)
+            run = stage.run("loader.consumers:read_bare", BLOBS, sizes.fetched, in_flight=stage.in_flight)
             tell(f"bare: {run.rate:,.0f} images/s")
             return run
 
@@ -57,7 +57,7 @@ def rows_of_direct(stage: LoaderStage, wanted: Collection[int], remark: str) -> 
         note = f"ours {describe(ours)}; bare {describe(bare)}; {remark}"
         rows[1] = FIGURES.ratio_row(1, [run.rate for run in ours], [run.rate for run in bare], note=note)
     if 2 in wanted:
-        fed = [stage.run("feed", BLOBS, sizes.fetched) for _ in range(sizes.pairs)]
+        fed = [stage.run("loader.consumers:feed", BLOBS, sizes.fetched) for _ in range(sizes.pairs)]
         value = statistics.median(run.course.cpu_ms for run in fed)
         note = f"user and system, up to what a DALI pipeline is given; {describe(fed)}"
         rows[2] = FIGURES.value_row(2, value, note=note, runs=len(fed))
@@ -152,6 +152,13 @@ def complete(stage: LoaderStage, curves: dict[str, dict[float, float]]) -> None:
     points = curves.setdefault("torch DataLoader, 4 workers", {})
     for rtt in sizes.rtts:
         limit = max(4 * sizes.worker_batch, round(min(sizes.compared, 4 * sizes.worker_seconds / (rtt + 0.003))))
-        run = stage.run("workers", BLOBS, sizes.compared, far=Far(rtt), batch_size=sizes.worker_batch, limit=limit)
+        run = stage.run(
+            "loader.rivals:read_by_workers",
+            BLOBS,
+            sizes.compared,
+            far=Far(rtt),
+            batch_size=sizes.worker_batch,
+            limit=limit,
+        )
         points[rtt] = run.rate
         tell(f"workers, {1e3 * rtt:.0f} ms: {run.rate:,.0f} images/s")

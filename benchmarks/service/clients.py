@@ -1,11 +1,9 @@
 """Many clients of a dataset service at once, in a process of their own.
 
-    python -m benchmarks.service.clients ORDER
-
-ORDER is JSON: ``port``, ``clients``, ``seconds``, ``seed``. Each client is a thread with a connection that it keeps; it
+An order has ``port``, ``clients``, ``seconds`` and ``seed``. A client is a thread with a connection that it keeps; it
 asks at random for lists, cards, files and ranges, uploads files and small folders, looks for what has not changed, and
-goes on with uploads. Every answer is checked: its status, and that bytes are those that were uploaded. The last line is
-JSON: requests by kind, and what failed.
+goes on with uploads. Every answer is checked: its status, and that bytes are those that were uploaded. The answer:
+requests by kind, and what failed.
 """
 
 import hashlib
@@ -13,13 +11,13 @@ import http.client
 import io
 import json
 import random
-import sys
 import tarfile
 import threading
 import time
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 _MOST_BYTES = 2_000_000
 _KEPT = 3
@@ -162,9 +160,8 @@ class Client:
         return got
 
 
-def main() -> int:
-    """Do what is ordered."""
-    order = json.loads(sys.argv[1])
+def ask(order: Mapping[str, int]) -> dict[str, Any]:
+    """All clients at once."""
     clients = [Client(order["port"], number, order["seed"]) for number in range(order["clients"])]
     until = time.monotonic() + order["seconds"]
     threads = [threading.Thread(target=client.run, args=(until,)) for client in clients]
@@ -174,9 +171,4 @@ def main() -> int:
         thread.join()
     counts: Counter[str] = sum((client.counts for client in clients), Counter())
     failed = [text for client in clients for text in client.failed]
-    print(json.dumps({"counts": counts, "failed": len(failed), "told": failed[:_TOLD]}), flush=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return {"counts": counts, "failed": len(failed), "told": failed[:_TOLD]}

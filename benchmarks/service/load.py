@@ -2,7 +2,6 @@
 
 import hashlib
 import http.client
-import json
 import random
 import shutil
 import threading
@@ -11,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from benchmarks.harness.command import tell
-from benchmarks.harness.processes import run_module
+from benchmarks.harness.processes import run_process, worker
 from benchmarks.harness.results import Row
 from benchmarks.service.figures import FIGURES
 from benchmarks.service.stage import Stage, watched
@@ -28,8 +27,7 @@ def rows_of_clients(stage: Stage) -> dict[int, Row]:
     with stage.service() as service:
         order = {"port": service.port, "clients": sizes.clients, "seconds": sizes.seconds, "seed": 0}
         with watched(service, seconds=0.2) as watch:
-            limit = sizes.seconds + 300
-            answer = run_module("service.clients", json.dumps(order), limit=limit).answer
+            answer = run_process(worker("service.clients:ask", order), limit=sizes.seconds + 300).answer
     for text in answer["told"]:
         tell(f"failed: {text}")
     quarters = quarters_of([value for _, value in watch.samples])

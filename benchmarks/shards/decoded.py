@@ -22,7 +22,7 @@ def decoded(stage: ShardStage, decoder: str) -> Course:
     """One decoder once."""
     order = {"decoder": decoder, "images": stage.sizes.decoded, "batch_size": BATCH, "size": SIZE, "threads": THREADS}
     place = {"tree": str(stage.tree), "url": stage.server.endpoint, "shards": f"s3://{BUCKET}/{OURS}"}
-    answer = stage.process(sys.executable, "shards.decoders", {**order, **place})
+    answer = stage.process(sys.executable, "shards.decoders:decode", {**order, **place})
     course = Course(answer["asked"], answer["got"], answer["counts"], answer["cpu"])
     tell(f"decoded from {decoder}: {course.cpu_ms:.2f} CPU ms an image, {course.rate:,.0f} images/s")
     return course

@@ -1,14 +1,10 @@
 """Decoders of the same pictures in the same graph, from our shards on S3 and from files; a process of its own each.
 
-    python -m benchmarks.shards.decoders ORDER
-
-ORDER is JSON: ``decoder`` is a name of `DECODERS`, ``images`` how many are decoded, in whole batches; keys come by the
-environment. The last line is JSON: for each batch when it came, the CPU seconds of this process and all below it.
+In an order ``decoder`` is a name of `DECODERS`, ``images`` how many are decoded, in whole batches; keys come by the
+environment. The answer: for each batch when it came, the CPU seconds of this process and all below it.
 """
 
-import json
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
@@ -59,14 +55,3 @@ def decode(order: Order) -> Answer:
     if len(got) * count != order["images"]:
         raise RuntimeError(f"Wanted {order['images']} pictures. Found: {len(got) * count}")
     return {"asked": [0.0, *got[:-1]], "got": got, "counts": [count] * len(got), "cpu": cpu}
-
-
-def main() -> int:
-    """Do what is ordered."""
-    print(json.dumps(decode(json.loads(sys.argv[1]))), flush=True)
-    sys.stdout.flush()
-    os._exit(0)  # an epoch that is not read to its end has threads that wait; what they cost is told already
-
-
-if __name__ == "__main__":
-    main()

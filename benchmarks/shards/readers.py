@@ -1,9 +1,7 @@
 """Readers of the same pictures from one S3 server, each in a process and an environment of its own.
 
-    PYTHON -m benchmarks.shards.readers ORDER
-
-ORDER is JSON: ``reader`` is a name of `READERS`, ``url`` the endpoint, ``images`` how many there are, the rest are the
-reader's arguments; keys come by the environment. The last line is JSON: after each third of the pictures the seconds
+In an order ``reader`` is a name of `READERS`, ``url`` the endpoint, ``images`` how many there are, the rest are the
+reader's arguments; keys come by the environment. The answer: after each third of the pictures the seconds
 since the first request and the CPU seconds of this process and all below it, and those before the first request; what
 all pictures add up to. Nothing but the standard library and the reader's own package is imported, as PYTHON knows no
 other.
@@ -22,10 +20,8 @@ All read encoded pictures and their labels in one process without workers, one e
 - ours: ``loader.shards.RemoteDataset(client, bucket, folder, seed=0)``, all its defaults.
 """
 
-import json
 import os
 import resource
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
@@ -182,14 +178,7 @@ READERS: Mapping[str, tuple[Callable[[Order], Iterator[Sample]], str]] = {
 """By name: the reader, and the package whose version is told."""
 
 
-def main() -> int:
+def read(order: Order) -> Answer:
     """Do what is ordered."""
-    order = json.loads(sys.argv[1])
-    read, package = READERS[order["reader"]]
-    answer = Meter(order["images"]).run(read(order))
-    print(json.dumps({**answer, "version": version(package)}), flush=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    reader, package = READERS[order["reader"]]
+    return {**Meter(order["images"]).run(reader(order)), "version": version(package)}

@@ -69,7 +69,7 @@ class Rival:
         local.mkdir()
         place = {"tree": str(stage.tree), "url": stage.server.endpoint, "remote": f"s3://{BUCKET}/{self.prefix()}"}
         more = {"writer": self.name, "local": str(local), "maxsize": stage.sizes.maxsize}
-        answer = stage.process(self.python, "shards.writers", {**place, **more, **order})
+        answer = stage.process(self.python, "shards.writers:write", {**place, **more, **order})
         shutil.rmtree(local, ignore_errors=True)
         tell(f"{self.name} wrote {answer['images'] / answer['seconds']:,.0f} images/s")
         return answer

@@ -1,6 +1,5 @@
 """Where shards are measured: an S3 server in a folder of the benchmark, and a tree of pictures sorted by class."""
 
-import json
 import os
 import shutil
 import sys
@@ -16,7 +15,7 @@ from benchmarks.harness.command import tell
 from benchmarks.harness.courses import Course
 from benchmarks.harness.images import Images
 from benchmarks.harness.loader_stage import check
-from benchmarks.harness.processes import SparkMemory, cpu_seconds, peak, run_process
+from benchmarks.harness.processes import SparkMemory, cpu_seconds, peak, run_process, worker
 from benchmarks.harness.stage import Stage
 from benchmarks.shards.figures import Sizes
 from devstack.delay import Carried, DelayProxy
@@ -121,7 +120,7 @@ class ShardStage(Stage):
             named = {"reader": reader, "url": url, "bucket": BUCKET, "images": self.sizes.pictures, "local": str(local)}
             shutil.rmtree(local, ignore_errors=True)  # what others have kept there: all comes over the network
             before = cpu_seconds(server)
-            answer = self.process(python, "shards.readers", {**named, **order})
+            answer = self.process(python, "shards.readers:read", {**named, **order})
             server_cpu = cpu_seconds(server) - before
             carried = proxy.end() if proxy else None
         shutil.rmtree(local, ignore_errors=True)
@@ -132,9 +131,9 @@ class ShardStage(Stage):
         tell(f"{reader}{way}: {run.per_cpu_second:,.0f} images per client CPU second, {run.whole_rate:,.0f} images/s")
         return run
 
-    def process(self, python: Path | str, module: str, order: Mapping[str, Any]) -> dict[str, Any]:
-        """What one of the benchmark's modules answers under an interpreter. Raises RuntimeError if it fails."""
-        command = [str(python), "-m", f"benchmarks.{module}", json.dumps(order)]
+    def process(self, python: Path | str, function: str, order: Mapping[str, Any]) -> dict[str, Any]:
+        """What a function of the benchmark answers under an interpreter. Raises RuntimeError if it fails."""
+        command = worker(function, order, python=python)
         return run_process(command, limit=_PROCESS_SECONDS, environment=self.environment).answer
 
     def command(self, command: Sequence[str], *, watched: bool = False) -> tuple[dict[str, Any], float]:

@@ -1,10 +1,8 @@
 """Writers of a tree of pictures to one S3 server, each in a process and an environment of its own.
 
-    PYTHON -m benchmarks.shards.writers ORDER
-
-ORDER is JSON: ``writer`` is a name of `WRITERS`, ``tree`` a folder of class folders, ``url`` the endpoint, ``remote``
-an address ``s3://bucket/prefix``, ``local`` an empty folder; keys come by the environment. All write the same pictures
-in the same random order, each in its package's own format, in one process. The last line is JSON: pictures, seconds,
+In an order ``writer`` is a name of `WRITERS`, ``tree`` a folder of class folders, ``url`` the endpoint, ``remote`` an
+address ``s3://bucket/prefix``, ``local`` an empty folder; keys come by the environment. All write the same pictures
+in the same random order, each in its package's own format, in one process. The answer: pictures, seconds,
 imports not counted, and CPU seconds.
 
 webdataset's ShardWriter is the one whose time counts. It has no way to S3: a scheme is registered that keeps a shard in
@@ -13,10 +11,8 @@ and a command for each shard half as long again.
 """
 
 import io
-import json
 import os
 import random
-import sys
 import time
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -121,13 +117,3 @@ def write(order: Order) -> Answer:
     began = time.monotonic()
     WRITERS[order["writer"]](order, files)
     return {"images": len(files), "seconds": time.monotonic() - began, "cpu": cpu_of_all()}
-
-
-def main() -> int:
-    """Do what is ordered."""
-    print(json.dumps(write(json.loads(sys.argv[1]))), flush=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

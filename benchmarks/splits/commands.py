@@ -11,7 +11,7 @@ from benchmarks.harness.pairs import in_turn
 from benchmarks.harness.results import Row
 from benchmarks.splits.caches import Cache
 from benchmarks.splits.figures import FIGURES
-from benchmarks.splits.processes import module, peak_mb, split_command
+from benchmarks.splits.processes import call, peak_mb, split_command
 from benchmarks.splits.recount import Contents, contents, split_contents
 from benchmarks.splits.sizes import Sizes
 from benchmarks.splits.stage import RATIOS
@@ -55,7 +55,7 @@ def _memory(folder: Path, cache: Cache, *, pairs: int) -> tuple[Row, list[float]
     kind = "uuid" if as_uuids else "bytes"
     pickled, split = folder / "frame.pickle", folder / "split.pickle"
     tell(f"{cache.rows:,} ids as {kind} objects in a pickled DataFrame")
-    made = module("splits.frames", "make", pickled, cache.folder, kind)
+    made = call("splits.frames:make", str(pickled), str(cache.folder), kind)
     tell(f"made in {made.seconds:.0f} s")
     times: list[float] = []
 
@@ -68,7 +68,7 @@ def _memory(folder: Path, cache: Cache, *, pairs: int) -> tuple[Row, list[float]
         return peak_mb(found)
 
     def measure_pandas() -> float:
-        found = module("splits.frames", "pickle", split, pickled)
+        found = call("splits.frames:split_pickle", str(split), str(pickled))
         prove_pandas(found.answer, known)
         split.unlink()
         tell(f"pandas: {peak_mb(found):,.0f} MB, {found.answer['seconds']:.0f} s")

@@ -1,18 +1,11 @@
 """The usual way to make a split without Spark: everything in one DataFrame; a process of its own.
 
-    python -m benchmarks.splits.frames table OUT HOST PORT KEYSPACE
-    python -m benchmarks.splits.frames pickle OUT IN
-    python -m benchmarks.splits.frames make OUT CACHE uuid|bytes
-
-The first reads ids and labels from Cassandra, the second a pickled DataFrame, which the third makes from a metadata
-cache. Both write a pickled dictionary of the ids and one array of places a split. The last line is JSON: {"ended",
-"seconds", "counts", "id_sum"}: when (``time.monotonic``) and after how long the dictionary was there, rows by split and
-class, and the sum of the ids as numbers of 128 bits. Imports are not timed.
+Both ways write a pickled dictionary of the ids and one array of places a split. The answer: {"ended", "seconds",
+"counts", "id_sum"}: when (``time.monotonic``) and after how long the dictionary was there, rows by split and class, and
+the sum of the ids as numbers of 128 bits. Imports are not timed.
 """
 
-import json
 import pickle
-import sys
 import time
 import uuid
 from collections.abc import Sequence
@@ -69,30 +62,34 @@ def id_number(one: uuid.UUID | bytes) -> int:
     return one.int if isinstance(one, uuid.UUID) else int.from_bytes(one, "big")
 
 
-def main() -> int:
-    """Read, split, write; then tell what was written."""
-    kind, out = sys.argv[1], Path(sys.argv[2])
+def make(out: str, cache: str, kind: str) -> dict[str, float]:
+    """Pickle a metadata cache, its ids as objects of a ``kind``, uuid or bytes."""
     started = time.monotonic()
-    if kind == "make":
-        with out.open("wb") as file:
-            pickle.dump(read_cache(Path(sys.argv[3]), as_uuids=sys.argv[4] == "uuid"), file)
-        print(json.dumps({"ended": time.monotonic(), "seconds": time.monotonic() - started}))
-        return 0
-    if kind == "table":
-        frame = read_table(sys.argv[3], int(sys.argv[4]), sys.argv[5])
-    else:
-        with open(sys.argv[3], "rb") as file:
-            frame = pickle.load(file)
+    with open(out, "wb") as file:
+        pickle.dump(read_cache(Path(cache), as_uuids=kind == "uuid"), file)
+    return {"ended": time.monotonic(), "seconds": time.monotonic() - started}
+
+
+def split_table(out: str, host: str, port: int, keyspace: str) -> dict[str, Any]:
+    """Split the rows that lie in Cassandra."""
+    started = time.monotonic()
+    return _split(read_table(host, port, keyspace), out, started=started)
+
+
+def split_pickle(out: str, given: str) -> dict[str, Any]:
+    """Split a pickled DataFrame."""
+    started = time.monotonic()
+    with open(given, "rb") as file:
+        return _split(pickle.load(file), out, started=started)
+
+
+def _split(frame: pd.DataFrame, out: str, *, started: float) -> dict[str, Any]:
+    """Split, write; then tell what was written."""
     split = split_frame(frame, ratios=RATIOS, seed=SEED)
-    with out.open("wb") as file:
+    with open(out, "wb") as file:
         pickle.dump(split, file)
     ended = time.monotonic()
     labels = frame["label"].to_numpy()
     counts = [np.bincount(labels[places]).tolist() for places in split["split"]]
     id_sum = sum(map(id_number, split["row_keys"])) % (1 << 128)
-    print(json.dumps({"ended": ended, "seconds": ended - started, "counts": counts, "id_sum": id_sum}))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return {"ended": ended, "seconds": ended - started, "counts": counts, "id_sum": id_sum}

@@ -1,15 +1,11 @@
 """Whether a split depends on how its input lies or on what happens to tasks; a process of its own.
 
-    python -m benchmarks.splits.identity FOLDER ROWS
-
 The same rows as 1, 7 and 200 files, each a partition; in another order, their files named backwards; and while every
-third task attempt is killed, by Spark's own means, so that it is tried again. The last line is JSON: {"fingerprints":
+third task attempt is killed, by Spark's own means, so that it is tried again. The answer: {"fingerprints":
 those of each case's splits, "killed": attempts}.
 """
 
-import json
 import shutil
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +18,7 @@ from benchmarks.harness.processes import Background
 from benchmarks.harness.results import Row
 from benchmarks.splits.caches import Cache, plant
 from benchmarks.splits.figures import FIGURES
-from benchmarks.splits.processes import module
+from benchmarks.splits.processes import call
 from benchmarks.splits.stage import SplitStage, settled_tasks
 from schemas.cache import NAME, CacheManifest
 
@@ -58,7 +54,7 @@ def rows_of_identity(folder: Path, rows: int) -> dict[int, Row]:
     """Run this module as a process, and count."""
     # Nothing here is timed: the JVM may compile quickly rather than well.
     options = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
-    found = module("splits.identity", folder, rows, options=options).answer
+    found = call("splits.identity:fingerprints", str(folder), rows, options=options).answer
     cases: dict[str, list[str]] = found["fingerprints"]
     note = f"{rows:,} rows; {', '.join(cases)} ({found['killed']} attempts killed); fingerprints of each case's splits"
     return {13: FIGURES.value_row(13, len(set(map(tuple, cases.values()))), note=note, runs=len(cases))}
@@ -72,9 +68,9 @@ def turned_round(cache: Cache) -> Cache:
     return cache
 
 
-def main() -> int:
+def fingerprints(place: str, rows: int) -> dict[str, Any]:
     """Split the same rows in each way."""
-    folder, rows = Path(sys.argv[1]).resolve(), int(sys.argv[2])
+    folder = Path(place)
     # A file counts as so large that each is a partition of its own.
     alone = {"spark.sql.files.openCostInBytes": 1 << 30, "spark.sql.files.maxPartitionBytes": 1 << 30}
     found: dict[str, tuple[str, ...]] = {}
@@ -90,13 +86,8 @@ def main() -> int:
         after = settled_tasks(stage.spark).killed
         other = plant(stage.spark, folder / "identity-shuffled", rows=rows, files=PARTITIONS[1], is_shuffled=True)
         found["shuffled rows"] = stage.ours(turned_round(other)).fingerprints
-    for place in folder.glob("identity-*"):
-        shutil.rmtree(place)
+    for left in folder.glob("identity-*"):
+        shutil.rmtree(left)
     if after == before:
         raise RuntimeError("Wanted some tasks to be tried again. Found: none was killed in time.")
-    print(json.dumps({"fingerprints": found, "killed": after - before}), flush=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return {"fingerprints": found, "killed": after - before}

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.harness.processes import Finished, peak, run_process, tree_mb
+from benchmarks.harness.processes import Finished, peak, run_process, tree_mb, worker
 from benchmarks.splits.stage import RATIOS, SEED
 
 _SECONDS_A_LOOK = 0.2
@@ -23,9 +23,9 @@ def peak_mb(finished: Finished[float]) -> float:
     return peak(finished.samples, end=finished.answer.get("ended", float("inf")))
 
 
-def module(name: str, *arguments: object, options: Mapping[str, str] | None = None) -> Finished[float]:
-    """Run one of the benchmark's modules."""
-    return watched([sys.executable, "-m", f"benchmarks.{name}", *map(str, arguments)], options=options)
+def call(function: str, *arguments: object, options: Mapping[str, str] | None = None) -> Finished[float]:
+    """Call ``MODULE:FUNCTION`` of the benchmarks in a process."""
+    return watched(worker(function, *arguments), options=options)
 
 
 def split_command(cache: Path, *, out: Path, local: Path, heap: str | None = None) -> Finished[float]:

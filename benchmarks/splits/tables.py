@@ -13,7 +13,7 @@ from benchmarks.harness.results import Row
 from benchmarks.splits.caches import CLASSES, metadata, plant
 from benchmarks.splits.commands import prove_pandas
 from benchmarks.splits.figures import FIGURES
-from benchmarks.splits.processes import module
+from benchmarks.splits.processes import call
 from benchmarks.splits.recount import Contents, contents, split_contents
 from benchmarks.splits.sizes import Sizes
 from benchmarks.splits.stage import RATIOS, SplitStage
@@ -114,7 +114,7 @@ def _measure(stage: SplitStage, server: Cassandra, known: Contents, sizes: Sizes
 
     def measure_pandas() -> None:
         stage.tidy()
-        answer = module("splits.frames", "table", pickled, server.hosts[0], server.port, KEYSPACE).answer
+        answer = call("splits.frames:split_table", str(pickled), server.hosts[0], server.port, KEYSPACE).answer
         prove_pandas(answer, known)
         pickled.unlink()
         others.append(answer["seconds"])

@@ -75,7 +75,7 @@ def make_identity(folder: Path) -> Identity:
 
 def fetch(stage: LoaderStage, identity: Identity, client: str, rtt: float, rows: int) -> Run:
     """One client once."""
-    found = stage.run("fetch", BLOBS, rows, far=Far(rtt), client=client, ca=str(identity.certificate))
+    found = stage.run("loader.consumers:fetch", BLOBS, rows, far=Far(rtt), client=client, ca=str(identity.certificate))
     connections = found.answer["stats"]["connections"]
     tell(f"{client}, {1e3 * rtt:.0f} ms, {connections} connections: {found.rate:,.0f} images/s")
     return found
