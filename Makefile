@@ -10,13 +10,13 @@ IN := cd "$(HERE)" &&
 # once, not by each process, also where the environment says otherwise.
 RUN := $(IN) PATH="$(HERE).venv/bin:$$PATH" VIRTUAL_ENV="$(HERE).venv" PYTHONDONTWRITEBYTECODE=
 SETUP = $(IN) if [ -z "$(PYTHON)" ]; then echo "error: wanted Python 3.11 on PATH. Found: none. Say 'make PYTHON=/path/to/python3.11 $@'." >&2; exit 1; fi; \
-	"$(PYTHON)" -m devstack.environment
+	"$(PYTHON)" -m imagestrata.devstack.environment
 # A process for each core. Each takes whole files of tests; tests/conftest.py has one take all that need Spark.
 PYTEST := -m pytest -n logical --max-worker-restart 1
 DEMO := --extra spark --extra loader --group demo
 DEV := --extra spark --extra loader --extra train --extra s3 --extra shards --extra looks --extra metrics --extra lightning --extra notebooks --extra service --group dev
-INSTALLED := schemas formats etl jobs loader training service devstack
-OURS := $(INSTALLED) demo benchmarks
+MEASURED := schemas formats etl jobs loader training imagestrata
+OURS := $(MEASURED) benchmarks
 
 .PHONY: help demo train-demo setup test test-unit test-e2e test-all coverage check format up down service s3-up s3-down status clean-data clean lock deps.zip bench-demo bench-ingest bench-loader bench-server bench-service bench-shards bench-splits bench-tls bench-train
 
@@ -25,33 +25,33 @@ help:  ## list the targets
 
 demo:  ## everything on real pictures: set-up, Cassandra, ingest, split, two epochs, a report (DATA=/my/tree, PORT=9042)
 	@$(SETUP) $(DEMO)
-	@$(RUN) python -m demo $(if $(DATA),--data "$(DATA)") $(if $(PORT),--port "$(PORT)")
+	@$(RUN) python -m imagestrata.demo $(if $(DATA),--data "$(DATA)") $(if $(PORT),--port "$(PORT)")
 
 train-demo:  ## train a small network from the demo's batches (brings torch)
 	@$(SETUP) $(DEMO) --extra train
-	@$(RUN) python -m demo.train
+	@$(RUN) python -m imagestrata.demo.train
 
 setup:  ## the environment of developers in .venv, jars, Spark's configuration
 	@$(SETUP) $(DEV)
 
 test: setup  ## the unit and integration tests
-	@$(RUN) python -m devstack s3-build >/dev/null
+	@$(RUN) python -m imagestrata.devstack s3-build >/dev/null
 	@$(RUN) python $(PYTEST) tests/unit tests/integration
 
 test-unit: setup  ## the tests that need no services
 	@$(RUN) python $(PYTEST) tests/unit
 
 test-e2e: setup  ## the README as a script, trainings, the browser, clusters, kills (ALL=1: also those that take minutes each)
-	@$(RUN) python -m devstack s3-build >/dev/null
-	@$(RUN) python -m devstack chromium >/dev/null || true  # then the tests of the page say what they lack
+	@$(RUN) python -m imagestrata.devstack s3-build >/dev/null
+	@$(RUN) python -m imagestrata.devstack chromium >/dev/null || true  # then the tests of the page say what they lack
 	@$(RUN) python $(PYTEST) tests/e2e $(if $(ALL),,-m "not slow")
 
 coverage: setup  ## the share of lines and branches of each package that `make test` runs (TESTS=folders or files: that these run)
-	@$(RUN) python -m devstack s3-build >/dev/null
+	@$(RUN) python -m imagestrata.devstack s3-build >/dev/null
 	@$(IN) rm -rf build/coverage && mkdir -p build/coverage
 	@$(RUN) python -m coverage run $(PYTEST) $(or $(TESTS),tests/unit tests/integration)
 	@$(RUN) python -m coverage combine --quiet 2>/dev/null && rm -f build/coverage/data.*  # of processes that were killed while they wrote
-	@$(RUN) bash -c 'for p in $(INSTALLED); do echo "$$p $$(python -m coverage report --format=total --precision=1 --include="$$p/*" | grep -E "^[0-9.]+$$" || echo none) %"; done'
+	@$(RUN) bash -c 'for p in $(MEASURED); do echo "$$p $$(python -m coverage report --format=total --precision=1 --include="$$p/*" | grep -E "^[0-9.]+$$" || echo none) %"; done'
 
 test-all: test  ## all tests
 	@$(MAKE) --no-print-directory -C "$(HERE)" test-e2e ALL=1
@@ -67,37 +67,37 @@ format: setup  ## put the code into its format, mend what lint can
 
 up:  ## start the embedded Cassandra (PORT=9042, NODES=1)
 	@$(SETUP) --extra spark
-	@$(RUN) python -m devstack up $(if $(PORT),--port "$(PORT)") --nodes $(or $(NODES),1)
+	@$(RUN) python -m imagestrata.devstack up $(if $(PORT),--port "$(PORT)") --nodes $(or $(NODES),1)
 
 down:  ## end it; its data stay
 	@$(SETUP) --extra spark
-	@$(RUN) python -m devstack down
+	@$(RUN) python -m imagestrata.devstack down
 
 service:  ## serve datasets over REST, at http://127.0.0.1:8080 (ROOT=build/service/root, PORT=8080)
 	@$(SETUP) --extra service
-	@$(RUN) python -m service --root "$(or $(ROOT),build/service/root)" --port $(or $(PORT),8080)
+	@$(RUN) python -m imagestrata.service --root "$(or $(ROOT),build/service/root)" --port $(or $(PORT),8080)
 
 s3-up:  ## start the embedded S3 server (PORT=7070, BUCKET=name); its program is built once, which takes two minutes
 	@$(SETUP) --extra spark --extra s3
-	@$(RUN) python -m devstack s3-up $(if $(PORT),--port "$(PORT)") $(if $(BUCKET),--bucket "$(BUCKET)")
+	@$(RUN) python -m imagestrata.devstack s3-up $(if $(PORT),--port "$(PORT)") $(if $(BUCKET),--bucket "$(BUCKET)")
 
 s3-down:  ## end it; its buckets stay
 	@$(SETUP) --extra spark
-	@$(RUN) python -m devstack s3-down
+	@$(RUN) python -m imagestrata.devstack s3-down
 
 status:  ## say whether Cassandra and the S3 server are up
 	@$(SETUP) --extra spark 2>/dev/null
-	@$(RUN) python -m devstack status || true
-	@$(RUN) python -m devstack s3-status || true
+	@$(RUN) python -m imagestrata.devstack status || true
+	@$(RUN) python -m imagestrata.devstack s3-status || true
 
 clean-data:  ## end both and remove their data
 	@$(SETUP) --extra spark
-	@$(RUN) python -m devstack clean-data
-	@$(RUN) python -m devstack s3-clean-data
+	@$(RUN) python -m imagestrata.devstack clean-data
+	@$(RUN) python -m imagestrata.devstack s3-clean-data
 
 deps.zip:  ## build/deps.zip for spark-submit --py-files on a cluster of yours
 	@$(SETUP)
-	@$(RUN) python -m devstack.archive build/deps.zip
+	@$(RUN) python -m imagestrata.devstack.archive build/deps.zip
 
 # QUICK=1: less of everything. ONLY=1,memory: these rows, by number or by a regular expression over their texts.
 BENCH = $(RUN) python -m benchmarks.$(@:bench-%=%) $(if $(QUICK),--quick) $(if $(ONLY),--only "$(ONLY)")
@@ -131,9 +131,9 @@ bench-server: setup  ## what settings of the server are worth for writing pictur
 
 lock:  ## resolve the dependencies again: requirements.lock and those of the set-up
 	@$(SETUP)
-	@$(RUN) python -m devstack.locks
+	@$(RUN) python -m imagestrata.devstack.locks
 
 clean:  ## remove the environment and all that was built (ends the servers; shared downloads stay in the cache)
-	@$(IN) if [ -x .venv/bin/python ] && [ -d build/cassandra ]; then .venv/bin/python -m devstack clean-data; fi
-	@$(IN) if [ -x .venv/bin/python ] && [ -d build/s3 ]; then .venv/bin/python -m devstack s3-clean-data; fi
+	@$(IN) if [ -x .venv/bin/python ] && [ -d build/cassandra ]; then .venv/bin/python -m imagestrata.devstack clean-data; fi
+	@$(IN) if [ -x .venv/bin/python ] && [ -d build/s3 ]; then .venv/bin/python -m imagestrata.devstack s3-clean-data; fi
 	@$(IN) rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis

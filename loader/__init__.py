@@ -32,10 +32,6 @@
         for images, labels in torch.utils.data.DataLoader(pictures, batch_size=256, shuffle=True, num_workers=4):
             ...                                        # pictures.stream() is the iterable form
 
-        service = loader.datasets("http://host:8080")            # a dataset service: see `python -m service`
-        service.push("/data/imagenette", "imagenette")           # a new version of a dataset, from a folder or a file
-        service.pull("imagenette", to="/datasets")               # here: /datasets/imagenette, whole or as it was
-
         state = source.state_dict()                    # in the middle of an epoch; later, on any number of ranks:
         source.load_state_dict(state)                  # epoch source.first_epoch goes on at the very next sample
 
@@ -47,11 +43,10 @@ DALI, torch and the Cassandra driver are imported when they are first used. Erro
     ├── SplitError                      no split that can be read at the place named
     ├── StateError(ValueError)          a state of another split or order, or of one rank where all are needed
     ├── TableError                      the data table is not there, or has other columns than the split names
-    ├── AccessError                     user, password, token, certificates or TLS are refused, or the right to read
-    ├── UnreachableError                Cassandra, or a service, does not answer
+    ├── AccessError                     user, password, certificates or TLS are refused, or the right to read
+    ├── UnreachableError                Cassandra, or a store, does not answer
     ├── MissingImageError               an image of a split is not in the data table, or too many are not
     ├── ShardError                      a shard is missing, damaged or another than its manifest says
-    ├── DatasetError                    a dataset cannot be pulled or pushed: it is not there, damaged or changing
     ├── DecodeError                     an image is not a picture, or a sample's file cannot be decoded
     ├── DeliveryError                   an epoch has more or fewer samples than it should, or workers disagree on it
     └── ClosedError                     a source is used after it was closed
@@ -66,7 +61,6 @@ from loader._cassandra_source import CassandraSource
 from loader._errors import (
     AccessError,
     ClosedError,
-    DatasetError,
     DecodeError,
     DeliveryError,
     LoaderError,
@@ -90,7 +84,6 @@ from loader._state import merge_states
 from loader._stats import Stats
 
 if typing.TYPE_CHECKING:
-    from loader._datasets import Dataset, Datasets, PushedDataset, datasets
     from loader._image_dataset import ImageDataset
     from loader._s3_folder import S3ImageFolder
     from loader._s3_stream import S3ImageStream
@@ -103,9 +96,6 @@ __all__ = [
     "CassandraSource",
     "ClassificationIterator",
     "ClosedError",
-    "Dataset",
-    "DatasetError",
-    "Datasets",
     "DecodeError",
     "DeliveryError",
     "Folder",
@@ -116,7 +106,6 @@ __all__ = [
     "MissingExtraError",
     "MissingImageError",
     "OptionError",
-    "PushedDataset",
     "S3ImageFolder",
     "S3ImageStream",
     "ShardError",
@@ -131,7 +120,6 @@ __all__ = [
     "TableError",
     "TorchDataset",
     "UnreachableError",
-    "datasets",
     "merge_states",
     "open_folder",
     "open_rows",
@@ -147,13 +135,9 @@ _OF_TORCH = {
     "S3ImageStream": "_s3_stream",
     "TorchDataset": "_torch",
 }
-# HTTP, TLS and tar, which most who load images never need.
-_OF_SERVICE = ("Dataset", "Datasets", "PushedDataset", "datasets")
 
 
 def __getattr__(name: str) -> typing.Any:
-    if name in _OF_SERVICE:
-        return getattr(importlib.import_module("loader._datasets"), name)
     if name not in _OF_TORCH:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from loader._extras import require

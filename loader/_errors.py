@@ -26,12 +26,12 @@ class TableError(LoaderError):
 
 
 class AccessError(LoaderError):
-    """Cassandra, a store or a service answers, but one side refuses the other: user, password, token, certificates, TLS
+    """Cassandra or a store answers, but one side refuses the other: user, password, certificates, TLS
     or the right to read or write."""
 
 
 class UnreachableError(LoaderError):
-    """Cassandra, a store or a service does not answer, at the start or later."""
+    """Cassandra or a store does not answer, at the start or later."""
 
 
 class MissingImageError(LoaderError):
@@ -40,10 +40,6 @@ class MissingImageError(LoaderError):
 
 class ShardError(LoaderError):
     """A shard is missing, cut off or another than the manifest says, or cannot be written."""
-
-
-class DatasetError(LoaderError):
-    """A dataset cannot be pushed or pulled: the service has it not, or the bytes, a file or the disk are in the way."""
 
 
 class DecodeError(LoaderError):

@@ -7,8 +7,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from sklearn.datasets import load_digits
 
-from demo.digits import picture
-from devstack.cassandra import Cassandra
+from imagestrata.demo.digits import picture
+from imagestrata.devstack.servers.cassandra import Cassandra
 from jobs import ingest, split
 
 BUILD = Path("build").resolve()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.harness.figures import Figures
 from benchmarks.harness.results import PLACE, Row, publish
-from devstack import DevstackError
+from imagestrata.devstack import DevstackError
 
 _begun = time.monotonic()
 

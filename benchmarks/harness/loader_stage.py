@@ -16,8 +16,8 @@ from benchmarks.harness.images import KEYSPACE, Images, sums_of
 from benchmarks.harness.processes import cpu_seconds, run_process, worker
 from benchmarks.harness.split_folders import write_split
 from benchmarks.harness.stage import Stage
-from devstack.cassandra import Cassandra
-from devstack.delay import Carried, DelayProxy
+from imagestrata.devstack.servers.cassandra import Cassandra
+from imagestrata.devstack.servers.delay import Carried, DelayProxy
 from schemas import Columns, TableName
 from schemas.tables import Replication, create_data, create_keyspace
 

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from benchmarks.harness.command import tell
-from devstack.delay import DelayProxy
+from imagestrata.devstack.servers.delay import DelayProxy
 
 CONNECTIONS = 4
 _LOOK_SECONDS = 3.0

@@ -18,11 +18,11 @@ from benchmarks.harness.processes import cpu_seconds, descendants
 from benchmarks.harness.results import ROOT
 from benchmarks.harness.stage import Stage
 from benchmarks.ingest import rivals as rivals
-from devstack.cassandra import Cassandra
 from etl.ingest import task_count
 from etl.ingest_plan import IngestPlan
 from etl.ingest_report import IngestReport
 from etl.sources.plan import SourcePlan
+from imagestrata.devstack.servers.cassandra import Cassandra
 from jobs import ingest as job
 from schemas.tables import Replication, create_keyspace
 

@@ -25,9 +25,9 @@ from benchmarks.harness.picture_rows import DATA, KEYSPACE, METADATA, Rows, prep
 from benchmarks.harness.pictures import PICTURE_BYTES, plant_pictures, require_room
 from benchmarks.harness.processes import cpu_seconds
 from benchmarks.harness.results import Row
-from devstack.cassandra import Cassandra
 from etl.cassandra import writer
 from etl.cluster import Cluster
+from imagestrata.devstack.servers.cassandra import Cassandra
 from schemas import Columns
 from schemas.tables import Replication, create_data, create_keyspace, create_metadata
 

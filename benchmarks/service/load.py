@@ -14,7 +14,7 @@ from benchmarks.harness.processes import run_process, worker
 from benchmarks.harness.results import Row
 from benchmarks.service.figures import FIGURES
 from benchmarks.service.stage import Stage, watched
-from devstack.dataset_server import DatasetServer
+from imagestrata.devstack.servers.dataset_server import DatasetServer
 
 CLIENTS, KILLS = (8, 9), (10,)
 _UPLOADS = 4

@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.harness.processes import Watch, anonymous_mb
 from benchmarks.service.figures import Sizes
-from devstack.dataset_server import DatasetServer
+from imagestrata.devstack.servers.dataset_server import DatasetServer
 
 TAR = "application/x-tar"
 _BLOCK = 1 << 24

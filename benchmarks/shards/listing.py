@@ -17,7 +17,7 @@ from benchmarks.harness.processes import cpu_seconds
 from benchmarks.harness.results import Row
 from benchmarks.shards.figures import FIGURES
 from benchmarks.shards.stage import ShardStage
-from devstack.s3 import S3
+from imagestrata.devstack.servers.s3 import S3
 from loader._s3_client import Client, make_client
 
 BUCKET = "listing"

@@ -18,8 +18,8 @@ from benchmarks.harness.loader_stage import check
 from benchmarks.harness.processes import SparkMemory, cpu_seconds, peak, run_process, worker
 from benchmarks.harness.stage import Stage
 from benchmarks.shards.figures import Sizes
-from devstack.delay import Carried, DelayProxy
-from devstack.s3 import REGION, S3
+from imagestrata.devstack.servers.delay import Carried, DelayProxy
+from imagestrata.devstack.servers.s3 import REGION, S3
 
 BUCKET = "bench"
 PICTURES = Images(f"{BUCKET}.pictures", kind=6, is_decodable=True)

@@ -26,7 +26,7 @@ from benchmarks.harness.loader_stage import BLOBS, FULL, QUICK, Far, LoaderStage
 from benchmarks.harness.pairs import in_turn
 from benchmarks.harness.pictures import require_room
 from benchmarks.harness.results import Row
-from devstack import SetupError
+from imagestrata.devstack import SetupError
 
 CLIENTS = ("cassandra-driver", "acsylla")
 RTTS = (0.0, 0.15)

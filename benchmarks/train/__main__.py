@@ -34,7 +34,7 @@ from benchmarks.harness.pictures import require_room
 from benchmarks.harness.processes import cpu_seconds
 from benchmarks.harness.results import ROOT, Row
 from benchmarks.harness.split_folders import write_folder
-from devstack.cassandra import Cassandra
+from imagestrata.devstack.servers.cassandra import Cassandra
 from schemas import Columns, TableName
 from schemas.tables import Replication, create_data, create_keyspace
 

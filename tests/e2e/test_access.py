@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import loader
-from devstack.cassandra import Cassandra
+from imagestrata.devstack.servers.cassandra import Cassandra
 from tests.support.access_checks import (
     BYTES,
     NAME,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from devstack import archive
-from devstack.cassandra import Cassandra
 from formats import SplitFolder
+from imagestrata.devstack import archive
+from imagestrata.devstack.servers.cassandra import Cassandra
 from tests.support.pictures import picture
 
 ROOT = Path(__file__).resolve().parents[2]

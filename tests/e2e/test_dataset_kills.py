@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import loader
+from imagestrata import hub
 from tests.support.dataset_files import MEGA, SECONDS, command, in_thread, many, ran, read, written
 from tests.support.dataset_proxies import Proxy
 from tests.support.dataset_servers import Server, until
@@ -47,9 +47,9 @@ def test_a_killed_server_leaves_only_complete_versions(tmp_path: Path) -> None:
 def test_a_pull_resumes_after_the_server_is_killed_and_restarted(tmp_path: Path) -> None:
     folder = written(tmp_path / "folder", {f"{number}.bin": os.urandom(MEGA) for number in range(12)})
     with Server(tmp_path / "root") as first:
-        loader.datasets(first.url).push(folder, "big")
+        hub.connect(first.url).push(folder, "big")
         with Proxy(first.port, limit=7 * MEGA) as proxy:
-            pulling = in_thread(lambda: loader.datasets(proxy.url).pull("big", tmp_path / "to", progress=False))
+            pulling = in_thread(lambda: hub.connect(proxy.url).pull("big", tmp_path / "to", progress=False))
             assert proxy.reached.wait(SECONDS)
             first.kill()
             with Server(tmp_path / "root", port=first.port):
@@ -63,7 +63,7 @@ def pulled_before(
     server: Server, name: str, tmp_path: Path, more: dict[str, bytes]
 ) -> tuple[Path, Path, dict[str, bytes]]:
     """A folder that was pushed and pulled, and pushed again with more; where it was pulled to, and its old files."""
-    service, to = loader.datasets(server.url), tmp_path / "to"
+    service, to = hub.connect(server.url), tmp_path / "to"
     folder = written(tmp_path / "folder", many(30, b"old"))
     service.push(folder, name)
     service.pull(name, to)
@@ -103,7 +103,7 @@ def test_a_pull_killed_during_unpacking_keeps_the_old_version_and_resumes(server
     assert process.returncode == -signal.SIGKILL
     assert read(to / name) == old
     with Proxy(server.port) as proxy:
-        assert loader.datasets(proxy.url).pull(name, to, progress=False) == to / name
+        assert hub.connect(proxy.url).pull(name, to, progress=False) == to / name
         assert proxy.down < MEGA  # the tar was here
     assert read(to / name) == read(folder)
     assert len(list(home.iterdir())) == 2

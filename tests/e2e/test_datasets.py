@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-import loader
+from imagestrata import hub
 from tests.support.dataset_servers import ServerInThread
 
 
@@ -16,7 +16,7 @@ def test_torchvision_reads_a_pulled_folder_of_classes(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         image.new("RGB", (4, 4), (number, 0, 0)).save(path)
     with ServerInThread(tmp_path / "root") as server:
-        service = loader.datasets(server.url)
+        service = hub.connect(server.url)
         service.push(tmp_path / "folder", "pictures")
         assert [one.images for one in service.list()] == [6]
         found = folders.ImageFolder(str(service.pull("pictures", tmp_path / "to")))

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from devstack import NodeError, ports
-from devstack.__main__ import main
-from devstack.cassandra import Cassandra, release_version
+from imagestrata.devstack import NodeError
+from imagestrata.devstack.__main__ import main
+from imagestrata.devstack.servers import ports
+from imagestrata.devstack.servers.cassandra import Cassandra, release_version
 
 
 def test_a_second_node_starts_stops_and_keeps_its_writes_when_killed(

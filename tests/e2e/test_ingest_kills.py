@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from devstack.cassandra import Cassandra
 from etl.cassandra import Control
 from etl.cluster import Cluster
 from etl.errors import EtlError
 from etl.ingest_plan import IngestPlan
 from etl.sources.plan import SourcePlan
+from imagestrata.devstack.servers.cassandra import Cassandra
 from schemas import TableName
 from tests.support.pictures import texture
 from tests.support.trees import plant, tables_of

@@ -6,9 +6,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from devstack.s3 import S3
 from formats.s3 import S3Access
 from formats.storage import Storage
+from imagestrata.devstack.servers.s3 import S3
 from jobs import ingest as job
 from jobs.command import executor_error
 from tests.support.s3_access import use

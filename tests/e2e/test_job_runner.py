@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from devstack import ports
-from service.kubernetes_manifests import RenderOptions, documents
-from service.torchrun_commands import expanded
-from service.training_jobs import read_job
+from imagestrata.devstack.servers import ports
+from imagestrata.service.jobs.manifests import RenderOptions, documents
+from imagestrata.service.jobs.torchrun import expanded
+from imagestrata.service.jobs.training_jobs import read_job
 from tests.support.dataset_servers import until
 from tests.support.pictures import picture
 from tests.support.training_jobs import write_job
@@ -79,7 +79,7 @@ class Jobs:
         env = {**os.environ, "TEST_JOB": self.mark, "PYTHONPATH": str(ROOT), "IMAGESTRATA_TOKEN": "secret"}
         with open(self.folder / "log", "wb") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "service", "run", *arguments],
+                [sys.executable, "-m", "imagestrata.service", "run", *arguments],
                 cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True,
             )  # fmt: skip
 

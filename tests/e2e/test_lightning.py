@@ -15,7 +15,7 @@ import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
 import loader
-from devstack.cassandra import Cassandra
+from imagestrata.devstack.servers.cassandra import Cassandra
 from tests.support.pictures import picture, write_table
 from tests.support.services import fresh_name
 from tests.support.small_models import tiny

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import loader
-from devstack.cassandra import Cassandra, connect
-from devstack.delay import DelayProxy
+from imagestrata.devstack.servers.cassandra import Cassandra, connect
+from imagestrata.devstack.servers.delay import DelayProxy
 from tests.support.pictures import execute, write_table
 from tests.support.split_folders import image_ids, write_split_folder
 

@@ -12,8 +12,8 @@ import pytest
 import yaml
 from playwright.sync_api import Browser, Page, expect
 
-from service.__main__ import main
-from service.training_jobs import read_job
+from imagestrata.service.__main__ import main
+from imagestrata.service.jobs.training_jobs import read_job
 from tests.support.browsers import drop, painted, running, slow_down, watched
 from tests.support.dataset_servers import TAR, Server, ServerInThread, tar_of
 
@@ -633,7 +633,7 @@ def test_commands_are_copied(browser: Browser, server: Server) -> None:
         assert (job["kind"], job["apiVersion"], job["spec"]["dataset"]) == ("TrainingJob", "breezeml.ai/v1", "table")
         assert job["spec"]["replicaSpecs"]["template"]["spec"]["containers"][0]["command"][0] == "python"
         page.get_by_role("tab", name="Python").click()
-        expect(page.get_by_role("tabpanel")).to_contain_text(f'loader.datasets("{server.url}").pull("table"')
+        expect(page.get_by_role("tabpanel")).to_contain_text(f'imagestrata.hub.connect("{server.url}").pull("table"')
 
 
 def test_a_copied_job_is_valid_for_any_dataset_name(page: Page, server: Server, tmp_path: Path) -> None:
@@ -681,7 +681,7 @@ def test_the_page_runs_only_its_own_scripts(server: Server) -> None:
     assert server.ask("GET", "/", headers={"If-None-Match": answer.headers["etag"]}).status == 304
     assert server.ask("GET", "/page/page.js").headers["content-type"].startswith("text/javascript")
     assert server.ask("GET", "/page/..%2fpages.py").status == 404
-    page = Path(__file__).resolve().parents[2] / "service" / "page"
+    page = Path(__file__).resolve().parents[2] / "imagestrata" / "service" / "page"
     for file in page.iterdir():
         hosts = set(re.findall(r"https?://[^\s\"'`/]+", file.read_text(encoding="utf-8")))
         assert hosts <= {"http://www.w3.org"}, file  # a name of the drawing's language, which nobody asks

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyspark
 import pytest
 
-from devstack.cassandra import DEFAULT_PASSWORD, DEFAULT_USER, Cassandra
-from devstack.s3 import S3
 from etl.cassandra import Control
 from etl.cluster import Cluster
 from etl.errors import UnreachableError
 from formats.s3 import S3Access
 from formats.storage import Storage
+from imagestrata.devstack.servers.cassandra import DEFAULT_PASSWORD, DEFAULT_USER, Cassandra
+from imagestrata.devstack.servers.s3 import S3
 from jobs import ingest
 from tests.support.services import fresh_name
 from tests.support.trees import picture

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from devstack.cassandra import Cassandra
-from devstack.environment import Environment
+from imagestrata.devstack.environment import Environment
+from imagestrata.devstack.servers.cassandra import Cassandra
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,7 +19,7 @@ def test_a_second_set_up_finds_all_steps_ready() -> None:
     if not current:
         pytest.skip("this environment was not made by the set-up, or the locks changed since")
     options = [f"--extra={name}" for name in asked.extras] + [f"--group={name}" for name in asked.groups]
-    command = [sys.executable, "-m", "devstack.environment", *options]
+    command = [sys.executable, "-m", "imagestrata.devstack.environment", *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
     lines = done.stderr.splitlines()
     assert len(lines) == 6
@@ -105,4 +105,4 @@ def test_make_refuses_another_python_in_one_line(tmp_path: Path) -> None:
 
 def test_make_passes_paths_with_spaces_on() -> None:
     done = make("--dry-run", "demo", "DATA=/my data/tree")
-    assert '-m demo --data "/my data/tree"' in done.stdout
+    assert '-m imagestrata.demo --data "/my data/tree"' in done.stdout

@@ -14,10 +14,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import jobs.shards.run as job
-from devstack.s3 import S3
 from etl.errors import EtlError
 from formats.s3 import S3Access
 from formats.storage import Storage
+from imagestrata.devstack.servers.s3 import S3
 from loader.shards import make_client
 from tests.support.begun_uploads import begun
 from tests.support.s3_access import use

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from devstack.cassandra import Cassandra
+from imagestrata.devstack.servers.cassandra import Cassandra
 from tests.support.pictures import picture, write_table
 from tests.support.split_folders import image_ids, write_split_folder
 

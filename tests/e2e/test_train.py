@@ -22,7 +22,7 @@ import torch
 from torchvision.datasets import ImageFolder
 
 import loader
-from devstack.cassandra import Cassandra
+from imagestrata.devstack.servers.cassandra import Cassandra
 from loader.shards import make_client, upload_cv_dataset
 from tests.support.pictures import picture, write_table
 from tests.support.rank_pairs import RankPair

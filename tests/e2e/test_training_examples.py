@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 import loader
-from devstack.cassandra import Cassandra
+from imagestrata.devstack.servers.cassandra import Cassandra
 from tests.support.pictures import write_table
 from tests.support.services import fresh_name
 from tests.support.split_folders import write_split_folder

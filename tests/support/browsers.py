@@ -12,7 +12,7 @@ import pytest
 from PIL import Image, ImageDraw
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from devstack import SetupError, chromium
+from imagestrata.devstack import SetupError, chromium
 
 PATIENCE_MS = 60_000
 expect.set_options(timeout=PATIENCE_MS)

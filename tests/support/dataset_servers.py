@@ -11,11 +11,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from devstack.dataset_server import Answer, DatasetServer
 from formats.storage import Storage
+from imagestrata.devstack.servers.dataset_server import Answer, DatasetServer
 
 if TYPE_CHECKING:
-    from service.connections import Limits
+    from imagestrata.service.server.connections import Limits
 
 __all__ = ["CHUNK", "FILE", "ROOT", "TAR", "Answer", "Server", "ServerInThread", "anonymous_mb", "tar_of", "until"]
 
@@ -77,15 +77,15 @@ class ServerInThread(Server):
     def __enter__(self) -> Self:
         import uvicorn
 
-        from service.access import Access
-        from service.app import make_app
-        from service.bucket_store import BucketStore
-        from service.connections import limits_of
-        from service.folder_store import FolderStore
-        from service.hosts import Hosts
-        from service.server import config_of
-        from service.tokens import Tokens
-        from service.uploads import Uploads
+        from imagestrata.service.access import Access
+        from imagestrata.service.server.app import make_app
+        from imagestrata.service.server.connections import limits_of
+        from imagestrata.service.server.hosts import Hosts
+        from imagestrata.service.server.server import config_of
+        from imagestrata.service.stores.buckets import BucketStore
+        from imagestrata.service.stores.folders import FolderStore
+        from imagestrata.service.tokens import Tokens
+        from imagestrata.service.uploads.uploads import Uploads
 
         with ExitStack() as opened:
             made = BucketStore(self._bucket, spool=self.root) if self._bucket else FolderStore(self.root)

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from devstack import ports
+from imagestrata.devstack.servers import ports
 
 RANKS = 2
 _POLL_SECONDS = 0.02

@@ -2,7 +2,7 @@
 
 import pytest
 
-from devstack.s3 import S3
+from imagestrata.devstack.servers.s3 import S3
 
 
 def use(server: S3, monkeypatch: pytest.MonkeyPatch, *, secret: str | None = None) -> None:

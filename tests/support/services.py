@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 from filelock import FileLock
 
-from devstack import processes
-from devstack.cassandra import Cassandra
-from devstack.s3 import S3
+from imagestrata.devstack.servers import processes
+from imagestrata.devstack.servers.cassandra import Cassandra
+from imagestrata.devstack.servers.s3 import S3
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from service.training_jobs import TrainingJob, read_job
+from imagestrata.service.jobs.training_jobs import TrainingJob, read_job
 
 GOOD = """\
 apiVersion: "breezeml.ai/v1"

@@ -11,7 +11,7 @@ from benchmarks.harness import command, results
 from benchmarks.harness.command import Parts, asked, run
 from benchmarks.harness.figures import Figure, Figures
 from benchmarks.harness.results import Row
-from devstack import NodeError
+from imagestrata.devstack import NodeError
 
 FIGURES = Figures({1: Figure("one", "<", 1), 2: Figure("two", "<", 2), 3: Figure("three", "<", 3)})
 

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.harness.courses import Course
 from benchmarks.harness.loader_stage import Run
 from benchmarks.tls.__main__ import FIGURES, make_identity, rows_of
-from devstack.delay import Carried
+from imagestrata.devstack.servers.delay import Carried
 
 
 def run_of(rate: float, *, cpu_ms: float) -> Run:

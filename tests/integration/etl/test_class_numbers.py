@@ -5,10 +5,10 @@ from threading import Barrier
 
 import pytest
 
-from devstack.cassandra import Cassandra
 from etl.cassandra import Control
 from etl.class_numbers import class_names, take_numbers
 from etl.cluster import Cluster
+from imagestrata.devstack.servers.cassandra import Cassandra
 from schemas.tables import Replication, create_classes, create_keyspace
 from tests.support.services import fresh_name
 

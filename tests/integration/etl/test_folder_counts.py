@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from devstack.s3 import S3
 from etl.errors import SourceError
 from etl.folder_counts import check_class_level
 from etl.ingest import Survey, count_entries
@@ -17,6 +16,7 @@ from etl.sources.listing import list_source
 from etl.sources.plan import SourcePlan
 from formats.s3 import S3Access
 from formats.storage import Storage
+from imagestrata.devstack.servers.s3 import S3
 from tests.support.archives import tar
 from tests.support.s3_access import use
 from tests.support.trees import plant

@@ -2,12 +2,12 @@
 
 import pytest
 
-from devstack.s3 import S3
 from etl.errors import SourceError
 from etl.images import RejectedError
 from etl.reading import Reader
 from formats.s3 import S3Access
 from formats.storage import Storage
+from imagestrata.devstack.servers.s3 import S3
 
 
 def _reason(reader: Reader, place: bytes, offset: int | None, size: int) -> str:

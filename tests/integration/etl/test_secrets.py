@@ -8,7 +8,6 @@ import pytest
 from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
-from devstack.s3 import S3
 from etl.cassandra import Control
 from etl.errors import EtlError, SourceError
 from etl.secrets import (
@@ -22,6 +21,7 @@ from etl.secrets import (
 )
 from formats.s3 import S3Access
 from formats.storage import Storage
+from imagestrata.devstack.servers.s3 import S3
 from tests.support.s3_access import use
 from tests.support.services import fresh_name
 

@@ -11,7 +11,6 @@ import cassandra.cluster
 import pytest
 from cassandra import ConsistencyLevel
 
-from devstack.cassandra import Cassandra
 from etl.cassandra import Control
 from etl.class_numbers import class_names, take_numbers
 from etl.cluster import Cluster
@@ -20,6 +19,7 @@ from etl.errors import ConflictError, EtlError
 from etl.ingest_plan import Tables, new_ingest_id
 from etl.ingest_sequence import SPAN, Run, has_runs, take_run
 from etl.table_records import TableRecord, check_pair, claim_tables, read_records
+from imagestrata.devstack.servers.cassandra import Cassandra
 from schemas import Columns, TableName
 from schemas.tables import Replication, create_classes, create_keyspace, create_metadata
 from tests.support.services import fresh_name

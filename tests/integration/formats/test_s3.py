@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from devstack.s3 import S3
 from formats.errors import StorageError
 from formats.s3 import S3Access
 from formats.storage import Storage
+from imagestrata.devstack.servers.s3 import S3
 from tests.support.services import fresh_name
 from tests.support.shard_checks import assert_streamed
 

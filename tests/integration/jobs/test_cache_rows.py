@@ -8,9 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import loader
-from devstack.cassandra import Cassandra
 from etl.cassandra import Control
 from etl.errors import OutputExistsError
+from imagestrata.devstack.servers.cassandra import Cassandra
 from jobs.cache_rows import parse_args, run
 from schemas import Columns, image_id
 from tests.support.tables import fill

@@ -20,13 +20,13 @@ from pyspark.sql import SparkSession
 
 import etl.destination
 import etl.ingest
-from devstack.cassandra import Cassandra
 from etl.cassandra import Control
 from etl.class_numbers import class_names
 from etl.errors import ConflictError, EtlError, SourceError, TableError
 from etl.image_writer import write_images
 from etl.ingest_plan import IngestPlan, Tolerance, new_ingest_id
 from etl.ingest_report import IngestReport
+from imagestrata.devstack.servers.cassandra import Cassandra
 from jobs import ingest as job
 from jobs import shard
 from schemas import Columns, image_id

@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping
 import pytest
 from pyspark.sql import SparkSession
 
-from devstack.s3 import S3
 from etl.cassandra import Control
 from etl.errors import SourceError
 from formats.s3 import S3Access
 from formats.storage import Storage
+from imagestrata.devstack.servers.s3 import S3
 from jobs import ingest as job
 from schemas import image_id
 from tests.support.archives import mask, tar

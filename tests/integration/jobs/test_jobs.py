@@ -7,10 +7,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import loader
-from devstack.cassandra import Cassandra
 from etl.ingest_plan import IngestPlan
 from etl.sources.plan import SourcePlan
 from etl.splits.plan import SplitPlan
+from imagestrata.devstack.servers.cassandra import Cassandra
 from jobs import ingest, split
 from schemas import Columns, TableName, image_id
 from tests.support.pictures import SHADES, picture

@@ -18,7 +18,6 @@ from pyspark import TaskContext, cloudpickle
 from pyspark.sql import SparkSession
 
 import jobs.shards.run as job
-from devstack.s3 import S3
 from etl.errors import EtlError
 from etl.ingest_plan import Tolerance
 from etl.recode import Recode
@@ -27,6 +26,7 @@ from etl.shards.tasks import write_listed
 from etl.sources.plan import SourcePlan
 from formats.s3 import S3Access
 from formats.storage import Storage
+from imagestrata.devstack.servers.s3 import S3
 from jobs import shard as command_line
 from schemas import image_id
 from tests.support.archives import mask, npy, tar

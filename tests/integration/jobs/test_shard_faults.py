@@ -7,11 +7,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 import jobs.shards.run as job
-from devstack.s3 import S3
 from etl.errors import OutputExistsError, SourceError, TableError
 from etl.shards.output import ShardOutput
 from etl.shards.plan import ShardPlan
 from etl.sources.plan import SourcePlan
+from imagestrata.devstack.servers.s3 import S3
 from tests.support.s3_access import use
 from tests.support.services import fresh_name
 from tests.support.shard_checks import checked, contents

@@ -14,11 +14,11 @@ from typing import NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
-from devstack.cassandra import Cassandra
 from etl.cassandra import Control
 from etl.errors import OutputExistsError, TableError, UnreachableError
 from etl.splits.plan import SplitPlan
 from formats import SplitFolder
+from imagestrata.devstack.servers.cassandra import Cassandra
 from jobs.split import SplitReport, explain, parse_args, run
 from jobs.splits.conditions import check_condition
 from jobs.splits.metadata import open_metadata

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from devstack.cassandra import Cassandra
 from etl import repair
 from etl.cassandra import Control, read_table
 from etl.entries import ENTRIES
@@ -20,6 +19,7 @@ from etl.errors import EtlError, SourceError
 from etl.ingest_plan import IngestPlan
 from etl.sources.plan import SourcePlan
 from etl.verification import MISSING_BLOB, NO_METADATA, PROBLEMS, VerifyPlan, blob_facts, page_rows, to_rewrite
+from imagestrata.devstack.servers.cassandra import Cassandra
 from jobs import ingest as ingest_job
 from jobs import verify as job
 from schemas import Columns, TableName, image_id

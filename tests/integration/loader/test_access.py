@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 import loader
-from devstack.cassandra import Cassandra
+from imagestrata.devstack.servers.cassandra import Cassandra
 from loader._probe import round_trip
 from tests.support.access_checks import (
     BYTES,

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 import loader
-from devstack.cassandra import Cassandra
+from imagestrata.devstack.servers.cassandra import Cassandra
 from loader._stats import Stats
 from schemas import Columns
 from tests.support.pictures import execute, write_table

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 import loader
-from devstack.cassandra import Cassandra
+from imagestrata.devstack.servers.cassandra import Cassandra
 from tests.support.pictures import execute, picture, shades, write_table
 from tests.support.split_folders import image_ids, write_split_folder
 

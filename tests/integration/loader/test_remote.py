@@ -14,7 +14,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from torchvision import transforms
 from torchvision.datasets import ImageFolder
 
-from devstack.s3 import S3
+from imagestrata.devstack.servers.s3 import S3
 from loader import ShardError
 from loader.shards import Client, RemoteDataset, make_client, upload_cv_dataset
 from tests.support.pictures import SHADES, picture

@@ -21,9 +21,9 @@ from torch.utils.data import DataLoader
 from torchvision.datasets import ImageFolder
 
 import loader
-from devstack.s3 import S3
 from formats.s3 import S3Access
 from formats.storage import Storage
+from imagestrata.devstack.servers.s3 import S3
 from loader._s3_client import Client, make_client
 from tests.support.pictures import texture
 from tests.support.services import fresh_name

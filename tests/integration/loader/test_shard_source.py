@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import loader
-from devstack.s3 import S3
+from imagestrata.devstack.servers.s3 import S3
 from loader import AccessError, ClosedError, OptionError, SplitError, UnreachableError
 from loader._piece_cache import FOLDER
 from loader._shard_set import Shards

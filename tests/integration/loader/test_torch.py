@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import loader
-from devstack.cassandra import Cassandra
+from imagestrata.devstack.servers.cassandra import Cassandra
 from tests.support.pictures import SHADES, picture, write_table
 from tests.support.services import fresh_name
 from tests.support.split_folders import image_ids, write_split_folder

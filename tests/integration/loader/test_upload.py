@@ -12,10 +12,10 @@ from PIL import Image
 from torchvision.datasets import ImageFolder
 from torchvision.transforms import Normalize, ToTensor
 
-from devstack.s3 import S3
 from formats.s3 import S3Access
 from formats.storage import Storage
 from formats.uploads import Upload
+from imagestrata.devstack.servers.s3 import S3
 from loader import AccessError, ShardError, UnreachableError
 from loader.shards import Client, make_client, upload_cv_dataset
 from schemas import image_id

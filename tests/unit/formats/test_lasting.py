@@ -21,7 +21,7 @@ from formats.shards import ShardWriter, index_name, shard_name
 from formats.split_dictionary import write_dictionary
 from formats.split_folder import SplitFolder
 from formats.storage import Storage
-from loader._dataset_place import Place
+from imagestrata.hub.place import Place
 from schemas import Columns, SplitPart, TableName
 from schemas.shards import NAME, ShardManifest
 from tests.support.power_cuts import Disk, recorded

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from devstack import ports
 from etl.sources.plan import SourcePlan
 from formats.errors import StorageError
 from formats.s3 import CHECK_SECONDS, S3Access
 from formats.storage import Storage
+from imagestrata.devstack.servers import ports
 
 
 @pytest.mark.parametrize("ask", [Storage.check, lambda storage: list(storage.entries())])

@@ -43,7 +43,6 @@ def test_dunder_all_is_complete_and_everything_else_is_private() -> None:
         "S3ImageStream",
         "TorchDataset",
     }  # which are imported when they are first used
-    lazy |= {"Dataset", "Datasets", "PushedDataset", "datasets"}
     assert public | lazy == set(loader.__all__)
     assert list(loader.__all__) == sorted(loader.__all__)
     modules = {module.name for module in pkgutil.iter_modules(loader.__path__)}

@@ -10,13 +10,13 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from devstack.s3 import S3
 from etl.entries import ARROW_ENTRIES
 from etl.errors import SourceError
 from etl.secrets import secrets_on_executors
 from etl.sources.byte_tables import list_parquet, list_table
 from formats.s3 import S3Access
 from formats.storage import Storage
+from imagestrata.devstack.servers.s3 import S3
 from schemas import image_id
 from tests.support.spark_rows import rows_of
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from devstack.s3 import S3
 from etl.errors import SourceError
 from etl.reading import Reader
 from etl.secrets import driver_storage, secrets_on_executors
@@ -17,6 +16,7 @@ from etl.sources.tar_members import CUT
 from etl.sources.tars import is_tar_of_tars, list_tar, list_tar_of_tars
 from formats.s3 import S3Access
 from formats.storage import Storage
+from imagestrata.devstack.servers.s3 import S3
 from tests.support.archives import tar_of
 
 

@@ -9,13 +9,13 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from devstack.s3 import S3
 from etl.entries import Listing
 from etl.errors import SourceError
 from etl.secrets import secrets_on_executors
 from etl.sources.trees import list_tree
 from formats.s3 import S3Access
 from formats.storage import Storage
+from imagestrata.devstack.servers.s3 import S3
 from schemas import image_id
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from devstack.s3 import S3
 from etl.errors import SourceError
 from etl.secrets import driver_storage, secrets_on_executors
 from etl.sources.listing import list_source
@@ -16,6 +15,7 @@ from etl.sources.plan import SourcePlan
 from etl.sources.webdataset import expand, list_shards
 from formats.s3 import S3Access
 from formats.storage import Storage
+from imagestrata.devstack.servers.s3 import S3
 from tests.support.archives import tar_of
 
 

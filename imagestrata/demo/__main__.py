@@ -1,0 +1,216 @@
+"""Everything once, on an embedded Cassandra: pictures, ingest, split, two epochs through DALI, a report to look at.
+
+    make demo                    # 1,797 handwritten digits
+    make demo DATA=/my/tree      # your own tree: CLASS/**/image, or SPLIT/CLASS/**/image with folders train and val
+
+It overwrites its own keyspace "demo" and its own files in build/demo, so it may be run again and again. Cassandra stays
+up afterwards, for `spark-submit jobs/ingest.py` and the like; `make down` ends it. Exit codes: 0 done, 1 failed, 2 bad
+arguments. The last line is one JSON object.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import loader
+from etl.cassandra import Control
+from etl.cluster import Cluster
+from etl.errors import EtlError
+from imagestrata.demo import digits, report
+from imagestrata.devstack import DevstackError, java, sparkconf
+from imagestrata.devstack.__main__ import DATA as CASSANDRA_FOLDER
+from imagestrata.devstack.__main__ import PORT, usual_port
+from imagestrata.devstack.servers.cassandra import Cassandra
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build" / "demo"
+KEYSPACE = "demo"
+SPLIT = BUILD / "splits"
+BATCH_SIZE = 64
+SIZE = 128
+EPOCHS = 2
+
+
+class DemoError(Exception):
+    """A step of the demo failed; what it printed says why."""
+
+
+@dataclass(frozen=True)
+class Epochs:
+    """What came out of the loader: samples in each epoch, different images over all, time, and one batch to show."""
+
+    samples: int
+    distinct_ids: int
+    images_per_s: float
+    sheet: list[report.Tile]
+
+
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The options; exits with 2 for bad ones."""
+    parser = argparse.ArgumentParser(
+        prog="python -m imagestrata.demo", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, metavar="TREE", help="a tree of your own (default: the digits)")
+    parser.add_argument("--port", type=int, help=f"Cassandra's port (default: the one it ran on last, or {PORT})")
+    args = parser.parse_args(argv)
+    if args.data is not None and not args.data.is_dir():
+        parser.error(f"wanted a folder of images in --data. Found: {args.data}, which is none")
+    return args
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    args = parse_args(argv)
+    try:
+        print(json.dumps(run(args.data, port=args.port), ensure_ascii=False), flush=True)
+    except (DemoError, DevstackError, EtlError, loader.LoaderError) as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("demo: interrupted; run it again when you like. `make down` ends Cassandra.", file=sys.stderr)
+        return 130
+    return 0
+
+
+def run(data: Path | None = None, *, port: int | None = None) -> dict[str, Any]:
+    """All steps, each with a line; returns what the last line prints."""
+    console = Console(stderr=True, highlight=False)
+    port = start_cassandra(port, console)
+    tree = digits.write(BUILD / "digits") if data is None else data.resolve()
+    subdirs = [name for name in digits.SPLITS if (tree / name).is_dir()]
+    configure(tree, subdirs, port)
+    with Control(Cluster(hosts=("127.0.0.1",), port=port)) as control:
+        control.define(f'DROP KEYSPACE IF EXISTS "{KEYSPACE}"')
+    console.print(f"[bold]ingest[/]  spark-submit jobs/ingest.py {tree}", soft_wrap=True)
+    ingested = job("ingest.py", "--overwrite")
+    console.print("[bold]split[/]   spark-submit jobs/split.py -r 8,2 --balance original --seed 7")
+    split = job("split.py", "-r", "8,2", "--balance", "original", "--seed", "7", "--overwrite")
+    console.print(f"[bold]loader[/]  {EPOCHS} epochs of split 0 through DALI")
+    epochs = read_epochs(port)
+    page = BUILD / "report.html"
+    facts = {
+        "images": f"{ingested['images']:,}",
+        "bytes": f"{ingested['bytes'] / 1e6:,.1f} MB",
+        "classes": f"{ingested['classes']:,}",
+        "rejected": f"{ingested['quarantined']:,}",
+        "splits": " + ".join(f"{rows:,}" for rows in split["rows"]),
+        "ingest, the whole job": f"{ingested['images_per_s']:,.0f} images/s",
+        "split, the whole job": f"{sum(split['rows']) / split['seconds']:,.0f} images/s",
+        "loader, decoded batches": f"{epochs.images_per_s:,.0f} images/s",
+    }
+    report.write(page, sheet=epochs.sheet, split_counts=split["counts"], facts=facts)
+    table = Table(show_header=False)
+    for name, value in facts.items():
+        table.add_row(name, value)
+    console.print(table)
+    console.print(f"Look at {page}. Cassandra stays up on port {port}; `make down` ends it.", soft_wrap=True)
+    return {
+        "images": ingested["images"],
+        "classes": ingested["classes"],
+        "quarantined": ingested["quarantined"],
+        "split_counts": split["rows"],
+        "epoch_samples": epochs.samples,
+        "distinct_ids": epochs.distinct_ids,
+        "ingest_images_per_s": round(ingested["images_per_s"], 1),
+        "loader_images_per_s": round(epochs.images_per_s, 1),
+        "report": str(page),
+    }
+
+
+def start_cassandra(port: int | None, console: Console) -> int:
+    """Bring the embedded Cassandra up, if it is not; returns its port. Raises DevstackError."""
+    server = Cassandra(CASSANDRA_FOLDER, port=usual_port(CASSANDRA_FOLDER, port))
+    started = time.monotonic()
+    with console.status("Cassandra is starting"):
+        fresh = server.start()
+    took = f"{'up after' if fresh else 'was up'} {time.monotonic() - started:.1f} s"
+    console.print(f"[bold]Cassandra[/]  {took}  {server.runtime.describe() if server.runtime else ''}", soft_wrap=True)
+    return server.port
+
+
+def configure(tree: Path, subdirs: Sequence[str], port: int) -> None:
+    """Make the demo's tree, tables and split folder the defaults of the environment's Spark."""
+    extra = {
+        "spark.cassandra.connection.port": str(port),
+        "spark.imagestrata.source": str(tree),
+        "spark.imagestrata.data-table": f"{KEYSPACE}.data",
+        "spark.imagestrata.metadata-table": f"{KEYSPACE}.metadata",
+        "spark.imagestrata.split-ofn": str(SPLIT),
+    }
+    if subdirs:
+        extra["spark.imagestrata.split-subdir"] = ",".join(subdirs)
+    site_packages = Path(sysconfig.get_paths()["purelib"])
+    java_home = java.find(site_packages).home
+    sparkconf.write(extra, site_packages=site_packages, java_home=java_home, python=Path(sys.executable))
+
+
+def job(name: str, *args: str) -> dict[str, Any]:
+    """Run a job as users do, passing on what it says; returns its report. Raises `DemoError`."""
+    scripts = sysconfig.get_path("scripts")
+    bar = str(sys.stderr.isatty()).lower()
+    command = [f"{scripts}/spark-submit", "--conf", f"spark.ui.showConsoleProgress={bar}", str(ROOT / "jobs" / name)]
+    environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ.get('PATH', '')}"}
+    last = ""
+    with subprocess.Popen([*command, *args, "--json"], env=environment, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout or ():
+            if last:
+                print(f"  {last}", file=sys.stderr)
+            last = line.rstrip()
+    if process.returncode:
+        raise DemoError(f"jobs/{name} ended with {process.returncode}: {last}")
+    found: dict[str, Any] = json.loads(last)
+    return found
+
+
+class CountedSource(loader.CassandraSource):
+    """A source that remembers which images it delivered."""
+
+    seen: set[bytes]
+
+    def batches(self, epoch: int, /, *, offset: int = 0, every: int = 1) -> Any:
+        """As the source's own, noting the ids."""
+        for batch in super().batches(epoch, offset=offset, every=every):
+            self.seen.update(map(bytes, batch.ids))
+            yield batch
+
+
+def read_epochs(port: int) -> Epochs:
+    """Read split 0 twice, augmented, and check that each epoch has every image once. Raises `DemoError`."""
+    split = loader.open_split(SPLIT, index=0)
+    sheet: list[report.Tile] = []
+    with CountedSource(split, hosts=["127.0.0.1"], port=port, batch_size=BATCH_SIZE, seed=7) as source:
+        source.seen = set()
+        # Digits in a mirror would look as if their names were wrong.
+        batches = loader.ClassificationIterator(
+            source, size=SIZE, train=True, crop_area=(0.6, 1.0), mirror=False, num_threads=2
+        )
+        started = time.monotonic()
+        for _ in range(EPOCHS):
+            labels: list[int] = []
+            for images, of_batch in batches:
+                labels.extend(of_batch.tolist())
+                sheet = sheet or report.tiles(images, of_batch, split.class_names)
+            if np.bincount(labels, minlength=split.num_classes).tolist() != [
+                split.counts.get(label, 0) for label in range(split.num_classes)
+            ]:
+                raise DemoError(
+                    f"wanted every image of split 0 once in an epoch. Found: {len(labels)} of {len(split)}."
+                )
+        seconds = time.monotonic() - started
+    return Epochs(len(split), len(source.seen), EPOCHS * len(split) / seconds, sheet)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,333 @@
+"""The set-up: from a bare Python 3.11 to an environment in which everything here runs.
+
+    python3.11 -m imagestrata.devstack.environment --extra spark --extra loader --group demo
+
+Steps, one line each: virtual environment (.venv), uv, packages (held to requirements.lock, hashes included), and with
+the extra `spark` Java 17, jars, Spark's configuration. What was done is not done again; what was asked for earlier
+stays installed; an interrupted run is taken up by the next one. Your pip and uv configuration (index, certificates,
+proxies) is respected.
+
+Exit codes: 0 = ready, 1 = failed with one clear line, 2 = bad arguments, 130 = interrupted.
+"""
+
+import argparse
+import ast
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import tomllib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from imagestrata.devstack import DevstackError, SetupError, jars, java, sparkconf
+from imagestrata.devstack.steps import Step, locked, step
+
+ROOT = Path(__file__).resolve().parents[2]
+# Gigabytes over a slow line.
+TIMEOUT_S = 7200.0
+# pip's settings that uv has under another name.
+_UV_NAMES = {
+    "index-url": "UV_DEFAULT_INDEX",
+    "extra-index-url": "UV_INDEX",
+    "find-links": "UV_FIND_LINKS",
+    "trusted-host": "UV_INSECURE_HOST",
+    "no-index": "UV_NO_INDEX",
+}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Extras and dependency groups of pyproject.toml."""
+
+    extras: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+
+    def __or__(self, other: "Wanted") -> "Wanted":
+        return Wanted(self.extras | other.extras, self.groups | other.groups)
+
+    def __le__(self, other: "Wanted") -> bool:
+        return self.extras <= other.extras and self.groups <= other.groups
+
+
+class Environment:
+    """The virtual environment of a checkout."""
+
+    def __init__(self, root: Path = ROOT) -> None:
+        self.root = root
+        self.folder = root / ".venv"
+        self.python = self.folder / "bin" / "python"
+        self.site_packages = self.folder / "lib" / "python3.11" / "site-packages"
+        self.stamp = self.folder / "imagestrata.json"
+
+    def fingerprint(self) -> str:
+        """A hash of all that decides what is installed."""
+        project = tomllib.loads((self.root / "pyproject.toml").read_text(encoding="utf-8"))
+        parts = [project.get(name) for name in ("build-system", "project", "dependency-groups")]
+        digest = hashlib.sha256(json.dumps([*parts, project.get("tool", {}).get("hatch")], sort_keys=True).encode())
+        for lock in (
+            "requirements.lock",
+            "imagestrata/devstack/installer.lock",
+            "imagestrata/devstack/build.lock",
+        ):
+            digest.update((self.root / lock).read_bytes())
+        return digest.hexdigest()
+
+    def installed(self) -> tuple[Wanted, bool]:
+        """What the stamp says was installed, and whether that is still what the locks say."""
+        try:
+            stamp = json.loads(self.stamp.read_text(encoding="utf-8"))
+            wanted = Wanted(frozenset(stamp["extras"]), frozenset(stamp["groups"]))
+            # A copied or moved checkout brings an environment that points to the old place.
+            current = stamp["fingerprint"] == self.fingerprint() and stamp["root"] == str(self.root)
+        except (OSError, ValueError, KeyError, TypeError):
+            return Wanted(), False
+        return wanted, current and os.access(self.python, os.X_OK)
+
+    def prepare(self, wanted: Wanted) -> None:
+        """Do what is missing, step by step; raises DevstackError."""
+        with locked(self.root / "build" / "setup.lock", timeout_s=TIMEOUT_S, what="set-up"):
+            with step("virtual environment") as current:
+                self._make(current)
+            with step("uv") as current:
+                self._bring_uv(current)
+            with step("packages") as current:
+                self._install(wanted, current)
+            if "spark" in self.installed()[0].extras:
+                with step("Java") as current:
+                    found = self._find_java(current)
+                if warning := found.warning(date.today()):
+                    print(f"warning: {warning}", file=sys.stderr, flush=True)
+                java_home = found.home
+                with step("jars") as current:
+                    jars.fetch(java_home, jars.ivy_jar(self.site_packages), current)
+                with step("Spark configuration") as current:
+                    current.ready = not sparkconf.write(
+                        site_packages=self.site_packages,
+                        java_home=java_home,
+                        python=self.python,
+                        demo_defaults=self.root / "build" / "demo" / "spark-defaults.conf",
+                    )
+                    current.detail = _short(sparkconf.conf_folder(self.site_packages), self.root)
+
+    def bring(self, wanted: Wanted, current: Step) -> None:
+        """Install what is needed now and then, into the environment as it is; raises DevstackError."""
+        with locked(self.root / "build" / "setup.lock", timeout_s=TIMEOUT_S, what="set-up"):
+            self._bring_uv(current)
+            self._install(wanted, current)
+
+    def _make(self, current: Step) -> None:
+        current.detail = _short(self.folder, self.root)
+        if self.installed()[1]:
+            current.ready = True
+            return
+        if self._is_usable():
+            return
+        try:
+            import ensurepip  # noqa: F401
+            import venv  # noqa: F401
+        except ImportError as error:
+            raise SetupError(
+                f"wanted Python's modules venv and ensurepip in {sys.executable}. Found: {error}. "
+                "On Debian and Ubuntu they come with the package python3.11-venv."
+            ) from None
+        _run([sys.executable, "-m", "venv", "--clear", str(self.folder)], what="a virtual environment")
+
+    def _is_usable(self) -> bool:
+        """Whether a half-made environment can be completed: its Python runs, has pip and believes to be here."""
+        code = "import pip, sys; assert sys.version_info[:2] == (3, 11); print(sys.prefix)"
+        try:
+            asked = subprocess.run(
+                [str(self.python), "-c", code], capture_output=True, text=True, timeout=60, check=True
+            )
+            config = (self.folder / "pyvenv.cfg").read_text(encoding="utf-8")
+        except (OSError, subprocess.SubprocessError):
+            return False
+        at_home = "command" not in config or str(self.folder) in config
+        return at_home and Path(asked.stdout.strip()).resolve() == self.folder.resolve()
+
+    def _bring_uv(self, current: Step) -> None:
+        lock = self.root / "imagestrata" / "devstack" / "installer.lock"
+        version = lock.read_text(encoding="utf-8").split("uv==", 1)[1].split()[0]
+        current.detail = version
+        if (self.site_packages / f"uv-{version}.dist-info" / "RECORD").is_file() and self._uv().is_file():
+            current.ready = True
+            return
+        command = [str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
+        _run([*command, "--require-hashes", "--no-deps", "-r", str(lock)], what=f"uv {version} by pip")
+
+    def _uv(self) -> Path:
+        return self.folder / "bin" / "uv"
+
+    def _install(self, wanted: Wanted, current: Step) -> None:
+        before, is_current = self.installed()
+        everything = before | wanted
+        current.detail = " ".join(sorted(everything.extras) + [f"({name})" for name in sorted(everything.groups)])
+        if is_current and wanted <= before:
+            current.ready = True
+            return
+        extras = f"[{','.join(sorted(everything.extras))}]" if everything.extras else ""
+        command = [str(self._uv()), "pip", "install", "--python", str(self.python), "--system-certs"]
+        # Hashes in constraints are verified; what builds our own package is held to hashes as well.
+        command += ["--constraints", "requirements.lock"]
+        command += ["--build-constraints", "imagestrata/devstack/build.lock"]
+        command += ["--require-build-hashes", "--preview-features", "build-dependency-hashes"]
+        command += ["--editable", f".{extras}"]
+        for group in sorted(everything.groups):
+            command += ["--group", group]
+        self.stamp.unlink(missing_ok=True)
+        _run_uv(command, cwd=self.root, env=self.uv_environment(), current=current)
+        new = self.stamp.with_suffix(".new")
+        record = {
+            "extras": sorted(everything.extras),
+            "groups": sorted(everything.groups),
+            "root": str(self.root),
+            "fingerprint": self.fingerprint(),
+        }
+        new.write_text(json.dumps(record) + "\n", encoding="utf-8")
+        new.replace(self.stamp)
+
+    def uv_environment(self) -> dict[str, str]:
+        """The environment for uv: the user's, and pip's settings under uv's names where uv has none of its own."""
+        env = dict(os.environ)
+        listed = subprocess.run(
+            [str(self.python), "-m", "pip", "config", "list"], capture_output=True, text=True, timeout=60, check=False
+        )
+        found: dict[str, tuple[int, str]] = {}
+        for line in listed.stdout.splitlines():
+            key, _, value = line.partition("=")
+            section, _, name = key.rpartition(".")
+            rank = {"global": 0, "install": 1, ":env:": 2}.get(section, -1)
+            if name in _UV_NAMES and rank >= found.get(name, (-1, ""))[0] and rank >= 0:
+                found[name] = (rank, str(ast.literal_eval(value)))
+        for name, (_, value) in found.items():
+            if not any(
+                other in env for other in (_UV_NAMES[name], _UV_NAMES[name].replace("DEFAULT_INDEX", "INDEX_URL"))
+            ):
+                env[_UV_NAMES[name]] = " ".join(value.split())
+        if "extra-index-url" in found:
+            # pip looks into all indexes; the hashes make that safe.
+            env.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
+        env.setdefault("UV_HTTP_TIMEOUT", "120")
+        cache = Path(env.get("UV_CACHE_DIR") or Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "uv")
+        while not cache.exists():
+            cache = cache.parent
+        if cache.stat().st_dev != self.folder.stat().st_dev:
+            # Hard links do not reach over file systems; saying so spares uv's warning.
+            env.setdefault("UV_LINK_MODE", "copy")
+        env.pop("VIRTUAL_ENV", None)
+        return env
+
+    def _find_java(self, current: Step) -> java.Java:
+        current.ready = True
+        try:
+            found = java.find(self.site_packages)
+        except DevstackError:
+            current.ready = False
+            self._install(Wanted(groups=frozenset({"java"})), current)
+            found = java.find(self.site_packages)
+        current.detail = found.describe().removeprefix("Java ")
+        return found
+
+
+def _short(path: Path, root: Path) -> str:
+    return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+
+
+def _run(command: Sequence[str], *, what: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    if done.returncode != 0:
+        raise SetupError(f"wanted {what}. Found: {_last_words(done.stdout + done.stderr)}")
+
+
+def _run_uv(command: Sequence[str], *, cwd: Path, env: dict[str, str], current: Step) -> None:
+    """Run uv; what it downloads is the step's progress, and what it says is told when it fails."""
+    said: list[str] = []
+    under_way: dict[str, str] = {}
+    finished = 0
+    with subprocess.Popen(command, cwd=cwd, env=env, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        ended = threading.Event()
+
+        def tick() -> None:
+            while not ended.wait(1.0):
+                names = ", ".join(f"{name} {size}" for name, size in list(under_way.items())[:3])
+                current.progress(f"{finished} large files brought" + (f", now {names}" if names else ""))
+
+        ticker = threading.Thread(target=tick, daemon=True)
+        ticker.start()
+        try:
+            for line in process.stderr:
+                said.append(line)
+                words = line.split()
+                if words[:1] == ["Downloading"] and len(words) == 3:
+                    under_way[words[1]] = words[2].strip("()")
+                elif words[:1] == ["Building"] and len(words) > 1:
+                    under_way[words[1]] = "(building)"
+                elif words[:1] in (["Downloaded"], ["Built"]) and len(words) > 1:
+                    under_way.pop(words[1], None)
+                    finished += 1
+            code = process.wait(timeout=TIMEOUT_S)
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            ended.set()
+            ticker.join()
+    if code != 0:
+        sys.stderr.writelines(said[-20:])
+        raise SetupError(f"wanted the packages of requirements.lock. Found: {_last_words(''.join(said))}")
+
+
+def _last_words(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    first = next((n for n, line in enumerate(lines) if line.lower().startswith("error")), None)
+    if first is None:
+        return (lines or ["no word of why"])[-1]
+    # uv tells the causes below its error, from the general to the particular.
+    causes = [line for line in lines[first:] if line.startswith(("error", "ERROR", "cause"))]
+    return "; ".join(dict.fromkeys((causes[0], causes[-1])))
+
+
+def parse_args(argv: Sequence[str] | None, known: dict[str, Collection[str]]) -> argparse.Namespace:
+    """Extras and groups that pyproject.toml knows."""
+    parser = argparse.ArgumentParser(
+        prog="python -m imagestrata.devstack.environment", description="Make this checkout's environment ready."
+    )
+    parser.add_argument(
+        "--extra", action="append", default=[], choices=sorted(known["extras"]), help="an extra of pyproject.toml"
+    )
+    parser.add_argument(
+        "--group", action="append", default=[], choices=sorted(known["groups"]), help="a dependency group of it"
+    )
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prepare the environment; see the module's text."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    known = {"extras": project["project"]["optional-dependencies"], "groups": project["dependency-groups"]}
+    args = parse_args(argv, known)
+    try:
+        if sys.version_info[:2] != (3, 11):
+            raise SetupError(
+                f"wanted Python 3.11. Found: {sys.version.split()[0]}. Say 'make PYTHON=/path/to/python3.11'."
+            )
+        if not sys.platform.startswith("linux"):
+            raise SetupError(f"wanted Linux (NVIDIA DALI and the services run there). Found: {sys.platform}.")
+        Environment().prepare(Wanted(frozenset(args.extra), frozenset(args.group)))
+    except DevstackError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted: run it again, it goes on from here", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

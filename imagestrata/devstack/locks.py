@@ -1,0 +1,54 @@
+"""Lock files of Python packages: exact versions and hashes, no addresses; written by uv, run by hand (`make lock`)."""
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+from imagestrata.devstack import DevstackError
+from imagestrata.devstack.environment import ROOT, Environment
+from imagestrata.devstack.steps import step
+
+UV = "uv==0.13.8"
+# setuptools and wheel build pyspark, which comes as source; hatchling asks for editables when it installs in place.
+BUILDERS = ("editables~=0.3", "setuptools", "wheel")
+OPTIONS = (
+    *("--python-version", "3.11", "--python-platform", "x86_64-unknown-linux-gnu", "--generate-hashes"),
+    *("--no-annotate", "--no-header", "--no-emit-index-url", "--no-emit-find-links", "--system-certs", "--quiet"),
+)
+
+
+def write(environment: Environment) -> None:
+    """Write the three lock files; raises subprocess.CalledProcessError with uv's word on standard error."""
+    root = environment.root
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    compile_command = [str(environment.folder / "bin" / "uv"), "pip", "compile", *OPTIONS]
+    groups = [option for name in ("dev", "java", "go") for option in ("--group", name)]
+    inputs: dict[str, tuple[list[str], str | None]] = {
+        "requirements.lock": (["pyproject.toml", "--all-extras", *groups], None),
+        "imagestrata/devstack/installer.lock": (["-"], UV),
+        "imagestrata/devstack/build.lock": (
+            ["-"],
+            "\n".join((*project["build-system"]["requires"], *BUILDERS)),
+        ),
+    }
+    for name, (arguments, text) in inputs.items():
+        with step(name):
+            command = [*compile_command, *arguments, "--output-file", name]
+            subprocess.run(
+                command, cwd=root, env=environment.uv_environment(), input=text, text=True, check=True, timeout=1800
+            )
+
+
+def main() -> int:
+    """Write the lock files of this checkout."""
+    try:
+        write(Environment(Path(ROOT)))
+    except (DevstackError, subprocess.SubprocessError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

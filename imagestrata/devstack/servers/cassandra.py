@@ -1,0 +1,337 @@
+"""An embedded Cassandra of one to three nodes on 127.0.0.1 to .3: up, down, status.
+
+`Cassandra(folder, ...)` describes it; what stands in `folder` (settings and data) outlives the processes. As a context
+manager it is a fresh server on free ports for a test:
+
+    with Cassandra(tmp_path) as server:
+        connect(server.hosts, server.port)
+"""
+
+import functools
+import json
+import shutil
+import ssl
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from imagestrata.devstack import NodeError, PortError, jars, java
+from imagestrata.devstack.servers import ports
+from imagestrata.devstack.servers.node import DATACENTER, Node
+from imagestrata.devstack.steps import locked
+
+START_TIMEOUT_S = 120.0
+MAX_NODES = 3
+# Free ports may be taken between the look and the start.
+START_ATTEMPTS = 3
+DEFAULT_USER = "cassandra"
+DEFAULT_PASSWORD = "cassandra"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What stays the same for a folder as long as it holds data; `cluster.json` there."""
+
+    nodes: int
+    port: int
+    storage_port: int
+    auth: bool
+
+    def words(self) -> str:
+        """The settings that data are bound to, for messages."""
+        return f"{self.nodes} node{'s' * (self.nodes > 1)} {'with' if self.auth else 'without'} log-in"
+
+
+class Cassandra:
+    """A server whose data lie in `folder`; `port=None` takes the folder's last one, or a free one.
+
+    `yaml` are lines of cassandra.yaml that are written instead of ours. Where they have the nodes speak TLS, `tls` is
+    what our own sessions speak.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        port: int | None = None,
+        nodes: int = 1,
+        auth: bool = False,
+        heap_mb: int = 512,
+        yaml: Mapping[str, object] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        if not 1 <= nodes <= MAX_NODES:
+            raise NodeError(f"wanted 1 to {MAX_NODES} nodes. Found: {nodes}.")
+        if port is not None and not 1024 <= port <= 65535:
+            raise NodeError(f"wanted a port from 1024 to 65535. Found: {port}.")
+        self.folder = Path(folder).resolve()
+        self.heap_mb = heap_mb
+        self._yaml = dict(yaml or {})
+        self._tls = tls
+        self._asked_port = port
+        self._nodes = nodes
+        self._auth = auth
+        self._settings: Settings | None = self._read_settings()
+        # Kept, because Python complains of children that are forgotten while they run.
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    datacenter = DATACENTER
+
+    @property
+    def hosts(self) -> list[str]:
+        """The nodes' addresses, the contact points."""
+        return [f"127.0.0.{number + 1}" for number in range(self._nodes)]
+
+    @property
+    def port(self) -> int:
+        """The CQL port, the same on every host; raises NodeError before the first start."""
+        return self._known().port
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The nodes, running or not; empty before the first start."""
+        settings = self._settings
+        if settings is None:
+            return []
+        return [
+            Node(
+                folder=self.folder / f"node{number + 1}",
+                cluster="imagestrata",
+                host=host,
+                port=settings.port,
+                storage_port=settings.storage_port,
+                seed=self.hosts[0],
+                # One token each, evenly over the ring: no bootstrap is needed for even shares.
+                token=None if self._nodes == 1 else -(2**63) + (2 * number + 1) * (2**63 // self._nodes),
+                auth=settings.auth,
+                heap_mb=self.heap_mb,
+                changes=self._yaml,
+            )
+            for number, host in enumerate(self.hosts)
+        ]
+
+    @property
+    def runtime(self) -> java.Java | None:
+        """The Java that the first node runs on, or None."""
+        return self.nodes[0].runtime if self.nodes else None
+
+    @property
+    def log(self) -> Path:
+        """The first node's log."""
+        return self.folder / "node1" / "logs" / "system.log"
+
+    def is_up(self) -> bool:
+        """Whether every node is ours and holds its port."""
+        return bool(self.nodes) and all(node.listens() for node in self.nodes)
+
+    def start(self, *, tied: bool = False, progress: Callable[[str], None] = lambda text: None) -> bool:
+        """Start what does not run and wait until it answers; False when all was up.
+
+        Raises PortError when a port is a stranger's, JavaError without a Java 17, NodeError when a node does not come
+        up; what this call had started is ended then. `tied` nodes die with the thread that starts them.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with locked(self.folder / "lock", timeout_s=START_TIMEOUT_S * self._nodes, what=f"Cassandra in {self.folder}"):
+            self._settings = self._read_settings()
+            if self.is_up() and self._same_port():
+                for node in self.nodes:
+                    release_version(node.host, node.port, auth=node.auth, tls=self._tls)
+                return False
+            java_home = java.find(_site_packages()).home
+            class_path = jars.paths("cassandra")
+            for attempt in range(START_ATTEMPTS):
+                self._settle()
+                started: list[Node] = []
+                try:
+                    for number, node in enumerate(self.nodes):
+                        if node.listens():
+                            continue
+                        node.stop()
+                        node.refuse_foreign_ports()
+                        started.append(node)
+                        process = node.start(java_home, class_path, tied=tied)
+                        self._children.append(process)
+                        self._await(node, process, functools.partial(_tell, progress, number + 1))
+                    return True
+                except PortError:
+                    # A fixed port is the user's word; a free one that was taken meanwhile is drawn anew.
+                    self._end(started)
+                    if self._asked_port is not None or attempt == START_ATTEMPTS - 1:
+                        raise
+                    self._forget_if_empty()
+                except BaseException:
+                    self._end(started)
+                    raise
+        raise AssertionError("unreachable")
+
+    def stop(self) -> bool:
+        """End every node and wait for it; False when none ran."""
+        ran = [node.stop() for node in reversed(self.nodes)]
+        return any(ran)
+
+    def kill(self, number: int = 0) -> bool:
+        """End node `number` (from 0) with kill -9; False when it did not run."""
+        return self.nodes[number].kill()
+
+    def clean(self) -> None:
+        """End the nodes and remove the folder with all its data."""
+        # Nothing is to be kept: no need for an orderly end, which takes seconds.
+        for node in self.nodes:
+            node.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self._settings = None
+
+    def __enter__(self) -> "Cassandra":
+        self.start(tied=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # What a test leaves is thrown away: no need for an orderly end, which takes seconds.
+        for node in self.nodes:
+            node.kill()
+
+    def session(self) -> AbstractContextManager[Any]:
+        """A session of the Python driver with `execute(query, values)`, as its default user where there is log-in."""
+        return connect(self.hosts, self.port, auth=self._auth, tls=self._tls)
+
+    def _known(self) -> Settings:
+        if self._settings is None:
+            raise NodeError(f"wanted the port of the Cassandra in {self.folder}. Found: it was never started.")
+        return self._settings
+
+    def _read_settings(self) -> Settings | None:
+        path = self.folder / "cluster.json"
+        if not path.is_file():
+            return None
+        try:
+            settings = Settings(**json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, TypeError) as error:
+            raise NodeError(
+                f"wanted a cluster's settings in {path}. Found: {error}. 'make clean-data' begins anew."
+            ) from error
+        if settings.nodes != self._nodes or settings.auth != self._auth:
+            wanted = Settings(self._nodes, settings.port, settings.storage_port, self._auth)
+            raise NodeError(
+                f"wanted {wanted.words()} in {self.folder}. Found: data of {settings.words()}. "
+                "'make clean-data' removes them."
+            )
+        return settings
+
+    def _same_port(self) -> bool:
+        return self._asked_port is None or self._known().port == self._asked_port
+
+    def _settle(self) -> None:
+        """Decide the ports and write the settings, before any node starts."""
+        if self._settings is not None and self._same_port():
+            return
+        if self._settings is not None and any(node.pid for node in self.nodes):
+            raise NodeError(
+                f"wanted port {self._asked_port}. Found: this Cassandra runs on {self._settings.port}. "
+                "Run 'make down' first."
+            )
+        if self._asked_port is None:
+            port, storage_port = ports.free(self.hosts, 2)
+        else:
+            # Between nodes; known in advance so that the nodes find each other again.
+            port = self._asked_port
+            storage_port = port + 10000 if port + 10000 <= 65535 else port - 10000
+        self._settings = Settings(self._nodes, port, storage_port, self._auth)
+        path = self.folder / "cluster.json"
+        new = path.with_name(".cluster.json.new")
+        new.write_text(json.dumps(self._settings.__dict__) + "\n", encoding="utf-8")
+        new.replace(path)
+
+    def _forget_if_empty(self) -> None:
+        (self.folder / "cluster.json").unlink(missing_ok=True)
+        self._settings = None
+
+    def _end(self, nodes: list[Node]) -> None:
+        for node in nodes:
+            node.kill()
+
+    def _await(self, node: Node, process: "subprocess.Popen[bytes]", progress: Callable[[str], None]) -> None:
+        """Wait until `node` holds its port and answers a query."""
+        started = time.monotonic()
+        while not node.listens():
+            waited = time.monotonic() - started
+            if process.poll() is not None:
+                if "already in use" in node.complaint():
+                    node.refuse_foreign_ports()
+                raise NodeError(
+                    f"wanted a Cassandra node in {node.folder}. "
+                    f"Found: it ended with {process.returncode}: {node.complaint()}"
+                )
+            if waited > START_TIMEOUT_S:
+                raise NodeError(
+                    f"wanted a Cassandra node on {node.host}:{node.port} within {START_TIMEOUT_S:.0f} s. "
+                    f"Found: {node.complaint()}. Its log: {node.log}"
+                )
+            progress(f"starting, {waited:.0f} s")
+            time.sleep(0.1)
+        version = release_version(node.host, node.port, auth=node.auth, tls=self._tls)
+        progress(f"Cassandra {version} answers")
+
+
+def _tell(progress: Callable[[str], None], number: int, text: str) -> None:
+    progress(f"node {number}: {text}")
+
+
+@contextmanager
+def connect(
+    hosts: list[str], port: int, *, auth: bool = False, tls: ssl.SSLContext | None = None, timeout_s: float = 30.0
+) -> Iterator[Any]:
+    """A session of the Python driver, for control queries; raises NodeError when nothing answers in time."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from cassandra.auth import PlainTextAuthProvider
+        from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
+        from cassandra.policies import RoundRobinPolicy
+
+    deadline = time.monotonic() + timeout_s
+    while True:
+        cluster = Cluster(
+            hosts,
+            port=port,
+            protocol_version=5,
+            auth_provider=PlainTextAuthProvider(DEFAULT_USER, DEFAULT_PASSWORD) if auth else None,
+            ssl_context=tls,
+            connect_timeout=5,
+            execution_profiles={EXEC_PROFILE_DEFAULT: ExecutionProfile(RoundRobinPolicy(), request_timeout=30)},
+        )
+        try:
+            session = cluster.connect()
+            break
+        except NoHostAvailable as error:
+            cluster.shutdown()
+            # With log-in the first user is made just after the port opens.
+            if time.monotonic() > deadline:
+                raise NodeError(
+                    f"wanted an answer by CQL from {', '.join(hosts)} port {port} within {timeout_s:.0f} s. "
+                    f"Found: {error}"
+                ) from None
+            time.sleep(0.1)
+    try:
+        yield session
+    finally:
+        cluster.shutdown()
+
+
+def release_version(
+    host: str, port: int, *, auth: bool = False, tls: ssl.SSLContext | None = None, timeout_s: float = 30.0
+) -> str:
+    """Ask a node for its version by CQL; raises NodeError when it does not answer in time."""
+    with connect([host], port, auth=auth, tls=tls, timeout_s=timeout_s) as session:
+        return str(session.execute("SELECT release_version FROM system.local").one().release_version)
+
+
+def _site_packages() -> Path:
+    return Path(sys.prefix) / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"

@@ -1,0 +1,119 @@
+"""A dataset service on the loopback, a process of its own until the block ends, for tests and benchmarks:
+
+    with DatasetServer(tmp_path / "root") as server:
+        server.create("x")
+        server.ask("PUT", "/datasets/x", b"bytes").json["version"]
+
+What stands in its folder outlives it; what it writes of its requests is beside the folder, in ``root.log``.
+"""
+
+import http.client
+import json
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from imagestrata.devstack import NodeError
+
+_ROOT = Path(__file__).resolve().parents[3]
+_START_SECONDS = 60.0
+_STOP_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back: the status, the headers by their names in lower case, and the body."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """What the body says."""
+        return json.loads(self.body)
+
+
+class DatasetServer:
+    """`python -m imagestrata.service` over the folder ``root``, on a free port; over a bucket, ``root`` is the spool.
+
+    ``limit`` is a command of bash before it, such as a ulimit. Raises `NodeError` if it does not start.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *options: str,
+        limit: str = "",
+        port: int = 0,
+        bucket: str = "",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.root, self._environment = root, environment
+        place = ["--root", bucket, "--spool", str(root)] if bucket else ["--root", str(root)]
+        before = ["bash", "-c", f'{limit}; exec "$@"', "bash"] if limit else []
+        self._command = [*before, sys.executable, "-m", "imagestrata.service", *place, "--port", str(port), *options]
+        self.log = root.with_name(f"{root.name}.log")
+
+    def __enter__(self) -> Self:
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                self._command, cwd=_ROOT, stdout=subprocess.PIPE, stderr=log, text=True, env=self._environment
+            )
+        assert self.process.stdout is not None
+        late = threading.Timer(_START_SECONDS, self.process.kill)
+        late.start()
+        line = self.process.stdout.readline()
+        late.cancel()
+        found = re.fullmatch(r"serving at http://(.+):(\d+)\n", line)
+        if found is None:
+            self.kill()
+            said = " ".join(self.log.read_text(errors="replace").splitlines()[-1:])
+            raise NodeError(f"Wanted a dataset service over {self.root}. Found: it did not start: {said or line}")
+        self.host, self.port = found[1].strip("[]"), int(found[2])
+        self.url = f"http://{found[1]}:{found[2]}"
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self.process.kill()
+        self.process.wait()
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | Iterable[bytes] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """One request on a connection of its own. Raises OSError, http.client.HTTPException."""
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=60)
+        try:
+            connection.request(method, path, body=body, headers=dict(headers or {}))
+            answer = connection.getresponse()
+            told = {name.lower(): value for name, value in answer.getheaders()}
+            return Answer(answer.status, told, answer.read())
+        finally:
+            connection.close()
+
+    def create(self, name: str) -> None:
+        """Make a dataset. Raises `NodeError`."""
+        body = json.dumps({"name": name}).encode()
+        answer = self.ask("POST", "/datasets", body, {"Content-Type": "application/json"})
+        if answer.status != 201:
+            raise NodeError(f"Wanted a new dataset {name!r}. Found: {answer.status} {answer.body!r}")

@@ -1,0 +1,112 @@
+"""A node far away: a TCP proxy, in Go, that delays every byte and bounds how many are on their way."""
+
+import hashlib
+import json
+import os
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from imagestrata.devstack import SetupError, golang
+from imagestrata.devstack.jars import cache_root
+from imagestrata.devstack.steps import step
+
+SOURCE = Path(__file__).with_name("delay_proxy")
+WINDOW = 3_000_000
+_END_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What a proxy has carried: connections, bytes each way, answers that it held, and the CPU seconds it took."""
+
+    connections: int
+    bytes_to_server: int
+    bytes_from_server: int
+    held: int
+    cpu_seconds: float
+
+
+class DelayProxy:
+    """A proxy on a free port of the loopback before a server's port; a context manager.
+
+    ``rtt`` in seconds, half of it each way; ``window``: bytes on their way in each direction of a connection;
+    ``hold_share`` of the server's answers with rows arrive ``hold`` seconds later, drawn anew each time.
+    """
+
+    def __init__(
+        self,
+        port: int,
+        *,
+        rtt: float,
+        window: int = WINDOW,
+        hold_share: float = 0.0,
+        hold: float = 2.0,
+        seed: int = 0,
+        host: str = "127.0.0.1",
+    ) -> None:
+        self._command = [str(build()), "-to", f"{host}:{port}", "-rtt", f"{rtt * 1e6:.0f}us", "-window", str(window)]
+        self._command += ["-hold-share", str(hold_share), "-hold", f"{hold * 1e6:.0f}us", "-seed", str(seed)]
+        self.port = 0
+        self._process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Self:
+        process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line.strip():
+            process.wait()
+            raise RuntimeError(f"Wanted a proxy that tells its port. Found: it ended with {process.returncode}")
+        self.port, self._process = int(line), process
+        return self
+
+    @property
+    def pid(self) -> int:
+        """Its process, while it runs."""
+        assert self._process is not None
+        return self._process.pid
+
+    def end(self) -> Carried:
+        """End it, with all its connections, and tell what it has carried."""
+        assert self._process is not None
+        process, self._process = self._process, None
+        try:
+            told, _ = process.communicate(timeout=_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+        found: dict[str, Any] = json.loads(told)
+        return Carried(**found)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is not None:
+            self.end()
+
+
+def build() -> Path:
+    """The program, built once a machine for this source. Raises SetupError with Go's own word on what went wrong."""
+    sources = [*sorted(SOURCE.glob("*.go")), SOURCE / "go.mod"]
+    digest = hashlib.sha256(b"\0".join(file.read_bytes() for file in sources)).hexdigest()[:16]
+    target = cache_root() / "delayproxy" / digest / "delayproxy"
+    if os.access(target, os.X_OK):
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with step("delay proxy") as current, tempfile.TemporaryDirectory(prefix=".new-", dir=target.parent) as staging:
+        go = golang.find_or_bring(current)
+        current.progress("compiling")
+        made = Path(staging) / "delayproxy"
+        env = {**os.environ, "GO111MODULE": "on", "GOFLAGS": "-mod=mod", "GOWORK": "off"}
+        found = subprocess.run(
+            [str(go), "build", "-o", str(made), "."], cwd=SOURCE, env=env, capture_output=True, text=True, timeout=600
+        )
+        if found.returncode:
+            raise SetupError(f"wanted a proxy built by {go}. Found: {found.stderr.strip() or 'no word of why'}")
+        made.replace(target)
+        current.detail = "built, once"
+    return target

@@ -1,0 +1,271 @@
+"""One Cassandra process: its folder, its written configuration, its start, its end.
+
+    FOLDER/cassandra.yaml  logback.xml  pid
+           logs/system.log  logs/console.log
+           data/  commitlog/  hints/  saved_caches/  tmp/
+
+The commit log is synced before a write is acknowledged (`group`, 15 ms): acknowledged writes survive kill -9.
+"""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from imagestrata.devstack import NodeError, PortError, java
+from imagestrata.devstack.servers import ports, processes
+
+DATACENTER = "datacenter1"
+STOP_TIMEOUT_S = 60.0
+# Half a segment is the largest mutation: pictures of up to 32 MiB.
+_SEGMENT_MIB = 64
+_EXPORTS = (
+    "java.base/jdk.internal.misc",
+    "java.base/jdk.internal.ref",
+    "java.base/sun.nio.ch",
+    "java.base/java.lang.ref",
+    "java.base/java.lang.reflect",
+    "java.management.rmi/com.sun.jmx.remote.internal.rmi",
+    "java.rmi/sun.rmi.registry",
+    "java.rmi/sun.rmi.server",
+    "java.rmi/sun.rmi.transport.tcp",
+    "java.sql/java.sql",
+    "jdk.unsupported/sun.misc",
+)
+_OPENS = (
+    "java.base/java.io",
+    "java.base/java.lang",
+    "java.base/java.lang.module",
+    "java.base/java.lang.reflect",
+    "java.base/java.math",
+    "java.base/java.net",
+    "java.base/java.nio",
+    "java.base/java.util",
+    "java.base/java.util.concurrent",
+    "java.base/java.util.concurrent.atomic",
+    "java.base/jdk.internal.loader",
+    "java.base/jdk.internal.math",
+    "java.base/jdk.internal.module",
+    "java.base/jdk.internal.ref",
+    "java.base/jdk.internal.reflect",
+    "java.base/jdk.internal.util.jar",
+    "java.base/sun.nio.ch",
+    "jdk.management/com.sun.management.internal",
+)
+_LOGBACK = """\
+<configuration scan="false">
+  <shutdownHook class="ch.qos.logback.core.hook.DefaultShutdownHook"/>
+  <appender name="FILE" class="ch.qos.logback.core.rolling.RollingFileAppender">
+    <file>{logs}/system.log</file>
+    <rollingPolicy class="ch.qos.logback.core.rolling.FixedWindowRollingPolicy">
+      <fileNamePattern>{logs}/system.log.%i</fileNamePattern><minIndex>1</minIndex><maxIndex>3</maxIndex>
+    </rollingPolicy>
+    <triggeringPolicy class="ch.qos.logback.core.rolling.SizeBasedTriggeringPolicy">
+      <maxFileSize>20MB</maxFileSize>
+    </triggeringPolicy>
+    <encoder><pattern>%-5level [%thread] %date{{ISO8601}} %F:%L - %msg%n</pattern></encoder>
+  </appender>
+  <root level="INFO"><appender-ref ref="FILE"/></root>
+</configuration>
+"""
+
+
+@dataclass(frozen=True)
+class Node:
+    """One process of a cluster; everything about it follows from these fields."""
+
+    folder: Path
+    cluster: str
+    host: str
+    port: int
+    storage_port: int
+    seed: str
+    token: int | None = None
+    auth: bool = False
+    heap_mb: int = 512
+    changes: Mapping[str, object] = field(default_factory=dict)
+    """Lines of cassandra.yaml instead of ours."""
+
+    @property
+    def pid_file(self) -> Path:
+        return self.folder / "pid"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "logs" / "system.log"
+
+    @property
+    def pid(self) -> int | None:
+        """The process when it runs, or None."""
+        return processes.recall(self.pid_file)
+
+    @property
+    def runtime(self) -> java.Java | None:
+        """The Java that runs the process, or None."""
+        pid = self.pid
+        try:
+            return java.read(Path(os.readlink(f"/proc/{pid}/exe")).parents[1]) if pid is not None else None
+        except (OSError, IndexError):
+            return None
+
+    def listens(self) -> bool:
+        """Whether our own process holds the CQL port."""
+        pid = self.pid
+        return pid is not None and ports.holds(pid, self.port, self.host)
+
+    def yaml(self) -> str:
+        """The node's configuration; JSON, which is YAML too."""
+        settings: dict[str, object] = {
+            "cluster_name": self.cluster,
+            "partitioner": "org.apache.cassandra.dht.Murmur3Partitioner",
+            "endpoint_snitch": "SimpleSnitch",
+            "num_tokens": 1 if self.token is not None else 16,
+            "auto_bootstrap": False,
+            "seed_provider": [
+                {
+                    "class_name": "org.apache.cassandra.locator.SimpleSeedProvider",
+                    "parameters": [{"seeds": f"{self.seed}:{self.storage_port}"}],
+                }
+            ],
+            "listen_address": self.host,
+            "rpc_address": self.host,
+            "storage_port": self.storage_port,
+            "native_transport_port": self.port,
+            "start_native_transport": True,
+            "data_file_directories": [str(self.folder / "data")],
+            "commitlog_directory": str(self.folder / "commitlog"),
+            "hints_directory": str(self.folder / "hints"),
+            "saved_caches_directory": str(self.folder / "saved_caches"),
+            "commitlog_sync": "group",
+            "commitlog_sync_group_window": "15ms",
+            "commitlog_segment_size": f"{_SEGMENT_MIB}MiB",
+            "commitlog_total_space": "1024MiB",
+            "native_transport_max_frame_size": f"{_SEGMENT_MIB // 2}MiB",
+            "native_transport_max_message_size": f"{_SEGMENT_MIB // 2}MiB",
+            # By default a fortieth of the heap: too little for one large picture.
+            "native_transport_max_request_data_in_flight": f"{2 * _SEGMENT_MIB}MiB",
+            "native_transport_max_request_data_in_flight_per_ip": f"{_SEGMENT_MIB}MiB",
+            # Each write holds a thread until the group is synced.
+            "concurrent_writes": 256,
+            "concurrent_reads": 32,
+            "disk_failure_policy": "stop",
+            "commit_failure_policy": "stop",
+            "auto_snapshot": False,
+            "authenticator": "PasswordAuthenticator" if self.auth else "AllowAllAuthenticator",
+            "authorizer": "CassandraAuthorizer" if self.auth else "AllowAllAuthorizer",
+            "role_manager": "CassandraRoleManager",
+            "read_request_timeout": "20s",
+            "range_request_timeout": "30s",
+            "write_request_timeout": "20s",
+            "cas_contention_timeout": "5s",
+            "request_timeout": "30s",
+            "internode_compression": "none",
+            "memtable_allocation_type": "offheap_buffers",
+            "file_cache_size": "64MiB",
+            "key_cache_size": "16MiB",
+            "counter_cache_size": "0MiB",
+        }
+        if self.token is not None:
+            settings["initial_token"] = str(self.token)
+        settings |= self.changes
+        if settings["commitlog_sync"] != "group":  # the server refuses what its way of syncing does not know
+            del settings["commitlog_sync_group_window"]
+        return json.dumps(settings, indent=2) + "\n"
+
+    def start(self, java_home: Path, class_path: list[Path], *, tied: bool = False) -> "subprocess.Popen[bytes]":
+        """Start the process without waiting until it is ready; raises PortError when a port is a stranger's.
+
+        A `tied` node dies with the thread that started it and is compiled for a quick start, not for a long life
+        (tests); any other lives on.
+        """
+        self.refuse_foreign_ports()
+        for name in ("data", "commitlog", "hints", "saved_caches", "tmp", "logs"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+        (self.folder / "cassandra.yaml").write_text(self.yaml(), encoding="utf-8")
+        (self.folder / "logback.xml").write_text(_LOGBACK.format(logs=self.folder / "logs"), encoding="utf-8")
+        with (self.folder / "logs" / "console.log").open("wb") as console:
+            process = subprocess.Popen(
+                self._command(java_home, class_path, ["-XX:TieredStopAtLevel=1"] if tied else []),
+                stdin=subprocess.DEVNULL,
+                stdout=console,
+                stderr=subprocess.STDOUT,
+                cwd=self.folder,
+                start_new_session=True,
+                preexec_fn=die_with_parent if tied else None,
+            )
+        try:
+            processes.remember(process.pid, self.pid_file)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        return process
+
+    def refuse_foreign_ports(self) -> None:
+        """Raise PortError when a port that this node wants is held."""
+        for port, use in ((self.port, "CQL"), (self.storage_port, "the nodes' own talk")):
+            if ports.is_held(port, self.host):
+                raise PortError(
+                    f"wanted port {port} of {self.host} for {use}. "
+                    f"Found: {ports.holder(port, self.host)} listens there. End it, or take another port with --port."
+                )
+
+    def stop(self) -> bool:
+        """End the process orderly and wait for it; False when none ran."""
+        return processes.end(self.pid_file, timeout_s=STOP_TIMEOUT_S)
+
+    def kill(self) -> bool:
+        """End the process as a power cut would (kill -9); False when none ran."""
+        return processes.end(self.pid_file, timeout_s=STOP_TIMEOUT_S, by=signal.SIGKILL)
+
+    def complaint(self) -> str:
+        """The first error that the logs tell of the last start, for messages."""
+        for log in (self.folder / "logs" / "console.log", self.log):
+            try:
+                lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+            except OSError:
+                continue
+            starts = [n for n, line in enumerate(lines) if "Cassandra version:" in line]
+            lines = lines[starts[-1] :] if starts else lines
+            errors = [line for line in lines if "ERROR" in line or "Exception" in line or "rror:" in line]
+            if errors:
+                return errors[0].strip()
+        return "nothing in its logs"
+
+    def _command(self, java_home: Path, class_path: list[Path], options: list[str]) -> list[str]:
+        agent = [path for path in class_path if path.name.startswith("jamm-")]
+        if not agent:
+            raise NodeError("wanted the jar jamm in Cassandra's set. Found: none. Run 'make setup'.")
+        command = [str(java_home / "bin" / "java"), *options, f"-Xms{self.heap_mb}m", f"-Xmx{self.heap_mb}m"]
+        # The serial collector keeps the memory small on few cores.
+        command += ["-XX:+UseSerialGC", "-Xss512k", "-XX:+ExitOnOutOfMemoryError", "-XX:-UsePerfData", "-Xshare:auto"]
+        command += [f"-XX:MaxDirectMemorySize={self.heap_mb}m", f"-XX:HeapDumpPath={self.folder / 'tmp'}"]
+        command += [f"-javaagent:{agent[0]}", "-Djdk.attach.allowAttachSelf=true"]
+        command += [f"--add-exports={name}=ALL-UNNAMED" for name in _EXPORTS]
+        command += [f"--add-opens={name}=ALL-UNNAMED" for name in _OPENS]
+        properties = {
+            "java.io.tmpdir": self.folder / "tmp",
+            "java.net.preferIPv4Stack": "true",
+            "io.netty.tryReflectionSetAccessible": "true",
+            "logback.configurationFile": self.folder / "logback.xml",
+            "cassandra.config": (self.folder / "cassandra.yaml").as_uri(),
+            "cassandra.storagedir": self.folder,
+            "cassandra.logdir": self.folder / "logs",
+            "cassandra-foreground": "yes",
+            "cassandra.skip_wait_for_gossip_to_settle": "0",
+            "cassandra.ring_delay_ms": "2000",
+            "cassandra.superuser_setup_delay_ms": "0",
+            "cassandra.allow_unsafe_join": "true",
+        }
+        command += [f"-D{name}={value}" for name, value in properties.items()]
+        return [*command, "-cp", os.pathsep.join(map(str, class_path)), "org.apache.cassandra.service.CassandraDaemon"]
+
+
+def die_with_parent() -> None:
+    import ctypes
+
+    # prctl(PR_SET_PDEATHSIG, SIGKILL)
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)

@@ -1,0 +1,73 @@
+"""Processes that we started, remembered in pid files that survive us and never name a stranger's process."""
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+from imagestrata.devstack import NodeError
+
+
+def start_time(pid: int) -> str | None:
+    """When the kernel started `pid`, in its own ticks; None when it does not run. With the pid it names one process."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # The name, in brackets, may hold anything; what follows it is plain. A zombie runs no more, but for one whose other
+    # threads are still ending: until then it holds its ports.
+    fields = text.rpartition(")")[2].split()
+    return None if fields[0] == "Z" and int(fields[17]) <= 1 else fields[19]
+
+
+def remember(pid: int, path: Path) -> None:
+    """Write the pid file of a process that runs."""
+    new = path.with_name(f".{path.name}.new")
+    new.write_text(f"{pid} {start_time(pid)}\n", encoding="ascii")
+    new.replace(path)
+
+
+def recall(path: Path) -> int | None:
+    """The pid of the pid file when that very process still runs, or None."""
+    try:
+        pid, started = path.read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        return None
+    return int(pid) if pid.isdigit() and start_time(int(pid)) == started else None
+
+
+def end(path: Path, *, timeout_s: float, by: signal.Signals = signal.SIGTERM) -> bool:
+    """End the pid file's process and wait for it, killing it after `timeout_s`; False when none ran.
+
+    Raises NodeError when it does not even end by being killed.
+    """
+    pid = recall(path)
+    if pid is not None:
+        for number, last in ((by, False), (signal.SIGKILL, True)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+            if _has_ended(pid, path, timeout_s):
+                break
+            if last:
+                raise NodeError(
+                    f"wanted process {pid} of {path} to end within {timeout_s:.0f} s. Found: it still runs."
+                )
+    path.unlink(missing_ok=True)
+    return pid is not None
+
+
+def _has_ended(pid: int, path: Path, timeout_s: float) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while recall(path) is not None:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    _reap(pid)
+    return True
+
+
+def _reap(pid: int) -> None:
+    """Collect the process if it is our child, so that it does not stay as a zombie."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)

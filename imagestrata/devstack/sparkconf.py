@@ -1,0 +1,104 @@
+"""Spark's configuration inside the virtual environment, so that plain `spark-submit` works from any folder.
+
+Three files in `pyspark/conf`, the folder where a Spark looks when nothing else is said:
+`spark-defaults.conf` is the repository's, then the lines of this machine (the connector's jars, which Spark also
+ships to executors elsewhere), then `build/demo/spark-defaults.conf` where the demo left one; `spark-env.sh` names Java
+and Python; `log4j2.properties` keeps the console for what a user should read.
+"""
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+from imagestrata.devstack import SetupError, jars
+
+ROOT = Path(__file__).resolve().parents[2]
+DEMO_DEFAULTS = ROOT / "build" / "demo" / "spark-defaults.conf"
+_LOG4J = """\
+# Warnings and errors; Spark's own start-up remarks are left out.
+rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+# Loggers whose warnings mean nothing to a user here: no native Hadoop, a loopback host name, a taken UI port, metrics
+# names that are null in local mode, the driver's remarks on a keyspace that it reads for the first time.
+_QUIET = (
+    "org.apache.hadoop.util.NativeCodeLoader",
+    "org.apache.spark.util.Utils",
+    "org.apache.spark.SparkConf",
+    "org.apache.spark.metrics.MetricsSystem",
+    "org.apache.spark.sql.catalyst.util.package",
+    "org.apache.spark.sql.catalyst.util.SparkStringUtils",
+    "com.datastax.oss.driver.internal.core.context.InternalDriverContext",
+    # A server that is not there is told by the exception that follows.
+    "com.datastax.oss.driver.internal.core.control.ControlConnection",
+)
+
+
+def conf_folder(site_packages: Path) -> Path:
+    """Where the environment's Spark looks for its configuration."""
+    return site_packages / "pyspark" / "conf"
+
+
+def write(
+    extra: Mapping[str, str] | None = None,
+    *,
+    site_packages: Path,
+    java_home: Path,
+    python: Path,
+    demo_defaults: Path = DEMO_DEFAULTS,
+) -> bool:
+    """Write the three files; `extra` replaces the demo's lines first. False when they already stood so.
+
+    Where the path has a space, Spark finds Java by JAVA_HOME or PATH alone. Raises SetupError when pyspark or the jars
+    are missing.
+    """
+    if not (site_packages / "pyspark").is_dir():
+        raise SetupError(f"wanted pyspark in {site_packages}. Found: none. Run 'make setup'.")
+    if extra is not None:
+        _write_if_new(demo_defaults, "".join(f"{name} {value}\n" for name, value in sorted(extra.items())))
+    folder = conf_folder(site_packages)
+    machine = {"spark.jars": ",".join(path.as_uri() for path in jars.paths("spark"))}
+    # What the user's own environment says comes first: on a cluster, Python lies elsewhere.
+    environment = f'export PYSPARK_PYTHON="${{PYSPARK_PYTHON:-"{_in_quotes(str(python))}"}}"\n'
+    environment += f"export JAVA_HOME={shlex.quote(str(java_home))}\n"
+    if " " in str(folder):  # Spark's scripts read no spark-env.sh from there
+        machine["spark.pyspark.python"] = str(python)
+        environment = ""
+    parts = [
+        "# Written by the set-up from the repository's spark-defaults.conf: change that one and run `make setup`.\n",
+        (ROOT / "spark-defaults.conf").read_text(encoding="utf-8"),
+        "\n# This machine.\n",
+        *(f"{name} {value}\n" for name, value in machine.items()),
+    ]
+    if demo_defaults.is_file():
+        parts += ["\n# The demo's.\n", demo_defaults.read_text(encoding="utf-8")]
+    quiet = "".join(
+        f"logger.quiet{number}.name = {name}\nlogger.quiet{number}.level = error\n"
+        for number, name in enumerate(_QUIET)
+    )
+    changed = [
+        _write_if_new(folder / "spark-defaults.conf", "".join(parts)),
+        _write_if_new(folder / "log4j2.properties", _LOG4J + quiet),
+    ]
+    if environment:
+        changed.append(_write_if_new(folder / "spark-env.sh", environment))
+    return any(changed)
+
+
+def _in_quotes(text: str) -> str:
+    return "".join("\\" + letter if letter in '"\\$`' else letter for letter in text)
+
+
+def _write_if_new(path: Path, text: str) -> bool:
+    if path.is_file() and path.read_text(encoding="utf-8") == text:
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.new")
+    new.write_text(text, encoding="utf-8")
+    new.replace(path)
+    return True

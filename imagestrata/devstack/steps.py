@@ -1,0 +1,86 @@
+"""Steps of the set-up: one line each with its time, progress while they last, locks between processes."""
+
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from imagestrata.devstack import SetupError
+
+# A plain progress line (no terminal) comes at most this often.
+PLAIN_INTERVAL_S = 10.0
+
+
+class Step:
+    """One step: `detail` is shown with its time at the end, `progress` speaks while it lasts."""
+
+    def __init__(self, name: str, stream: TextIO) -> None:
+        self.name = name
+        self.detail = ""
+        self.ready = False
+        self._stream = stream
+        self._started = time.monotonic()
+        self._spoken = self._started
+
+    def progress(self, text: str) -> None:
+        """Show `text` at once on a terminal, and every ten seconds as a plain line elsewhere."""
+        now = time.monotonic()
+        if self._stream.isatty():
+            self._stream.write(f"\r\033[K{self.name:<20} {text}")
+        elif now - self._spoken >= PLAIN_INTERVAL_S:
+            self._stream.write(f"{self.name:<20} {text}  {now - self._started:.0f} s so far\n")
+        else:
+            return
+        self._spoken = now
+        self._stream.flush()
+
+    def end(self) -> str:
+        """Clear the progress and return the step's one line."""
+        if self._stream.isatty():
+            self._stream.write("\r\033[K")
+            self._stream.flush()
+        took = time.monotonic() - self._started
+        return f"{self.name:<20} {'ready  ' if self.ready else ''}{self.detail}  {took:.1f} s"
+
+
+@contextmanager
+def step(name: str) -> Iterator[Step]:
+    """Time the block and print its line when it ended well (to standard error: standard output is the program's)."""
+    current = Step(name, sys.stderr)
+    try:
+        yield current
+    except BaseException:
+        current.end()
+        raise
+    print(current.end(), file=sys.stderr, flush=True)
+
+
+@contextmanager
+def locked(path: Path, *, timeout_s: float, what: str) -> Iterator[None]:
+    """Hold an exclusive lock on the file `path`; waits for another holder up to `timeout_s`, then raises SetupError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        deadline = time.monotonic() + timeout_s
+        told = False
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise SetupError(
+                        f"{what}: wanted the lock {path} within {timeout_s:.0f} s. "
+                        "Found: another process holds it. Let it end, then run this again."
+                    ) from None
+                if not told:
+                    print(f"{what}: another process is at it, waiting for it", file=sys.stderr, flush=True)
+                    told = True
+                time.sleep(0.2)
+        yield
+    finally:
+        os.close(handle)

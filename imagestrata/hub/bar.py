@@ -1,0 +1,49 @@
+"""Progress of pushes and pulls on a terminal's standard error, where rich is installed."""
+
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from imagestrata.hub.pull import Tell, Tells
+
+Progress = Callable[[str, int, int], None]
+"""Gets a part of the work ("download", "unpack" or "push"), and how many of its bytes, or files to unpack, are done."""
+
+
+@contextmanager
+def bars(wanted: bool | Progress) -> Iterator[Tells]:
+    """A bar for each part of the work, or calls of a function.
+
+    Without a terminal, or without rich, there are no bars, and the work is done all the same.
+    """
+    if callable(wanted):
+        called = wanted
+        yield lambda what, total, /, *, is_bytes=True: lambda done: called(what, done, total)
+        return
+    is_wanted = wanted
+    try:
+        progress: Any = importlib.import_module("rich.progress")
+        console = importlib.import_module("rich.console").Console(stderr=True)
+    except ImportError:
+        is_wanted = False
+    if not is_wanted or not (console.is_terminal or console.is_jupyter):
+        yield _silent
+        return
+    columns = ("{task.description}", progress.BarColumn(), "{task.fields[shown]}", progress.TimeRemainingColumn())
+    with progress.Progress(*columns, console=console) as shown:
+
+        def begin(what: str, total: int, /, *, is_bytes: bool = True) -> Tell:
+            task = shown.add_task(what, total=total, shown="")
+
+            def tell(done: int) -> None:
+                words = f"{done / 1e6:,.0f} of {total / 1e6:,.0f} MB" if is_bytes else f"{done:,} of {total:,} files"
+                shown.update(task, completed=done, shown=words)
+
+            return tell
+
+        yield begin
+
+
+def _silent(what: str, total: int, /, *, is_bytes: bool = True) -> Tell:
+    return lambda done: None

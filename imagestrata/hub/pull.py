@@ -1,0 +1,212 @@
+"""Pulls: a version comes into a file that goes on where it broke off, is checked, unpacked aside, and switched to."""
+
+import hashlib
+import http.client
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from imagestrata.hub.errors import DatasetError
+from imagestrata.hub.http import Connection, LostError, Tries
+from imagestrata.hub.place import Place, disk_told
+from schemas.datasets import check_path
+from schemas.errors import SchemaError
+
+_BLOCK = 1 << 20
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+Tell = Callable[[int], None]
+"""Is told how many bytes, or files, there are."""
+
+
+class Tells(Protocol):
+    """Shows what goes on: makes a `Tell` for a part of the work of so many bytes or files."""
+
+    def __call__(self, what: str, total: int, /, *, is_bytes: bool = True) -> Tell:
+        """Begin a part of the work."""
+        ...
+
+
+def pull(
+    connection: Connection, name: str, to: Path, version: int | None, tells: Tells, *, keep: bool = False
+) -> dict[str, Any]:
+    """Have a version of a dataset at ``to/name``; what is known of it. Raises as `Datasets.pull`."""
+    place = Place(to, name)
+    with disk_told(to, 0):
+        if keep and (now := place.now()) is not None:
+            return now
+    wanted = _wanted(connection, name, version)
+    size = int(wanted["bytes"])
+    with disk_told(to, size), place.alone():
+        now = place.now()
+        if _is_same(now, wanted) or (keep and now is not None):
+            place.sweep()
+            return {**wanted, **(now or {})}
+        place.sweep(besides=wanted["sha256"])
+        partial = place.partial(wanted["sha256"])
+        _download(connection, wanted, partial, tells("download", size))
+        data = place.aside(wanted["version"], wanted["sha256"])
+        if wanted["kind"] == "folder":
+            _unpack(partial, data, wanted["files"], tells("unpack", wanted["files"], is_bytes=False))
+        else:
+            os.rename(partial, data / wanted["filename"])
+        place.switch(data, wanted)
+        place.sweep()
+    return wanted
+
+
+def _wanted(connection: Connection, name: str, number: int | None) -> dict[str, Any]:
+    """The version that is wanted, as the service tells it, without who made it."""
+    query = "" if number is None else f"?version={number}"
+    card = connection.ask("GET", f"/datasets/{name}/card{query}", keys=("versions", "card")).json
+    try:  # what becomes part of a path here is looked at, whoever says it
+        found = next((one for one in card["versions"] if number in (None, one["version"])), None)
+        if found is not None and ("/" in check_path(found["filename"]) or not _is_version(found)):
+            raise ValueError
+    except (SchemaError, ValueError, TypeError, AttributeError, LookupError):
+        raise DatasetError(
+            f"Wanted a version of {name!r} with its number, size, file's name and SHA-256. "
+            f"Found: {str(card['versions'])[:200]}"
+        ) from None
+    if found is None:
+        raise DatasetError(f"Wanted data of {name!r} at {connection.service.url}. Found: it is empty (push some)")
+    keys = ("version", "kind", "filename", "bytes", "sha256", "files", "created")
+    return {
+        "name": name,
+        **{key: found[key] for key in keys},
+        "images": card["card"].get("images"),
+        "num_classes": card["card"].get("num_classes"),
+        "url": connection.service.url,
+    }
+
+
+def _is_version(found: dict[str, Any]) -> bool:
+    counts = [found[key] for key in ("version", "bytes", "files")]
+    return (
+        all(type(count) is int and count >= 0 for count in counts)
+        and found["version"] >= 1
+        and found["kind"] in ("file", "folder")
+        and _SHA256.fullmatch(found["sha256"]) is not None
+    )
+
+
+def _is_same(now: dict[str, Any] | None, wanted: dict[str, Any]) -> bool:
+    keys = ("version", "sha256", "kind", "filename", "url")
+    return now is not None and all(now.get(key) == wanted[key] for key in keys)
+
+
+def _download(connection: Connection, wanted: dict[str, Any], partial: Path, tell: Tell) -> None:
+    """Bring all bytes into a file, and check them; a file of other bytes goes."""
+    size, made = wanted["bytes"], hashlib.sha256()
+    buffer = memoryview(bytearray(_BLOCK))
+    with open(os.open(partial, os.O_RDWR | os.O_CREAT, 0o644), "r+b", buffering=0) as file:
+        if os.fstat(file.fileno()).st_size > size:
+            file.truncate(0)
+        have = 0
+        while count := file.readinto(buffer):
+            made.update(buffer[:count])
+            have += count
+            tell(have)
+        tries, most = Tries(connection.service), have
+        while have < size:
+            tell(have)
+            try:
+                answer = _opened(connection, wanted, have)
+                if have and answer.status == 200:  # it has no ranges, or has changed
+                    file.seek(0)
+                    file.truncate(0)
+                    have, made = 0, hashlib.sha256()
+                while have < size:
+                    count = _received(answer, buffer[: size - have])
+                    made.update(buffer[:count])
+                    _write(file, buffer[:count])
+                    have += count
+                    if have > most:  # not while it begins anew, which a server without ranges may cause without end
+                        most = have
+                        tries.progress()
+                    tell(have)
+            except LostError as error:
+                connection.close()
+                tries.again(error)
+            except BaseException:
+                connection.close()
+                raise
+        tell(have)
+        if wanted["kind"] == "file":  # it becomes the dataset's own: were it killed in that, all of it would come anew
+            os.fsync(file.fileno())
+    if made.hexdigest() != wanted["sha256"]:
+        os.unlink(partial)
+        raise DatasetError(
+            f"Wanted {wanted['name']!r}, version {wanted['version']}, with SHA-256 {wanted['sha256']}. Found: "
+            f"{made.hexdigest()} (it is damaged at {wanted['url']}, or on its way; pull again)"
+        )
+
+
+def _opened(connection: Connection, wanted: dict[str, Any], have: int) -> http.client.HTTPResponse:
+    headers = {"Range": f"bytes={have}-", "If-Range": f'"{wanted["sha256"]}"'} if have else {}
+    answer = connection.get(f"/datasets/{wanted['name']}?version={wanted['version']}", headers)
+    if answer.status not in (200, 206):
+        connection.whole(answer, ())
+    told = answer.headers.get("Content-Range", "")
+    if answer.status == 206 and not told.startswith(f"bytes {have}-"):
+        raise DatasetError(f"Wanted bytes from {have:,} of {wanted['name']!r}. Found: Content-Range {told[:80]!r}")
+    return answer
+
+
+def _received(answer: http.client.HTTPResponse, into: memoryview) -> int:
+    try:
+        count = answer.readinto(into)
+    except (OSError, http.client.HTTPException) as error:
+        raise LostError(f"it broke off ({error or type(error).__name__})") from error
+    if not count:
+        raise LostError("it broke off")
+    return count
+
+
+def _write(file: Any, data: memoryview) -> None:
+    while data:
+        data = data[file.write(data) :]
+
+
+def _unpack(tar: Path, data: Path, wanted: int, tell: Tell) -> None:
+    """Unpack a tar of files and folders, with the times of now. Raises `DatasetError`."""
+    from formats import ArchiveError
+    from formats.tar_index import entries
+
+    count = 0
+    folders = {str(data)}
+    root = os.path.realpath(data)
+    try:
+        with open(tar, "rb", buffering=_BLOCK) as file:
+            for entry in entries(file):  # it refuses links, devices, and what leads out
+                path = os.path.join(root, entry.path)
+                folder = path if entry.is_folder else os.path.dirname(path)
+                if folder not in folders:
+                    os.makedirs(folder, exist_ok=True)
+                    folders.add(folder)
+                if not entry.is_folder:
+                    file.seek(entry.start)
+                    _extract(file, path, entry.bytes, 0o777 if entry.is_executable else 0o666)
+                    count += 1
+                    tell(count)
+    except ArchiveError as error:
+        raise DatasetError(str(error)) from None
+    if count != wanted:
+        raise DatasetError(f"Wanted {wanted:,} files in a dataset. Found: {count:,} in its tar")
+
+
+def _extract(file: IO[bytes], path: str, size: int, mode: int) -> None:
+    """Copy so many bytes into a new file. Raises `DatasetError`."""
+    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    try:
+        while size and (block := file.read(min(_BLOCK, size))):
+            size -= len(block)
+            view = memoryview(block)
+            while view:
+                view = view[os.write(target, view) :]
+    finally:
+        os.close(target)
+    if size:
+        raise DatasetError(f"Wanted a whole tar. Found: it ends in the middle of {path!r}")

@@ -1,0 +1,286 @@
+"""Pushes: bytes sent in parts to a resumable upload (tus 1.0.0), which this process or a later one can continue."""
+
+import base64
+import hashlib
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from filelock import FileLock
+
+from imagestrata.hub.errors import DatasetError
+from imagestrata.hub.http import TIMEOUT_SECONDS, Answer, Connection, LostError, Tries
+from imagestrata.hub.names import check_new
+from imagestrata.hub.tar import Source
+
+_TUS = {"Tus-Resumable": "1.0.0"}
+_PART = 64 << 20
+_SLOWEST = 20e6
+"""Bytes in a second with which a service checks what came, at the least, before it answers."""
+_LOOK_SECONDS = 0.25
+_KEPT_SECONDS = 8 * 86_400.0
+"""A service forgets uploads after seven days; then what is kept of them here is of no use."""
+
+Tell = Callable[[int], None]
+"""Is told how many bytes have arrived."""
+
+log = logging.getLogger(__name__)
+
+
+def push(
+    connection: Connection, source: Source, *, name: str, path: Path, create: bool | None, tell: Tell
+) -> dict[str, Any]:
+    """Send a source to a dataset. Returns the version as the service describes it, ``is_new`` and ``is_created``.
+
+    Raises `DatasetError`, `AccessError`, `UnreachableError`.
+    """
+    with _record(connection.service.url, name, path, source) as record:
+        before, is_created = _newest(connection, name, create)
+        digest = _Digest(source)
+        known = [source.kind, source.length, source.filename or f"{name}.tar"]
+        may_be_same = before and [before.get(key) for key in ("kind", "bytes", "filename")] == known
+        # It is hashed in a fraction of the time in which it is sent.
+        if before and may_be_same and digest.whole() == before.get("sha256"):
+            tell(source.length)
+            record.forget()  # of a push that ended before it heard that all of it had arrived
+            return {**before, "is_new": False, "is_created": False}
+        number = _Push(connection, source, name, digest, record, tell).version()
+        found = _version(connection, name, number)
+    if found["sha256"] != digest.whole():
+        raise DatasetError(
+            f"Wanted {name!r} with SHA-256 {digest.whole()}. Found: {found['sha256']}, as version {number} at "
+            f"{connection.service.url} (it was damaged on its way: delete that version, and push again)"
+        )
+    return {**found, "is_new": not before or number != before["version"], "is_created": is_created}
+
+
+class _Digest:
+    """The SHA-256 of a source, made as its bytes go; what goes twice counts once."""
+
+    def __init__(self, source: Source) -> None:
+        self._source, self._made, self._size = source, hashlib.sha256(), 0
+
+    def blocks(self, start: int, end: int) -> Iterator[bytes]:
+        """The source's bytes, each counted before it goes; so are those before them that were never read here."""
+        self._catch_up(start)
+        for block in self._source.blocks(start, end):
+            if start + len(block) > self._size:
+                self._made.update(memoryview(block)[self._size - start :])
+                self._size = start + len(block)
+            start += len(block)
+            yield block
+
+    @property
+    def known(self) -> str | None:
+        """Of all bytes, once all have been counted."""
+        return self._made.hexdigest() if self._size == self._source.length else None
+
+    def whole(self) -> str:
+        """Of all bytes."""
+        self._catch_up(self._source.length)
+        return self._made.hexdigest()
+
+    def _catch_up(self, end: int) -> None:
+        for block in self._source.blocks(self._size, end) if self._size < end else ():
+            self._made.update(block)
+            self._size += len(block)
+
+
+class _Record:
+    """Where an upload is, kept in a file for the process after this one; nothing without a file."""
+
+    def __init__(self, path: Path | None, told: dict[str, Any]) -> None:
+        self._path, self._told = path, told
+
+    def location(self) -> tuple[str | None, bool]:
+        """The upload that was begun from the same place, if there is one, and whether it is of the same bytes."""
+        with suppress(OSError, ValueError, AttributeError):
+            found = json.loads(self._path.read_text(encoding="utf-8")) if self._path else {}
+            location = found.pop("location", None)
+            return (location, found == self._told) if isinstance(location, str) else (None, False)
+        return None, False
+
+    def keep(self, location: str) -> None:
+        """Keep an upload's place."""
+        if self._path:
+            aside = self._path.with_suffix(".new")
+            with suppress(OSError):
+                aside.write_text(json.dumps({**self._told, "location": location}), encoding="utf-8")
+                os.replace(aside, self._path)
+
+    def forget(self) -> None:
+        """Nobody is to go on with it."""
+        if self._path:
+            with suppress(OSError):
+                self._path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _record(url: str, name: str, path: Path, source: Source) -> Iterator[_Record]:
+    """The record of a push, for one process at a time; others of the same wait."""
+    told: dict[str, Any] = {"url": url, "name": name, "path": str(path)}
+    key = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
+    told |= {"length": source.length, "fingerprint": source.fingerprint}
+    with ExitStack() as held:
+        record = _Record(None, told)
+        try:
+            cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "imagestrata" / "uploads"
+            cache.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for old in cache.glob("*.json"):
+                with suppress(OSError):
+                    if old.stat().st_mtime < time.time() - _KEPT_SECONDS:
+                        old.unlink()
+            held.enter_context(FileLock(cache / f"{key}.lock"))
+            record = _Record(cache / f"{key}.json", told)
+        except (OSError, RuntimeError, NotImplementedError) as error:  # no home, no rights, no locks
+            log.warning("a push that is interrupted cannot go on later, as no place is there to note it: %s", error)
+        yield record
+
+
+class _Push:
+    """One source on its way into an upload."""
+
+    def __init__(
+        self, connection: Connection, source: Source, name: str, digest: _Digest, record: _Record, tell: Tell
+    ) -> None:
+        self._connection, self._source, self._name = connection, source, name
+        self._digest, self._record, self._tell = digest, record, tell
+        self._tries = Tries(connection.service)
+
+    def version(self) -> int:
+        """Send what is not there yet; the number of the version that it became."""
+        place, is_same = self._record.location()
+        if place is not None and not is_same:
+            self._connection.ask("DELETE", place, headers=_TUS, fine=(204, 404, 409))
+            self._record.forget()
+            place = None
+        for _ in range(3):  # a service may lose an upload, of which it says so
+            if place is None:
+                place = self._begun()
+            found = self._sent(place)
+            if found is not None:
+                self._record.forget()
+                return found
+            place = None
+        raise DatasetError(f"Wanted an upload that goes on at {self._connection.service.url}. Found: it vanishes")
+
+    def _begun(self) -> str:
+        metadata = {"filetype": "application/x-tar" if self._source.kind == "folder" else "application/octet-stream"}
+        if self._source.filename is not None:
+            metadata["filename"] = self._source.filename
+        if self._digest.known:
+            metadata["sha256"] = self._digest.known
+        pairs = (f"{key} {base64.b64encode(value.encode()).decode()}" for key, value in metadata.items())
+        headers = {**_TUS, "Upload-Length": str(self._source.length), "Upload-Metadata": ",".join(pairs)}
+        answer = self._connection.ask("POST", f"/datasets/{self._name}/uploads", headers=headers, fine=(201,))
+        place = urlsplit(answer.headers.get("Location") or "").path
+        place = place.removeprefix(urlsplit(self._connection.service.url).path)
+        if not place.startswith("/"):
+            raise DatasetError(f"Wanted the Location of an upload. Found: none of {self._connection.service.url}")
+        if answer.headers.get("Tus-Resumable") != _TUS["Tus-Resumable"]:  # it would take a folder for a file
+            self._connection.ask("DELETE", place, fine=(204, 404, 409))
+            raise DatasetError(
+                f"Wanted a service that speaks tus 1.0.0 at {self._connection.service.url}. Found: an older release. "
+                "Update the service, or push with the release that it has"
+            )
+        self._record.keep(place)
+        return place
+
+    def _sent(self, place: str) -> int | None:
+        """Send the rest; the number of the version that it became, or None if there is no such upload any more."""
+        end = self._source.length
+        waits_until = 0.0
+        found = self._look(place)
+        while found is not None:
+            offset, version = found
+            self._tell(offset)
+            if version is not None:
+                return version
+            try:
+                answer = self._part(place, offset, min(end, offset + _PART))
+                if answer.status == 409 and answer.headers.get("Upload-Offset") is None:
+                    raise LostError("409, another request is at this upload")
+                found = self._look(place) if answer.status == 409 else self._found(answer)
+            except LostError as error:
+                # All of it may be there and be checked now, which takes time. Until then the last byte does not count.
+                if offset == end - 1 and not waits_until:
+                    waits_until = time.monotonic() + self._checking()
+                if time.monotonic() < waits_until:
+                    time.sleep(_LOOK_SECONDS)
+                else:
+                    self._tries.again(error)
+                found = self._look(place)
+            if found is not None and found[0] > offset:
+                self._tries.progress()
+        return None
+
+    def _look(self, place: str) -> tuple[int, int | None] | None:
+        """As `_found`; None also for an upload of another length."""
+        answer = self._connection.ask("HEAD", place, headers=_TUS, fine=(200, 204, 404))
+        is_ours = answer.headers.get("Upload-Length") == str(self._source.length)
+        return self._found(answer) if is_ours else None
+
+    def _found(self, answer: Answer) -> tuple[int, int | None] | None:
+        """How many bytes of an upload are there, and the version that it became with the last; None without it."""
+        if answer.status == 404:
+            return None
+        offset = _number(answer, "Upload-Offset")
+        return offset, _number(answer, "Dataset-Version") if offset == self._source.length else None
+
+    def _part(self, place: str, start: int, end: int) -> Answer:
+        headers = {
+            **_TUS,
+            "Upload-Offset": str(start),
+            "Content-Type": "application/offset+octet-stream",
+            "Content-Length": str(end - start),
+        }
+        seconds = TIMEOUT_SECONDS
+        if end == self._source.length:
+            seconds = self._checking()
+            told = base64.b64encode(bytes.fromhex(self._digest.whole())).decode()
+            headers["Repr-Digest"] = f"sha-256=:{told}:"  # so that what was damaged on its way never shows
+        blocks = self._digest.blocks(start, end)
+        answer = self._connection.send("PATCH", place, headers=headers, body=blocks, seconds=seconds)
+        return self._connection.whole(answer, fine=(204, 404, 409))
+
+    def _checking(self) -> float:
+        return TIMEOUT_SECONDS + self._source.length / _SLOWEST
+
+
+def _newest(connection: Connection, name: str, create: bool | None) -> tuple[dict[str, Any] | None, bool]:
+    """The newest version of a dataset, and whether the dataset was made now, as it may be."""
+    fine = (200,) if create is False else (200, 404)
+    answer = connection.ask("GET", f"/datasets/{name}/card", fine=fine, keys=("versions", "newest", "card"))
+    if answer.status == 404:
+        if create is None:
+            check_new(connection, name)
+        made = connection.ask("POST", "/datasets", body={"name": name}, fine=(201, 409))
+        return None, made.status == 201
+    newest = answer.json["newest"]
+    return {**newest, **_counts(answer.json["card"])} if newest else None, False
+
+
+def _version(connection: Connection, name: str, number: int) -> dict[str, Any]:
+    """One version as the service describes it."""
+    card = connection.ask("GET", f"/datasets/{name}/card?version={number}", keys=("versions", "card")).json
+    found = next((one for one in card["versions"] if one["version"] == number), None)
+    if found is None:
+        raise DatasetError(f"Wanted version {number} of {name!r}, which was pushed. Found: it was deleted meanwhile")
+    return {**found, **_counts(card["card"])}
+
+
+def _counts(card: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: card.get(key) for key in ("images", "num_classes")}
+
+
+def _number(answer: Answer, header: str) -> int:
+    found = answer.headers.get(header) or ""
+    if not found.isdecimal():
+        raise DatasetError(f"Wanted {header} with a number. Found: {answer.status} with {found[:40]!r}")
+    return int(found)

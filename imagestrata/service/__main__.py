@@ -1,0 +1,233 @@
+"""Serve datasets over REST, and say who may use them.
+
+  python -m imagestrata.service --root /srv/datasets              on this machine alone: http://127.0.0.1:8080
+  python -m imagestrata.service token create --root /srv/datasets --name ci --scope write
+  python -m imagestrata.service --root /srv/datasets --host 0.0.0.0           for others, who need a token
+
+  curl -X POST -H "Content-Type: application/json" -d '{"name": "my_dataset"}' http://localhost:8080/datasets
+  curl -X PUT -H "Content-Type: application/octet-stream" --data-binary @my_file.csv http://localhost:8080/datasets/my_dataset
+  tar c -C my_folder . | curl -X PUT -H "Content-Type: application/x-tar" --data-binary @- http://localhost:8080/datasets/my_dataset
+  curl -OJL http://localhost:8080/datasets/my_dataset
+
+  python -m imagestrata.service list                              those of a service: --url, or $IMAGESTRATA_URL
+  python -m imagestrata.service push my_folder --name my_dataset  goes on where it was interrupted, as pull does
+  python -m imagestrata.service pull my_dataset /datasets         whole at /datasets/my_dataset, or as it was before
+  python -m imagestrata.service restore my_dataset 3              version 3 becomes the newest one again
+  python -m imagestrata.service run job.yaml                      a training job that reads it there
+
+Every upload makes a version, which never changes and shows when all of it is there. On a loopback address no token is
+needed until the first one is created; elsewhere always, unless --insecure says otherwise. While no token is needed, the
+Host of requests must be its own, or one of --host-name. A folder, or a bucket's prefix, is for one server only.
+
+exit codes:
+  0  done; a server was stopped
+  1  failed; one line says why
+  2  wrong arguments
+"""
+
+import argparse
+import hashlib
+import ipaddress
+import os
+import re
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from formats import FormatsError
+from formats.s3 import is_s3
+from formats.storage import Storage
+from imagestrata.service.client_commands import list_datasets, pull, push, restore
+from imagestrata.service.errors import ServiceError
+from imagestrata.service.server.hosts import Hosts, authority
+from imagestrata.service.tokens import SCOPES, Tokens
+from schemas import SchemaError
+
+if TYPE_CHECKING:
+    from imagestrata.service.stores.store import Store
+
+_SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    command, rest = (given[0], given[1:]) if given and given[0] in _COMMANDS else ("serve", given)
+    try:
+        return _COMMANDS[command](rest)
+    except (ServiceError, FormatsError, SchemaError, OSError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def serve(argv: Sequence[str]) -> int:
+    """Serve until told to end."""
+    parser = _parser("python -m imagestrata.service", __doc__ or "")
+    parser.add_argument(
+        "--root", required=True, type=_root, metavar="DIR", help="the folder of datasets, or s3://bucket/prefix"
+    )
+    parser.add_argument(
+        "--spool", metavar="DIR", help="where bodies for a bucket arrive (a folder of the user's cache)"
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen at (127.0.0.1)")
+    parser.add_argument("--port", type=int, default=8080, help="its port; 0 for a free one (8080)")
+    parser.add_argument(
+        "--host-name",
+        action="append",
+        default=[],
+        type=_host_name,
+        metavar="NAME",
+        help="a name by which clients reach it, as through a proxy; requests for other hosts are refused (repeatable)",
+    )
+    parser.add_argument(
+        "--proxy",
+        action="append",
+        default=[],
+        type=_proxy,
+        metavar="ADDRESS",
+        help="the address or network of a proxy whose X-Forwarded-For and -Proto are true (repeatable; none)",
+    )
+    parser.add_argument("--insecure", action="store_true", help="let everyone in, also from other machines")
+    parser.add_argument(
+        "--max-upload", type=_size, metavar="SIZE", help="the largest body, as in 500M or 2T (no limit)"
+    )
+    parser.add_argument("--quota", type=_size, metavar="SIZE", help="the most for all versions together (no limit)")
+    args = parser.parse_args(argv)
+    if not 0 <= args.port <= 65535:
+        parser.error(f"wanted a port from 0 to 65535. Found: {args.port}")
+    is_loopback = _is_loopback(args.host)
+    from imagestrata.service.access import Access
+    from imagestrata.service.server.app import make_app
+    from imagestrata.service.server.server import run
+    from imagestrata.service.uploads.uploads import Uploads
+
+    tokens = Tokens(Storage(args.root))
+    if not is_loopback and not args.insecure and not tokens.all():
+        parser.error(
+            f"wanted a token, as others reach {args.host}. Found: none in {args.root}. Create one "
+            f"(python -m imagestrata.service token create --root {args.root} --name NAME --scope write), or say "
+            "--insecure"
+        )
+    with _private(), closing(_store(args.root, args.spool)) as store:
+        access = Access(tokens, is_open=is_loopback, is_insecure=args.insecure)
+        names = ["localhost", "127.0.0.1", "[::1]", args.host, socket.gethostname(), socket.getfqdn()]
+        hosts = Hosts(names[:4] if is_loopback else names, given=args.host_name, is_local=is_loopback)
+        uploads = Uploads(store, most=args.max_upload, quota=args.quota)
+        app = make_app(store, access=access, hosts=hosts, uploads=uploads, quota=args.quota)
+        return run(app, host=args.host, port=args.port, proxies=args.proxy, tell=lambda line: print(line, flush=True))
+
+
+def token(argv: Sequence[str]) -> int:
+    """Create, list and revoke tokens."""
+    parser = _parser(
+        "python -m imagestrata.service token", "Manage the tokens that open a service; only their hashes are stored."
+    )
+    parser.add_argument("do", choices=("create", "list", "revoke"))
+    parser.add_argument("--root", required=True, type=_root, metavar="DIR", help="the folder of the service")
+    parser.add_argument("--name", help="the name of the token")
+    scope = "what the token permits; write includes read (read)"
+    parser.add_argument("--scope", choices=SCOPES, default="read", help=scope)
+    args = parser.parse_args(argv)
+    if args.do != "list" and not re.fullmatch(r"[A-Za-z0-9._@-]{1,64}", args.name or ""):
+        parser.error(f"wanted --name, 1 to 64 letters, digits and '.', '_', '@', '-'. Found: {args.name!r}")
+    tokens = Tokens(Storage(args.root))
+    if args.do == "create":
+        with _private():
+            print(tokens.create(args.name, args.scope))
+        print("Keep it: it is not shown again, as the service has only its hash.", file=sys.stderr)
+    elif args.do == "revoke":
+        with _private():
+            tokens.revoke(args.name)
+    else:
+        for one in tokens.all():
+            print(f"{one.name}\t{one.scope}\t{one.created}")
+    return 0
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run a training job."""
+    from imagestrata.service import run_command
+
+    return run_command.run(argv)
+
+
+_COMMANDS = {
+    "serve": serve,
+    "token": token,
+    "list": list_datasets,
+    "push": push,
+    "pull": pull,
+    "restore": restore,
+    "run": run,
+}
+
+
+def _store(root: str, spool: str | None) -> "Store":
+    if not is_s3(root):
+        from imagestrata.service.stores.folders import FolderStore
+
+        return FolderStore(root)
+    from imagestrata.service.stores.buckets import BucketStore
+
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "imagestrata" / "spool"
+    return BucketStore(Storage(root), spool=spool or cache / hashlib.sha256(root.encode()).hexdigest()[:16])
+
+
+def _parser(prog: str, text: str) -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(
+        prog, description=text, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+
+
+@contextmanager
+def _private() -> Iterator[None]:
+    """Make files for this user alone: what is behind tokens is nobody else's."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def _root(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("wanted a folder, or s3://bucket/prefix. Found: an empty text")
+    return text
+
+
+def _host_name(text: str) -> str:
+    found = authority(text)
+    if found is None or found[1]:
+        raise argparse.ArgumentTypeError(f"wanted the name of a host, without a port. Found: {text!r}")
+    return text
+
+
+def _proxy(text: str) -> str:
+    try:
+        return str(ipaddress.ip_network(text, strict=False))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"wanted an address or a network, as 10.0.0.0/8. Found: {text!r}") from None
+
+
+def _size(text: str) -> int:
+    found = re.fullmatch(r"(\d{1,15})([kmgt]?)b?", text.lower())
+    if found is None or not int(found[1]):
+        raise argparse.ArgumentTypeError(f"wanted a size such as 500M or 2T. Found: {text!r}")
+    return int(found[1]) * _SIZES[found[2]]
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        found = {entry[4][0] for entry in socket.getaddrinfo(host, None)}
+    except OSError as error:
+        raise OSError(f"Wanted an address to listen at. Found: {host!r}: {error.strerror}") from None
+    return all(ipaddress.ip_address(str(address).partition("%")[0]).is_loopback for address in found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""Who asks: bearer tokens, held against those of the service."""
+
+import asyncio
+import time
+
+from starlette.concurrency import run_in_threadpool
+
+from imagestrata.service.errors import NotAllowedError, NoTokenError
+from imagestrata.service.tokens import Scope, Token, Tokens
+
+_KNOWN_SECONDS = 2.0
+
+
+class Access:
+    """Lets requests in by their tokens; where ``is_open``, all of them until there was a token.
+
+    ``is_insecure``: all of them, always. A token that is revoked opens nothing two seconds later.
+    """
+
+    def __init__(self, tokens: Tokens, *, is_open: bool, is_insecure: bool = False) -> None:
+        self._tokens, self._is_open, self._is_insecure = tokens, is_open, is_insecure
+        self._lock = asyncio.Lock()
+        self._known: list[Token] | None = None
+        self._until = 0.0
+
+    async def is_free(self) -> bool:
+        """Whether requests need no token."""
+        return self._is_insecure or (self._is_open and await self._kept() is None)
+
+    async def check(self, authorization: str | None, scope: Scope) -> Token | None:
+        """The token that a request has; None where none is needed.
+
+        Raises `NoTokenError` without one that is known, `NotAllowedError` for one that only reads.
+        """
+        if await self.is_free():
+            return None
+        kept = await self._kept()
+        kind, _, text = (authorization or "").partition(" ")
+        needed = {"WWW-Authenticate": f'Bearer realm="imagestrata", scope="{scope}"'}
+        if kind.lower() != "bearer" or not text.strip():
+            raise NoTokenError("Wanted a token: Authorization: Bearer TOKEN. Found: none", headers=needed)
+        token = Tokens.find_in(kept or [], text.strip())
+        if token is None:
+            needed["WWW-Authenticate"] += ', error="invalid_token"'
+            raise NoTokenError("Wanted a token of this service. Found: one that is unknown or revoked", headers=needed)
+        if scope == "write":
+            check_writer(token.name, token.scope)
+        return token
+
+    async def _kept(self) -> list[Token] | None:
+        async with self._lock:
+            if time.monotonic() >= self._until:
+                self._known = await run_in_threadpool(self._look)
+                self._until = time.monotonic() + _KNOWN_SECONDS
+            return self._known
+
+    def _look(self) -> list[Token] | None:
+        return self._tokens.all() if self._tokens.are_there else None
+
+
+def check_writer(name: str | None, scope: Scope) -> None:
+    """Raises `NotAllowedError` for a token that only reads."""
+    if scope != "write":
+        raise NotAllowedError(f"Wanted a token that may write. Found: {name!r}, which may only read")

@@ -1,0 +1,131 @@
+"""Commands that ask a service: list, push, pull and restore.
+
+python -m imagestrata.service list                              name, version, kind, files, bytes, images, time
+python -m imagestrata.service push my_folder --name my_dataset
+python -m imagestrata.service pull my_dataset /datasets         once more: nothing to do, or the newest version
+python -m imagestrata.service restore my_dataset 3              version 3 is the newest one again
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from imagestrata.hub import Dataset, Datasets, PushedDataset
+
+_URL = "http://127.0.0.1:8080"
+
+
+def list_datasets(argv: Sequence[str]) -> int:
+    """List the datasets of a service."""
+    parser = _parser("list", "List the datasets of a service: name, version, kind, files, bytes, images, time.")
+    return _run(parser, parser.parse_args(argv), _list)
+
+
+def push(argv: Sequence[str]) -> int:
+    """Push a folder or a file."""
+    parser = _parser(
+        "push", "Publish a folder or a file as the newest version of a dataset. Once interrupted, it goes on."
+    )
+    parser.add_argument("path", type=Path, metavar="PATH", help="the folder or file")
+    parser.add_argument("--name", help="the dataset's name (that of the path)")
+    parser.add_argument(
+        "--create",
+        action=argparse.BooleanOptionalAction,
+        help="make the dataset if it does not exist (unless its name looks like another dataset's)",
+    )
+    return _run(parser, parser.parse_args(argv), _push)
+
+
+def pull(argv: Sequence[str]) -> int:
+    """Pull a dataset."""
+    parser = _parser("pull", "Have a dataset in a folder of this machine, at TO/NAME. Once interrupted, it goes on.")
+    parser.add_argument("name", metavar="NAME", help="the dataset's name")
+    parser.add_argument("to", type=Path, metavar="TO", nargs="?", default=Path("/datasets"), help="where (/datasets)")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--version", type=int, metavar="N", help="this version of it (the newest)")
+    which.add_argument("--keep", action="store_true", help="do nothing if a version is there already, whichever it is")
+    return _run(parser, parser.parse_args(argv), _pull)
+
+
+def restore(argv: Sequence[str]) -> int:
+    """Restore a version."""
+    parser = _parser("restore", "Make an older version of a dataset the newest one again, without an upload.")
+    parser.add_argument("name", metavar="NAME", help="the dataset's name")
+    parser.add_argument("version", type=int, metavar="N", help="the version that becomes the newest again")
+    return _run(parser, parser.parse_args(argv), _restore)
+
+
+def _list(service: "Datasets", args: argparse.Namespace) -> None:
+    for one in service.list():
+        told = (one.name, one.version, one.kind, one.files, one.bytes, one.images, one.created)
+        _say("\t".join("-" if value is None else str(value) for value in told))
+        if one.problem:
+            sys.stderr.write(f"warning: {one.problem}\n")
+
+
+def _push(service: "Datasets", args: argparse.Namespace) -> None:
+    found = service.push(args.path, args.name, create=args.create)
+    more = ", a new dataset" if found.is_created else "" if found.is_new else ", as it was before"
+    place = f"{args.url}/datasets/{found.name}"
+    _say(f"{found.name} version {found.version}: {_contents(found)} at {place}{more}")
+
+
+def _pull(service: "Datasets", args: argparse.Namespace) -> None:
+    place = service.pull(args.name, args.to, args.version, keep=args.keep)
+    found = service.pulled(args.name, args.to)
+    if found is not None:  # else somebody has removed it meanwhile
+        _say(f"{found.name} version {found.version}: {_contents(found)} at {place}")
+
+
+def _contents(found: "Dataset | PushedDataset") -> str:
+    """How much a version holds, as far as the service knows: files, bytes, images and classes."""
+    counts = ((found.files, "files"), (found.bytes, "bytes"), (found.images, "images"), (found.num_classes, "classes"))
+    return ", ".join(f"{number:,} {what}" for number, what in counts if number is not None)
+
+
+def _restore(service: "Datasets", args: argparse.Namespace) -> None:
+    found = service.restore(args.name, args.version)
+    _say(f"{found.name} version {found.version}: the bytes of version {args.version}, {found.bytes:,} bytes")
+
+
+def _run(
+    parser: argparse.ArgumentParser, args: argparse.Namespace, command: Callable[["Datasets", argparse.Namespace], None]
+) -> int:
+    from imagestrata import hub  # not before a command needs it
+
+    token = None
+    if args.token_file is not None:
+        token = args.token_file.read_text(encoding="utf-8").strip()
+        if not token:
+            parser.error(f"wanted a token in {args.token_file}. Found: nothing")
+    args.url = args.url.rstrip("/")
+    try:
+        command(hub.connect(args.url, token), args)
+    except hub.OptionError as error:
+        parser.error(str(error))
+    except hub.HubError as error:
+        sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
+        return 1
+    return 0
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def _parser(command: str, text: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(f"python -m imagestrata.service {command}", description=text, allow_abbrev=False)
+    parser.add_argument(
+        "--url",
+        default=os.environ.get("IMAGESTRATA_URL") or _URL,
+        help=f"where the service is ($IMAGESTRATA_URL, or {_URL})",
+    )
+    parser.add_argument(
+        "--token-file", type=Path, metavar="FILE", help="a file with the token that opens it ($IMAGESTRATA_TOKEN)"
+    )
+    return parser

@@ -1,0 +1,61 @@
+"""Conditional requests: what ``If-Match`` and ``If-None-Match`` ask of the version that is there."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from imagestrata.service.errors import ConditionError, RequestError
+
+_TAG = re.compile(r'(W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
+
+
+def etag(sha256: str, form: str = "") -> str:
+    """The ETag of bytes with this SHA-256; of another form of them, such as a zip, with its name."""
+    return f'"{sha256}-{form}"' if form else f'"{sha256}"'
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What a request demands of the newest version; None demands nothing, ``*`` that there is one, or none."""
+
+    if_match: str | None = None
+    if_none_match: str | None = None
+
+    @classmethod
+    def of(cls, headers: Mapping[str, str]) -> "Conditions":
+        """Those of a request. Raises `RequestError` for headers that are none."""
+        found = cls(headers.get("if-match"), headers.get("if-none-match"))
+        for value in (found.if_match, found.if_none_match):
+            if value is not None:
+                _tags(value)
+        return found
+
+    def check(self, now: str | None) -> None:
+        """Hold them against the newest version's ETag, None where there is none. Raises `ConditionError`."""
+        found = "no version" if now is None else now
+        if self.if_match is not None and not _matches(self.if_match, now):
+            raise ConditionError(f"Wanted If-Match: {self.if_match[:200]}. Found: {found}")
+        if self.if_none_match is not None and _matches(self.if_none_match, now):
+            raise ConditionError(f"Wanted If-None-Match: {self.if_none_match[:200]}. Found: {found}")
+
+    def is_unchanged(self, now: str) -> bool:
+        """Whether who reads has it already. Raises `ConditionError` where it must be another version's."""
+        if self.if_match is not None and not _matches(self.if_match, now):
+            raise ConditionError(f"Wanted If-Match: {self.if_match[:200]}. Found: {now}")
+        return self.if_none_match is not None and _matches(self.if_none_match, now)
+
+
+def _matches(wanted: str, now: str | None) -> bool:
+    if now is None:
+        return False
+    return wanted.strip() == "*" or now in _tags(wanted)
+
+
+def _tags(value: str) -> list[str]:
+    """The tags of a header, weak ones as strong: versions never change. Raises `RequestError`."""
+    if value.strip() == "*":
+        return []
+    found = [f'"{tag[2]}"' for tag in _TAG.finditer(value)]
+    if _TAG.sub("", value).replace(",", "").strip() or not found:
+        raise RequestError(f'Wanted tags such as "…", or *, in If-Match and If-None-Match. Found: {value[:200]!r}')
+    return found

@@ -1,0 +1,117 @@
+"""The dataset of a job, where the job reads it and cannot write to it."""
+
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from imagestrata.service.jobs.errors import JobError
+from imagestrata.service.jobs.steps import Pulling, Tell
+
+PREFIX = Path("/datasets")
+TOKEN = "IMAGESTRATA_TOKEN"
+_PROBE_SECONDS = 20
+# In a mount namespace of its own: nobody else sees the mount, and it ends with the command.
+_MOUNT = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"'
+
+
+def fetch(url: str, name: str, prefix: Path, progress: Callable[[str, int, int], None]) -> Path:
+    """Have a dataset of a service at ``prefix/name``. Raises `JobError`, OSError."""
+    from imagestrata import hub  # not before something is pulled
+
+    try:
+        return hub.connect(url, token=os.environ.get(TOKEN)).pull(name, to=prefix, progress=progress)
+    except hub.HubError as error:
+        raise JobError(str(error)) from error
+
+
+def dataset_at_hand(name: str, *, url: str | None, prefix: Path | None, tell: Tell) -> Path:
+    """Where a dataset lies, pulled from a service or there already. Raises `JobError`, OSError."""
+    if url is None:
+        places = [prefix] if prefix else [PREFIX, cache_prefix()]
+        for place in places:
+            if (place / name).exists():
+                tell(f"the dataset is {place / name}, as it lies there: no service is named to pull it from")
+                return place / name
+        raise JobError(
+            f"Wanted the dataset {name!r}. Found: none at {' or '.join(str(place / name) for place in places)} (name "
+            "the service that has it: --url URL, or IMAGESTRATA_URL)"
+        )
+    place = _writable(prefix, tell)
+    tell(f"pulling {name} from {url} into {place}")
+    with Pulling(name, tell) as pulling:
+        if (place / name).exists():  # another version replaces it, which takes the permission to remove its files
+            _change_modes((place / name).resolve(), lambda mode, is_folder: mode | 0o200 if is_folder else mode)
+        try:
+            fetch(url, name, place, pulling.show)
+            if not (place / name).exists():
+                raise JobError(f"Wanted the dataset {name!r} at {place / name} after it was pulled. Found: none")
+        finally:
+            if (place / name).exists():
+                pulling.protecting()
+                forbid_writing((place / name).resolve())
+    tell(f"{name} is ready after {pulling.seconds:.1f} s: {place / name} is read-only, nobody has permission to write")
+    return place / name
+
+
+def cache_prefix() -> Path:
+    """Where datasets lie for who may not write to `PREFIX`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "imagestrata" / "datasets"
+
+
+def forbid_writing(dataset: Path) -> None:
+    """Take everybody's permission to write from a dataset's files and folders."""
+    _change_modes(dataset, lambda mode, is_folder: mode & ~0o222)
+
+
+def read_only(dataset: Path, tell: Tell) -> list[str]:
+    """The words before a command that make it see a dataset read-only; none, where permissions do."""
+    folder = dataset.resolve()
+    if os.geteuid() != 0:
+        if os.access(folder, os.W_OK):
+            tell(f"{dataset} is not protected: the job could write to it, as it lies there with that permission")
+        return []
+    wrapper = ["unshare", "--mount", "sh", "-ec", _MOUNT, "sh", str(folder)]
+    if shutil.which("unshare") and shutil.which("mount"):
+        try:
+            probe = subprocess.run(
+                [*wrapper, "sh", "-c", '! [ -w "$1" ]', "sh", str(folder)],
+                stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_SECONDS, check=False,
+            )  # fmt: skip
+            if probe.returncode == 0:
+                return wrapper
+        except (OSError, subprocess.TimeoutExpired):
+            pass
+    tell(f"{dataset} is not protected: the job runs as root, and a read-only mount was not possible here")
+    return []
+
+
+def _writable(prefix: Path | None, tell: Tell) -> Path:
+    """The folder for datasets, which a pull makes: the one that is named, else `PREFIX`, else the cache."""
+    place = (prefix or PREFIX).absolute()
+    above = next(one for one in (place, *place.parents) if os.path.exists(one))
+    if above.is_dir() and os.access(above, os.W_OK | os.X_OK):
+        return place
+    why = f"{above} may not be written to" if above.is_dir() else f"{above} is no folder"
+    if prefix:
+        raise JobError(f"Wanted a folder for datasets that can be written to. Found: {prefix}: {why}")
+    cache = cache_prefix()
+    tell(f"datasets are in {cache}, not in {PREFIX}: {why}; the job finds them by $DATASETS and $DATASET")
+    return cache
+
+
+def _change_modes(top: Path, change: Callable[[int, bool], int]) -> None:
+    for path in _files_and_folders(top):
+        found = path.lstat()
+        mode = stat.S_IMODE(found.st_mode)
+        wanted = change(mode, stat.S_ISDIR(found.st_mode))
+        if wanted != mode and not stat.S_ISLNK(found.st_mode):
+            path.chmod(wanted)
+
+
+def _files_and_folders(top: Path) -> Iterator[Path]:
+    yield top
+    for folder, folders, files in os.walk(top):
+        yield from (Path(folder, name) for name in (*folders, *files))

@@ -1,0 +1,21 @@
+"""What a job may end with before it has begun."""
+
+from collections.abc import Sequence
+
+from imagestrata.service.errors import ServiceError
+
+
+class JobFileError(ServiceError):
+    """A job file is none; each of ``problems`` is a line ``FILE:LINE: Wanted ... Found: ...``."""
+
+    title = "Not a job file"
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
+
+
+class JobError(ServiceError):
+    """A job cannot be started here."""
+
+    title = "The job cannot be started"

@@ -1,0 +1,118 @@
+"""The pods of a rendered job: one that pulls the dataset, and those that train and see it read-only at /datasets."""
+
+from collections.abc import Mapping, Sequence
+from posixpath import normpath
+from typing import Any
+
+from imagestrata.service.jobs.datasets import PREFIX, TOKEN
+from imagestrata.service.jobs.errors import JobError
+from imagestrata.service.jobs.training_jobs import Container, TrainingJob
+
+_VOLUME, _SHARED_MEMORY = "imagestrata-datasets", "imagestrata-shm"
+_PULL = "imagestrata-pull"
+_SHM = "/dev/shm"
+_MEBIBYTE = 1 << 20
+# Of each process, where no limit of the memory says less. What is not written takes no memory.
+_SHM_MEBIBYTES = 8192
+_ELSEWHERE = ("initContainers", "volumes", "restartPolicy")
+# What a pod needs to start at all in a cluster that has rules for it, or to find its image and its node.
+_OF_THE_PULL = (
+    "automountServiceAccountToken", "dnsConfig", "dnsPolicy", "hostAliases", "hostNetwork", "imagePullSecrets",
+    "nodeSelector", "priorityClassName", "schedulerName", "securityContext", "serviceAccountName", "tolerations",
+)  # fmt: skip
+
+
+def processes(job: TrainingJob) -> int:
+    """How many processes a pod has: one for each of its GPUs, and one without any."""
+    return max(1, job.containers[0].gpus)
+
+
+def training_pod(
+    job: TrainingJob, *, claim: str, main: str, command: Sequence[str], before: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """The spec of a pod that trains, without its restartPolicy.
+
+    ``main`` and ``command`` are the name and the command of its first container; ``before`` are init containers of
+    ours. Raises `JobError` for fields of the job that take our place.
+    """
+    _check(job, main)
+    volumes = [*job.pod.get("volumes", ()), _dataset_volume(claim)]
+    containers = [_container(one, job.dataset, place == 0) for place, one in enumerate(job.containers)]
+    containers[0] |= {"name": main, "command": list(command)}
+    if not job.pod.get("hostIPC") and _SHM not in map(_mount_path, containers[0]["volumeMounts"]):
+        containers[0]["volumeMounts"].append({"name": _SHARED_MEMORY, "mountPath": _SHM})
+        size = {"medium": "Memory", "sizeLimit": _shared_memory(job)}
+        volumes.append({"name": _SHARED_MEMORY, "emptyDir": size})
+    init = [*before, *job.pod.get("initContainers", ())]
+    return {
+        **({"initContainers": init} if init else {}),
+        "containers": containers,
+        "volumes": volumes,
+        **{name: value for name, value in job.pod.items() if name not in _ELSEWHERE},
+    }
+
+
+def pull_pod(job: TrainingJob, *, claim: str, pull: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec of the pod that pulls and does nothing else."""
+    shared = {name: job.pod[name] for name in _OF_THE_PULL if name in job.pod}
+    return {"restartPolicy": "OnFailure", "containers": [pull], "volumes": [_dataset_volume(claim)], **shared}
+
+
+def pull_container(job: TrainingJob, *, image: str, url: str, secret: str, keep: bool) -> dict[str, Any]:
+    """The container that pulls; with ``keep`` it leaves a version alone that is there already."""
+    token = {"name": secret, "key": "token", "optional": True}
+    command = ["python", "-m", "imagestrata.service", "pull", job.dataset, str(PREFIX), "--url", url]
+    return {
+        "name": _PULL,
+        "image": image,
+        "command": [*command, "--keep"] if keep else command,
+        "env": [{"name": TOKEN, "valueFrom": {"secretKeyRef": token}}],
+        "volumeMounts": [{"name": _VOLUME, "mountPath": str(PREFIX)}],
+    }
+
+
+def _dataset_volume(claim: str) -> dict[str, Any]:
+    return {"name": _VOLUME, "persistentVolumeClaim": {"claimName": claim}}
+
+
+def _shared_memory(job: TrainingJob) -> str:
+    """It counts as the container's memory: half of that is left to all else."""
+    memory = job.containers[0].memory
+    mebibytes = _SHM_MEBIBYTES * processes(job) if memory is None else max(1, memory // 2 // _MEBIBYTE)
+    return f"{mebibytes}Mi"
+
+
+def _container(container: Container, dataset: str, is_main: bool) -> dict[str, Any]:
+    written = container.written
+    named = {variable["name"] for variable in written.get("env", ())}
+    ours = {"DATASETS": str(PREFIX), "DATASET": str(PREFIX / dataset)}
+    if is_main:  # torch's agents would keep the store of one that is lost
+        ours["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    env = [{"name": name, "value": value} for name, value in ours.items() if name not in named]
+    mounts = [*written.get("volumeMounts", ()), {"name": _VOLUME, "mountPath": str(PREFIX), "readOnly": True}]
+    return {**written, "env": [*env, *written.get("env", ())], "volumeMounts": mounts}
+
+
+def _check(job: TrainingJob, main: str) -> None:
+    for name in ("volumes", "initContainers"):
+        if not isinstance(job.pod.get(name, []), list):
+            raise JobError(f"Wanted {name}, a list. Found: {job.pod[name]!r}")
+    taken = {(_VOLUME, _SHARED_MEMORY): job.pod.get("volumes", ()), (_PULL,): job.pod.get("initContainers", ())}
+    for names, entries in taken.items():
+        for one in entries:
+            if isinstance(one, Mapping) and one.get("name") in names:
+                raise JobError(f"Wanted another name than {one['name']}, which is taken. Found: it in the job's pods")
+    if any(one.name == main for one in job.containers[1:]):
+        raise JobError(f"Wanted {main} as the first container, which trains. Found: a later one of that name")
+    for container in job.containers:
+        mounts = container.written.get("volumeMounts", [])
+        if not isinstance(mounts, list):
+            raise JobError(f"Wanted volumeMounts, a list. Found: {mounts!r}")
+        for path in map(_mount_path, mounts):
+            if path == str(PREFIX) or path.startswith(f"{PREFIX}/"):
+                raise JobError(f"Wanted {PREFIX} free for the dataset. Found: a mount of {container.name} at {path}")
+
+
+def _mount_path(mount: object) -> str:
+    found = mount.get("mountPath") if isinstance(mount, Mapping) else None
+    return normpath(f"/{str(found).lstrip('/')}")

@@ -1,0 +1,234 @@
+"""Training jobs as their files tell them: who trains, on which dataset, in how many processes."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from yaml.nodes import Node
+
+from imagestrata.service.jobs.documents import Document, Fields
+from imagestrata.service.jobs.kubernetes_names import check_image, check_label
+from imagestrata.service.jobs.pods import check_annotations, check_container, check_labels, check_pod, resources
+from imagestrata.service.jobs.torchrun import own_size
+from schemas.datasets import check_name
+from schemas.errors import SchemaError
+
+API_VERSION = "breezeml.ai/v1"
+KIND = "TrainingJob"
+# All agents of a job wait at one store, in one process; and a few noughts too many must not start a million pods.
+MOST_REPLICAS = 1000
+
+# What Kubernetes knows of a container and of a pod: it is carried to where it is rendered.
+_OF_CONTAINERS = """
+args command env envFrom image imagePullPolicy lifecycle livenessProbe name ports readinessProbe resizePolicy resources
+restartPolicy restartPolicyRules securityContext startupProbe stdin stdinOnce terminationMessagePath
+terminationMessagePolicy tty volumeDevices volumeMounts workingDir
+"""
+_OF_PODS = """
+activeDeadlineSeconds affinity automountServiceAccountToken containers dnsConfig dnsPolicy enableServiceLinks
+ephemeralContainers hostAliases hostIPC hostNetwork hostPID hostUsers hostname hostnameOverride imagePullSecrets
+initContainers nodeName nodeSelector os overhead preemptionPolicy priority priorityClassName readinessGates
+resourceClaims resources restartPolicy runtimeClassName schedulerName schedulingGates securityContext serviceAccount
+serviceAccountName setHostnameAsFQDN shareProcessNamespace subdomain terminationGracePeriodSeconds tolerations
+topologySpreadConstraints volumes workloadRef
+"""
+CONTAINER_FIELDS, POD_FIELDS = frozenset(_OF_CONTAINERS.split()), frozenset(_OF_PODS.split())
+_PULL_POLICIES = ("Always", "IfNotPresent", "Never")
+_JOB_NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,48}[a-z0-9])?")
+_LETTERS = "lower-case letters, digits and '-' between them"
+_VARIABLE = re.compile(r"[A-Za-z_.-][A-Za-z0-9_.-]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """A container of a job.
+
+    ``env`` has the values that are written there, ``gpus`` and ``memory`` (bytes) its limits, ``written`` all fields.
+    """
+
+    name: str
+    image: str
+    command: tuple[str, ...]
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    working_dir: str | None = None
+    gpus: int = 0
+    memory: int | None = None
+    written: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingJob:
+    """A job: from ``min_size`` to ``max_size`` replicas of its first container over one dataset.
+
+    ``pod`` are the other fields of its pods, ``pod_metadata`` their labels and annotations, both as they are written.
+    """
+
+    name: str
+    min_size: int
+    max_size: int
+    dataset: str
+    containers: tuple[Container, ...]
+    namespace: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    pod: Mapping[str, Any] = field(default_factory=dict)
+    pod_metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_job(path: Path) -> TrainingJob:
+    """A job out of its file. Raises `JobFileError` with all that is wrong in it, and OSError."""
+    document = Document(path)
+    top = document.fields(document.root, "a job", *_both("apiVersion", "kind", "metadata", "spec"))
+    for name, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
+        if name in top:
+            document.text(top[name], name, _one_of(name, (wanted,)))
+    metadata = _fields(document, top, "metadata", ("name", "namespace", "labels", "annotations"), ("name",))
+    spec = _fields(document, top, "spec", *_both("minSize", "maxSize", "dataset", "replicaSpecs"))
+    min_size, max_size = _sizes(document, spec)
+    replicas = _fields(document, spec, "replicaSpecs", *_both("template"))
+    template = _fields(document, replicas, "template", ("metadata", "spec"), ("spec",))
+    pod_metadata = _fields(document, template, "metadata", ("labels", "annotations"))
+    pod = _fields(document, template, "spec", POD_FIELDS, ("containers",), what="the spec of the template")
+    check_pod(document, pod)
+    for fields, what in ((metadata, "metadata"), (pod_metadata, "the template's metadata")):
+        if "labels" in fields:
+            check_labels(document, fields["labels"], f"labels of {what}")
+        if "annotations" in fields:
+            check_annotations(document, fields["annotations"], f"annotations of {what}")
+    job = TrainingJob(
+        name=_text(document, metadata, "name", _like(_JOB_NAME, f"metadata.name, a letter first, 1 to 50 {_LETTERS}"))
+        or "",
+        namespace=_text(document, metadata, "namespace", lambda found: check_label(found, "metadata.namespace")),
+        labels=_texts_by_name(document, metadata, "labels"),
+        annotations=_texts_by_name(document, metadata, "annotations"),
+        min_size=min_size,
+        max_size=max_size,
+        dataset=_text(document, spec, "dataset", _dataset) or "",
+        containers=_containers(document, pod, max_size),
+        pod=MappingProxyType({name: document.plain(node) for name, node in pod.items() if name != "containers"}),
+        pod_metadata=MappingProxyType({name: document.text_fields(node, name) for name, node in pod_metadata.items()}),
+    )
+    document.check()
+    return job
+
+
+def _sizes(document: Document, spec: Fields) -> tuple[int, int]:
+    min_size = document.count(spec["minSize"], "spec.minSize", 1, MOST_REPLICAS) if "minSize" in spec else 1
+    if "maxSize" not in spec:
+        return min_size, min_size
+    max_size = document.count(spec["maxSize"], "spec.maxSize", 1, MOST_REPLICAS)
+    if max_size < min_size:
+        document.tell(spec["maxSize"], f"Wanted spec.maxSize from minSize, {min_size}, on. Found: {max_size}")
+    return min_size, max_size
+
+
+def _containers(document: Document, pod: Fields, max_size: int) -> tuple[Container, ...]:
+    if "containers" not in pod:
+        return ()
+    nodes = document.items(pod["containers"], "containers")
+    if not nodes:
+        document.tell(pod["containers"], "Wanted containers, one at least. Found: none (add one)")
+    made: list[Container] = []
+    for node in nodes:
+        fields = document.fields(node, "a container", CONTAINER_FIELDS, ("name", "image", "command"))
+        container = _container(document, node, fields)
+        own = own_size([*container.command, *container.args]) if container.command and not made else None
+        if own and max_size > 1:
+            document.tell(
+                fields["command"],
+                f"Wanted a torchrun that takes its size from minSize and maxSize, as maxSize is {max_size}. Found: "
+                f"{own} (leave it out)",
+            )
+        if container.name and any(one.name == container.name for one in made):
+            document.tell(node, f"Wanted a name for each container. Found: {container.name!r} twice")
+        made.append(container)
+    return tuple(made)
+
+
+def _container(document: Document, node: Node, fields: Fields) -> Container:
+    command = document.texts(fields["command"], "command") if "command" in fields else ()
+    if "command" in fields and not any(command):
+        document.tell(fields["command"], "Wanted command, a list of texts, one at least. Found: none")
+    if "imagePullPolicy" in fields:
+        document.text(fields["imagePullPolicy"], "imagePullPolicy", _one_of("imagePullPolicy", _PULL_POLICIES))
+    check_container(document, fields)
+    gpus, memory = resources(document, fields)
+    return Container(
+        name=_text(document, fields, "name", lambda found: check_label(found, "the name of a container")) or "",
+        image=_text(document, fields, "image", lambda found: check_image(found, "image")) or "",
+        command=command,
+        args=document.texts(fields["args"], "args") if "args" in fields else (),
+        env=_env(document, fields),
+        working_dir=_text(document, fields, "workingDir", _not_empty("workingDir")),
+        gpus=gpus,
+        memory=memory,
+        written=MappingProxyType({name: document.plain(value) for name, value in fields.items()}),
+    )
+
+
+def _env(document: Document, fields: Fields) -> Mapping[str, str]:
+    made: dict[str, str] = {}
+    for node in document.items(fields["env"], "env") if "env" in fields else ():
+        variable = document.fields(node, "a variable of env", ("name", "value", "valueFrom"), ("name",))
+        name = _text(document, variable, "name", _like(_VARIABLE, "a variable, letters, digits and '_.-'"))
+        if "value" in variable and "valueFrom" in variable:
+            document.tell(node, f"Wanted value or valueFrom of {name}. Found: both")
+        value = _text(document, variable, "value") if "valueFrom" not in variable else None
+        if name and "valueFrom" not in variable:
+            made[name] = value or ""
+    return MappingProxyType(made)
+
+
+def _fields(
+    document: Document, parent: Fields, name: str, known: frozenset[str] | tuple[str, ...],
+    needed: tuple[str, ...] = (), *, what: str = "",
+) -> Fields:  # fmt: skip
+    return document.fields(parent[name], what or name, known, needed) if name in parent else {}
+
+
+def _text(document: Document, fields: Fields, name: str, check: Callable[[str], object] | None = None) -> str | None:
+    return document.text(fields[name], name, check) if name in fields else None
+
+
+def _texts_by_name(document: Document, fields: Fields, name: str) -> Mapping[str, str]:
+    return MappingProxyType(document.text_fields(fields[name], name) if name in fields else {})
+
+
+def _both(*names: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What is known, and what is needed of it: all."""
+    return names, names
+
+
+def _one_of(what: str, values: tuple[str, ...]) -> Callable[[str], None]:
+    def check(found: str) -> None:
+        if found not in values:
+            raise ValueError(f"Wanted {what}: {' or '.join(values)}. Found: {found!r}")
+
+    return check
+
+
+def _like(pattern: re.Pattern[str], wanted: str) -> Callable[[str], None]:
+    def check(found: str) -> None:
+        if not pattern.fullmatch(found):
+            raise ValueError(f"Wanted {wanted}. Found: {found[:80]!r}")
+
+    return check
+
+
+def _not_empty(what: str) -> Callable[[str], None]:
+    def check(found: str) -> None:
+        if not found.strip():
+            raise ValueError(f"Wanted {what}. Found: an empty text")
+
+    return check
+
+
+def _dataset(found: str) -> None:
+    try:
+        check_name(found)
+    except SchemaError as error:
+        raise ValueError(f"spec.dataset: {error}") from None

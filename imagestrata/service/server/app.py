@@ -1,0 +1,335 @@
+"""The REST service: its addresses, and what each answers.
+
+``/dataset/...`` answers as ``/datasets/...`` does. All that goes wrong is told as ``application/problem+json``.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, FastAPI, Query, Request
+from starlette.middleware import Middleware
+from starlette.responses import Response
+
+from formats.origin import code_version
+from formats.tar_index import TarIndex, TarMember
+from imagestrata.service.access import Access
+from imagestrata.service.conditions import Conditions, etag
+from imagestrata.service.errors import NotThereError, UnreadableError
+from imagestrata.service.guard import Guard
+from imagestrata.service.server import downloads, pages, problems
+from imagestrata.service.server.admission import Admission
+from imagestrata.service.server.description_routes import add_description_routes
+from imagestrata.service.server.early_answers import EarlyAnswers
+from imagestrata.service.server.hosts import Hosts
+from imagestrata.service.server.metrics import TYPE as METRICS_TYPE
+from imagestrata.service.server.metrics import Metrics
+from imagestrata.service.server.problems import Watched, install
+from imagestrata.service.server.shapes import (
+    BINARY,
+    CardShape,
+    DatasetShape,
+    FileShape,
+    FilesShape,
+    HealthShape,
+    Label,
+    ListingShape,
+    Name,
+    NewDataset,
+    Prefix,
+    ProblemShape,
+    PublishedShape,
+    VersionNumber,
+    VersionsShape,
+    location,
+    name_of,
+    published,
+    summary_of,
+    told,
+)
+from imagestrata.service.server.sheets import add_sheet_routes
+from imagestrata.service.server.upload_routes import add_upload_routes
+from imagestrata.service.stores.store import Store
+from imagestrata.service.uploads.tus import Tus
+from imagestrata.service.uploads.uploads import Uploads
+from imagestrata.service.uploads.wanted import TAR, wanted_of
+
+Limit = Annotated[int, Query(ge=1, le=1000, description="how many on a page")]
+_ALWAYS: dict[int | str, dict[str, Any]] = {
+    **problems.told(400, 401, 421, 422),
+    "default": {"model": ProblemShape, "description": "Problem"},
+}
+_BODY = {"requestBody": {"required": True, "content": {downloads.FILE: BINARY, TAR: BINARY}}}
+_TAG = {"ETag": {"description": "the SHA-256 of the bytes", "schema": {"type": "string"}}}
+
+
+def make_app(
+    store: Store,
+    *,
+    access: Access,
+    hosts: Hosts,
+    uploads: Uploads,
+    quota: int | None = None,
+) -> FastAPI:
+    """The app over a store."""
+    metrics = Metrics()
+    app = FastAPI(
+        title="imagestrata datasets",
+        version=code_version(),
+        description=__doc__,
+        middleware=[
+            Middleware(EarlyAnswers),
+            Middleware(Tus),
+            Middleware(Watched, metrics=metrics),
+            Middleware(Admission, access=access, hosts=hosts),
+        ],
+        docs_url=None,  # they would load scripts from other hosts
+        redoc_url=None,
+        redirect_slashes=False,
+        responses=_ALWAYS,
+    )
+    install(app)
+    guard = Guard()
+    # As routes of the app's own, by which it tells methods and addresses; included ones stay behind a router.
+    for router in (dataset_routes(store, uploads, metrics, guard), pages.router):
+        app.router.routes.extend(router.routes)
+
+    @app.get("/health", tags=["service"])
+    def health() -> HealthShape:
+        """Whether the service is up."""
+        room = store.room
+        return HealthShape(status="ok", version=code_version(), used=room.used, arriving=room.arriving, quota=quota)
+
+    @app.get("/metrics", tags=["service"], dependencies=[guard.reads], response_class=Response)
+    def told_metrics() -> Response:
+        """What the service has counted, for Prometheus."""
+        metrics.used.set(store.room.used)
+        return Response(metrics.text(), headers={"content-type": METRICS_TYPE})
+
+    return app
+
+
+def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guard) -> APIRouter:
+    """Datasets, their versions, files and uploads."""
+    routes = APIRouter(prefix="/datasets", tags=["datasets"], responses=_ALWAYS)
+
+    def entry(name: str) -> DatasetShape:
+        newest, problem = None, None
+        try:
+            newest = store.newest(name)
+        except UnreadableError as error:
+            problem = error.detail
+        card = {} if newest is None else newest.card
+        return DatasetShape(
+            name=name,
+            location=location(name),
+            newest=None if newest is None else told(newest),
+            summary=summary_of(store.description(name)),
+            images=card.get("images"),
+            num_classes=card.get("num_classes"),
+            type=card.get("type"),
+            problem=problem,
+        )
+
+    async def counted(request: Request) -> AsyncIterator[bytes]:
+        async for chunk in request.stream():
+            metrics.received.inc(len(chunk))
+            yield chunk
+
+    @routes.get("", dependencies=[guard.reads])
+    def list_datasets(limit: Limit = 1000, cursor: Annotated[str, Query(max_length=100)] = "") -> ListingShape:
+        """All datasets, by name."""
+        names = [name for name in store.names() if name > cursor]
+        page = []
+        for name in names[:limit]:
+            try:
+                page.append(entry(name))
+            except NotThereError:  # deleted meanwhile
+                continue
+        return ListingShape(datasets=page, next=names[limit - 1] if len(names) > limit else None)
+
+    @routes.post("", status_code=201, dependencies=[guard.writes], responses=problems.told(403, 409, 413, 507))
+    def create_dataset(new: NewDataset, answer: Response) -> DatasetShape:
+        """A new dataset, which is empty."""
+        name = name_of(new.name)
+        store.create(name)
+        answer.headers["Location"] = location(name)
+        return DatasetShape(name=name, location=location(name))
+
+    @routes.put(
+        "/{name}",
+        dependencies=[guard.writes],
+        openapi_extra=_BODY,
+        responses=problems.told(403, 404, 412, 413, 415, 507),
+    )
+    async def put_dataset(
+        request: Request,
+        name: Name,
+        answer: Response,
+    ) -> PublishedShape:
+        """A new version: a file, or a folder as one tar. Until all of it is there, the one before is the newest.
+
+        `Content-Disposition` names the file (`data`, unless it is said). With `?sha256=HEX`, or `Repr-Digest` (RFC
+        9530), another body than this is refused; with `If-Match`, or `If-None-Match: *`, all bodies are as soon as
+        another version is the newest, or any.
+        """
+        digest = request.query_params.get("sha256")
+        length = request.headers.get("content-length")
+        wanted = wanted_of(name, request.headers, length=length, sha256=digest, by=request.state.token)
+        version = await uploads.put(wanted, counted(request))
+        answer.headers["ETag"] = etag(version.sha256)
+        return published(name, version)
+
+    @routes.post("/{name}/restore", dependencies=[guard.writes], responses=problems.told(403, 404, 412, 507))
+    def restore_version(
+        request: Request,
+        name: Name,
+        version: Annotated[int, Query(ge=1, le=10**9, description="the version that becomes the newest again")],
+        answer: Response,
+    ) -> PublishedShape:
+        """Make an older version the newest one again, without an upload. The new version shares its bytes.
+
+        With `If-Match`, it is refused as soon as another version is the newest.
+        """
+        made = uploads.restore(name, version, Conditions.of(request.headers), by=request.state.token)
+        answer.headers["ETag"] = etag(made.sha256)
+        return published(name, made)
+
+    @routes.delete("/{name}", status_code=204, dependencies=[guard.writes], responses=problems.told(403, 404, 412))
+    def delete_dataset(request: Request, name: Name, version: VersionNumber = None) -> None:
+        """No more of a dataset, or of one of its versions."""
+        store.delete(name, version, Conditions.of(request.headers))
+        if version is None:
+            uploads.drop(name)
+
+    @routes.get(
+        "/{name}",
+        dependencies=[guard.reads],
+        response_class=Response,
+        responses=problems.told(404, 406, 412, 416)
+        | {
+            200: {
+                "content": {downloads.FILE: BINARY, downloads.TAR: BINARY, downloads.ZIP: BINARY},
+                "headers": _TAG,
+            },
+            206: {"description": "A range", "content": {downloads.FILE: BINARY, downloads.TAR: BINARY}},
+            304: {"description": "Who asks has it already"},
+            307: {"description": "Elsewhere, for a while"},
+        },
+    )
+    def get_dataset(request: Request, name: Name, version: VersionNumber = None) -> Response:
+        """A dataset's bytes: the file, or the folder as tar or zip, by `Accept`.
+
+        `Range` (with `If-Range`) asks for a part of the file or tar, `If-None-Match` for nothing that is here already.
+        """
+        found = store.version(name, version)
+        form = downloads.form_of(found, request.headers.get("accept"))
+        blob = store.blob(name, found)
+        if form == downloads.ZIP:
+            tag = etag(found.sha256, "zip")
+            index = store.index(name, found)
+            return downloads.zipped(
+                blob, index, tag=tag, filename=f"{name}.zip", method=request.method, headers=request.headers
+            )
+        return downloads.content(
+            blob,
+            part=None,
+            tag=etag(found.sha256),
+            filename=found.filename,
+            kind=form,
+            method=request.method,
+            headers=request.headers,
+        )
+
+    @routes.get("/{name}/card", dependencies=[guard.reads], responses=problems.told(404))
+    def get_card(name: Name, version: VersionNumber = None) -> CardShape:
+        """What is known of a dataset. Without `version`, the newest one must be readable."""
+        versions = store.versions(name)
+        shown = store.newest(name) if version is None else store.version(name, version)
+        return CardShape(
+            **entry(name).model_dump(),
+            description=store.description(name),
+            versions=[told(one) for one in reversed(versions)],
+            card={} if shown is None else dict(shown.card),
+        )
+
+    @routes.get("/{name}/versions", dependencies=[guard.reads], responses=problems.told(404))
+    def list_versions(name: Name) -> VersionsShape:
+        """All versions of a dataset, also when the newest one cannot be read."""
+        versions = [told(one) for one in reversed(store.versions(name))]
+        return VersionsShape(versions=versions, unreadable=sorted(store.unreadable(name), reverse=True))
+
+    @routes.get("/{name}/files", dependencies=[guard.reads], responses=problems.told(404))
+    def list_files(
+        name: Name,
+        version: VersionNumber = None,
+        prefix: Prefix = "",
+        delimiter: Annotated[Literal["/"] | None, Query(description="list one level, as `ls` does")] = None,
+        label: Label = None,
+        limit: Limit = 1000,
+        cursor: Annotated[str, Query(max_length=4097)] = "",
+    ) -> FilesShape:
+        """The files of a dataset by path; with `delimiter=/`, the files and folders of one level below `prefix`.
+
+        `class` selects the files in folders of this name, at any depth; `delimiter` then has no effect.
+        """
+        found = store.version(name, version)
+        if found.kind == "file":
+            one = FileShape(path=found.filename, bytes=found.bytes, sha256=found.sha256)
+            is_shown = one.path.startswith(prefix) and one.path > cursor and label is None
+            return FilesShape(files=[one] if is_shown else [])
+        page: list[TarMember | str]
+        with TarIndex(store.index(name, found)) as index:
+            if delimiter and label is None:
+                page = index.level(after=cursor, prefix=prefix, limit=limit + 1)
+            else:
+                page = [*index.page(after=cursor, prefix=prefix, label=label, limit=limit + 1)]
+        shown = page[:limit]
+        files = [one for one in shown if isinstance(one, TarMember)]
+        return FilesShape(
+            files=[FileShape(path=file.path, bytes=file.bytes, sha256=file.sha256) for file in files],
+            folders=[one for one in shown if isinstance(one, str)],
+            next=None if len(page) <= limit else shown[-1] if isinstance(shown[-1], str) else shown[-1].path,
+        )
+
+    @routes.get(
+        "/{name}/files/{path:path}",
+        dependencies=[guard.reads],
+        response_class=Response,
+        responses=problems.told(404, 412, 416)
+        | {
+            200: {"content": {downloads.FILE: BINARY}, "headers": _TAG},
+            206: {"description": "A range", "content": {downloads.FILE: BINARY}},
+            304: {"description": "Who asks has it already"},
+        },
+    )
+    def get_file(request: Request, name: Name, path: str, version: VersionNumber = None) -> Response:
+        """One file of a dataset, or its part in `Range`; `ETag` is the file's own SHA-256."""
+        found = store.version(name, version)
+        filename = path.rpartition("/")[2]
+        if found.kind == "file":
+            place, tag = (None, found.sha256) if path == found.filename else (None, "")
+        else:
+            with TarIndex(store.index(name, found)) as index:
+                file = index.find(path)
+            place, tag = ((file.start, file.bytes), file.sha256) if file else (None, "")
+        if not tag:
+            raise NotThereError(f"Wanted the file {path[:200]!r} of {name!r}. Found: none, in version {found.number}")
+        blob = store.blob(name, found)
+        return downloads.content(
+            blob,
+            part=place,
+            tag=etag(tag),
+            filename=filename,
+            kind=downloads.FILE,
+            method=request.method,
+            headers=request.headers,
+        )
+
+    for path, endpoint in (("/{name}", get_dataset), ("/{name}/files/{path:path}", get_file)):
+        known = problems.told(404, 406, 412, 416) | {status: {"description": "As of GET"} for status in (304,)}
+        head = routes.head(path, dependencies=[guard.reads], response_class=Response, responses=known)
+        head(endpoint)
+    add_sheet_routes(routes, store, guard)
+    add_description_routes(routes, store, guard)
+    add_upload_routes(routes, uploads, counted, guard)
+    return routes

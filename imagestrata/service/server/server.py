@@ -1,0 +1,67 @@
+"""The server that runs the app: uvicorn, one process, until it is told to end."""
+
+import ctypes
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import uvicorn
+from fastapi import FastAPI
+from starlette.types import ASGIApp
+
+from imagestrata.service.server.connections import Limits, limits_of, raise_limit, within
+
+_GRACE_SECONDS = 10
+_M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8  # of malloc.h
+_BACKLOG = 64  # so many are accepted at a time, before the first of them may be refused
+
+
+def run(app: FastAPI, *, host: str, port: int, proxies: Sequence[str] = (), tell: Callable[[str], None]) -> int:
+    """Serve an app until SIGTERM or Ctrl-C; then requests under way have ten seconds. Raises OSError, SystemExit(0).
+
+    ``tell`` gets the line that says where, once it listens there. ``proxies`` are the addresses whose X-Forwarded-For
+    is believed.
+    """
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
+    _give_memory_back()
+    # uvicorn ends by the signal that told it to, once more; what we were told to do is done then.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))
+    listening = socket.create_server((host, port), family=_family(host), backlog=_BACKLOG, reuse_port=False)
+    shown = f"[{host}]" if ":" in host else host
+    tell(f"serving at http://{shown}:{listening.getsockname()[1]}")
+    config = config_of(app, limits_of(raise_limit(), proxies))
+    uvicorn.Server(config).run(sockets=[listening])
+    return 0
+
+
+def config_of(app: ASGIApp, limits: Limits) -> uvicorn.Config:
+    """How uvicorn runs an app within these limits."""
+    return uvicorn.Config(
+        app,
+        http=within(limits),
+        backlog=_BACKLOG,
+        loop="asyncio",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        proxy_headers=bool(limits.proxies),
+        forwarded_allow_ips=[*limits.proxies],
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+    )
+
+
+def _give_memory_back() -> None:
+    """Have memory go back to the system once it is free: glibc would keep up to 32 MB, in an arena for each thread."""
+    with suppress(AttributeError):  # another library of C
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_M_MMAP_THRESHOLD, 4 << 20)
+        libc.mallopt(_M_ARENA_MAX, 2)
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][0]

@@ -1,0 +1,260 @@
+"""Contact sheets: one JPEG that shows pictures of a version, spread over its classes.
+
+A picture is shown where its file and what its decoder holds are at most 30 MB, so that the service stays below 100 MB:
+PNG, BMP and GIF of up to 7.5 megapixels, TIFF of up to 2.5, WebP of up to 1.5. JPEG are decoded at a fraction of their
+size: those of one scan up to 178 megapixels, progressive ones up to 10, or 5 where no layer is coarser than the others.
+Files are of at most 20 MB.
+"""
+
+import asyncio
+import io
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, takewhile, zip_longest
+
+from fastapi import APIRouter, Request
+from PIL import Image, ImageOps, JpegImagePlugin, PngImagePlugin
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from formats.tar_index import TarIndex, TarMember
+from imagestrata.service.conditions import Conditions, etag
+from imagestrata.service.errors import NotThereError
+from imagestrata.service.guard import Guard
+from imagestrata.service.server import problems
+from imagestrata.service.server.shapes import Label, Name, PictureShape, Prefix, SheetShape, VersionNumber
+from imagestrata.service.stores.store import Store
+from imagestrata.service.uploads.cards import is_picture
+from schemas.datasets import DatasetVersion
+
+JPEG = "image/jpeg"
+_MOST, _COLUMNS, _CELL, _GAP = 24, 6, 160, 4
+_MOST_TRIED = 4 * _MOST
+_MOST_FOLDERS = 2_000
+_MOST_BYTES, _MOST_HELD = 20 * 10**6, 30 * 10**6
+_HELD_PER_PIXEL = {"WEBP": 20, "TIFF": 12}  # while they are decoded; 4 for others
+_MOST_SECONDS = 15.0  # then it shows what it has
+_LOOKED_AT = 200  # files of a folder, among which its pictures are sought
+_LOOKED_AT_ONCE = 64  # files of a folder, before its subfolders
+_KEPT = 16
+_BEHIND = "\U0010ffff"  # sorts behind all that can follow in a path
+_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")
+_GROUND = (128, 136, 135)  # between the squares: neither light nor dark
+
+PngImagePlugin.MAX_TEXT_MEMORY = 2 << 20  # of texts in a PNG, which may be packed a thousandfold
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """A JPEG, and the pictures that it shows, row by row."""
+
+    jpeg: bytes
+    pictures: tuple[TarMember, ...]
+
+
+class Sheets:
+    """Makes sheets of a store's versions, one at a time; the last ones are kept."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._turn = asyncio.Lock()  # who waits takes none of the threads
+        self._kept: OrderedDict[tuple[str, ...], Sheet | None] = OrderedDict()
+
+    async def find(self, name: str, version: DatasetVersion, *, prefix: str, label: str | None) -> Sheet | None:
+        """The sheet of a version, a folder or a class; None if no picture can be shown. Raises `NotThereError`."""
+        async with self._turn:
+            key = (version.kind, version.sha256, prefix, *([] if label is None else [label]))
+            if key not in self._kept:
+                self._kept[key] = await run_in_threadpool(self._made, name, version, prefix, label)
+                if len(self._kept) > _KEPT:
+                    self._kept.popitem(last=False)
+            self._kept.move_to_end(key)
+            return self._kept[key]
+
+    def _made(self, name: str, version: DatasetVersion, prefix: str, label: str | None) -> Sheet | None:
+        blob = self._store.blob(name, version)
+        try:
+            cells: list[Image.Image] = []
+            shown: list[TarMember] = []
+            until = time.monotonic() + _MOST_SECONDS
+            for member in self._chosen(name, version, prefix, label):
+                if member.bytes <= _MOST_BYTES and (cell := _cell(blob.read(member.start, member.bytes))) is not None:
+                    cells.append(cell)
+                    shown.append(member)
+                if len(cells) == _MOST or time.monotonic() > until:
+                    break
+        finally:
+            blob.close()
+        return Sheet(_joined(cells), tuple(shown)) if cells else None
+
+    def _chosen(self, name: str, version: DatasetVersion, prefix: str, label: str | None) -> list[TarMember]:
+        if version.kind == "file":
+            one = TarMember(version.filename, 0, version.bytes, version.sha256)
+            return [one] if is_picture(one.path) and not prefix and label is None else []
+        with TarIndex(self._store.index(name, version)) as index:
+            if label is None:
+                return spread(index, prefix)
+            page = index.page(prefix=prefix, label=label, limit=_LOOKED_AT)
+            return [file for file in page if is_picture(file.path)][:_MOST_TRIED]
+
+
+def add_sheet_routes(routes: APIRouter, store: Store, guard: Guard) -> None:
+    """Add the addresses of sheets to those of datasets."""
+    sheets = Sheets(store)
+
+    @routes.get(
+        "/{name}/sheet",
+        dependencies=[guard.reads],
+        response_class=Response,
+        responses=problems.told(404, 412)
+        | {
+            200: {"content": {JPEG: {"schema": {"type": "string", "format": "binary"}}}},
+            304: {"description": "Who asks has it already"},
+        },
+    )
+    async def get_sheet(
+        request: Request, name: Name, version: VersionNumber = None, prefix: Prefix = "", label: Label = None
+    ) -> Response:
+        """One JPEG of up to 24 of a dataset's pictures, spread over its classes; or those of a folder or a class."""
+        found = await run_in_threadpool(store.version, name, version)
+        tag = etag(found.sha256, "sheet")
+        told = {"etag": tag, "cache-control": "no-cache", "vary": "Authorization", "x-content-type-options": "nosniff"}
+        if Conditions.of(request.headers).is_unchanged(tag):
+            return Response(status_code=304, headers=told)
+        made = await sheets.find(name, found, prefix=prefix, label=label)
+        if made is None:
+            raise NotThereError(f"Wanted pictures of {name!r}. Found: none that can be shown, in {found.number}")
+        return Response(made.jpeg, media_type=JPEG, headers=told)
+
+    @routes.get("/{name}/sheet/pictures", dependencies=[guard.reads], responses=problems.told(404))
+    async def list_pictures(
+        name: Name, version: VersionNumber = None, prefix: Prefix = "", label: Label = None
+    ) -> SheetShape:
+        """Which pictures a sheet shows, row by row, and their classes; none where there is no sheet."""
+        found = await run_in_threadpool(store.version, name, version)
+        made = await sheets.find(name, found, prefix=prefix, label=label)
+        shown = () if made is None else made.pictures
+        pictures = [PictureShape(path=one.path, bytes=one.bytes, label=_label(one.path)) for one in shown]
+        return SheetShape(columns=_columns(len(pictures)), cell=_CELL, gap=_GAP, pictures=pictures)
+
+
+def _label(path: str) -> str | None:
+    return path.rpartition("/")[0].rpartition("/")[2] or None
+
+
+def spread(index: TarIndex, prefix: str = "") -> list[TarMember]:
+    """Pictures to try, best first: the first one of each folder, then the second ones, and so on."""
+    runs = list(_runs(index, prefix))
+    step = max(1.0, len(runs) / _MOST)
+    shown = [runs[int(place * step)] for place in range(min(_MOST, len(runs)))]
+    rounds = zip_longest(*(_pictures(index, after, prefix) for after in shown))
+    return [member for member in chain.from_iterable(rounds) if member is not None][:_MOST_TRIED]
+
+
+def _runs(index: TarIndex, prefix: str) -> Iterator[str]:
+    """Where files of one folder follow each other: the path before the first of them.
+
+    Runs that end within one look are left out if they have no picture. A folder whose run is longer is skipped with
+    all that it has; files in no folder never are.
+    """
+    after = ""
+    for _ in range(_MOST_FOLDERS):
+        page = index.page(after=after, prefix=prefix, limit=_LOOKED_AT_ONCE)
+        if not page:
+            return
+        run = _first_run(page)
+        is_whole = len(run) < len(page)
+        if not is_whole or any(is_picture(file.path) for file in run):
+            yield after
+        folder = _folder(run[-1])
+        after = run[-1].path if is_whole or not folder else f"{folder}/{_BEHIND}"
+
+
+def _pictures(index: TarIndex, after: str, prefix: str) -> list[TarMember]:
+    """The first pictures of a run."""
+    page = index.page(after=after, prefix=prefix, limit=_LOOKED_AT)
+    return [file for file in _first_run(page) if is_picture(file.path)]
+
+
+def _first_run(page: list[TarMember]) -> list[TarMember]:
+    return list(takewhile(lambda file: _folder(file) == _folder(page[0]), page))
+
+
+def _folder(file: TarMember) -> str:
+    return file.path.rpartition("/")[0]
+
+
+def _cell(data: bytes) -> Image.Image | None:
+    """A picture as a square; None for what is none, or too large."""
+    try:
+        with Image.open(io.BytesIO(data), formats=_FORMATS) as opened:
+            held = len(data) + _coefficients(opened, data)
+            opened.draft("RGB", (2 * _CELL, 2 * _CELL))
+            if held + opened.width * opened.height * _HELD_PER_PIXEL.get(opened.format or "", 4) > _MOST_HELD:
+                return None
+            square = _square(opened)
+        image = _eight_bits(ImageOps.exif_transpose(square)).convert("RGB")
+        is_small = image.width < _CELL // 2
+        return image.resize((_CELL, _CELL), Image.Resampling.NEAREST if is_small else Image.Resampling.LANCZOS)
+    except Exception:  # whatever a decoder raises for bytes that are no picture
+        return None
+
+
+def _coefficients(image: Image.Image, data: bytes) -> int:
+    """Bytes of a JPEG that its decoder holds at full size: all of it, unless one scan has all of its layers."""
+    if not isinstance(image, JpegImagePlugin.JpegImageFile):
+        return 0
+    if "progressive" not in image.info and _layers_of_first_scan(data) == image.layers:
+        return 0
+    fine = max(high for _, high, _, _ in image.layer) * max(wide for _, _, wide, _ in image.layer)
+    samples = sum(high * wide for _, high, wide, _ in image.layer) / fine
+    return int(2 * samples * image.width * image.height)
+
+
+def _layers_of_first_scan(data: bytes) -> int:
+    place = 2
+    while data[place : place + 2] != b"\xff\xda":
+        if data[place] != 0xFF:
+            raise ValueError("Wanted a marker")
+        place += 1 if data[place + 1] == 0xFF else 2 + int.from_bytes(data[place + 2 : place + 4])
+    return data[place + 4]
+
+
+def _square(image: Image.Image) -> Image.Image:
+    """The middle of a picture, at most three times as wide as it is shown, without a copy at full size."""
+    image.load()  # TIFF are turned by it
+    side = min(image.size)
+    left, top = (image.width - side) // 2, (image.height - side) // 2
+    is_copied = image.mode in ("LA", "RGBA")  # by all but this
+    how = Image.Resampling.NEAREST if is_copied else Image.Resampling.BOX
+    width = min(side, 3 * _CELL)
+    return image.resize((width, width), how, (left, top, left + side, top + side))
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """Deep greys as 8 bits, from the darkest to the brightest; others as they are."""
+    if not image.mode.startswith(("I", "F")):
+        return image
+    grey = image.convert("F")
+    low, high = (float(end) for end in grey.getextrema())  # type: ignore[arg-type]  # of one band: two numbers
+    return grey.point(lambda value: value * (255 / (high - low or 1)) - low * 255 / (high - low or 1)).convert("L")
+
+
+def _columns(count: int) -> int:
+    """How many squares a row has: the rows are as even as they can be."""
+    return -(-count // -(-count // _COLUMNS)) if count else 0
+
+
+def _joined(cells: list[Image.Image]) -> bytes:
+    """Squares in rows, as JPEG; the rows are as even as they can be, the last one may be short."""
+    columns = _columns(len(cells))
+    rows = -(-len(cells) // columns)
+    pitch = _CELL + _GAP
+    sheet = Image.new("RGB", (columns * pitch - _GAP, rows * pitch - _GAP), _GROUND)
+    for place, cell in enumerate(cells):
+        sheet.paste(cell, (place % columns * pitch, place // columns * pitch))
+    made = io.BytesIO()
+    sheet.save(made, "JPEG", quality=85)
+    return made.getvalue()

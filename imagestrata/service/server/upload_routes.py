@@ -1,0 +1,148 @@
+"""The addresses of resumable uploads, which speak tus 1.0.0.
+
+``POST /datasets/NAME/uploads`` with ``Upload-Length`` begins one and answers with its ``Location``. There ``PATCH``
+with ``Upload-Offset`` appends bytes, ``HEAD`` says how far it is, and ``DELETE`` gives it up. The last byte publishes
+the version. Beyond tus, ``Repr-Digest`` (RFC 9530) and conditions are checked, and the answer to the last ``PATCH``
+names the version in ``Dataset-Version`` and ``ETag``.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from email.utils import formatdate
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, Path, Query, Request
+from starlette.responses import Response
+
+from imagestrata.service.conditions import etag
+from imagestrata.service.errors import TypeOfBodyError
+from imagestrata.service.guard import Guard
+from imagestrata.service.server import problems
+from imagestrata.service.server.shapes import BINARY, Name, location
+from imagestrata.service.uploads import tus
+from imagestrata.service.uploads.states import UploadState
+from imagestrata.service.uploads.tus import Checksum, check_version
+from imagestrata.service.uploads.uploads import Uploads
+from imagestrata.service.uploads.wanted import digest_of, length_of, wanted_of_upload
+
+Body = Callable[[Request], AsyncIterator[bytes]]
+Identity = Annotated[str, Path(description="the upload's name, which is the end of its Location")]
+_LENGTH: dict[str, Any] = {
+    "name": "Upload-Length",
+    "in": "header",
+    "required": True,
+    "description": "the bytes of the whole upload",
+    "schema": {"type": "string", "pattern": "^[1-9][0-9]{0,17}$"},
+}
+
+
+def add_upload_routes(routes: APIRouter, uploads: Uploads, body: Body, guard: Guard) -> None:
+    """Add the addresses of uploads to those of datasets."""
+    writes = [guard.writes, Depends(check_version)]
+
+    for path, names in (("/{name}/uploads", ["name"]), ("/{name}/uploads/{upload}", ["name", "upload"])):
+        named = [{"name": one, "in": "path", "required": True, "schema": {"type": "string"}} for one in names]
+        add = routes.options(path, status_code=204, dependencies=[guard.reads], openapi_extra={"parameters": named})
+        add(_offers(uploads))
+
+    @routes.post(
+        "/{name}/uploads",
+        status_code=201,
+        dependencies=writes,
+        openapi_extra={"parameters": [tus.RESUMABLE, _LENGTH]},
+        response_class=Response,
+        responses=problems.told(403, 404, 411, 412, 413, 415, 507),
+    )
+    def begin_upload(
+        request: Request,
+        name: Name,
+        sha256: Annotated[
+            str | None, Query(description="refuse another body than this", pattern="^[0-9a-fA-F]{64}$")
+        ] = None,
+    ) -> Response:
+        """Begin a resumable upload.
+
+        `Upload-Metadata` may have `filename`, `filetype` (`application/x-tar` for a folder) and `sha256` (64
+        hexadecimal digits), each with its value in Base64. Without `filetype`, the headers say what it is, as those of
+        PUT do.
+        """
+        wanted = wanted_of_upload(name, request.headers, sha256=sha256, by=request.state.token)
+        identity = uploads.begin(wanted)
+        headers = _headers(uploads.state(name, identity))
+        return Response(status_code=201, headers={"Location": f"{location(name)}/uploads/{identity}", **headers})
+
+    @routes.head(
+        "/{name}/uploads/{upload}",
+        dependencies=writes,
+        openapi_extra={"parameters": [tus.RESUMABLE]},
+        response_class=Response,
+        responses=problems.told(403, 404, 412),
+    )
+    def look_at_upload(name: Name, upload: Identity) -> Response:
+        """How far an upload is: `Upload-Offset` of `Upload-Length`. A finished one names its version."""
+        state = uploads.state(name, upload)
+        headers = _headers(state) | {"Upload-Length": str(state.length), "Cache-Control": "no-store"}
+        if state.metadata:
+            headers["Upload-Metadata"] = state.metadata
+        return Response(headers=headers)
+
+    @routes.patch(
+        "/{name}/uploads/{upload}",
+        status_code=204,
+        dependencies=writes,
+        openapi_extra={
+            "parameters": [tus.RESUMABLE],
+            "requestBody": {"required": True, "content": {tus.BODY: BINARY}},
+        },
+        response_class=Response,
+        responses={
+            **problems.told(403, 404, 409, 412, 413, 415, 507),
+            460: {**problems.told(400)[400], "description": "Checksum Mismatch"},
+        },
+    )
+    async def append_to_upload(
+        request: Request,
+        name: Name,
+        upload: Identity,
+        upload_offset: Annotated[str, Header(description="where these bytes begin", pattern="^[0-9]{1,18}$")],
+    ) -> Response:
+        """Append bytes to an upload.
+
+        `Upload-Checksum` is the `sha256` or `sha1` of these bytes in Base64: others are discarded, with status 460.
+        With the last bytes `Repr-Digest` (RFC 9530) may say what the whole must be.
+        """
+        kind = request.headers.get("content-type", "")
+        if kind.partition(";")[0].strip().lower() != tus.BODY:
+            raise TypeOfBodyError(f"Wanted Content-Type: {tus.BODY}. Found: {kind[:100] or 'none'}")
+        checksum = Checksum.of(request.headers)
+        digest = digest_of(request.headers, fields=["repr-digest"])  # a Content-Digest would be of these bytes alone
+        offset = length_of(upload_offset)
+        state = await uploads.append(name, upload, offset, body(request), sha256=digest, checksum=checksum)
+        return Response(status_code=204, headers=_headers(state))
+
+    @routes.delete(
+        "/{name}/uploads/{upload}",
+        status_code=204,
+        dependencies=writes,
+        openapi_extra={"parameters": [tus.RESUMABLE]},
+        responses=problems.told(403, 404, 409, 412),
+    )
+    def give_up(name: Name, upload: Identity) -> None:
+        """Give up an upload, and remove what came of it; a version that was published stays."""
+        uploads.cancel(name, upload)
+
+
+def _offers(uploads: Uploads) -> Callable[[], Response]:
+    def offers() -> Response:
+        """What the service offers of tus."""
+        return Response(status_code=204, headers=tus.offered(uploads.most))
+
+    return offers
+
+
+def _headers(state: UploadState) -> dict[str, str]:
+    headers = {"Upload-Offset": str(state.offset)}
+    if state.expires is not None:
+        headers["Upload-Expires"] = formatdate(state.expires, usegmt=True)
+    if state.version is not None:
+        headers |= {"Dataset-Version": str(state.version.number), "ETag": etag(state.version.sha256)}
+    return headers

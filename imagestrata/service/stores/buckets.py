@@ -1,0 +1,258 @@
+"""Datasets in a bucket, of which downloads are sent straight from there.
+
+    PREFIX/names/NAME                            a dataset; "next" in it, once a version was deleted
+           descriptions/NAME                     what people say about it
+           datasets/NAME/versions/3.json         a version, which is there when this is
+           datasets/NAME/content/SHA256          its bytes, and those of the versions that have the same
+           datasets/NAME/content/SHA256.sqlite   the index of a folder's files
+           tokens.json
+
+Bodies arrive in a folder of this machine, the spool, and are sent to the bucket when they are whole. What a killed
+server leaves, contents of no version and uploads that were begun, goes when the next one starts.
+
+So a prefix is for one server at a time. The spool is locked, and with it the prefix against a second server of the same
+spool; one with another spool, as on another machine, is not seen, and would take what the first one is sending for what
+a killed server left. Servers that share a bucket need a prefix each.
+"""
+
+import json
+import logging
+import mmap
+import os
+import secrets
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from formats.storage import Storage
+from imagestrata.service.errors import ConflictError, NotThereError, UnreadableError, no_dataset
+from imagestrata.service.stores.arrivals import DATA, INDEX, Arrivals
+from imagestrata.service.stores.store import Store
+from schemas.datasets import DatasetVersion
+
+_BLOCK = 1 << 20
+_LEAST_PART = 16 << 20
+_MOST_PARTS = 10_000  # of one object, on S3
+_MOST_INDEXES = 64
+_LINK_SECONDS = 300
+"""How long a link to the bucket lasts. Clients that go on later ask the service for another one."""
+_TYPE = "application/octet-stream"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class BucketBlob:
+    """An object that does not change."""
+
+    storage: Storage
+    key: str
+    size: int
+
+    def read(self, start: int, length: int) -> bytes:
+        """So many bytes from there; fewer where they end."""
+        return self.storage.read_range(self.key, start, min(length, self.size - start))
+
+    def address(self, *, filename: str) -> str | None:
+        """Where they can be had without us; a request, also one for the rest of them, must begin within minutes."""
+        name = filename.encode("ascii", "replace").decode().replace("?", "_").replace('"', "_")
+        told = {"ResponseContentDisposition": f'attachment; filename="{name}"', "ResponseContentType": _TYPE}
+        return self.storage.signed(self.key, seconds=_LINK_SECONDS, **told)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class BucketStore(Store):
+    """Datasets of one server, whose ``spool`` and prefix are its own.
+
+    Raises `StorageError` for a bucket that cannot be used.
+    """
+
+    def __init__(self, storage: Storage, *, spool: str | os.PathLike[str]) -> None:
+        storage.check()
+        self._storage = storage
+        self._indexes = Path(spool).resolve() / "indexes"
+        self._indexes.mkdir(parents=True, exist_ok=True)
+        super().__init__(Arrivals(Path(spool).resolve()))
+        self._preparing: Counter[tuple[str, str]] = Counter()
+        storage.abandon("datasets/")  # what was being sent when a server was killed
+        self._described = {*storage.names("descriptions")}  # most datasets have none, and need no request
+        for name in {*self.names(), *storage.names("datasets"), *self._described}:
+            self._clear(name)
+        self._count()
+
+    def names(self) -> list[str]:
+        """The names of all datasets, sorted."""
+        return self._storage.names("names")
+
+    def create(self, name: str) -> None:
+        """Make a dataset without versions. Raises `ConflictError`."""
+        with self._lock:
+            if self._storage.exists(f"names/{name}"):
+                raise ConflictError(f"Wanted a new dataset {name!r}. Found: there is one")
+            self._storage.write_bytes(f"names/{name}", b"{}")
+
+    def numbers(self, name: str) -> list[int]:
+        """The numbers of a dataset's versions, in their order. Raises `NotThereError`."""
+        keys = (key.removesuffix(".json") for key in self._storage.names(f"datasets/{name}/versions"))
+        found = sorted(int(key) for key in keys if key.isascii() and key.isdecimal())
+        if not found and not self._storage.exists(f"names/{name}"):
+            raise no_dataset(name)
+        return found
+
+    def blob(self, name: str, version: DatasetVersion) -> BucketBlob:
+        """A version's bytes."""
+        return BucketBlob(self._storage, self._content(name, version.sha256), version.bytes)
+
+    def index(self, name: str, version: DatasetVersion) -> Path:
+        """Where the index of a folder's files lies; it is brought here when it is first asked for."""
+        place = self._indexes / f"{version.sha256}.sqlite"
+        if not place.exists():
+            aside = place.with_suffix(f".{secrets.token_hex(4)}")
+            try:
+                with (
+                    self._storage.open(f"{self._content(name, version.sha256)}.sqlite") as source,
+                    aside.open("wb") as to,
+                ):
+                    shutil.copyfileobj(source, to, _BLOCK)
+                os.replace(aside, place)
+            except FileNotFoundError:
+                raise NotThereError(f"Wanted version {version.number} of {name!r}. Found: it was deleted") from None
+            finally:
+                aside.unlink(missing_ok=True)
+            for old in sorted(self._indexes.iterdir(), key=lambda path: path.stat().st_mtime)[:-_MOST_INDEXES]:
+                old.unlink(missing_ok=True)
+        return place
+
+    def description(self, name: str) -> str:
+        """What people say about a dataset. Raises `NotThereError`."""
+        if name in self._described:
+            with suppress(FileNotFoundError):
+                return self._storage.read_text(f"descriptions/{name}")
+        if not self._storage.exists(f"names/{name}"):
+            raise no_dataset(name)
+        return ""
+
+    def describe(self, name: str, text: str) -> None:
+        """Replace a dataset's description. Raises `NotThereError`."""
+        with self._lock:
+            if not self._storage.exists(f"names/{name}"):
+                raise no_dataset(name)
+            if text:
+                self._described.add(name)
+                self._storage.write_bytes(f"descriptions/{name}", text.encode())
+            elif name in self._described:
+                self._storage.remove_files([f"descriptions/{name}"])
+                self._described.discard(name)
+
+    def _place(self, name: str, version: DatasetVersion) -> str:
+        return version.sha256
+
+    def _share(self, name: str, version: DatasetVersion, arrival: Path, reserve: Callable[[int], None]) -> None:
+        """Nothing: a manifest of the same content is all that is needed."""
+
+    def _content(self, name: str, sha256: str) -> str:
+        return f"datasets/{name}/content/{sha256}"
+
+    def _read(self, name: str, number: int) -> DatasetVersion | None:
+        key = f"datasets/{name}/versions/{number}.json"
+        try:
+            return DatasetVersion.from_json(self._storage.read_text(key), place=f"{self._storage.address}/{key}")
+        except FileNotFoundError:
+            return None
+
+    def _prepare(self, name: str, arrival: Path, version: DatasetVersion) -> None:
+        content = self._content(name, version.sha256)
+        with self._lock:
+            self._preparing[name, version.sha256] += 1
+        for file, key in ((INDEX, f"{content}.sqlite"), (DATA, content)):
+            if (arrival / file).exists():
+                with open(arrival / file, "rb") as source, self._storage.create(key) as write:
+                    for part in _parts(source):
+                        write(*part)
+
+    def _show(self, name: str, arrival: Path, version: DatasetVersion) -> None:
+        self._storage.write_bytes(f"datasets/{name}/versions/{version.number}.json", version.to_json().encode())
+
+    def _settle(self, name: str, version: DatasetVersion) -> None:
+        with self._lock:
+            self._preparing[name, version.sha256] -= 1
+            self._preparing += Counter()  # forgets those that nobody prepares
+        self._clear(name)
+
+    def _hide(self, name: str, number: int | None, following: int) -> None:
+        if number is None:
+            self._storage.remove_files([f"names/{name}", f"descriptions/{name}", *self._versions_of(name)])
+            self._described.discard(name)
+        else:
+            self._storage.write_bytes(f"names/{name}", json.dumps({"next": following}).encode())
+            self._storage.remove_files([f"datasets/{name}/versions/{number}.json"])
+
+    def _versions_of(self, name: str) -> list[str]:
+        return [f"datasets/{name}/versions/{key}" for key in self._storage.names(f"datasets/{name}/versions")]
+
+    def _clear(self, name: str) -> None:
+        with self._lock:
+            try:
+                self._clear_alone(name)
+            except OSError as error:  # what is left goes next time; what was asked for is done already
+                log.warning("contents of %s that no version has are not removed now: %s", name, error)
+
+    def _clear_alone(self, name: str) -> None:
+        if name not in self.names():
+            self._storage.remove_files([f"descriptions/{name}", *self._versions_of(name)])
+            self._described.discard(name)
+        folder = f"datasets/{name}/content"
+        found = self._storage.names(folder)
+        kept = {sha256 for of, sha256 in self._preparing if of == name}
+        with suppress(NotThereError):
+            for number in self.numbers(name):
+                try:
+                    version = self._whole(name, number)
+                except UnreadableError:
+                    return
+                if version is None:  # it was listed, and nobody here has deleted it
+                    return
+                kept.add(version.sha256)
+        gone = [f"{folder}/{key}" for key in found if key.removesuffix(".sqlite") not in kept]
+        if gone:
+            self._storage.remove_files(gone)
+
+    def _following(self, name: str) -> int:
+        key = f"names/{name}"
+        try:
+            data = self._storage.read_bytes(key)
+        except FileNotFoundError:
+            return 1
+        with suppress(ValueError, AttributeError):
+            following = json.loads(data).get("next", 1)
+            if type(following) is int and following >= 1:
+                return following
+        raise UnreadableError(  # a number that was used must not come twice
+            f"Wanted the number of the next version of {name!r} in {self._storage.address}/{key}. "
+            f"Found: {data[:40]!r}. "
+            'Write {"next": N} there, where N is a number that no version has had'
+        )
+
+
+def part_bytes(size: int) -> int:
+    """How long the parts of an object of so many bytes are: as short as S3 allows, and not too short to send well."""
+    return max(_LEAST_PART, -(-size // (_MOST_PARTS * _BLOCK)) * _BLOCK)
+
+
+def _parts(file: IO[bytes]) -> Iterator[list[memoryview]]:
+    """A file in parts, of which each is in blocks, as each has its time to be sent in.
+
+    They are mapped: what is sent takes no memory, however long the file and its parts are.
+    """
+    size = os.fstat(file.fileno()).st_size
+    length = part_bytes(size)
+    for start in range(0, size, length):
+        part = mmap.mmap(file.fileno(), min(length, size - start), access=mmap.ACCESS_READ, offset=start)
+        whole = memoryview(part)
+        yield [whole[at : at + _BLOCK] for at in range(0, len(whole), _BLOCK)]

@@ -1,0 +1,194 @@
+"""Datasets in a folder of this machine.
+
+    ROOT/datasets/NAME/versions/3/   version.json  data  files.sqlite (of a folder)
+         datasets/NAME/next          the next version's number, if one was deleted: none is given twice
+         datasets/NAME/description   what people say about it
+         incoming/ID/                bodies on their way, and unfinished uploads
+         finished/ID                 what the latest uploads have become
+         trash/ID/                   what is being deleted
+         tokens.json  lock
+
+A version is made ready in ``incoming`` and becomes visible by one rename; so does what is deleted vanish. What a killed
+server leaves in ``incoming`` and ``trash`` goes when the next one starts. A version that was restored shares its files
+with the older one, by hard links.
+"""
+
+import errno
+import os
+import secrets
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from formats.lasting import sync_folders
+from imagestrata.service.errors import ConflictError, NotThereError, UnreadableError, no_dataset
+from imagestrata.service.stores.arrivals import DATA, INDEX, UPLOAD, Arrivals, keep
+from imagestrata.service.stores.blobs import FileBlob
+from imagestrata.service.stores.bodies import full_disks_told
+from imagestrata.service.stores.store import Store
+from schemas.datasets import VERSION_NAME, DatasetVersion, is_name
+
+_NUMBER = "{:020}"
+_DESCRIPTION = "description"
+
+
+class FolderStore(Store):
+    """Datasets of one server, which holds the folder's lock. Raises `ConflictError` where another server has it."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = Path(root).resolve()
+        self._datasets, self._trash = self.root / "datasets", self.root / "trash"
+        for folder in (self._datasets, self._trash):
+            folder.mkdir(parents=True, exist_ok=True)
+        sync_folders(str(self._datasets), str(self._trash))
+        super().__init__(Arrivals(self.root))
+        self._clear("")
+        self._count()
+
+    def names(self) -> list[str]:
+        """The names of all datasets, sorted; what somebody else has put there is none."""
+        with os.scandir(self._datasets) as entries:
+            return sorted(one.name for one in entries if is_name(one.name) and os.path.isdir(f"{one.path}/versions"))
+
+    def create(self, name: str) -> None:
+        """Make a dataset without versions. Raises `ConflictError`, `FullError`."""
+        with full_disks_told():
+            made = self.arrivals.new()
+            try:
+                (made / "versions").mkdir()
+                (made / "next").write_text(_NUMBER.format(1), encoding="ascii")
+                keep(made / "next")
+                keep(made)
+                os.rename(made, self._datasets / name)  # also over an empty folder
+            except OSError as error:
+                shutil.rmtree(made, ignore_errors=True)
+                if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise ConflictError(f"Wanted a new dataset {name!r}. Found: there is one") from None
+                raise
+        keep(self._datasets)
+
+    def numbers(self, name: str) -> list[int]:
+        """The numbers of a dataset's versions, in their order. Raises `NotThereError`."""
+        try:
+            return sorted(int(found) for found in os.listdir(self._datasets / name / "versions") if found.isdecimal())
+        except FileNotFoundError:
+            raise no_dataset(name) from None
+
+    def blob(self, name: str, version: DatasetVersion) -> FileBlob:
+        """A version's bytes. Raises `NotThereError`."""
+        try:
+            return FileBlob.open(self._folder(name, version.number) / DATA)
+        except FileNotFoundError:
+            raise NotThereError(f"Wanted version {version.number} of {name!r}. Found: it was deleted") from None
+
+    def index(self, name: str, version: DatasetVersion) -> Path:
+        """Where the index of a folder's files lies. Raises `NotThereError`."""
+        return self._folder(name, version.number) / INDEX
+
+    def description(self, name: str) -> str:
+        """What people say about a dataset. Raises `NotThereError`."""
+        self._check(name)
+        try:
+            return (self._datasets / name / _DESCRIPTION).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return ""
+
+    def describe(self, name: str, text: str) -> None:
+        """Replace a dataset's description. Raises `NotThereError`, `FullError`."""
+        place = self._datasets / name / _DESCRIPTION
+        made = self.arrivals.new()
+        try:
+            with self._lock, full_disks_told():
+                self._check(name)
+                (made / DATA).write_text(text, encoding="utf-8")
+                keep(made / DATA)
+                os.replace(made / DATA, place)
+                keep(place.parent)
+        except FileNotFoundError:
+            raise no_dataset(name) from None
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+
+    def _check(self, name: str) -> None:
+        if not (self._datasets / name / "versions").is_dir():
+            raise no_dataset(name)
+
+    def _place(self, name: str, version: DatasetVersion) -> str:
+        try:
+            return str(os.stat(self._folder(name, version.number) / DATA).st_ino)
+        except FileNotFoundError:  # somebody else removed it
+            return f"version {version.number}"
+
+    def _share(self, name: str, version: DatasetVersion, arrival: Path, reserve: Callable[[int], None]) -> None:
+        source = self._folder(name, version.number)
+        try:
+            for file in (DATA, INDEX) if version.kind == "folder" else (DATA,):
+                try:
+                    os.link(source / file, arrival / file)
+                except OSError as error:
+                    if isinstance(error, FileNotFoundError):
+                        raise
+                    reserve((source / file).stat().st_size)  # a file system without hard links
+                    with full_disks_told():
+                        shutil.copyfile(source / file, arrival / file)
+        except FileNotFoundError:
+            raise NotThereError(f"Wanted version {version.number} of {name!r}. Found: it was deleted") from None
+
+    def _folder(self, name: str, number: int) -> Path:
+        return self._datasets / name / "versions" / str(number)
+
+    def _read(self, name: str, number: int) -> DatasetVersion | None:
+        path = self._folder(name, number) / VERSION_NAME
+        try:
+            return DatasetVersion.from_json(path.read_text(encoding="utf-8"), place=str(path))
+        except FileNotFoundError:
+            if path.parent.is_dir():  # a version is deleted as a whole folder
+                raise
+            return None
+
+    def _prepare(self, name: str, arrival: Path, version: DatasetVersion) -> None:
+        for file in (DATA, INDEX):
+            with suppress(FileNotFoundError):
+                keep(arrival / file)
+
+    def _show(self, name: str, arrival: Path, version: DatasetVersion) -> None:
+        path = arrival / VERSION_NAME
+        path.write_text(version.to_json(), encoding="utf-8")
+        keep(path)
+        keep(arrival)
+        os.rename(arrival, self._folder(name, version.number))
+        (self._folder(name, version.number) / UPLOAD).unlink(missing_ok=True)  # now that it is no upload any more
+        keep(self._datasets / name / "versions")
+
+    def _settle(self, name: str, version: DatasetVersion) -> None:
+        """What is given up lies in its arrival still, which is not ours to remove."""
+
+    def _hide(self, name: str, number: int | None, following: int) -> None:
+        source = self._datasets / name
+        if number is not None:
+            # Over what is there, of the same length: that needs no room, which a deletion is to bring.
+            with full_disks_told(), open(os.open(source / "next", os.O_WRONLY | os.O_CREAT, 0o666), "wb") as file:
+                file.write(_NUMBER.format(following).encode())
+                file.flush()
+                os.fsync(file.fileno())
+            source = self._folder(name, number)
+        os.rename(source, self._trash / secrets.token_hex(16))
+        keep(source.parent)
+
+    def _clear(self, name: str) -> None:
+        for trash in self._trash.iterdir():
+            shutil.rmtree(trash, ignore_errors=True)
+
+    def _following(self, name: str) -> int:
+        path = self._datasets / name / "next"
+        try:
+            text = path.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return 1
+        if not text.strip().isdecimal():  # a number that was used must not come twice
+            raise UnreadableError(
+                f"Wanted the number of the next version of {name!r} in {path}. Found: {text[:40]!r}. Write "
+                "a number there that no version has had"
+            )
+        return int(text)

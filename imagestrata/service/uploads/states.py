@@ -1,0 +1,95 @@
+"""How far resumable uploads are, as the files of their folders say."""
+
+import json
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from imagestrata.service.conditions import Conditions
+from imagestrata.service.errors import NotThereError
+from imagestrata.service.stores.arrivals import DATA, UNVERIFIED, UPLOAD, keep
+from imagestrata.service.stores.bodies import full_disks_told
+from imagestrata.service.stores.store import Store
+from imagestrata.service.uploads.finished import FinishedUploads
+from imagestrata.service.uploads.wanted import Wanted
+from schemas.datasets import DatasetVersion
+
+_UNKNOWN = "Wanted an upload of this service. Found: none of this name (it was given up, or has expired)"
+_OTHERS = "Wanted an upload to {!r}. Found: it is one to another dataset"
+_IDENTITY = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadState:
+    """How far an upload is: ``offset`` bytes of ``length`` count, and with all of them it is a ``version``.
+
+    ``expires``: when an unfinished one will be forgotten unless more of it comes.
+    """
+
+    length: int
+    offset: int
+    metadata: str | None
+    expires: float | None = None
+    version: DatasetVersion | None = None
+
+
+class UploadStates:
+    """The states of a store's uploads, ``finished`` ones too."""
+
+    def __init__(self, store: Store, finished: FinishedUploads) -> None:
+        self._store, self._finished = store, finished
+
+    def unfinished(self, name: str, identity: str) -> Wanted | None:
+        """What an upload is to become; None if it is finished, or unknown. Raises `NotThereError`."""
+        try:
+            if not _IDENTITY.fullmatch(identity):
+                raise NotThereError(_UNKNOWN)
+            path = self._store.arrivals.folder / identity / UPLOAD
+            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):  # a power cut may have emptied it
+            return None
+        wanted = Wanted(**{**found, "conditions": Conditions(**found["conditions"])})
+        if wanted.name != name:
+            raise NotThereError(_OTHERS.format(name))
+        return wanted
+
+    def state(self, wanted: Wanted | None, name: str, identity: str) -> UploadState:
+        """How far an upload is, of which `unfinished` said what is wanted. Raises `NotThereError`."""
+        arrival = self._store.arrivals.folder / identity
+        if wanted is not None:
+            with suppress(FileNotFoundError):  # it is being published, or was given up
+                length, expires = wanted.length or 0, self._store.arrivals.expires(arrival)
+                offset = _offset(arrival, length)
+                return UploadState(length=length, offset=offset, metadata=wanted.metadata, expires=expires)
+        done = self._finished.find(identity)
+        if done is None:
+            raise NotThereError(_UNKNOWN)
+        if done.name != name:
+            raise NotThereError(_OTHERS.format(name))
+        content = (done.sha256, done.kind, done.filename)
+        versions = [one for one in self._store.versions(name) if (one.sha256, one.kind, one.filename) == content]
+        if not versions:
+            raise NotThereError(_UNKNOWN)
+        return UploadState(length=done.length, offset=done.length, metadata=done.metadata, version=versions[-1])
+
+
+def mark_unverified(arrival: Path, offset: int) -> None:
+    """Write down, also for a power cut, that bytes from there on are not verified. Raises `FullError`."""
+    with full_disks_told():
+        (arrival / UNVERIFIED).write_text(str(offset), encoding="ascii")
+        keep(arrival / UNVERIFIED)
+        keep(arrival)
+
+
+def _offset(arrival: Path, length: int) -> int:
+    """How many bytes of an upload count.
+
+    The last one counts when the version is published. Else a client that lost the last answer would take an
+    upload for finished whose check failed, or never ended.
+    """
+    offset = min((arrival / DATA).stat().st_size, length - 1)
+    with suppress(FileNotFoundError, ValueError):
+        offset = min(offset, int((arrival / UNVERIFIED).read_text(encoding="ascii") or 0))
+    return offset

@@ -1,0 +1,147 @@
+"""The tus protocol for resumable uploads, version 1.0.0 (https://tus.io/protocols/resumable-upload): its headers."""
+
+import binascii
+import hashlib
+import hmac
+import re
+from base64 import b64decode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import Request
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from imagestrata.service.errors import RequestError, TusRequestError, TusVersionError
+
+VERSION = "1.0.0"
+EXTENSIONS = "creation,checksum,expiration,termination"
+ALGORITHMS = ("sha256", "sha1")
+BODY = "application/offset+octet-stream"
+
+_ADDRESS = re.compile(r"/datasets?/[^/]+/uploads(/[^/]+)?")
+_OVERRIDDEN = ("DELETE", "HEAD", "PATCH")
+_PAIR = re.compile(r"([\x21-\x2b\x2d-\x7e]+)(?: ([A-Za-z0-9+/=]*))?")
+_CHECKSUM = re.compile(r"([a-z0-9-]+) ([A-Za-z0-9+/=]+)")
+_NOT_OFFERED = {
+    "upload-defer-length": "Say the length of the whole upload in Upload-Length",
+    "upload-concat": "Send the upload in one piece, without parallel parts",
+}
+
+RESUMABLE: dict[str, Any] = {
+    "name": "Tus-Resumable",
+    "in": "header",
+    "required": True,
+    "description": "the version of the protocol",
+    "schema": {"type": "string", "enum": [VERSION]},
+}
+"""The header of all requests but OPTIONS, as the OpenAPI describes it."""
+
+
+class Tus:
+    """A layer that gives all answers of uploads ``Tus-Resumable``, and takes the method of ``X-HTTP-Method-Override``.
+
+    Only a POST may have another method: what guards other sites' requests guards POST.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not _ADDRESS.fullmatch(scope["path"]):
+            await self._app(scope, receive, send)
+            return
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)["Tus-Resumable"] = VERSION
+            await send(message)
+
+        method = Headers(scope=scope).get("x-http-method-override", "").upper()
+        if scope["method"] == "POST" and method in _OVERRIDDEN:
+            scope = {**scope, "method": method}
+        await self._app(scope, receive, answer)
+
+
+def check_version(request: Request) -> None:
+    """Raise `TusVersionError` for a request in another version of the protocol, or in none."""
+    found = request.headers.get("tus-resumable")
+    if found != VERSION:
+        shown = "none" if found is None else repr(found[:40])
+        raise TusVersionError(
+            f"Wanted Tus-Resumable: {VERSION}. Found: {shown}. Update imagestrata where you push, or use a client "
+            f"of tus {VERSION}",
+            headers={"Tus-Version": VERSION},
+        )
+
+
+def check_offered(headers: Mapping[str, str]) -> None:
+    """Raise `TusRequestError` for a new upload that needs extensions that are not offered."""
+    for name, advice in _NOT_OFFERED.items():
+        if name in headers:
+            raise TusRequestError(f"Wanted the extensions {EXTENSIONS} of tus alone. Found: {name}. {advice}")
+
+
+def offered(most: int | None) -> dict[str, str]:
+    """The headers that answer OPTIONS; ``most``: the largest upload in bytes."""
+    told = {
+        "Tus-Version": VERSION,
+        "Tus-Extension": EXTENSIONS,
+        "Tus-Checksum-Algorithm": ",".join(ALGORITHMS),
+    }
+    return told if most is None else {**told, "Tus-Max-Size": str(most)}
+
+
+def metadata_of(text: str) -> dict[str, str]:
+    """The pairs of ``Upload-Metadata``, with values that are not UTF-8 left out. Raises `RequestError`."""
+    found: dict[str, str] = {}
+    seen: set[str] = set()
+    for part in text.split(",") if text.strip() else ():
+        pair = _PAIR.fullmatch(part.strip())
+        if pair is None or pair[1] in seen:
+            raise RequestError(
+                "Wanted Upload-Metadata as KEY BASE64 pairs with commas between them, each key once. Found: "
+                f"{part.strip()[:100]!r}"
+            )
+        seen.add(pair[1])
+        try:
+            found[pair[1]] = b64decode(pair[2] or "", validate=True).decode("utf-8")
+        except UnicodeDecodeError:
+            continue  # a key of somebody else's
+        except binascii.Error:
+            raise RequestError(f"Wanted {pair[1]} of Upload-Metadata in Base64. Found: {pair[2][:100]!r}") from None
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Checksum:
+    """What the bytes of one request must have."""
+
+    algorithm: str
+    digest: bytes
+
+    @classmethod
+    def of(cls, headers: Mapping[str, str]) -> "Checksum | None":
+        """That of ``Upload-Checksum``. Raises `TusRequestError` for one that cannot be checked."""
+        text = headers.get("upload-checksum")
+        if text is None:
+            return None
+        found = _CHECKSUM.fullmatch(text.strip())
+        try:
+            made = cls(found[1], b64decode(found[2], validate=True)) if found else None
+        except binascii.Error:
+            made = None
+        if made is None or made.algorithm not in ALGORITHMS or len(made.digest) != made.new().digest_size:
+            raise TusRequestError(
+                f"Wanted Upload-Checksum as ALGORITHM BASE64, with {' or '.join(ALGORITHMS)}. Found: {text[:100]!r}"
+            )
+        return made
+
+    def new(self) -> "hashlib._Hash":
+        """What is given the bytes."""
+        return hashlib.new(self.algorithm, usedforsecurity=False)
+
+    def is_of(self, made: "hashlib._Hash") -> bool:
+        """Whether the bytes are those that were meant."""
+        return hmac.compare_digest(made.digest(), self.digest)

@@ -1,0 +1,39 @@
+"""The embedded Cassandra: what is refused before a node starts."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from imagestrata.devstack import DevstackError, NodeError, PortError
+from imagestrata.devstack.__main__ import main
+from imagestrata.devstack.servers import ports
+from imagestrata.devstack.servers.cassandra import Cassandra
+
+
+def test_bad_arguments_are_refused_before_anything_starts(tmp_path: Path) -> None:
+    for arguments in (["up", "--port", "80"], ["up", "--nodes", "4"], ["up", "--heap", "1"], ["sideways"], []):
+        with pytest.raises(SystemExit) as refused:
+            main(arguments)
+        assert refused.value.code == 2
+    with pytest.raises(NodeError, match="1 to 3 nodes"):
+        Cassandra(tmp_path, nodes=0)
+
+
+def test_data_of_other_settings_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "cluster.json").write_text('{"nodes": 3, "port": 9042, "storage_port": 19042, "auth": false}')
+    with pytest.raises(NodeError, match=r"1 node without log-in .* Found: data of 3 nodes"):
+        Cassandra(tmp_path)
+    (tmp_path / "cluster.json").write_text("{")
+    with pytest.raises(DevstackError, match=r"cluster\.json"):
+        Cassandra(tmp_path)
+
+
+def test_listener_on_every_address_counts_as_foreign(tmp_path: Path) -> None:
+    with socket.create_server(("0.0.0.0", 0)) as stranger:
+        port = stranger.getsockname()[1]
+        assert ports.holds(os.getpid(), port, "127.0.0.1")
+        with pytest.raises(PortError, match=f"port {port} .*pid {os.getpid()}"):
+            Cassandra(tmp_path, port=port).start()
+    assert not ports.is_held(port, "127.0.0.1")

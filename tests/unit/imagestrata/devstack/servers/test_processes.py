@@ -1,0 +1,53 @@
+"""Processes that a file remembers."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from imagestrata.devstack.servers import ports, processes
+
+LINGERING = """
+import ctypes, socket, threading, time
+held = socket.create_server(("127.0.0.1", 0))
+threading.Thread(target=lambda: (print(held.getsockname()[1], flush=True), time.sleep(60))).start()
+ctypes.CDLL(None).syscall(60, 0)  # the first thread alone exits
+"""
+
+
+def test_a_pid_file_never_names_an_unrelated_process(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    # A pid that was given anew: same number, another start time.
+    pid_file.write_text(f"{os.getpid()} 1\n")
+    assert processes.recall(pid_file) is None
+    assert processes.end(pid_file, timeout_s=1) is False
+    pid_file.write_text("nonsense")
+    assert processes.recall(pid_file) is None
+    child = subprocess.Popen(["sleep", "60"])
+    processes.remember(child.pid, pid_file)
+    assert processes.recall(pid_file) == child.pid
+    assert processes.end(pid_file, timeout_s=10) is True
+    assert processes.start_time(child.pid) is None
+    child.wait()
+
+
+def test_a_process_counts_as_running_until_its_ports_are_released(tmp_path: Path) -> None:
+    """Threads of a process that is killed end one after another; a restart must not find the port held."""
+    child = subprocess.Popen([sys.executable, "-c", LINGERING], stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout is not None
+        port = int(child.stdout.readline())
+        processes.remember(child.pid, tmp_path / "pid")
+        deadline = time.monotonic() + 60
+        while Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert ports.is_held(port, "127.0.0.1")
+        assert processes.recall(tmp_path / "pid") == child.pid
+        assert processes.end(tmp_path / "pid", timeout_s=10, by=signal.SIGKILL) is True
+        assert not ports.is_held(port, "127.0.0.1")
+    finally:
+        child.kill()
+        child.communicate()

@@ -1,0 +1,100 @@
+"""What the set-up takes for done, and what its locks hold."""
+
+import json
+import re
+import shutil
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from imagestrata.devstack.environment import Environment, Wanted, parse_args
+
+ROOT = Path(__file__).resolve().parents[4]
+SITE_PACKAGES = Path(sys.prefix) / "lib" / "python3.11" / "site-packages"
+
+
+def checkout(folder: Path) -> Environment:
+    (folder / "imagestrata" / "devstack").mkdir(parents=True)
+    for name in (
+        "pyproject.toml",
+        "requirements.lock",
+        "imagestrata/devstack/installer.lock",
+        "imagestrata/devstack/build.lock",
+    ):
+        shutil.copy(ROOT / name, folder / name)
+    environment = Environment(folder)
+    (environment.folder / "bin").mkdir(parents=True)
+    environment.python.symlink_to(sys.executable)
+    return environment
+
+
+def stamp(environment: Environment, **changes: object) -> None:
+    record = {"extras": ["spark"], "groups": ["dev"], "root": str(environment.root)}
+    record["fingerprint"] = environment.fingerprint()
+    environment.stamp.write_text(json.dumps(record | changes))
+
+
+def test_extras_installed_earlier_are_kept(tmp_path: Path) -> None:
+    environment = checkout(tmp_path)
+    stamp(environment)
+    before, current = environment.installed()
+    assert current
+    assert Wanted(frozenset({"spark"})) <= before
+    assert not Wanted(frozenset({"loader"})) <= before
+    assert (before | Wanted(frozenset({"loader"}))).extras == {"spark", "loader"}
+
+
+def test_a_changed_lock_or_a_moved_checkout_is_not_ready(tmp_path: Path) -> None:
+    environment = checkout(tmp_path)
+    stamp(environment, root="/elsewhere")
+    assert not environment.installed()[1]
+    stamp(environment)
+    with (tmp_path / "requirements.lock").open("a") as lock:
+        lock.write("# changed\n")
+    before, current = environment.installed()
+    assert not current
+    assert before.extras == {"spark"}
+
+
+def test_an_interrupted_setup_is_not_ready(tmp_path: Path) -> None:
+    environment = checkout(tmp_path)
+    assert environment.installed() == (Wanted(), False)
+    environment.stamp.write_text('{"extras": ["spa')
+    assert environment.installed() == (Wanted(), False)
+
+
+def test_bad_arguments_are_refused() -> None:
+    known = {"extras": {"spark"}, "groups": {"dev"}}
+    assert parse_args(["--extra", "spark", "--group", "dev"], known).extra == ["spark"]
+    with pytest.raises(SystemExit) as refused:
+        parse_args(["--extra", "nonsense"], known)
+    assert refused.value.code == 2
+
+
+def test_every_installed_package_is_in_the_lock() -> None:
+    if not Environment().stamp.exists():
+        pytest.skip("this environment was not made by the set-up")
+    locked = set(re.findall(r"^([a-z0-9.-]+)==(\S+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE))
+    names = {name for name, _ in locked}
+    found = {
+        (re.sub(r"[-_.]+", "-", one.metadata["Name"]).lower(), one.version)
+        for one in metadata.distributions(path=[str(SITE_PACKAGES)])
+    }
+    # What Python's venv and the set-up itself bring.
+    others = {pair for pair in found if pair[0] not in {"imagestrata", "pip", "setuptools", "uv"}}
+    assert {pair for pair in others if pair[0] in names} <= locked
+    assert others <= locked
+
+
+def test_locks_contain_hashes_and_no_urls() -> None:
+    for name in (
+        "requirements.lock",
+        "imagestrata/devstack/installer.lock",
+        "imagestrata/devstack/build.lock",
+    ):
+        text = (ROOT / name).read_text()
+        assert "//" not in text
+        for block in re.split(r"\n(?=\S)", text.strip()):
+            assert "--hash=sha256:" in block, block

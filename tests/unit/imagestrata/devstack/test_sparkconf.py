@@ -1,0 +1,60 @@
+"""Spark's configuration in the environment."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from imagestrata.devstack import SetupError, sparkconf
+
+
+def test_defaults_are_rewritten_only_when_they_change(tmp_path: Path) -> None:
+    (tmp_path / "pyspark").mkdir()
+    python = tmp_path / 'a "b" $c' / "python"
+
+    def write(extra: dict[str, str] | None = None) -> bool:
+        return sparkconf.write(
+            extra,
+            site_packages=tmp_path,
+            java_home=tmp_path / "my java",
+            python=python,
+            demo_defaults=tmp_path / "demo.conf",
+        )
+
+    assert write()
+    assert not write()
+    assert write({"spark.imagestrata.source": "/data/my tree"})
+    text = (tmp_path / "pyspark/conf/spark-defaults.conf").read_text()
+    assert text.index("spark.master") < text.index("spark.jars") < text.index("spark.imagestrata.source /data/my tree")
+    command = ["bash", "-c", '. pyspark/conf/spark-env.sh; printf "%s\\n" "$PYSPARK_PYTHON" "$JAVA_HOME"']
+    told = subprocess.run(command, cwd=tmp_path, env={}, capture_output=True, text=True, timeout=60, check=True)
+    assert told.stdout.splitlines() == [str(python), str(tmp_path / "my java")]
+    mine = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={"PYSPARK_PYTHON": "mine"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert mine.stdout.splitlines()[0] == "mine"
+
+
+def test_no_env_script_is_written_where_spark_cannot_read_it(tmp_path: Path) -> None:
+    place = tmp_path / "with a space"
+    (place / "pyspark").mkdir(parents=True)
+    assert sparkconf.write(
+        site_packages=place, java_home=place, python=place / "python", demo_defaults=place / "demo.conf"
+    )
+    assert sorted(file.name for file in (place / "pyspark" / "conf").iterdir()) == [
+        "log4j2.properties",
+        "spark-defaults.conf",
+    ]
+    text = (place / "pyspark" / "conf" / "spark-defaults.conf").read_text()
+    assert f"spark.pyspark.python {place}/python\n" in text
+
+
+def test_missing_pyspark_is_reported_with_advice(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="make setup"):
+        sparkconf.write(site_packages=tmp_path, java_home=tmp_path, python=tmp_path)

@@ -1,0 +1,124 @@
+"""The client of dataset services: addresses, patience, and where its token goes."""
+
+import contextlib
+import hashlib
+import json
+import socket
+import threading
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from imagestrata import hub
+from tests.support.dataset_files import read
+from tests.support.dataset_servers import tar_of
+
+
+@pytest.mark.parametrize("url", ["host:8080", "ftp://host", "http://", "http://me:secret@host", "http://h:99999", 7])
+def test_invalid_addresses_and_tokens_are_refused(url: str) -> None:
+    with pytest.raises(hub.OptionError, match="Wanted the address of a service") as told:
+        hub.connect(url)
+    assert "secret" not in str(told.value)
+    with pytest.raises(hub.OptionError, match="Wanted a token") as told:
+        hub.connect("http://host", "sec\nret")
+    assert "sec" not in str(told.value).partition("Found")[2].replace("second", "")
+
+
+def test_a_service_that_does_not_answer_is_reported_after_retries() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    service = hub.connect(f"http://127.0.0.1:{port}", patience=0.3)
+    with pytest.raises(hub.UnreachableError, match=f"Wanted an answer from http://127.0.0.1:{port}. Found: .*refused"):
+        service.list()
+
+
+class Elsewhere(BaseHTTPRequestHandler):
+    """A service whose bytes lie on another server, which this one is as well."""
+
+    data = tar_of({"a": b"1" * 5000})
+    odd: Mapping[str, object] = MappingProxyType({})
+    has_ranges = True
+    other = ""
+    asked: list[tuple[str, dict[str, str]]]
+
+    def do_GET(self) -> None:
+        self.asked.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
+        if self.path.startswith("/base/datasets/far/card"):
+            version = {"version": 1, "kind": "folder", "filename": "far.tar", "bytes": len(self.data), "files": 1}
+            version |= {"sha256": hashlib.sha256(self.data).hexdigest(), "created": "now", **self.odd}
+            self.answer(200, json.dumps({"versions": [version], "newest": version, "card": {}}).encode())
+        elif self.path.startswith("/base/"):
+            self.answer(307, b"", Location=f"{self.other}/bucket/key?X-Signature=1")
+        else:
+            start = int(self.headers.get("Range", "bytes=0-")[6:-1]) if self.has_ranges else 0
+            told = {"Content-Range": f"bytes {start}-{len(self.data) - 1}/{len(self.data)}"} if start else {}
+            self.answer(206 if start else 200, self.data[start : start + 4000], length=len(self.data) - start, **told)
+
+    def answer(self, status: int, body: bytes, length: int | None = None, **headers: str) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(body) if length is None else length))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+def test_no_token_is_sent_to_another_host_on_redirect(tmp_path: Path) -> None:
+    handlers = [type("Handler", (Elsewhere,), {"asked": []}) for _ in range(2)]
+    servers = [HTTPServer(("127.0.0.1", 0), handler) for handler in handlers]
+    handlers[0].other = f"http://127.0.0.1:{servers[1].server_port}"
+    for one in servers:
+        threading.Thread(target=one.serve_forever, daemon=True).start()
+    try:
+        service = hub.connect(f"http://127.0.0.1:{servers[0].server_port}/base", "secret-token")
+        assert read(service.pull("far", tmp_path / "to")) == {"a": b"1" * 5000}
+    finally:
+        for one in servers:
+            one.shutdown()
+            one.server_close()
+    assert all(headers["authorization"] == "Bearer secret-token" for _, headers in handlers[0].asked)
+    assert len(handlers[1].asked) >= 3  # it gives 4,000 bytes and breaks off
+    assert all({"authorization", "if-range"}.isdisjoint(headers) for _, headers in handlers[1].asked)
+    assert handlers[1].asked[1][1]["range"] == "bytes=4000-"
+
+
+def _served(**attributes: object) -> HTTPServer:
+    server = HTTPServer(("127.0.0.1", 0), type("Handler", (Elsewhere,), {"asked": [], **attributes}))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    server.RequestHandlerClass.other = f"http://127.0.0.1:{server.server_port}"  # type: ignore[attr-defined]
+    return server
+
+
+def test_a_pull_that_begins_anew_each_time_ends(tmp_path: Path) -> None:
+    server = _served(has_ranges=False)
+    with (
+        contextlib.closing(server.socket),
+        pytest.raises(hub.UnreachableError, match=r"broke off, [0-9]+ times"),
+    ):
+        hub.connect(f"http://127.0.0.1:{server.server_port}/base", patience=0.5).pull("far", tmp_path)
+    server.shutdown()
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        *({"filename": name} for name in ("..", "../x", "/x", None, ["x"])),
+        *({key: value} for key in ("version", "bytes", "files") for value in (-1, "1", "1/../..", 1.5, [1], None)),
+        *({"sha256": value} for value in ("../x", "A" * 64, None)),
+        {"kind": "../x"},
+    ],
+)
+def test_a_version_that_makes_no_sense_is_refused(tmp_path: Path, odd: dict[str, object]) -> None:
+    server = _served(odd=odd)
+    with (
+        contextlib.closing(server.socket),
+        pytest.raises(hub.DatasetError, match=r"Wanted a version of 'far' with its number, size, file's name"),
+    ):
+        hub.connect(f"http://127.0.0.1:{server.server_port}/base").pull("far", tmp_path / "to")
+    server.shutdown()
