@@ -32,7 +32,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass, fields
+from pathlib import Path
 from typing import Any
+
+if not __package__:  # as a script: this package is not installed
+    sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 from rich.console import Console

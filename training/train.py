@@ -4,6 +4,10 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+
+if not __package__:  # as a script: this package is not installed
+    sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from loader import LoaderError
 from training.errors import TrainingError

@@ -16,11 +16,11 @@ from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
 import loader
 from imagestrata.devstack.servers.cassandra import Cassandra
+from loader.lightning import ClassificationData
 from tests.support.pictures import picture, write_table
 from tests.support.services import fresh_name
 from tests.support.small_models import tiny
 from tests.support.split_folders import write_split_folder
-from training.data_module import ClassificationData
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "training" / "examples" / "lightning_classifier.py"

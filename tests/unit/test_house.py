@@ -31,7 +31,7 @@ DOORS = {
     "pyspark": ("schemas/", "etl/", "jobs/"),
     "torch": ("loader/", "training/", "imagestrata/demo/", "imagestrata/service/jobs/"),
     "torchvision": ("training/",),
-    "lightning": ("training/",),
+    "lightning": ("loader/lightning.py", "training/examples/"),
 }
 MAX_LINES = 400
 

@@ -21,7 +21,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import nn
 
 import loader
-from training.data_module import ClassificationData
+from loader.lightning import ClassificationData
 
 
 class Classifier(lightning.LightningModule):

@@ -1,11 +1,14 @@
-"""The training's command where torch is missing."""
+"""The training's commands where torch is missing, and where only the loader is installed."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-SCRIPT = Path(__file__).resolve().parents[3] / "training" / "train.py"
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+SCRIPT = ROOT / "training" / "train.py"
 
 
 def test_missing_torch_is_reported_with_what_to_install(tmp_path: Path) -> None:
@@ -29,3 +32,20 @@ def test_missing_torch_is_reported_with_what_to_install(tmp_path: Path) -> None:
         )
         assert found.returncode == code, found.stderr
         assert message in found.stdout + found.stderr
+
+
+@pytest.mark.parametrize("name", ["train.py", "loop_read.py"])
+def test_scripts_run_where_only_the_loader_is_installed(tmp_path: Path, name: str) -> None:
+    for package in ("loader", "formats", "schemas"):
+        (tmp_path / package).symlink_to(ROOT / package)
+    paths = [str(tmp_path), *(path for path in sys.path if path and Path(path).resolve() != ROOT)]
+    found = subprocess.run(
+        [sys.executable, "-S", str(ROOT / "training" / name), "--help"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (found.returncode, found.stderr) == (0, "")

@@ -1,7 +1,7 @@
 """Batches for Lightning (``pip install 'imagestrata[lightning]'``)::
 
 from functools import partial
-from training.data_module import ClassificationData
+from loader.lightning import ClassificationData
 
 train, val = (loader.open_split("splits/digits", index=index) for index in (0, 1))
 data = ClassificationData(
