@@ -36,6 +36,8 @@ _QUIET = (
     "com.datastax.oss.driver.internal.core.context.InternalDriverContext",
     # A server that is not there is told by the exception that follows.
     "com.datastax.oss.driver.internal.core.control.ControlConnection",
+    # While a session ends, executors that end later speak to parts of the driver that are gone.
+    "org.apache.spark.rpc.netty.Dispatcher",
 )
 
 
