@@ -25,6 +25,19 @@ _CODE = re.compile(rb"<Code>([^<]*)</Code>")
 Found = TypeVar("Found")
 
 
+def ca_bundle() -> str | None:
+    """The file of certificates that the environment names, as S3's client takes it; None: the system's own."""
+    return os.environ.get("AWS_CA_BUNDLE") or os.environ.get("REQUESTS_CA_BUNDLE") or None
+
+
+def connection_to(scheme: str, host: str, *, timeout: float) -> http.client.HTTPConnection:
+    """A connection, not opened yet, over TLS for ``https``. Raises OSError for a `ca_bundle` that cannot be read."""
+    if scheme != "https":
+        return http.client.HTTPConnection(host, timeout=timeout)
+    context = ssl.create_default_context(cafile=ca_bundle())
+    return http.client.HTTPSConnection(host, timeout=timeout, context=context)
+
+
 class Requests:
     """One connection that is kept between requests; for one thread. Requests that fail are sent again a few times.
 
@@ -107,12 +120,7 @@ class Requests:
         if self._connection is None or self._server != (scheme, host):
             self._close()
             self._server = scheme, host
-            if scheme == "https":
-                bundle = os.environ.get("AWS_CA_BUNDLE") or os.environ.get("REQUESTS_CA_BUNDLE")  # as the client does
-                context = ssl.create_default_context(cafile=bundle or None)
-                self._connection = http.client.HTTPSConnection(host, timeout=_TIMEOUT_SECONDS, context=context)
-            else:
-                self._connection = http.client.HTTPConnection(host, timeout=_TIMEOUT_SECONDS)
+            self._connection = connection_to(scheme, host, timeout=_TIMEOUT_SECONDS)
         return self._connection
 
     def _close(self) -> None:

@@ -6,9 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 _FIRST_PAUSE = 0.1
-"""Seconds before the first repetition; the pause doubles with each, up to the longest."""
-_LONGEST_PAUSE = 3.0
 _WAKE_SECONDS = 0.25
+
+
+def pause(failures: int, /, *, longest: float) -> float:
+    """Seconds before a request that failed so often is sent again: they double with each failure, up to ``longest``."""
+    return float(min(_FIRST_PAUSE * 2 ** min(failures - 1, 10), longest))
+
+
+def jittered_pause(failures: int, /) -> float:
+    """A `pause` of up to three seconds, at random, so that clients that failed together do not come back together."""
+    return pause(failures, longest=3.0) * random.uniform(0.5, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +45,7 @@ class Attempts:
 
     def again(self) -> bool:
         """After a failure: wait and return True, or return False if the request is given up."""
-        pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (self.count - 1)) * random.uniform(0.5, 1.0)
-        wake = time.monotonic() + pause
+        wake = time.monotonic() + jittered_pause(self.count)
         if self.count >= self._retries.least and wake > self._until:
             return False
         while not self._retries.is_stopped():

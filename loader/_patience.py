@@ -1,9 +1,8 @@
 """How long to wait for an answer, when to ask again, and when to give up. Pure arithmetic."""
 
+from formats.retries import pause
 from loader._pace import Pace
 
-_FIRST_PAUSE = 0.1
-_LONGEST_PAUSE = 2.0
 _LATE = 1.5
 """An answer is late that takes this often what 95 of 100 take at most,"""
 _LATE_SECONDS = 0.05
@@ -29,7 +28,7 @@ class Patience:
 
     def pause(self, tries: int, /) -> float:
         """How long to wait before a read is tried again that has failed so often: a little, then twice as long."""
-        return float(min(_FIRST_PAUSE * 2 ** min(tries - 1, 10), _LONGEST_PAUSE))
+        return pause(tries, longest=2.0)
 
     def is_over(self, *, begun: float, now: float) -> bool:
         """Whether a sample that was first read at this time is given up."""

@@ -9,14 +9,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from formats.retries import pause
 from loader._errors import AccessError, LoaderError, MissingImageError, UnreachableError
 from loader._s3_client import Client, told
 
 if TYPE_CHECKING:
     from formats.storage import Storage
-
-_FIRST_PAUSE_SECONDS = 0.1
-_LONGEST_PAUSE_SECONDS = 5.0
 
 ANEW = "Make the folder anew; if it has a cache, with refresh=True."
 
@@ -47,15 +45,16 @@ class ObjectReader:
         Raises `MissingImageError` for one that is not there, `AccessError` where we are refused, both at once, and
         `UnreachableError` when the time is over, or ``stop`` is set, and nothing has come.
         """
-        until, pause = time.monotonic() + self._timeout, _FIRST_PAUSE_SECONDS
+        until, failures = time.monotonic() + self._timeout, 0
         stop = stop or threading.Event()
         while True:
             found = self._attempt(name, stop)
             if isinstance(found, bytes):
                 return found
-            if not isinstance(found, UnreachableError) or time.monotonic() + pause > until or stop.wait(pause):
+            failures += 1
+            wait = pause(failures, longest=5.0)
+            if not isinstance(found, UnreachableError) or time.monotonic() + wait > until or stop.wait(wait):
                 raise found
-            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     def read_ahead(self, items: Iterable[Item], name_of: Callable[[Item], str], /) -> Iterator[tuple[Item, bytes]]:
         """Items and their objects' bytes, in the order of the items; up to ``reads`` are read, or ready, beforehand."""

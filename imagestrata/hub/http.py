@@ -4,7 +4,6 @@ import http.client
 import json
 import logging
 import os
-import random
 import re
 import socket
 import ssl
@@ -15,12 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 from urllib.parse import urljoin, urlsplit
 
+from formats.http import ca_bundle, connection_to
+from formats.retries import jittered_pause
 from imagestrata.hub.errors import AccessError, DatasetError, OptionError, UnreachableError
 
 TIMEOUT_SECONDS = 30.0
-_PAUSE_SECONDS = 0.1
-"""Before the first repetition; it doubles with each, up to the longest."""
-_LONGEST_PAUSE = 3.0
 _AWAY = (408, 429, 502, 503, 504)
 _MOVED = (301, 302, 307, 308)
 _MOST_MOVES = 5
@@ -94,8 +92,7 @@ class Tries:
                 f"Wanted an answer from {self._service.url}. Found: {words}, {self._count} times in "
                 f"{now - self._since:.0f} s (see that the service runs; then call this again, it goes on)"
             ) from error
-        pause = min(_LONGEST_PAUSE, _PAUSE_SECONDS * 2 ** min(self._count - 1, 10))
-        time.sleep(min(pause * random.uniform(0.5, 1.0), self._service.patience))
+        time.sleep(min(jittered_pause(self._count), self._service.patience))
 
 
 class Connection:
@@ -216,14 +213,10 @@ class Connection:
 
 
 def _connection(scheme: str, host: str) -> http.client.HTTPConnection:
-    if scheme == "http":
-        return http.client.HTTPConnection(host, timeout=TIMEOUT_SECONDS)
-    bundle = os.environ.get("AWS_CA_BUNDLE") or os.environ.get("REQUESTS_CA_BUNDLE")  # as S3's client does
     try:
-        context = ssl.create_default_context(cafile=bundle or None)
+        return connection_to(scheme, host, timeout=TIMEOUT_SECONDS)
     except OSError as error:
-        raise OptionError(f"Wanted certificates in {bundle} ($AWS_CA_BUNDLE). Found: {_words(error)}") from None
-    return http.client.HTTPSConnection(host, timeout=TIMEOUT_SECONDS, context=context)
+        raise OptionError(f"Wanted certificates in {ca_bundle()} ($AWS_CA_BUNDLE). Found: {_words(error)}") from None
 
 
 def _sent(
