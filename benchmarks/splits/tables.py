@@ -81,8 +81,10 @@ def fill(stage: SplitStage, rows: int) -> Contents:
         F.lit("file:///data").alias("source"),
         F.current_timestamp().alias("ingested_at"),
     )
-    table = {"keyspace": METADATA.keyspace, "table": METADATA.table}
-    frame.write.format(_FORMAT).options(**table, **_FAST).mode("append").save()
+    pictures = frame.select("id", "label", F.lit(b"").alias("data"))  # the job looks whether some are there
+    for name, rows_of_table in ((METADATA, frame), (DATA, pictures)):
+        table = {"keyspace": name.keyspace, "table": name.table}
+        rows_of_table.write.format(_FORMAT).options(**table, **_FAST).mode("append").save()
     known = contents(cache.files)
     shutil.rmtree(cache.folder)
     return known
