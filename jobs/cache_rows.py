@@ -28,8 +28,8 @@ from fractions import Fraction
 from pyspark.sql import SparkSession
 
 from etl.splits.plan import SplitPlan
+from etl.splits.splitting import run as split
 from jobs.command import execute, parse
-from jobs.splits.run import run as split
 from schemas import Columns, TableName
 
 

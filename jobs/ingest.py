@@ -43,16 +43,18 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from etl.cassandra import Control, read_table
-from etl.class_remarks import class_remarks
-from etl.cluster import Cluster
-from etl.destination import Beginning, Destination, check_fits_early, check_tables, create_tables, is_empty, look
-from etl.duplicates import duplicate_groups, summarise
+from etl.cassandra.cluster import Cluster
+from etl.cassandra.control import Control, read_table
 from etl.errors import EtlError, SourceError
-from etl.folder_counts import check_class_level
-from etl.folder_rows import folder_target
-from etl.image_writer import Target, WriteOrder
-from etl.ingest import (
+from etl.frames import kept, pictures_in_rows, plain_inside
+from etl.ingest.class_remarks import class_remarks
+from etl.ingest.destination import Beginning, Destination, check_fits_early, check_tables, create_tables, is_empty, look
+from etl.ingest.duplicates import duplicate_groups, summarise
+from etl.ingest.look_groups import clear_replaced, group_again, grouped_rows, refuse_other_groups
+from etl.ingest.plan import IngestPlan, new_ingest_id
+from etl.ingest.report import SUM_SEEDS, IngestEstimate, IngestReport
+from etl.ingest.stale_rows import Removal, StaleRows, not_found, of_listing, remove, rows_of_source, splits_of
+from etl.ingest.verbs import (
     Survey,
     as_outcomes,
     count_entries,
@@ -64,22 +66,20 @@ from etl.ingest import (
     without,
     write,
 )
-from etl.ingest_plan import IngestPlan, new_ingest_id
-from etl.ingest_report import SUM_SEEDS, IngestEstimate, IngestReport
-from etl.look_alikes import require_imagehash
-from etl.look_groups import clear_replaced, group_again, grouped_rows, refuse_other_groups
-from etl.outcomes import THERE, THERE_FROM_OTHERS, THERE_OTHERWISE
-from etl.pictures import Preparation
-from etl.progress import Counters, Watch
+from etl.ingest.writing.folder_rows import folder_target
+from etl.ingest.writing.image_writer import Target, WriteOrder
+from etl.ingest.writing.outcomes import THERE, THERE_FROM_OTHERS, THERE_OTHERWISE
+from etl.ingest.writing.preparation import Preparation
+from etl.ingest.writing.progress import Counters, Watch
+from etl.ingest.writing.table_rows import TableTarget
+from etl.ingest.writing.target_folder import files_done, publish_rejected
+from etl.pictures.look_alikes import require_imagehash
 from etl.secrets import secrets_on_executors
+from etl.sources.folder_counts import check_class_level
 from etl.sources.listing import Found, list_source
-from etl.stale_rows import Removal, StaleRows, not_found, of_listing, remove, rows_of_source, splits_of
-from etl.table_rows import TableTarget
 from jobs.command import execute, parse
-from jobs.frames import kept, pictures_in_rows, plain_inside
 from jobs.ingest_options import add_options, check, ingest_plan, needed, usual
 from jobs.source_options import SOURCE_HELP
-from jobs.target_folder import files_done, publish_rejected
 
 EPILOG = (
     SOURCE_HELP

@@ -5,8 +5,8 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import get_args
 
-from etl.images import Check
-from etl.ingest_plan import IngestPlan, Tolerance
+from etl.ingest.plan import IngestPlan, Tolerance
+from etl.pictures.images import Check
 from jobs.picture_options import add_picture_options, recode
 from jobs.source_options import add_source_options, source_plan
 from schemas import Columns, TableName

@@ -2,7 +2,7 @@
 
 import argparse
 
-from etl.recode import TARGETS, Recode
+from etl.pictures.recode import TARGETS, Recode
 
 
 def add_picture_options(group: argparse._ArgumentGroup) -> None:

@@ -28,9 +28,9 @@ import sys
 from collections.abc import Sequence
 
 from etl.shards.plan import ShardPlan
+from etl.shards.sharding import run
 from jobs.command import execute, parse
 from jobs.shard_options import add_options, check, needed, shard_plan, usual
-from jobs.shards.run import run
 from jobs.source_options import SOURCE_HELP
 
 EPILOG = (

@@ -4,8 +4,8 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import get_args
 
-from etl.images import Check
-from etl.ingest_plan import Tolerance
+from etl.ingest.plan import Tolerance
+from etl.pictures.images import Check
 from etl.shards.plan import COMPRESSIONS, ShardPlan
 from jobs.command import PAIR
 from jobs.picture_options import add_picture_options, recode

@@ -40,10 +40,10 @@ import sys
 from collections.abc import Sequence
 
 from etl.splits.plan import SplitPlan
+from etl.splits.report import SplitReport
+from etl.splits.splitting import explain, run
+from jobs import split_options as options
 from jobs.command import execute
-from jobs.splits import options
-from jobs.splits.report import SplitReport
-from jobs.splits.run import explain, run
 
 __all__ = ["SplitReport", "explain", "main", "parse_args", "run"]
 

@@ -35,17 +35,19 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from etl.cassandra import Control, check_columns, read_table
-from etl.destination import check_fits_early, check_tables, create_records
-from etl.entries import Listing
+from etl.cassandra.control import Control, check_columns, read_table
+from etl.cassandra.table_records import check_pair
 from etl.errors import SourceError
-from etl.ingest import Survey, count_entries
-from etl.ingest_plan import IngestPlan
-from etl.repair import Repaired, delete_halves, rewrite, still_rejected
+from etl.frames import kept, pictures_in_rows, plain_inside
+from etl.ingest.destination import check_fits_early, check_tables, create_records
+from etl.ingest.plan import IngestPlan
+from etl.ingest.verbs import Survey, count_entries
 from etl.secrets import secrets_on_executors
+from etl.sources.entries import Listing
 from etl.sources.listing import list_source
-from etl.table_records import check_pair
-from etl.verification import (
+from etl.verify.repair import Repaired, delete_halves, rewrite, still_rejected
+from etl.verify.report import EXAMPLES, VerifyReport, describe
+from etl.verify.verification import (
     KINDS,
     VerifyPlan,
     blob_facts,
@@ -57,9 +59,7 @@ from etl.verification import (
     source_problems,
     table_problems,
 )
-from etl.verify_report import EXAMPLES, VerifyReport, describe
 from jobs.command import execute, parse
-from jobs.frames import kept, pictures_in_rows, plain_inside
 from jobs.picture_options import add_picture_options, recode
 from jobs.source_options import SOURCE_HELP, add_source_options, source_plan
 from schemas import Columns, TableName

@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from benchmarks.harness.pictures import CLASSES, Planted
-from etl.images import read_header
+from etl.pictures.images import read_header
 from schemas import Columns, TableName, image_id
 from schemas.tables import create_data, create_metadata, defined_columns
 

@@ -13,8 +13,8 @@ import sys
 import time
 
 from benchmarks.harness.picture_rows import prepare, rows_below, write
-from etl.cassandra import writer
-from etl.cluster import Cluster
+from etl.cassandra.cluster import Cluster
+from etl.cassandra.control import writer
 
 
 async def serve(cluster: Cluster, folder: str) -> None:

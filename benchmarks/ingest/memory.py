@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.harness.picture_rows import LABELS, list_paths, session
-from etl.image_writer import Nowhere, WriteOrder
-from etl.ingest import write
-from etl.pictures import Preparation
+from etl.ingest.verbs import write
+from etl.ingest.writing.image_writer import Nowhere, WriteOrder
+from etl.ingest.writing.preparation import Preparation
 
 # Executors do not find the benchmarks: what tasks need of this module travels with them.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
@@ -39,7 +39,7 @@ class Forget(Nowhere):
 
 
 def entries_of(spark: SparkSession, folder: str, *, pictures: int) -> DataFrame:
-    """So many rows of `etl.entries.ENTRIES` with ids of their own, that share the files of a folder."""
+    """So many rows of `etl.sources.entries.ENTRIES` with ids of their own, that share the files of a folder."""
     paths = list_paths(folder)
     rows = [(number, path, os.path.getsize(os.path.join(folder, path))) for number, path in enumerate(paths)]
     files = F.broadcast(spark.createDataFrame(rows, "file BIGINT, name STRING, bytes BIGINT"))

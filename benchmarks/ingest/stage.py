@@ -18,9 +18,9 @@ from benchmarks.harness.processes import cpu_seconds, descendants
 from benchmarks.harness.results import ROOT
 from benchmarks.harness.stage import Stage
 from benchmarks.ingest import rivals as rivals
-from etl.ingest import task_count
-from etl.ingest_plan import IngestPlan
-from etl.ingest_report import IngestReport
+from etl.ingest.plan import IngestPlan
+from etl.ingest.report import IngestReport
+from etl.ingest.verbs import task_count
 from etl.sources.plan import SourcePlan
 from imagestrata.devstack.servers.cassandra import Cassandra
 from jobs import ingest as job

@@ -25,8 +25,8 @@ from benchmarks.harness.picture_rows import DATA, KEYSPACE, METADATA, Rows, prep
 from benchmarks.harness.pictures import PICTURE_BYTES, plant_pictures, require_room
 from benchmarks.harness.processes import cpu_seconds
 from benchmarks.harness.results import Row
-from etl.cassandra import writer
-from etl.cluster import Cluster
+from etl.cassandra.cluster import Cluster
+from etl.cassandra.control import writer
 from imagestrata.devstack.servers.cassandra import Cassandra
 from schemas import Columns
 from schemas.tables import Replication, create_data, create_keyspace, create_metadata

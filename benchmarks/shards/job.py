@@ -9,8 +9,8 @@ import sys
 from pyspark.sql import SparkSession
 
 from etl.secrets import HIDDEN
+from etl.shards.sharding import run
 from jobs.shard import parse_args
-from jobs.shards.run import run
 
 
 def main(argv: list[str]) -> int:

@@ -8,16 +8,16 @@ import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from etl.cassandra import Control
-from etl.entries import Listing
+from etl.cassandra.control import Control
 from etl.errors import SourceError, TableError
-from etl.folder_counts import check_class_level
-from etl.ingest import Survey, count_entries
+from etl.ingest.verbs import Survey, count_entries
 from etl.shards.packing import position_order
 from etl.shards.plan import ShardPlan
 from etl.shards.reading import PictureTable
 from etl.shards.rows import SAMPLES
 from etl.shards.tables import ChosenSplit, label_type_of, names_of, table_entries
+from etl.sources.entries import Listing
+from etl.sources.folder_counts import check_class_level
 from etl.sources.labels import all_integers, class_numbers_of
 from etl.sources.listing import list_source
 from etl.sources.plan import SourcePlan

@@ -8,14 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from etl.entries import Entry
-from etl.images import RejectedError
-from etl.pictures import Preparation, prepare
-from etl.reading import Reader
+from etl.ingest.writing.preparation import Preparation, prepare
+from etl.pictures.images import RejectedError
 from etl.shards.plan import Compression
 from etl.shards.reading import PictureTable, Placed, ahead, companion_extension, fetched
 from etl.shards.rows import ARROW_MADE, Listed, batch_of, listed_rows
 from etl.shards.samples import EXTENSIONS, Sample, compressed, facts, listed_size
+from etl.sources.entries import Entry
+from etl.sources.reading import Reader
 
 _BATCH_BYTES = 8 << 20
 _BATCH_ROWS = 1000

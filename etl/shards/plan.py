@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 from urllib.parse import urlsplit
 
-from etl.images import Check
-from etl.ingest_plan import Tolerance
-from etl.recode import Recode
+from etl.ingest.plan import Tolerance
+from etl.pictures.images import Check
+from etl.pictures.recode import Recode
 from etl.sources.plan import SourcePlan, is_local
 from formats.s3 import is_s3
 from schemas import Columns, TableName

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
-from etl.cassandra import picture_reader
-from etl.cluster import Cluster
-from etl.entries import Entry
-from etl.images import Check, RejectedError, read_header
-from etl.reading import Reader
+from etl.cassandra.cluster import Cluster
+from etl.cassandra.control import picture_reader
+from etl.pictures.images import Check, RejectedError, read_header
 from etl.shards.samples import EXTENSIONS, Sample, facts
 from etl.sources.companions import check_mask, read_array
+from etl.sources.entries import Entry
+from etl.sources.reading import Reader
 from schemas import Columns, TableName
 from schemas.tables import LabelType
 

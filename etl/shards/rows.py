@@ -5,10 +5,10 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from etl.entries import ENTRIES, Entry
-from etl.images import RejectedError
+from etl.pictures.images import RejectedError
 from etl.shards.reading import Packed, Placed
 from etl.shards.samples import Sample
+from etl.sources.entries import ENTRIES, Entry
 
 SAMPLES = f"order BIGINT, label INT, {ENTRIES}"
 """An image that is to be packed: the number it is put in order by, its class number, and its entry."""

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import pyarrow as pa
 import xxhash
 
-from etl.entries import Entry, text
 from etl.shards.plan import Compression
+from etl.sources.entries import Entry, text
 from formats.facts import class_text, facts_text
 from formats.shards import sample_bytes
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from etl.cassandra import Control, check_columns, read_table, uuid_bytes
-from etl.class_numbers import class_names
+from etl.cassandra.class_numbers import class_names
+from etl.cassandra.control import Control, check_columns, read_table, uuid_bytes
+from etl.cassandra.table_records import dataset_of
 from etl.errors import TableError
-from etl.table_records import dataset_of
 from formats import SplitFolder, is_dictionary, read_dictionary
 from schemas import Columns, TableName
 from schemas.tables import LabelType

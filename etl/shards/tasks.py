@@ -9,14 +9,14 @@ from itertools import chain, groupby
 
 import pyarrow as pa
 
-from etl.entries import Entry, text
 from etl.errors import EtlError
-from etl.images import Check, RejectedError
-from etl.progress import Counters
+from etl.ingest.writing.progress import Counters
+from etl.pictures.images import Check, RejectedError
 from etl.secrets import executor_storage
 from etl.shards.reading import Packed, PictureTable, Placed, from_files, from_table
 from etl.shards.rows import batch_of, listed_rows, packed_row, sharded
 from etl.shards.samples import Sample, measured
+from etl.sources.entries import Entry, text
 from formats.errors import FormatsError
 from formats.shards import ShardWriter, index_name, keys, shard_name
 from formats.storage import Storage

@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from etl.entries import text
 from etl.errors import SourceError
+from etl.sources.entries import text
 from etl.sources.tar_members import Archive
 from formats.errors import StorageError
 from formats.storage import Storage

@@ -16,9 +16,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StructType
 
-from etl.entries import ARROW_ENTRIES, ENTRIES, Listing
 from etl.errors import SourceError
 from etl.secrets import driver_storage
+from etl.sources.entries import ARROW_ENTRIES, ENTRIES, Listing
 from etl.sources.parquet_rows import GROUPS, NO_BYTES, NO_PATH, Columns, list_groups, read_groups, unreadable
 from etl.sources.trees import local_path
 from etl.workers import map_batches, map_items

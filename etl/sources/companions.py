@@ -10,7 +10,7 @@ import numpy as np
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from etl.images import Check, Header, RejectedError, of_mask, read_header
+from etl.pictures.images import Check, Header, RejectedError, of_mask, read_header
 
 MAX_LABELS = 65_536
 """No array of labels has more numbers."""

@@ -3,9 +3,9 @@
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from etl.entries import text
 from etl.errors import SourceError
-from etl.images import EXTENSIONS
+from etl.pictures.images import EXTENSIONS
+from etl.sources.entries import text
 from etl.sources.labels import full_name
 
 _ROW_FOUND = ("no label: empty in", "no label: images of the same name", "two labels", "two groups")

@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from etl.entries import text
 from etl.errors import SourceError
-from etl.images import EXTENSIONS
+from etl.pictures.images import EXTENSIONS
 from etl.secrets import driver_storage, executor_storage
+from etl.sources.entries import text
 from etl.workers import map_batches
 from formats.errors import StorageError
 

@@ -8,10 +8,10 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from etl.entries import Listing
 from etl.secrets import driver_storage
 from etl.sources.byte_tables import list_parquet, list_table
 from etl.sources.companions import attach, split_arrays, unmatched
+from etl.sources.entries import Listing
 from etl.sources.label_names import check_names
 from etl.sources.labels import (
     check_lines,

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from etl.entries import ARROW_ENTRIES
 from etl.errors import SourceError
 from etl.secrets import executor_storage
+from etl.sources.entries import ARROW_ENTRIES
 from etl.sources.tars import unsafe
 from formats.storage import Storage
 from schemas.identity import image_ids

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from etl.entries import ENTRIES, Entry, Listing, entry_batches, text
 from etl.errors import SourceError
 from etl.secrets import driver_storage, executor_storage
 from etl.sources.archives import is_compressed, open_archive, place_of
+from etl.sources.entries import ENTRIES, Entry, Listing, entry_batches, text
 from etl.sources.tar_members import Archive, Member, NotATarError, members
 from etl.workers import map_items
 from formats.storage import Storage

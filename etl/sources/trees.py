@@ -14,9 +14,9 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from etl.entries import ENTRIES, Entry, Listing, entry_batches, text
 from etl.errors import SourceError
 from etl.secrets import driver_storage, executor_storage
+from etl.sources.entries import ENTRIES, Entry, Listing, entry_batches, text
 from etl.workers import map_items
 from formats.errors import StorageError
 from formats.storage import Storage

@@ -22,10 +22,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from etl.entries import ENTRIES, Entry, Listing, entry_batches, text
 from etl.errors import SourceError
 from etl.secrets import executor_storage
 from etl.sources.archives import is_compressed, is_remote, open_archive, place_of
+from etl.sources.entries import ENTRIES, Entry, Listing, entry_batches, text
 from etl.sources.tar_members import CUT, Archive, Member, NotATarError, members
 from etl.sources.tars import once, plain, unsafe
 from etl.workers import map_items

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from etl.cassandra import Control, check_columns
+from etl.cassandra.control import Control, check_columns
+from etl.cassandra.table_records import record_of
 from etl.errors import TableError
-from etl.table_records import record_of
 from schemas import Columns, TableName
 from schemas.tables import check_column
 

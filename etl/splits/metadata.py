@@ -15,13 +15,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from etl.cassandra import Control, check_columns, read_table, uuid_bytes
-from etl.class_numbers import class_names
+from etl.cassandra.class_numbers import class_names
+from etl.cassandra.control import Control, check_columns, read_table, uuid_bytes
+from etl.cassandra.table_records import dataset_of
 from etl.errors import OutputExistsError, TableError
 from etl.splits.attempt import Attempt
 from etl.splits.plan import LABELS, SplitPlan
 from etl.splits.positions import fingerprint_sums
-from etl.table_records import dataset_of
 from formats.fingerprint import rows_fingerprint
 from formats.origin import created
 from formats.storage import Storage

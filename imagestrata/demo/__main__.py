@@ -25,8 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 import loader
-from etl.cassandra import Control
-from etl.cluster import Cluster
+from etl.cassandra.cluster import Cluster
+from etl.cassandra.control import Control
 from etl.errors import EtlError
 from imagestrata.demo import digits, report
 from imagestrata.devstack import DevstackError, java, sparkconf

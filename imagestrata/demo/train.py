@@ -16,8 +16,8 @@ from torch import nn
 
 import imagestrata.demo.__main__ as demo
 import loader
-from etl.cassandra import Control
-from etl.cluster import Cluster
+from etl.cassandra.cluster import Cluster
+from etl.cassandra.control import Control
 from etl.errors import EtlError
 from imagestrata.devstack import DevstackError
 from schemas import TableName

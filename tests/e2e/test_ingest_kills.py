@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from etl.cassandra import Control
-from etl.cluster import Cluster
+from etl.cassandra.cluster import Cluster
+from etl.cassandra.control import Control
 from etl.errors import EtlError
-from etl.ingest_plan import IngestPlan
+from etl.ingest.plan import IngestPlan
 from etl.sources.plan import SourcePlan
 from imagestrata.devstack.servers.cassandra import Cassandra
 from schemas import TableName

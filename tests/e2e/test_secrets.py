@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyspark
 import pytest
 
-from etl.cassandra import Control
-from etl.cluster import Cluster
+from etl.cassandra.cluster import Cluster
+from etl.cassandra.control import Control
 from etl.errors import UnreachableError
 from formats.s3 import S3Access
 from formats.storage import Storage

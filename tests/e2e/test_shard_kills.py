@@ -13,7 +13,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-import jobs.shards.run as job
+import etl.shards.sharding as job
 from etl.errors import EtlError
 from formats.s3 import S3Access
 from formats.storage import Storage

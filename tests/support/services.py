@@ -22,7 +22,7 @@ from imagestrata.devstack.servers.s3 import S3
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from etl.cassandra import Control
+    from etl.cassandra.control import Control
 
 Server = TypeVar("Server", Cassandra, S3)
 
@@ -74,7 +74,7 @@ def spark(cassandra: Cassandra) -> Iterator["SparkSession"]:
 @pytest.fixture
 def control(spark: "SparkSession") -> Iterator["Control"]:
     """A connection to the fixture's Cassandra."""
-    from etl.cassandra import Control
+    from etl.cassandra.control import Control
 
     with Control.from_spark(spark) as control:
         yield control

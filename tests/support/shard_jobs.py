@@ -7,7 +7,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-import jobs.shards.run as job
+import etl.shards.sharding as job
 from etl.errors import EtlError
 from etl.shards.plan import ShardPlan
 from etl.sources.plan import SourcePlan

@@ -2,7 +2,7 @@
 
 from pyspark.sql import SparkSession
 
-from etl.cassandra import Control
+from etl.cassandra.control import Control
 from schemas import Columns, TableName, image_id
 from schemas.tables import Replication, create_data, create_keyspace, create_metadata
 

@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 from pyspark.sql import DataFrame
 
-from etl.cassandra import Control
-from etl.ingest_plan import IngestPlan
-from etl.ingest_report import IngestReport
+from etl.cassandra.control import Control
+from etl.ingest.plan import IngestPlan
+from etl.ingest.report import IngestReport
 from etl.sources.plan import SourcePlan
 from jobs import ingest
 from schemas import TableName

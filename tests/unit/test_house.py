@@ -24,8 +24,8 @@ ARROWS = {
 PACKAGES = {*ARROWS, "benchmarks", "tests"}
 # Libraries with one door each: files, or whole packages, in which they may be imported.
 DOORS = {
-    "acsylla": ("etl/cassandra.py", "loader/_fetch_acsylla.py", "imagestrata/devstack/"),
-    "cassandra": ("etl/cassandra.py", "loader/_fetch_driver.py", "imagestrata/devstack/"),
+    "acsylla": ("etl/cassandra/", "loader/_fetch_acsylla.py", "imagestrata/devstack/"),
+    "cassandra": ("etl/cassandra/", "loader/_fetch_driver.py", "imagestrata/devstack/"),
     "fsspec": ("formats/storage.py",),
     "s3fs": ("formats/storage.py",),
     "pyspark": ("schemas/", "etl/", "jobs/"),

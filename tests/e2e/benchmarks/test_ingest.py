@@ -25,7 +25,7 @@ from benchmarks.harness.picture_rows import (
 from benchmarks.harness.pictures import picture, plant_empty, plant_pictures, require_room
 from benchmarks.harness.processes import anonymous_mb, cpu_seconds, descendants, quarter_peaks
 from benchmarks.ingest.plot import draw
-from etl.images import read_header
+from etl.pictures.images import read_header
 from schemas import image_id
 
 

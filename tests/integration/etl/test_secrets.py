@@ -8,7 +8,7 @@ import pytest
 from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
-from etl.cassandra import Control
+from etl.cassandra.control import Control
 from etl.errors import EtlError, SourceError
 from etl.secrets import (
     HIDDEN,

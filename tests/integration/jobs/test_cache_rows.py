@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import loader
-from etl.cassandra import Control
+from etl.cassandra.control import Control
 from etl.errors import OutputExistsError
 from imagestrata.devstack.servers.cassandra import Cassandra
 from jobs.cache_rows import parse_args, run

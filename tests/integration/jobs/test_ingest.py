@@ -18,14 +18,14 @@ from pyspark import TaskContext, cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-import etl.destination
-import etl.ingest
-from etl.cassandra import Control
-from etl.class_numbers import class_names
+import etl.ingest.destination
+import etl.ingest.verbs
+from etl.cassandra.class_numbers import class_names
+from etl.cassandra.control import Control
 from etl.errors import ConflictError, EtlError, SourceError, TableError
-from etl.image_writer import write_images
-from etl.ingest_plan import IngestPlan, Tolerance, new_ingest_id
-from etl.ingest_report import IngestReport
+from etl.ingest.plan import IngestPlan, Tolerance, new_ingest_id
+from etl.ingest.report import IngestReport
+from etl.ingest.writing.image_writer import write_images
 from imagestrata.devstack.servers.cassandra import Cassandra
 from jobs import ingest as job
 from jobs import shard
@@ -182,7 +182,7 @@ def test_failing_tasks_do_not_change_the_tables(
 ) -> None:
     for table in (whole.plan.tables.data, whole.plan.tables.metadata, whole.plan.tables.classes):
         control.define(f"TRUNCATE {table}")
-    monkeypatch.setattr(etl.ingest, "write_images", write_then_fail)
+    monkeypatch.setattr(etl.ingest.verbs, "write_images", write_then_fail)
     retried = job.run(spark, plan=whole.plan)
     assert tables_of(control, whole.plan) == whole.tables
     assert quarantine(control, retried) == whole.rejected
@@ -202,7 +202,7 @@ def test_an_interrupted_ingest_resumes_and_reads_only_missing_files(
     plan = replace(whole.plan, ingest_id=new_ingest_id())
     control.define(f"TRUNCATE {plan.tables.metadata}")
     with monkeypatch.context() as patch, pytest.raises(PySparkException, match="the disk is full"):
-        patch.setattr(etl.ingest, "write_images", always_fail)
+        patch.setattr(etl.ingest.verbs, "write_images", always_fail)
         job.run(spark, plan=plan)
     there = rows_of(control, plan.tables.metadata)  # another task may still be writing
     files = {place: place.read_bytes() for row in there for place in [whole.root / row["or_split"] / row["path"]]}
@@ -333,7 +333,7 @@ def test_incompatible_tables_are_refused_with_every_difference(
 
 def test_two_concurrent_ingests_agree(spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path) -> None:
     plan = plan_of(tree(tmp_path, each=1))
-    etl.destination.create_tables(control, plan=plan)
+    etl.ingest.destination.create_tables(control, plan=plan)
     with ThreadPoolExecutor(2) as threads:
         runs = [
             threads.submit(job.run, spark, plan=replace(plan, source=replace(plan.source, splits=(split,))))

@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 from pyspark.sql import SparkSession
 
-from etl.cassandra import Control
+from etl.cassandra.control import Control
 from etl.errors import EtlError, TableError
-from etl.stale_rows import StaleRows
+from etl.ingest.stale_rows import StaleRows
 from jobs import ingest as job
 from tests.support.pictures import texture
 from tests.support.trees import PlanOf, before_writing, by_name, picture, plant, tree

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from etl.cassandra import Control
-from etl.destination import check_fits_early, check_tables, look
+from etl.cassandra.control import Control
 from etl.errors import ConflictError, TableError
-from etl.ingest_sequence import SPAN
+from etl.ingest.destination import check_fits_early, check_tables, look
+from etl.ingest.sequence import SPAN
 from jobs import ingest as job
 from schemas import TableName
 from tests.support.trees import PlanOf, by_name, picture, plant, rows_of, tables_of, tree
@@ -23,7 +23,7 @@ def test_a_later_run_wins_although_its_clock_is_behind(
     clock = job.run(spark, plan=plan).clock
     assert clock is not None
     plant(tmp_path, {name: picture(2) for name in names})
-    monkeypatch.setattr("etl.ingest_sequence.now", lambda: clock - 200_000_000)
+    monkeypatch.setattr("etl.ingest.sequence.now", lambda: clock - 200_000_000)
     report = job.run(spark, plan=plan)
     assert (report.sequence, report.clock) == (2, clock + SPAN)
     assert f"; run 2 of {plan.metadata_table}; " in str(report)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import pytest
 from pyspark.sql import SparkSession
 
-from etl.cassandra import Control
+from etl.cassandra.control import Control
 from etl.errors import SourceError
 from formats.s3 import S3Access
 from formats.storage import Storage

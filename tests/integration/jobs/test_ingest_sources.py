@@ -10,11 +10,11 @@ import pytest
 from PIL import Image
 from pyspark.sql import SparkSession
 
-from etl.cassandra import Control
-from etl.class_numbers import take_numbers
-from etl.destination import create_tables
+from etl.cassandra.class_numbers import take_numbers
+from etl.cassandra.control import Control
 from etl.errors import ConflictError, EtlError, OutputExistsError, SourceError
-from etl.recode import Recode
+from etl.ingest.destination import create_tables
+from etl.pictures.recode import Recode
 from jobs import ingest as job
 from schemas import image_id
 from tests.support.archives import npy, tar

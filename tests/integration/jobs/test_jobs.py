@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import loader
-from etl.ingest_plan import IngestPlan
+from etl.ingest.plan import IngestPlan
 from etl.sources.plan import SourcePlan
 from etl.splits.plan import SplitPlan
 from imagestrata.devstack.servers.cassandra import Cassandra

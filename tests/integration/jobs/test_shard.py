@@ -17,10 +17,10 @@ from PIL import Image
 from pyspark import TaskContext, cloudpickle
 from pyspark.sql import SparkSession
 
-import jobs.shards.run as job
+import etl.shards.sharding as job
 from etl.errors import EtlError
-from etl.ingest_plan import Tolerance
-from etl.recode import Recode
+from etl.ingest.plan import Tolerance
+from etl.pictures.recode import Recode
 from etl.shards.plan import ShardPlan
 from etl.shards.tasks import write_listed
 from etl.sources.plan import SourcePlan

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-import jobs.shards.run as job
+import etl.shards.sharding as job
 from etl.errors import OutputExistsError, SourceError, TableError
 from etl.shards.output import ShardOutput
 from etl.shards.plan import ShardPlan

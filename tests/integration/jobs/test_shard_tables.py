@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-import jobs.shards.run as job
-from etl.cassandra import Control
+import etl.shards.sharding as job
+from etl.cassandra.control import Control
 from etl.errors import TableError
-from etl.ingest_plan import IngestPlan
+from etl.ingest.plan import IngestPlan
 from etl.shards.plan import ShardPlan
 from etl.sources.plan import SourcePlan
 from etl.splits.plan import SplitPlan

@@ -14,14 +14,14 @@ from typing import NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
-from etl.cassandra import Control
+from etl.cassandra.control import Control
 from etl.errors import OutputExistsError, TableError, UnreachableError
+from etl.splits.conditions import check_condition
+from etl.splits.metadata_reading import open_metadata
 from etl.splits.plan import SplitPlan
 from formats import SplitFolder
 from imagestrata.devstack.servers.cassandra import Cassandra
 from jobs.split import SplitReport, explain, parse_args, run
-from jobs.splits.conditions import check_condition
-from jobs.splits.metadata import open_metadata
 from schemas import Columns, TableName, image_id
 from schemas.tables import Replication, create_classes, create_data, create_keyspace, create_metadata
 from tests.support.services import fresh_name

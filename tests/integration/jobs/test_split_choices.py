@@ -18,11 +18,11 @@ from pyspark.sql import SparkSession
 
 import loader
 from etl.errors import OutputExistsError, TableError
+from etl.splits.metadata_reading import open_metadata
 from etl.splits.plan import Pin, SplitPlan, SplitRef
+from etl.splits.taking_part import candidates, dealing_seed, of_others
 from formats import NotASplitError, SplitFolder
 from jobs.split import SplitReport, explain, run
-from jobs.splits.candidates import candidates, dealing_seed, of_others
-from jobs.splits.metadata import open_metadata
 from schemas import Columns, TableName
 from tests.support.split_caches import ids, write_cache
 from tests.support.split_folders import write_split_folder
@@ -243,7 +243,7 @@ LABEL_SETS = [sorted({number % 3, 3 + number % 7} if number % 11 else set()) for
 def test_images_of_several_labels_are_stratified_by_each(
     spark: SparkSession, place: Path, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobs.splits.run.MOST_ONE_BY_ONE", most)
+    monkeypatch.setattr("etl.splits.splitting.MOST_ONE_BY_ONE", most)
     columns = {"id": ids(300), "label": [None] * 300, "labels": LABEL_SETS}
     address = write_cache(place / f"multi-{most}", columns, label_type="multi")
     report = run(spark, plan=plan(address, place / f"multi-split-{most}", ratios=(Fraction(3), 1)))
@@ -345,7 +345,7 @@ def test_a_dictionary_for_other_tools_has_the_same_splits(
 def test_a_dictionary_with_too_many_rows_is_refused(
     spark: SparkSession, cache: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobs.splits.run.MAX_ROWS", 399)
+    monkeypatch.setattr("etl.splits.splitting.MAX_ROWS", 399)
     with pytest.raises(TableError, match=r"at most 399 images in a split dictionary\. Found: 400\. Write a folder"):
         run(spark, plan=plan(cache, place / "large.pkl"))
     assert not (place / "large.pkl").exists()

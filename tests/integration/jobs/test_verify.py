@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from etl import repair
-from etl.cassandra import Control, read_table
-from etl.entries import ENTRIES
+from etl.cassandra.control import Control, read_table
 from etl.errors import EtlError, SourceError
-from etl.ingest_plan import IngestPlan
+from etl.ingest.plan import IngestPlan
+from etl.sources.entries import ENTRIES
 from etl.sources.plan import SourcePlan
-from etl.verification import MISSING_BLOB, NO_METADATA, PROBLEMS, VerifyPlan, blob_facts, page_rows, to_rewrite
+from etl.verify import repair
+from etl.verify.verification import MISSING_BLOB, NO_METADATA, PROBLEMS, VerifyPlan, blob_facts, page_rows, to_rewrite
 from imagestrata.devstack.servers.cassandra import Cassandra
 from jobs import ingest as ingest_job
 from jobs import verify as job

@@ -10,10 +10,10 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from etl.entries import ARROW_ENTRIES
 from etl.errors import SourceError
 from etl.secrets import secrets_on_executors
 from etl.sources.byte_tables import list_parquet, list_table
+from etl.sources.entries import ARROW_ENTRIES
 from formats.s3 import S3Access
 from formats.storage import Storage
 from imagestrata.devstack.servers.s3 import S3

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
-from etl.entries import ENTRIES
 from etl.sources.companions import attach, split_arrays, unmatched
+from etl.sources.entries import ENTRIES
 from tests.support.spark_rows import rows_of
 
 

@@ -11,8 +11,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from etl.entries import ENTRIES
 from etl.errors import SourceError
+from etl.sources.entries import ENTRIES
 from etl.sources.label_names import check_names
 from etl.sources.labels import (
     check_lines,

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from etl.errors import SourceError
-from etl.reading import Reader
 from etl.secrets import driver_storage, secrets_on_executors
+from etl.sources.reading import Reader
 from etl.sources.tar_members import CUT
 from etl.sources.tars import is_tar_of_tars, list_tar, list_tar_of_tars
 from formats.s3 import S3Access

@@ -9,9 +9,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from etl.entries import Listing
 from etl.errors import SourceError
 from etl.secrets import secrets_on_executors
+from etl.sources.entries import Listing
 from etl.sources.trees import list_tree
 from formats.s3 import S3Access
 from formats.storage import Storage

@@ -5,7 +5,7 @@ import re
 import pytest
 from pyspark.sql import SparkSession
 
-from etl.cassandra import Control
+from etl.cassandra.control import Control
 from etl.errors import TableError
 from etl.splits.lookups import check_pictures, draw_ids
 from schemas import Columns, TableName, image_id

@@ -10,11 +10,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from etl.errors import EtlError, OutputExistsError
+from etl.splits.dealing.steps import place
 from etl.splits.plan import SplitPlan
+from etl.splits.splitting import run
 from formats import SplitFolder
 from formats.hashing import xxhash64
-from jobs.splits.run import run
-from jobs.splits.steps import place
 from tests.support.split_caches import ids, write_cache
 
 LABELS = [0] * 200 + [3] * 61 + [4] * 13 + [9]
@@ -93,7 +93,7 @@ def test_a_failed_write_publishes_nothing_and_leaves_nothing(
         """One image is lost between the count and the writing."""
         return place(spark, rows, **options).where("position > 0")  # type: ignore[arg-type]
 
-    monkeypatch.setattr("jobs.splits.run.place", lossy)
+    monkeypatch.setattr("etl.splits.splitting.place", lossy)
     with pytest.raises(EtlError, match="Wanted positions 0 to "):
         run(spark, plan=plan(cache, tmp_path / "split"))
     assert list(tmp_path.iterdir()) == []

@@ -9,10 +9,10 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from etl.entries import ARROW_ENTRIES
 from etl.errors import EtlError
-from etl.progress import Counters
+from etl.ingest.writing.progress import Counters
 from etl.shards.tasks import MANIFEST, ShardOrder, shard_of, write_listed
+from etl.sources.entries import ARROW_ENTRIES
 from formats.errors import FormatsError
 from tests.support.pictures import texture
 

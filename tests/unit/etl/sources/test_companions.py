@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from PIL import Image
 
-from etl.images import Header, RejectedError, read_header
+from etl.pictures.images import Header, RejectedError, read_header
 from etl.sources.companions import MAX_LABELS, check_mask, read_array
 from tests.support.pictures import exif, picture
 

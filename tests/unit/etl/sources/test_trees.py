@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl.entries import text
 from etl.errors import SourceError
+from etl.sources.entries import text
 from etl.sources.trees import ListedFile, loose_files, walk
 from schemas import image_id
 from schemas.identity import image_ids

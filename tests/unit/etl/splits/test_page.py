@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etl.splits.page import PageFacts, render
+from etl.splits.page.document import PageFacts, render
 
 VOID = {"meta"}
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'&amp;</title></style>"

@@ -1,0 +1,1 @@
+"""Ingesting a source into tables or a folder."""

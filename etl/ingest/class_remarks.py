@@ -1,0 +1,123 @@
+"""What an ingest says of its class names: new ones in a dataset that had some, and names that are nearly the same."""
+
+import unicodedata
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from etl.ingest.destination import Beginning, Destination
+from etl.ingest.plan import IngestPlan
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewClasses:
+    """Classes that an ingest adds to a dataset that had some: they continue its numbers.
+
+    ``first`` are the first few with their numbers, or None before they are taken. ``none_known`` tells whether no class
+    that the dataset had is in the source.
+    """
+
+    dataset: str
+    before: int
+    new: int
+    first: dict[str, int | None]
+    none_known: bool
+
+    @classmethod
+    def of(
+        cls,
+        names: Collection[str],
+        /,
+        *,
+        dataset: str,
+        known: Collection[str],
+        numbers: Mapping[str, int] | None = None,
+    ) -> "NewClasses | None":
+        """Compare the class names of a source with those that a dataset had; None if it had none or none is new."""
+        new = sorted(set(names) - set(known))
+        if not new or not known:
+            return None
+        first = {name: None if numbers is None else numbers[name] for name in new[:_SHOWN]}
+        none_known = not set(names) & set(known)
+        return cls(dataset=dataset, before=len(known), new=len(new), first=first, none_known=none_known)
+
+    def __str__(self) -> str:
+        names = {name: name if name.isprintable() and name == name.strip() else repr(name) for name in self.first}
+        shown = ", ".join(
+            names[name] if number is None else f"{names[name]} = {number}" for name, number in self.first.items()
+        )
+        more = ", ..." if self.new > len(self.first) else ""
+        absent = ", none of them in this source" if self.none_known else ""
+        hint = " (if these images are another dataset, use other tables and name it with --dataset)"
+        return (
+            f"dataset {self.dataset!r} had {self.before:,} classes{absent}; {self.new:,} new: {shown}{more}"
+            f"{hint if self.none_known else ''}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassRemarks:
+    """What there is to say of the classes of an ingest."""
+
+    new: NewClasses | None = None
+    similar: list[dict[str, int]] = field(default_factory=list)
+    """Those of `similar_classes`."""
+
+    @property
+    def lines(self) -> list[str]:
+        """One line for each kind of remark."""
+        return [*([str(self.new)] if self.new else []), *([describe_similar(self.similar)] if self.similar else [])]
+
+
+def class_remarks(
+    images: Mapping[str, int],
+    /,
+    *,
+    plan: IngestPlan,
+    destination: Destination | None,
+    beginning: Beginning | None = None,
+) -> ClassRemarks:
+    """What there is to say of classes with so many images; new ones have numbers once the run has begun."""
+    if plan.source.label_type != "int":
+        return ClassRemarks()
+    known = {} if destination is None else destination.known
+    numbers = None if beginning is None else beginning.numbers
+    new = NewClasses.of(images, dataset=plan.dataset, known=known, numbers=numbers)
+    return ClassRemarks(new=new, similar=similar_classes(images, known=known))
+
+
+def similar_classes(images: Mapping[str, int], /, *, known: Collection[str] = ()) -> list[dict[str, int]]:
+    """Class names that differ by surrounding blanks, case or Unicode form only, with their images in the source.
+
+    Groups of two or more names, of which one at least is in the source; names that a dataset had before (``known``) are
+    compared, too. In code-point order.
+    """
+    groups: defaultdict[str, list[str]] = defaultdict(list)
+    for name in sorted({*images, *known}):
+        groups[_folded(name)].append(name)
+    return [
+        {name: images.get(name, 0) for name in names}
+        for names in groups.values()
+        if len(names) > 1 and any(name in images for name in names)
+    ]
+
+
+def describe_similar(groups: Collection[Mapping[str, int]], /) -> str:
+    """One line with the first few groups of `similar_classes`."""
+    shown = ", ".join(_described(group) for group in list(groups)[:_SHOWN])
+    more = f", and {len(groups) - _SHOWN:,} more" if len(groups) > _SHOWN else ""
+    return f"class names that differ by surrounding blanks, case or Unicode form only: {shown}{more}"
+
+
+def _described(group: Mapping[str, int]) -> str:
+    looks_same = len({unicodedata.normalize("NFKC", name) for name in group}) < len(group)
+    return " and ".join(
+        f"{ascii(name) if looks_same else repr(name)} ({count:,} images)" for name, count in group.items()
+    )
+
+
+def _folded(name: str) -> str:
+    compatible = unicodedata.normalize("NFKC", name).casefold()
+    return unicodedata.normalize("NFKC", compatible).strip()

@@ -1,0 +1,175 @@
+"""Groups of look-alikes in a whole table: which picture looks like which, whenever each was ingested.
+
+The perceptual hash of a picture follows from its bytes, so hashes are kept by SHA-256 in a small table beside the
+metadata. An ingest adds those of its own pictures, works out those of older ones once, and groups all rows again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
+
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from etl.cassandra.cluster import Cluster
+from etl.cassandra.control import append_rows, picture_reader, read_table, uuid_bytes, uuid_text
+from etl.errors import TableError
+from etl.ingest.plan import Tables
+from etl.ingest.writing.outcomes import WRITTEN
+from etl.pictures.look_alikes import GROUP_PREFIX, group_look_alikes, picture_hash
+from etl.workers import map_batches
+from schemas import Columns, TableName
+
+HASHES = "sha256 BINARY, phash BIGINT"
+ROWS = "id BINARY, sha256 BINARY, group_id STRING"
+
+_ARROW_HASHES = pa.schema([pa.field("sha256", pa.binary()), pa.field("phash", pa.int64())])
+_IN_FLIGHT = 8
+_TASK_PICTURES = 2_000
+
+log = logging.getLogger(__name__)
+
+
+def grouped_rows(spark: SparkSession, *, tables: Tables) -> DataFrame:
+    """The metadata rows as `ROWS`."""
+    names = (tables.columns.id, "sha256", "group_id")
+    rows = read_table(spark, tables.metadata, columns=names)
+    return rows.select(uuid_bytes(tables.columns.id).alias("id"), "sha256", "group_id")
+
+
+def refuse_other_groups(rows: DataFrame, *, tables: Tables) -> None:
+    """Raise `TableError` if images have groups that a source gave them; runs Spark.
+
+    Args:
+        rows: Rows of `ROWS`.
+        tables: The tables that they are in.
+    """
+    others = rows.where(F.col("group_id").isNotNull() & ~F.col("group_id").startswith(GROUP_PREFIX))
+    if count := others.count():
+        raise TableError(
+            f"Wanted no groups in {tables.metadata} but those of look-alikes. Found: {count:,} images whose source "
+            "gave them a group (--group-column), which --near-duplicates would replace. Leave out --near-duplicates."
+        )
+
+
+def group_again(spark: SparkSession, *, outcomes: DataFrame, tables: Tables, cluster: Cluster, clock: int) -> int:
+    """Give all images of a table that look alike a common ``group_id``, and take it from those that no longer do.
+
+    Runs Spark. Pictures of earlier ingests that were never looked at are read once, and their hashes kept.
+
+    Args:
+        spark: The session; the password for executors has been set.
+        outcomes: What became of this run's files, as rows of `OUTCOMES` with their perceptual hashes; kept.
+        tables: The tables; the one of perceptual hashes is there.
+        cluster: Where executors read older pictures.
+        clock: The clock of this run, in microseconds.
+
+    Returns:
+        The number of groups.
+    """
+    with ExitStack() as stack:
+
+        def kept(frame: DataFrame) -> DataFrame:
+            frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
+            stack.callback(frame.unpersist)
+            return frame
+
+        rows = kept(grouped_rows(spark, tables=tables))
+        known = kept(read_table(spark, tables.perceptual_hashes, columns=("sha256", "phash")))
+        written = outcomes.where((F.col("stage") == WRITTEN) & F.col("sha256").isNotNull())
+        own = kept(
+            written.select("sha256", "phash").dropDuplicates(["sha256"]).join(known, on="sha256", how="left_anti")
+        )
+        append_rows(own, table=tables.perceptual_hashes)
+        looked = kept(_look(rows, known=known.union(own), tables=tables, cluster=cluster))
+        append_rows(looked, table=tables.perceptual_hashes)
+        hashes = known.union(own).union(looked)
+        groups = kept(group_look_alikes(rows.join(hashes, on="sha256", how="inner").select("id", "phash")))
+        named = rows.withColumnRenamed("group_id", "before").join(groups, on="id", how="left")
+        changed = named.where(~F.col("before").eqNullSafe(F.col("group_id"))).select("id", "group_id")
+        append_rows(_as_rows(changed, tables=tables), table=tables.metadata, clock=clock)
+        return groups.select("group_id").distinct().count()
+
+
+def clear_replaced(
+    spark: SparkSession, *, before: DataFrame, outcomes: DataFrame, tables: Tables, has_hashes: bool, clock: int
+) -> int:
+    """Take the group from images whose picture is another one now: nobody knows what that one looks like.
+
+    Runs Spark. An interrupted run leaves such images to the next one, which knows them by a picture without a hash.
+
+    Args:
+        spark: The session.
+        before: The rows of this run's files as they were before it, as `ROWS`; kept.
+        outcomes: What became of this run's files, as rows of `OUTCOMES`; kept.
+        tables: The tables.
+        has_hashes: Whether the table of perceptual hashes is there.
+        clock: The clock of this run, in microseconds.
+
+    Returns:
+        How many images lost their group.
+    """
+    grouped = before.where(F.col("group_id").startswith(GROUP_PREFIX))
+    if not has_hashes and grouped.isEmpty():
+        return 0
+    now = outcomes.where(F.col("stage") == WRITTEN).select("id", F.col("sha256").alias("now"))
+    found = grouped.join(now, on="id", how="inner").where(~F.col("sha256").eqNullSafe(F.col("now"))).select("id")
+    if has_hashes:
+        hashes = read_table(spark, tables.perceptual_hashes, columns=["sha256"])
+        rows = grouped_rows(spark, tables=tables).where(F.col("group_id").startswith(GROUP_PREFIX))
+        found = found.union(rows.join(hashes, on="sha256", how="left_anti").select("id")).distinct()
+    found = found.persist()
+    try:
+        if count := found.count():
+            rows = found.withColumn("group_id", F.lit(None).cast("string"))
+            append_rows(_as_rows(rows, tables=tables), table=tables.metadata, clock=clock)
+        return count
+    finally:
+        found.unpersist()
+
+
+def _as_rows(groups: DataFrame, *, tables: Tables) -> DataFrame:
+    return groups.select(uuid_text("id").alias(tables.columns.id), "group_id")
+
+
+def _look(rows: DataFrame, *, known: DataFrame, tables: Tables, cluster: Cluster) -> DataFrame:
+    """The hashes of pictures that are not known yet, as `HASHES`; each picture is read once."""
+    older = rows.where(F.col("sha256").isNotNull()).join(known, on="sha256", how="left_anti")
+    older = older.groupBy("sha256").agg(F.min("id").alias("id")).select("id", "sha256")
+    if count := older.count():
+        log.info("look at %s pictures of earlier ingests", f"{count:,}")
+    cores = rows.sparkSession.sparkContext.defaultParallelism
+    tasks = max(min(count, cores), count // _TASK_PICTURES, 1)
+    task = partial(_hash_batches, cluster=cluster, table=tables.data, columns=tables.columns)
+    return map_batches(older.repartition(tasks, "id"), task=task, schema=HASHES)
+
+
+def _hash_batches(
+    batches: Iterable[pa.RecordBatch], *, cluster: Cluster, table: TableName, columns: Columns
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        ids, digests = (column.to_pylist() for column in batch.columns)
+        found = asyncio.run(_hashes(ids, cluster=cluster, table=table, columns=columns))
+        rows = {digest: value for digest, (is_there, value) in zip(digests, found, strict=True) if is_there}
+        yield pa.record_batch([list(rows), list(rows.values())], schema=_ARROW_HASHES)
+
+
+async def _hashes(
+    ids: Sequence[bytes], *, cluster: Cluster, table: TableName, columns: Columns
+) -> list[tuple[bool, int | None]]:
+    """Whether each picture is there, and its perceptual hash."""
+    async with picture_reader(cluster, table, columns=[columns.id, columns.data]) as read:
+        window = asyncio.Semaphore(_IN_FLIGHT)
+
+        async def one(image: bytes) -> tuple[bool, int | None]:
+            async with window:
+                row = await read(image)
+                if row is None or row[0] is None:  # `verify.py` tells of it
+                    return False, None
+                return True, await asyncio.to_thread(picture_hash, bytes(row[0]))
+
+        return await asyncio.gather(*map(one, ids))

@@ -1,0 +1,175 @@
+"""Tables with rows and without a record of what they hold: those of earlier versions, and those of other tools.
+
+A table is one of ours if the ids of all its rows follow from the dataset, the split folders and the paths.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from etl.cassandra.class_numbers import class_names
+from etl.cassandra.control import Control, read_table, uuid_bytes
+from etl.cassandra.table_records import TableRecord
+from etl.errors import ConflictError, TableError
+from etl.sources.labels import all_integers
+from etl.workers import map_batches
+from schemas import Columns, TableName, image_id
+from schemas.tables import LabelType
+
+OTHER_TOOLS = (
+    "Nothing can be appended to tables that other tools made. They can be read and split: by cache_rows.py, split.py, "
+    "shard.py and the loader, with --id-col, --label-col and --data-col."
+)
+
+_COUNTS = "rows BIGINT, foreign BIGINT, example STRING, by_name BIGINT, by_number BIGINT, latest BIGINT"
+_ARROW_COUNTS = pa.schema(
+    [
+        pa.field("rows", pa.int64()),
+        pa.field("foreign", pa.int64()),
+        pa.field("example", pa.string()),
+        pa.field("by_name", pa.int64()),
+        pa.field("by_number", pa.int64()),
+        pa.field("latest", pa.int64()),
+    ]
+)
+_ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")
+
+
+@dataclass(frozen=True, slots=True)
+class OldTable:
+    """What was found in tables without a record, and the latest time of a write to them, in microseconds."""
+
+    record: TableRecord
+    latest_write: int
+
+
+def latest_write(spark: SparkSession, control: Control, *, metadata_table: TableName, columns: Columns) -> int:
+    """The latest write time of paths in a metadata table, in microseconds; 0 if there are none. Runs Spark."""
+    if "path" not in (control.columns(metadata_table) or {}):
+        return 0
+    rows = _rows(spark, metadata_table, columns=[columns.id]).agg(F.max("write_time").alias("latest")).collect()
+    return rows[0].latest or 0
+
+
+def examine(spark: SparkSession, control: Control, *, wanted: TableRecord, columns: Columns) -> OldTable:
+    """Look at all rows of a metadata table without a record, in one pass; says what the tables hold. Runs Spark.
+
+    Raises `ConflictError` if they are not rows of this dataset with these labels, as an ingest has written them.
+    """
+    if control.columns(wanted.data_table) is None:
+        raise ConflictError(
+            f"Wanted the data table of {wanted.metadata_table}, which has rows. Found: no table {wanted.data_table}. "
+            "Name the one that has their pictures with --data-table, or use another --metadata-table."
+        )
+    found = label_type_of(control, wanted, columns=columns)
+    if found != wanted.label_type:
+        raise ConflictError(
+            f"Wanted to ingest {wanted.content}, into {wanted.pair}. Found: there are rows with labels of type "
+            f"{found}. Use other tables, with --data-table and --metadata-table."
+        )
+    names = class_names(control, keyspace=wanted.metadata_table.keyspace, dataset=wanted.dataset)
+    label = [columns.label] if found == "int" else []
+    read = _rows(spark, wanted.metadata_table, columns=[columns.id, "or_split", "path", "or_label", *label])
+    label_column = F.col(columns.label) if label else F.lit(None).cast("int")
+    rows = read.select(
+        uuid_bytes(columns.id).alias("id"), "or_split", "path", "or_label", label_column.alias("label"), "write_time"
+    )
+    counts = rows.transform(count_rows, dataset=wanted.dataset, names=names).collect()[0]
+    if counts["foreign"]:
+        raise ConflictError(
+            f"Wanted rows of dataset {wanted.dataset!r} in {wanted.metadata_table}, to ingest more into it. "
+            f"Found: the ids of {counts['foreign']:,} of {counts['rows']:,} rows do not follow from this dataset and "
+            f"their paths, as {counts['example']}. If they are of another dataset, name it with --dataset; else use "
+            f"other tables, with --data-table and --metadata-table. {OTHER_TOOLS}"
+        )
+    record = wanted
+    if found == "int":
+        if counts["by_name"] and counts["by_number"]:
+            raise ConflictError(
+                f"Wanted labels in {wanted.metadata_table} that are numbers of classes of {wanted.dataset!r}, or the "
+                f"class names themselves. Found: {counts['by_name']:,} of {counts['rows']:,} rows differ from the "
+                f"numbers in {wanted.metadata_table.keyspace}.classes, and {counts['by_number']:,} from their names. "
+                "Ingest the images into other tables, with --data-table and --metadata-table."
+            )
+        record = replace(wanted, numbering="number" if counts["by_name"] else "name")
+    return OldTable(record, counts["latest"] or 0)
+
+
+def label_type_of(control: Control, record: TableRecord, /, *, columns: Columns) -> LabelType:
+    """The label type of tables, by their columns."""
+    kind = (control.columns(record.data_table) or {}).get(columns.label)
+    if kind == "int":
+        return "int"
+    if kind is None:
+        return "none"
+    return "multi" if "labels" in (control.columns(record.metadata_table) or {}) else "blob"
+
+
+def count_rows(rows: DataFrame, /, *, dataset: str, names: Mapping[str, int]) -> DataFrame:
+    """Count rows, as one row of the counts of `examine`.
+
+    ``foreign`` are those whose ids do not follow from dataset, split and path; ``by_name`` those whose labels are not
+    the numbers of ``names``; ``by_number`` those whose labels are not their class names. The rows are ``id``
+    (16 bytes), ``or_split``, ``path``, ``or_label``, ``label``, ``write_time``.
+    """
+    counted = map_batches(rows, task=partial(_count_batches, dataset=dataset, names=dict(names)), schema=_COUNTS)
+    sums = [F.sum(name).alias(name) for name in ("rows", "foreign", "by_name", "by_number")]
+    return counted.agg(*sums, F.min("example").alias("example"), F.max("latest").alias("latest"))
+
+
+def _count_batches(
+    batches: Iterable[pa.RecordBatch], *, dataset: str, names: Mapping[str, int]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if batch.num_rows:
+            counts = [_count(list(zip(*(column.to_pylist() for column in batch.columns), strict=True)), dataset, names)]
+            yield pa.record_batch([list(column) for column in zip(*counts, strict=True)], schema=_ARROW_COUNTS)
+
+
+def _count(rows: list[tuple[Any, ...]], dataset: str, names: Mapping[str, int]) -> tuple[Any, ...]:
+    foreign = by_name = by_number = 0
+    example, latest = None, 0
+    for image, or_split, path, or_label, label, written in rows:
+        latest = max(latest, written or 0)
+        if path is None or not is_id_of(image, dataset=dataset, or_split=or_split or "", path=path):
+            foreign += 1
+            example = example or ("a row without a path" if path is None else ascii(path))
+        by_name += label is None or names.get(or_label) != label
+        by_number += label is None or not _is_number(or_label, label)
+    return len(rows), foreign, example, by_name, by_number, latest
+
+
+def _is_number(name: str | None, label: int) -> bool:
+    return name is not None and all_integers([name]) and int(name) == label
+
+
+def is_id_of(image: bytes, /, *, dataset: str, or_split: str, path: str) -> bool:
+    r"""Whether an id follows from a dataset, a split folder and a path, as the text columns have them.
+
+    Escapes (``\xff``) are bytes that are no UTF-8, or parts of the name.
+    """
+    readings = [(name, _ESCAPE.sub(_byte, name)) for name in (or_split.encode(), path.encode())]
+    return any(image == image_id(dataset, split, name).bytes for split in readings[0] for name in readings[1])
+
+
+def _byte(escape: re.Match[bytes]) -> bytes:
+    return bytes([int(escape[1], 16)])
+
+
+def _rows(spark: SparkSession, table: TableName, *, columns: list[str]) -> DataFrame:
+    try:
+        return read_table(spark, table, columns=columns, write_time_of="path")
+    except AnalysisException as error:
+        if "routine" not in str(error).lower():
+            raise
+        raise TableError(
+            f"Wanted the write times of {table}, whose runs nothing has recorded yet. Found: Spark without the "
+            "connector's functions. Set spark.sql.extensions to com.datastax.spark.connector.CassandraSparkExtensions."
+        ) from None

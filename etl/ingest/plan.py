@@ -1,0 +1,220 @@
+"""What an ingest is asked to do: its options, checked before anything starts."""
+
+import os
+import secrets
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from etl.pictures.images import Check
+from etl.pictures.recode import Recode
+from etl.sources.plan import SourcePlan, is_local
+from schemas import Columns, TableName
+from schemas.tables import (
+    LabelType,
+    Replication,
+    create_classes,
+    create_data,
+    create_ingests,
+    create_metadata,
+    create_perceptual_hashes,
+    create_quarantine,
+    create_table_records,
+    defined_columns,
+)
+
+OWN_TABLES = ("classes", "quarantine", "tables", "ingests", "perceptual_hashes")
+"""Tables of ours in the keyspace of a metadata table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """How many files may be rejected: a number, or a share of all that are listed."""
+
+    count: int | None = None
+    percent: float | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "Tolerance":
+        """Read ``N`` or ``P%``; raises ValueError if it is neither."""
+        number, sign, rest = text.partition("%")
+        try:
+            if sign and not rest and 0 <= float(number) <= 100:
+                return cls(percent=float(number))
+            if not sign and int(number) >= 0:
+                return cls(count=int(number))
+        except ValueError:
+            pass
+        raise ValueError(f"Wanted a number of files, or a percentage as 0.5%. Found: {text!r}")
+
+    def allowed(self, files: int) -> int:
+        """How many of so many files may be rejected."""
+        if self.count is not None:
+            return self.count
+        return files if self.percent is None else int(files * self.percent / 100)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestPlan:
+    """The options of one ingest.
+
+    ``source`` is what is read. Images go into two tables, or with ``target`` into a folder as files. ``dataset`` is the
+    keyspace of the metadata table unless it is named. ``create`` makes keyspaces and tables that are missing, with
+    ``replication`` (one copy unless it says otherwise). ``overwrite`` takes rows over from other sources. ``resume``
+    leaves out what is there, and an ``ingest_id`` carries that ingest on, which is resuming too. ``recode`` says what
+    becomes of the pictures, ``check`` how they are looked at, ``tolerance`` how many may be rejected,
+    ``near_duplicates`` whether look-alikes get a common group. ``list_stale`` names the rows of this source that were
+    not found again; ``prune`` removes them, and ``prune_count`` confirms their number. Raises ValueError for options
+    that cannot be.
+    """
+
+    source: SourcePlan
+    data_table: TableName | None = None
+    metadata_table: TableName | None = None
+    target: str | None = None
+    dataset: str = ""
+    columns: Columns = field(default_factory=Columns)
+    create: bool = True
+    overwrite: bool = False
+    resume: bool = False
+    ingest_id: uuid.UUID | None = None
+    replication: str | None = None
+    recode: Recode = field(default_factory=Recode)
+    check: Check = "header"
+    tolerance: Tolerance = field(default_factory=Tolerance)
+    near_duplicates: bool = False
+    list_stale: bool = False
+    prune: bool = False
+    prune_count: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.target is None:
+            if self.data_table is None or self.metadata_table is None:
+                raise ValueError("Wanted a data table and a metadata table, or a folder to write to. Found: neither.")
+            if not self.dataset:
+                object.__setattr__(self, "dataset", self.metadata_table.keyspace)
+            self._check_tables(self.data_table, self.metadata_table)
+        else:
+            self._check_target(self.target)
+        if not self.dataset.isprintable():
+            raise ValueError(f"Wanted a dataset name of printable characters. Found: {self.dataset!r}")
+        if self.replication is not None:
+            Replication.parse(self.replication)
+            if not self.create:
+                raise ValueError("Wanted --replication where keyspaces may be created. Found: --no-create as well.")
+        if self.ingest_id is not None and self.ingest_id.version != 1:
+            raise ValueError(
+                "Wanted the ingest id of an earlier run, a time-based UUID (version 1). "
+                f"Found: {self.ingest_id}, version {self.ingest_id.version}"
+            )
+        if self.near_duplicates and (self.source.group_column or self.target):
+            raise ValueError("Wanted --near-duplicates with tables and without --group-column: both write group_id.")
+        if self.ingest_id is not None:
+            object.__setattr__(self, "resume", True)
+        if self.prune_count is not None and not self.prune:
+            raise ValueError("Wanted --prune with --prune-count. Found: --prune-count alone.")
+
+    def _check_target(self, target: str) -> None:
+        if is_local(target):
+            object.__setattr__(self, "target", os.path.abspath(target))
+            if os.path.exists(target) and not os.path.isdir(target):
+                raise ValueError(f"Wanted a folder, or nothing yet, at {os.path.abspath(target)!r}. Found: a file.")
+        if self.data_table is not None or self.metadata_table is not None:
+            raise ValueError("Wanted two tables, or a folder to write to. Found: both.")
+        with_tables = {
+            "--replication": self.replication,
+            "--no-create": not self.create,
+            "--class-names": self.source.class_names,
+            "--list-stale": self.list_stale,
+            "--prune": self.prune,
+            **{f"--{name}-col": value != name for name, value in asdict(self.columns).items()},
+        }
+        for name in (name for name, value in with_tables.items() if value):
+            raise ValueError(f"Wanted {name} with tables. Found: --target-dir.")
+        if self.ingest_id is not None:
+            raise ValueError("Wanted --resume to go on with a folder. Found: --ingest-id.")
+
+    def _check_tables(self, data: TableName, metadata: TableName) -> None:
+        if data == metadata:
+            raise ValueError(f"Wanted two tables, for data and for metadata. Found: {data} for both.")
+        for table in (data, metadata):
+            if table in {TableName(metadata.keyspace, name) for name in OWN_TABLES}:
+                raise ValueError(f"Wanted a table of another name: {table} is kept for our own notes. Found: {table}")
+        fixed = defined_columns(create_metadata(metadata, Columns(), label_type="multi")).keys() - {"id", "label"}
+        taken = fixed & {self.columns.id.lower(), self.columns.label.lower()}
+        if taken:
+            raise ValueError(
+                f"Wanted id and label columns that the metadata table has no other use for. Found: {', '.join(taken)}"
+            )
+
+    @property
+    def tables(self) -> "Tables":
+        """The tables of an ingest that has no folder to write to."""
+        assert self.data_table is not None
+        assert self.metadata_table is not None
+        return Tables(self.data_table, self.metadata_table, self.columns, self.source.label_type, self.near_duplicates)
+
+    @property
+    def source_name(self) -> str:
+        """The source as rows name it, with what was made of its pictures if they were not kept as they are."""
+        return self.source.name + (f"?{options}" if (options := str(self.recode)) else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The tables of an ingest."""
+
+    data: TableName
+    metadata: TableName
+    columns: Columns
+    label_type: LabelType
+    near_duplicates: bool = False
+    """Whether perceptual hashes of the pictures are wanted too."""
+
+    @property
+    def classes(self) -> TableName:
+        """Where class numbers are."""
+        return TableName(self.metadata.keyspace, "classes")
+
+    @property
+    def quarantine(self) -> TableName:
+        """Where rejected files are told."""
+        return TableName(self.metadata.keyspace, "quarantine")
+
+    @property
+    def perceptual_hashes(self) -> TableName:
+        """Where perceptual hashes are, by the SHA-256 of the picture."""
+        return TableName(self.metadata.keyspace, "perceptual_hashes")
+
+    @property
+    def records(self) -> Mapping[TableName, str]:
+        """What is recorded of the tables and of the runs on them, each with the statement that creates it."""
+        keyspace = self.metadata.keyspace
+        return {
+            TableName(keyspace, "tables"): create_table_records(keyspace),
+            TableName(keyspace, "ingests"): create_ingests(keyspace),
+            **({self.perceptual_hashes: create_perceptual_hashes(keyspace)} if self.near_duplicates else {}),
+        }
+
+    @property
+    def definitions(self) -> Mapping[TableName, str]:
+        """Each with the statement that creates it."""
+        return {
+            self.data: create_data(self.data, self.columns, label_type=self.label_type),
+            self.metadata: create_metadata(self.metadata, self.columns, label_type=self.label_type),
+            self.classes: create_classes(self.metadata.keyspace),
+            self.quarantine: create_quarantine(self.metadata.keyspace),
+            **self.records,
+        }
+
+
+def new_ingest_id() -> uuid.UUID:
+    """A time-based UUID with a random node (RFC 9562, 6.10): it tells when, not on which machine."""
+    return uuid.uuid1(node=secrets.randbits(48) | 1 << 40, clock_seq=secrets.randbits(14))
+
+
+def ingest_time(ingest_id: uuid.UUID) -> datetime:
+    """The time inside a time-based UUID, to the millisecond, as Cassandra keeps it; a resumed run writes the same."""
+    milliseconds = (ingest_id.time - 0x01B21DD213814000) // 10_000
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)

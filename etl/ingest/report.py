@@ -1,0 +1,269 @@
+"""What an ingest did, or would do, for people and for programs."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from pyspark.sql import Row
+
+from etl.ingest.class_remarks import ClassRemarks, NewClasses
+from etl.ingest.duplicates import DuplicateSummary
+from etl.ingest.plan import IngestPlan
+from etl.ingest.sequence import Run
+from etl.ingest.stale_rows import StaleRows
+from etl.ingest.verbs import Survey
+from etl.ingest.writing.folder_rows import REJECTED
+
+FORMAT = 1
+SUM_SEEDS = (0x3C0FFEE, 0x4C0FFEE)
+"""Prepended to (id, label, sha256), to make two independent row hashes of Spark's one function."""
+
+_TAKEN = ("written", "already there")
+_ONE_NODE_MB_PER_S = 90.0
+_ONE_NODE_IMAGES_PER_S = 800.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestReport:
+    """Counts, places and the fingerprint of one ingest; its text is the last line that a job prints.
+
+    ``images`` and ``bytes`` were written by this run; ``already_there`` were written before. ``images_by_split`` and
+    the fingerprint cover both, so that they are those of a run that was not interrupted. ``notes`` counts remarks on
+    images that were taken, ``unmatched`` tells what of the label sources belongs to no image, and how names were
+    matched, ``duplicates`` what the table has several times (None if this run wrote nothing), ``groups`` how many
+    groups of look-alikes the table has, if they were asked for, ``ungrouped`` how many images lost theirs because their
+    picture changed. ``stale`` counts the rows of this source that were not found again (None in new tables).
+    """
+
+    images: int
+    already_there: int
+    bytes: int
+    classes: int
+    quarantined: int
+    quarantined_by_reason: dict[str, int]
+    images_by_split: dict[str, int]
+    notes: dict[str, int]
+    unmatched: list[str]
+    new_classes: NewClasses | None
+    similar_classes: list[dict[str, int]]
+    duplicates: DuplicateSummary | None
+    groups: int | None
+    ungrouped: int
+    stale: StaleRows | None
+    executors: dict[str, dict[str, int]]
+    seconds: float
+    images_per_s: float
+    mb_per_s: float
+    data_table: str | None
+    metadata_table: str | None
+    quarantine_table: str | None
+    target: str | None
+    dataset: str
+    ingest_id: str
+    sequence: int | None
+    clock: int | None
+    fingerprint: str
+
+    @classmethod
+    def of(
+        cls,
+        rows: Iterable[Row],
+        *,
+        plan: IngestPlan,
+        classes: int,
+        ingest_id: str,
+        seconds: float,
+        unmatched: Sequence[str] = (),
+        run: Run | None = None,
+        remarks: ClassRemarks | None = None,
+    ) -> "IngestReport":
+        """Sum up the rows of `ingest.tally`."""
+        stages: Counter[str] = Counter()
+        reasons: Counter[str] = Counter()
+        splits: Counter[str] = Counter()
+        notes: Counter[str] = Counter()
+        executors: dict[str, Counter[str]] = {}
+        written = first = second = 0
+        for row in rows:
+            if row.stage in _TAKEN:
+                stages[row.stage] += row.files
+                splits[row.or_split] += row.files
+                first, second = first + int(row["first"]), second + int(row.second)
+                written += row.bytes if row.stage == "written" else 0
+                if row.note:
+                    notes[row.note] += row.files
+            else:
+                reasons[row.kind] += row.files
+            if row.executor:
+                size = row.bytes if row.stage == "written" else 0
+                count = {"images": row.files} if row.stage == "written" else {"rejected": row.files}
+                executors.setdefault(row.executor, Counter(images=0, bytes=0, rejected=0)).update(count, bytes=size)
+        tables = None if plan.target is not None else plan.tables
+        return cls(
+            images=stages["written"],
+            already_there=stages["already there"],
+            bytes=written,
+            classes=classes,
+            quarantined=reasons.total(),
+            quarantined_by_reason=_most_first(reasons),
+            images_by_split=dict(sorted(splits.items())),
+            notes=_most_first(notes),
+            unmatched=list(unmatched),
+            new_classes=remarks.new if remarks else None,
+            similar_classes=remarks.similar if remarks else [],
+            duplicates=None,
+            groups=None,
+            ungrouped=0,
+            stale=None,
+            executors={name: dict(counts) for name, counts in sorted(executors.items())},
+            seconds=round(seconds, 3),
+            images_per_s=round(stages["written"] / seconds, 1),
+            mb_per_s=round(written / 1e6 / seconds, 2),
+            data_table=str(tables.data) if tables else None,
+            metadata_table=str(tables.metadata) if tables else None,
+            quarantine_table=str(tables.quarantine) if tables else None,
+            target=plan.target,
+            dataset=plan.dataset,
+            ingest_id=ingest_id,
+            sequence=None if run is None else run.sequence,
+            clock=None if run is None else run.clock,
+            fingerprint=_fingerprint(stages.total(), first, second),
+        )
+
+    def finished(
+        self,
+        *,
+        stale: StaleRows | None,
+        duplicates: DuplicateSummary | None,
+        groups: int | None,
+        ungrouped: int,
+        seconds: float,
+    ) -> "IngestReport":
+        """The report with what was found after the writing, and the time of it all."""
+        return replace(
+            self,
+            stale=stale,
+            duplicates=duplicates,
+            groups=groups,
+            ungrouped=ungrouped,
+            seconds=round(seconds, 3),
+            images_per_s=round(self.images / seconds, 1),
+            mb_per_s=round(self.bytes / 1e6 / seconds, 2),
+        )
+
+    def __str__(self) -> str:
+        place = self.target or f"{self.data_table} and {self.metadata_table}"
+        classes = f" of {self.classes:,} classes" if self.classes else ""
+        text = (
+            f"ingested {self.images:,} images ({self.bytes / 1e6:,.1f} MB){classes} into "
+            f"{place} in {self.seconds:,.1f} s ({self.images_per_s:,.0f} images/s)"
+        )
+        if self.already_there:
+            text += f"; {self.already_there:,} were there already"
+        if self.quarantined:
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.quarantined_by_reason.items())
+            text += f"; {self.quarantined:,} rejected ({reasons}): {self.rejected_at}"
+        if self.stale and self.stale.rows:
+            text += f"; {self.stale}"
+        if self.duplicates and self.duplicates.groups:
+            text += f"; {self.duplicates}"
+        if self.groups is not None:
+            text += f"; {self.groups:,} groups of look-alikes"
+        if self.ungrouped:
+            text += f"; {self.ungrouped:,} images lost their group of look-alikes, because their pictures changed"
+            text += " (--near-duplicates looks again)"
+        notes = [f"{count:,} {note}" for note, count in self.notes.items()]
+        remarks = ClassRemarks(new=self.new_classes, similar=self.similar_classes)
+        for remark in [*notes, *self.unmatched, *remarks.lines]:
+            text += f"; {remark}"
+        if self.sequence is not None:
+            text += f"; run {self.sequence} of {self.metadata_table}"
+        return f"{text}; fingerprint {self.fingerprint}"
+
+    @property
+    def rejected_at(self) -> str:
+        """Where to see what was rejected: a query, or a file."""
+        if self.target is not None:
+            return f"{self.target}/{REJECTED}"
+        return f"SELECT * FROM {self.quarantine_table} WHERE ingest_id = {self.ingest_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestEstimate:
+    """What an ingest would do, from its listing alone; nothing was written.
+
+    ``seconds`` is a guess for one node of two cores that its client shares: more nodes and executors divide it.
+    """
+
+    images: int
+    bytes: int
+    classes: int
+    rejected: int
+    rejected_by_reason: dict[str, int]
+    images_by_split: dict[str, int]
+    unmatched: list[str] = field(default_factory=list)
+    new_classes: NewClasses | None = None
+    similar_classes: list[dict[str, int]] = field(default_factory=list)
+    already_there: int = 0
+    stale: StaleRows | None = None
+    disk_bytes: int = 0
+    seconds: float = 0.0
+
+    @classmethod
+    def of(
+        cls,
+        survey: Survey,
+        *,
+        plan: IngestPlan,
+        unmatched: Sequence[str],
+        already_there: int,
+        stale: StaleRows | None,
+        remarks: ClassRemarks,
+    ) -> "IngestEstimate":
+        """Sum up a survey."""
+        images = survey.files - survey.rejected
+        copies = sum(int(part.rpartition(":")[2]) for part in (plan.replication or "1").split(","))
+        left = max(0, images - already_there)
+        size = survey.bytes * left // max(images, 1)
+        return cls(
+            images=images,
+            bytes=survey.bytes,
+            classes=len(survey.classes) if plan.source.label_type == "int" else 0,
+            rejected=survey.rejected,
+            rejected_by_reason=survey.rejected_by_reason,
+            images_by_split=survey.images_by_split,
+            unmatched=list(unmatched),
+            new_classes=remarks.new,
+            similar_classes=remarks.similar,
+            already_there=already_there,
+            stale=stale,
+            disk_bytes=survey.bytes * copies,
+            seconds=round(max(size / 1e6 / _ONE_NODE_MB_PER_S, left / _ONE_NODE_IMAGES_PER_S), 1),
+        )
+
+    def __str__(self) -> str:
+        splits = ", ".join(f"{name or 'no split'} {count:,}" for name, count in self.images_by_split.items())
+        classes = f" of {self.classes:,} classes" if self.classes else ""
+        text = (
+            f"would ingest {self.images - self.already_there:,} of {self.images:,} images ({self.bytes / 1e6:,.1f} MB; "
+            f"{splits}){classes}: {self.disk_bytes / 1e6:,.1f} MB of disk over all copies, about "
+            f"{self.seconds:,.0f} s on one node of two cores"
+        )
+        if self.rejected:
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.rejected_by_reason.items())
+            text += f"; {self.rejected:,} cannot be taken ({reasons})"
+        stale = [str(self.stale)] if self.stale and self.stale.rows else []
+        remarks = ClassRemarks(new=self.new_classes, similar=self.similar_classes)
+        return "; ".join([text, *stale, *self.unmatched, *remarks.lines, "nothing was written"])
+
+
+def _most_first(counts: Counter[str]) -> dict[str, int]:
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _fingerprint(rows: int, first: int, second: int) -> str:
+    """64 hexadecimal digits for the same images with the same labels, in any order."""
+    text = json.dumps(["ingest", FORMAT, rows, first % (1 << 64), second % (1 << 64)])
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,152 @@
+"""The runs that write to a pair of tables, in order, and the write time of each: its clock.
+
+Every write and delete of a run is made `USING TIMESTAMP` of its clock, which is later than that of all runs before it.
+So a later run wins over an earlier one in both tables, whatever the clocks of the machines that wrote say. Rows of the
+table ``ingests`` tell which runs there were.
+"""
+
+import time
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from etl.cassandra.control import Control
+from etl.cassandra.transactions import Patience
+from etl.errors import EtlError
+from etl.ingest.plan import new_ingest_id
+from schemas import TableName
+from schemas.tables import create_ingests
+
+SPAN = 100_000
+"""How many microseconds belong to a run: no run is shorter, and two runs never share one."""
+MOST_AHEAD = 300_000_000
+"""By how many microseconds clocks may differ."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A place in the sequence of the runs on a metadata table.
+
+    ``clock`` and the `SPAN` microseconds from there on are the write times of this run alone.
+    """
+
+    table: TableName
+    sequence: int
+    clock: int
+
+    def clock_of(self, attempt: int) -> int:
+        """The write time of a task, by Spark's number of the attempt.
+
+        Of two attempts at the same image the later one wins, in both tables.
+        """
+        return self.clock + min(attempt, SPAN - 2)
+
+    @property
+    def last_clock(self) -> int:
+        """The write time of what is done when all tasks are: it wins over what they have written."""
+        return self.clock + SPAN - 1
+
+    def __str__(self) -> str:
+        return f"run {self.sequence} of {self.table}"
+
+
+def now() -> int:
+    """The time of this machine, in microseconds since 1970."""
+    return time.time_ns() // 1000
+
+
+def next_clock(*, here: int, last: int | None, at_server: int, after: int = 0, table: TableName) -> int:
+    """The clock of the next run, from times in microseconds.
+
+    ``here`` is the time of this machine, ``last`` the clock of the run before, ``at_server`` the time of a Cassandra
+    node, ``after`` a write time that the clock must be later than. Raises `EtlError` if the table's times are more than
+    five minutes ahead of this machine's, or this machine's of the server's.
+    """
+    written = max(after, -1 if last is None else last + SPAN - 1)
+    wrong = None
+    if written - here > MOST_AHEAD:
+        wrong = f"{_utc(here)} here, and the last write to {table} has {_utc(written)}, {_apart(written - here)} later"
+    elif here - at_server > MOST_AHEAD:
+        wrong = f"{_utc(here)} here, and {_utc(at_server)} at Cassandra, {_apart(here - at_server)} earlier"
+    if wrong is not None:
+        raise EtlError(
+            f"Wanted clocks that agree within five minutes, to write to {table}. Found: it is {wrong}. "
+            "Set the clock that is wrong (NTP) and run again; a write time that is ahead must have passed."
+        )
+    return max(here, written + 1)
+
+
+def take_run(
+    control: Control, *, table: TableName, kind: str, dataset: str, source: str, ingest_id: uuid.UUID, after: int = 0
+) -> Run:
+    """Take the next place in the sequence of a metadata table, with its clock, in a lightweight transaction.
+
+    A resumed run takes a new place, too.
+
+    Args:
+        control: A connection.
+        table: The metadata table; the table ``ingests`` of its keyspace is there.
+        kind: What the run does: ``ingest``, ``repair``, ...
+        dataset: The dataset that it writes, or ``""``.
+        source: What it reads, or ``""``.
+        ingest_id: The id that its rows have.
+        after: A write time, in microseconds, that the clock must be later than.
+
+    Raises:
+        EtlError: Clocks disagree by more than five minutes.
+        UnreachableError: Cassandra does not answer, or other runs were faster for too long.
+    """
+    runs = TableName(table.keyspace, "ingests").quoted
+    query = f"SELECT sequence, clock, last FROM {runs} WHERE table_name = ? LIMIT 1"
+    insert = f"INSERT INTO {runs} (table_name, sequence, clock, run_id, kind, ingest_id, dataset, source, started)"
+    insert += " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    update = f"UPDATE {runs} SET last = ? WHERE table_name = ? IF last = ?"
+    at_place = f"SELECT run_id FROM {runs} WHERE table_name = ? AND sequence = ?"
+    run_id = new_ingest_id()
+    (row,) = control.execute("SELECT toUnixTimestamp(now()) AS milliseconds FROM system.local")
+    ahead = now() - row.milliseconds * 1000  # of the server's
+    patience = Patience(f"Wanted a place in {table.keyspace}.ingests at {control.cluster}.")
+    while True:
+        newest = next(iter(control.execute(query, (table.table,), is_serial=True)), None)
+        last = None if newest is None else newest.last
+        here = now()
+        clock = next_clock(
+            here=here,
+            last=None if newest is None else newest.clock,
+            at_server=here - ahead,
+            after=after,
+            table=table,
+        )
+        sequence = 1 if last is None else last + 1
+        values = (table.table, sequence, clock, run_id, kind, ingest_id, dataset, source, datetime.now(UTC))
+        is_ours = control.apply([(insert, values), (update, (sequence, table.table, last))])
+        if not is_ours:  # or it is not known
+            there = control.execute(at_place, (table.table, sequence), is_serial=True)
+            is_ours = any(row.run_id == run_id for row in there)
+        if is_ours:
+            return Run(table=table, sequence=sequence, clock=clock)
+        patience.pause()
+
+
+def has_runs(control: Control, table: TableName) -> bool:
+    """Whether a run was ever recorded for a metadata table."""
+    runs = TableName(table.keyspace, "ingests")
+    if control.columns(runs) is None:
+        return False
+    query = f"SELECT last FROM {runs.quoted} WHERE table_name = ? LIMIT 1"
+    return bool(control.execute(query, (table.table,), is_serial=True))
+
+
+def create_sequence(control: Control, *, keyspace: str) -> None:
+    """Create the table ``ingests`` of a keyspace if it is not there."""
+    if control.columns(TableName(keyspace, "ingests")) is None:
+        control.define(create_ingests(keyspace))
+
+
+def _utc(time: int) -> str:
+    return f"{datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _apart(microseconds: int) -> str:
+    seconds = microseconds // 1_000_000
+    return f"{seconds // 3600} h {seconds // 60 % 60} min {seconds % 60} s"

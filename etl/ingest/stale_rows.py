@@ -1,0 +1,147 @@
+"""Find and remove stale rows: rows of a source whose files a later ingest of that source did not find.
+
+If a file is removed, renamed, moved to another class or damaged, the earlier row stays, with its old label.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from etl.cassandra.cluster import Cluster
+from etl.cassandra.control import writer
+from etl.errors import EtlError
+from etl.ingest.plan import Tables
+from etl.ingest.writing.outcomes import THERE, WRITTEN
+from etl.sources.entries import text
+from etl.sources.plan import SourcePlan
+from etl.workers import map_batches
+
+UNCONFIRMED_SHARE = 0.01
+"""The share of a source's rows that may be removed without the number being typed."""
+
+_IN_FLIGHT = 128
+_UNREADABLE = "unreadable"  # the failure may be temporary: its row is not stale
+
+
+def rows_of_source(metadata: DataFrame, /, *, source: str, splits: Collection[str]) -> DataFrame:
+    """The metadata rows that an ingest of this source wrote, in these splits.
+
+    Args:
+        metadata: Rows of `etl.ingest.verbs.known_images`.
+        source: The name of the source, as rows have it.
+        splits: The splits (``or_split``) that the ingest looked at. Rows in other splits are left out.
+
+    Returns:
+        The rows, with the same columns.
+    """
+    return metadata.where(F.col("source").eqNullSafe(F.lit(source)) & F.col("or_split").isin(sorted(splits)))
+
+
+def not_found(rows: DataFrame, /, *, outcomes: DataFrame) -> DataFrame:
+    """The rows whose files an ingest did not take: removed, moved to another class or split, or damaged now.
+
+    Args:
+        rows: Rows of `rows_of_source`.
+        outcomes: What became of each file, as rows of `OUTCOMES`.
+
+    Returns:
+        ``id, or_split, path``. Rows of files that could not be read at all are left out: the failure may be temporary.
+    """
+    is_taken = F.col("stage").isin(WRITTEN, THERE)
+    is_unreadable = F.substring_index("reason", ": ", 1) == _UNREADABLE
+    found = outcomes.where(is_taken | F.coalesce(is_unreadable, F.lit(False))).select("id")
+    return rows.join(found, on="id", how="left_anti").select("id", "or_split", "path")
+
+
+@dataclass(frozen=True, slots=True)
+class StaleRows:
+    """How many rows of a source are stale, and how many of them were removed."""
+
+    rows: int
+    of: int
+    """All rows of this source in the splits that the ingest looked at."""
+    removed: int = 0
+
+    def check(self, confirmed: int | None) -> None:
+        """Raise `EtlError` if so many may not be removed, because nobody has confirmed the number."""
+        is_confirmed = self.rows <= UNCONFIRMED_SHARE * self.of if confirmed is None else confirmed == self.rows
+        if self.rows and not is_confirmed:
+            given = "no --prune-count" if confirmed is None else f"--prune-count {confirmed}"
+            raise EtlError(
+                f"Wanted --prune-count {self.rows}, to remove {self.rows:,} of {self.of:,} rows of this source. Found: "
+                f"{given}. Nothing was removed. Is the source complete? --list-stale lists these rows. Their number "
+                f"must be given if it is more than {UNCONFIRMED_SHARE:.0%} of the rows."
+            )
+
+    def __str__(self) -> str:
+        if self.removed:
+            return f"{self.removed:,} stale rows removed"
+        return (
+            f"{self.rows:,} of {self.of:,} rows of this source are stale: their files were removed, moved or are "
+            "damaged (--list-stale lists them, --prune removes them)"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """Where rows are removed, and the clock (microseconds) of the run that removes them."""
+
+    cluster: Cluster
+    tables: Tables
+    clock: int
+
+
+def remove(rows: DataFrame, /, *, removal: Removal) -> DataFrame:
+    """Remove images by ``id``: the metadata row first, then the picture, or both at once in one keyspace.
+
+    Args:
+        rows: Rows with an ``id`` of 16 bytes.
+        removal: Where, and with which clock. What a later run has written stays.
+
+    Returns:
+        The ids, once they are removed; nothing happens before the result is used.
+    """
+    return map_batches(rows.select("id"), task=partial(_remove_batches, removal=removal), schema="id BINARY")
+
+
+def _remove_batches(batches: Iterable[pa.RecordBatch], *, removal: Removal) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        asyncio.run(_remove(batch.column(0).to_pylist(), removal))
+        yield batch
+
+
+async def _remove(ids: Sequence[bytes], removal: Removal) -> None:
+    tables = removal.tables
+    async with writer(removal.cluster) as session:
+        statements = [
+            await session.prepare(f'DELETE FROM {table.quoted} USING TIMESTAMP ? WHERE "{tables.columns.id}" = ?')
+            for table in (tables.metadata, tables.data)
+        ]
+        is_one_mutation = tables.data.keyspace == tables.metadata.keyspace
+
+        async def remove_one(image: uuid.UUID) -> None:
+            rows = [(statement, (removal.clock, image)) for statement in statements]
+            about = f"the removal of image {image} from {tables.data} and {tables.metadata}"
+            for together in [rows] if is_one_mutation else [[row] for row in rows]:
+                await session.write(together, about=about)
+
+        for start in range(0, len(ids), _IN_FLIGHT):
+            await asyncio.gather(*(remove_one(uuid.UUID(bytes=one)) for one in ids[start : start + _IN_FLIGHT]))
+
+
+def of_listing(entries: DataFrame, /) -> DataFrame:
+    """What would become of listed files (`ENTRIES`), as far as a listing can tell: ``id, stage, reason``."""
+    stage = F.when(F.col("reason").isNull(), WRITTEN).otherwise("list")
+    return entries.select("id", stage.alias("stage"), "reason")
+
+
+def splits_of(source: SourcePlan, *, found: Iterable[str]) -> frozenset[str]:
+    """The splits that an ingest looks at: those that it was asked for, and those that its source names itself."""
+    named = map(text, source.split_names) if source.splits else [source.or_split]
+    return frozenset({*named, *found})

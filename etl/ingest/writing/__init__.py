@@ -1,0 +1,1 @@
+"""Writing the images of an ingest, in tasks: to tables, or to a folder."""

@@ -1,0 +1,166 @@
+"""Images as a tree of files, instead of rows: what an ingest writes with a target folder."""
+
+import asyncio
+import errno
+import os
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from etl.errors import EtlError
+from etl.ingest.plan import IngestPlan
+from etl.ingest.writing.folder_names import exact_text, label_folder, with_ending
+from etl.ingest.writing.outcomes import ARROW_OUTCOMES, OUTCOMES, THERE
+from etl.ingest.writing.preparation import Picture
+from etl.pictures.images import RejectedError
+from etl.pictures.recode import Recode, extension
+from etl.secrets import executor_storage
+from etl.sources.entries import Entry, text
+from etl.sources.tars import unsafe
+from etl.workers import map_batches
+from formats.errors import StorageError
+from formats.storage import Storage
+from schemas.tables import LabelType
+
+REJECTED = "rejected.csv"
+"""The list of what was rejected, in the target folder."""
+
+IMAGES, MASKS, ARRAYS = "images", "masks", "arrays"
+_OF_THE_NAME = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL)
+_NOTHING = (None, None, None, "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderTarget:
+    """A folder that images are written to as ``SPLIT/PATH``.
+
+    A path begins with the class, also where it comes from a file of labels. Where masks or arrays belong to the images,
+    there are two trees: ``images`` and ``masks`` or ``arrays``, with the same names in both.
+    """
+
+    address: str
+    label_type: LabelType
+    by_folder: bool
+    recode: Recode
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator["FolderRows"]:
+        """Raises `StorageError` if the folder cannot be reached."""
+        yield FolderRows(self, executor_storage(self.address))
+
+    @property
+    def images(self) -> str:
+        """What the names of images begin with."""
+        return f"{IMAGES}/" if self.label_type in ("blob", "multi") else ""
+
+    def name(self, entry: Entry) -> str:
+        """Where an image goes, below the folder (and ``images``, if there are masks or arrays); see `folder_names`."""
+        path = exact_text(entry.path)
+        if self.label_type == "int" and not self.by_folder and entry.or_label is not None:
+            path = f"{label_folder(entry.or_label)}/{path}"
+        if self.recode.changes:
+            format = self.recode.format
+            path = with_ending(path, extension(format), format=format, is_strict=self.label_type in ("blob", "multi"))
+        return f"{exact_text(entry.or_split)}/{path}" if entry.or_split else path
+
+    def companion(self, entry: Entry) -> str | None:
+        """Where the mask or the array of an image goes, below the folder; None if it has none."""
+        if self.label_type not in ("blob", "multi") or entry.label_place is None:
+            return None
+        if self.label_type == "multi":
+            return f"{ARRAYS}/{with_extension(self.name(entry), '.npy')}"
+        is_own_file = entry.label_offset is None  # else its place is an archive
+        ending = text(entry.label_place).rpartition(".")[2] if is_own_file and not self.recode.changes else "png"
+        return f"{MASKS}/{with_extension(self.name(entry), '.' + ending)}"
+
+
+class FolderRows:
+    """Writes files aside and puts them in place whole; nothing is written of what is rejected."""
+
+    def __init__(self, target: FolderTarget, storage: Storage) -> None:
+        self._target = target
+        self._storage = storage
+
+    async def accept(self, entry: Entry, picture: Picture, label: int | None, /) -> None:
+        """Write an image, and what belongs to it before that."""
+        await asyncio.to_thread(self._write, entry, picture)
+
+    async def reject(self, entry: Entry, *, path: str, stage: str, reason: str) -> None:
+        """Nothing: the job writes the list of what was rejected."""
+
+    def _write(self, entry: Entry, picture: Picture) -> None:
+        name = self._target.name(entry)
+        if wrong := unsafe(os.fsencode(name)):  # a label may come from anybody's file
+            raise RejectedError(wrong)
+        if {"", "."} & {*name.split("/")}:
+            raise RejectedError("no such name in the target", "a part of it is empty or a dot")
+        if self._target.images + name == REJECTED:
+            raise RejectedError("no such name in the target", "it is kept for the list of what was rejected")
+        try:
+            if picture.companion is not None and (companion := self._target.companion(entry)):
+                self._storage.write_bytes(companion, picture.companion)
+            self._storage.write_bytes(self._target.images + name, picture.data)
+        except StorageError:
+            raise
+        except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno not in _OF_THE_NAME:
+                raise EtlError(
+                    f"Wanted to write {name} into {self._target.address}. Found: {error.strerror or error}"
+                ) from None
+            raise RejectedError("no such name in the target", getattr(error, "strerror", None) or str(error)) from None
+
+
+def folder_target(plan: IngestPlan) -> FolderTarget:
+    """The folder that a plan writes to."""
+    return FolderTarget(
+        address=str(plan.target),
+        label_type=plan.source.label_type,
+        by_folder=plan.source.by_folder,
+        recode=plan.recode,
+    )
+
+
+def files_there(entries: DataFrame, *, target: FolderTarget) -> DataFrame:
+    """The images that are in the folder already, as rows of `OUTCOMES` without a hash of their bytes.
+
+    Their masks or arrays must be there, too. Empty files do not count: a power cut may leave new files empty.
+    """
+    return map_batches(entries.where("reason IS NULL"), task=partial(_look_for_files, target=target), schema=OUTCOMES)
+
+
+def _look_for_files(batches: Iterable[pa.RecordBatch], *, target: FolderTarget) -> Iterator[pa.RecordBatch]:
+    storage = executor_storage(target.address)
+    for batch in batches:
+        entries = [Entry(*row) for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
+        rows = [
+            (
+                entry.id,
+                None,
+                text(entry.or_split),
+                text(entry.path),
+                storage.size(name),
+                None,
+                THERE,
+                *_NOTHING,
+            )
+            for entry in entries
+            if _is_there(storage, name := target.images + target.name(entry))
+            and ((companion := target.companion(entry)) is None or _is_there(storage, companion))
+        ]
+        columns = list(zip(*rows, strict=True)) or [()] * len(ARROW_OUTCOMES)
+        yield pa.record_batch([list(column) for column in columns], schema=ARROW_OUTCOMES)
+
+
+def _is_there(storage: Storage, name: str) -> bool:
+    return storage.exists(name) and storage.size(name) > 0
+
+
+def with_extension(path: str, ending: str) -> str:
+    """A path whose last part has this extension instead of its own."""
+    folder, slash, name = path.rpartition("/")
+    stem = name.rpartition(".")[0] or name
+    return f"{folder}{slash}{stem}{ending}"

@@ -1,0 +1,212 @@
+"""Writing listed images from a Spark task: read, look at, then the rows or the file.
+
+A task keeps a sliding window of images in flight, bounded in number and in bytes. A few threads read and look at files,
+some at a time, because each change of threads costs as much as a small write; one coroutine an image waits for
+the target. Everything that is written follows from the file and the order, so a task that is run again writes the same.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from etl.ingest.writing.outcomes import ARROW_OUTCOMES, WRITTEN, Outcome
+from etl.ingest.writing.preparation import Picture, Preparation, prepare
+from etl.ingest.writing.progress import Counters
+from etl.pictures.images import RejectedError
+from etl.sources.entries import Entry, text
+from etl.sources.reading import Reader
+
+IMAGES_IN_FLIGHT = 128
+BYTES_IN_FLIGHT = 64 << 20
+
+_READERS = 4
+_READ_TOGETHER = 8
+_READ_TOGETHER_BYTES = 4 << 20
+_BATCH_ROWS = 500
+
+
+class Sink(Protocol):
+    """Where images go; used from one event loop."""
+
+    async def accept(self, entry: Entry, picture: Picture, label: int | None, /) -> None:
+        """Write an image. Raises `RejectedError` for one that cannot be written."""
+
+    async def reject(self, entry: Entry, *, path: str, stage: str, reason: str) -> None:
+        """Tell why an image is not written."""
+
+
+class Target(Protocol):
+    """What a sink is made of, on an executor; it travels in the closure, so it has no secrets."""
+
+    def open(self) -> AbstractAsyncContextManager[Sink]:
+        """Connect."""
+
+
+class Nowhere:
+    """A target and its sink that keep nothing: for looking at pictures only."""
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator["Nowhere"]:
+        """Nothing to connect to."""
+        yield self
+
+    async def accept(self, entry: Entry, picture: Picture, label: int | None, /) -> None:
+        """It can be taken."""
+
+    async def reject(self, entry: Entry, *, path: str, stage: str, reason: str) -> None:
+        """It cannot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOrder:
+    """What a task needs to know to write its images."""
+
+    target: Target
+    preparation: Preparation
+    labels: Mapping[str, int]
+    """Class numbers by class name; empty unless labels are classes."""
+    in_turn: bool = False
+    """Whether images are read one after another, in the order of the rows."""
+    counters: Counters | None = None
+
+
+def write_images(batches: Iterable[pa.RecordBatch], *, order: WriteOrder) -> Iterator[pa.RecordBatch]:
+    """The task: rows of `entries.ENTRIES` in, rows of `outcomes.OUTCOMES` out, as they are done.
+
+    Raises `UnreachableError`, `TableError`, `SourceError`.
+    """
+    entries = (
+        Entry(*row) for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    )
+    threads = 1 if order.in_turn else _READERS
+    with Reader() as reader, ThreadPoolExecutor(threads) as pool, asyncio.Runner() as runner:
+        outcomes = _Task(order, reader, pool).write(entries)
+        try:
+            while rows := runner.run(_take(outcomes, _BATCH_ROWS)):
+                if order.counters is not None:
+                    order.counters.add(rows)
+                yield pa.record_batch([list(column) for column in zip(*rows, strict=True)], schema=ARROW_OUTCOMES)
+        finally:
+            runner.run(_close(outcomes))
+
+
+async def _take(outcomes: AsyncIterator[Outcome], count: int) -> list[Outcome]:
+    taken: list[Outcome] = []
+    async for outcome in outcomes:
+        taken.append(outcome)
+        if len(taken) == count:
+            break
+    return taken
+
+
+async def _close(outcomes: Any) -> None:
+    await outcomes.aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """An entry with its picture, or with where and why it was rejected."""
+
+    entry: Entry
+    picture: Picture | None
+    stage: str = ""
+    reason: str = ""
+
+
+class _Task:
+    def __init__(self, order: WriteOrder, reader: Reader, threads: ThreadPoolExecutor) -> None:
+        self._order = order
+        self._reader = reader
+        self._threads = threads
+        # Python is not told its executor: the process that started this one stands for it.
+        self._executor = f"{socket.gethostname()}/{os.getppid()}"
+
+    async def write(self, entries: Iterator[Entry]) -> AsyncIterator[Outcome]:
+        """Keep the window full; outcomes come in the order of their ends."""
+        async with self._order.target.open() as sink:
+            loop = asyncio.get_running_loop()
+            running: dict[asyncio.Task[Any], int] = {}  # with the bytes of each that is being written
+            ended: asyncio.Queue[asyncio.Task[Any]] = asyncio.Queue()
+            images = size = 0
+
+            def start(coroutine: Any, held: int) -> None:
+                task = loop.create_task(coroutine)
+                running[task] = held
+                task.add_done_callback(ended.put_nowait)
+
+            try:
+                for group in _groups(entries):
+                    wanted = sum(entry.size for entry in group)
+                    while running and (images + len(group) > IMAGES_IN_FLIGHT or size + wanted > BYTES_IN_FLIGHT):
+                        async for outcome, held in self._finish(await ended.get(), running, start, sink):
+                            images, size = images - 1, size - held
+                            yield outcome
+                    images, size = images + len(group), size + wanted
+                    start(self._load(group), 0)
+                while running:
+                    async for outcome, _ in self._finish(await ended.get(), running, start, sink):
+                        yield outcome
+            finally:  # the target may be closed only when nothing waits for it any more
+                await asyncio.gather(*running, return_exceptions=True)
+
+    async def _finish(
+        self, task: asyncio.Task[Any], running: dict[asyncio.Task[Any], int], start: Any, sink: Sink
+    ) -> AsyncIterator[tuple[Outcome, int]]:
+        """Write what has been read; hand on what has been written, with the bytes that are free again."""
+        held = running.pop(task)
+        result = task.result()
+        if isinstance(result, Outcome):
+            yield result, held
+        else:
+            for loaded in result:
+                start(self._store(loaded, sink), loaded.entry.size)
+
+    async def _load(self, group: list[Entry]) -> list[_Loaded]:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._load_all, group)
+
+    def _load_all(self, group: list[Entry]) -> list[_Loaded]:
+        return [self._load_one(entry) for entry in group]
+
+    def _load_one(self, entry: Entry) -> _Loaded:
+        if entry.reason is not None:
+            return _Loaded(entry, None, "list", entry.reason)
+        try:
+            return _Loaded(entry, prepare(entry, self._reader, preparation=self._order.preparation))
+        except RejectedError as error:
+            return _Loaded(entry, None, "read", str(error))
+
+    async def _store(self, loaded: _Loaded, sink: Sink) -> Outcome:
+        entry, picture, stage, reason = loaded.entry, loaded.picture, loaded.stage, loaded.reason
+        or_split, path = text(entry.or_split), text(entry.path)
+        if picture is not None:
+            label = None if entry.or_label is None else self._order.labels.get(entry.or_label)
+            try:
+                await sink.accept(entry, picture, label)
+            except RejectedError as error:
+                stage, reason = "write", str(error)
+            else:
+                look = (len(picture.data), picture.sha256, WRITTEN, None, picture.note, picture.phash)
+                return Outcome(entry.id, label, or_split, path, *look, self._executor)
+        await sink.reject(entry, path=f"{or_split}/{path}" if or_split else path, stage=stage, reason=reason)
+        return Outcome(entry.id, None, or_split, path, entry.size, None, stage, reason, None, None, self._executor)
+
+
+def _groups(entries: Iterator[Entry]) -> Iterator[list[Entry]]:
+    """Entries in order, as many together as one thread reads at a time."""
+    group: list[Entry] = []
+    size = 0
+    for entry in entries:
+        if group and (len(group) == _READ_TOGETHER or size + entry.size > _READ_TOGETHER_BYTES):
+            yield group
+            group, size = [], 0
+        group.append(entry)
+        size += entry.size
+    if group:
+        yield group

@@ -1,0 +1,63 @@
+"""What is made of an image's bytes before they are written; runs in the threads of a writing task."""
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from etl.pictures.images import Check, Header, RejectedError, disagrees, read_header
+from etl.pictures.look_alikes import picture_hash
+from etl.pictures.recode import Recode
+from etl.sources.companions import check_mask, read_array
+from etl.sources.entries import Entry
+from etl.sources.reading import Reader
+from schemas.tables import LabelType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preparation:
+    """How a file becomes a picture: what it must be, what is made of it, what belongs to it."""
+
+    check: Check = "header"
+    recode: Recode = field(default_factory=Recode)
+    label_type: LabelType = "int"
+    look: bool = False
+    """Whether its looks are wanted too (`Picture.phash`)."""
+
+
+class Picture(NamedTuple):
+    """An image as it is stored: its bytes, their SHA-256, its header, and what belongs to it."""
+
+    data: bytes
+    sha256: bytes
+    header: Header
+    companion: bytes | None
+    """The mask or the array."""
+    labels: list[int] | None
+    """The array's numbers."""
+    note: str | None
+    phash: int | None
+
+
+def prepare(entry: Entry, reader: Reader, *, preparation: Preparation) -> Picture:
+    """Read an image and what belongs to it. Raises `RejectedError`, and `SourceError` if nothing can be read at all."""
+    data = entry.data if entry.data is not None else reader.read(entry.place, entry.offset, entry.size)
+    found = header = read_header(data, check=preparation.check)
+    note = None
+    if found.format and disagrees(entry.path, found.format):
+        note = f"{found.format} with another extension"
+    if preparation.recode.changes:
+        data, header = preparation.recode.apply(data)
+    companion, labels = None, None
+    has_companion = preparation.label_type in ("multi", "blob")
+    if has_companion and entry.label_place is not None and entry.label_size is not None:
+        companion = reader.read(entry.label_place, entry.label_offset, entry.label_size)
+        if preparation.label_type == "multi":
+            labels = read_array(companion)
+        elif preparation.label_type == "blob":
+            check_mask(companion, found, check=preparation.check)
+            if preparation.recode.changes:
+                companion, _ = preparation.recode.apply_mask(companion, found)
+    elif has_companion:
+        raise RejectedError("no mask" if preparation.label_type == "blob" else "no array", "none belongs to it")
+    looks = picture_hash(data) if preparation.look else None
+    return Picture(data, hashlib.sha256(data).digest(), header, companion, labels, note, looks)

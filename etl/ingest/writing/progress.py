@@ -1,0 +1,116 @@
+"""How far an ingest is, told on the driver: images, MB/s, rejected, time left."""
+
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, Self
+
+from pyspark import SparkContext
+
+from etl.ingest.writing.outcomes import Outcome
+
+log = logging.getLogger("imagestrata.progress")
+
+_LOOK_SECONDS = 0.5
+_LINE_SECONDS = 10.0  # between two lines where there is no terminal
+
+
+class Counters:
+    """What tasks have done: Spark adds it up when they end; a task that is run again counts again."""
+
+    def __init__(self, context: SparkContext) -> None:
+        self._images, self._bytes, self._rejected = (context.accumulator(0) for _ in range(3))
+
+    def add(self, rows: Iterable[Outcome]) -> None:
+        """Count the outcomes of a task, in the task."""
+        for row in rows:
+            if row.sha256 is None:
+                self._rejected += 1
+            else:
+                self._images += 1
+                self._bytes += row.size
+
+    def count(self, *, images: int = 0, bytes: int = 0, rejected: int = 0) -> None:
+        """Count in a task what has no outcomes."""
+        self._images += images
+        self._bytes += bytes
+        self._rejected += rejected
+
+    @property
+    def images(self) -> int:
+        """Images that were written."""
+        return int(self._images.value)
+
+    @property
+    def bytes(self) -> int:
+        """Their bytes, as they are stored."""
+        return int(self._bytes.value)
+
+    @property
+    def rejected(self) -> int:
+        """Files that were not."""
+        return int(self._rejected.value)
+
+
+class Watch:
+    """Tells the progress of a block of work, and calls ``stop`` once if more files are rejected than may be.
+
+    A bar on a terminal, a line now and then elsewhere. ``is_over`` tells afterwards whether ``stop`` was called.
+    """
+
+    def __init__(self, counters: Counters, *, files: int, allowed: int, stop: Callable[[], object]) -> None:
+        self._counters = counters
+        self._files = files
+        self._allowed = allowed
+        self._stop = stop
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="progress", daemon=True)
+        self.is_over = False
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        from rich.console import Console  # executors, which import `Counters`, need not have it
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        started = told = time.monotonic()
+        before = 0
+        console = Console(stderr=True)
+        columns: list[Any] = [TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()]
+        with Progress(*columns, console=console, disable=not sys.stderr.isatty(), transient=True) as bar:
+            task = bar.add_task("write", total=self._files)
+            while not self._ended.wait(_LOOK_SECONDS):
+                now, done = time.monotonic(), self._counters.images + self._counters.rejected
+                line = self._line(now - started)
+                bar.update(task, completed=done, description=line)
+                if not sys.stderr.isatty() and done > before and now - told >= _LINE_SECONDS:
+                    left = (now - started) * (self._files - done) / done
+                    log.info("%s, about %s left", line, _duration(left))
+                    told, before = now, done
+                if self._counters.rejected > self._allowed and not self.is_over:
+                    self.is_over = True
+                    self._stop()
+
+    def _line(self, seconds: float) -> str:
+        counters = self._counters
+        return (
+            f"{counters.images:,} of {self._files:,} images, {counters.bytes / 1e6 / seconds:,.1f} MB/s, "
+            f"{counters.rejected:,} rejected"
+        )
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

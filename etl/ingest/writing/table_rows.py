@@ -1,0 +1,113 @@
+"""The rows that come of an image in Cassandra: its data, its metadata, or a row in the quarantine."""
+
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import TaskContext
+
+from etl.cassandra.cluster import Cluster
+from etl.cassandra.control import TooLargeError, Writer, writer
+from etl.ingest.plan import Tables, ingest_time
+from etl.ingest.sequence import Run
+from etl.ingest.writing.preparation import Picture
+from etl.pictures.images import RejectedError
+from etl.sources.entries import Entry, text
+from schemas import TableName
+
+_LIMITS = "See max_mutation_size and native_transport_max_frame_size in the server's cassandra.yaml."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableTarget:
+    """The tables that images are written to, and what all rows of an ingest have in common."""
+
+    cluster: Cluster
+    tables: Tables
+    source: str
+    ingest_id: uuid.UUID
+    run: Run
+    has_groups: bool = False
+    """Whether ``group_id`` is written too; else one that is there stays as it is."""
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator["TableRows"]:
+        """Connect. Raises `UnreachableError`, `TableError`."""
+        task = TaskContext.get()
+        clock = self.run.clock_of(0 if task is None else task.taskAttemptId())
+        async with writer(self.cluster) as session:
+            yield await TableRows.prepare(session, self, clock)
+
+
+class TableRows:
+    """Prepared statements for the three kinds of rows."""
+
+    def __init__(
+        self, session: Writer, target: TableTarget, clock: int, data: Any, metadata: Any, quarantine: Any
+    ) -> None:
+        self._session = session
+        self._clock = clock
+        self._tables = target.tables
+        self._data = data
+        self._metadata = metadata
+        self._quarantine = quarantine
+        self._ingest_id = target.ingest_id
+        self._has_groups = target.has_groups
+        self._run = (target.source, ingest_time(target.ingest_id), target.ingest_id)
+        # In one keyspace both rows of an image are one partition: one mutation, which is taken whole or not at all.
+        self._is_one_mutation = target.tables.data.keyspace == target.tables.metadata.keyspace
+
+    @classmethod
+    async def prepare(cls, session: Writer, target: TableTarget, clock: int) -> "TableRows":
+        """With the write time of all rows, in microseconds."""
+        tables, names = target.tables, target.tables.columns
+        data = [names.id, names.data] if tables.label_type == "none" else [names.id, names.data, names.label]
+        metadata = [names.id, names.label, "or_label", "or_split", "path", "format", "width", "height", "bytes"]
+        metadata += ["sha256", "source", "ingested_at", "ingest_id"]
+        metadata += ["labels"] if tables.label_type == "multi" else []
+        metadata += ["group_id"] if target.has_groups else []
+        return cls(
+            session,
+            target,
+            clock,
+            await session.prepare(_insert(tables.data, data)),
+            await session.prepare(_insert(tables.metadata, metadata)),
+            await session.prepare(_insert(tables.quarantine, ["ingest_id", "path", "stage", "reason", "bytes"])),
+        )
+
+    async def accept(self, entry: Entry, picture: Picture, label: int | None) -> None:
+        """Write an image's two rows. Raises `RejectedError` for one that the server does not take."""
+        image, path, header = uuid.UUID(bytes=entry.id), text(entry.path), picture.header
+        kind = self._tables.label_type
+        data: tuple[Any, ...] = (image, picture.data)
+        if kind != "none":
+            data = (*data, label if kind == "int" else picture.companion)
+        look = (header.format, header.width, header.height, len(picture.data), picture.sha256)
+        names = (entry.or_label, text(entry.or_split), path)
+        metadata: tuple[Any, ...] = (image, label, *names, *look, *self._run)
+        if kind == "multi":
+            metadata = (*metadata, picture.labels)
+        if self._has_groups:
+            metadata = (*metadata, entry.group_id)
+        rows = [(self._data, (*data, self._clock)), (self._metadata, (*metadata, self._clock))]
+        about = f"image {image} ({path}) into {self._tables.data} and {self._tables.metadata}"
+        try:
+            if self._is_one_mutation:
+                await self._session.write(rows, about=about)
+            else:  # a metadata row says that its image is there: it comes after it
+                for row in rows:
+                    await self._session.write([row], about=about)
+        except TooLargeError as error:
+            raise RejectedError("too large", f"{error} {_LIMITS}") from None
+
+    async def reject(self, entry: Entry, *, path: str, stage: str, reason: str) -> None:
+        """Tell in the quarantine why there are no rows; ``path`` has the split folder."""
+        row = (self._quarantine, (self._ingest_id, path, stage, reason, entry.size, self._clock))
+        await self._session.write([row], about=f"{path} into {self._tables.quarantine}")
+
+
+def _insert(table: TableName, columns: list[str]) -> str:
+    names = ", ".join(f'"{name}"' for name in columns)
+    return f"INSERT INTO {table.quoted} ({names}) VALUES ({', '.join('?' for _ in columns)}) USING TIMESTAMP ?"

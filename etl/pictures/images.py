@@ -1,0 +1,239 @@
+"""Is this a picture that training can read? Answered from its header and its end, decoded in doubt or on demand."""
+
+import io
+import re
+import struct
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from PIL import Image
+
+from etl.pictures.headers import exif_orientation, jpeg_ends, look
+
+FORMATS = ("JPEG", "PNG", "TIFF", "BMP", "WEBP", "JPEG2000", "PNM")
+"""The formats that DALI's decoder takes, as the metadata table names them."""
+
+MAX_PIXELS = 2 * 89_478_485
+"""More pixels than this are taken for a decompression bomb (Pillow's own limit)."""
+
+Check = Literal["header", "full", "none"]
+"""How pictures are looked at: their header and end, all their pixels, or not at all."""
+
+DAMAGE: tuple[type[Exception], ...] = (
+    *(OSError, SyntaxError, ValueError, TypeError, LookupError, EOFError, struct.error),
+    *(ArithmeticError, MemoryError, AttributeError, RuntimeError),
+)
+"""What Pillow raises for files that are damaged, by its own tests and by experience with random bytes."""
+
+EXTENSIONS = {
+    **dict.fromkeys((b"jpg", b"jpeg", b"jpe", b"jfif", b"mpo"), "JPEG"),
+    **dict.fromkeys((b"tif", b"tiff"), "TIFF"),
+    **dict.fromkeys((b"bmp", b"dib"), "BMP"),
+    **dict.fromkeys((b"jp2", b"j2k", b"jpf", b"jpx", b"j2c", b"jpc"), "JPEG2000"),
+    **dict.fromkeys((b"pnm", b"ppm", b"pgm", b"pbm"), "PNM"),
+    **{b"png": "PNG", b"apng": "PNG", b"webp": "WEBP", b"gif": "GIF"},
+}
+"""How the names of pictures end, in lower case and without the dot, and the format that this tells."""
+
+_OUR_NAMES = {"MPO": "JPEG", "PPM": "PNM"}  # MPO: the JPEG of cameras that append a second picture
+_OTHERS = ("GIF", "ICO", "PSD", "AVIF", "SGI", "PCX")  # told by name when they are refused
+_PILLOW_NAMES = ("JPEG", "PNG", "TIFF", "BMP", "WEBP", "JPEG2000", "PPM", *_OTHERS)
+_MAGIC = re.compile(
+    rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|II\*\0|MM\0\*|BM|RIFF....WEBP|\0\0\0\x0cjP  |\xff\x4f\xff\x51|P[1-6][\s#]|GIF8",
+    re.DOTALL,
+)
+_STRIPS = ((273, 279), (324, 325))  # TIFF: offsets and lengths of strips, of tiles
+_ROOM = 16_000_000
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_BLOCKS = 4
+
+# Pillow keeps as many blocks of 16 MB for all threads; freed, each thread's heap would keep its own.
+Image.core.set_blocks_max(_BLOCKS)  # type: ignore[attr-defined]  # documented, not exported
+# Between half the limit and the limit Pillow warns; such pictures are large, not bombs.
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+
+
+class RejectedError(Exception):
+    """A file is no picture that can be read; the message is ``kind`` or ``kind: detail``."""
+
+    def __init__(self, kind: str, detail: str = "") -> None:
+        super().__init__(f"{kind}: {detail}" if detail else kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a picture says of itself: its format (one of `FORMATS`), and its size in pixels as stored.
+
+    ``orientation`` is EXIF's, 1 to 8: how the stored picture is to be turned. A file that nobody looked at (the check
+    ``none``) and that cannot be read has the format ``""`` and no size.
+    """
+
+    format: str
+    width: int | None
+    height: int | None
+    orientation: int = 1
+
+    def turn_of(self, width: int, height: int) -> int | None:
+        """How a mask of this size is turned to lie on the turned picture: 1 to 8, or None if it does not fit at all.
+
+        A mask as large as the picture is stored goes with it; where EXIF turns the picture by a quarter, one that is
+        drawn on the turned picture fits as well, as it is.
+        """
+        if (width, height) == (self.width, self.height):
+            return self.orientation
+        return 1 if self.orientation > 4 and (height, width) == (self.width, self.height) else None
+
+
+def read_header(data: bytes, *, check: Check = "header") -> Header:
+    """Look at a whole file. Raises `RejectedError` if it is empty, no image, of another format, huge or cut off.
+
+    With ``full`` all its pixels are decoded too (of the first picture, where there are several), which finds what
+    Pillow's decoders find: much in PNG, but libjpeg paints over what it cannot read inside a JPEG. With ``none`` only
+    an empty file is rejected.
+    """
+    if not data:
+        raise RejectedError("empty")
+    found = look(data)
+    if check == "none":
+        return Header(*found) if found else _whatever(data)
+    if found and check == "header":
+        if found.width * found.height > MAX_PIXELS:
+            raise RejectedError("too many pixels", f"{found.width} x {found.height}")
+        return Header(*found)
+    with open_picture(data) as image:
+        header = _header(image)
+        if header.format not in FORMATS:
+            raise RejectedError(f"unsupported format {header.format}")
+        if header.format == "PNM" and not _MAGIC.match(data):
+            raise RejectedError("unsupported format PFM")
+        if check == "full" or not _has_end(header.format, data, image):
+            image.draft(None, (1, 1))  # a JPEG is read to its end all the same, but makes 64 times fewer pixels
+            with room(image):
+                decode(image)
+    return Header(*found) if found else header
+
+
+def disagrees(path: bytes, format: str) -> bool:
+    """Whether a file's extension tells another format than its content has; unknown extensions tell nothing."""
+    told = EXTENSIONS.get(path.rpartition(b".")[2].lower()) if b"." in path else None
+    return bool(format) and told is not None and told != format
+
+
+def turned(image: Image.Image, orientation: int) -> Image.Image:
+    """A picture as EXIF's orientation (1 to 8) shows it."""
+    turn = _TURNS.get(orientation)
+    return image if turn is None else image.transpose(turn)
+
+
+@contextmanager
+def open_picture(data: bytes) -> Iterator[Image.Image]:
+    """A picture of any format that we know by name, not decoded yet. Raises `RejectedError`."""
+    try:
+        image = Image.open(io.BytesIO(data), formats=_PILLOW_NAMES)
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise RejectedError("too many pixels", one_line(error)) from None
+    except DAMAGE:
+        if _MAGIC.match(data):
+            raise RejectedError("damaged", "it begins as an image, but its header cannot be read") from None
+        raise RejectedError("not an image") from None
+    with image:
+        width, height = image.size
+        if width * height > MAX_PIXELS:
+            raise RejectedError("too many pixels", f"{width} x {height}")
+        yield image
+
+
+def decode(image: Image.Image) -> None:
+    """Decode an opened picture. Raises `RejectedError` if it is damaged or cut off."""
+    try:
+        image.load()
+    except Image.DecompressionBombError as error:
+        raise RejectedError("too many pixels", one_line(error)) from None
+    except DAMAGE as error:
+        line = one_line(error)
+        cut = "truncated" in line or "broken data stream" in line or isinstance(error, EOFError)
+        raise RejectedError("truncated" if cut else "damaged", line) from None
+
+
+@contextmanager
+def of_mask() -> Iterator[None]:
+    """Let a `RejectedError` tell that it is about the mask of a picture."""
+    try:
+        yield
+    except RejectedError as error:
+        raise RejectedError("bad mask", str(error)) from None
+
+
+def one_line(error: BaseException) -> str:
+    """An error of Pillow's in one line that is the same in every run."""
+    return re.sub(r"<_io\.BytesIO[^>]*>", "it", " ".join(str(error).split())) or type(error).__name__
+
+
+class Room:
+    """Lets as many pixels be decoded at once as fit; a picture that is larger than all room is decoded alone."""
+
+    def __init__(self, pixels: int) -> None:
+        self._free = self._all = pixels
+        self._turn = threading.Lock()
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def __call__(self, image: Image.Image) -> Iterator[None]:
+        """Wait for room, first come, first served, and hold it."""
+        pixels = min(image.width * image.height, self._all)
+        with self._turn, self._changed:  # who waits keeps the turn, or small pictures would pass a large one for ever
+            self._changed.wait_for(lambda: pixels <= self._free)
+            self._free -= pixels
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._free += pixels
+                self._changed.notify()
+
+
+room = Room(_ROOM)
+"""The room of this process, for whoever decodes: 64 MB at 4 bytes a pixel, and as much again for each copy."""
+
+
+def _header(image: Image.Image) -> Header:
+    name = _OUR_NAMES.get(image.format or "", image.format or "")
+    exif = image.info.get("exif", b"") if name in ("JPEG", "PNG", "WEBP") else b""  # Pillow turns TIFFs by itself
+    return Header(name, image.width, image.height, exif_orientation(exif))
+
+
+def _whatever(data: bytes) -> Header:
+    try:
+        with open_picture(data) as image:
+            return _header(image)
+    except RejectedError:
+        return Header("", None, None)
+
+
+def _has_end(name: str, data: bytes, image: Any) -> bool:
+    """Whether the file ends as its format ends; False is only a doubt."""
+    match name:
+        case "JPEG2000":
+            return jpeg_ends(data)
+        case "BMP":
+            return 54 < int.from_bytes(data[2:6], "little") <= len(data)
+        case "TIFF":
+            try:
+                tags = image.tag_v2
+                ends = [a + n for at, size in _STRIPS if at in tags for a, n in zip(tags[at], tags[size], strict=True)]
+            except DAMAGE:
+                return False
+            return bool(ends) and max(ends) <= len(data)
+    return False

@@ -1,0 +1,205 @@
+"""Look-alikes: images that show the same although their bytes differ, found by a perceptual hash.
+
+A hash has 64 bits, of the low frequencies of a small grey copy: the same picture at another size, quality or brightness
+differs in few of them. Looking alike is taken as transitive: of three pictures that come near in a chain, all three are
+one group. Turned and mirrored pictures, and those that were cut, are others.
+"""
+
+from importlib.util import find_spec
+from itertools import combinations
+from math import comb, log2
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from PIL import Image
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from etl.errors import EtlError
+from etl.pictures.images import open_picture, read_header, room, turned
+
+HASHES = "id BINARY, phash BIGINT"
+GROUPS = "id BINARY, group_id STRING"
+
+GROUP_PREFIX = "look-"
+"""What the names of these groups begin with; groups that a source gives have other names."""
+
+MAX_DISTANCE = 8
+_MOST_MASKS = 40
+_DRIVER_PAIRS = 5_000_000  # 16 bytes each
+_ROUNDS = 8
+
+_SIDE = 32
+_LEAST_DETAIL = 2.0
+
+
+def require_imagehash() -> None:
+    """Raise `EtlError`, saying what to install, unless the package that `picture_hash` needs is there."""
+    if find_spec("imagehash") is None:
+        raise EtlError(
+            "Wanted the package imagehash, on the driver and on every executor, to look for near duplicates. "
+            "Found: it is not installed. Say: pip install imagehash"
+        )
+
+
+def picture_hash(data: bytes) -> int | None:
+    """The perceptual hash of a picture, a signed number of 64 bits (imagehash's ``phash``, most significant bit first).
+
+    None for what cannot be decoded, and for pictures with next to no detail (the grey values of the small copy have a
+    standard deviation below 2 of 255): an empty page and a black frame look like every other, which says nothing; those
+    that are the same to the byte are exact duplicates anyway. Pictures are seen as their EXIF orientation shows them
+    and on white. Raises `EtlError` if imagehash is not installed.
+    """
+    require_imagehash()
+    import imagehash
+
+    try:
+        with open_picture(data) as image:
+            image.draft("L", (4 * _SIDE, 4 * _SIDE))  # a JPEG is decoded small
+            with room(image):
+                small = _grey(image).resize((_SIDE, _SIDE), Image.Resampling.LANCZOS, reducing_gap=3.0)
+    except Exception:  # Pillow raises almost anything for damaged files
+        return None
+    if np.asarray(small).std() < _LEAST_DETAIL:
+        return None
+    bits = imagehash.phash(turned(small, read_header(data, check="none").orientation)).hash
+    return int.from_bytes(np.packbits(bits).tobytes(), "big", signed=True)
+
+
+def _grey(image: Image.Image) -> Image.Image:
+    """Grey values of 8 bits: deep ones stretched from the darkest to the brightest, transparent ones on white."""
+    if image.mode.startswith(("I", "F")):
+        values = np.asarray(image, np.float64)
+        low, high = values.min(), values.max()
+        return Image.fromarray(((values - low) * (255 / max(high - low, 1e-9))).astype(np.uint8))
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return image.convert("L")
+
+
+def group_look_alikes(hashes: DataFrame, *, distance: int = 3) -> DataFrame:
+    """The images of `HASHES` that look like at least one other, with their group, as the rows of `GROUPS`.
+
+    Two images look alike if at most ``distance`` bits (0 to 8) of their hashes differ; images without a hash look like
+    none. ``group_id`` is ``look-`` and the smallest hash of the group in hexadecimal: it follows from the images alone.
+    Runs Spark, and reads ``hashes`` again when its result is used: keep it (`persist`). Raises `EtlError` if so many
+    images look alike that their pairs are too many for the driver.
+    """
+    if not 0 <= distance <= MAX_DISTANCE:
+        raise ValueError(f"Wanted a distance of 0 to {MAX_DISTANCE} bits. Found: {distance}")
+    known = hashes.where(F.col("phash").isNotNull()).select("id", "phash")
+    counts = known.groupBy("phash").agg(F.count("*").alias("images")).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        masks = band_masks(counts.count(), distance)
+        first, second = _collect(counts.transform(near_pairs, masks=masks, distance=distance), distance=distance)
+    finally:
+        counts.unpersist()
+    nodes, roots = components(first, second)
+    joined = hashes.sparkSession.createDataFrame(
+        pd.DataFrame({"phash": nodes.view(np.int64), "root": roots.view(np.int64)}), "phash BIGINT, root BIGINT"
+    )
+    alike = counts.join(joined, on="phash", how="left").where(F.col("root").isNotNull() | (F.col("images") > 1))
+    named = alike.select("phash", group_name(F.coalesce("root", "phash")).alias("group_id"))
+    return known.join(named, on="phash", how="inner").select("id", "group_id")
+
+
+def group_name(phash: Column) -> Column:
+    """The name of the group whose smallest hash this is."""
+    return F.concat(F.lit(GROUP_PREFIX), F.lower(F.lpad(F.hex(phash), 16, "0")))
+
+
+def band_masks(rows: int, distance: int) -> list[int]:
+    """Masks of 64 bits such that any two hashes within the distance are the same under one of them at least.
+
+    The bits are dealt into blocks, of which ``distance`` may differ; each mask is a choice of the others. Few blocks
+    make few masks of few bits, and many pairs to look at: the more ``rows``, the more blocks are taken.
+    """
+    blocks = distance + 1
+    while 64 * (blocks - distance) / blocks < log2(max(rows, 2)) and comb(blocks + 1, distance) <= _MOST_MASKS:
+        blocks += 1
+    return [
+        sum(1 << bit for bit in range(64) if bit % blocks in kept)
+        for kept in combinations(range(blocks), blocks - distance)
+    ]
+
+
+def near_pairs(hashes: DataFrame, /, *, masks: list[int], distance: int) -> DataFrame:
+    """Pairs of different hashes (``phash``, each there once) within the distance: ``first < second``, once each."""
+    signed = [mask - (1 << 64) if mask >> 63 else mask for mask in masks]
+
+    def under(value: Column, mask: int) -> Column:
+        return value.bitwiseAND(F.lit(mask).cast("long"))
+
+    keys = [F.struct(F.lit(i).alias("band"), under(F.col("phash"), mask).alias("key")) for i, mask in enumerate(signed)]
+    banded = hashes.select("phash", F.inline(F.array(*keys)))
+    left, right = (
+        banded.withColumnRenamed("phash", "first"),
+        banded.withColumnRenamed("phash", "second"),
+    )
+    differing = F.col("first").bitwiseXOR(F.col("second"))
+    # A pair meets under several masks; only the first of them counts.
+    meeting = F.coalesce(*(F.when(under(differing, mask) == 0, F.lit(i)) for i, mask in enumerate(signed)))
+    pairs = left.join(right, on=["band", "key"], how="inner").where(F.col("first") < F.col("second"))
+    return pairs.where((F.bit_count(differing) <= distance) & (meeting == F.col("band"))).select("first", "second")
+
+
+def components(
+    first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
+    """The hashes of these pairs, ascending and each once, and for each the smallest that it is joined with by pairs."""
+    nodes, places = np.unique(np.concatenate([first, second]).view(np.uint64), return_inverse=True)
+    one, other = places[: len(first)], places[len(first) :]
+    root = np.arange(len(nodes))
+    while (root[one] != root[other]).any():  # each round joins one tree at least to another
+        low = np.minimum(root[one], root[other])
+        tops = root[one], root[other]
+        for top in tops:
+            np.minimum.at(root, top, low)
+        while (root[root] != root).any():
+            root = root[root]
+    return nodes, nodes[root]
+
+
+def _collect(pairs: DataFrame, *, distance: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The pairs on the driver; too many are thinned out before, which joins the same hashes by fewer pairs."""
+    pairs = pairs.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        for left in reversed(range(_ROUNDS)):
+            count = pairs.count()
+            if count <= _DRIVER_PAIRS:
+                frame: Any = pairs.toPandas()
+                return frame["first"].to_numpy(np.int64), frame["second"].to_numpy(np.int64)
+            if left:
+                thinner = pairs.transform(large_star).transform(small_star).persist(StorageLevel.MEMORY_AND_DISK)
+                thinner.count()
+                pairs.unpersist()
+                pairs = thinner
+    finally:
+        pairs.unpersist()
+    raise EtlError(
+        f"Wanted at most {_DRIVER_PAIRS:,} pairs of pictures that look alike. Found: {count:,}, within a distance of "
+        f"{distance}. Take a smaller distance."
+    )
+
+
+def large_star(pairs: DataFrame, /) -> DataFrame:
+    """Join each hash's larger neighbours to its smallest one; what was joined by ``first, second`` still is."""
+    both = pairs.union(pairs.select(F.col("second").alias("first"), F.col("first").alias("second")))
+    smallest = F.least("first", F.min("second").over(Window.partitionBy("first")))
+    larger = both.withColumn("smallest", smallest).where(F.col("second") > F.col("first"))
+    return larger.select(F.col("smallest").alias("first"), "second").distinct()
+
+
+def small_star(pairs: DataFrame, /) -> DataFrame:
+    """Join each hash and its smaller neighbours (``first < second``) to the smallest of these."""
+    smallest = F.min("first").over(Window.partitionBy("second"))
+    known = pairs.withColumn("smallest", smallest)
+    own = known.select(F.col("smallest").alias("first"), "second")
+    others = known.where(F.col("first") > F.col("smallest")).select(
+        F.col("smallest").alias("first"), F.col("first").alias("second")
+    )
+    return own.union(others).distinct()

@@ -1,0 +1,223 @@
+"""Sharding: list, put in order, measure, pack, write, publish."""
+
+import json
+import logging
+import time
+from collections import Counter
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import pandas as pd
+from py4j.protocol import Py4JJavaError
+from pyspark import StorageLevel
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from etl.cassandra.control import Control
+from etl.errors import EtlError, SourceError
+from etl.frames import fetched, kept, pictures_in_rows, plain_inside, small_table
+from etl.ingest.verbs import task_count
+from etl.ingest.writing.preparation import Preparation
+from etl.ingest.writing.progress import Counters, Watch
+from etl.secrets import PROPERTIES, secrets_on_executors
+from etl.shards.images import Images, open_images
+from etl.shards.making import make
+from etl.shards.output import ShardOutput, reasons, source_fingerprint, tag_of
+from etl.shards.packing import Packing, add_shards
+from etl.shards.plan import ShardPlan
+from etl.shards.reading import THREADS
+from etl.shards.report import ShardReport
+from etl.shards.rows import MADE
+from etl.shards.tasks import MEASURES, RESULTS, ShardOrder, measure, shard_of, write_listed, write_made
+from etl.sources.entries import text
+from etl.splits.lookups import check_pictures, draw_ids
+from etl.workers import map_batches
+from formats.shards import END
+from schemas.shards import Shard
+
+log = logging.getLogger("imagestrata.shard")
+
+
+def run(spark: SparkSession, *, plan: ShardPlan) -> ShardReport:
+    """Write the shards. Raises `etl.EtlError`, `FormatsError`; then nothing was published."""
+    started = time.monotonic()
+    with ExitStack() as stack:
+        _reach(spark, plan=plan, stack=stack)
+        output = ShardOutput.open(spark, plan=plan)
+        stack.enter_context(plain_inside(spark))
+        log.info("list %s", plan.source.name if plan.source else plan.split or plan.metadata_table)
+        images = open_images(spark, plan=plan, keep=partial(kept, stack=stack))
+        if images.has_data or plan.changes_pictures or images.access != "random":
+            stack.enter_context(pictures_in_rows(spark))
+        bare = images.bare
+        told = fetched(map_batches(bare, task=measure, schema=MEASURES))
+        if not len(told):
+            raise SourceError(f"Wanted images in {images.source}. Found: none.")
+        fingerprint = images.fingerprint or source_fingerprint(told["order"].to_numpy(), told["digest"].to_numpy())
+        tag = tag_of(fingerprint, plan=plan)
+        if (before := output.published(tag)) is not None:
+            log.info("all shards are there already")
+            return ShardReport.of(before, out=output.address, rejected_by_reason={}, remarks=[],
+                                  seconds=time.monotonic() - started)  # fmt: skip
+        _check_tables(spark, images, rows=len(told))
+        made = _made(images, bare, plan=plan, rows=len(told), stack=stack)
+        if made is not None:
+            told = fetched(made.select("order", "size"))
+        packing = _pack(told, bare if made is None else made, plan=plan, source=images.source)
+        log.info("write %s images into %s shards", f"{len(told):,}", f"{len(packing):,}")
+        order = ShardOrder(
+            address=plan.out,
+            tag=tag,
+            firsts=tuple(packing.firsts.tolist()),
+            label_type=images.label_type,
+            check=plan.check,
+            pictures=images.pictures,
+            resume=plan.resume,
+            published=output.digests,
+            counters=Counters(spark.sparkContext),
+        )
+        shards, counts, rejected = _write(bare if made is None else made, order=order, packing=packing, plan=plan,
+                                          is_made=made is not None)  # fmt: skip
+        facts = {
+            "label_type": images.label_type,
+            "class_names": images.class_names,
+            "source": images.source,
+            "source_fingerprint": fingerprint,
+        }
+        manifest, remarks = output.publish(shards, counts, rejected, tag=tag, facts=facts, options=_options(plan))
+        return ShardReport.of(
+            manifest,
+            out=output.address,
+            rejected_by_reason=reasons(rejected),
+            remarks=[*images.remarks, *remarks],
+            seconds=time.monotonic() - started,
+        )
+
+
+def _reach(spark: SparkSession, *, plan: ShardPlan, stack: ExitStack) -> None:
+    """Let driver and tasks know the ways to S3 and Cassandra."""
+    if plan.endpoint is not None:
+        name = PROPERTIES["endpoint"]
+        before = spark.conf.get(name, None)
+        spark.conf.set(name, plan.endpoint)
+        stack.callback(lambda: spark.conf.unset(name) if before is None else spark.conf.set(name, before))
+    stack.enter_context(secrets_on_executors(spark))
+
+
+def _check_tables(spark: SparkSession, images: Images, *, rows: int) -> None:
+    """Raise `TableError` if images of a metadata table are not in its data table; a sample is looked up."""
+    if images.pictures is None or images.metadata_table is None:
+        return
+    sample = images.bare.select("id", F.lit(0).alias("split")).transform(draw_ids, sizes=[rows])
+    ids = [bytes(row["id"]) for row in sample.collect()]
+    with Control.from_spark(spark) as control:
+        check_pictures(
+            control,
+            ids,
+            data=images.pictures.table,
+            metadata=images.metadata_table,
+            columns=images.pictures.columns,
+        )
+
+
+def _made(images: Images, bare: DataFrame, *, plan: ShardPlan, rows: int, stack: ExitStack) -> DataFrame | None:
+    """Samples with their files, kept on disk, where pictures cannot be read in the order of the shards as they are."""
+    in_turn = images.access != "random"
+    from_table = images.pictures is not None and images.label_type in ("blob", "multi")  # whose sizes nobody tells
+    if not (plan.changes_pictures or images.has_data or in_turn or from_table):
+        return None
+    log.info("read the pictures%s", " and make them anew" if plan.changes_pictures else "")
+    preparation = Preparation(check=plan.check, recode=plan.recode, label_type=images.label_type)
+    samples = images.samples if images.has_data else bare
+    if not images.has_data:
+        size = bare.agg(F.sum("bytes")).collect()[0][0] or 0
+        tasks = task_count(rows=rows, size=size, cores=bare.sparkSession.sparkContext.defaultParallelism)
+        if images.access == "stream":
+            samples = samples.repartition(tasks, "place")
+        elif in_turn:
+            samples = samples.repartitionByRange(tasks, "place", "offset")
+        else:
+            samples = samples.repartition(tasks, "id")
+        samples = samples.sortWithinPartitions("place", "offset")
+    task = partial(
+        make,
+        preparation=preparation,
+        compress=plan.compress,
+        threads=1 if in_turn else THREADS,
+        pictures=images.pictures,
+    )
+    made = map_batches(samples, task=task, schema=MADE).persist(StorageLevel.DISK_ONLY)
+    stack.callback(made.unpersist)
+    return made
+
+
+def _pack(told: pd.DataFrame, samples: DataFrame, *, plan: ShardPlan, source: str) -> Packing:
+    order, sizes = told["order"].to_numpy("int64"), told["size"].to_numpy("int64")
+    if int(sizes.max()) > plan.most_bytes - len(END):
+        largest = int(sizes.argmax())
+        row = samples.where(F.col("order") == int(order[largest])).select("path").first()
+        raise EtlError(
+            f"Wanted images that fit into a shard of {plan.most_bytes:,} bytes. Found: "
+            f"{'' if row is None else text(bytes(row.path))} in {source}, which takes {sizes[largest] + len(END):,}. "
+            "Take a larger --maxsize, or make pictures smaller with --img-size."
+        )
+    return Packing.of(order, sizes, maxsize=plan.most_bytes, maxcount=plan.maxcount)
+
+
+def _write(
+    samples: DataFrame, *, order: ShardOrder, packing: Packing, plan: ShardPlan, is_made: bool
+) -> tuple[list[Shard], Counter[int], list[dict[str, str]]]:
+    """Write all shards; the shards in their order, images by class number, and what was left out."""
+    spark = samples.sparkSession
+    ranges = small_table(spark, packing.ranges, "bucket INT, low BIGINT, high BIGINT, shard INT, key INT")
+    placed = samples.transform(add_shards, packing=packing, ranges=ranges)
+    results = map_batches(placed, task=partial(write_made if is_made else write_listed, order=order), schema=RESULTS)
+    files = int(packing.firsts[-1])
+    allowed = plan.tolerance.allowed(files)
+    group = f"shards {order.tag}"
+    spark.sparkContext.setJobGroup(group, f"write {order.address}")
+    watch = Watch(order.counters, files=files, allowed=allowed, stop=partial(spark.sparkContext.cancelJobGroup, group))
+    try:
+        with watch:
+            rows = results.collect()
+    except (PySparkException, Py4JJavaError):
+        if not watch.is_over:
+            raise
+        raise EtlError(
+            f"Wanted at most {allowed:,} of {files:,} files rejected. Found: {order.counters.rejected:,} so far."
+        ) from None
+    rejected: list[dict[str, str]] = [json.loads(row.text) for row in rows if row.kind == "rejected"]
+    shards: list[Shard] = []
+    counts: Counter[int] = Counter()
+    for row in rows:
+        if row.kind == "shard":
+            shard, classes = shard_of(row.text)
+            shards.append(shard)
+            counts.update(classes)
+    if len(rejected) > allowed or not shards:
+        told = ", ".join(f"{count:,} {reason}" for reason, count in reasons(rejected).items())
+        first = min((one["or_split"], one["path"]) for one in rejected)
+        told += f"; first {'/'.join(filter(None, first))}"
+        raise EtlError(
+            f"Wanted at most {allowed:,} of {files:,} files rejected. Found: {len(rejected):,}. Reasons: {told}"
+            if shards
+            else f"Wanted images. Found: {len(rejected):,} files, all rejected. Reasons: {told}"
+        )
+    return sorted(shards, key=lambda shard: shard.name), counts, rejected
+
+
+def _options(plan: ShardPlan) -> dict[str, Any]:
+    """The options as the manifest has them: what says where and how is not part of what was made."""
+    return {
+        "split": plan.split,
+        "index": plan.index,
+        "maxsize": plan.most_bytes,
+        "maxcount": plan.maxcount,
+        "seed": plan.seed,
+        "dataset": plan.dataset,
+        "pictures": str(plan.recode) or "as they are",
+        "check": plan.check,
+        "compress": plan.compress,
+    }

@@ -1,0 +1,1 @@
+"""Which image goes to which split: shares, quotas, cuts and groups."""

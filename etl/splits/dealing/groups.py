@@ -1,0 +1,159 @@
+"""Sharing out whole groups: counted on the executors, placed by the driver where it matters."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from etl.frames import fetched, kept, small_table
+from etl.splits.dealing.group_quotas import Groups, assign_groups
+from etl.splits.dealing.methods import Dealt, of_labels, shared_only, whole
+from etl.splits.dealing.shares import Shares
+from etl.splits.dealing.survey import stratum_numbers, with_strata
+from etl.splits.group_rows import (
+    EVERY_IMAGE,
+    compose,
+    count_needs,
+    count_sent,
+    draw,
+    draw_bound,
+    is_placed,
+    send,
+)
+from etl.splits.plan import LABELS, SplitPlan
+
+PLACED = 100_000
+"""Groups that the driver places one by one; twice as many at the most."""
+_BROADCAST = 1_000_000
+
+
+def deal_groups(
+    spark: SparkSession,
+    rows: DataFrame,
+    shares: Shares,
+    *,
+    by: Sequence[str],
+    plan: SplitPlan,
+    keep: Sequence[str],
+    stack: ExitStack,
+) -> Dealt:
+    """Every group to one split, the quotas as nearly as whole groups allow."""
+    is_multi, splits = LABELS in by, len(shares.ratios)
+    wanted = _wanted(shares, by=by, is_multi=is_multi)
+    numbers = np.array(sorted(wanted), dtype=np.int64)
+    matrix = np.array([wanted[number] for number in numbers.tolist()])
+    totals = {"stratum": numbers.tolist(), "total": matrix.sum(axis=1).tolist()}
+    numbered = rows if is_multi else with_strata(spark, rows, shares.strata, by=by)
+    composed = numbered.transform(
+        compose, totals=small_table(spark, totals, "stratum INT, total DOUBLE"), labels=LABELS if is_multi else None
+    )
+    groups = kept(composed, stack=stack)
+    bounds = _bounds(spark, numbers, matrix)
+    total, one_by_one = _choose(groups, seed=plan.seed)
+    fixed = F.col("fixed") if "fixed" in groups.columns else F.lit(None).cast("int")
+    sent = groups.where(fixed.isNull() & ~one_by_one).transform(send, bounds=bounds, splits=splits, seed=plan.seed)
+    stay = groups.where(fixed.isNotNull()).withColumn("split", fixed)
+    columns = ["group", "strata", "counts", "split"]
+    settled = sent.select(*columns).unionByName(stay.select(*columns))
+    got = _matrix(settled.transform(count_sent), numbers, splits + 1)
+    placed = fetched(
+        groups.where(fixed.isNull() & one_by_one).select(
+            "group", "strata", "counts", draw(plan.seed + 2).alias("order")
+        )
+    )
+    assigned, images = _place(placed, numbers, matrix - got)
+    table = small_table(
+        spark, {"group": placed["group"].tolist(), "split": assigned.tolist()}, "group BIGINT, split INT"
+    )
+    everywhere = settled.select("group", "split").unionByName(table)
+    if total <= _BROADCAST:
+        everywhere = F.broadcast(everywhere)
+    dealt = rows.join(everywhere, on="group", how="inner").where(F.col("split") < splits)
+    return _dealt(dealt.select("id", "label", "split", *keep), shares, numbers, got + images, is_multi=is_multi)
+
+
+def _wanted(shares: Shares, *, by: Sequence[str], is_multi: bool) -> dict[int, list[float]]:
+    """Images by stratum number, for each split and, last, for none."""
+    images = np.array([stratum.images for stratum in shares.strata], dtype=np.int64)
+    rest = (images - shares.quotas.sum(axis=1))[:, None]
+    matrix = np.concatenate([shares.quotas, rest], axis=1)
+    if not is_multi:
+        return dict(zip(stratum_numbers(shares.strata, by=by), matrix.astype(float).tolist(), strict=True))
+    return {**of_labels(shares, matrix, is_multi=True), EVERY_IMAGE: matrix.sum(axis=0).astype(float).tolist()}
+
+
+def _bounds(spark: SparkSession, numbers: NDArray[np.int64], matrix: NDArray[np.float64]) -> DataFrame:
+    ends = np.cumsum(matrix / matrix.sum(axis=1, keepdims=True), axis=1)
+    columns: dict[str, list[int]] = {"lead": numbers.tolist()}
+    for split in range(matrix.shape[1] - 1):
+        columns[f"bound_{split}"] = [draw_bound(end) for end in ends[:, split].tolist()]
+    return small_table(spark, columns, ", ".join(f"{name} {'INT' if name == 'lead' else 'BIGINT'}" for name in columns))
+
+
+def _choose(groups: DataFrame, *, seed: int) -> tuple[int, Column]:
+    """How many groups there are, and which are placed one by one: all, or the most needed and a sample, half each."""
+    steps = fetched(groups.transform(count_needs)).sort_values("step", ascending=False)
+    total = int(steps["groups"].sum())
+    if total <= PLACED:
+        return total, F.lit(True)
+    enough = np.searchsorted(np.cumsum(steps["groups"].to_numpy("int64")), PLACED // 2, side="right")
+    step = int(steps["step"].iloc[enough]) + 1
+    return total, is_placed(step=step, sample=draw_bound(PLACED / 2 / total), seed=seed)
+
+
+def _matrix(counted: DataFrame, numbers: NDArray[np.int64], splits: int) -> NDArray[np.float64]:
+    found = fetched(counted)
+    matrix = np.zeros((len(numbers), splits))
+    places = np.searchsorted(numbers, found["stratum"].to_numpy("int64"))
+    np.add.at(matrix, (places, found["split"].to_numpy("int64")), found["images"].to_numpy("float64"))
+    return matrix
+
+
+def _place(
+    placed: pd.DataFrame, numbers: NDArray[np.int64], wanted: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The split of each group that is placed one by one, and the images that they bring, by stratum and split."""
+    sizes = np.array([len(of_group) for of_group in placed["strata"]], dtype=np.int64)
+    none = [np.empty(0, dtype=np.int64)]
+    strata = np.searchsorted(numbers, np.concatenate([*placed["strata"], *none])).astype(np.int64)
+    images = np.concatenate([*placed["counts"], *none]).astype(np.int64)
+    starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    groups = Groups(starts=starts, strata=strata, images=images, order=np.asarray(placed["order"], dtype=np.int64))
+    assigned = assign_groups(groups, wanted)
+    brought = np.zeros(wanted.shape)
+    np.add.at(brought, (strata, np.repeat(assigned, sizes)), images)
+    return assigned, brought
+
+
+def _dealt(
+    rows: DataFrame, shares: Shares, numbers: NDArray[np.int64], got: NDArray[np.float64], *, is_multi: bool
+) -> Dealt:
+    splits = len(shares.ratios)
+    by_number = dict(zip(numbers.tolist(), got[:, :splits].astype(np.int64).tolist(), strict=True))
+    if is_multi:
+        sizes = by_number.pop(EVERY_IMAGE)
+        counts = by_number
+    else:
+        matrix = got[:, :splits].astype(np.int64)
+        sizes = matrix.sum(axis=0).tolist()
+        # Strata are numbered in their own order, or by their labels, which ascend as they do.
+        counts = whole(of_labels(shares, matrix, is_multi=False))
+    planned = shared_only(rows, shares, by=[LABELS] if is_multi else ["label"])
+    off = max(abs(size - ideal) for size, ideal in zip(sizes, planned.ideal_sizes, strict=True))
+    worst = max(
+        (abs(n - ideal) for c, row in counts.items() for n, ideal in zip(row, planned.ideals[c], strict=True)),
+        default=0.0,
+    )
+    told = f"whole groups: a split is off by at most {off:,.1f} images, a class in a split by {worst:,.1f}"
+    return replace(
+        planned,
+        sizes=[int(size) for size in sizes],
+        unused=sum(stratum.images for stratum in shares.strata) - int(sum(sizes)),
+        counts=counts,
+        method=told,
+    )

@@ -1,0 +1,121 @@
+"""The ways to share images out: exactly by strata, image by image for several labels, or group by group."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from etl.frames import fetched, small_table
+from etl.splits.dealing.choice import choice_order
+from etl.splits.dealing.label_sets import LabelSets, stratify
+from etl.splits.dealing.shares import Shares, Stratum
+from etl.splits.dealing.steps import deal
+from etl.splits.dealing.survey import stratum_numbers, with_strata
+from etl.splits.plan import LABELS, SplitPlan
+
+MOST_ONE_BY_ONE = 1_000_000
+"""Images with several labels that are shared out one by one, on the driver; more of them by their sets of labels."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Dealt:
+    """Images with their splits: ``rows`` are ``id, label, split`` and what was to be kept.
+
+    ``sizes``: images by split, and ``ideal_sizes`` as the ratios ask; ``counts`` and ``ideals``: the same by class and
+    split; ``images``: by class, those that took part; ``unused``: those in no split. ``method`` names the way in words.
+    """
+
+    rows: DataFrame
+    sizes: Sequence[int]
+    ideal_sizes: Sequence[float]
+    unused: int
+    counts: Mapping[int, Sequence[int]]
+    ideals: Mapping[int, Sequence[float]]
+    images: Mapping[int, int]
+    method: str
+    warnings: tuple[str, ...] = field(default=())
+
+
+def shared_only(rows: DataFrame, shares: Shares, *, by: Sequence[str]) -> Dealt:
+    """What the quotas say, while the rows have no splits yet."""
+    is_multi = LABELS in by
+    return Dealt(
+        rows=rows,
+        sizes=shares.sizes,
+        ideal_sizes=shares.ideals.sum(axis=0).tolist(),
+        unused=sum(stratum.images for stratum in shares.strata) - sum(shares.sizes),
+        counts=whole(of_labels(shares, shares.quotas, is_multi=is_multi)),
+        ideals=of_labels(shares, shares.ideals, is_multi=is_multi),
+        images={
+            label: row[0] for label, row in whole(of_labels(shares, _images(shares.strata), is_multi=is_multi)).items()
+        },
+        method="exact quotas by set of labels" if is_multi else f"exact quotas by {', '.join(by) or 'split'}",
+        warnings=shares.warnings,
+    )
+
+
+def deal_strata(
+    spark: SparkSession, rows: DataFrame, shares: Shares, *, by: Sequence[str], plan: SplitPlan, keep: Sequence[str]
+) -> Dealt:
+    """Every stratum exactly by its quotas."""
+    strata, splits = shares.strata, len(shares.ratios)
+    numbers = stratum_numbers(strata, by=by)
+    fixed = np.array([stratum.fixed for stratum in strata], dtype=np.int64).reshape(shares.quotas.shape)
+    quotas = dict(zip(numbers, (shares.quotas - fixed).tolist(), strict=True))
+    free = {number: stratum.free for number, stratum in zip(numbers, strata, strict=True) if stratum.free}
+    numbered = with_strata(spark, rows, strata, by=by)
+    dealt = deal(spark, numbered, free=free, quotas=quotas, splits=splits, seed=plan.seed, keep=keep)
+    return replace(shared_only(rows, shares, by=by), rows=dealt)
+
+
+def whole(counts: Mapping[int, Sequence[float]]) -> dict[int, list[int]]:
+    """Counts as whole numbers, by class and split."""
+    return {label: [int(number) for number in row] for label, row in counts.items()}
+
+
+def _images(strata: Sequence[Stratum]) -> NDArray[np.int64]:
+    return np.array([[stratum.images] for stratum in strata], dtype=np.int64)
+
+
+def of_labels(
+    shares: Shares, matrix: NDArray[np.float64] | NDArray[np.int64], *, is_multi: bool
+) -> dict[int, list[float]]:
+    """The rows of a matrix by stratum, added up by class; an image of several labels counts for each of them."""
+    if not is_multi:
+        return {label: row for label, row in shares.by_class(matrix).items() if label >= 0}
+    found: dict[int, list[float]] = {}
+    for stratum, row in zip(shares.strata, matrix.tolist(), strict=True):
+        labels = stratum.values[0]
+        assert isinstance(labels, tuple)
+        for label in labels:
+            found[label] = [a + b for a, b in zip(found.get(label, [0] * len(row)), row, strict=True)]
+    return dict(sorted(found.items()))
+
+
+def deal_one_by_one(
+    spark: SparkSession, rows: DataFrame, shares: Shares, *, plan: SplitPlan, keep: Sequence[str]
+) -> Dealt:
+    """Images with several labels by iterative stratification, on the driver."""
+    frame = fetched(rows.select("id", choice_order(plan.seed).alias("choice"), LABELS))
+    frame = frame.sort_values(["choice", "id"], ignore_index=True)  # by the id where two hashes are the same
+    labels = [np.asarray(of_image, dtype=np.int64) for of_image in frame[LABELS]]
+    starts = np.concatenate([[0], np.cumsum([len(of_image) for of_image in labels])]).astype(np.int64)
+    flat = np.concatenate([*labels, np.empty(0, dtype=np.int64)])
+    splits, unused = len(shares.ratios), len(frame) - sum(shares.sizes)
+    sets = LabelSets(starts=starts, labels=flat, order=np.arange(len(frame), dtype=np.int64))
+    split = stratify(sets, [*shares.sizes, unused], seed=plan.seed)
+    of_label = np.repeat(split, np.diff(starts))
+    counts = {
+        int(label): np.bincount(of_label[flat == label], minlength=splits + 1)[:splits].tolist()
+        for label in np.unique(flat)
+    }
+    assigned = small_table(spark, {"id": frame["id"].tolist(), "split": split.tolist()}, "id BINARY, split INT")
+    dealt = rows.join(assigned, on="id", how="inner").where(F.col("split") < splits)
+    return replace(
+        shared_only(dealt.select("id", "label", "split", *keep), shares, by=[LABELS]),
+        counts=counts,
+        method="iterative stratification of several labels",
+    )

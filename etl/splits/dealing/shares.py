@@ -1,0 +1,170 @@
+"""What each split gets of each stratum, from the counts of the images and the plan. Pure arithmetic.
+
+A stratum is a class, or a combination of values of the columns that are shared out. Images that are in a split already
+(pinned, or those of a split that is extended) count towards its share.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from etl.errors import TableError
+from etl.splits.dealing.quotas import apportion, quotas
+from etl.splits.dealing.weights import some, used_images
+from etl.splits.plan import SplitPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stratum:
+    """One stratum: its values, its class (-1 where classes are not what is shared out), its images.
+
+    ``fixed``: images that are in a split already, by split.
+    """
+
+    values: tuple[object, ...]
+    label: int
+    images: int
+    fixed: tuple[int, ...]
+
+    @property
+    def free(self) -> int:
+        """The images that may go anywhere."""
+        return self.images - sum(self.fixed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """The quota matrix: ``quotas[g]`` are the images of stratum ``g`` by split, of ``used[g]`` in all."""
+
+    strata: Sequence[Stratum]
+    ratios: tuple[Fraction, ...]
+    used: Sequence[int]
+    quotas: NDArray[np.int64] = field(repr=False)
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def ideals(self) -> NDArray[np.float64]:
+        """What the ratios alone ask of the images that are used, by stratum and split."""
+        ratios = np.array([float(ratio / sum(self.ratios)) for ratio in self.ratios])
+        return np.asarray(np.array(self.used, dtype=np.float64)[:, None] * ratios[None, :])
+
+    def by_class(self, matrix: NDArray[np.float64] | NDArray[np.int64]) -> dict[int, list[float]]:
+        """The rows of a matrix of strata and splits, added up by class, ascending."""
+        found: dict[int, NDArray[np.float64]] = defaultdict(lambda: np.zeros(matrix.shape[1]))
+        for stratum, row in zip(self.strata, matrix, strict=True):
+            found[stratum.label] = found[stratum.label] + row
+        return {label: found[label].tolist() for label in sorted(found)}
+
+    @property
+    def sizes(self) -> list[int]:
+        """Images by split."""
+        return [int(size) for size in self.quotas.sum(axis=0)]
+
+
+def share(
+    strata: Sequence[Stratum],
+    *,
+    ratios: tuple[Fraction, ...],
+    plan: SplitPlan,
+    names: Mapping[int, str],
+    by: Sequence[str] = (),
+) -> Shares:
+    """Share out the strata.
+
+    Every cell is its ideal rounded down or up, each class's total is exact, and each split's total is its ideal rounded
+    down or up, as far as images that are in a split already allow it. Where strata are combinations of columns, so is
+    each class in each split, and each value of another column in each split unless a warning says that it gave way.
+
+    Args:
+        strata: What is shared out.
+        ratios: The splits' shares.
+        plan: What was asked for.
+        names: The classes' names by number.
+        by: The columns that the strata's values are of.
+
+    Returns:
+        The quotas, with warnings. Raises `WeightsError` for weights that do not fit or leave nothing.
+    """
+    of_class: dict[int, list[int]] = defaultdict(list)
+    for place, stratum in enumerate(strata):
+        of_class[stratum.label].append(place)
+    counts = {label: sum(strata[place].images for place in places) for label, places in of_class.items()}
+    wanted = used_images(counts, plan=plan, names=names)
+    used = [0] * len(strata)
+    for label, places in of_class.items():
+        images = [strata[place].images for place in places]
+        for place, number in zip(places, apportion(wanted[label], images, seed=plan.seed), strict=True):
+            used[place] = max(number, sum(strata[place].fixed))
+    fixed = [stratum.fixed for stratum in strata]
+    columns = sorted(by, key=lambda name: name != "label") if len(by) > 1 else []
+    margins = [_numbers([stratum.values[by.index(name)] for stratum in strata]) for name in columns]
+    found = quotas(used, ratios, seed=plan.seed, fixed=fixed, margins=margins)
+    shares = Shares(strata=strata, ratios=ratios, used=used, quotas=found.matrix)
+    told = [
+        f"not all totals of {', '.join(by)} could be rounded at once: {way.off:,} of {way.totals:,} totals of "
+        f"{columns[way.margin]} in a split are off by up to {way.most:,.2f} images"
+        for way in found.gave_way
+    ]
+    return replace(shares, warnings=(*_of_counts(wanted, counts, plan, names), *_of_fixed(shares), *told))
+
+
+def _numbers(values: Sequence[object]) -> list[int]:
+    """A number for each different value."""
+    known: dict[object, int] = {}
+    return [known.setdefault(value, len(known)) for value in values]
+
+
+def _of_counts(
+    wanted: Mapping[int, int], counts: Mapping[int, int], plan: SplitPlan, names: Mapping[int, str]
+) -> list[str]:
+    found = []
+    if plan.per_class is not None:
+        short = [_called(label, names) for label, images in counts.items() if images < plan.per_class]
+        if short:
+            found.append(f"{len(short):,} classes have fewer than {plan.per_class:,} images: {some(short)}")
+    if plan.limit is not None and sum(counts.values()) < plan.limit:
+        found.append(f"there are {sum(counts.values()):,} images, fewer than the limit of {plan.limit:,}")
+    return found
+
+
+def _of_fixed(shares: Shares) -> list[str]:
+    """How far images that stay where they are keep the totals from their ideals."""
+    total = sum(shares.used)
+    ideals = [total * ratio / sum(shares.ratios) for ratio in shares.ratios]
+    off = [abs(size - ideal) for size, ideal in zip(shares.sizes, ideals, strict=True)]
+    if max(off) < 1:
+        return []
+    asked = ", ".join(f"{float(ideal):,.1f}" for ideal in ideals)
+    return [f"images that stay in their splits leave {', '.join(f'{s:,}' for s in shares.sizes)}; asked were {asked}"]
+
+
+def check_sizes(
+    counts: Mapping[int, Sequence[int]], sizes: Sequence[int], *, plan: SplitPlan, names: Mapping[int, str]
+) -> list[str]:
+    """Warnings for classes that do not reach every split, from images by class and split, and by split.
+
+    Raises `TableError` where the plan refuses them; without classes, where it refuses a split's size.
+    """
+    wanted = f"Wanted at least {plan.min_per_split:,} images"
+    by_class = {label: row for label, row in counts.items() if sum(row)}
+    few = [label for label, row in by_class.items() if min(row) < plan.min_per_split]
+    if few:
+        row = ", ".join(f"{images:,}" for images in by_class[few[0]])
+        raise TableError(
+            f"{wanted} of each class in each split. "
+            f"Found: {len(few):,} classes with fewer; {_called(few[0], names)} has {row}."
+        )
+    if not by_class and min(sizes) < plan.min_per_split:
+        raise TableError(f"{wanted} in each split. Found: {', '.join(f'{size:,}' for size in sizes)}.")
+    found = ["there is one split: nothing is held out"] if len(sizes) == 1 else []
+    if missing := [_called(label, names) for label, row in by_class.items() if not min(row)]:
+        found.append(f"{len(missing):,} classes are too small to reach every split: {some(missing)}")
+    return found
+
+
+def _called(label: int, names: Mapping[int, str]) -> str:
+    return names.get(label, str(label))

@@ -1,0 +1,121 @@
+"""The steps of a split that ask Spark for numbers and go on with them."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+
+from pyspark.sql import DataFrame, SparkSession
+
+from etl.errors import TableError
+from etl.frames import fetched, small_table
+from etl.splits.dealing.choice import assign_splits, count_places, find_cuts, find_tied
+from etl.splits.dealing.cuts import FIRST, Zones
+from etl.splits.positions import Chunks, add_positions, count_chunks, partition_keys
+
+Edge = tuple[int, bytes] | None
+Quotas = Mapping[int, Sequence[int]]
+
+
+def deal(
+    spark: SparkSession,
+    rows: DataFrame,
+    *,
+    free: Mapping[int, int],
+    quotas: Quotas,
+    splits: int,
+    seed: int,
+    keep: Sequence[str] = (),
+) -> DataFrame:
+    """Deal the rows of each stratum to splits, exactly: ``id, label, split`` and the columns to ``keep``.
+
+    ``rows``: ``id, label, stratum`` and perhaps ``fixed``; ``free``: how many rows of a stratum are not fixed;
+    ``quotas``: how many of these each split gets. Raises `TableError` if the rows are not as many as were counted.
+    """
+    ends = {stratum: list(accumulate(of_stratum)) for stratum, of_stratum in quotas.items()}
+    inside = {(stratum, cut) for stratum, cuts in ends.items() for cut in cuts if 0 < cut < free.get(stratum, 0)}
+    dealt = rows.where("fixed IS NULL") if "fixed" in rows.columns else rows
+    found = _find_edges(spark, dealt, free=free, cuts=sorted(inside), seed=seed)
+
+    def edge(stratum: int, cut: int) -> Edge:
+        if cut >= free.get(stratum, 0):
+            return None
+        return found[stratum, cut] if cut else (FIRST, b"")
+
+    edges = {stratum: [edge(stratum, cut) for cut in cuts] for stratum, cuts in ends.items()}
+    return rows.transform(assign_splits, edges=_edge_table(spark, edges, splits), splits=splits, seed=seed, keep=keep)
+
+
+def _find_edges(
+    spark: SparkSession, dealt: DataFrame, *, free: Mapping[int, int], cuts: Sequence[tuple[int, int]], seed: int
+) -> dict[tuple[int, int], tuple[int, bytes]]:
+    """The first row beyond each cut, by stratum and the rows before it: its place in the order, and its id if that
+    is what tells it from others in that place.
+    """
+    edges: dict[tuple[int, int], tuple[int, bytes]] = {}
+    tied: dict[tuple[int, int], tuple[int, int]] = {}
+    zones = Zones.expected(free, cuts)
+    while cuts:
+        counted = dealt.transform(count_places, zones=_zone_table(spark, zones), each=zones.lows.shape[1], seed=seed)
+        strata, befores = zip(*cuts, strict=True)
+        cut_table = small_table(spark, {"stratum": strata, "cut": befores}, "stratum INT, cut BIGINT")
+        found = fetched(counted.transform(find_cuts, cuts=cut_table))
+        if len(found) != len(cuts):
+            raise TableError(f"Wanted the rows that were counted before. Found: others, for {len(cuts)} cuts.")
+        gaps: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        missed = []
+        for stratum, cut, place, before in found.itertuples(index=False):
+            if cut == before:
+                edges[stratum, cut] = (place, b"")
+            elif gap := zones.gap(stratum, place):
+                gaps[stratum].append(gap)
+                missed.append((stratum, cut))
+            else:
+                tied[stratum, cut] = (place, cut - before)
+        cuts, zones = missed, Zones.of(gaps)
+    return edges | _untie(spark, dealt, tied, seed=seed) if tied else edges
+
+
+def _untie(
+    spark: SparkSession, dealt: DataFrame, tied: Mapping[tuple[int, int], tuple[int, int]], *, seed: int
+) -> dict[tuple[int, int], tuple[int, bytes]]:
+    """The first rows beyond cuts between rows of one place; ``tied``: by cut, the place and the rank in it, from 0."""
+    places = sorted({(stratum, place) for (stratum, _), (place, _) in tied.items()})
+    columns = dict(zip(("stratum", "place"), zip(*places, strict=True), strict=True))
+    wanted = small_table(spark, columns, "stratum INT, place BIGINT")
+    same: dict[tuple[int, int], list[bytes]] = defaultdict(list)
+    for row in dealt.transform(find_tied, places=wanted, seed=seed).collect():
+        same[row["stratum"], row["place"]].append(bytes(row["id"]))
+    return {
+        (stratum, cut): (place, sorted(same[stratum, place])[rank]) for (stratum, cut), (place, rank) in tied.items()
+    }
+
+
+def _zone_table(spark: SparkSession, zones: Zones) -> DataFrame:
+    columns = {"stratum": zones.strata.tolist()}
+    for zone in range(zones.lows.shape[1]):
+        columns |= {f"low_{zone}": zones.lows[:, zone].tolist(), f"high_{zone}": zones.highs[:, zone].tolist()}
+    return small_table(
+        spark, columns, ", ".join(f"{name} {'INT' if name == 'stratum' else 'BIGINT'}" for name in columns)
+    )
+
+
+def _edge_table(spark: SparkSession, edges: Mapping[int, Sequence[Edge]], splits: int) -> DataFrame:
+    columns: dict[str, list[int | bytes | None]] = {"stratum": list(edges)}
+    schema = ["stratum INT"]
+    for number in range(splits):
+        of_split = [of[number] for of in edges.values()]
+        columns[f"choice_{number}"] = [edge and edge[0] for edge in of_split]
+        columns[f"id_{number}"] = [edge and edge[1] for edge in of_split]
+        schema += [f"choice_{number} BIGINT", f"id_{number} BINARY"]
+    return small_table(spark, columns, ", ".join(schema))
+
+
+def place(spark: SparkSession, assigned: DataFrame, *, sizes: Sequence[int], seed: int) -> DataFrame:
+    """The rows with their place in their split's order, sorted by it: ``split, id, label, position``."""
+    chunks = Chunks.of(sizes)
+    of_chunk = {
+        row["chunk"]: row["rows"] for row in assigned.transform(count_chunks, chunks=chunks, seed=seed).collect()
+    }
+    starts = chunks.starts(of_chunk)
+    keys = partition_keys(len(starts))
+    return assigned.transform(add_positions, chunks=chunks, starts=starts, keys=keys, seed=seed)

@@ -1,0 +1,106 @@
+"""Counting the images that take part, by what they are shared out by, and refusing what cannot be shared out."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from etl.errors import TableError
+from etl.frames import small_table
+from etl.splits.candidates import number_strata
+from etl.splits.dealing.shares import Stratum
+from etl.splits.metadata import Metadata, sums
+from etl.splits.metadata_reading import check_sums
+from etl.splits.plan import SplitPlan
+
+_MOST_STRATA = 2_000_000
+
+
+class Survey(NamedTuple):
+    """The strata of the images that take part, in the order of their values; ``alone``: images without a group."""
+
+    strata: Sequence[Stratum]
+    alone: int
+
+
+def survey(rows: DataFrame, *, by: Sequence[str], plan: SplitPlan, metadata: Metadata, splits: int) -> Survey:
+    """Count the images that take part. Raises `TableError`.
+
+    A cache that was not compared with its manifest yet is compared in the same pass; all of its rows must take part.
+    """
+    columns = [*by, *(["fixed"] if "fixed" in rows.columns else [])]
+    alone = F.count_if("is_alone") if "is_alone" in rows.columns else F.lit(0)
+    counts = sums() if metadata.cache else [F.count("*").alias("rows")]
+    found = rows.groupBy(*columns).agg(*counts, alone.alias("alone")).where("rows > 0").collect()
+    if metadata.cache:
+        check_sums(metadata, metadata.cache, found)
+    _check(found, by=by, plan=plan, metadata=metadata)
+    images: dict[tuple[Any, ...], int] = defaultdict(int)
+    fixed: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0] * splits)
+    for row in found:
+        values = tuple(tuple(v) if isinstance(v := row[name], list) else v for name in by)
+        images[values] += row["rows"]
+        if "fixed" in columns and row["fixed"] is not None:
+            if row["fixed"] >= splits:
+                raise TableError(f"Wanted splits 0 to {splits - 1}. Found: images of split {row['fixed']}.")
+            fixed[values][row["fixed"]] += row["rows"]
+    place = by.index("label") if "label" in by else None
+    strata = [
+        Stratum(
+            values=values,
+            label=-1 if place is None else int(values[place]),
+            images=images[values],
+            fixed=tuple(fixed[values]),
+        )
+        for values in sorted(
+            images, key=lambda values: [(value is not None, 0 if value is None else value) for value in values]
+        )
+    ]
+    return Survey(strata, sum(row["alone"] for row in found))
+
+
+def _check(found: Sequence[Row], *, by: Sequence[str], plan: SplitPlan, metadata: Metadata) -> None:
+    table = metadata.metadata_table
+    if not found:
+        if plan.where or plan.exclude:
+            told = " ".join(
+                filter(None, (plan.where and f"--where {plan.where!r}", *(f"--exclude {ref}" for ref in plan.exclude)))
+            )
+            raise TableError(f"Wanted images of {table} with {told}. Found: none.")
+        raise TableError(f"Wanted images in {table}. Found: an empty table. Fill it with jobs/ingest.py.")
+    if len(found) > _MOST_STRATA:
+        raise TableError(f"Wanted at most {_MOST_STRATA:,} combinations of {', '.join(by)}. Found: {len(found):,}.")
+    if "label" in by:
+        label = f"{table} ({metadata.columns.label})"
+        if missing := sum(row["rows"] for row in found if row["label"] is None):
+            raise TableError(f"Wanted a label for every image in {label}. Found: {missing:,} without one.")
+        if negative := sum(row["rows"] for row in found if row["label"] < 0):
+            raise TableError(f"Wanted labels of 0 or more in {label}. Found: {negative:,} images with a negative one.")
+    if (plan.pins or plan.extend) and (torn := sum(row["rows"] for row in found if row["fixed"] == -1)):
+        raise TableError(
+            f"Wanted one split for each image that is pinned or stays where it is. Found: {torn:,} images, or members "
+            "of their groups, that are wanted in two."
+        )
+
+
+def with_strata(spark: SparkSession, rows: DataFrame, strata: Sequence[Stratum], *, by: Sequence[str]) -> DataFrame:
+    """The rows with the number of their stratum: its place in the list, or the label where that is all there is."""
+    if list(by) == ["label"]:
+        return rows.withColumn("stratum", F.col("label"))
+    if not by:
+        return rows.withColumn("stratum", F.lit(0))
+    kinds = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
+    columns: dict[str, Sequence[Any]] = {
+        name: [list(value) if isinstance(value := stratum.values[place], tuple) else value for stratum in strata]
+        for place, name in enumerate(by)
+    }
+    schema = ", ".join([*(f"`{name}` {kinds[name]}" for name in by), "stratum INT"])
+    numbers = small_table(spark, {**columns, "stratum": range(len(strata))}, schema)
+    return rows.transform(number_strata, strata=numbers, columns=list(by))
+
+
+def stratum_numbers(strata: Sequence[Stratum], *, by: Sequence[str]) -> list[int]:
+    """The number that `with_strata` gives to each stratum of the list."""
+    return [stratum.label for stratum in strata] if list(by) == ["label"] else list(range(len(strata)))

@@ -1,0 +1,80 @@
+"""How many images of each class are used: balances, caps on a class, a limit for all. Pure arithmetic."""
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from etl.errors import WeightsError
+from etl.splits.dealing.quotas import apportion
+from etl.splits.plan import SplitPlan
+from formats.hashing import xxhash64
+
+
+def used_images(counts: Mapping[int, int], *, plan: SplitPlan, names: Mapping[int, str]) -> dict[int, int]:
+    """Images to use by class number, of the ``counts`` that there are; ``names`` are the classes' names by number.
+
+    Raises `WeightsError` for weights that do not fit the classes, or that leave nothing.
+    """
+    labels = sorted(counts)
+    totals = [counts[label] for label in labels]
+    if plan.balance == "uniform":
+        totals = class_totals(totals, [Fraction(1)] * len(labels))
+    elif plan.balance == "random":
+        totals = class_totals(totals, random_weights(labels, plan.seed))
+    elif plan.weights:
+        totals = class_totals(totals, _given_weights(labels, plan, names))
+    if plan.per_class is not None:
+        totals = [min(total, plan.per_class) for total in totals]
+    if plan.limit is not None and plan.limit < sum(totals):
+        totals = apportion(plan.limit, totals, seed=plan.seed)
+    if not any(totals):
+        raise WeightsError(
+            f"Wanted weights that leave at least one image. Found: none left of {sum(counts.values()):,}."
+        )
+    return dict(zip(labels, totals, strict=True))
+
+
+def class_totals(counts: Sequence[int], weights: Sequence[Fraction]) -> list[int]:
+    """How many images of each class are used: ``floor(w_c * min over w > 0 of n / w)``, the largest set so balanced.
+
+    A class of weight 0 is left out. Raises ValueError unless there is one weight a class, none negative, one positive.
+    """
+    if len(weights) != len(counts):
+        raise ValueError(f"Wanted a weight for each of {len(counts)} classes. Found: {len(weights)}")
+    if any(weight < 0 for weight in weights) or not any(weights):
+        raise ValueError(f"Wanted weights of 0 or more, at least one above 0. Found: {[str(w) for w in weights]}")
+    scale = min(count / weight for count, weight in zip(counts, weights, strict=True) if weight)
+    return [int(weight * scale) for weight in weights]
+
+
+def random_weights(labels: Sequence[int], seed: int) -> list[Fraction]:
+    """A weight from 0.01 to 1.00 for each class number, drawn from the seed and the number alone."""
+    column = np.asarray(labels, dtype=np.int32)
+    draws = xxhash64([np.full(len(column), seed, dtype=np.int64), column]).view(np.uint64) % np.uint64(100)
+    return [Fraction(int(draw) + 1, 100) for draw in draws]
+
+
+def _given_weights(labels: Sequence[int], plan: SplitPlan, names: Mapping[int, str]) -> list[Fraction]:
+    if not isinstance(plan.balance, str) and isinstance(plan.balance[0], tuple):
+        by_name = {name: weight for name, weight in plan.balance if isinstance(name, str)}
+        called = [names.get(label, str(label)) for label in labels]
+        if missing := [name for name in called if name not in by_name]:
+            raise WeightsError(
+                f"Wanted a weight for each of the {len(called)} classes. Found: none for {some(missing)}. "
+                "A weight of 0 leaves a class out."
+            )
+        if strange := sorted(by_name.keys() - set(called)):
+            raise WeightsError(f"Wanted weights for classes that have images, {some(called)}. Found: {some(strange)}.")
+        return [by_name[name] for name in called]
+    if len(plan.weights) != len(labels):
+        raise WeightsError(
+            f"Wanted a weight for each of the {len(labels)} classes, numbered {some(labels)}. "
+            f"Found: {len(plan.weights)} weights."
+        )
+    return list(plan.weights)
+
+
+def some(things: Sequence[object]) -> str:
+    """A list for a message: whole where it is short, else its ends."""
+    return ", ".join(map(str, things)) if len(things) <= 12 else f"{things[0]}, {things[1]}, ... {things[-1]}"

@@ -1,0 +1,150 @@
+"""What jobs/split.py tells: the last line, JSON for programs, and the facts of the page."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from etl.splits.dealing.methods import Dealt
+from etl.splits.metadata import Metadata
+from etl.splits.page.document import PageFacts
+from etl.splits.plan import SplitPlan, listed
+from schemas import SplitPart
+
+Leaks = Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitReport:
+    """What was written, or would be: rows and fingerprints by split, images by class and split, and where.
+
+    ``ideals``: rows by split as the ratios ask; ``method``: how images were shared out; ``leaks``: what lies in two
+    splits, as far as the metadata tell.
+    """
+
+    out: str | None
+    rows: list[int]
+    unused: int
+    counts: list[dict[str, int]]
+    fingerprints: list[str]
+    ideals: list[float]
+    method: str
+    leaks: dict[str, dict[str, int]]
+    warnings: list[str]
+    seconds: float = field(compare=False)
+
+    def __str__(self) -> str:
+        rows = " + ".join(f"{count:,}" for count in self.rows)
+        classes = len({label for counts in self.counts for label in counts})
+        images = f"{sum(self.rows):,} images" + (f" of {classes:,} classes" if classes else "")
+        unused = f", {self.unused:,} left out" if self.unused else ""
+        told = [f"warning: {warning}" for warning in self.warnings]
+        if self.out is None:
+            return "\n".join([*told, *self._table(), f"would split {images} into {rows}{unused}; {self.method}"])
+        prints = ", ".join(text[:12] for text in self.fingerprints)
+        last = f"split {images} into {rows}{unused} at {self.out} in {self.seconds:.1f} s; fingerprints {prints}"
+        return "\n".join([*told, last])
+
+    def _table(self) -> list[str]:
+        """Images by class and split, as text."""
+        names = list(dict.fromkeys(name for counts in self.counts for name in counts))
+        header = ["class", *(f"split {number}" for number in range(len(self.rows)))]
+        lines = [[name, *(f"{counts.get(name, 0):,}" for counts in self.counts)] for name in names]
+        lines.append(["all", *(f"{rows:,}" for rows in self.rows)])
+        widths = [max(len(line[place]) for line in [header, *lines]) for place in range(len(header))]
+        return [
+            "  ".join(
+                [
+                    line[0].ljust(widths[0]),
+                    *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)),
+                ]
+            )
+            for line in [header, *lines]
+        ]
+
+
+def report(
+    dealt: Dealt,
+    *,
+    metadata: Metadata,
+    out: str | None,
+    fingerprints: Sequence[str],
+    leaks: Leaks,
+    warnings: Sequence[str],
+    seconds: float,
+) -> SplitReport:
+    """The report of images with their splits."""
+    names = _names(dealt.counts, metadata)
+    return SplitReport(
+        out=out,
+        rows=[int(size) for size in dealt.sizes],
+        unused=dealt.unused,
+        counts=[
+            {names[label]: int(row[split]) for label, row in dealt.counts.items() if row[split]}
+            for split in range(len(dealt.sizes))
+        ],
+        fingerprints=list(fingerprints),
+        ideals=[round(ideal, 6) for ideal in dealt.ideal_sizes],
+        method=dealt.method,
+        leaks={name: dict(found) for name, found in leaks.items()},
+        warnings=list(warnings),
+        seconds=seconds,
+    )
+
+
+def page_facts(
+    plan: SplitPlan,
+    dealt: Dealt,
+    *,
+    metadata: Metadata,
+    ratios: tuple[Fraction, ...],
+    parts: Sequence[SplitPart],
+    leaks: Leaks,
+    warnings: Sequence[str],
+) -> PageFacts:
+    """What the page shows."""
+    facts = {
+        "pictures": str(metadata.data_table),
+        "metadata": plan.metadata_in or str(metadata.metadata_table),
+        "shared out": dealt.method,
+        "folds" if plan.folds else "ratios": str(plan.folds) if plan.folds else listed(ratios),
+        "balance": plan.as_balance(),
+        "left out": f"{dealt.unused:,} images",
+        "seed": str(plan.seed),
+    }
+    chosen = {
+        "at most of a class": plan.per_class,
+        "at most in all": plan.limit,
+        "groups": plan.group_column,
+        "only where": plan.where,
+        "none of": ", ".join(map(str, plan.exclude)),
+        "pinned": ", ".join(map(str, plan.pins)),
+        "goes on from": plan.extend,
+    }
+    called = _names(dealt.counts, metadata)
+    names = (
+        [f"fold {number // 2} {'validation' if number % 2 else 'training'}" for number in range(len(parts))]
+        if plan.folds
+        else [f"split {number}" for number in range(len(parts))]
+    )
+    return PageFacts(
+        title=str(plan.out),
+        facts={**facts, **{name: str(value) for name, value in chosen.items() if value}},
+        split_names=names,
+        rows=[part.rows for part in parts],
+        ideal_rows=list(dealt.ideal_sizes),
+        fingerprints=[part.fingerprint for part in parts],
+        classes=[
+            (called[label], dealt.counts[label], dealt.ideals[label], dealt.images[label]) for label in dealt.counts
+        ],
+        leaks=leaks,
+        warnings=list(warnings),
+        copies=plan.folds or 1,
+    )
+
+
+def _names(labels: Iterable[int], metadata: Metadata) -> dict[int, str]:
+    """The names of classes, each once: with the number where two classes have one name."""
+    names = {label: metadata.class_names.get(label, str(label)) for label in labels}
+    times = Counter(names.values())
+    return {label: name if times[name] == 1 else f"{name} ({label})" for label, name in names.items()}

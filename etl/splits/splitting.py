@@ -1,0 +1,241 @@
+"""Making a split: read, choose, order, write, check, publish."""
+
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from fractions import Fraction
+from typing import TypeVar
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from etl.errors import TableError
+from etl.frames import fetched, files_side_by_side, kept, plain_inside
+from etl.splits.candidates import NAN
+from etl.splits.dealing.groups import deal_groups
+from etl.splits.dealing.methods import MOST_ONE_BY_ONE, Dealt, deal_one_by_one, deal_strata, shared_only
+from etl.splits.dealing.shares import Shares, Stratum, check_sizes, share
+from etl.splits.dealing.steps import place
+from etl.splits.dealing.survey import survey
+from etl.splits.leaks import WATCHED, count_leaks
+from etl.splits.metadata import Metadata
+from etl.splits.metadata_reading import check_sample, checked, open_metadata
+from etl.splits.output import DictionaryOutput, SplitOutput, check_parts, parts
+from etl.splits.page.document import render
+from etl.splits.plan import LABELS, USUAL_RATIOS, SplitPlan, parse_numbers
+from etl.splits.positions import summarise
+from etl.splits.report import SplitReport, page_facts, report
+from etl.splits.taking_part import candidates, dealing_seed, is_plain, of_others, open_other
+from formats.split_dictionary import MAX_ROWS, is_dictionary
+from schemas import SplitManifest
+
+log = logging.getLogger("imagestrata.split")
+
+Number = TypeVar("Number", int, float)
+
+
+def run(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
+    """Make the split. Raises `etl.EtlError`, `FormatsError`; then nothing was published."""
+    if plan.out is None:
+        raise ValueError("Wanted a place for the split. Found: none")
+    started = time.monotonic()
+    ratios = _ratios(plan)
+    with ExitStack() as stack:
+        stack.enter_context(plain_inside(spark))
+        kind = DictionaryOutput if is_dictionary(plan.out) else SplitOutput
+        output = stack.enter_context(kind(plan.out, overwrite=plan.overwrite))
+        metadata = open_metadata(spark, plan=plan, aside=output.aside("metadata"))
+        dealt = share_out(spark, metadata, plan=plan, ratios=ratios, stack=stack)
+        if kind is DictionaryOutput and sum(dealt.sizes) > MAX_ROWS:
+            raise TableError(
+                f"Wanted at most {MAX_ROWS:,} images in a split dictionary. Found: {sum(dealt.sizes):,}. "
+                "Write a folder instead: -o with a name that does not end with .pckl or .pkl."
+            )
+        leaks = _leaks(dealt.rows) if plan.has_leak_check else {}
+        if plan.folds:
+            dealt = as_folds(dealt)
+        rows = dealt.rows.select("id", "label", "split")
+        with files_side_by_side(spark, len(dealt.sizes)):
+            placed = place(spark, rows, sizes=dealt.sizes, seed=plan.seed) if plan.has_position else rows
+            written = output.write(spark, placed, has_position=plan.has_position)
+            summary = fetched(written.transform(summarise)).to_dict("records")
+        found = parts(
+            summary,
+            files=output.files(),
+            counts=dealt.counts,
+            splits=len(dealt.sizes),
+            plan=plan,
+            label_type=metadata.label_type,
+        )
+        check_parts(found, sizes=dealt.sizes, counts=dealt.counts)
+        unchecked = check_sample(
+            spark, written, metadata=metadata, sizes=dealt.sizes, is_cached=plan.metadata_in is not None
+        )
+        warnings = [*dealt.warnings, *_of_leaks(leaks), *unchecked]
+        facts = page_facts(plan, dealt, metadata=metadata, ratios=ratios, parts=found, leaks=leaks, warnings=warnings)
+        published = output.publish(found, plan=plan, metadata=metadata, warnings=warnings, page=render(facts))
+        return report(
+            dealt,
+            metadata=metadata,
+            out=output.address,
+            fingerprints=[part.fingerprint for part in published.splits],
+            leaks=leaks,
+            warnings=warnings,
+            seconds=time.monotonic() - started,
+        )
+
+
+def explain(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
+    """What the split would be, from one count of the metadata; nothing is written. Raises `etl.EtlError`."""
+    started = time.monotonic()
+    ratios = _ratios(plan)
+    with ExitStack() as stack:
+        metadata = open_metadata(spark, plan=plan, aside=None)
+        rows, shares, by = _shares(spark, metadata, plan=plan, ratios=ratios, stack=stack)
+        dealt = shared_only(rows, shares, by=by)
+        told = check_sizes(dealt.counts, dealt.sizes, plan=plan, names=metadata.class_names)
+        dealt = replace(dealt, warnings=(*dealt.warnings, *told))
+    if plan.folds:
+        dealt = as_folds(dealt)
+    nearly = " (whole groups come as close to this as they can)" if plan.group_column else ""
+    return report(
+        replace(dealt, method=dealt.method + nearly),
+        metadata=metadata,
+        out=None,
+        fingerprints=[],
+        leaks={},
+        warnings=dealt.warnings,
+        seconds=time.monotonic() - started,
+    )
+
+
+def share_out(
+    spark: SparkSession, metadata: Metadata, *, plan: SplitPlan, ratios: tuple[Fraction, ...], stack: ExitStack
+) -> Dealt:
+    """The images that take part, each with its split."""
+    rows, shares, by = _shares(spark, metadata, plan=plan, ratios=ratios, stack=stack)
+    log.info("%s images in %s strata", f"{sum(s.images for s in shares.strata):,}", f"{len(shares.strata):,}")
+    keep = [name for name in rows.columns if name in (*WATCHED.values(), "group")]
+    dealing = replace(plan, seed=dealing_seed(plan))
+    if plan.group_column:
+        dealt = deal_groups(spark, rows, shares, by=by, plan=dealing, keep=keep, stack=stack)
+    elif LABELS in by and "fixed" not in rows.columns and sum(s.images for s in shares.strata) <= MOST_ONE_BY_ONE:
+        dealt = deal_one_by_one(spark, rows, shares, plan=dealing, keep=keep)
+    else:
+        dealt = deal_strata(spark, rows, shares, by=by, plan=dealing, keep=keep)
+    if plan.folds and not all(dealt.sizes):
+        what = "groups" if plan.group_column else "images"
+        raise TableError(f"Wanted {plan.folds} folds with {what} in each. Found: too few {what} for that.")
+    sizes = check_sizes(dealt.counts, dealt.sizes, plan=plan, names=metadata.class_names)
+    others = of_others(spark, rows, plan=plan, metadata=metadata)
+    return replace(dealt, warnings=(*dealt.warnings, *sizes, *others))
+
+
+def _shares(
+    spark: SparkSession, metadata: Metadata, *, plan: SplitPlan, ratios: tuple[Fraction, ...], stack: ExitStack
+) -> tuple[DataFrame, Shares, Sequence[str]]:
+    by = plan.stratify if plan.stratify is not None else tuple(filter(None, (metadata.stratify_by,)))
+    if "label" not in by and (plan.balance != "original" or plan.per_class is not None):
+        kind = "of several labels each" if LABELS in by else "without classes"
+        raise TableError(
+            "Wanted images of one class each, for a balance or --per-class. "
+            f"Found: {metadata.metadata_table} has images {kind}. --limit takes fewer of them."
+        )
+    if beyond := [pin for pin in plan.pins if pin.split >= len(ratios)]:
+        raise TableError(f"Wanted pins to splits from 0 to {len(ratios) - 1}. Found: {beyond[0]}.")
+    if is_plain(plan):
+        rows = candidates(spark, metadata, plan=plan, by=by)
+    else:
+        metadata = checked(metadata)
+        rows = kept(candidates(spark, metadata, plan=plan, by=by), stack=stack)
+    found = survey(rows, by=by, plan=plan, metadata=metadata, splits=len(ratios))
+    shares = share(found.strata, ratios=ratios, plan=plan, names=metadata.class_names, by=by)
+    told = [*shares.warnings, *_of_classes(metadata, found.strata, by=by)]
+    for number, name in enumerate(by):
+        if empty := sum(one.images for one in found.strata if one.values[number] in (None, NAN)):
+            told.append(f"{empty:,} images have no {name} (null or NaN): they are strata of their own")
+    if found.alone:
+        told.append(
+            f"{found.alone:,} images have no {plan.group_column} (null, empty or blank): each is a group of its own"
+        )
+    return rows, replace(shares, warnings=tuple(told)), by
+
+
+def _of_classes(metadata: Metadata, strata: Sequence[Stratum], *, by: Sequence[str]) -> list[str]:
+    """How many of the classes that have a number have no images."""
+    there = {stratum.label for stratum in strata if stratum.images}
+    without = [name for label, name in sorted(metadata.class_names.items()) if label not in there]
+    if "label" not in by or not without:
+        return []
+    more = ", ..." if len(without) > 5 else ""
+    return [
+        f"{len(there) + len(without):,} classes, {len(without):,} of them without images: "
+        f"{', '.join(without[:5])}{more}"
+    ]
+
+
+def as_folds(dealt: Dealt) -> Dealt:
+    """Folds as pairs: fold k is split 2k, all images but the k-th part, and split 2k + 1, that part."""
+    folds = len(dealt.sizes)
+    pairs = F.expr(f"explode(transform(sequence(0, {folds - 1}), fold -> 2 * fold + if(fold = split, 1, 0)))")
+    others = [name for name in dealt.rows.columns if name != "split"]
+    return replace(
+        dealt,
+        rows=dealt.rows.select(*others, pairs.alias("split")),
+        sizes=_pairs(dealt.sizes),
+        ideal_sizes=_pairs(dealt.ideal_sizes),
+        counts={label: _pairs(row) for label, row in dealt.counts.items()},
+        ideals={label: _pairs(row) for label, row in dealt.ideals.items()},
+    )
+
+
+def _pairs(of_fold: Sequence[Number]) -> list[Number]:
+    """By fold, what the others have together and what it has itself."""
+    total = sum(of_fold)
+    return [number for one in of_fold for number in (total - one, one)]
+
+
+def _ratios(plan: SplitPlan) -> tuple[Fraction, ...]:
+    """The splits' shares: as given, equal ones of folds, those of the split that is extended, or 8:2."""
+    if plan.folds:
+        return (Fraction(1),) * plan.folds
+    if plan.extend is None:
+        return plan.ratios or USUAL_RATIOS
+    manifest = open_other(plan.extend).manifest
+    if manifest.options.get("folds"):
+        raise TableError(f"Wanted a split to extend at {plan.extend}. Found: folds, whose splits overlap.")
+    ratios = plan.ratios or _asked(manifest) or USUAL_RATIOS
+    if len(ratios) != len(manifest.splits):
+        raise TableError(
+            f"Wanted a ratio for each of the {len(manifest.splits)} splits of {plan.extend}. "
+            f"Found: {len(ratios)} ratios."
+        )
+    return ratios
+
+
+def _asked(manifest: SplitManifest) -> tuple[Fraction, ...] | None:
+    text = manifest.options.get("split-ratio")
+    return parse_numbers(str(text), what="split ratios") if text else None
+
+
+def _leaks(assigned: DataFrame) -> dict[str, dict[str, int]]:
+    """What lies in two splits, for each column that tells; nothing for a column without values."""
+    found = {}
+    for name, column in {**WATCHED, "groups": "group"}.items():
+        if column in assigned.columns:
+            row = assigned.transform(count_leaks, column=column).collect()[0]
+            if row["known"]:
+                found[name] = {"values in two splits": row["leaks"], "images with these": row["images"]}
+    return found
+
+
+def _of_leaks(leaks: dict[str, dict[str, int]]) -> list[str]:
+    """A warning for each kind of leak."""
+    return [
+        f"{found['images with these']:,} images are {name} of one in another split: "
+        f"--group-column {WATCHED[name]} keeps them together"
+        for name, found in leaks.items()
+        if found["values in two splits"] and name in WATCHED
+    ]

@@ -1,0 +1,165 @@
+"""Mending tables: rows whose other half is missing go, and what a source has is written again."""
+
+import logging
+import uuid
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from etl.cassandra.control import Control
+from etl.errors import EtlError
+from etl.ingest.destination import look
+from etl.ingest.look_groups import clear_replaced
+from etl.ingest.old_tables import latest_write
+from etl.ingest.plan import IngestPlan, new_ingest_id
+from etl.ingest.sequence import Run, create_sequence, has_runs, take_run
+from etl.ingest.verbs import Survey, task_count, write
+from etl.ingest.writing.image_writer import Nowhere, WriteOrder
+from etl.ingest.writing.outcomes import WRITTEN
+from etl.ingest.writing.preparation import Preparation
+from etl.ingest.writing.table_rows import TableTarget
+from etl.sources.entries import Listing
+from etl.verify.read_back import read_back
+from etl.verify.verification import KINDS, MISSING_BLOB, NO_METADATA, REWRITABLE, VerifyPlan, count_problems, to_rewrite
+
+MOST_DELETED = 100_000
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """What a repair has mended: problems by kind, as they are after reading back what was written."""
+
+    mended: dict[str, int]
+    run: Run | None = None
+    """Its place in the sequence of runs, if it wrote anything."""
+    unchanged: int = 0
+    """How many images were written again, or deleted, and read as before."""
+
+
+def delete_halves(control: Control, problems: DataFrame, *, plan: VerifyPlan) -> Repaired:
+    """Delete rows whose other half is missing, and look whether they are gone.
+
+    Each is looked at once more just before. Raises `EtlError` if they are so many that something else must be wrong.
+    """
+    halves = problems.where(F.col("kind").isin(MISSING_BLOB, NO_METADATA)).select("kind", "id")
+    rows = halves.limit(MOST_DELETED + 1).collect()
+    if len(rows) > MOST_DELETED:
+        raise EtlError(
+            f"Wanted at most {MOST_DELETED:,} rows to delete. Found: more in {plan.metadata_table} and "
+            f"{plan.data_table}. Ingest the source again, or name it here; both write what is missing."
+        )
+    name, data = plan.columns.id, plan.columns.data
+    blob = f'SELECT WRITETIME("{data}") AS written FROM {plan.data_table.quoted} WHERE "{name}" = ?'
+    known = f'SELECT "{name}" FROM {plan.metadata_table.quoted} WHERE "{name}" = ?'
+    delete_known = f'DELETE FROM {plan.metadata_table.quoted} USING TIMESTAMP ? WHERE "{name}" = ?'
+    delete_blob = f'DELETE FROM {plan.data_table.quoted} USING TIMESTAMP ? WHERE "{name}" = ?'
+
+    def has_blob(image: uuid.UUID) -> bool:
+        return any(there.written for there in control.execute(blob, (image,)))
+
+    def is_half(kind: str, image: uuid.UUID) -> bool:
+        has_metadata = bool(control.execute(known, (image,)))
+        return has_metadata != has_blob(image) and has_metadata == (kind == MISSING_BLOB)
+
+    run = _run_of_its_own(control, problems.sparkSession, plan=plan)
+    mended: Counter[str] = Counter()
+    for row in sorted(rows, key=lambda row: bytes(row["id"])):
+        kind, image = row["kind"], uuid.UUID(bytes=bytes(row["id"]))
+        if is_half(kind, image):
+            for delete in (delete_known, delete_blob):  # without a picture, the data row may still have a label
+                control.execute(delete, (run.clock, image))
+        mended[kind] += not is_half(kind, image)
+    log.info("deleted the rest of %s images", f"{mended.total():,}")
+    return Repaired(dict(mended), run, unchanged=len(rows) - mended.total())
+
+
+def _run_of_its_own(control: Control, spark: SparkSession, *, plan: VerifyPlan) -> Run:
+    """A place in the sequence of runs for a repair without a source, of tables that may be other people's."""
+    create_sequence(control, keyspace=plan.metadata_table.keyspace)
+    after = 0
+    if not has_runs(control, plan.metadata_table):
+        after = latest_write(spark, control, metadata_table=plan.metadata_table, columns=plan.columns)
+    table, ingest_id = plan.metadata_table, new_ingest_id()
+    return take_run(control, table=table, kind="repair", dataset="", source="", ingest_id=ingest_id, after=after)
+
+
+def still_rejected(suspects: DataFrame, *, plan: IngestPlan, listing: Listing) -> DataFrame:
+    """The ids of rows of `verification.rejected_before` that are rejected today as well, as far as that can be seen.
+
+    They are decoded whole: nobody tells how closely they were looked at when they were rejected.
+    """
+    order = WriteOrder(
+        target=Nowhere(),
+        preparation=Preparation(check="full", recode=plan.recode, label_type=plan.source.label_type),
+        labels={},
+        in_turn=listing.access != "random",
+    )
+    seen = suspects.where(~F.col("by_server")).drop("by_server")
+    if listing.has_data:
+        seen = listing.entries.join(F.broadcast(seen.select("id")), on="id", how="left_semi")
+    outcomes = write(seen, order=order, tasks=seen.sparkSession.sparkContext.defaultParallelism, access=listing.access)
+    return outcomes.where(F.col("stage") != WRITTEN).select("id").union(suspects.where("by_server").select("id"))
+
+
+def rewrite(
+    control: Control,
+    problems: DataFrame,
+    *,
+    metadata: DataFrame,
+    plan: IngestPlan,
+    listing: Listing,
+    entries: DataFrame,
+    survey: Survey,
+) -> Repaired:
+    """Write again from a source what is wrong, and read it back. Runs Spark.
+
+    ``entries`` are those of the listing without their bytes, ``survey`` is what was counted of them; ``metadata`` are
+    rows of `verification.facts`. What is rejected now goes into the quarantine and is not mended.
+    """
+    destination = look(entries.sparkSession, control, plan=plan, names=survey.classes)
+    ingest_id = new_ingest_id()
+    beginning = destination.begin(control, plan=plan, kind="repair", ingest_id=ingest_id)
+    cluster = replace(control.cluster, datacenter=control.datacenter)
+    order = WriteOrder(
+        target=TableTarget(
+            cluster=cluster,
+            tables=plan.tables,
+            source=plan.source_name,
+            ingest_id=ingest_id,
+            run=beginning.run,
+            has_groups=True,
+        ),
+        preparation=Preparation(check=plan.check, recode=plan.recode, label_type=plan.source.label_type),
+        labels=beginning.numbers,
+        in_turn=listing.access != "random",
+    )
+    whole = listing.entries if listing.has_data else entries
+    chosen = whole.transform(to_rewrite, problems=problems, metadata=metadata, source=plan.source_name)
+    cores = entries.sparkSession.sparkContext.defaultParallelism
+    tasks = task_count(rows=survey.files, size=survey.bytes, cores=cores)
+    outcomes = write(chosen, order=order, tasks=tasks, access=listing.access).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        written = outcomes.where(F.col("stage") == WRITTEN).count()
+        right = outcomes.transform(read_back, cluster=cluster, tables=plan.tables).persist()
+        try:
+            mended = problems.where(F.col("kind").isin(list(REWRITABLE))).join(right, on="id", how="left_semi")
+            counts = {row["kind"]: row["rows"] for row in mended.transform(count_problems).collect()}
+            unchanged = written - right.count()
+            clear_replaced(
+                entries.sparkSession,
+                before=metadata,
+                outcomes=outcomes,
+                tables=plan.tables,
+                has_hashes=control.columns(plan.tables.perceptual_hashes) is not None,
+                clock=beginning.run.last_clock,
+            )
+        finally:
+            right.unpersist()
+    finally:
+        outcomes.unpersist()
+    return Repaired({kind: counts[kind] for kind in KINDS if kind in counts}, beginning.run, unchanged)

@@ -1,0 +1,76 @@
+"""What a verification found, for people and for programs."""
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from pyspark.sql import Row
+
+from etl.verify.verification import KINDS
+
+EXAMPLES = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyReport:
+    """What was compared, and what is wrong with it: numbers by kind, with the first 20 of each by name.
+
+    ``bytes`` are those of the pictures that were read; ``files`` those that the source lists, None without one.
+    ``mended`` of the problems are gone, by kind, as they were read back; ``left`` are not. ``unchanged`` images were
+    written or deleted and read as before. ``sequence`` is the place of a repair in the sequence of the table's runs.
+    """
+
+    data_table: str
+    metadata_table: str
+    source: str | None
+    check: str
+    images: int
+    blobs: int
+    bytes: int
+    files: int | None
+    problems: dict[str, int]
+    examples: dict[str, list[str]]
+    mended: dict[str, int]
+    left: int
+    unchanged: int
+    sequence: int | None
+    seconds: float = field(compare=False)
+
+    def __str__(self) -> str:
+        lines = []
+        for kind, count in self.problems.items():
+            mended = f", {self.mended[kind]:,} mended" if self.mended.get(kind) else ""
+            lines.append(f"{count:,} x {kind}{mended}")
+            lines += [f"    {example}" for example in self.examples[kind]]
+            lines += ["    ..."] if count > len(self.examples[kind]) else []
+        listed = "" if self.files is None else f", and {self.files:,} files of {self.source}"
+        wrong = self.told() or "nothing is wrong"
+        lines.append(
+            f"compared {self.images:,} rows of {self.metadata_table} with {self.blobs:,} of {self.data_table} "
+            f"({self.bytes / 1e6:,.1f} MB){listed}, by {self.check}, in {self.seconds:,.1f} s: {wrong}"
+        )
+        return "\n".join(lines)
+
+    def told(self) -> str:
+        """The problems in one line, without those that were mended; empty if there is none."""
+        left = {kind: count - self.mended.get(kind, 0) for kind, count in self.problems.items()}
+        text = ", ".join(f"{count:,} x {kind}" for kind, count in left.items() if count)
+        if mended := sum(self.mended.values()):
+            text = f"{mended:,} problems were mended" + (f"; left are {text}" if text else "")
+        if self.unchanged:
+            text += (
+                f". {self.unchanged:,} images were written or deleted and read as before: the tables have later write "
+                "times (see WRITETIME in CQL), of a machine whose clock was ahead"
+            )
+        return text
+
+
+def describe(rows: Iterable[Row]) -> dict[str, list[str]]:
+    """The rows of `verification.first_problems` as lines by kind: id, name and detail, as far as they are known."""
+    found: dict[str, list[str]] = {}
+    for row in sorted(rows, key=lambda row: (KINDS.index(row["kind"]), row["rank"])):
+        name = row["name"] or ""
+        parts = (str(uuid.UUID(bytes=bytes(row["id"]))), name if name.isprintable() else ascii(name))
+        detail = f" ({row.detail})" if row.detail else ""
+        found.setdefault(row["kind"], []).append(" ".join(filter(None, parts)) + detail)
+    return found

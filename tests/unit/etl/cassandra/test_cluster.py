@@ -1,0 +1,36 @@
+"""What the settings of Spark say about where Cassandra is."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from etl.cassandra.cluster import Cluster
+from etl.errors import UnreachableError
+
+SSL = "spark.cassandra.connection.ssl"
+
+
+def session(settings: dict[str, str]) -> Any:
+    """What is asked of a session: its settings by name."""
+    return SimpleNamespace(conf=settings)
+
+
+def test_hosts_port_datacenter_and_user_come_from_the_connector_s_settings() -> None:
+    connection = "spark.cassandra.connection"
+    settings = {f"{connection}.host": "10.0.0.1, 10.0.0.2", f"{connection}.port": "9142", f"{connection}.localDC": "a"}
+    settings |= {"spark.cassandra.auth.username": "me", f"{SSL}.enabled": "false"}
+    assert Cluster.from_spark(session(settings)) == Cluster(("10.0.0.1", "10.0.0.2"), 9142, "a", "me")
+    assert Cluster.from_spark(session({})) == Cluster(("127.0.0.1",))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"enabled": "true"}, {"enabled": "TRUE"}, {"trustStore.path": "/ca.jks"}, {"keyStore.path": "/me.jks"},
+     {"clientAuth.enabled": "true", "enabled": "false"}],
+    ids=["enabled", "capitals", "trust store alone", "key store alone", "client alone"],
+)  # fmt: skip
+def test_any_setting_for_tls_is_refused_rather_than_ignored(settings: dict[str, str]) -> None:
+    """The connector ignores a trust store without `enabled`: passwords and images would travel in clear."""
+    with pytest.raises(UnreachableError, match=r"without TLS: .*Found: spark\.cassandra\.connection\.ssl\.\w+"):
+        Cluster.from_spark(session({f"{SSL}.{name}": value for name, value in settings.items()}))

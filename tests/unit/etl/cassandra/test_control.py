@@ -1,0 +1,14 @@
+"""Connections to Cassandra that cannot be made."""
+
+import pytest
+
+from etl.cassandra.cluster import Cluster
+from etl.cassandra.control import Control
+from etl.errors import UnreachableError
+
+
+def test_an_unreachable_cassandra_is_reported_in_one_line() -> None:
+    cluster = Cluster(("127.0.0.1",), 9)
+    with pytest.raises(UnreachableError, match=r"127\.0\.0\.1 port 9\.") as caught, Control(cluster):
+        pass
+    assert "\n" not in str(caught.value)

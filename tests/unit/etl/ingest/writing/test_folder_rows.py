@@ -1,0 +1,49 @@
+"""An ingest into a folder: where masks and arrays go, and what counts as there when it goes on."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from etl.ingest.writing.folder_rows import FolderRows, FolderTarget, _look_for_files
+from etl.ingest.writing.preparation import Picture
+from etl.pictures.images import Header
+from etl.pictures.recode import Recode
+from etl.sources.entries import Entry, entry_batches
+from formats.storage import Storage
+from schemas.tables import LabelType
+
+KINDS: dict[LabelType, tuple[bytes, int | None, str]] = {
+    "blob": (b"/masks/a.gif", None, "masks/train/a.gif"),
+    "multi": (b"/arrays/a.npy", None, "arrays/train/a.npy"),
+}
+
+
+def _target(folder: Path, kind: LabelType) -> FolderTarget:
+    return FolderTarget(address=str(folder), label_type=kind, by_folder=False, recode=Recode())
+
+
+def _entry(place: bytes, offset: int | None) -> Entry:
+    return Entry(bytes(16), b"train", b"a.jpg", None, None, b"/a.jpg", None, 5, place, offset, 4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_image_without_its_mask_or_array_is_written_again(tmp_path: Path, kind: LabelType) -> None:
+    place, offset, name = KINDS[kind]
+    target, entry = _target(tmp_path, kind), _entry(place, offset)
+    picture = Picture(b"image", bytes(32), Header("PNG", 1, 1), b"mask", None, None, None)
+    asyncio.run(FolderRows(target, Storage(tmp_path)).accept(entry, picture, None))
+
+    def there() -> int:
+        return sum(batch.num_rows for batch in _look_for_files(entry_batches([entry]), target=target))
+
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*")} == {"images/train/a.jpg", name}
+    assert there() == 1
+    (tmp_path / name).write_bytes(b"")  # as a power cut may leave it
+    assert there() == 0
+    (tmp_path / name).unlink()
+    assert there() == 0
+
+
+def test_a_mask_out_of_an_archive_is_not_called_as_the_archive(tmp_path: Path) -> None:
+    assert _target(tmp_path, "blob").companion(_entry(b"/shards/a.tar", 512)) == "masks/train/a.png"

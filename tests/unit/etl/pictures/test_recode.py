@@ -1,0 +1,352 @@
+"""Pictures written anew: upright, in RGB, of the wanted size, and their masks with them."""
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from PIL import Image
+
+from etl.pictures.images import Header, RejectedError, read_header
+from etl.pictures.recode import TARGETS, Recode, Target, extension
+from tests.support.pictures import exif
+
+FORMATS: tuple[Target, ...] = ("JPEG", "PNG", "TIFF", "WEBP")
+# Four quarters of four colours tell how a picture is turned.
+QUARTERS = {"red": (0, 0), "lime": (1, 0), "blue": (0, 1), "white": (1, 1)}
+UPRIGHT = ["red", "lime", "blue", "white"]
+
+
+def quarters(width: int = 80, height: int = 48) -> Image.Image:
+    """A picture whose quarters are red, lime, blue and white, row by row."""
+    image = Image.new("RGB", (width, height))
+    for colour, (x, y) in QUARTERS.items():
+        image.paste(colour, (x * width // 2, y * height // 2, (x + 1) * width // 2, (y + 1) * height // 2))
+    return image
+
+
+def saved(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def opened(data: bytes) -> Image.Image:
+    with Image.open(io.BytesIO(data)) as image:
+        image.load()
+        return image
+
+
+def pixels(data: bytes) -> NDArray[Any]:
+    return np.asarray(opened(data))
+
+
+def colours(image: Image.Image) -> list[str]:
+    """The colours in the middles of the quarters, row by row."""
+    known = {"red": (255, 0, 0), "lime": (0, 255, 0), "blue": (0, 0, 255), "white": (255, 255, 255)}
+    image, (width, height) = image.convert("RGB"), image.size
+    found = []
+    for x, y in QUARTERS.values():
+        pixel: Any = image.getpixel((width * (1 + 2 * x) // 4, height * (1 + 2 * y) // 4))
+        found.append(min(known, key=lambda name: sum(abs(a - b) for a, b in zip(known[name], pixel, strict=True))))
+    return found
+
+
+def turned(orientation: int, size: tuple[int, int] = (80, 48)) -> Image.Image:
+    """The picture as a camera stores it, so that EXIF's orientation makes it upright."""
+    back = {6: 8, 8: 6}.get(orientation, orientation)
+    upright = quarters(*size)
+    way = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}.get(back)
+    return upright if way is None else upright.transpose(Image.Transpose(way))
+
+
+def reason(recode: Recode, data: bytes) -> str:
+    with pytest.raises(RejectedError) as caught:
+        recode.apply(data)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_pictures_are_encoded_in_the_requested_format(format: Target) -> None:
+    data, header = Recode(format).apply(saved(quarters()))
+    assert header == read_header(data, check="full") == Header(format, 80, 48)
+    assert (opened(data).mode, colours(opened(data))) == ("RGB", UPRIGHT)
+
+
+def test_unchanged_keeps_every_byte() -> None:
+    data = saved(turned(6), "JPEG", exif=exif(6))
+    assert Recode().apply(data) == (data, Header("JPEG", 48, 80, 6))
+    assert not Recode().changes
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_the_same_picture_gives_the_same_bytes(format: Target) -> None:
+    data = saved(quarters(), "JPEG", dpi=(300, 300), comment=b"mine")
+    again = Recode(format, 24).apply(data)
+    assert Recode(format, 24).apply(data) == again
+    if format != "JPEG":
+        assert Recode(format, 24).apply(saved(quarters(), "JPEG")) == again  # notes of the old file are gone
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("size", [None, 16])
+def test_exif_turns_pictures_upright(kind: str, orientation: int, size: int | None) -> None:
+    notes: Any = {"tiffinfo": {274: orientation}} if kind == "TIFF" else {"exif": exif(orientation)}
+    stored = saved(turned(orientation), kind, **notes)
+    data, header = Recode("PNG", size).apply(stored)
+    assert colours(opened(data)) == UPRIGHT
+    assert (header.width, header.height) == ((80, 48) if size is None else (26, 16))
+    assert 274 not in opened(data).getexif()
+
+
+def test_exif_metadata_and_orientation_are_dropped() -> None:
+    data, header = Recode("JPEG").apply(saved(turned(8), "JPEG", exif=exif(8)))
+    assert header.orientation == read_header(data).orientation == 1
+    assert "exif" not in opened(data).info
+
+
+@pytest.mark.parametrize("broken", [b"Exif\0\0junk", b"Exif\0\0II*\0\xff\xff\xff\xff", exif(99)])
+def test_broken_exif_leaves_pictures_as_stored(broken: bytes) -> None:
+    data, _ = Recode("PNG").apply(saved(quarters(), "JPEG", exif=broken))
+    assert colours(opened(data)) == UPRIGHT
+
+
+def _array(values: list[list[float]], dtype: str) -> Image.Image:
+    return Image.fromarray(np.array(values, dtype))
+
+
+MODES: dict[str, tuple[Image.Image, str, list[int]]] = {  # a picture, its format, and the RGB of its first pixel
+    "1": (Image.new("1", (4, 4), 1), "PNG", [255, 255, 255]),
+    "L": (Image.new("L", (4, 4), 7), "PNG", [7, 7, 7]),
+    "LA": (Image.new("LA", (4, 4), (0, 51)), "PNG", [204, 204, 204]),
+    "P": (Image.new("RGB", (4, 4), (9, 8, 7)).quantize(), "PNG", [9, 8, 7]),
+    "RGBA": (Image.new("RGBA", (4, 4), (255, 0, 0, 0)), "PNG", [255, 255, 255]),
+    "half RGBA": (Image.new("RGBA", (4, 4), (255, 0, 0, 51)), "WEBP", [255, 204, 204]),
+    "I;16": (_array([[0xABCD] * 4] * 4, "uint16"), "PNG", [0xAB] * 3),
+    "I;16B": (_array([[0xABCD] * 4] * 4, ">u2"), "TIFF", [0xAB] * 3),
+    "I of 16": (_array([[0xABCD] * 4] * 4, "int32"), "TIFF", [0xAB] * 3),
+    "I of 31": (_array([[0x7FFFFFFF] * 4] * 4, "int32"), "TIFF", [255] * 3),
+    "I below 0": (_array([[-5] * 4] * 4, "int32"), "TIFF", [0] * 3),
+    "F to 1": (_array([[1, 1, 1, 1]] * 4, "float32"), "TIFF", [255] * 3),
+    "F to 255": (_array([[17, 255, 1, 1]] * 4, "float32"), "TIFF", [17] * 3),
+    "F to 65535": (_array([[6553.5, 65535, 1, 1]] * 4, "float32"), "TIFF", [26] * 3),  # 25.5
+    "CMYK": (Image.new("CMYK", (4, 4), (0, 255, 255, 0)), "TIFF", [255, 0, 0]),
+    "YCbCr": (Image.new("YCbCr", (4, 4), (255, 128, 128)), "TIFF", [255, 255, 255]),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_becomes_rgb(mode: str) -> None:
+    image, kind, wanted = MODES[mode]
+    data, header = Recode("PNG").apply(saved(image, kind, **({"lossless": True} if kind == "WEBP" else {})))
+    assert (opened(data).mode, header.format) == ("RGB", "PNG")
+    assert pixels(data)[0, 0].tolist() == wanted
+
+
+def test_a_transparent_colour_becomes_white() -> None:
+    palette = Image.new("P", (2, 1))
+    palette.putpalette([10, 20, 30, 40, 50, 60])
+    palette.putpixel((1, 0), 1)
+    data, _ = Recode("PNG").apply(saved(palette, transparency=1))
+    assert pixels(data).tolist() == [[[10, 20, 30], [255, 255, 255]]]
+    data, _ = Recode("PNG").apply(saved(Image.new("RGB", (1, 1), (1, 2, 3)), transparency=(1, 2, 3)))
+    assert pixels(data).tolist() == [[[255, 255, 255]]]
+
+
+def test_cmyk_jpegs_are_read_by_their_mark() -> None:
+    data = saved(Image.new("CMYK", (16, 16), (0, 255, 255, 0)), "JPEG", quality=100)  # red, inverted, with Adobe's mark
+    red = pixels(Recode("PNG").apply(data)[0])[0, 0]
+    assert np.abs(red.astype(int) - (255, 0, 0)).max() < 8
+    at = data.index(b"\xff\xee")
+    plain = data[:at] + data[at + 2 + int.from_bytes(data[at + 2 : at + 4], "big") :]
+    other = pixels(Recode("PNG").apply(plain)[0])[
+        0, 0
+    ]  # without it, the numbers in the file are the colour: full black
+    assert np.abs(other.astype(int)).max() < 8
+
+
+@pytest.mark.parametrize("kind", ["GIF", "PNG", "WEBP", "TIFF"])
+def test_the_first_of_several_frames_is_used(kind: str) -> None:
+    frames = [quarters(), Image.new("RGB", (80, 48), "black")]
+    options = {"lossless": True} if kind == "WEBP" else {}
+    data, _ = Recode("PNG").apply(saved(frames[0], kind, save_all=True, append_images=frames[1:], **options))
+    assert colours(opened(data)) == UPRIGHT
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_colour_profiles_are_kept_for_rgb_only(format: Target) -> None:
+    profile = b"\0" * 128 + b"profile"
+    data, _ = Recode(format).apply(saved(quarters(), "PNG", icc_profile=profile))
+    assert opened(data).info["icc_profile"] == profile
+    data, _ = Recode(format).apply(saved(quarters().convert("RGBA"), "PNG", icc_profile=profile))
+    assert "icc_profile" not in opened(data).info
+
+
+@pytest.mark.parametrize(
+    ("recode", "size", "wanted"),
+    [
+        (Recode("PNG", 24), (80, 48), (40, 24)),
+        (Recode("PNG", 24), (48, 80), (24, 40)),
+        (Recode("PNG", 24, crop=True), (80, 48), (24, 24)),
+        (Recode("PNG", 7), (100, 30), (23, 7)),  # 23.33
+        (Recode("PNG", 48), (80, 48), (80, 48)),
+        (Recode("PNG", 100), (80, 48), (80, 48)),
+        (Recode("PNG", 100, crop=True), (80, 48), (80, 48)),
+        (Recode("PNG", 60, crop=True), (80, 48), (60, 48)),
+        (Recode("PNG", 96, enlarge=True), (80, 48), (160, 96)),
+        (Recode("PNG", 96, enlarge=True, crop=True), (80, 48), (96, 96)),
+        (Recode("PNG", 1), (300, 3), (100, 1)),
+    ],
+)
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+def test_sizes_are_those_of_the_shorter_side(
+    recode: Recode, size: tuple[int, int], wanted: tuple[int, int], kind: str
+) -> None:
+    data, header = recode.apply(saved(quarters(*size), kind))
+    assert (header.width, header.height) == opened(data).size == wanted
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    size=st.integers(1, 40),
+    crop=st.booleans(),
+    enlarge=st.booleans(),
+    width=st.integers(1, 60),
+    height=st.integers(1, 60),
+    orientation=st.integers(1, 8),
+)
+def test_pictures_and_masks_keep_the_same_size(
+    size: int, crop: bool, enlarge: bool, width: int, height: int, orientation: int
+) -> None:
+    recode = Recode("PNG", size, crop=crop, enlarge=enlarge)
+    stored = saved(Image.new("RGB", (width, height)), exif=exif(orientation))
+    data, header = recode.apply(stored)
+    mask, mask_header = recode.apply_mask(saved(Image.new("L", (width, height))), read_header(stored))
+    assert header == mask_header == read_header(data) == read_header(mask)
+    assert header.width is not None
+    assert header.height is not None
+    upright = (height, width) if orientation > 4 else (width, height)
+    shorter = min(upright) if not enlarge else size
+    assert min(header.width, header.height) == min(size, shorter)
+    if not crop and min(upright) > size:
+        assert max(header.width, header.height) == int(size * max(upright) / min(upright))  # torchvision's arithmetic
+
+
+def test_a_crop_keeps_the_middle() -> None:
+    image = Image.new("L", (9, 4))
+    image.putdata(list(range(36)))
+    data, _ = Recode("PNG", 4, crop=True).apply(saved(image))
+    assert pixels(data)[0, :, 0].tolist() == [2, 3, 4, 5]  # from 2.5, rounded to the even number
+
+
+def test_large_jpegs_are_shrunk_while_they_are_read() -> None:
+    image = Image.effect_noise((1600, 1200), 60).convert("RGB")
+    data = saved(image, "JPEG", quality=95)
+    ours = pixels(Recode("PNG", 150).apply(data)[0]).astype(float)
+    plain = np.asarray(opened(data).resize((200, 150), Image.Resampling.LANCZOS)).astype(float)
+    assert np.abs(ours - plain).mean() < 2.5
+
+
+def test_higher_quality_gives_larger_files() -> None:
+    data = saved(Image.effect_noise((64, 64), 60).convert("RGB"))
+    for format in ("JPEG", "WEBP"):
+        small, usual, large = (len(Recode(format, quality=q).apply(data)[0]) for q in (20, None, 100))
+        assert small < usual < large
+        assert Recode(format, quality=90).apply(data) == Recode(format).apply(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "wanted"),
+    [
+        (b"hello", "not an image"),
+        (saved(quarters(), "JPEG")[:-200], "truncated: "),
+        (saved(quarters(), "PNG")[:-100], "truncated: "),
+    ],
+)
+def test_damaged_pictures_are_rejected(data: bytes, wanted: str) -> None:
+    assert reason(Recode("JPEG"), data).startswith(wanted)
+
+
+def test_pictures_that_a_format_cannot_hold_are_rejected() -> None:
+    assert reason(Recode("WEBP"), saved(Image.new("L", (20_000, 1)))) == "too large for WEBP: 20000 x 1"
+    long = saved(Image.new("L", (30_000, 1)))
+    assert reason(Recode("PNG", 60_000, enlarge=True), long) == "too many pixels: 1800000000 x 60000 when enlarged"
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "I;16", "RGB", "RGBA"])
+def test_masks_keep_their_values(mode: str) -> None:
+    mask = Image.new(mode, (40, 30))
+    values = np.random.default_rng(3).choice([0, 1, 200] if mode != "1" else [0, 1], (30, 40))
+    if mode == "I;16":
+        mask = Image.fromarray((values * 300).astype("uint16"))
+    elif mode in ("1", "L", "P"):
+        mask.putdata(values.ravel().tolist())
+    if mode == "P":
+        mask.putpalette(list(range(256)) * 3)
+    data, header = Recode("JPEG", 10).apply_mask(saved(mask), Header("JPEG", 40, 30))
+    assert (opened(data).mode, header) == (mode, Header("PNG", 13, 10))
+    assert set(np.unique(pixels(data)).tolist()) <= set(np.unique(np.asarray(mask)).tolist())
+    same, _ = Recode("JPEG").apply_mask(saved(mask), Header("JPEG", 40, 30))
+    assert (pixels(same) == np.asarray(mask)).all()
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_masks_are_turned_with_their_pictures(orientation: int) -> None:
+    image = read_header(saved(turned(orientation), "JPEG", exif=exif(orientation)))
+    mask, _ = Recode("PNG", 16).apply_mask(saved(turned(orientation)), image)
+    assert colours(opened(mask)) == UPRIGHT
+    if orientation > 4:  # drawn on the upright picture
+        mask, _ = Recode("PNG", 16).apply_mask(saved(quarters()), image)
+        assert colours(opened(mask)) == UPRIGHT
+
+
+@pytest.mark.parametrize(
+    ("mask", "wanted"),
+    [
+        (saved(Image.new("L", (8, 9))), "mask of another size: 8x9 instead of 40x30"),
+        (saved(Image.new("L", (30, 40))), "mask of another size: 30x40 instead of 40x30"),
+        (saved(Image.new("F", (40, 30)), "TIFF"), "bad mask: its pixels are F, which PNG cannot hold"),
+        (b"junk", "bad mask: not an image"),
+        (saved(quarters(40, 30))[:-80], "bad mask: damaged: "),
+        (saved(quarters(40, 30))[:-30], "bad mask: truncated: "),
+    ],
+)
+def test_masks_that_do_not_fit_are_rejected(mask: bytes, wanted: str) -> None:
+    with pytest.raises(RejectedError) as caught:
+        Recode("PNG").apply_mask(mask, Header("JPEG", 40, 30))
+    assert str(caught.value).startswith(wanted)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"format": "GIF"}, "Wanted an image format of UNCHANGED, JPEG, PNG, TIFF, WEBP. Found: 'GIF'"),
+        ({"format": "JPEG", "size": 0}, "Wanted an image size from 1 to 65500 pixels. Found: 0"),
+        ({"format": "WEBP", "size": 16_384}, "Wanted an image size from 1 to 16383 pixels. Found: 16384"),
+        ({"format": "JPEG", "quality": 101}, "Wanted a quality from 1 to 100. Found: 101"),
+        ({"format": "PNG", "quality": 50}, "Wanted a quality with JPEG or WEBP. Found: the image format PNG."),
+        ({"quality": 50}, "Wanted a quality with JPEG or WEBP. Found: the image format UNCHANGED."),
+        ({"format": "PNG", "crop": True}, "Wanted an image size with crop. Found: none."),
+        ({"format": "PNG", "enlarge": True}, "Wanted an image size with enlarge. Found: none."),
+        ({"size": 256}, "Wanted an image format, such as JPEG, for pictures of another size."),
+    ],
+)
+def test_invalid_options_are_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match="Wanted") as caught:
+        Recode(**options)
+    assert str(caught.value).startswith(words)
+
+
+def test_options_are_described_as_text() -> None:
+    assert str(Recode()) == ""
+    assert str(Recode("PNG")) == "img-format=PNG"
+    assert str(Recode("JPEG")) == str(Recode("JPEG", quality=90)) == "img-format=JPEG&quality=90"
+    assert str(Recode("WEBP", 256, True, 80, True)) == "img-format=WEBP&img-size=256&crop&enlarge&quality=80"
+
+
+def test_extensions_follow_the_format() -> None:
+    assert [extension(format) for format in TARGETS] == ["", ".jpg", ".png", ".tif", ".webp"]

@@ -1,0 +1,129 @@
+"""Shares: what each split gets of each class, for every balance, cap and limit."""
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+import pytest
+
+from etl.errors import TableError, WeightsError
+from etl.splits.dealing.shares import Shares, Stratum, check_sizes, share
+from etl.splits.plan import SplitPlan
+from schemas import TableName
+
+CLASSES = {0: 200, 3: 61, 4: 13, 9: 1}
+"""Images by class number: uneven, with gaps between the numbers, one class with a single image."""
+NAMES = {0: "ant", 3: "bee", 4: "cat", 9: "dog"}
+TWO = (Fraction(8), Fraction(2))
+
+
+def plan(**options: object) -> SplitPlan:
+    given = {"out": "unused", "seed": 7, **options}
+    return SplitPlan(data_table=TableName("ks", "data"), metadata_table=TableName("ks", "metadata"), **given)  # type: ignore[arg-type]
+
+
+def shares_of(this: SplitPlan, *, ratios: tuple[Fraction, ...] = TWO, classes: Mapping[int, int] = CLASSES) -> Shares:
+    none = (0,) * len(ratios)
+    strata = [Stratum(values=(label,), label=label, images=images, fixed=none) for label, images in classes.items()]
+    return share(strata, ratios=ratios, plan=this, names=NAMES)
+
+
+def totals(shares: Shares) -> dict[int, int]:
+    """Images by class that are in some split."""
+    return {label: int(sum(row)) for label, row in shares.by_class(shares.quotas).items()}
+
+
+def test_each_class_is_divided_in_the_ratios() -> None:
+    shares = shares_of(plan())
+    assert shares.sizes == [220, 55]
+    assert totals(shares) == CLASSES
+    assert shares.quotas[0].tolist() == [160, 40]
+    assert shares.quotas[1].tolist() in ([48, 13], [49, 12])
+    assert shares.quotas[2].tolist() in ([10, 3], [11, 2])
+
+
+@pytest.mark.parametrize(
+    ("balance", "expected"),
+    [
+        ("uniform", {0: 1, 3: 1, 4: 1, 9: 1}),
+        ((Fraction(4), Fraction(2), Fraction(1), Fraction(0)), {0: 52, 3: 26, 4: 13, 9: 0}),
+        (
+            (("cat", Fraction(1)), ("dog", Fraction(0)), ("ant", Fraction(4)), ("bee", Fraction(2))),
+            {0: 52, 3: 26, 4: 13, 9: 0},
+        ),
+    ],
+)
+def test_a_balance_takes_this_many_images_of_each_class(balance: object, expected: dict[int, int]) -> None:
+    shares = shares_of(plan(balance=balance), ratios=(Fraction(1), Fraction(1), Fraction(2)))
+    assert totals(shares) == expected
+    assert (
+        max(abs(size - sum(expected.values()) * part / 4) for size, part in zip(shares.sizes, (1, 1, 2), strict=True))
+        < 1
+    )
+
+
+def test_a_random_balance_depends_on_the_seed_alone() -> None:
+    first, again, other = (shares_of(plan(balance="random", seed=seed)) for seed in (7, 7, 8))
+    assert first.quotas.tolist() == again.quotas.tolist()
+    assert totals(first) != totals(other)
+    assert 0 < sum(first.sizes) < sum(CLASSES.values())
+
+
+def test_many_splits_of_small_classes_have_equal_sizes() -> None:
+    assert shares_of(plan(), ratios=(Fraction(1),) * 25).sizes == [11] * 25
+
+
+@pytest.mark.parametrize(
+    ("balance", "message"),
+    [
+        ((Fraction(1),) * 3, r"weight for each of the 4 classes, numbered 0, 3, 4, 9\. Found: 3 weights"),
+        ((("ant", Fraction(1)),), "Found: none for bee, cat, dog"),
+        (tuple((name, Fraction(1)) for name in ("ant", "bee", "cat", "dog", "eel")), "ant, bee, cat, dog. Found: eel"),
+    ],
+)
+def test_weights_for_wrong_classes_are_refused_with_the_existing_classes(balance: object, message: str) -> None:
+    with pytest.raises(WeightsError, match=message):
+        shares_of(plan(balance=balance))
+
+
+def test_weights_that_leave_no_image_are_refused() -> None:
+    with pytest.raises(WeightsError, match="Found: none left of 2"):
+        shares_of(plan(balance=(Fraction(1), Fraction(1, 1000))), classes={0: 0, 1: 2})
+
+
+def test_caps_on_a_class_and_on_all_images_are_kept_and_reported() -> None:
+    capped = shares_of(plan(per_class=30))
+    assert totals(capped) == {0: 30, 3: 30, 4: 13, 9: 1}
+    assert capped.warnings == ("2 classes have fewer than 30 images: cat, dog",)
+    limited = shares_of(plan(limit=55))
+    assert limited.sizes == [44, 11]
+    assert all(abs(images - CLASSES[label] / 5) < 1 for label, images in totals(limited).items())
+    assert shares_of(plan(limit=276)).warnings == ("there are 275 images, fewer than the limit of 276",)
+
+
+def test_images_that_stay_count_towards_the_share_of_their_split() -> None:
+    strata = [
+        Stratum(values=(0,), label=0, images=100, fixed=(0, 20)),
+        Stratum(values=(1,), label=1, images=10, fixed=(0, 10)),
+    ]
+    shares = share(strata, ratios=TWO, plan=plan(), names={})
+    assert shares.quotas.tolist() == [[80, 20], [0, 10]]
+    assert [stratum.free for stratum in strata] == [80, 0]
+    assert shares.warnings == ("images that stay in their splits leave 80, 30; asked were 88.0, 22.0",)
+
+
+def test_classes_that_do_not_reach_every_split_are_reported_or_refused() -> None:
+    counts = {0: (80, 20), 9: (1, 0), 3: (0, 0)}
+    (warning,) = check_sizes(counts, [81, 20], plan=plan(), names=NAMES)
+    assert warning == "1 classes are too small to reach every split: dog"
+    with pytest.raises(TableError, match=r"at least 1 images of each class.*Found: 1 classes with fewer; dog has 1, 0"):
+        check_sizes(counts, [81, 20], plan=plan(min_per_split=1), names=NAMES)
+
+
+def test_splits_of_images_without_classes_may_be_refused_as_too_small() -> None:
+    assert check_sizes({}, [8, 2], plan=plan(min_per_split=2), names={}) == []
+    with pytest.raises(TableError, match=r"at least 3 images in each split\. Found: 8, 2"):
+        check_sizes({}, [8, 2], plan=plan(min_per_split=3), names={})
+
+
+def test_a_single_split_is_reported_as_having_no_held_out_images() -> None:
+    assert check_sizes({0: (5,)}, [5], plan=plan(), names={}) == ["there is one split: nothing is held out"]
