@@ -55,10 +55,10 @@ DALI, torch and the Cassandra driver are imported when they are first used. Erro
 import importlib
 import typing
 
-from loader._access import Access
-from loader._batch import Batch, Skipped
-from loader._cassandra_source import CassandraSource
-from loader._errors import (
+from loader.adapters.iterators import ClassificationIterator, GenericIterator
+from loader.batch import Batch, Skipped
+from loader.cassandra.access import Access
+from loader.errors import (
     AccessError,
     ClosedError,
     DecodeError,
@@ -73,21 +73,21 @@ from loader._errors import (
     TableError,
     UnreachableError,
 )
-from loader._folder_source import FolderSource
-from loader._folders import Folder, open_folder
-from loader._iterators import ClassificationIterator, GenericIterator
-from loader._shard_set import Shards, open_shards
-from loader._shard_source import ShardSource
-from loader._source import Source
-from loader._splits import Split, open_rows, open_split
-from loader._state import merge_states
-from loader._stats import Stats
+from loader.folder.files import FolderSource
+from loader.folder.folders import Folder, open_folder
+from loader.order.state import merge_states
+from loader.prefetch.stats import Stats
+from loader.shards.shard_set import Shards, open_shards
+from loader.shards.shard_source import ShardSource
+from loader.source import Source
+from loader.sources import CassandraSource
+from loader.splits import Split, open_rows, open_split
 
 if typing.TYPE_CHECKING:
-    from loader._image_dataset import ImageDataset
-    from loader._s3_folder import S3ImageFolder
-    from loader._s3_stream import S3ImageStream
-    from loader._torch import TorchDataset
+    from loader.adapters.image_dataset import ImageDataset
+    from loader.adapters.s3_folder import S3ImageFolder
+    from loader.adapters.s3_stream import S3ImageStream
+    from loader.adapters.torch_dataset import TorchDataset
 
 __all__ = [
     "Access",
@@ -130,17 +130,17 @@ __all__ = [
 
 # Classes of torch's, which takes seconds to import.
 _OF_TORCH = {
-    "ImageDataset": "_image_dataset",
-    "S3ImageFolder": "_s3_folder",
-    "S3ImageStream": "_s3_stream",
-    "TorchDataset": "_torch",
+    "ImageDataset": "image_dataset",
+    "S3ImageFolder": "s3_folder",
+    "S3ImageStream": "s3_stream",
+    "TorchDataset": "torch_dataset",
 }
 
 
 def __getattr__(name: str) -> typing.Any:
     if name not in _OF_TORCH:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from loader._extras import require
+    from loader.extras import require
 
     require("torch", extra="train", purpose=name)
-    return getattr(importlib.import_module(f"loader.{_OF_TORCH[name]}"), name)
+    return getattr(importlib.import_module(f"loader.adapters.{_OF_TORCH[name]}"), name)

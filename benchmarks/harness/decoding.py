@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from loader._iterators import classification
+from loader.adapters.iterators import classification
 
 
 def read_files(

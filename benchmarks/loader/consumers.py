@@ -16,8 +16,8 @@ import numpy as np
 import loader
 from benchmarks.harness import bare_client
 from benchmarks.harness.images import id_sum
-from loader._dali import EpochReader
-from loader._order import epoch_order
+from loader.dali import EpochReader
+from loader.order.permutation import epoch_order
 
 Order = Mapping[str, Any]
 Answer = dict[str, Any]

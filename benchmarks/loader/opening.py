@@ -16,7 +16,7 @@ from benchmarks.harness.loader_stage import OPENED, LoaderStage, check
 from benchmarks.harness.results import Row
 from benchmarks.harness.split_folders import write_split
 from benchmarks.loader.figures import FIGURES
-from loader._order import epoch_order
+from loader.order.permutation import epoch_order
 
 NUMBERS = (12, 13, 14, 15)
 _PAUSE = 0.5

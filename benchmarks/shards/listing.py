@@ -18,7 +18,7 @@ from benchmarks.harness.results import Row
 from benchmarks.shards.figures import FIGURES
 from benchmarks.shards.stage import ShardStage
 from imagestrata.devstack.servers.s3 import S3
-from loader._s3_client import Client, make_client
+from loader.s3.client import Client, make_client
 
 BUCKET = "listing"
 PREFIX = "train"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import loader
-from loader import _clients
+from loader.cassandra import clients
 from tests.support.certificates import Authority
 from tests.support.split_folders import image_ids, write_split_folder
 
@@ -23,7 +23,7 @@ NAMES = f"IP:127.0.0.1,DNS:localhost,DNS:{NAME},DNS:{REVERSE}"
 @pytest.fixture(params=["acsylla", "cassandra-driver"])
 def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test that uses it runs over both clients."""
-    monkeypatch.setattr(_clients, "default_client", lambda **_: request.param)
+    monkeypatch.setattr(clients, "default_client", lambda **_: request.param)
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ from typing import Any
 from uuid import UUID
 
 from loader import MissingImageError, Split
-from loader._fetch import Fetcher, Label
-from loader._source import Source
+from loader.prefetch.fetcher import Fetcher, Label
+from loader.source import Source
 
 
 class RowFetcher:

@@ -24,8 +24,8 @@ ARROWS = {
 PACKAGES = {*ARROWS, "benchmarks", "tests"}
 # Libraries with one door each: files, or whole packages, in which they may be imported.
 DOORS = {
-    "acsylla": ("etl/cassandra/", "loader/_fetch_acsylla.py", "imagestrata/devstack/"),
-    "cassandra": ("etl/cassandra/", "loader/_fetch_driver.py", "imagestrata/devstack/"),
+    "acsylla": ("etl/cassandra/", "loader/cassandra/", "imagestrata/devstack/"),
+    "cassandra": ("etl/cassandra/", "loader/cassandra/", "imagestrata/devstack/"),
     "fsspec": ("formats/storage.py",),
     "s3fs": ("formats/storage.py",),
     "pyspark": ("schemas/", "etl/", "jobs/"),
@@ -179,9 +179,9 @@ def test_tests_of_a_module_are_named_after_it_in_a_folder_that_mirrors_its_packa
 @pytest.mark.parametrize(
     ("nodeid", "fixtures", "advice"),
     [
-        ("tests/unit/loader/test_order.py::test_x", ["tmp_path", "s3"], "move it to tests/integration"),
-        ("tests/integration/loader/test_s3_folder.py::test_x", ["s3", "cassandra"], ""),
-        ("tests/integration/loader/test_s3_folder.py::test_x", ["spark"], "move it to tests/integration/etl/ or "),
+        ("tests/unit/loader/order/test_permutation.py::test_x", ["tmp_path", "s3"], "move it to tests/integration"),
+        ("tests/integration/loader/adapters/test_s3_folder.py::test_x", ["s3", "cassandra"], ""),
+        ("tests/integration/loader/s3/test_client.py::test_x", ["spark"], "move it to tests/integration/etl/ or "),
         ("tests/integration/jobs/test_split.py::test_x", ["spark"], ""),
         ("tests/e2e/test_cluster.py::test_x", ["spark"], ""),
     ],

@@ -12,7 +12,7 @@ import pytest
 
 import loader
 from loader import OptionError
-from loader._ranks import check_detected, ranks
+from loader.ranks import check_detected, ranks
 from tests.support.pictures import picture
 from tests.support.split_folders import image_ids, write_split_folder
 
@@ -144,5 +144,5 @@ def test_ranks_detected_before_torch_was_initialised_are_refused_when_they_diffe
 
 
 def test_detection_does_not_import_torch() -> None:
-    code = "import sys, loader; from loader._ranks import ranks; ranks(); sys.exit('torch' in sys.modules)"
+    code = "import sys, loader; from loader.ranks import ranks; ranks(); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

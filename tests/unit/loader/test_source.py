@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import loader
-from loader._schedule import Schedule
-from loader._stats import Stats
+from loader.order.schedule import Schedule
+from loader.prefetch.stats import Stats
 from tests.support.row_sources import RowSource
 from tests.support.split_folders import image_ids, packed, write_split_folder
 

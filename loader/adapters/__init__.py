@@ -1,0 +1,1 @@
+"""Sources and shards for DALI, torch and accelerate."""

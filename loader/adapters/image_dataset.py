@@ -1,0 +1,199 @@
+"""A split as torch's map-style dataset: images by index, a batch of them read side by side."""
+
+import os
+import weakref
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.utils.data import Dataset
+
+from loader.adapters.pictures import decoded_picture
+from loader.adapters.undecodable import decode_error
+from loader.batch import Batch, batch_of
+from loader.cassandra.access import Access
+from loader.cassandra.clients import Client
+from loader.cassandra.connection import CassandraPlace
+from loader.cassandra.target import Consistency
+from loader.errors import OptionError
+from loader.folder.files import FileFetcher
+from loader.folder.folders import Folder
+from loader.options import check_int, check_seconds
+from loader.order.schedule import Step
+from loader.prefetch.batcher import InOrder
+from loader.prefetch.engine import Engine
+from loader.prefetch.fetcher import Fetcher
+from loader.splits import Split
+
+_ADVICE = "Leave it out with torch.utils.data.Subset."
+
+
+class ImageDataset(Dataset[Any]):
+    """The images of a split by index, for ``DataLoader(dataset, batch_size=b, shuffle=True, num_workers=k)``.
+
+    ``dataset[i]`` is ``(image, label)`` of position i of the split: an RGB picture of PIL, or what ``transform`` makes
+    of it, and an int, or the bytes of a mask or an array, or what ``target_transform`` makes of these. A split without
+    labels gives images alone.
+
+    Here the caller's sampler chooses the order, and shares out samples to ranks: take this dataset for what works by
+    index, such as accelerate's ``prepare``, Hugging Face's ``Trainer`` and torch's samplers. A source with
+    `TorchDataset` reads further ahead, balances ranks and resumes exactly.
+
+    A batch that a DataLoader asks for is read side by side. Each process, worker processes among them, opens
+    connections of its own when it first reads. ``split`` is what `open_split` or `open_rows` gives, read from the
+    cluster at ``hosts``, or what `open_folder` gives, read from its files. The other options are those of
+    `CassandraSource`.
+
+    Raises `OptionError` for an option out of its range. Reading raises `MissingImageError` and `DecodeError`, which
+    name the image, `UnreachableError`, `AccessError`, `TableError`, IndexError and, after `close`, `ClosedError`. What
+    a transform raises is raised.
+    """
+
+    def __init__(
+        self,
+        split: Split,
+        transform: Callable[[Any], Any] | None = None,
+        target_transform: Callable[[Any], Any] | None = None,
+        *,
+        hosts: str | Sequence[str] | None = None,
+        port: int = 9042,
+        memory_budget: int = 256_000_000,
+        timeout: float = 60.0,
+        max_in_flight: int = 4096,
+        connections: int | None = None,
+        client: Client | None = None,
+        username: str | None = None,
+        password: str | None = None,
+        access: Access | None = None,
+        datacenter: str | None = None,
+        consistency: Consistency = "LOCAL_QUORUM",
+    ) -> None:
+        if not isinstance(split, Split):
+            raise OptionError(f"Wanted a split, as loader.open_split gives it, or a folder. Found: {split!r}")
+        for name, function in (("transform", transform), ("target_transform", target_transform)):
+            if function is not None and not callable(function):
+                raise OptionError(f"Wanted {name} as a function. Found: {function!r}")
+        self.split, self.transform, self.target_transform = split, transform, target_transform
+        self._place: CassandraPlace | None = None
+        if not isinstance(split, Folder):
+            self._place = CassandraPlace.checked(
+                hosts=hosts,
+                port=port,
+                connections=connections,
+                client=client,
+                username=username,
+                password=password,
+                access=access,
+                datacenter=datacenter,
+                consistency=consistency,
+            )
+        elif hosts is not None:
+            raise OptionError(f"Wanted a folder alone, whose files are read. Found: hosts={hosts!r} as well")
+        self._options: dict[str, Any] = {
+            "budget": check_int("memory_budget", memory_budget, 1),
+            "max_in_flight": check_int("max_in_flight", max_in_flight, 1),
+            "timeout": check_seconds("timeout", timeout),
+        }
+        self._begin()
+
+    def _begin(self) -> None:
+        self._engines: dict[int, Engine] = {}  # by process: a forked one keeps its parent's, and leaves it alone
+        self._closing = weakref.finalize(self, _close, self._engines)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("_engines", "_closing")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._begin()
+
+    def __repr__(self) -> str:
+        where = "" if self._place is None else f", hosts={list(self._place.hosts)}, port={self._place.port}"
+        return f"ImageDataset({self.split!r}{where})"
+
+    def __len__(self) -> int:
+        return len(self.split)
+
+    @property
+    def classes(self) -> list[str]:
+        """The names of the classes by their numbers; numbers where names are not known."""
+        return [self.split.class_names.get(label, str(label)) for label in range(self.split.num_classes)]
+
+    @property
+    def targets(self) -> NDArray[np.int64]:
+        """Class numbers by index: int64 ``(n,)``. Raises `OptionError` for a split that does not know any."""
+        if self.split.labels is None:
+            raise OptionError(f"Wanted a split that knows class numbers. Found: {self.split!r}")
+        return self.split.labels.astype(np.int64)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """The samples of a batch, read side by side; what torch's DataLoader asks for."""
+        positions = [self._position(index) for index in indices]
+        if not positions:
+            return []
+        batch = self._read(np.array(positions, dtype=np.int64))
+        labels: Sequence[Any] = batch.label_blobs or batch.labels.tolist()
+        images = [self._decoded(batch, place) for place in range(len(batch))]
+        if not labels:
+            return images
+        if self.target_transform is not None:
+            labels = list(map(self.target_transform, labels))
+        return list(zip(images, labels, strict=True))
+
+    def close(self) -> None:
+        """Give up this process's connections. Safe to call twice; reading raises `ClosedError` afterwards."""
+        self._engine().close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _position(self, index: int) -> int:
+        found = int(index) + len(self) if index < 0 else int(index)
+        if not 0 <= found < len(self):
+            raise IndexError(f"Wanted an index from {-len(self)} to {len(self) - 1}. Found: {index}")
+        return found
+
+    def _read(self, positions: NDArray[np.int64]) -> Batch:
+        step = Step(0, positions, 0)
+        one = InOrder(iter([step]), lambda found: self.split.ids[found], batch_size=len(positions), is_padded=False)
+        stream = self._engine().stream(iter([one]))
+        try:
+            filled = stream.take()
+        finally:
+            stream.close()
+        assert filled is not None
+        return batch_of(filled, 0, self.split, ())
+
+    def _decoded(self, batch: Batch, place: int) -> Any:
+        image = decoded_picture(batch.images[place])
+        if isinstance(image, Exception):
+            raise decode_error(batch, place, "PIL", _ADVICE) from image
+        return image if self.transform is None else self.transform(image)
+
+    def _engine(self) -> Engine:
+        """The engine of this process, which connects when it first reads."""
+        if (own := self._engines.get(os.getpid())) is None:
+            own = self._engines.setdefault(os.getpid(), Engine(self._fetchers(), on_missing="raise", **self._options))
+        return own
+
+    def _fetchers(self) -> Callable[[], Fetcher]:
+        split = self.split
+        if self._place is not None:
+            return self._place.fetchers(split)
+        assert isinstance(split, Folder)
+        return lambda: FileFetcher(split)
+
+
+def _close(engines: dict[int, Engine]) -> None:
+    if (own := engines.get(os.getpid())) is not None:
+        own.close()

@@ -1,0 +1,282 @@
+"""Batches of a source through a DALI graph: one of your own, or the usual one for classification."""
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
+
+from loader.adapters.undecodable import OnUndecodable, decode_error, left_out
+from loader.batch import Batch
+from loader.dali import EpochReader, dali, undecodable
+from loader.errors import OptionError
+from loader.extras import require
+from loader.options import check_bools, check_choice, check_int, check_names, check_numbers
+from loader.source import Source, check_source
+
+Output: TypeAlias = Literal["numpy", "torch"]
+
+_DEPTH = 2
+"""Batches that DALI prepares ahead. The source reads ahead of it; more here would only take memory."""
+
+_CROP_AREA = (0.08, 1.0)
+_IMAGENET_MEAN = (0.485, 0.456, 0.406)
+_IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+class GenericIterator:
+    """Batches of a source through a DALI graph of your own: ``{name: array}``, one epoch a pass.
+
+    ``graph`` is called while the pipeline is defined, with what `Source.read` gives (images, labels,
+    metadata), and returns as many outputs as there are ``names``. Of samples of one shape, an array ``(b, ...)``; of
+    others, a list of ``b`` arrays. ``output="numpy"`` gives read-only arrays; ``output="torch"`` gives tensors, on the
+    GPU ``device_id`` where there is one, else on the CPU. Without ``device_id`` DALI works on the CPU and needs no GPU.
+
+    Each pass is the next epoch, from the source's first on, also after a pass that was left early. `state_dict` counts
+    the batches that were given, not what DALI has prepared ahead. Random operators follow the source's seed and rank:
+    the same passes give the same numbers, on any number of threads. ``on_undecodable="skip"`` leaves out images that
+    are no pictures and notes them in the source's ``skipped``, as ``on_missing="skip"`` does with those that are gone;
+    DALI's work ahead is done again then.
+
+    Raises `OptionError` for an option out of its range and `MissingExtraError` without DALI or torch; a pass raises
+    what reading the source raises, and `DecodeError` for an image that is no picture.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        graph: Callable[..., Sequence[Any]],
+        *,
+        names: Sequence[str],
+        device_id: int | None = None,
+        num_threads: int = 4,
+        output: Output = "numpy",
+        on_undecodable: OnUndecodable = "raise",
+    ) -> None:
+        check_source(source)
+        check_int("num_threads", num_threads, 1)
+        if device_id is not None:
+            check_int("device_id", device_id, 0)
+        check_choice("output", output, get_args(Output))
+        check_choice("on_undecodable", on_undecodable, get_args(OnUndecodable))
+        if output == "numpy" and device_id is not None:
+            raise OptionError(f"Wanted output='torch' for batches on a GPU. Found: 'numpy' with device_id={device_id}")
+        self._source, self._graph, self._names = source, graph, check_names("names", names)
+        if not self._names:
+            raise OptionError("Wanted names of the graph's outputs. Found: none")
+        self._device_id, self._num_threads = device_id, num_threads
+        self._skips = on_undecodable == "skip"
+        self._library: Any = require("torch", extra="train", purpose="output='torch'") if output == "torch" else np
+        dali("pipeline")
+        self._idle: tuple[EpochReader, Any] | None = None
+        self.given: Batch | None = None
+        """What the arrays that were given last were made of: ids, positions, metadata, the files' bytes."""
+        self._begin()
+
+    def __len__(self) -> int:
+        """The batches of one epoch on this rank."""
+        return len(self._source)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where delivery stands, behind the batch that was given last; see `Source.state_dict`."""
+        return self._source.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any], /) -> None:
+        """Let the next pass go on from a state; see `Source.load_state_dict`."""
+        self._source.load_state_dict(state)
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._schedule is not self._source._schedule:  # a state was loaded since
+            self._begin()
+        # A pipeline is kept for the next pass only from a pass that reached its end: after one that was left early,
+        # what DALI has prepared ahead belongs to an epoch that is over.
+        epoch = self._next_epoch
+        reader, pipeline = self._idle or self._build(EpochReader(self._source, first_epoch=epoch), epoch)
+        self._idle = None
+        self._next_epoch += 1
+        self._source.note(epoch)
+        step = self._source.first_step(epoch)
+        try:
+            while True:
+                try:
+                    outputs = pipeline.run()
+                except StopIteration:
+                    break
+                except RuntimeError as error:
+                    reader.repeat(self._without_undecodable(reader.pending, error), epoch=epoch)
+                    reader, pipeline = self._build(reader, epoch, step)
+                    continue
+                self.given = reader.given()
+                step = self.given.step + 1
+                self._source.note(epoch, step)  # what DALI has prepared beyond this batch is not given away
+                yield self._convert([self._array(output) for output in outputs])
+        finally:
+            reader.close()
+        self._source.note(epoch + 1)
+        pipeline.reset()
+        self._idle = reader, pipeline
+
+    def _begin(self) -> None:
+        """Start with the source's first epoch, as it is after the state that it has loaded now."""
+        self._schedule = self._source._schedule
+        self._next_epoch = self._source.first_epoch
+        self._source.note(self._next_epoch)
+        self._idle = None
+
+    def _build(self, reader: EpochReader, epoch: int, step: int = 0) -> tuple[EpochReader, Any]:
+        pipeline = dali("pipeline").Pipeline(
+            batch_size=self._source.batch_size,
+            num_threads=self._num_threads,
+            device_id=self._device_id,
+            seed=_augmentation_seed(self._source.seed, self._source.rank, epoch, step),
+            prefetch_queue_depth=_DEPTH,
+            exec_dynamic=True,  # outputs own their memory, so that they can be handed on without a copy
+        )
+        with pipeline:
+            found = self._graph(*reader.outputs())
+            outputs = tuple(found) if isinstance(found, (tuple, list)) else (found,)
+            if len(outputs) != len(self._names):
+                raise OptionError(f"Wanted outputs {', '.join(self._names)} of the graph. Found: {len(outputs)}")
+            pipeline.set_outputs(*outputs)
+        pipeline.build()
+        return reader, pipeline
+
+    def _without_undecodable(self, batches: Sequence[Batch], error: RuntimeError) -> list[Batch]:
+        """The batches that DALI was working on, without the images that it cannot decode.
+
+        Raises the error that names the first of these, unless they are skipped, or DALI's own where all can be decoded.
+        """
+        found = [(batch, undecodable(batch)) for batch in batches]
+        for batch, places in found:
+            if places and not self._skips:
+                raise decode_error(batch, places[0], "DALI") from error
+        if not any(places for _, places in found):
+            raise error
+        left: list[Batch] = []
+        before = self.given
+        for batch, places in found:
+            rest = left_out(self._source, batch, places, before=before, library="DALI") if places else batch
+            if rest is not None:
+                left.append(rest)
+                before = rest
+        return left
+
+    def _array(self, output: Any) -> Any:
+        if output.is_dense_tensor():
+            return self._library.from_dlpack(output.as_tensor())
+        return [self._library.from_dlpack(sample) for sample in output]
+
+    def _convert(self, arrays: list[Any]) -> Any:
+        return dict(zip(self._names, arrays, strict=True))
+
+
+class ClassificationIterator(GenericIterator):
+    """Decoded, cropped and normalised batches of a source: ``(images, labels)``, one epoch a pass.
+
+    ``images``: float32 ``(b, 3, size, size)``, RGB, ``(value / 255 - mean) / std`` for each channel; ``labels``: int64
+    ``(b,)``. The last batch of an epoch may be smaller. With ``train=True`` a random crop (``crop_area`` of the
+    picture, sides 3:4 to 4:3) is resized to ``size`` and, with ``mirror``, mirrored half the time; otherwise the
+    shorter side is resized to ``size * 256 / 224`` and the centre is cropped.
+
+    Passes, states, seeds, GPUs and errors are as in `GenericIterator`.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        size: int,
+        train: bool,
+        crop_area: tuple[float, float] = _CROP_AREA,
+        mirror: bool = True,
+        device_id: int | None = None,
+        num_threads: int = 4,
+        mean: Sequence[float] = _IMAGENET_MEAN,
+        std: Sequence[float] = _IMAGENET_STD,
+        output: Output = "numpy",
+        on_undecodable: OnUndecodable = "raise",
+    ) -> None:
+        check_source(source)
+        size = check_int("size", size, 1)
+        check_bools(train=train, mirror=mirror)
+        smallest, largest = check_numbers("crop_area", crop_area, 2)
+        if not 0 < smallest <= largest <= 1:
+            raise OptionError(f"Wanted crop_area as two shares of a picture, ascending. Found: {crop_area!r}")
+        check_numbers("mean", mean, 3)
+        if min(check_numbers("std", std, 3)) <= 0:
+            raise OptionError(f"Wanted std above 0 for each of R, G, B. Found: {std!r}")
+        if source.label_type != "int":
+            raise OptionError(f"Wanted a split with class numbers. Found: labels of type {source.label_type!r}")
+        super().__init__(
+            source,
+            partial(
+                classification,
+                size=size,
+                train=train,
+                crop_area=crop_area,
+                mirror=mirror,
+                mean=mean,
+                std=std,
+                is_on_gpu=device_id is not None,
+            ),
+            names=("images", "labels"),
+            device_id=device_id,
+            num_threads=num_threads,
+            output=output,
+            on_undecodable=on_undecodable,
+        )
+
+    def _convert(self, arrays: list[Any]) -> Any:
+        return tuple(arrays)
+
+
+def classification(
+    files: Any,
+    labels: Any,
+    *_: Any,
+    size: int,
+    train: bool,
+    crop_area: Sequence[float] = _CROP_AREA,
+    mirror: bool = True,
+    mean: Sequence[float] = _IMAGENET_MEAN,
+    std: Sequence[float] = _IMAGENET_STD,
+    is_on_gpu: bool = False,
+) -> tuple[Any, Any]:
+    """The graph of `ClassificationIterator`: images and labels from files and labels."""
+    fn, types = dali("fn"), dali("types")
+    device = "mixed" if is_on_gpu else "cpu"
+    if train:
+        images = fn.decoders.image_random_crop(
+            files,
+            device=device,
+            output_type=types.RGB,
+            random_area=list(crop_area),
+            random_aspect_ratio=[3 / 4, 4 / 3],
+            num_attempts=100,
+        )
+        images = fn.resize(images, size=[size, size], interp_type=types.INTERP_TRIANGULAR)
+        flip = fn.random.coin_flip() if mirror else 0
+    else:
+        images = fn.decoders.image(files, device=device, output_type=types.RGB)
+        shorter = math.ceil(size * 256 / 224)
+        images = fn.resize(images, resize_shorter=shorter, interp_type=types.INTERP_TRIANGULAR)
+        flip = 0
+    images = fn.crop_mirror_normalize(
+        images,
+        dtype=types.FLOAT,
+        output_layout="CHW",
+        crop=[size, size],
+        mean=[255 * value for value in mean],
+        std=[255 * value for value in std],
+        mirror=flip,
+    )
+    labels = fn.cast(fn.squeeze(labels, axes=[0]), dtype=types.INT64)
+    return images, labels.gpu() if is_on_gpu else labels
+
+
+def _augmentation_seed(seed: int, rank: int, epoch: int, step: int) -> int:
+    place = f"{seed}\0{rank}\0{epoch}" + (f"\0{step}" if step else "")
+    digest = hashlib.blake2b(f"augmentation 1\0{place}".encode(), digest_size=4).digest()
+    return int.from_bytes(digest, "little") >> 1

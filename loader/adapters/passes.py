@@ -1,0 +1,276 @@
+"""Which epoch a pass of torch's workers is: workers of one pass find each other, agree, and check that all did.
+
+torch does not tell a worker which pass it works for. All workers of one DataLoader iterator have a base seed in common,
+but so have those of other iterators if the caller reseeds torch. What differs is their birth: one thread starts the
+workers of an iterator, one after another, so that a worker's birth among those of its thread, less its number, is the
+iterator's own. Workers that live on (``persistent_workers``) begin the iterator's next pass, and count these.
+
+The first worker of a pass takes the next epoch, under a lock; the others find its entry and join. A worker ends the
+pass only when all have joined, so that a worker that was counted to another pass is an error and never a lost sample.
+"""
+
+import fcntl
+import itertools
+import json
+import multiprocessing
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import context, reduction
+from typing import Any, TypeAlias
+
+from torch.utils.data import get_worker_info
+
+from loader.errors import DeliveryError
+
+_KEPT = 256  # passes that are remembered: workers join within seconds
+_POLL_SECONDS = 0.01
+_LENGTH_BYTES = 8
+
+Birth: TypeAlias = tuple[str, int, int]
+"""How a process was started (forked, or with a copy), by which thread of its parent, as which of that thread's."""
+
+
+class _Thread(threading.local):
+    """This thread: its number in the process, and how often it has forked."""
+
+    _numbers = itertools.count()
+
+    def __init__(self) -> None:
+        self.number = next(self._numbers)
+        self.forks = 0
+
+
+_thread = _Thread()
+_born: Birth = ("", 0, 0)
+_guard = threading.Lock()
+
+
+def _before_fork() -> None:
+    _thread.forks += 1
+
+
+def _in_child() -> None:
+    global _born, _guard
+    _born = ("fork", _thread.number, _thread.forks)
+    _guard = threading.Lock()  # another thread of the parent may hold it for ever
+
+
+os.register_at_fork(before=_before_fork, after_in_child=_in_child)
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    """What the workers of one pass have in common: base seed, number of workers, birth, and which of its passes."""
+
+    seed: int
+    count: int
+    birth: Birth
+    """That of worker 0, reckoned from this worker's."""
+    turn: int
+
+    def is_that_of(self, other: "Team") -> bool:
+        """Whether both are of one pass, even if their thread started something else between its workers."""
+        mine, theirs = (
+            (self.seed, self.count, self.turn, self.birth[:2]),
+            (other.seed, other.count, other.turn, other.birth[:2]),
+        )
+        return mine == theirs and abs(self.birth[2] - other.birth[2]) < self.count
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A pass that a process has begun: its epoch and, of several workers, the team and the number in it."""
+
+    epoch: int
+    number: int = 0
+    team: Team | None = None
+
+
+class Ledger:
+    """The passes that one process has begun, with its workers. No I/O."""
+
+    def __init__(self, following: int | None = None, loads: int = 0) -> None:
+        self.following = following
+        """The epoch of the next pass; None: the source's first."""
+        self.loads = loads
+        """How often a state was loaded."""
+        self._passes: list[tuple[Team, int, list[int]]] = []  # team, epoch, numbers of the workers that have joined
+
+    def begin(self, team: Team | None, number: int, *, first_epoch: int, epoch: int | None = None) -> Pass:
+        """The pass that a worker begins: that of its team, or a new one of the epoch given or else the next.
+
+        Raises:
+            DeliveryError: The team has another epoch than the one given.
+        """
+        found = None if team is None else self._of(team, but=number)
+        if found is None:
+            begun = epoch if epoch is not None else first_epoch if self.following is None else self.following
+            self.following = begun + 1
+            if team is None:
+                return Pass(begun)
+            found = team, begun, []
+            self._passes = [*self._passes[1 - _KEPT :], found]
+        if epoch not in (None, found[1]):
+            raise DeliveryError(
+                f"Wanted epoch {epoch} in worker {number}, as its state says. Found: epoch {found[1]} in others of the "
+                f"same pass. {_remedy(found[1])}"
+            )
+        found[2].append(number)
+        return Pass(found[1], number, found[0])
+
+    def joined(self, begun: Pass) -> list[int]:
+        """The numbers of the workers that have joined a pass."""
+        assert begun.team is not None
+        return sorted(next((joined for team, _, joined in self._passes if team == begun.team), []))
+
+    def to_json(self) -> list[Any]:
+        """As `from_json` takes it."""
+        passes = [[one.seed, one.count, one.birth, one.turn, epoch, joined] for one, epoch, joined in self._passes]
+        return [self.following, self.loads, passes]
+
+    @classmethod
+    def from_json(cls, found: list[Any]) -> "Ledger":
+        """What `to_json` gave."""
+        following, loads, passes = found
+        ledger = cls(following, loads)
+        ledger._passes = [
+            (Team(seed, count, (birth[0], birth[1], birth[2]), turn), epoch, joined)
+            for seed, count, birth, turn, epoch, joined in passes
+        ]
+        return ledger
+
+    def _of(self, team: Team, *, but: int) -> tuple[Team, int, list[int]] | None:
+        near = [one for one in self._passes if team.is_that_of(one[0]) and but not in one[2]]
+        return min(near, key=lambda one: abs(one[0].birth[2] - team.birth[2]), default=None)
+
+
+class Passes:
+    """The ledgers of a dataset, in memory that the main process and all workers share.
+
+    A process that is forked or spawned with the dataset, as ranks are, has a ledger of its own for itself and its
+    workers. A pickle for any other purpose makes passes of their own.
+    """
+
+    def __init__(self) -> None:
+        self._base: tuple[int | None, int] = (None, 0)  # what a new ledger begins with
+        self._copies: dict[int, int] = {}  # by the thread that made them for processes it has started
+        self._copied: tuple[Birth, int] | None = None  # as which copy this was made, and for which process
+        self._turns = (0, 0)  # the process, and the passes that it has begun
+        self._hold(os.memfd_create("imagestrata-passes") if hasattr(os, "memfd_create") else _unnamed_file())
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = {"base": self._base, "fd": None, "birth": None}
+        if context.get_spawning_popen() is not None:
+            thread = _thread.number
+            self._copies[thread] = self._copies.get(thread, 0) + 1
+            state |= {"fd": reduction.DupFd(self._fd), "birth": ("copy", thread, self._copies[thread])}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__()  # type: ignore[misc]
+        self._base = state["base"]
+        if state["fd"] is not None:
+            self._close()
+            self._hold(state["fd"].detach())
+            self._copied = state["birth"], os.getpid()
+
+    @property
+    def loads(self) -> int:
+        """How often states were loaded in the process that the workers belong to."""
+        with self._ledger() as ledger:
+            return ledger.loads
+
+    def restart(self, epoch: int | None, *, is_load: bool = False) -> int:
+        """Let the next pass be this epoch; None: the source's first. Returns how often states were loaded."""
+        with self._ledger() as ledger:
+            ledger.following = epoch
+            ledger.loads += is_load
+            self._base = ledger.following, ledger.loads
+            return ledger.loads
+
+    def begin(self, *, first_epoch: int, epoch: int | None = None) -> Pass:
+        """Begin a pass of this process: the epoch that is given, or the one whose turn it is.
+
+        Raises:
+            DeliveryError: Another worker of the pass has begun another epoch.
+        """
+        info = get_worker_info()
+        team = None
+        if info is not None:
+            turn = self._turns[1] + 1 if self._turns[0] == os.getpid() else 0
+            self._turns = os.getpid(), turn
+            how, thread, birth = self._copied[0] if self._copied and self._copied[1] == os.getpid() else _born
+            team = Team(info.seed - info.id, info.num_workers, (how, thread, birth - info.id), turn)
+        with self._ledger() as ledger:
+            return ledger.begin(team, 0 if info is None else info.id, first_epoch=first_epoch, epoch=epoch)
+
+    def confirm(self, begun: Pass, *, timeout: float) -> None:
+        """Wait until all workers of a pass have begun it, which they usually have long ago.
+
+        Raises:
+            DeliveryError: Not all have within ``timeout`` seconds: they may have begun another epoch.
+        """
+        if begun.team is None:
+            return
+        deadline = time.monotonic() + timeout
+        parent = multiprocessing.parent_process()
+        while True:
+            with self._ledger() as ledger:
+                joined = ledger.joined(begun)
+            if joined == list(range(begun.team.count)):
+                return
+            if time.monotonic() > deadline or (parent is not None and not parent.is_alive()):
+                found = ", ".join(map(str, joined)) or "none"
+                raise DeliveryError(
+                    f"Wanted all {begun.team.count} workers of the DataLoader in epoch {begun.epoch} within "
+                    f"{timeout:g} s. Found: {found}; the others have not begun, or have begun another epoch. "
+                    f"{_remedy(begun.epoch)} Give the source a larger timeout if workers start slowly."
+                )
+            time.sleep(_POLL_SECONDS)
+
+    def _hold(self, fd: int) -> None:
+        os.set_inheritable(fd, False)
+        self._fd = fd
+        self._close = weakref.finalize(self, os.close, fd)
+        self._close.atexit = False
+
+    @contextmanager
+    def _ledger(self) -> Iterator[Ledger]:
+        """The ledger of this process or, in a worker, of the one that it belongs to; nobody else changes it now."""
+        parent = multiprocessing.parent_process()
+        owner = str(os.getpid() if get_worker_info() is None or parent is None else parent.pid)
+        with _guard:
+            # A lock of the process, which the system takes back from one that is killed.
+            fcntl.lockf(self._fd, fcntl.LOCK_EX)
+            try:
+                length = int.from_bytes(os.pread(self._fd, _LENGTH_BYTES, 0), "little")
+                found = json.loads(os.pread(self._fd, length, _LENGTH_BYTES)) if length else {}
+                ledger = Ledger.from_json(found[owner]) if owner in found else Ledger(*self._base)
+                yield ledger
+                text = json.dumps(found | {owner: ledger.to_json()}).encode()
+                os.pwrite(self._fd, len(text).to_bytes(_LENGTH_BYTES, "little") + text, 0)
+            finally:
+                fcntl.lockf(self._fd, fcntl.LOCK_UN)
+
+
+def this_worker() -> tuple[int, int]:
+    """This worker's number, and how many there are."""
+    info = get_worker_info()
+    return (0, 1) if info is None else (info.id, info.num_workers)
+
+
+def _remedy(epoch: int) -> str:
+    return f"Do not use this pass: call dataset.set_epoch({epoch}) and begin it again with a new DataLoader."
+
+
+def _unnamed_file() -> int:
+    """Where there is no memory to share by descriptor."""
+    import tempfile
+
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())

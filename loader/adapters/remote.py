@@ -1,0 +1,348 @@
+"""Shards as an iterable dataset, whose samples are decoded and put into tuples by webdataset's own functions."""
+
+import copy
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn, Self
+
+import webdataset.filters as filters
+
+from loader.adapters.accelerate import check_not_prepared
+from loader.adapters.decoding import SAFE_STREAM_DECODERS, Decoding
+from loader.adapters.samples import Base, SampleBatch, SampleSource, passes_of, state_of_the_source
+from loader.batch import Batch
+from loader.errors import OptionError, StateError
+from loader.options import check_bools, check_int
+from loader.order.permutation import LastBatchPolicy
+from loader.ranks import ranks
+from loader.s3.client import Client
+from loader.shards.shard_set import TIMEOUT_SECONDS, shards_in
+
+Stage = Callable[[Iterator[Any]], Iterator[Any]]
+Collate = Callable[[list[Any]], Any]
+
+
+def _refused(name: str, why: str) -> Callable[..., NoReturn]:
+    """A function of webdataset's chains that cannot keep what `RemoteDataset` promises; ``why`` says what to write."""
+
+    def refuse(self: "RemoteDataset", *_: Any, **__: Any) -> NoReturn:
+        raise OptionError(f"Wanted a chain that keeps each sample of a pass once. Found: {name}(). {why}")
+
+    refuse.__name__, refuse.__doc__ = name, f"Raises `OptionError`. {why}"
+    return refuse
+
+
+_LEAVES_OUT = (
+    "Ranks would have different numbers of batches, and len() would not be exact. Choose samples when you write the "
+    "shards (jobs/split.py {options}, then jobs/shard.py --split), or leave them out in your loop."
+)
+
+
+class RemoteDataset(Base):
+    """The samples of a folder of shards in a bucket: dictionaries of bytes by extension, a new order each pass.
+
+    A sample also has ``__key__`` and ``__url__``, its shard. `decode`, `to_tuple`, `map`, `map_tuple`, `map_dict`,
+    `rename`, `rename_keys`, `extract_keys` and `xdecode` are webdataset's, and give a new dataset; `batched` makes
+    batches of samples, behind which `map` and the others see batches; `slice` ends each pass earlier. Functions that
+    would change the number of samples, as `select`, raise `OptionError` and say what to write instead. It runs under
+    torch's ``DataLoader(dataset, num_workers=k, batch_size=None)``, in a plain loop, and where torch is not installed.
+
+    Each pass is the next epoch; `set_epoch` names another. Shards are read in pieces of some megabytes, many at once,
+    ahead of their use: an epoch's order of pieces, and of the samples of several pieces mixed, is that of
+    `loader.ShardSource`, which also explains ``mix``, ``streams``, ``memory_budget``, ``timeout``, ``max_in_flight``,
+    ``cache`` and ``cache_bytes``. Ranks read different parts of the shards, and so do workers, whose batches come in
+    one order, however many they are. ``rank`` and ``world_size`` are detected unless both are given, as in `Source`.
+    All ranks have as many batches: with several, ``last_batch_policy`` is "FILL", which repeats a few samples, unless
+    it is given; alone it is "PARTIAL", each sample once.
+
+    `state_dict` and `load_state_dict` go on exactly: under a StatefulDataLoader, which saves and restores them, and in
+    a plain loop. Raises `OptionError` for an option out of its range, `SplitError` for a place without shards,
+    `AccessError`, `UnreachableError`, and in a pass `ShardError` for shards that are damaged.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        bucket: str,
+        folder: str = "",
+        *,
+        seed: int = 0,
+        shuffle: bool = True,
+        rank: int | None = None,
+        world_size: int | None = None,
+        last_batch_policy: LastBatchPolicy | None = None,
+        mix: int | None = None,
+        streams: int = 12,
+        memory_budget: int = 400_000_000,
+        timeout: float = TIMEOUT_SECONDS,
+        max_in_flight: int = 64,
+        cache: str | os.PathLike[str] | None = None,
+        cache_bytes: int = 100_000_000_000,
+    ) -> None:
+        if not isinstance(client, Client):
+            raise OptionError(f"Wanted a client, as loader.shards.make_client gives it. Found: {client!r}")
+        is_alone = ranks(rank, world_size)[1] == 1
+        self._source = SampleSource(
+            shards_in(client, bucket, folder),
+            batch_size=1,
+            rank=rank,
+            world_size=world_size,
+            seed=seed,
+            shuffle=shuffle,
+            last_batch_policy=last_batch_policy or ("PARTIAL" if is_alone else "FILL"),
+            mix=mix,
+            streams=streams,
+            memory_budget=memory_budget,
+            timeout=timeout,
+            max_in_flight=max_in_flight,
+            cache=cache,
+            cache_bytes=cache_bytes,
+        )
+        self._policy = self._source.last_batch_policy
+        self._passes = passes_of(self._source)
+        self._stages: tuple[Stage, ...] = ()
+        self._collate: Collate | None = None
+        self._partial = True
+        self._most: int | None = None  # samples of a pass on this rank
+        self._batch_stages: tuple[Stage, ...] = ()
+
+    def __repr__(self) -> str:
+        source = self._source
+        batched = f".batched({source.batch_size})" if self._collate is not None else ""
+        batched += "" if self._most is None else f", {len(self)} of {len(source)} a pass"
+        return f"RemoteDataset({source.split!r}, rank={source.rank}, world_size={source.world_size}){batched}"
+
+    def __len__(self) -> int:
+        """The batches of a pass on this rank, over all workers; samples, unless they are batched."""
+        return len(self._source) if self._last is None else min(len(self._source), self._last)
+
+    @property
+    def classes(self) -> list[str]:
+        """The names of the classes by their numbers; numbers where names are not known."""
+        split = self._source.split
+        return [split.class_names.get(label, str(label)) for label in range(split.num_classes)]
+
+    def decode(self, *handlers: Any, **options: Any) -> Self:
+        """Decode files by their extensions; files of types that are not in this list stay bytes.
+
+        ``cls``, ``index`` and ``id`` become numbers, ``txt`` text, ``json`` objects, ``npy`` arrays. Pictures are
+        decoded if you name their type: ``"pil"``, ``"rgb8"``, ``"torchrgb"``, ... as in webdataset. Nothing is
+        unpickled or unzipped, unlike in webdataset: for other types, give functions of your own.
+
+        Args:
+            handlers: Picture types, and functions of ``.extension`` and bytes; None means that it is not theirs.
+            options: ``handler``, ``only``, ``partial``, ``pre`` and ``post``, as in webdataset.
+
+        Raises:
+            OptionError: A name is not a picture type.
+            DecodeError: In a pass, for a damaged file. It names file, sample and shard.
+        """
+        return self._with(Decoding(*handlers, **options))
+
+    def to_tuple(self, *names: str, **options: Any) -> Self:
+        """Make tuples of samples' files: ``"jpg;png"`` is the first of these that a sample has."""
+        return self._with(filters.to_tuple(*names, **options))
+
+    def map(self, function: Callable[[Any], Any]) -> Self:
+        """Put each sample through a function; each batch, behind `batched`."""
+        return self._with(filters.map(function))
+
+    def map_tuple(self, *functions: Callable[[Any], Any]) -> Self:
+        """Put the elements of each tuple through functions."""
+        return self._with(filters.map_tuple(*functions))
+
+    def map_dict(self, **functions: Callable[[Any], Any]) -> Self:
+        """Put some of each sample's values through functions, by their names."""
+        return self._with(filters.map_dict(**functions))
+
+    def rename(self, **names: str) -> Self:
+        """Give values other names: ``image="jpg;png"``."""
+        return self._with(filters.rename(**names))
+
+    def rename_keys(self, *names: Any, **options: Any) -> Self:
+        """Give files other names by patterns of their extensions; see webdataset."""
+        return self._with(filters.rename_keys(*names, **options))
+
+    def extract_keys(self, *patterns: str, **options: Any) -> Self:
+        """Make tuples of samples' files by patterns of their extensions; see webdataset."""
+        return self._with(filters.extract_keys(*patterns, **options))
+
+    def xdecode(self, *decoders: Any, **options: Any) -> Self:
+        """Decode files with functions of your own by patterns of their extensions; see webdataset.
+
+        ``*.bin`` and ``*.txt`` have defaults. Pickles have none, unlike in webdataset.
+        """
+        return self._with(filters.xdecode(*decoders, **{"defaults": SAFE_STREAM_DECODERS, **options}))
+
+    def batched(
+        self, batch_size: int, collation_fn: Collate | None = filters.default_collation_fn, partial: bool = True
+    ) -> Self:
+        """Make batches, as webdataset does: by default tensors and arrays are stacked, numbers become an array.
+
+        Args:
+            batch_size: The samples of a batch.
+            collation_fn: Makes a batch of a list of samples; None leaves it a list.
+            partial: Whether the last batch of an epoch may be smaller. False leaves it out on all ranks, as
+                ``last_batch_policy="DROP"`` does; with "FILL" all batches are whole anyway.
+
+        Returns:
+            A dataset of batches that begins at the first epoch.
+
+        Raises:
+            OptionError: This is a dataset of batches already.
+        """
+        if self._collate is not None:
+            raise OptionError("Wanted samples to be batched. Found: batches. Call batched() once.")
+        check_bools(partial=partial)
+        policy = self._source.last_batch_policy
+        made = copy.copy(self)
+        made._source = self._source.again(
+            batch_size=check_int("batch_size", batch_size, 1),
+            last_batch_policy=policy if partial or policy == "FILL" else "DROP",
+        )
+        made._passes = passes_of(made._source)
+        made._collate, made._partial = list if collation_fn is None else collation_fn, partial
+        return made
+
+    def listed(self, batch_size: int, partial: bool = True) -> Self:
+        """Make lists of samples: `batched` without a ``collation_fn``."""
+        return self.batched(batch_size, None, partial)
+
+    def unbatched(self) -> Self:
+        """Undo `batched`: a dataset of single samples again, in the order that samples without batches have.
+
+        Raises:
+            OptionError: There are no batches, or functions were applied to them.
+        """
+        if self._collate is None or self._batch_stages:
+            found = "single samples" if self._collate is None else "functions of batches"
+            raise OptionError(
+                f"Wanted unbatched() directly behind batched(). Found: {found}. Apply functions to samples, before "
+                "batched(), or take batches apart in your loop."
+            )
+        made = copy.copy(self)
+        made._source = self._source.again(batch_size=1, last_batch_policy=self._policy)
+        made._passes = passes_of(made._source)
+        made._collate, made._partial = None, True
+        return made
+
+    unlisted = unbatched
+
+    def slice(self, stop: int, *more: Any) -> Self:
+        """End each pass after ``stop`` samples of this rank, or behind `batched` so many batches; the next is new.
+
+        Length and states stay exact, and the samples are those that a whole pass begins with, for any number of
+        workers.
+
+        Raises:
+            OptionError: There is a start or a step, for which ranks and workers have no common order.
+        """
+        if more:
+            raise OptionError(
+                f"Wanted slice(stop). Found: {1 + len(more)} arguments. A start and a step are for your loop: "
+                "itertools.islice(dataset, start, stop, step)."
+            )
+        made = self._with(None)
+        most = check_int("stop", stop, 0) * self._source.batch_size
+        made._most = most if self._most is None else min(most, self._most)
+        return made
+
+    def shuffle(self, size: int, **_: Any) -> Self:
+        """Raises `OptionError`, but for 0, which asks for nothing: each pass has a new order anyway."""
+        if size < 1:
+            return self
+        raise OptionError(
+            f"Wanted a chain without shuffle(). Found: shuffle({size}). Each pass has a new order of all samples "
+            "already: leave it out. RemoteDataset(..., seed=) chooses the order, mix= says how many samples are mixed "
+            "at a time, shuffle=False keeps the order of the shards."
+        )
+
+    select = _refused("select", _LEAVES_OUT.format(options="--where"))
+    rsample = _refused("rsample", _LEAVES_OUT.format(options="--limit or --per-class"))
+    with_epoch = _refused(
+        "with_epoch",
+        "Each pass is one epoch, and ranks have equally many batches: leave it out. slice(n) ends each pass after n.",
+    )
+    repeat = _refused(
+        "repeat", "Each pass is the next epoch: write `for epoch in range(n): for batch in dataset: ...`."
+    )
+    with_length = _refused("with_length", "len(dataset) is exact: leave it out.")
+    mcached = _refused("mcached", "Say RemoteDataset(..., cache=FOLDER) to keep shards on a local disk.")
+    lmdb_cached = _refused("lmdb_cached", "Say RemoteDataset(..., cache=FOLDER) to keep shards on a local disk.")
+    compose = _refused("compose", "Use map(function), which has one sample at a time.")
+    log_keys = _refused("log_keys", "Use map(function) with a function that logs sample['__key__'].")
+
+    def set_epoch(self, epoch: int, /) -> None:
+        """Let the next pass be this epoch; those that follow count on from it."""
+        check_not_prepared(self._source.rank, self._source.world_size)
+        self._passes.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where this process stands: in a loop behind the batch that was taken last; what a StatefulDataLoader asks."""
+        return self._passes.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any], /) -> None:
+        """Let the next pass go on from a state: a loop's also with another batch size or number of ranks.
+
+        Raises `StateError` for one of other shards or another order.
+        """
+        if not isinstance(state, Mapping):
+            raise StateError(f"Wanted a state, as state_dict() gives it. Found: {state!r}")
+        try:
+            self._passes.load_state_dict(state)
+        except StateError:
+            if state.get("workers") != 1:
+                raise
+            self._passes.load_state_dict(state_of_the_source(state))
+
+    def __iter__(self) -> Iterator[Any]:
+        batches: Iterator[Any] = map(self._made, self._passes if self._last is None else self._sliced(self._last))
+        for stage in self._batch_stages:
+            batches = stage(batches)
+        return batches
+
+    @property
+    def _last(self) -> int | None:
+        """Before which batch each pass ends, if it ends early."""
+        if self._most is None:
+            return None
+        whole, rest = divmod(self._most, self._source.batch_size)
+        return whole + (rest > 0 and self._partial and self._source.last_batch_policy != "DROP")
+
+    def _sliced(self, last: int) -> Iterator[Batch]:
+        if not last:
+            return
+        for batch in self._passes:
+            if batch.step < last:
+                yield batch
+            if batch.step >= last - 1:  # also of the worker that has not the last one itself
+                self._passes.end_pass()
+                self._source.note(batch.epoch + 1)
+                return
+
+    def _with(self, stage: Stage | None) -> Self:
+        made = copy.copy(self)
+        made._source = self._source.again()  # or both would count on each other's passes
+        made._passes = passes_of(made._source)
+        if stage is None:
+            pass
+        elif self._collate is None:
+            made._stages = (*self._stages, stage)
+        else:
+            made._batch_stages = (*self._batch_stages, stage)
+        return made
+
+    def _made(self, batch: Batch) -> Any:
+        assert isinstance(batch, SampleBatch)
+        most = None if self._most is None else self._most - batch.step * self._source.batch_size
+        wanted = batch.samples[:most]
+        samples: Iterator[Any] = iter(wanted)
+        for stage in self._stages:
+            samples = stage(samples)
+        found = list(samples)
+        if len(found) != len(wanted):
+            raise OptionError(
+                f"Wanted functions that give a sample for each. Found: {len(found)} of {len(wanted)}; a handler, or a "
+                "map() that returns None, would give ranks different numbers of batches"
+            )
+        return found[0] if self._collate is None else self._collate(found)

@@ -1,0 +1,106 @@
+"""Samples of shards as dictionaries of bytes, and the passes over them, with torch or without."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from loader.batch import Batch
+from loader.errors import StateError
+from loader.options import check_int
+from loader.prefetch.batcher import Filled
+from loader.shards.shard_schedule import ShardState
+from loader.shards.shard_source import ShardSource
+from loader.shards.shard_stream import FilledFromShards, ShardSample
+
+if TYPE_CHECKING:
+    from torch.utils.data import IterableDataset
+
+    from loader.adapters.torch_dataset import TorchDataset
+
+    Base = IterableDataset[Any]
+else:
+    try:
+        from torch.utils.data import IterableDataset as Base
+    except ImportError:
+        Base = object
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SampleBatch(Batch):
+    """A batch of samples as they are in the shards: dictionaries of bytes, with ``__key__`` and ``__url__``."""
+
+    samples: list[dict[str, Any]] = field(default_factory=list, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+
+_NO_LABELS = np.empty(0, dtype=np.int32)
+_NO_IDS = np.empty((0, 16), dtype=np.uint8)
+_NO_POSITIONS = np.empty(0, dtype=np.int64)
+
+
+class SampleSource(ShardSource):
+    """A source whose batches have the samples' files and nothing else."""
+
+    def _batch(self, filled: Filled | FilledFromShards, epoch: int) -> Batch:
+        assert isinstance(filled, FilledFromShards)
+        return SampleBatch(
+            images=[],
+            labels=_NO_LABELS,
+            ids=_NO_IDS,
+            positions=_NO_POSITIONS,
+            epoch=epoch,
+            step=filled.number,
+            repeats=filled.repeats,
+            samples=[_plain(one, self.split.address) for one in filled.samples],
+        )
+
+
+class LoopPasses:
+    """The passes of a source where there is no torch: one process, one epoch after another."""
+
+    def __init__(self, source: ShardSource) -> None:
+        self._source, self._next = source, source.first_epoch
+
+    def __iter__(self) -> Iterator[Batch]:
+        epoch, self._next = self._next, self._next + 1
+        return self._source.epoch(epoch)
+
+    def end_pass(self) -> None:
+        """There is nobody to wait for."""
+
+    def set_epoch(self, epoch: int) -> None:
+        self._next = check_int("epoch", epoch, 0)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._source.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._source.load_state_dict(state)
+        self._next = self._source.first_epoch
+
+
+def passes_of(source: ShardSource) -> "TorchDataset | LoopPasses":
+    """The passes over a source: torch's, which workers share, where torch is installed."""
+    if Base is object:
+        return LoopPasses(source)
+    from loader.adapters.torch_dataset import TorchDataset
+
+    return TorchDataset(source, sharded=True)
+
+
+def state_of_the_source(state: Mapping[str, Any]) -> dict[str, Any]:
+    """What the state of a loop says of its source, which any number of ranks goes on from. Raises `StateError`."""
+    try:
+        begin = ShardState.from_dict(state["begin"])
+        first = (begin.rows - begin.deal().rows) // (begin.batch_size * begin.world_size)
+        return replace(begin, steps=int(state["steps"]) - first).to_dict()
+    except (KeyError, TypeError, ValueError) as error:
+        raise StateError(f"Wanted a state, as state_dict() gives it. Found: {error!r}") from None
+
+
+def _plain(sample: ShardSample, address: str) -> dict[str, Any]:
+    return {"__key__": sample.key, "__url__": f"{address}/{sample.shard}", **sample.members}

@@ -1,0 +1,73 @@
+"""Images that are no pictures: the error that names one, and batches without them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal, TypeAlias
+from uuid import UUID
+
+from loader.batch import Batch, Skipped
+from loader.errors import DecodeError
+from loader.source import Source
+
+OnUndecodable: TypeAlias = Literal["raise", "skip"]
+
+
+def decode_error(
+    batch: Batch, place: int, library: str, advice: str = "on_undecodable='skip' does without it."
+) -> DecodeError:
+    """The error that names an image that a library cannot decode."""
+    label = f"class {batch.labels[place]}, " if len(batch.labels) else ""
+    return DecodeError(
+        f"Wanted a picture that {library} can decode as image {_id(batch, place)} "
+        f"({label}position {batch.positions[place]}). "
+        f"Found: {len(batch.images[place])} bytes that begin with {batch.images[place][:12]!r}. {advice}"
+    )
+
+
+def left_out(
+    source: Source, batch: Batch, places: Sequence[int], *, before: Batch | None, library: str
+) -> Batch | None:
+    """The batch without the samples at some places, which the source notes; None if nothing is left of it.
+
+    With a policy that pads, its last sample, or the last one of the batch ``before``, is repeated until it is as large
+    again. Raises `DecodeError` if there is none.
+    """
+    is_padded = source.last_batch_policy != "PARTIAL"
+    kept = [place for place in range(len(batch)) if place not in {*places}]
+    fresh = len([place for place in kept if place < len(batch) - batch.repeats])
+    is_usable = before is not None and before.epoch == batch.epoch and len(before) > 0
+    if is_padded and not kept and not is_usable:
+        raise decode_error(batch, places[0], library)
+    for place in places:
+        if place < len(batch) - batch.repeats:
+            reason = str(decode_error(batch, place, library))
+            source.skip(Skipped(_id(batch, place), int(batch.positions[place]), batch.epoch, reason))
+    if not is_padded:
+        return _taken(batch, kept) if kept else None
+    if kept:
+        kept += kept[-1:] * (len(batch) - len(kept))
+        return replace(_taken(batch, kept), repeats=len(batch) - fresh)
+    assert before is not None
+    again = _taken(before, [len(before) - 1] * len(batch))
+    return replace(again, step=batch.step, repeats=len(batch))
+
+
+def _taken(batch: Batch, places: Sequence[int]) -> Batch:
+    """The samples at these places, in their order."""
+
+    def of(values: Sequence[Any]) -> list[Any]:
+        return [values[place] for place in places] if values else []
+
+    return replace(
+        batch,
+        images=of(batch.images),
+        labels=batch.labels[places] if len(batch.labels) else batch.labels,
+        ids=batch.ids[places],
+        positions=batch.positions[places],
+        label_blobs=of(batch.label_blobs),
+        metadata={name: of(values) for name, values in batch.metadata.items()},
+    )
+
+
+def _id(batch: Batch, place: int) -> UUID:
+    return UUID(bytes=batch.ids[place].tobytes())

@@ -1,0 +1,286 @@
+"""Access to Cassandra: who asks, and what makes both sides sure of each other."""
+
+import enum
+import ipaddress
+import json
+import os
+import re
+import ssl
+import tempfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Self, TypeAlias
+
+from loader.errors import OptionError
+
+FilePath: TypeAlias = str | os.PathLike[str]
+
+_PREFIX = "IMAGESTRATA_"
+_SECRETS = ("password", "passphrase")  # a file may hold them
+_CERTIFICATE = re.compile(r"-----BEGIN (?:TRUSTED |X509 )?CERTIFICATE-----")
+_KEY = re.compile(r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----")
+_BUNDLED = ("config.json", "ca.crt", "cert", "key")
+
+
+class _Verify(enum.IntFlag):
+    """What the driver verifies of a server's certificate. Its own names cannot be joined, and an identity without
+    CHAIN is believed to anyone who signs it himself."""
+
+    CHAIN = 1
+    ADDRESS = 2
+    NAME = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """How a source authenticates itself to Cassandra, and Cassandra to it.
+
+    ``username`` and ``password`` log in. ``ca`` is a PEM file of the authorities that sign the servers' certificates,
+    and turns TLS on: there is no TLS that believes everybody. ``certificate`` and ``key``, PEM files too, are the
+    client's own, for servers that ask for them; ``passphrase`` opens the key. ``bundle`` is a secure connect bundle
+    (Astra's zip), which stands for hosts, port, ``ca``, ``certificate`` and ``key``.
+
+    A server's certificate must name what `CassandraSource` was given as ``hosts``: the server's address where they are
+    addresses. Where a name is among them, it must name what the address is called by a reverse lookup, because servers
+    tell each other's addresses only. Files are read again whenever connections are made, so that renewed ones are
+    found. No secret is shown by ``repr``, nor logged. Pickles, which hold the secrets, go to worker processes.
+
+    Raises `OptionError` for fields that contradict each other, and files that are not there, not in PEM, or not opened
+    by the passphrase.
+    """
+
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    ca: FilePath | None = None
+    certificate: FilePath | None = None
+    key: FilePath | None = None
+    passphrase: str | None = field(default=None, repr=False)
+    bundle: FilePath | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("username", *_SECRETS):
+            _check_text(name, getattr(self, name))
+        for name in ("ca", "certificate", "key", "bundle"):
+            path = getattr(self, name)
+            if path is not None and not isinstance(path, (str, os.PathLike)):
+                raise OptionError(f"Wanted {name} as the path of a file. Found: {type(path).__name__}")
+        self._check_together("username", "password")
+        if self.bundle is not None:
+            if others := self._given("ca", "certificate", "key", "passphrase"):
+                raise OptionError(f"Wanted a bundle, which holds all certificates, alone. Found: {others} beside it")
+        else:
+            self._check_together("certificate", "key")
+            self._check_needs("certificate", "ca", "the authorities that sign the servers' certificates")
+            self._check_needs("passphrase", "key", "which it opens")
+        self.tls()
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ, **given: Any) -> Self:
+        """What is given, and for each field that is not (or is None) its variable of the environment.
+
+        The variables are IMAGESTRATA_USERNAME, IMAGESTRATA_PASSWORD, IMAGESTRATA_CA, IMAGESTRATA_CERTIFICATE,
+        IMAGESTRATA_KEY, IMAGESTRATA_PASSPHRASE and IMAGESTRATA_BUNDLE; IMAGESTRATA_PASSWORD_FILE and
+        IMAGESTRATA_PASSPHRASE_FILE name files whose first line is the secret. Empty ones count as not set. Raises
+        `OptionError` as the constructor does, for a secret and its file both, and for a file without one.
+        """
+        found = {name: value for name, value in given.items() if value is not None}
+        for name in (one.name for one in fields(cls)):
+            if name not in found and (value := _look_up(name, environment)):
+                found[name] = value
+        return cls(**found)
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return self.ca is not None or self.bundle is not None
+
+    def for_acsylla(self, hosts: Sequence[str]) -> dict[str, Any]:
+        """The arguments of ``acsylla.create_cluster`` that tell where to go and how to be let in.
+
+        Raises `OptionError` for a file that is gone by now.
+        """
+        options: dict[str, Any] = {"username": self.username, "password": self.password}
+        if self.bundle is not None:
+            return options | {"cloud_secure_connection_bundle": os.path.abspath(self.bundle)}
+        options["contact_points"] = list(hosts)
+        if self.ca is None:
+            return options
+        options |= {
+            "ssl_enabled": True,
+            "ssl_trusted_cert": _read("ca", self.ca),
+            "ssl_verify_flags": _Verify.CHAIN | (_Verify.NAME if by_name(hosts) else _Verify.ADDRESS),
+            "hostname_resolution": by_name(hosts),
+        }
+        if self.certificate is not None and self.key is not None:
+            options["ssl_cert"] = _read("certificate", self.certificate)
+            options["ssl_private_key"] = _read("key", self.key)
+            options["ssl_private_key_password"] = self.passphrase or ""
+        return options
+
+    def tls(self) -> ssl.SSLContext | None:
+        """What a look at a server speaks, names left to the onlooker; None without TLS. Raises `OptionError`."""
+        if self.bundle is not None:
+            held = _unpacked(self.bundle)
+            self.metadata_service()
+            with tempfile.TemporaryDirectory() as folder:  # nobody else's to read; Python takes keys from files only
+                ca, certificate, key = (Path(folder, name) for name in ("ca.crt", "cert", "key"))
+                for path in (ca, certificate, key):
+                    path.write_bytes(held[path.name])
+                return _context(ca, certificate, key, passphrase=None, where=f"the bundle {os.fspath(self.bundle)}")
+        if self.ca is None:
+            return None
+        return _context(self.ca, self.certificate, self.key, passphrase=self.passphrase)
+
+    def strict_tls(self) -> ssl.SSLContext | None:
+        """What a driver without TLS of its own speaks: `tls`, with strong keys, and names that are looked at."""
+        context = self.tls()
+        if context is not None:
+            context.set_ciphers("DEFAULT")
+            context.check_hostname = True
+        return context
+
+    def metadata_service(self) -> tuple[str, int]:
+        """Host and port that the bundle names. Raises `OptionError`."""
+        assert self.bundle is not None
+        try:
+            settings = json.loads(_unpacked(self.bundle)["config.json"])
+            return str(settings["host"]), int(settings["port"])
+        except (ValueError, KeyError, TypeError):
+            raise OptionError(
+                f"Wanted host and port in config.json of the bundle {os.fspath(self.bundle)}. Found: none. "
+                "Download it again."
+            ) from None
+
+    def _given(self, *names: str) -> str:
+        return ", ".join(name for name in names if getattr(self, name) is not None)
+
+    def _check_together(self, one: str, other: str) -> None:
+        if (getattr(self, one) is None) != (getattr(self, other) is None):
+            raise OptionError(
+                f"Wanted {one} and {other}, or neither. Found: {self._given(one, other)} alone. "
+                f"Options, or {_PREFIX}{one.upper()} and {_PREFIX}{other.upper()}, give them."
+            )
+
+    def _check_needs(self, one: str, other: str, why: str) -> None:
+        if getattr(self, one) is not None and getattr(self, other) is None:
+            raise OptionError(
+                f"Wanted with {one} also {other}, {why}. Found: none. An option, or {_PREFIX}{other.upper()}, gives it."
+            )
+
+
+def by_name(hosts: Sequence[str]) -> bool:
+    """Whether servers are known by names, as soon as one of the hosts is a name, or else by their addresses."""
+    try:
+        for host in hosts:
+            ipaddress.ip_address(host)
+    except ValueError:
+        return True
+    return False
+
+
+def _unpacked(bundle: FilePath) -> dict[str, bytes]:
+    """What a bundle holds; raises `OptionError` where it is none."""
+    wanted = f"Wanted a secure connect bundle in {os.fspath(bundle)}."
+    try:
+        with zipfile.ZipFile(bundle) as files:
+            if missing := [name for name in _BUNDLED if name not in files.namelist()]:
+                raise OptionError(f"{wanted} Found: a zip without {', '.join(missing)}. Download it again.")
+            return {name: files.read(name) for name in _BUNDLED}
+    except (OSError, zipfile.BadZipFile, RuntimeError) as error:  # RuntimeError: it is locked
+        raise OptionError(f"{wanted} Found: {_reason(error)}") from None
+
+
+def _look_up(name: str, environment: Mapping[str, str]) -> str | None:
+    variable = _PREFIX + name.upper()
+    value, path = environment.get(variable), environment.get(f"{variable}_FILE") if name in _SECRETS else None
+    if not path:
+        return value
+    if value:
+        raise OptionError(f"Wanted {variable} or {variable}_FILE. Found: both. Unset one.")
+    first = _read(f"{variable}_FILE", path).partition("\n")[0].rstrip("\r")
+    if not first:
+        raise OptionError(
+            f"Wanted a secret in the first line of {path}, named by {variable}_FILE. Found: an empty line"
+        )
+    return first
+
+
+def _check_text(name: str, value: object) -> None:
+    """The driver takes texts as UTF-8 and ends them at a zero. No message may hold them."""
+    if value is None:
+        return
+    if not isinstance(value, str):
+        raise OptionError(f"Wanted {name} as a text. Found: {type(value).__name__}")
+    try:
+        is_good = value != "" and b"\0" not in value.encode()
+    except UnicodeEncodeError:
+        is_good = False
+    if not is_good:
+        raise OptionError(f"Wanted {name} as a text in UTF-8. Found: an empty one, or characters that cannot be sent")
+
+
+def _read(name: str, path: FilePath) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(f"Wanted {name} in the file {os.fspath(path)}. Found: {_reason(error)}") from None
+
+
+def _context(
+    ca: FilePath, certificate: FilePath | None, key: FilePath | None, *, passphrase: str | None, where: str = ""
+) -> ssl.SSLContext:
+    """Reads the files as the driver will, and so finds what is wrong with them before anything is connected."""
+
+    def refusal(what: str, path: FilePath, found: str) -> OptionError:
+        return OptionError(f"Wanted {what} in PEM in {where or os.fspath(path)}. Found: {found}")
+
+    def check(what: str, path: FilePath, block: re.Pattern[str]) -> str:
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            text = ""
+        except OSError as error:
+            raise refusal(what, path, _reason(error)) from None
+        if not block.search(text):
+            raise refusal(what, path, "no such block in it; openssl converts other formats")
+        return text
+
+    def authorities(what: str, path: FilePath) -> ssl.SSLContext:
+        check(what, path, _CERTIFICATE)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_ciphers("DEFAULT:@SECLEVEL=0")  # whether keys are long enough is for the driver to judge
+        try:
+            context.load_verify_locations(cafile=path)
+        except ssl.SSLError as error:
+            raise refusal(what, path, f"a damaged one ({_reason(error)})") from None
+        return context
+
+    context = authorities("the certificates of authorities (ca)", ca)
+    if certificate is None or key is None:
+        return context
+    authorities("the client's certificate", certificate)  # that it can be read: else the key would be blamed
+    is_locked = "ENCRYPTED" in check("the client's private key", key, _KEY)
+    try:
+        context.load_cert_chain(certificate, key, password=lambda: passphrase or "")
+    except (ssl.SSLError, ValueError) as error:
+        if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
+            found = f"the key of another certificate than {where or os.fspath(certificate)}"
+        elif is_locked:
+            found = "the passphrase does not open it" if passphrase else "it is locked, and no passphrase is given"
+        else:
+            found = f"a damaged one ({_reason(error)})"
+        raise refusal("the client's private key", key, found) from None
+    return context
+
+
+def _reason(error: Exception) -> str:
+    """What an error says, without a file's contents."""
+    if isinstance(error, UnicodeDecodeError):
+        return "no text"
+    if isinstance(error, ssl.SSLError):
+        return str(error.reason or "no PEM").replace("_", " ").lower()
+    return str(getattr(error, "strerror", None) or error)

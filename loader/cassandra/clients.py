@@ -1,0 +1,122 @@
+"""Which client of Cassandra reads: acsylla without TLS, DataStax's Python driver over TLS, or the installed one.
+
+acsylla is faster. Its wheel bundles OpenSSL 1.1.1k, which OpenSSL no longer supports and only a new release of acsylla
+can replace. The driver uses the OpenSSL of Python, which the updates of the system or of Python replace.
+"""
+
+import importlib
+import logging
+from typing import Literal, TypeAlias, get_args
+
+from loader.cassandra.access import Access
+from loader.cassandra.fetch_acsylla import AcsyllaFetcher
+from loader.cassandra.fetch_driver import DriverFetcher
+from loader.cassandra.target import Consistency, Kind, Target
+from loader.errors import MissingExtraError
+from loader.options import check_choice, check_int
+from loader.prefetch.fetcher import Fetcher
+from loader.splits import Split
+from schemas import TableName
+
+Client: TypeAlias = Literal["acsylla", "cassandra-driver"]
+
+_MOST_CONNECTIONS = 1024  # to each node: more than any link asks for, fewer than a node refuses
+
+_log = logging.getLogger(__name__)
+_warned: set[str] = set()
+_WARNINGS: dict[Client, str] = {
+    "acsylla": (
+        "cassandra-driver cannot be imported (%s): reading over TLS with acsylla. It bundles OpenSSL 1.1.1k, which "
+        "OpenSSL no longer supports: your system's security updates do not reach it, only a new release of acsylla "
+        "does. To use the OpenSSL of Python: pip install cassandra-driver"
+    ),
+    "cassandra-driver": (
+        "acsylla cannot be imported (%s): reading with cassandra-driver, which takes about three times the CPU time"
+    ),
+}
+_LABELS: dict[str, Kind | None] = {"int": "int", "blob": "blob", "multi": "blob", "none": None}
+"""What stands in a data table's label column, by the type of labels."""
+
+
+def target_of(
+    split: Split,
+    *,
+    metadata: tuple[str, ...],
+    hosts: tuple[str, ...],
+    port: int,
+    datacenter: str | None,
+    access: Access,
+    consistency: Consistency = "LOCAL_QUORUM",
+) -> Target:
+    """What is read for a split: labels, too, where it does not know them."""
+    table = TableName.parse(split.data_table)
+    return Target(
+        table=table,
+        columns=split.columns,
+        label=_LABELS[split.label_type] if split.labels is None else None,
+        metadata_table=TableName.parse(split.metadata_table) if metadata else table,
+        metadata=metadata,
+        hosts=hosts,
+        port=port,
+        datacenter=datacenter,
+        access=access,
+        consistency=consistency,
+        origin=_origin(split),
+    )
+
+
+def _origin(split: Split) -> str:
+    """Why a split's image may be missing from the table, with the tables that the split itself names."""
+    if split.recorded_table not in ("", split.data_table):
+        return (
+            f"{split.address} itself names the table {split.recorded_table}, and {split.data_table} is read in its "
+            "place: give the data_table that belongs to it, or none."
+        )
+    made = f" of {split.metadata_table}" if split.metadata_table else ""
+    return (
+        f"{split.address} lists images{made}, which are read from {split.data_table}: was it made of other tables than "
+        "these, or was the image deleted since? Ingest the images again, or make the split again."
+    )
+
+
+def fetcher(target: Target, *, client: Client | None, connections: int | None) -> Fetcher:
+    """A reader of the target over this client, or over the default one, with ``connections`` to each node.
+
+    Raises `MissingExtraError`.
+    """
+    if (client or default_client(uses_tls=target.access.uses_tls)) == "acsylla":
+        return AcsyllaFetcher(target, connections=connections)
+    return DriverFetcher(target, connections=connections)
+
+
+def check_client(client: Client | None, connections: int | None) -> None:
+    """Raises `OptionError` for another client or a number of connections that cannot be."""
+    if client is not None:
+        check_choice("client", client, get_args(Client))
+    if connections is not None:
+        check_int("connections", connections, 1, _MOST_CONNECTIONS)
+
+
+def default_client(*, uses_tls: bool) -> Client:
+    """The client that reads unless one is named. Raises `MissingExtraError`.
+
+    One that is used because the other is missing is worth a warning, once a process.
+    """
+    reasons: list[str] = []
+    modules: dict[Client, str] = {"acsylla": "acsylla", "cassandra-driver": "cassandra.cluster"}
+    wanted, other = sorted(modules, key=lambda client: (client == "acsylla") == uses_tls)
+    for client in (wanted, other):
+        try:
+            importlib.import_module(modules[client])
+        except ImportError as error:
+            reasons.append(str(error))
+            continue
+        if client == other and client not in _warned:
+            _warned.add(client)
+            _log.warning(_WARNINGS[client], *reasons)
+        return client
+    raise MissingExtraError(
+        f"Wanted acsylla or cassandra-driver for reading from Cassandra. Found: neither can be imported "
+        f"({'; '.join(reasons)}). Install them: pip install 'imagestrata[loader]'",
+        name="acsylla",
+    )

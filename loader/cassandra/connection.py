@@ -1,0 +1,108 @@
+"""Where a split's images are read in Cassandra, and how: options as callers give them, checked."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self, get_args
+
+from loader.cassandra.access import Access
+from loader.cassandra.clients import Client, check_client, fetcher, target_of
+from loader.cassandra.target import Consistency
+from loader.errors import OptionError
+from loader.options import check_choice, check_int, check_names
+from loader.prefetch.fetcher import Fetcher
+from loader.splits import Split
+
+_HOST = re.compile(r"[^,\s/:]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%\w+)?")  # a name or IPv4, or an IPv6
+
+
+@dataclass(frozen=True, kw_only=True)
+class CassandraPlace:
+    """A cluster, the way in, and the columns that are wanted beside images and labels."""
+
+    hosts: tuple[str, ...]
+    port: int
+    metadata: tuple[str, ...]
+    connections: int | None
+    client: Client | None
+    access: Access
+    datacenter: str | None
+    consistency: Consistency
+
+    @classmethod
+    def checked(
+        cls,
+        *,
+        hosts: str | Sequence[str] | None,
+        port: int,
+        metadata: Sequence[str] = (),
+        connections: int | None,
+        client: Client | None,
+        username: str | None,
+        password: str | None,
+        access: Access | None,
+        datacenter: str | None,
+        consistency: Consistency,
+    ) -> Self:
+        """The place that these options describe. Raises `OptionError`."""
+        names = check_names("metadata", metadata)
+        if access is None:
+            access = Access.from_environment(username=username, password=password)
+        elif not isinstance(access, Access):
+            raise OptionError(f"Wanted access as loader.Access(...). Found: {type(access).__name__}")
+        elif username is not None or password is not None:
+            raise OptionError("Wanted access, or username and password. Found: both. Put them into the access.")
+        found = _hosts(hosts, access)
+        check_int("port", port, 1, 65535)
+        if datacenter is not None and not (isinstance(datacenter, str) and datacenter):
+            raise OptionError(f"Wanted datacenter as a name. Found: {datacenter!r}")
+        check_choice("consistency", consistency, get_args(Consistency))
+        check_client(client, connections)
+        return cls(
+            hosts=found,
+            port=int(port),
+            metadata=names,
+            connections=connections,
+            client=client,
+            access=access,
+            datacenter=datacenter,
+            consistency=consistency,
+        )
+
+    def options(self) -> dict[str, Any]:
+        """The options that make the same place again."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    def fetchers(self, split: Split) -> Callable[[], Fetcher]:
+        """What makes readers of a split's table, one for each process."""
+        target = target_of(
+            split,
+            metadata=self.metadata,
+            hosts=self.hosts,
+            port=self.port,
+            datacenter=self.datacenter,
+            access=self.access,
+            consistency=self.consistency,
+        )
+        client, connections = self.client, self.connections
+
+        def make() -> Fetcher:
+            return fetcher(target, client=client, connections=connections)
+
+        return make
+
+
+def _hosts(hosts: str | Sequence[str] | None, access: Access) -> tuple[str, ...]:
+    """Contact points as given, one or several, without ports; none with a bundle, which names its own."""
+    is_list = isinstance(hosts, Iterable) and not isinstance(hosts, str)
+    names: tuple[Any, ...] = () if hosts is None else tuple(hosts) if is_list else (hosts,)
+    if access.bundle is not None:
+        if names:
+            raise OptionError(
+                f"Wanted hosts, or a bundle, which names its own. Found: {hosts!r} and {access.bundle}, "
+                "from the access or from IMAGESTRATA_BUNDLE"
+            )
+        return ()
+    if not names or not all(isinstance(name, str) and _HOST.fullmatch(name) for name in names):
+        raise OptionError(f"Wanted hosts as a list of names or addresses, without port. Found: {hosts!r}")
+    return names

@@ -1,0 +1,182 @@
+"""Reading images over acsylla, which is DataStax's C++ driver under asyncio."""
+
+import asyncio
+import logging
+import os
+from contextlib import suppress
+from typing import Any
+from weakref import WeakSet
+
+from loader.cassandra.diagnosis import diagnosis
+from loader.cassandra.probe import connections_for, round_trip
+from loader.cassandra.target import CONNECT_SECONDS, QUORUMS, Target
+from loader.errors import AccessError, LoaderError, TableError, UnreachableError
+from loader.extras import require
+from loader.prefetch.fetcher import Label
+from schemas import TableName
+
+_log = logging.getLogger("loader.driver")
+
+_REQUEST_SECONDS = 30.0  # a read may stand behind hundreds of others on a slow link
+_QUEUE = 1 << 15  # reads that wait for a connection; the driver refuses more
+_RECONNECT_MS = (500, 2000)  # first and longest pause before a node that went away is tried again
+_HEARTBEAT_SECONDS, _SILENT_SECONDS = 2, 10  # asked so often whether it is there, a node that says nothing is away
+
+_fetchers: "WeakSet[AcsyllaFetcher]" = WeakSet()
+_inherited: list["AcsyllaFetcher"] = []
+
+
+def _keep_inherited() -> None:
+    """Let no session of the parent be freed in a forked child: the driver would join threads that are not there."""
+    _inherited.extend(_fetchers)
+
+
+os.register_at_fork(after_in_child=_keep_inherited)
+
+
+class AcsyllaFetcher:
+    """Reads a target; ``connections`` to each node, or as many as the round trip asks for."""
+
+    most_in_flight = None
+
+    def __init__(self, target: Target, *, connections: int | None) -> None:
+        self._target = target
+        self._wanted_connections = connections
+        self._acsylla = require("acsylla", extra="loader", purpose="reading from Cassandra")
+        self._errors = require("acsylla.errors", extra="loader", purpose="reading from Cassandra")
+        self._no_trust = tuple(one for name, one in vars(self._errors).items() if name.startswith("CassErrorSsl"))
+        self._cluster: Any = None
+        self._connecting: asyncio.Task[Any] | None = None
+        self._session: Any = None
+        self._select: Any = None
+        self._select_metadata: Any = None
+        _fetchers.add(self)
+
+    @property
+    def connections(self) -> int:
+        return 0 if self._session is None else self._session.metrics().stats_total_connections
+
+    async def connect(self) -> None:
+        target = self._target
+        try:
+            await self._connect(target)
+        except self._errors.CassException as error:
+            found = self._translate(error, f"Cassandra at {target.place}")
+            if isinstance(error, (self._errors.CassErrorLibNoHostsAvailable, *self._no_trust)):
+                found = await diagnosis(target.hosts, target.port, target.access) or found
+            raise found from error
+
+    async def _connect(self, target: Target) -> None:
+        connections = self._wanted_connections
+        if connections is None:
+            connections = connections_for(await round_trip(target.hosts, target.port, target.access.tls()))
+        self._cluster = self._acsylla.create_cluster(
+            **target.access.for_acsylla(target.hosts),
+            port=target.port,
+            connect_timeout=5.0,
+            request_timeout=_REQUEST_SECONDS,
+            load_balance_dc_aware=target.datacenter,
+            num_threads_io=1,  # measured: a second one costs CPU and reads no more
+            core_connections_per_host=connections,
+            exponential_reconnect_base_delay_ms=_RECONNECT_MS[0],
+            exponential_reconnect_max_delay_ms=_RECONNECT_MS[1],
+            heartbeat_interval_sec=_HEARTBEAT_SECONDS,
+            idle_timeout_sec=_SILENT_SECONDS,
+            queue_size_io=_QUEUE,
+            consistency=getattr(self._acsylla.Consistency, target.consistency),
+            logging_callback=_pass_on,
+            application_name="imagestrata.loader",
+        )
+        self._connecting = asyncio.create_task(self._cluster.create_session())
+        done, _ = await asyncio.wait({self._connecting}, timeout=CONNECT_SECONDS)
+        if not done:
+            raise UnreachableError(f"Wanted Cassandra at {target.place}. Found: no answer in {CONNECT_SECONDS:.0f} s")
+        self._session = self._connecting.result()
+        target.check(await self._columns(target.table))
+        self._select = await self._session.create_prepared(target.select)
+        if target.metadata:
+            target.check_metadata(await self._columns(target.metadata_table))
+            self._select_metadata = await self._session.create_prepared(target.select_metadata)
+
+    async def read(self, one: bytes, /) -> tuple[bytes, Label]:
+        statement = self._select.bind(_parameters(one))
+        try:
+            row = (await self._session.execute(statement)).first()
+            if row is None:
+                row = await self._missing(self._select, one)
+        except self._errors.CassErrorLibNoHostsAvailable as error:
+            # Said, too, where nodes are there and refuse to prepare the statement again, because the table is gone, or
+            # know that too few replicas are up.
+            with suppress(self._errors.CassException):
+                self._target.check(await self._columns(self._target.table))
+                raise self._target.too_few(self.wanted(one), str(error).strip()) from error
+            raise self._translate(error, self.wanted(one)) from error
+        except self._errors.CassException as error:
+            raise self._translate(error, self.wanted(one)) from error
+        if row is not None and self._target.label is None and (data := row.column_value_by_index(0)):
+            return data, None
+        return self._target.image(one, row and row.as_tuple())
+
+    async def metadata(self, one: bytes, /) -> tuple[Any, ...]:
+        try:
+            row = (await self._session.execute(self._select_metadata.bind(_parameters(one)))).first()
+            if row is None:
+                row = await self._missing(self._select_metadata, one)
+        except self._errors.CassException as error:
+            raise self._translate(error, self.wanted(one)) from error
+        return self._target.values(one, row and row.as_tuple())
+
+    async def _missing(self, statement: Any, one: bytes) -> Any:
+        """Ask a quorum before a row is called missing: the replicas asked may have missed its write."""
+        if self._target.consistency in QUORUMS:
+            return None
+        again = statement.bind(_parameters(one), consistency=self._acsylla.Consistency.LOCAL_QUORUM)
+        return (await self._session.execute(again)).first()
+
+    def wanted(self, one: bytes, /) -> str:
+        return self._target.wanted(one)
+
+    async def close(self) -> None:
+        if self._connecting is None:
+            return
+        # A session must be closed before it is forgotten, also one that comes up after nobody waits for it.
+        await asyncio.wait({self._connecting})
+        if not self._connecting.cancelled() and self._connecting.exception() is None:
+            await self._connecting.result().close()
+        self._cluster.destroy()
+
+    async def _columns(self, table: TableName) -> dict[str, tuple[str, str]]:
+        statement = self._acsylla.create_statement(
+            "SELECT column_name, type, kind FROM system_schema.columns WHERE keyspace_name = ? AND table_name = ?", 2
+        )
+        statement.bind_list([table.keyspace, table.table])
+        result = await self._session.execute(statement)
+        return {name: (cql_type, kind) for name, cql_type, kind in (row.as_tuple() for row in result.all())}
+
+    def _translate(self, error: Exception, wanted: str) -> LoaderError:
+        """The driver's error as one of ours."""
+        reason = str(error).strip() or type(error).__name__
+        if isinstance(error, self._errors.CassErrorServerBadCredentials):
+            return self._target.refusal(wanted, reason)
+        if isinstance(error, self._errors.CassErrorLibNoHostsAvailable):
+            return self._target.no_answer(wanted, reason, is_elsewhere="datacenter" in reason)
+        if isinstance(error, self._errors.CassErrorServerUnavailable):
+            return self._target.too_few(wanted, reason)
+        if isinstance(error, self._no_trust):
+            return AccessError(f"Wanted {wanted}. Found: {reason}. Check the certificates.")
+        if isinstance(error, self._errors.CassErrorServerUnauthorized):
+            return AccessError(f"Wanted {wanted}. Found: no permission ({reason})")
+        if isinstance(error, self._errors.CassErrorServerInvalidQuery):
+            return TableError(f"Wanted {wanted}. Found: {reason}")
+        return UnreachableError(f"Wanted {wanted}. Found: {reason}")
+
+
+def _parameters(one: bytes) -> tuple[str]:
+    """An id as the driver takes it."""
+    text = one.hex()
+    return (f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}",)
+
+
+def _pass_on(message: Any) -> None:
+    """The driver's remarks, for those who want them: what matters to the caller arrives as an error."""
+    _log.info("%s: %s", message.log_level.lower(), message.message)

@@ -1,0 +1,159 @@
+"""The table that is read, and what all clients of Cassandra do alike."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+from uuid import UUID
+
+from loader.cassandra.access import Access
+from loader.errors import AccessError, MissingImageError, TableError, UnreachableError
+from loader.prefetch.fetcher import Label
+from schemas import Columns, TableName
+
+CONNECT_SECONDS = 14.0
+"""How long connecting may take; the first answer of a cluster that is there takes well under a second."""
+_WHOLE = ("int", "tinyint", "smallint", "bigint")  # what others keep class numbers in
+
+Kind: TypeAlias = Literal["int", "blob"]
+Consistency: TypeAlias = Literal["LOCAL_QUORUM", "LOCAL_ONE", "ONE", "TWO", "THREE", "QUORUM", "ALL"]
+"""How many replicas answer a read, in CQL's words."""
+QUORUMS: tuple[Consistency, ...] = ("LOCAL_QUORUM", "QUORUM", "ALL")
+"""Levels that find every row which was written at a quorum."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The table that is read, where it is and how to get in.
+
+    ``label``: what labels in the same reads as the images must be, None for no labels there. ``metadata``: columns that
+    are wanted of ``metadata_table``.
+    """
+
+    table: TableName
+    columns: Columns
+    label: Kind | None
+    metadata_table: TableName
+    metadata: tuple[str, ...]
+    hosts: Sequence[str]
+    port: int
+    datacenter: str | None
+    access: Access
+    consistency: Consistency = "LOCAL_QUORUM"
+    origin: str = "Was it deleted since the split was made?"
+    """What to think of where an image is missing."""
+
+    @property
+    def place(self) -> str:
+        """The cluster as messages name it."""
+        if self.access.bundle is not None:
+            return f"the hosts of the bundle {self.access.bundle}"
+        return f"{', '.join(self.hosts)} port {self.port}"
+
+    @property
+    def select(self) -> str:
+        """The one statement: image, and label where wanted, by id."""
+        column = self.columns
+        wanted = f'"{column.data}", "{column.label}"' if self.label else f'"{column.data}"'
+        return f'SELECT {wanted} FROM {self.table.quoted} WHERE "{column.id}" = ?'
+
+    @property
+    def select_metadata(self) -> str:
+        """The statement for the metadata columns, by id."""
+        names = ", ".join(f'"{name}"' for name in self.metadata)
+        return f'SELECT {names} FROM {self.metadata_table.quoted} WHERE "{self.columns.id}" = ?'
+
+    def wanted(self, one: bytes, /) -> str:
+        """An image with its table and hosts, as messages name it."""
+        return f"image {UUID(bytes=one)} from {self.table} at {self.place}"
+
+    def no_answer(self, wanted: str, reason: str, *, is_elsewhere: bool) -> UnreachableError:
+        """The error for a read that no node takes; or none of the datacenter, as others are there."""
+        if self.datacenter is not None and is_elsewhere:
+            return UnreachableError(
+                f"Wanted {wanted}, from the datacenter {self.datacenter}. Found: no node of it among the hosts. "
+                "Give its name as SELECT data_center FROM system.local tells it, or none."
+            )
+        return UnreachableError(f"Wanted {wanted}. Found: no node that answers ({reason})")
+
+    def too_few(self, wanted: str, reason: str) -> UnreachableError:
+        """The error for a read that fewer replicas can answer than its consistency asks for."""
+        advice = (
+            ""
+            if self.consistency not in QUORUMS
+            else (" Bring its nodes back; consistency='LOCAL_ONE' reads from one replica, which may have old bytes.")
+        )
+        return UnreachableError(
+            f"Wanted {wanted} at {self.consistency}. Found: too few replicas that answer ({reason}).{advice}"
+        )
+
+    def refusal(self, wanted: str, reason: str) -> AccessError:
+        """The error for a log-in that a node refuses for this reason."""
+        if (user := self.access.username) is None:
+            return AccessError(
+                f"Wanted {wanted}. Found: it asks who you are ({reason}). Give username and password, or "
+                "IMAGESTRATA_USERNAME and IMAGESTRATA_PASSWORD."
+            )
+        return AccessError(
+            f"Wanted {wanted}. Found: user {user!r} is refused ({reason}). Correct the user name or the password."
+        )
+
+    def check(self, found: Mapping[str, tuple[str, str]], /) -> None:
+        """Compare the table's columns, type and kind by name, with what is read. Raises `TableError`."""
+        column = self.columns
+        label = f", and the column {column.label} {self.label}" if self.label else ""
+        wanted = (
+            f"Wanted {self.table} with the key {column.id} uuid and the column {column.data} blob{label} "
+            f"at {self.place}."
+        )
+        if not found:
+            raise TableError(f"{wanted} Found: no such table")
+        key = [name for name, (_, kind) in found.items() if kind in ("partition_key", "clustering")]
+        types = {name: cql_type for name, (cql_type, _) in found.items()}
+        is_right = key == [column.id] and types[column.id] in ("uuid", "timeuuid") and types.get(column.data) == "blob"
+        is_right &= self.label is None or types.get(column.label) in (_WHOLE if self.label == "int" else ("blob",))
+        if not is_right:
+            has = ", ".join(f"{name} {cql_type}" for name, cql_type in sorted(types.items()))
+            raise TableError(f"{wanted} Found: the key ({', '.join(key)}) and the columns {has}")
+
+    def check_metadata(self, found: Mapping[str, tuple[str, str]], /) -> None:
+        """Compare the metadata table's columns, type and kind by name, with those wanted. Raises `TableError`."""
+        gone = [name for name in self.metadata if name not in found]
+        if gone or self.columns.id not in found:
+            has = ", ".join(sorted(found)) or "no such table"
+            raise TableError(
+                f"Wanted the columns {', '.join([self.columns.id, *self.metadata])} in {self.metadata_table} at "
+                f"{self.place}. Found: {has}"
+            )
+
+    def image(self, one: bytes, row: Sequence[Any] | None, /) -> tuple[bytes, Label]:
+        """What a row holds, image and label; raises `MissingImageError` without one, `TableError` without a label."""
+        data: bytes | None = row[0] if row is not None else None
+        if not data:
+            found = f"its {self.columns.data} is null" if data is None else f"its {self.columns.data} has 0 bytes"
+            raise MissingImageError(
+                f"Wanted {self.wanted(one)}. Found: {'no such row' if row is None else found}. {self.origin}"
+            )
+        assert row is not None
+        return data, self._label(one, row[1]) if self.label else None
+
+    def values(self, one: bytes, row: Sequence[Any] | None, /) -> tuple[Any, ...]:
+        """What a row of metadata holds; raises `MissingImageError` without one."""
+        if row is None:
+            raise MissingImageError(f"Wanted {self.wanted(one)} in {self.metadata_table} too. Found: no such row")
+        return tuple(row)
+
+    def _label(self, one: bytes, label: Any) -> int | bytes:
+        if self.label == "blob":
+            if not isinstance(label, bytes):
+                raise TableError(
+                    f"Wanted a label for {self.wanted(one)}. Found: its {self.columns.label} is null. "
+                    "Write it to the table."
+                )
+            return label
+        if not isinstance(label, int) or not -(1 << 31) <= label < 1 << 31:
+            raise TableError(
+                f"Wanted a label of 32 bits for {self.wanted(one)}. "
+                f"Found: its {self.columns.label} is {'null' if label is None else repr(label)}. "
+                "Write it to the table."
+            )
+        return label

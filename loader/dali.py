@@ -1,0 +1,128 @@
+"""The source inside DALI: what a pipeline calls for each batch, and which of its images it cannot decode."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
+from uuid import UUID
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loader.batch import Batch
+from loader.errors import TableError
+from loader.extras import require
+
+
+class Batches(Protocol):
+    """What is asked of a source."""
+
+    @property
+    def metadata(self) -> tuple[str, ...]:
+        """The columns that its batches have."""
+        ...
+
+    @property
+    def label_type(self) -> str:
+        """What its labels are."""
+        ...
+
+    def batches(self, epoch: int, /) -> Iterator[Batch]:
+        """The batches of an epoch."""
+        ...
+
+
+def dali(module: str) -> Any:
+    """A module of DALI's. Raises `MissingExtraError` without DALI."""
+    return require(f"nvidia.dali.{module}", extra="loader", purpose="decoding images")
+
+
+class EpochReader:
+    """What a DALI pipeline calls for each batch; DALI's own count of epochs says which epoch it wants."""
+
+    def __init__(self, source: Batches, *, first_epoch: int = 0) -> None:
+        self._source = source
+        self._first_epoch = first_epoch
+        self._epoch: int | None = None
+        self._batches: Iterator[Batch] = iter(())
+        self._again: deque[Batch] = deque()
+        self.pending: deque[Batch] = deque()
+        """The batches that DALI was given, but for those that were `given`: it may be working on them."""
+
+    def outputs(self) -> tuple[Any, ...]:
+        """Images, labels and metadata as outputs of the pipeline that is being defined."""
+        fn, types = dali("fn"), dali("types")
+        source = self._source
+        labels = [] if source.label_type == "none" else [types.INT32 if source.label_type == "int" else types.UINT8]
+        known = {"dtype": [types.UINT8, *labels], "ndim": 1} if not source.metadata else {}
+        # DALI keeps the arrays that it is given, and with them the bytes, until it is done: nothing is copied.
+        outputs = fn.external_source(
+            self, num_outputs=1 + len(labels) + len(source.metadata), batch_info=True, no_copy=True, **known
+        )
+        return tuple(outputs)
+
+    def __call__(self, info: Any) -> tuple[Any, ...]:
+        # DALI reads ahead, and calls again behind the end of an epoch: that is no new epoch, but StopIteration again.
+        epoch = self._first_epoch + info.epoch_idx
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._batches = self._source.batches(epoch)
+        batch = self._again.popleft() if self._again else next(self._batches)
+        self.pending.append(batch)
+        columns = [_column(batch, name) for name in self._source.metadata]
+        return [_bytes(image) for image in batch.images], *_labels(batch), *columns
+
+    def given(self) -> Batch:
+        """Take note that the pipeline has given out its next batch, and tell which."""
+        return self.pending.popleft()
+
+    def repeat(self, batches: Iterable[Batch], *, epoch: int) -> None:
+        """Let a new pipeline begin with these batches of an epoch, and go on behind them."""
+        self._again = deque(batches)
+        self.pending.clear()
+        self._first_epoch = epoch
+
+    def close(self) -> None:
+        """Give up the epoch that is being read."""
+        self._batches = iter(())
+        self._again.clear()
+        self.pending.clear()
+
+
+def undecodable(batch: Batch) -> list[int]:
+    """The places of a batch's images that are no pictures."""
+    return [place for place, image in enumerate(batch.images) if not _is_decodable(image)]
+
+
+def _bytes(data: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(data, dtype=np.uint8)
+
+
+def _labels(batch: Batch) -> list[Any]:
+    if batch.label_blobs:
+        return [[_bytes(label) for label in batch.label_blobs]]
+    return [batch.labels[:, None]] if len(batch.labels) else []
+
+
+def _column(batch: Batch, name: str) -> list[NDArray[Any]]:
+    values = batch.metadata[name]
+    if None in values:
+        one = UUID(bytes=batch.ids[values.index(None)].tobytes())
+        raise TableError(f"Wanted a value of {name} for image {one}, as DALI has no nulls. Found: null")
+    if all(isinstance(value, int) for value in values):
+        return [np.array([value], dtype=np.int64) for value in values]
+    if all(isinstance(value, (int, float)) for value in values):
+        return [np.array([value], dtype=np.float64) for value in values]
+    return [_bytes(value if isinstance(value, bytes) else str(value).encode()) for value in values]
+
+
+def _is_decodable(image: bytes) -> bool:
+    fn, types = dali("fn"), dali("types")
+    pipeline = dali("pipeline").Pipeline(batch_size=1, num_threads=1, device_id=None, prefetch_queue_depth=1)
+    with pipeline:
+        file = fn.external_source([[_bytes(image)]], dtype=types.UINT8, ndim=1)
+        pipeline.set_outputs(fn.decoders.image(file, output_type=types.RGB))
+    try:
+        pipeline.run()
+    except RuntimeError:
+        return False
+    return True

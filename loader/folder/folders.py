@@ -1,0 +1,138 @@
+"""Trees of class folders, ``DIR/CLASS/**/image``, as splits: the same ids, labels and order as the tables' splits."""
+
+import os
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loader.errors import OptionError, SplitError
+from loader.folder.levels import ClassLevel, check_class_level, check_levels
+from loader.splits import Split, counts_of
+from schemas import Columns
+from schemas.identity import image_ids
+
+PICTURES = (b".jpg", b".jpeg", b".png", b".bmp", b".gif", b".webp", b".tif", b".tiff", b".ppm", b".pgm", b".pbm")
+"""How the names of pictures end, in lower case."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Folder(Split):
+    """A tree of class folders, listed by `open_folder`; ``paths``: the files, relative to ``address``, by position."""
+
+    paths: list[bytes] = field(default_factory=list, repr=False)
+
+    def __repr__(self) -> str:
+        return f"Folder({self.address!r}: {len(self):,} images of {self.num_classes} classes)"
+
+
+def open_folder(
+    address: str | os.PathLike[str],
+    *,
+    dataset: str = "",
+    or_split: str = "",
+    seed: int = 0,
+    class_level: ClassLevel | None = None,
+) -> Folder:
+    """List a tree of class folders on a local disk as a split, for `FolderSource`.
+
+    Class numbers are those of the folders' names in code-point order, as ImageFolder gives them. Files are taken at any
+    depth below, those whose names end as pictures' do and do not begin with a dot. Ids follow from ``dataset``,
+    ``or_split`` (the split folder's name that the tree was ingested under) and path: with those of an ingest the ids
+    are the tables' own. The order of positions follows from ids and ``seed``, so that a split of the same images with
+    the same seed, a rows file among them, has the same fingerprint and the same epochs.
+
+    A tree whose folders look like splits, or like one folder around everything, is refused with the likely readings,
+    because the labels would be wrong; ``class_level="top"`` takes its topmost folders as the classes nevertheless.
+
+    Raises `SplitError` where there are no class folders, no picture in one of them, or classes that are probably
+    deeper; `OptionError` for options out of their range.
+    """
+    check_class_level(class_level)
+    if not isinstance(dataset, str) or not isinstance(or_split, str):
+        raise OptionError(f"Wanted dataset and or_split as names. Found: {dataset!r}, {or_split!r}")
+    root = os.path.abspath(os.fsencode(address))
+    classes = _classes(root)
+    number = image_ids(dataset, os.fsencode(or_split))
+    counts: dict[str, int] = {}
+    by_class = [sorted(_pictures(root, name, counts)) for name in classes]
+    if class_level is None:
+        check_levels(counts, place=os.fsdecode(root), call=partial(_call, os.fsdecode(root)))
+    if empty := next((name for name, files in zip(classes, by_class, strict=True) if not files), None):
+        raise SplitError(
+            f"Wanted a picture in each class folder of {os.fsdecode(root)}. Found: none in {os.fsdecode(empty)}"
+        )
+    paths = [path for files in by_class for path in files]
+    labels = [label for label, files in enumerate(by_class) for _ in files]
+    ids = np.frombuffer(b"".join(map(number, paths)), dtype=np.uint8).reshape(-1, 16)
+    return _in_order(os.fsdecode(root), classes, paths, ids, np.array(labels, dtype=np.int32), seed)
+
+
+def _in_order(
+    address: str,
+    classes: list[bytes],
+    paths: list[bytes],
+    ids: NDArray[np.uint8],
+    labels: NDArray[np.int32],
+    seed: int,
+) -> Folder:
+    from formats.fingerprint import row_sums, split_fingerprint
+    from formats.seeded_order import SeededOrder
+
+    rows = len(ids)
+    order = SeededOrder(rows, seed=seed)
+    order.count(ids)
+    places = order.places(ids)
+    sorted_ids, numbers = np.empty_like(ids), np.empty(rows, dtype=np.int32)
+    sorted_ids[places], numbers[places] = ids, np.arange(rows, dtype=np.int32)
+    for piece in order.pieces():
+        order.sort(sorted_ids[piece], numbers[piece])
+    by_position = labels[numbers]
+    sums = row_sums(sorted_ids, by_position, np.arange(rows, dtype=np.int64))
+    return Folder(
+        ids=sorted_ids,
+        labels=by_position,
+        index=0,
+        num_classes=len(classes),
+        class_names=dict(enumerate(map(os.fsdecode, classes))),
+        counts=counts_of(labels),
+        data_table="",
+        metadata_table="",
+        columns=Columns(),
+        fingerprint=split_fingerprint(seed=seed, index=0, rows=rows, sums=sums),
+        address=address,
+        paths=[paths[one] for one in numbers],
+    )
+
+
+def _classes(root: bytes) -> list[bytes]:
+    try:
+        with os.scandir(root) as entries:
+            names = [entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(b".")]
+    except OSError as error:
+        raise SplitError(f"Wanted a folder of class folders at {os.fsdecode(root)}. Found: {error.strerror}") from None
+    if not names:
+        raise SplitError(f"Wanted a folder for every class in {os.fsdecode(root)}. Found: no folders there")
+    return sorted(names, key=os.fsdecode)
+
+
+def _pictures(root: bytes, folder: bytes, counts: dict[str, int]) -> list[bytes]:
+    """The pictures below one folder, relative to the root; ``counts`` takes how many are directly in each."""
+    found, below = [], []
+    with os.scandir(os.path.join(root, folder)) as entries:
+        for entry in entries:
+            path = folder + b"/" + entry.name
+            if entry.is_dir():
+                below.append(path)
+            elif entry.name.lower().endswith(PICTURES) and not entry.name.startswith(b"."):
+                found.append(path)
+    counts[os.fsdecode(folder)] = len(found)
+    for path in below:
+        found += _pictures(root, path, counts)
+    return found
+
+
+def _call(root: str, folder: str, split: str) -> str:
+    named = f", or_split={split!r}" if split else ""
+    return f"loader.open_folder({os.path.join(root, folder)!r}{named})"

@@ -1,0 +1,70 @@
+"""Options as callers give them, checked. All raise `OptionError`."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from loader.errors import OptionError
+
+_COLUMN = re.compile(r"[A-Za-z]\w*", re.ASCII)
+
+
+def check_int(name: str, value: int, least: int | None = None, most: int | None = None) -> int:
+    """The value itself, if it is a whole number in its range (NumPy's are welcome)."""
+    is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not is_whole or (least is not None and value < least) or (most is not None and value > most):
+        span = f" from {least} to {most}" if most is not None else f" of at least {least}" if least is not None else ""
+        raise OptionError(f"Wanted {name} as a whole number{span}. Found: {value!r}")
+    return int(value)
+
+
+def check_seconds(name: str, value: float) -> float:
+    """A time above 0."""
+    is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if not is_number or not 0 < value < float("inf"):
+        raise OptionError(f"Wanted {name} in seconds, above 0. Found: {value!r}")
+    return float(value)
+
+
+def check_share(name: str, value: float) -> float:
+    """A share, from 0 to 1."""
+    is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= 1:
+        raise OptionError(f"Wanted {name} as a share from 0 to 1. Found: {value!r}")
+    return float(value)
+
+
+def check_numbers(name: str, value: Sequence[float], count: int) -> tuple[float, ...]:
+    """So many numbers, none of them infinite."""
+    numbers: tuple[Any, ...] = tuple(value) if isinstance(value, Iterable) else ()
+    is_good = all(isinstance(one, (int, float, np.number)) and np.isfinite(one) for one in numbers)
+    if not is_good or len(numbers) != count:
+        raise OptionError(f"Wanted {name} as {count} numbers. Found: {value!r}")
+    return tuple(map(float, numbers))
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """One of a few words."""
+    if value not in choices:
+        raise OptionError(f"Wanted {name} as one of {tuple(choices)}. Found: {value!r}")
+
+
+def check_names(name: str, value: Sequence[str]) -> tuple[str, ...]:
+    """Names of columns, none twice."""
+    is_list = isinstance(value, Iterable) and not isinstance(value, str)
+    names: tuple[Any, ...] = tuple(value) if is_list else (None,)
+    is_good = all(isinstance(one, str) and _COLUMN.fullmatch(one) for one in names) and len({*names}) == len(names)
+    if not is_good:
+        raise OptionError(
+            f"Wanted {name} as a list of different names, of letters, digits and underscores. Found: {value!r}"
+        )
+    return names
+
+
+def check_bools(**values: bool) -> None:
+    """True or False, by their names."""
+    for name, value in values.items():
+        if not isinstance(value, (bool, np.bool_)):
+            raise OptionError(f"Wanted {name} as True or False. Found: {value!r}")

@@ -1,0 +1,115 @@
+"""Which sample when: the order of an epoch and each rank's share of it. Pure arithmetic, nothing is read or stored."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loader.errors import OptionError
+
+if TYPE_CHECKING:
+    from formats import Permutation
+
+LastBatchPolicy: TypeAlias = Literal["FILL", "PARTIAL", "DROP"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sharding:
+    """How the places 0..rows-1 of an epoch's global order are dealt to ranks, batch by batch.
+
+    Ranks take interleaved batches; step ``g`` of all ranks together is one global batch of ``batch_size * world_size``
+    places. With ``rows=22, batch_size=3, world_size=2``::
+
+        step            0            1            2            3
+        places   0 1 2  3 4 5 | 6 7 8 9 10 11 | 12 13 14 15 16 17 | 18 19 20 21
+        rank 0   0 1 2        | 6 7 8         | 12 13 14          | 18 19          PARTIAL; FILL: 18 19 19
+        rank 1          3 4 5 |       9 10 11 |          15 16 17 |       20 21    PARTIAL; FILL: 20 21 21
+
+    The last, partial global batch of ``m`` places is divided evenly, ``m * (r + 1) // W - m * r // W`` places to rank
+    ``r``: over the epoch each rank gets as many samples as DALI's readers give to a shard. With PARTIAL and ``m`` below
+    ``W`` some ranks get none, and have a step fewer. FILL repeats a rank's last place until its batch is whole, as
+    DALI's readers do with ``pad_last_batch``; DROP leaves the partial global batch out. With both, all ranks have the
+    same number of steps, of whole batches only.
+    """
+
+    rows: int
+    batch_size: int
+    rank: int
+    world_size: int
+    last_batch_policy: LastBatchPolicy
+
+    def __post_init__(self) -> None:
+        if self.rows < 1:
+            raise OptionError(f"Wanted a split with at least one row. Found: {self.rows} rows")
+        if self.batch_size < 1:
+            raise OptionError(f"Wanted batch_size of at least 1. Found: {self.batch_size}")
+        if self.world_size < 1:
+            raise OptionError(f"Wanted world_size of at least 1. Found: {self.world_size}")
+        if not 0 <= self.rank < self.world_size:
+            raise OptionError(f"Wanted rank from 0 to {self.world_size - 1} (world_size - 1). Found: {self.rank}")
+        policies = get_args(LastBatchPolicy)
+        if self.last_batch_policy not in policies:
+            raise OptionError(f"Wanted last_batch_policy as one of {policies}. Found: {self.last_batch_policy!r}")
+
+    @property
+    def global_batch_size(self) -> int:
+        """The places that all ranks take in one whole step."""
+        return self.batch_size * self.world_size
+
+    @property
+    def samples(self) -> int:
+        """The samples of one epoch on this rank; those that FILL repeats count."""
+        if self.last_batch_policy == "PARTIAL":
+            return self._dealt
+        whole, rest = divmod(self.rows, self.global_batch_size)
+        return (whole + (rest > 0 and self.last_batch_policy == "FILL")) * self.batch_size
+
+    @property
+    def steps(self) -> int:
+        """The batches of one epoch on this rank."""
+        return -(-self.samples // self.batch_size)
+
+    def places(self, step: int, /) -> NDArray[np.int64]:
+        """The places of this rank's batch at one step: int64 ``(b,)``, ascending. Raises IndexError past the end."""
+        if not 0 <= step < self.steps:
+            raise IndexError(f"Wanted a step from 0 to {self.steps - 1}. Found: {step}")
+        numbers = np.arange(step * self.batch_size, min((step + 1) * self.batch_size, self.samples), dtype=np.int64)
+        if not self._dealt:  # fewer rows than ranks, and FILL
+            return np.zeros_like(numbers)
+        return self.own(np.minimum(numbers, self._dealt - 1))
+
+    def own(self, numbers: NDArray[np.int64], /) -> NDArray[np.int64]:
+        """The places of this rank's samples by their number, 0 for its first of the epoch; those of FILL left aside.
+
+        int64 in, int64 of the same shape out; numbers must be below the samples that PARTIAL would give.
+        """
+        steps, inside = np.divmod(numbers, self.batch_size)
+        firsts: NDArray[np.int64] = steps * self.global_batch_size
+        shares: NDArray[np.int64] = (
+            np.minimum(self.rows - firsts, self.global_batch_size) * self.rank // self.world_size
+        )
+        return firsts + shares + inside
+
+    def repeats(self, step: int, /) -> int:
+        """How many places at the end of this step's batch FILL has repeated; 0 with other policies."""
+        return max(0, min((step + 1) * self.batch_size, self.samples) - self._dealt)
+
+    @property
+    def _dealt(self) -> int:
+        """The places of this rank's share: with those that DROP leaves out, without what FILL repeats."""
+        whole, rest = divmod(self.rows, self.global_batch_size)
+        share = rest * (self.rank + 1) // self.world_size - rest * self.rank // self.world_size
+        return whole * self.batch_size + share
+
+
+def epoch_order(rows: int, /, *, fingerprint: str, seed: int, epoch: int, shuffle: bool) -> "Permutation | None":
+    """The global order of an epoch, a function of these arguments alone; None stands for the split's own order.
+
+    The number of ranks, the batch size and whatever happens at run time have no part in it.
+    """
+    from formats import Permutation  # not at the top: it brings Arrow and storage, which take a third of a second
+
+    if not shuffle:
+        return None
+    return Permutation(rows, f"epoch order 1\0{fingerprint}\0{seed}\0{epoch}".encode())

@@ -1,0 +1,149 @@
+"""Which samples a rank delivers in each epoch, batch by batch, and where it stands after a batch. Pure arithmetic."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loader.errors import OptionError, StateError
+from loader.order.permutation import LastBatchPolicy, Sharding, epoch_order
+from loader.order.state import Share, State
+
+_PLACES_AT_ONCE = 1 << 14
+"""So many places of an order are worked out together: a call takes milliseconds, for few of them as for these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One batch to come: ``positions`` in the split, int64 ``(b,)``.
+
+    The last ``repeats`` of them repeat the one before, or, if these are all, a sample of an earlier batch. ``number``
+    counts the epoch's batches from 0, the same on all ranks.
+    """
+
+    number: int
+    positions: NDArray[np.int64]
+    repeats: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """The epochs of a split on one rank; the one that a ``loaded`` state stands in has only what is left of it."""
+
+    fingerprint: str
+    rows: int
+    seed: int
+    shuffle: bool
+    batch_size: int
+    rank: int
+    world_size: int
+    last_batch_policy: LastBatchPolicy
+    loaded: State | None = None
+
+    def __post_init__(self) -> None:
+        _ = self.whole  # refuses what is impossible
+
+    @cached_property
+    def whole(self) -> Sharding:
+        """How a whole epoch is dealt. Raises `OptionError`."""
+        return self._sharding(self.rows)
+
+    @property
+    def first_epoch(self) -> int:
+        """The epoch that the loaded state stands in; 0 without one."""
+        return 0 if self.loaded is None else self.loaded.epoch
+
+    def samples(self, epoch: int, /, *, offset: int = 0, every: int = 1) -> int:
+        """The samples that the epoch has on this rank, in the batches that `steps` gives; what FILL repeats counts."""
+        sharding = self._sharding(len(self._begin(epoch).left))
+        taken = range(offset, sharding.steps, every)
+        lacking = sharding.steps * sharding.batch_size - sharding.samples  # in the last batch
+        return len(taken) * sharding.batch_size - (lacking if sharding.steps - 1 in taken else 0)
+
+    def first_step(self, epoch: int, /) -> int:
+        """The number of an epoch's first batch: 0, or how many of this size what was delivered before would make."""
+        begin = self._begin(epoch)
+        return (begin.rows - len(begin.left)) // begin.global_batch_size
+
+    def steps(self, epoch: int, /, *, offset: int = 0, every: int = 1) -> Iterator[Step]:
+        """The batches of an epoch on this rank, in order; or of those that it has left, every so many-th from one."""
+        begin = self._begin(epoch)
+        left, sharding, first = begin.left, self._sharding(len(begin.left)), self.first_step(epoch)
+        order = epoch_order(self.rows, fingerprint=self.fingerprint, seed=self.seed, epoch=epoch, shuffle=self.shuffle)
+        at_once = max(1, _PLACES_AT_ONCE // self.batch_size)
+        wanted = range(offset, sharding.steps, every)
+        for start in range(0, len(wanted), at_once):
+            steps = wanted[start : start + at_once]
+            places = [left(sharding.places(step)) for step in steps]
+            if order is not None:
+                places = np.split(order(np.concatenate(places)), np.cumsum([len(one) for one in places[:-1]]))
+            for step, positions in zip(steps, places, strict=True):
+                yield Step(first + step, positions, sharding.repeats(step))
+
+    def after(self, epoch: int, /, *, steps: int | None = None) -> State:
+        """The state once all ranks have delivered the batches of an epoch before number ``steps``.
+
+        None: where it begins. Raises `OptionError` for fewer batches than were delivered before the epoch went on, or
+        more than it has.
+        """
+        begin = self._begin(epoch)
+        sharding, first = self._sharding(len(begin.left)), self.first_step(epoch)
+        whole, rest = divmod(sharding.rows, sharding.global_batch_size)
+        most = first + whole + (rest > 0 and self.last_batch_policy != "DROP")
+        steps = first if steps is None else steps
+        if not first <= steps <= most:
+            raise OptionError(f"Wanted from {first} to {most} batches of epoch {epoch}. Found: {steps}")
+        if steps == most:
+            return begin.following()
+        return begin.after(min((steps - first) * sharding.global_batch_size, sharding.rows))
+
+    def after_samples(self, epoch: int, /, *, end: int, late: Iterable[int]) -> State:
+        """The state once this rank has delivered, of what its epoch had left, all samples below ``end`` but the late.
+
+        Of one rank among several it is a share of the state; see `merge_states`.
+        """
+        begin, late = self._begin(epoch), tuple(late)
+        sharding = self._sharding(len(begin.left))
+        if self.world_size == 1 or (not late and end >= sharding.samples):
+            return begin.following() if end >= sharding.samples and not late else begin.after(end, late=late)
+        return replace(begin, share=Share(self.rank, self.world_size, self.batch_size, end, late))
+
+    def going_on(self, state: Mapping[str, Any], /) -> "Schedule":
+        """The same, from a state on. Raises `StateError` for one of another split, seed or order, or of one rank."""
+        found = State.from_dict(state)
+        ours = self._whole_epoch(found.epoch)
+        for name in ("fingerprint", "rows", "seed", "shuffle"):
+            if getattr(found, name) != getattr(ours, name):
+                what = "split" if name in ("fingerprint", "rows") else "order"
+                raise StateError(
+                    f"Wanted a state of this {what}: {name} {getattr(ours, name)}. Found: {getattr(found, name)}. "
+                    f"Make the source with that {what}, or begin anew."
+                )
+        if found.share is not None:
+            raise StateError(
+                "Wanted the state of all ranks. Found: that of one that delivers out of order. "
+                "Give the states of all ranks to loader.merge_states."
+            )
+        return replace(self, loaded=found)
+
+    def _begin(self, epoch: int) -> State:
+        """Where an epoch begins: at what is left, or whole."""
+        if self.loaded is not None and self.loaded.epoch == epoch:
+            return replace(self.loaded, global_batch_size=self.batch_size * self.world_size)
+        return self._whole_epoch(epoch)
+
+    def _whole_epoch(self, epoch: int) -> State:
+        return State(
+            fingerprint=self.fingerprint,
+            seed=self.seed,
+            shuffle=self.shuffle,
+            epoch=epoch,
+            global_batch_size=self.batch_size * self.world_size,
+            rows=self.rows,
+        )
+
+    def _sharding(self, rows: int) -> Sharding:
+        return Sharding(rows, self.batch_size, self.rank, self.world_size, self.last_batch_policy)

@@ -1,0 +1,193 @@
+"""Where an epoch stands, so that it can go on at the very next sample, on any number of ranks. Pure arithmetic.
+
+What was delivered is told by places of the epoch's global order, which depend on no rank. A rank that delivers in order
+knows what all have delivered at its step; out of order it knows of its own samples only, and the states of all ranks
+make the whole (`merge_states`).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loader.errors import StateError
+from loader.order.permutation import Sharding
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What is left of an epoch of ``rows`` places: those that are ``pending``, then all from ``start`` on.
+
+    Its indices 0..len-1 are dealt to ranks as the places of a whole epoch are.
+    """
+
+    rows: int
+    start: int = 0
+    pending: tuple[int, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.pending) + self.rows - self.start
+
+    def __call__(self, indices: NDArray[np.int64], /) -> NDArray[np.int64]:
+        """The places at these indices: int64 in, int64 of the same shape out."""
+        places = indices + (self.start - len(self.pending))
+        is_pending = indices < len(self.pending)
+        if is_pending.any():
+            places[is_pending] = np.array(self.pending, dtype=np.int64)[indices[is_pending]]
+        return places
+
+    def after(self, end: int, *, late: Iterable[int] = ()) -> "Left":
+        """What is left once all indices below ``end`` were delivered but those that are ``late``."""
+        again = self(np.array(list(late), dtype=np.int64)).tolist()
+        start = self.start + max(0, end - len(self.pending))
+        return Left(self.rows, start, tuple(sorted([*again, *self.pending[end:]])))
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one rank has delivered, out of order: of its own samples those below ``end``, but the ``late`` ones."""
+
+    rank: int
+    world_size: int
+    batch_size: int
+    end: int
+    late: tuple[int, ...]
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether these are numbers that a rank can have."""
+        numbers = (self.rank, self.world_size, self.batch_size, self.end, *self.late)
+        if not all(type(number) is int and number >= 0 for number in numbers):
+            return False
+        return self.rank < self.world_size and self.batch_size > 0 and all(number < self.end for number in self.late)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """Where the delivery of a split of ``rows`` rows stands in an epoch: what is `left` of it.
+
+    Without a ``share``, no rank has delivered any of that. With one, this rank has delivered part of its share of it,
+    and what others have delivered is not known. ``global_batch_size`` is that of the ranks that delivered.
+    """
+
+    fingerprint: str
+    seed: int
+    shuffle: bool
+    epoch: int
+    global_batch_size: int
+    rows: int
+    start: int = 0
+    pending: tuple[int, ...] = ()
+    share: Share | None = None
+
+    @property
+    def left(self) -> Left:
+        """What is left of the epoch, this rank's share of it included."""
+        return Left(self.rows, self.start, self.pending)
+
+    def after(self, end: int, *, late: Iterable[int] = ()) -> "State":
+        """The state once all indices of `left` below ``end`` were delivered but those that are ``late``."""
+        left = self.left.after(end, late=late)
+        return replace(self, start=left.start, pending=left.pending, share=None) if len(left) else self.following()
+
+    def following(self) -> "State":
+        """The state at the beginning of the next epoch."""
+        return replace(self, epoch=self.epoch + 1, start=0, pending=(), share=None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The state as dictionaries, lists, texts and numbers."""
+        found = asdict(self)
+        share = found["share"] and {**found["share"], "late": list(found["share"]["late"])}
+        return {"format": _FORMAT, **found, "pending": list(self.pending), "share": share}
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any], /) -> "State":
+        """The state that `to_dict` gave; raises `StateError` for anything else."""
+        if not isinstance(found, Mapping):
+            raise StateError(f"Wanted a state, as state_dict() gives it. Found: {type(found).__name__}")
+        fields = dict(found)
+        version = fields.pop("format", None)
+        if version != _FORMAT:
+            raise StateError(f"Wanted a state of format {_FORMAT}, as state_dict() gives it. Found: format {version!r}")
+        try:
+            share = fields.pop("share")
+            if share is not None:
+                share = Share(**{**share, "late": tuple(share["late"])})
+            state = cls(**{**fields, "pending": tuple(fields["pending"]), "share": share})
+            is_sound = state.epoch >= 0 and 0 <= state.start <= state.rows
+            is_sound &= all(0 <= place < state.start for place in state.pending)
+            is_sound &= state.start < state.rows or bool(state.pending)  # something is left
+            whole = (state.epoch, state.start, state.rows, state.global_batch_size, *state.pending)
+            is_sound &= all(type(number) is int for number in whole) and state.global_batch_size > 0
+            is_sound &= len({*state.pending}) == len(state.pending)
+            is_sound &= share is None or share.is_sound
+        except KeyError as error:
+            raise StateError(f"Wanted a state, as state_dict() gives it. Found: one without {error}") from None
+        except (TypeError, ValueError) as error:
+            raise StateError(f"Wanted a state, as state_dict() gives it. Found: {error} in it") from None
+        if not is_sound:
+            raise StateError(f"Wanted a state with places of its epoch. Found: {state}")
+        return state
+
+
+def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One state of the states of all ranks, taken at the same step, from which any number of ranks can go on.
+
+    Raises `StateError` if they are not all of one delivery, or a rank is missing.
+    """
+    parts = [State.from_dict(state) for state in states]
+    if not parts:
+        raise StateError("Wanted the states of all ranks. Found: none")
+    shares = [part.share for part in parts if part.share is not None]
+    if not shares:
+        if any(part != parts[0] for part in parts):
+            raise StateError("Wanted the states of all ranks at one step. Found: states of several steps")
+        return parts[0].to_dict()
+    shared = [replace(part, share=None) for part in parts if part.share is not None]
+    world_size, batch_size = shares[0].world_size, shares[0].batch_size
+    is_one = all((share.world_size, share.batch_size) == (world_size, batch_size) for share in shares)
+    # Those without a share have no step left that others have: they stand at the next epoch.
+    others = [part for part in parts if part.share is None]
+    if not is_one or any(part != shared[0] for part in shared) or any(one != shared[0].following() for one in others):
+        raise StateError("Wanted the states of all ranks at one step. Found: states of several epochs or splits")
+    ranks = {share.rank for share in shares}
+    if len(ranks) < len(shares) or len(parts) != world_size:
+        raise StateError(
+            f"Wanted the states of ranks 0 to {world_size - 1}, each once. "
+            f"Found: {len(parts)}, of ranks {', '.join(str(share.rank) for share in shares)} among them"
+        )
+    end, late = _delivered(shared[0].left, shares)
+    return shared[0].after(end, late=late).to_dict()
+
+
+def _delivered(left: Left, shares: Sequence[Share]) -> tuple[int, list[int]]:
+    """The index behind the last one that any rank has delivered, and those before it that none has.
+
+    Ranks without a share have delivered all of theirs.
+    """
+    world_size, batch_size = shares[0].world_size, shares[0].batch_size
+    known = {share.rank: share for share in shares}
+    late: list[int] = []
+    ends: list[int] = []
+    open_ends: list[tuple[Sharding, int]] = []
+    for rank in range(world_size):
+        sharding = Sharding(len(left), batch_size, rank, world_size, "PARTIAL")  # what FILL repeats is no one's share
+        share = known.get(rank)
+        own_end = sharding.samples if share is None else min(share.end, sharding.samples)
+        if own_end:
+            ends.append(int(sharding.own(np.array([own_end - 1]))[0]) + 1)
+        if share is not None:
+            numbers = np.array([number for number in share.late if number < own_end], dtype=np.int64)
+            late += sharding.own(numbers).tolist()
+            open_ends.append((sharding, own_end))
+    end = max(ends, default=0)
+    for sharding, own_end in open_ends:
+        # The rank's next samples, up to the step in which the last index stands.
+        stop = min(sharding.samples, -(-end // sharding.global_batch_size) * batch_size)
+        following = sharding.own(np.arange(own_end, stop, dtype=np.int64))
+        late += following[following < end].tolist()
+    return end, late

@@ -1,0 +1,1 @@
+"""The engine: reads samples ahead of their use and puts batches together. It knows a fetcher, no store."""

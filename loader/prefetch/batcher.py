@@ -1,0 +1,270 @@
+"""Batches put together of samples as they arrive: in the order of the epoch, or in that of arrival. No I/O.
+
+::
+
+    steps --take--> samples that are being read --put--> what has arrived --ready--> whole batches
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loader.order.schedule import Step
+from loader.prefetch.fetcher import Label
+
+Ids: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.uint8]]
+"""The ids at some positions: int64 ``(b,)`` in, uint8 ``(b, 16)`` out."""
+
+
+class Sample:
+    """One image to be read: ``id`` in 16 bytes, ``number`` on this rank, from 0 on, in what the epoch has left.
+
+    ``is_repeat``: it was read before, and only makes up a batch that FILL wants. What reading it has come to stands in
+    ``image``, ``label`` and ``metadata``, or in ``error``; ``is_skipped`` says that it is to be done without.
+    """
+
+    __slots__ = ("begun", "epoch", "error", "id", "image", "is_here", "is_repeat", "is_skipped", "label", "metadata",
+                 "number", "position", "readers", "sent", "size", "tries")  # fmt: skip
+
+    def __init__(self, one: bytes, number: int, position: int, is_repeat: bool) -> None:
+        self.id, self.number, self.position, self.is_repeat = one, number, position, is_repeat
+        self.epoch: Assembly
+        self.image = b""
+        self.label: Label = None
+        self.metadata: tuple[Any, ...] = ()
+        self.error: Exception | None = None
+        self.is_here = self.is_skipped = False
+        self.begun = self.sent = 0.0
+        self.readers = self.tries = self.size = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A whole batch, the epoch's number ``number``: what was read, then the last of it as often as batches need.
+
+    The samples that are ``skipped`` should have been in it. Delivered are now, by number, all below ``end`` but those
+    that are ``late``.
+    """
+
+    number: int
+    samples: list[Sample]
+    repeats: int
+    skipped: list[Sample]
+    end: int
+    late: tuple[int, ...] = ()
+
+
+class Assembly(Protocol):
+    """How the samples of one epoch become batches."""
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether all samples were taken."""
+        ...
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all batches were handed out."""
+        ...
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether the next sample belongs to the batch that is waited for."""
+        ...
+
+    def take(self) -> Sample | None:
+        """The next sample to be read; None if there is none, or none yet."""
+        ...
+
+    def put(self, sample: Sample, /) -> bool:
+        """Take note of a sample that is here; whether there may be something `ready` now."""
+        ...
+
+    def ready(self) -> Iterator[Filled]:
+        """The batches that have become whole. Raises a sample's error in its batch's place."""
+        ...
+
+
+class _Batches:
+    """What both ways to put batches together have in common."""
+
+    def __init__(self, steps: Iterator[Step], ids: Ids, *, batch_size: int, is_padded: bool) -> None:
+        self._samples = _Samples(steps, ids, batch_size)
+        self._batch_size, self._is_padded = batch_size, is_padded
+        self._last: list[Sample] = []  # of what was handed out
+
+    @property
+    def is_taken(self) -> bool:
+        return self._samples.is_taken
+
+    def _fill(self, number: int, found: list[Sample], *, end: int, late: tuple[int, ...] = ()) -> Filled:
+        """A batch of what was found; if padded, it keeps its size by its last sample, or the last one before it."""
+        _check(found)
+        samples = [sample for sample in found if not sample.is_skipped]
+        skipped = [sample for sample in found if sample.is_skipped]
+        repeats = sum(sample.is_repeat for sample in samples)
+        if self._is_padded and len(samples) < self._batch_size:
+            last = samples[-1:] or self._last
+            if not last:
+                assert skipped[-1].error is not None
+                raise skipped[-1].error
+            again = self._batch_size - len(samples)
+            samples, repeats = samples + last * again, repeats + again
+        self._last = samples[-1:] or self._last
+        return Filled(number, samples, repeats, skipped, end, late)
+
+
+class InOrder(_Batches):
+    """The batches as the schedule has them. With ``is_padded`` they keep their size where samples are skipped."""
+
+    def __init__(self, steps: Iterator[Step], ids: Ids, *, batch_size: int, is_padded: bool) -> None:
+        super().__init__(steps, ids, batch_size=batch_size, is_padded=is_padded)
+        self._filling: deque[_Filling] = deque()
+        self._handed_out = 0  # batches
+        self._has_failed = False
+
+    @property
+    def is_over(self) -> bool:
+        return self.is_taken and not self._filling
+
+    @property
+    def is_needed(self) -> bool:
+        return len(self._filling) <= 1
+
+    def take(self) -> Sample | None:
+        sample = self._samples.take()
+        if self._samples.has_begun_step:
+            self._filling.append(_Filling(*self._samples.step))
+        return sample
+
+    def put(self, sample: Sample, /) -> bool:
+        filling = self._filling[sample.number // self._batch_size - self._handed_out]
+        filling.left -= 1
+        self._has_failed |= sample.error is not None and not sample.is_skipped
+        return not filling.left or self._has_failed
+
+    def ready(self) -> Iterator[Filled]:
+        while self._filling:
+            first = self._filling[0]
+            if self._has_failed:  # whatever else is still to come of the batch
+                _check(first.samples)
+            if first.left:
+                return
+            self._filling.popleft()
+            self._handed_out += 1
+            yield self._fill(first.number, first.samples, end=first.samples[-1].number + 1)
+
+
+class _Filling:
+    """A batch of which so many samples are left to come."""
+
+    __slots__ = ("left", "number", "samples")
+
+    def __init__(self, number: int, samples: list[Sample]) -> None:
+        self.number, self.samples, self.left = number, samples, len(samples)
+
+
+class OutOfOrder(_Batches):
+    """Batches of what has arrived. A sample is taken only if less than ``reorder`` after any that has not arrived.
+
+    What has arrived is handed out in that order, so that no sample overtakes one of a later batch by ``reorder``.
+    """
+
+    def __init__(self, steps: Iterator[Step], ids: Ids, *, batch_size: int, is_padded: bool, reorder: int) -> None:
+        super().__init__(steps, ids, batch_size=batch_size, is_padded=is_padded)
+        self._reorder = reorder
+        self._first = self._samples.next_step
+        self._here: deque[Sample] = deque()
+        self._repeats: list[Sample] = []  # they come last
+        self._taken = self._arrived = self._batches = 0
+        self._oldest = 0  # all samples below have arrived,
+        self._early: set[int] = set()  # and these above it
+        self._end = 0  # no sample from here on was delivered,
+        self._late: set[int] = set()  # nor were these below it
+
+    @property
+    def is_over(self) -> bool:
+        return self.is_taken and self._arrived == self._taken and not self._here
+
+    @property
+    def is_needed(self) -> bool:
+        return len(self._here) + self._taken - self._arrived < self._batch_size
+
+    def take(self) -> Sample | None:
+        if self._taken - self._oldest >= self._reorder:
+            return None
+        sample = self._samples.take()
+        self._taken += sample is not None
+        return sample
+
+    def put(self, sample: Sample, /) -> bool:
+        self._arrived += 1
+        self._early.add(sample.number)
+        while self._oldest in self._early:
+            self._early.remove(self._oldest)
+            self._oldest += 1
+        (self._repeats if sample.is_repeat else self._here).append(sample)
+        return len(self._here) >= self._batch_size or (self.is_taken and self._arrived == self._taken)
+
+    def ready(self) -> Iterator[Filled]:
+        if self._repeats and self.is_taken and self._arrived == self._taken:
+            self._here += self._repeats
+            self._repeats = []
+        while len(self._here) >= self._batch_size or (self._here and self.is_taken and self._arrived == self._taken):
+            samples = [self._here.popleft() for _ in range(min(self._batch_size, len(self._here)))]
+            self._deliver(samples)
+            number = self._first + self._batches
+            self._batches += 1
+            yield self._fill(number, samples, end=self._end, late=tuple(sorted(self._late)))
+
+    def _deliver(self, samples: Sequence[Sample]) -> None:
+        for sample in samples:
+            self._late.update(range(self._end, sample.number + 1))
+            self._end = max(self._end, sample.number + 1)
+            self._late.discard(sample.number)
+
+
+class _Samples:
+    """The samples of steps in turn; it looks a step ahead, to know the last sample when it gives it."""
+
+    def __init__(self, steps: Iterator[Step], ids: Ids, batch_size: int) -> None:
+        self._steps, self._ids, self._batch_size = steps, ids, batch_size
+        self._count = 0
+        self._coming = next(steps, None)
+        self._left: deque[Sample] = deque()
+        self.next_step = self._coming.number if self._coming else 0
+        self.step: tuple[int, list[Sample]] = (0, [])
+        """The number and all samples of the step that the last one belongs to,"""
+        self.has_begun_step = False
+        """of which it was the first."""
+
+    @property
+    def is_taken(self) -> bool:
+        return not self._left and self._coming is None
+
+    def take(self) -> Sample | None:
+        self.has_begun_step = not self._left and self._coming is not None
+        if not self._left and self._coming is not None:
+            step, self._coming = self._coming, next(self._steps, None)
+            self._left = deque(self._of(step))
+            self.step = step.number, list(self._left)
+        return self._left.popleft() if self._left else None
+
+    def _of(self, step: Step) -> Iterator[Sample]:
+        """A sample that is repeated is read once only; what another batch has, too, where there is nothing else."""
+        fresh = len(step.positions) - step.repeats
+        positions = step.positions[: max(1, fresh)]
+        packed = self._ids(positions).tobytes()
+        for place, position in enumerate(positions.tolist()):
+            yield Sample(packed[16 * place : 16 * place + 16], self._count + place, position, place >= fresh)
+        self._count += self._batch_size
+
+
+def _check(samples: Sequence[Sample]) -> None:
+    for sample in samples:
+        if sample.is_here and sample.error is not None and not sample.is_skipped:  # else it is tried again
+            raise sample.error

@@ -1,0 +1,198 @@
+"""The thread that reads ahead: its event loop, and the connections that live on it."""
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+
+from loader.prefetch.batcher import Assembly
+from loader.prefetch.closing import Closing, closed
+from loader.prefetch.fetcher import Fetcher
+from loader.prefetch.retry_policy import Patience
+from loader.prefetch.stats import Meter, Stats
+from loader.prefetch.stream import OnMissing, Reading, Stream
+from loader.prefetch.window import Pace
+
+_log = logging.getLogger(__name__)
+
+_CLOSE_SECONDS = 2.0
+"""How long closing waits for the driver, which lets go of a connection only when its reads are answered or timed out.
+After that the thread goes on alone; it is no obstacle to the end of the process."""
+
+_WAKE_SECONDS = 0.5
+"""How long the wait for a connection is at a time, so that Ctrl-C is seen."""
+
+
+class Engine(Closing):
+    """A thread, its event loop and the connections that live on it. The first stream starts them."""
+
+    def __init__(
+        self,
+        make_fetcher: Callable[[], Fetcher],
+        *,
+        budget: int,
+        max_in_flight: int,
+        timeout: float,
+        on_missing: OnMissing,
+        with_metadata: bool = False,
+    ) -> None:
+        """``budget`` is in bytes, ``timeout`` in seconds, for one image."""
+        super().__init__()
+        self._make_fetcher = make_fetcher
+        self._budget, self._max_in_flight, self._timeout, self._on_missing = budget, max_in_flight, timeout, on_missing
+        self._with_metadata = with_metadata
+        self.meter = Meter()
+        """The counts of all streams."""
+        self._run: _Run | None = None
+
+    def stream(self, epochs: Iterator[Assembly]) -> Stream:
+        """Begin to read epochs ahead of a consumer. Streams may run side by side, each within the budget.
+
+        Raises what `connect` raises.
+        """
+        stream = self._connected().stream(epochs)
+        if self.meter.began is None:
+            self.meter.began = time.monotonic()
+        return stream
+
+    def connect(self) -> None:
+        """Be ready to read. Raises what `Fetcher.connect` raises, and `ClosedError` after `close`."""
+        self._connected()
+
+    def _connected(self) -> "_Run":
+        with self._lock:
+            if self._is_closed:
+                raise closed()
+            if self._run is None or not self._run.is_usable():
+                self._run = _Run(self._make_fetcher, self._reading)
+            run = self._run
+        run.wait()
+        return run
+
+    def stats(self) -> Stats:
+        """How it goes."""
+        meter, run = self.meter, self._run
+        reading = run.reading if run is not None and run.is_usable() else None
+        pace = reading.pace if reading is not None else None
+        seconds = 0.0 if meter.began is None else time.monotonic() - meter.began
+        p50, p99 = pace.quantiles(0.5, 0.99) if pace is not None else (0.0, 0.0)
+        return Stats(
+            images=meter.images,
+            bytes=meter.bytes,
+            seconds=seconds,
+            stall_share=meter.waited / seconds if seconds else 0.0,
+            in_flight=meter.in_flight,
+            window=pace.window if pace is not None else 0,
+            held_bytes=meter.held_bytes,
+            round_trip=pace.round_trip if pace is not None else None,
+            p50=p50,
+            p99=p99,
+            retries=meter.retries,
+            second_reads=meter.second_reads,
+            skipped=meter.skipped,
+            connections=reading.fetcher.connections if reading is not None else 0,
+        )
+
+    def _end(self) -> None:
+        run, self._run = self._run, None
+        if run is not None:
+            run.close()
+
+    def _reading(self, fetcher: Fetcher) -> Reading:
+        most = min(self._max_in_flight, fetcher.most_in_flight or self._max_in_flight)
+        pace = Pace(most=most, now=asyncio.get_running_loop().time())
+        patience = Patience(timeout=self._timeout)
+        return Reading(fetcher, pace, patience, self.meter, self._budget, self._on_missing, self._with_metadata)
+
+
+class _Run:
+    """One life of the thread, from connecting to closing."""
+
+    def __init__(self, make_fetcher: Callable[[], Fetcher], begin: Callable[[Fetcher], Reading]) -> None:
+        self._make_fetcher, self._begin_reading = make_fetcher, begin
+        self.reading: Reading | None = None
+        self._process = os.getpid()
+        self._lock = threading.Lock()  # guards _is_over: no stream may begin after it
+        self._is_over = False
+        self._streams: set[asyncio.Task[None]] = set()  # touched on the loop only
+        self._connected: Future[Reading] = Future()
+        self._loop = asyncio.new_event_loop()
+        self._main = self._loop.create_task(self._live())
+        # A daemon, because a node that answers nothing must not hold up the end of the process.
+        self._thread = threading.Thread(target=self._body, name="loader-prefetch", daemon=True)
+        self._thread.start()
+
+    def is_usable(self) -> bool:
+        """Not after a failed connection, nor in a forked child, where the thread does not exist."""
+        return not self._is_over and self._process == os.getpid()
+
+    def wait(self) -> Reading:
+        while not wait((self._connected,), timeout=_WAKE_SECONDS).done:
+            pass
+        return self._connected.result()
+
+    def stream(self, epochs: Iterator[Assembly]) -> Stream:
+        stream = Stream(epochs, self._loop, self.wait())
+        with self._lock:
+            if self._is_over:
+                raise closed()
+            self._loop.call_soon_threadsafe(self._begin, stream)
+        return stream
+
+    def close(self) -> None:
+        if self._process != os.getpid():
+            return
+        with self._lock:
+            is_ending = self._is_over  # a second cancellation would cut short how connections are closed
+        try:
+            if not is_ending:
+                self._loop.call_soon_threadsafe(self._main.cancel)
+        except RuntimeError:  # the loop is closed already
+            return
+        if threading.current_thread() is not self._thread:  # the garbage collector may call from there
+            self._thread.join(_CLOSE_SECONDS)
+            if self._thread.is_alive():
+                _log.info("Cassandra has not answered all reads: the connections close in the background")
+
+    def _body(self) -> None:
+        try:
+            self._loop.run_until_complete(self._main)
+        except (asyncio.CancelledError, Exception) as error:
+            self._finish(error)
+        # Streams that were asked for just before the end have not begun: let them find it.
+        self._loop.run_until_complete(asyncio.sleep(0))
+        self._loop.close()
+
+    def _finish(self, reason: BaseException) -> None:
+        with self._lock:
+            self._is_over = True
+        if not self._connected.done():
+            self._connected.set_exception(reason if isinstance(reason, Exception) else closed())
+
+    async def _live(self) -> None:
+        fetcher = self._make_fetcher()
+        try:
+            await fetcher.connect()
+            self.reading = self._begin_reading(fetcher)
+            self._connected.set_result(self.reading)
+            await asyncio.Event().wait()  # until `close` cancels this task
+        except (asyncio.CancelledError, Exception) as error:
+            self._finish(error)  # before the connections are closed, which may take long
+        finally:
+            for task in self._streams:
+                task.cancel()
+            await asyncio.gather(*self._streams, return_exceptions=True)
+            await fetcher.close()
+
+    def _begin(self, stream: Stream) -> None:
+        if self._is_over:
+            stream.end(closed())
+            return
+        stream.task = asyncio.create_task(stream.run())
+        self._streams.add(stream.task)
+        stream.task.add_done_callback(self._streams.discard)
+        # A task that is cancelled before its first step never runs, and could not tell its consumer.
+        stream.task.add_done_callback(lambda _: stream.end(closed()))

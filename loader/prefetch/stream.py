@@ -1,0 +1,327 @@
+"""One pass over epochs: samples read side by side, each in a lane, and batches handed out.
+
+::
+
+    assemblies --take--> lanes, as many as the pace says --put--> assemblies --ready--> queue --take()--> consumer
+        ^                                                                                             |
+        +----------------------------- room in the budget of bytes <----------------------------------+
+
+A lane reads one sample after another, so that a sample costs no task of its own. What is in flight (going by the mean
+of what has come) and what is here stays within the budget; only what the consumer waits for may pass it, or nothing
+would move. All but `take` and `close` runs on the event loop.
+"""
+
+import asyncio
+import os
+import queue
+import random
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from loader.errors import ClosedError, LoaderError, MissingImageError, UnreachableError
+from loader.prefetch.batcher import Assembly, Filled, Sample
+from loader.prefetch.closing import closed
+from loader.prefetch.fetcher import Fetcher
+from loader.prefetch.retry_policy import Patience
+from loader.prefetch.stats import Meter
+from loader.prefetch.window import Pace
+
+OnMissing: TypeAlias = Literal["raise", "skip"]
+
+_WAKE_SECONDS = 0.5
+"""How long a consumer waits at a time. Ctrl-C that comes while a thread hands over the interpreter, before it waits,
+or that the system gives to another thread, does not wake it: it is seen when it looks up."""
+_LOOK_SECONDS = 0.05
+"""How often late answers are looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What streams of one source share: who reads, how many at a time, with how much patience, and the counts."""
+
+    fetcher: Fetcher
+    pace: Pace
+    patience: Patience
+    meter: Meter
+    budget: int
+    on_missing: OnMissing
+    with_metadata: bool = False
+
+
+class Stream:
+    """The batches of one epoch after another, for one consumer."""
+
+    def __init__(self, epochs: Iterator[Assembly], loop: asyncio.AbstractEventLoop, reading: Reading) -> None:
+        self._epochs, self._loop, self._reading = epochs, loop, reading
+        self._process = os.getpid()
+        self._ready: queue.SimpleQueue[Filled | BaseException | None] = queue.SimpleQueue()
+        self._has_ended = False
+        # On the loop only, from here on.
+        self._open: deque[Assembly] = deque()
+        self._lanes: dict[asyncio.Task[None], Sample] = {}
+        self._held = self._read_bytes = self._read_samples = 0
+        self._waiting = 0  # batches that are whole and not taken
+        self._ahead = 0  # epochs that were begun, and whose end was not taken: this one and the next at most
+        self._is_over = False
+        self._over = asyncio.Event()
+        self._looking: asyncio.TimerHandle | None = None
+        self.task: asyncio.Task[None] | None = None
+
+    # The consumer's side.
+
+    def take(self) -> Filled | None:
+        """The next batch; None behind the last of an epoch. Raises what ended the stream, in the next one's place."""
+        if self._process != os.getpid():  # nobody reads for a forked child, which would wait for ever
+            raise ClosedError("Wanted the next batch. Found: a forked process; begin its own epoch there")
+        if self._has_ended:
+            raise closed()
+        item = self._wait()
+        if isinstance(item, BaseException):
+            self._has_ended = True
+            raise item
+        if item is None:
+            self._tell(self._end_epoch)
+        else:
+            freed = 0
+            for sample in item.samples:  # some stand there again, also in later batches
+                freed, sample.size = freed + sample.size, 0
+            self._tell(lambda: self._free(freed))
+        return item
+
+    def is_usable(self) -> bool:
+        """Whether there may be more to take: not in a forked child, where nobody reads."""
+        return not self._has_ended and self._process == os.getpid()
+
+    def close(self) -> None:
+        """Stop reading ahead and give up what is in flight; nothing is waited for."""
+        self._has_ended = True
+        self._tell(self._finish)
+
+    def end(self, reason: BaseException) -> None:
+        """Have the consumer find this behind the last batch that has arrived."""
+        self._ready.put(reason)
+
+    def _wait(self) -> Filled | BaseException | None:
+        with suppress(queue.Empty):
+            return self._ready.get_nowait()
+        with self._reading.meter.waiting():
+            while True:
+                with suppress(queue.Empty):
+                    return self._ready.get(timeout=_WAKE_SECONDS)
+
+    def _tell(self, call: Callable[[], object]) -> None:
+        if self._process != os.getpid():  # the loop's pipe is the parent's, too
+            return
+        with suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+            self._loop.call_soon_threadsafe(call)
+
+    # The loop's side.
+
+    async def run(self) -> None:
+        """Read all epochs; whatever happens, the consumer finds an end or an error."""
+        try:
+            self._look()
+            self._fill()
+            await self._over.wait()
+        except asyncio.CancelledError:
+            self.end(closed())
+        finally:
+            self._finish()
+            await asyncio.gather(*self._lanes, return_exceptions=True)
+
+    def _fill(self) -> None:
+        """Begin lanes for what the pace and the budget allow."""
+        pace = self._reading.pace
+        if self._is_over:
+            return
+        while len(self._lanes) < pace.window:
+            sample = self._next()
+            if sample is None:
+                return
+            self._begin(sample)
+        pace.full()
+
+    def _begin(self, sample: Sample) -> None:
+        sample.readers += 1  # before the lane has run: whoever is first must know of all
+        lane = self._loop.create_task(self._read(sample))
+        self._lanes[lane] = sample
+        self._reading.meter.in_flight += 1
+        lane.add_done_callback(self._forget)
+
+    def _forget(self, lane: asyncio.Task[None]) -> None:
+        del self._lanes[lane]
+        self._reading.meter.in_flight -= 1
+        if not lane.cancelled() and (error := lane.exception()) is not None:
+            self._fail(error)
+        self._fill()  # lanes that end in one turn each see the others, and might all end
+
+    def _next(self) -> Sample | None:
+        """The next sample, where there is room for it; the next epoch begins when all of this one is under way."""
+        try:
+            while not self._is_over:
+                if not self._open or self._open[-1].is_taken:
+                    if self._ahead > 1 or (epoch := next(self._epochs, None)) is None:
+                        return None
+                    self._ahead += 1
+                    self._open.append(epoch)
+                    self._emit()  # an epoch without samples is over as it begins
+                    continue
+                epoch = self._open[-1]
+                if not self._has_room(is_needed=epoch is self._open[0] and epoch.is_needed):
+                    return None
+                if (sample := epoch.take()) is not None:
+                    sample.epoch = epoch
+                return sample
+        except Exception as error:  # of the order, whatever it is: the consumer must find it
+            self._fail(error)
+        return None
+
+    def _has_room(self, *, is_needed: bool) -> bool:
+        mean = self._read_bytes / self._read_samples if self._read_samples else 0.0
+        fits = self._held + mean * (len(self._lanes) + 1) <= self._reading.budget
+        return fits or (is_needed and not self._waiting)
+
+    async def _read(self, sample: Sample) -> None:
+        """A lane: one sample after another, as long as the pace has room for it."""
+        lane = asyncio.current_task()
+        assert lane is not None
+        reading = self._reading
+        read, pace, now = reading.fetcher.read, reading.pace, self._loop.time
+        while True:
+            sent = sample.sent = now()
+            sample.begun = sample.begun or sent
+            try:
+                if reading.with_metadata:
+                    image, metadata = await asyncio.gather(read(sample.id), reading.fetcher.metadata(sample.id))
+                    (sample.image, sample.label), sample.metadata = image, metadata
+                else:
+                    sample.image, sample.label = await read(sample.id)
+                sample.error = None
+            except UnreachableError as error:
+                if not await self._try_again(sample, error):
+                    return
+                continue
+            except LoaderError as error:
+                sample.error = error
+                sample.is_skipped = reading.on_missing == "skip" and isinstance(error, MissingImageError)
+            else:
+                pace.answered(sent=sent, now=now())
+            self._arrived(sample, lane)
+            if len(self._lanes) < pace.window:
+                self._fill()
+            if len(self._lanes) > pace.window or (following := self._next()) is None:
+                return
+            following.readers += 1
+            self._lanes[lane] = sample = following
+
+    def _arrived(self, sample: Sample, lane: asyncio.Task[None] | None) -> None:
+        size, meter = len(sample.image), self._reading.meter
+        size += sum(len(more) for more in (sample.label, *sample.metadata) if isinstance(more, (bytes, str)))
+        sample.size = size
+        self._held += size
+        self._read_bytes += size
+        self._read_samples += 1
+        meter.held_bytes += size
+        sample.is_here = True
+        if sample.readers > 1 or lane is None:
+            for other, theirs in self._lanes.items():
+                if theirs is sample and other is not lane:
+                    other.cancel()
+        if not self._is_over and sample.epoch.put(sample):
+            self._emit()
+
+    def _emit(self) -> None:
+        """Hand out what is whole."""
+        while self._open and not self._is_over:
+            epoch = self._open[0]
+            try:
+                for filled in epoch.ready():
+                    self._waiting += 1
+                    self._ready.put(filled)
+            except LoaderError as error:
+                self._fail(error)
+                return
+            if not epoch.is_over:
+                return
+            self._open.popleft()
+            self._ready.put(None)
+
+    async def _try_again(self, sample: Sample, error: UnreachableError) -> bool:
+        """Wait a little before a read is tried again; False where another read of the sample is or was enough."""
+        reading = self._reading
+        reading.pace.refused()
+        if sample.is_here or sample.readers > 1:
+            sample.readers -= 1
+            return False
+        sample.tries += 1
+        sample.error = error
+        sample.sent = float("inf")
+        reading.meter.retries += 1
+        await asyncio.sleep(reading.patience.pause(sample.tries) * random.uniform(0.5, 1.0))
+        return not sample.is_here
+
+    def _look(self) -> None:
+        """Read a second time what is late, and give up what is too late."""
+        if self._is_over:
+            return
+        self._looking = self._loop.call_later(_LOOK_SECONDS, self._look)
+        reading, now = self._reading, self._loop.time()
+        patience, pace = reading.patience, reading.pace
+        late = patience.late(pace)
+        soonest = min(late, patience.timeout)
+        for sample in list(self._lanes.values()):
+            if not self._open:  # that was the end
+                return
+            if now - sample.begun < soonest or not sample.begun or sample.is_here:
+                continue
+            if patience.is_over(begun=sample.begun, now=now):
+                sample.error = self._given_up(sample)
+                self._arrived(sample, None)
+            elif now - sample.sent > late and patience.may_read_again(pace, readers=sample.readers):
+                sample.sent = now
+                reading.meter.second_reads += 1
+                self._begin(sample)
+
+    def _given_up(self, sample: Sample) -> UnreachableError:
+        reading = self._reading
+        reason = str(sample.error).rpartition("Found: ")[2]
+        found = f"{reason} ({sample.tries} times)" if sample.error else "no answer"
+        error = UnreachableError(
+            f"Wanted {reading.fetcher.wanted(sample.id)} within {reading.patience.timeout:g} s. Found: {found}"
+        )
+        error.__cause__ = sample.error
+        return error
+
+    def _free(self, count: int) -> None:
+        if self._is_over:
+            return
+        self._held -= count
+        self._reading.meter.held_bytes -= count
+        self._waiting -= 1
+        self._fill()
+
+    def _end_epoch(self) -> None:
+        self._ahead -= 1
+        self._fill()
+
+    def _fail(self, error: BaseException) -> None:
+        if not self._is_over:
+            self.end(error)
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._is_over:
+            return
+        self._is_over = True
+        self._over.set()
+        if self._looking is not None:
+            self._looking.cancel()
+        for lane in self._lanes:
+            lane.cancel()
+        self._reading.meter.held_bytes -= self._held
+        self._held = 0
+        self._open.clear()
+        self._epochs = iter(())

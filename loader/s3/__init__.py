@@ -1,0 +1,1 @@
+"""Objects and listings of S3-compatible storage."""

@@ -1,0 +1,157 @@
+"""The class folders of a bucket, listed side by side, with progress for those who wait."""
+
+import logging
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from loader.errors import SplitError, UnreachableError
+from loader.folder.folders import PICTURES
+from loader.folder.levels import Call, check_levels
+from loader.s3.client import told
+from loader.s3.listing_cache import Packed, packed
+
+if TYPE_CHECKING:
+    from formats.storage import Storage
+
+_THREADS = 16
+_ENDINGS = tuple(ending.decode() for ending in PICTURES)
+_STEP = 1000  # names, between two looks
+_SILENT_SECONDS = 2.0
+_LOOK_SECONDS = 0.2
+_LINE_SECONDS = 10.0
+
+log = logging.getLogger(__name__)
+
+
+def list_classes(storage: "Storage", *, call: Call | None) -> Mapping[str, Packed]:
+    """The pictures of each class folder of an opened folder, at any depth; a page of names at a time on S3.
+
+    Names that begin with a dot and files beside the class folders are left out, as `open_folder` does. Raises
+    `SplitError` where there are no class folders, or no picture in one of them, and `AccessError`, `UnreachableError`;
+    with a ``call`` also where the classes are probably in deeper folders (see `check_levels`).
+    """
+    from formats import StorageError
+
+    try:
+        with _Progress(storage.address) as progress, ThreadPoolExecutor(_THREADS, "loader-listing") as pool:
+            names = _class_names(storage)
+            progress.classes = len(names)
+            pending = {pool.submit(_class_files, storage, name, progress): name for name in names}
+            try:
+                files = {pending[done]: done.result() for done in as_completed(pending)}
+            except BaseException:  # Ctrl-C too: what is under way ends with its page
+                progress.is_over = True
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+    except StorageError as error:
+        raise told(error) from None
+    except OSError as error:
+        reason = error.strerror or " ".join(str(error).split()) or type(error).__name__
+        raise UnreachableError(f"Wanted a listing of {storage.address}. Found: {reason}") from error
+    if call is not None:
+        check_levels(_folder_counts(files), place=storage.address, call=call)
+    if empty := min((name for name, own in files.items() if not own), default=None):
+        raise SplitError(f"Wanted a picture in each class folder of {storage.address}. Found: none in {empty}")
+    return {name: packed(name, own) for name, own in files.items()}
+
+
+def _folder_counts(files: Mapping[str, Sequence[tuple[str, int]]]) -> Mapping[str, int]:
+    """The pictures directly in each folder."""
+    counts: Counter[str] = Counter()
+    for name, own in files.items():
+        counts.update(f"{name}/{file}".rpartition("/")[0] if "/" in file else name for file, _ in own)
+    return counts
+
+
+def _class_names(storage: "Storage") -> list[str]:
+    try:
+        entries = list(storage.entries())
+    except (FileNotFoundError, NotADirectoryError):
+        raise SplitError(f"Wanted a folder of class folders at {storage.address}. Found: no such folder") from None
+    names = sorted(name for name, _, is_folder in entries if is_folder and name and not name.startswith("."))
+    if not names:
+        found = f"{len(entries):,} files" if entries else "nothing"
+        raise SplitError(f"Wanted a folder for every class in {storage.address}. Found: {found} and no folders there")
+    return names
+
+
+def _class_files(storage: "Storage", name: str, progress: "_Progress") -> list[tuple[str, int]]:
+    """The pictures below a class folder, relative to it, with their sizes."""
+    files, seen = [], 0
+    for file, size in storage.walk(name):
+        last = file.rpartition("/")[2]
+        if last.lower().endswith(_ENDINGS) and not last.startswith("."):
+            files.append((file, size))
+        seen += 1
+        if seen == _STEP:
+            progress.add(seen)
+            seen = 0
+    progress.add(seen, classes=1)
+    return files
+
+
+class _Progress:
+    """How far a listing is: a bar on a terminal, else lines of the log; nothing of what takes two seconds.
+
+    Only for the process that lists; others of its host wait for it.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="progress", daemon=True)
+        self._keys = self._done = 0
+        self._started = time.monotonic()
+        self.classes = 0
+        self.is_over = False
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+        if kind is None:
+            log.info("%s: %s", self._address, self._line())
+
+    def add(self, keys: int, classes: int = 0) -> None:
+        """Count what was listed."""
+        if self.is_over:
+            raise InterruptedError("given up")
+        with self._lock:
+            self._keys += keys
+            self._done += classes
+
+    def _line(self) -> str:
+        seconds = time.monotonic() - self._started
+        return f"listed {self._keys:,} files in {self._done:,} of {self.classes:,} classes, {seconds:,.0f} s"
+
+    def _look(self) -> None:
+        if self._ended.wait(_SILENT_SECONDS):
+            return
+        try:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn
+        except ImportError:  # it comes with an extra
+            is_shown = False
+        else:
+            is_shown = sys.stderr.isatty()
+        if not is_shown:
+            while not self._ended.wait(_LINE_SECONDS):
+                log.info("%s: %s", self._address, self._line())
+            return
+        columns = (TextColumn("{task.description}", markup=False), BarColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(self._line(), total=None)
+            while not self._ended.wait(_LOOK_SECONDS):
+                bar.update(task, description=self._line(), completed=self._done, total=self.classes or None)

@@ -1,0 +1,122 @@
+"""Objects of a bucket, read side by side by each process over connections of its own."""
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from formats.retries import pause
+from loader.errors import AccessError, LoaderError, MissingImageError, UnreachableError
+from loader.s3.client import Client, told
+
+if TYPE_CHECKING:
+    from formats.storage import Storage
+
+ANEW = "Make the folder anew; if it has a cache, with refresh=True."
+
+Item = TypeVar("Item")
+
+
+class ObjectReader:
+    """Reads whole objects below a folder of a bucket, ``reads`` at a time; a read that fails is tried for ``timeout``.
+
+    It pickles without its connections and threads, and a forked process leaves its parent's alone.
+    """
+
+    def __init__(self, client: Client, bucket: str, folder: str, *, reads: int, timeout: float) -> None:
+        self._client, self._bucket, self._folder = client, bucket, folder
+        self._reads, self._timeout = reads, timeout
+        self._mine: _Own | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_mine": None}
+
+    def url(self, name: str, /) -> str:
+        """The address of an object."""
+        return f"{self._client.address(self._bucket, self._folder)}/{name}"
+
+    def read(self, name: str, /, stop: threading.Event | None = None) -> bytes:
+        """An object's bytes.
+
+        Raises `MissingImageError` for one that is not there, `AccessError` where we are refused, both at once, and
+        `UnreachableError` when the time is over, or ``stop`` is set, and nothing has come.
+        """
+        until, failures = time.monotonic() + self._timeout, 0
+        stop = stop or threading.Event()
+        while True:
+            found = self._attempt(name, stop)
+            if isinstance(found, bytes):
+                return found
+            failures += 1
+            wait = pause(failures, longest=5.0)
+            if not isinstance(found, UnreachableError) or time.monotonic() + wait > until or stop.wait(wait):
+                raise found
+
+    def read_ahead(self, items: Iterable[Item], name_of: Callable[[Item], str], /) -> Iterator[tuple[Item, bytes]]:
+        """Items and their objects' bytes, in the order of the items; up to ``reads`` are read, or ready, beforehand."""
+        stop = threading.Event()
+        pending: deque[tuple[Item, Future[bytes]]] = deque()
+        try:
+            for item in items:
+                pending.append((item, self._own().pool.submit(self.read, name_of(item), stop)))
+                if len(pending) >= self._reads:
+                    first, future = pending.popleft()
+                    yield first, future.result()
+            while pending:
+                first, future = pending.popleft()
+                yield first, future.result()
+        finally:  # also for who breaks off: threads must not hold up the end of the process
+            stop.set()
+            for _, future in pending:
+                future.cancel()
+
+    def _attempt(self, name: str, stop: threading.Event) -> bytes | LoaderError:
+        from formats import StorageError
+
+        wanted = f"Wanted {self.url(name)}"
+        error: Exception
+        try:
+            return self._storage(stop).read_bytes(name)
+        except FileNotFoundError:
+            return MissingImageError(
+                f"{wanted}. Found: no such object. Was it deleted since the folder was listed? {ANEW}"
+            )
+        except PermissionError as denied:
+            return AccessError(f"{wanted}. Found: {denied.strerror}")
+        except StorageError as foreign:
+            error = told(foreign)
+        except (AccessError, UnreachableError, OSError) as other:
+            error = other
+        text = str(getattr(error, "strerror", None) or error)
+        reason = text.partition("Found: ")[2] or " ".join(text.split()) or type(error).__name__
+        if isinstance(error, AccessError):
+            return AccessError(f"{wanted}. Found: {reason}")
+        return UnreachableError(f"{wanted} within {self._timeout:g} s. Found: {reason}")
+
+    def _storage(self, stop: threading.Event) -> "Storage":
+        own = self._own()
+        with own.lock:
+            if own.storage is None:
+                if stop.is_set():
+                    raise UnreachableError("Wanted time to connect. Found: the reading was ended.")
+                own.storage = self._client.storage(self._bucket, self._folder)
+            return own.storage
+
+    def _own(self) -> "_Own":
+        if self._mine is None or self._mine.pid != os.getpid():
+            self._mine = _Own(os.getpid(), ThreadPoolExecutor(self._reads, "loader-objects"))
+        return self._mine
+
+
+@dataclass(eq=False)
+class _Own:
+    """What one process has for itself."""
+
+    pid: int
+    pool: ThreadPoolExecutor
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    storage: "Storage | None" = None

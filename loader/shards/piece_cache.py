@@ -1,0 +1,102 @@
+"""Pieces of shards on a local disk."""
+
+import os
+import re
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from loader.errors import OptionError
+
+FOLDER = "imagestrata-pieces"
+"""Below the folder that the user names, where nothing else is."""
+_COUNTED_EVERY = 32
+_OURS = re.compile(r"[0-9a-f]{32}|\.[0-9a-f]{32}\.[0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a piece is: the shard, its bytes from ``start``, how many samples it has, and their first one's number."""
+
+    shard: str
+    start: int
+    bytes: int
+    xxh3: str
+    samples: int
+    first: int
+
+
+class PieceCache:
+    """Pieces in a folder of a local disk, of which those that were used longest ago go when it is full.
+
+    Several processes may share it. Files are named by their XXH3, and checked when they are read.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], *, size: int) -> None:
+        self._folder, self._size = Path(folder) / FOLDER, size
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OptionError(f"Wanted a folder as cache at {folder}. Found: {error.strerror or error}") from None
+        self._lock = threading.Lock()
+        self._held: int | None = None
+        self._written = 0  # since files were counted: other processes write, too
+
+    def read(self, place: Place, data: memoryview) -> bool:
+        """Whether a piece is there, and was read."""
+        from formats.shards import piece_digest
+
+        path = self._path(place)
+        try:
+            with open(path, "rb", buffering=0) as file:
+                length = file.readinto(data)
+            if length == place.bytes and piece_digest(data) == place.xxh3:
+                os.utime(path)
+                return True
+            path.unlink(missing_ok=True)
+        except OSError:
+            pass
+        return False
+
+    def keep(self, place: Place, data: memoryview) -> None:
+        """Write a piece, and make room for it; a full or failing disk is no error, only no help."""
+        path = self._path(place)
+        aside = path.with_name(f".{path.name}.{os.getpid()}")
+        with self._lock:  # one at a time, or those that make room would not know what others write
+            try:
+                self._make_room(place.bytes)
+                with open(aside, "wb", buffering=0) as file:
+                    file.write(data)
+                os.replace(aside, path)
+                self._held = (self._held or 0) + place.bytes
+                self._written += place.bytes
+            except OSError:
+                with suppress(OSError):
+                    aside.unlink(missing_ok=True)
+
+    def _make_room(self, wanted: int) -> None:
+        is_known = self._held is not None and self._written + wanted < self._size // _COUNTED_EVERY
+        if is_known and (self._held or 0) + wanted <= self._size:
+            return
+        self._written = 0
+        files = []
+        with os.scandir(self._folder) as entries:
+            for entry in entries:
+                if not _OURS.fullmatch(entry.name):
+                    continue
+                with suppress(FileNotFoundError):  # another process has made room, too
+                    looks = entry.stat()
+                    files.append((looks.st_mtime, looks.st_size, entry.path))
+        files.sort()
+        held = sum(size for _, size, _ in files)
+        for _, size, path in files:
+            if held + wanted <= self._size:
+                break
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+            held -= size
+        self._held = held
+
+    def _path(self, place: Place) -> Path:
+        return self._folder / place.xxh3

@@ -1,0 +1,307 @@
+"""Pieces of shards, read by many threads at once, checked, and kept on a disk where that is wanted."""
+
+import logging
+import queue
+import threading
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loader.errors import LoaderError, ShardError, UnreachableError
+from loader.prefetch.closing import closed
+from loader.prefetch.stats import Meter
+from loader.s3.client import told, tried
+from loader.shards.piece_cache import PieceCache, Place
+from loader.shards.shard_set import TIMEOUT_SECONDS, Shards
+
+if TYPE_CHECKING:
+    from formats.ranges import RangeReader
+    from formats.shards import Contents
+
+log = logging.getLogger(__name__)
+
+_PART_BYTES = 2_800_000
+"""What one request asks for: what a connection has on its way at most, where a store is far away. A piece is two."""
+_LEAST_ATTEMPTS = 2
+"""A request is sent at least so often, also where one attempt takes all of the time."""
+
+
+@dataclass(slots=True)
+class Loaded:
+    """A piece that is in memory: its bytes, and what lies in them."""
+
+    data: memoryview
+    contents: "Contents"
+    buffer: "np.ndarray[tuple[int], np.dtype[np.uint8]]"
+
+
+@dataclass(slots=True)
+class _Reading:
+    """A piece on its way in parts, each read by the thread that comes to it; the last one makes the piece whole."""
+
+    place: Place
+    future: "Future[Loaded]"
+    parts: int
+    left: int
+    buffer: "np.ndarray[tuple[int], np.dtype[np.uint8]] | None"
+    is_begun: bool = False
+    error: tuple[int, BaseException] | None = None
+
+
+def places_of(shards: Shards) -> list[Place]:
+    """The pieces of all shards, in order; those without samples are left out."""
+    found: list[Place] = []
+    first = 0
+    for shard in shards.contents.shards:
+        start = 0
+        for piece in shard.pieces:
+            if piece.samples:
+                found.append(Place(shard.name, start, piece.bytes, piece.xxh3, piece.samples, first))
+            first += piece.samples
+            start += piece.bytes
+    return found
+
+
+class PieceReader:
+    """Threads, each with a connection of its own, that read pieces; the first request starts them.
+
+    What fails, connecting included, is tried again until ``timeout`` seconds have passed since it began. Raises the
+    errors of `loader` in the futures it gives.
+    """
+
+    def __init__(
+        self,
+        shards: Shards,
+        *,
+        threads: int,
+        meter: Meter,
+        cache: PieceCache | None = None,
+        timeout: float = TIMEOUT_SECONDS,
+    ) -> None:
+        self._shards, self._most, self._cache, self.meter, self._timeout = shards, threads, cache, meter, timeout
+        self.places = places_of(shards)
+        sizes = [place.bytes for place in self.places]
+        # No more than they need: the system clears whole huge pages of what is reserved, also where nothing is read to.
+        most = 2 * np.median(sizes or [0])
+        self._usual = max((size for size in sizes if size <= most), default=0)
+        self._lock = threading.Lock()
+        self._reader: RangeReader | None = None
+        self._wanted: queue.SimpleQueue[tuple[_Reading, int] | None] = queue.SimpleQueue()
+        self._threads = self._idle = self._queued = self._born = 0
+        self._free: list[np.ndarray[tuple[int], np.dtype[np.uint8]]] = []
+        self._has_warned = False
+        self.is_closed = False
+
+    @property
+    def connections(self) -> int:
+        """How many threads there are."""
+        return self._threads
+
+    def connect(self) -> None:
+        """Be ready to read. Raises `AccessError`, `UnreachableError`."""
+        from formats.ranges import RangeReader
+        from formats.retries import Retries
+
+        if self._reader is not None:
+            return
+        retries = Retries(_LEAST_ATTEMPTS, self._timeout, is_stopped=lambda: self.is_closed, note=self._note_retry)
+        try:
+            storage = tried(self._shards.storage, retries)
+        except UnreachableError:
+            if self.is_closed:
+                raise closed() from None
+            raise
+        with self._lock:
+            self._reader = self._reader or RangeReader(storage, retries)
+
+    def read(self, number: int, *, room: int) -> "Future[Loaded]":
+        """Begin to read a piece into ``room`` bytes, which memory that is kept for further pieces is part of."""
+        place = self.places[number]
+        if place.bytes > self._usual:
+            self.trim(room - place.bytes)
+        buffer = self._buffer(place.bytes)
+        parts = 1 if self._cache is not None else max(1, round(place.bytes / _PART_BYTES))
+        reading = _Reading(place, Future(), parts, left=parts, buffer=buffer)
+        for part in range(parts):
+            self._wanted.put((reading, part))
+        with self._lock:
+            self._queued += parts
+            while self._queued > self._idle + self._born and self._threads < self._most:
+                self._threads += 1
+                self._born += 1
+                # Daemons, because a store that answers nothing must not hold up the end of the process.
+                threading.Thread(target=self._work, name="loader-pieces", daemon=True).start()
+        return reading.future
+
+    def cost(self, number: int) -> int:
+        """The bytes that a piece takes in memory."""
+        return max(self.places[number].bytes, self._usual)
+
+    def forget(self, loaded: Loaded, *, room: int) -> None:
+        """Give back the memory of a piece, of which nothing is used any more; it is kept for others in ``room``."""
+        if len(loaded.buffer) == self._usual and len(self._free) < self._most:
+            self._free.append(loaded.buffer)
+            self.trim(room)
+
+    def trim(self, room: int) -> None:
+        """Free memory that is kept for further pieces, but for so many bytes."""
+        while len(self._free) * self._usual > max(0, room):
+            with suppress(IndexError):  # another stream may take one
+                self._free.pop()
+
+    def warn_of_budget(self, budget: int) -> None:
+        """Log, once, that the budget does not hold what is mixed."""
+        if not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                "%s: memory_budget (%s bytes in this process) does not hold the samples that are mixed, so that pieces "
+                "are read again. Give more, or lower mix or streams.",
+                self._shards.address,
+                f"{budget:,}",
+            )
+
+    def close(self) -> None:
+        """End the threads, as soon as what they read has come."""
+        self.is_closed = True
+        for _ in range(self._threads):
+            self._wanted.put(None)
+
+    def _note_retry(self) -> None:
+        self.meter.retries += 1
+
+    def _work(self) -> None:
+        try:
+            self._read_on()
+        finally:
+            if self._reader is not None:
+                self._reader.leave()
+
+    def _read_on(self) -> None:
+        is_new = True
+        while not self.is_closed:
+            with self._lock:
+                self._idle += 1
+                self._born -= is_new
+            is_new = False
+            wanted = self._wanted.get()
+            with self._lock:
+                self._idle -= 1
+                self._queued -= wanted is not None
+            if wanted is None:
+                return
+            self.meter.in_flight += 1
+            try:
+                self._read_part(*wanted)
+            finally:
+                self.meter.in_flight -= 1
+                del wanted  # or a thread that waits for its next part would keep the memory of this one
+
+    def _read_part(self, reading: _Reading, part: int) -> None:
+        with self._lock:
+            if not reading.is_begun:
+                reading.is_begun = True
+                if not reading.future.set_running_or_notify_cancel():
+                    reading.buffer = None
+            buffer = reading.buffer
+        if buffer is None:
+            return
+        data = memoryview(buffer.data)[: reading.place.bytes]
+        error: BaseException | None = None
+        try:
+            if self._cache is not None:
+                self._from_cache(reading.place, data)
+            else:
+                start, stop = (reading.place.bytes * number // reading.parts for number in (part, part + 1))
+                self._fetch(reading.place, data, start, stop)
+        except BaseException as found:
+            error = found
+        with self._lock:
+            if error is not None and (reading.error is None or part < reading.error[0]):  # a cut is told by its place
+                reading.error = part, error
+            reading.left -= 1
+            is_last = not reading.left
+        if not is_last:
+            return
+        try:
+            if reading.error is not None:
+                raise reading.error[1]
+            if self._cache is None:  # else it was checked before
+                self._check(reading.place, data, is_read_again=False)
+            reading.future.set_result(self._loaded(reading.place, data, buffer))
+        except BaseException as found:
+            reading.future.set_exception(found)
+
+    def _from_cache(self, place: Place, data: memoryview) -> None:
+        """Read a piece from the cache, or from the store and keep it."""
+        assert self._cache is not None
+        if not self._cache.read(place, data):
+            self._fetch(place, data, 0, place.bytes)
+            self._check(place, data, is_read_again=False)
+            self._cache.keep(place, data)
+
+    def _loaded(self, place: Place, data: memoryview, buffer: "np.ndarray[tuple[int], np.dtype[np.uint8]]") -> Loaded:
+        from formats.shards import contents_of
+
+        try:
+            contents = contents_of(data)
+        except ValueError as error:
+            raise self._damaged(place, str(error)) from error
+        if len(contents) != place.samples:
+            raise self._damaged(place, f"{len(contents)} samples instead of {place.samples}")
+        return Loaded(data, contents, buffer)
+
+    def _check(self, place: Place, data: memoryview, *, is_read_again: bool) -> None:
+        """Compare a piece with the manifest; what is damaged is read once more: it may be so on its way only."""
+        from formats.shards import piece_digest
+
+        digest = piece_digest(data)
+        if digest == place.xxh3:
+            return
+        if is_read_again:
+            raise self._damaged(place, f"XXH3 {digest[:12]} instead of {place.xxh3[:12]}")
+        self.meter.retries += 1
+        self._fetch(place, data, 0, place.bytes)
+        self._check(place, data, is_read_again=True)
+
+    def _fetch(self, place: Place, data: memoryview, start: int, stop: int) -> None:
+        """Read a part of a piece. Raises the errors of `loader`."""
+        from formats import StorageError
+
+        reader = self._reader
+        assert reader is not None
+        try:
+            length = reader.read_into(place.shard, place.start + start, data[start:stop])
+        except FileNotFoundError:
+            raise ShardError(
+                f"Wanted the shard {place.shard} of {self._shards.address}, which the manifest names. "
+                "Found: no such file. Was it deleted? Write the shards again."
+            ) from None
+        except StorageError as error:
+            found = str(error).partition("Found: ")[2] or str(error)
+            raise told(type(error)(f"Wanted to read {self._name(place)}. Found: {found}")) from error
+        except OSError as error:
+            raise ShardError(f"Wanted to read {self._name(place)}. Found: {error.strerror or error}") from error
+        if length < stop - start:
+            raise self._damaged(place, f"the shard ends {place.bytes - start - length:,} bytes earlier")
+
+    def _damaged(self, place: Place, found: str) -> LoaderError:
+        return ShardError(
+            f"Wanted {self._name(place)} as the manifest tells it. Found: {found}. "
+            "It was cut off or replaced: write the shards again."
+        )
+
+    def _name(self, place: Place) -> str:
+        return (
+            f"samples {place.first:,} to {place.first + place.samples - 1:,} in {place.shard} of "
+            f"{self._shards.address}, {place.bytes:,} bytes from {place.start:,}"
+        )
+
+    def _buffer(self, size: int) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":
+        if size > self._usual:  # a piece of large samples, whose memory is not kept for others
+            return np.empty(size, dtype=np.uint8)
+        with suppress(IndexError):
+            return self._free.pop()
+        return np.empty(self._usual, dtype=np.uint8)

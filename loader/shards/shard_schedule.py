@@ -1,0 +1,193 @@
+"""The epochs of a folder of shards on one rank, and where it stands after a batch. Pure arithmetic."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+from loader.errors import OptionError, StateError
+from loader.order.permutation import LastBatchPolicy, Sharding
+from loader.shards.shard_order import Deal, EpochOrder, Numbers, Ranges, ShardStep, steps
+
+_FORMAT = 1
+_OF_THE_DEAL = ("batch_size", "world_size", "last_batch_policy", "streams", "mix")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardState:
+    """Where the delivery of shards stands in an epoch: so many ``steps`` of the deal of what was ``left`` before.
+
+    ``left`` is None for a whole epoch. All ranks' states are equal.
+    """
+
+    fingerprint: str
+    seed: int
+    shuffle: bool
+    epoch: int
+    rows: int
+    batch_size: int
+    world_size: int
+    last_batch_policy: LastBatchPolicy
+    streams: int
+    mix: int
+    left: Ranges | None = None
+    steps: int = 0
+
+    def deal(self) -> Deal:
+        """How what was left is dealt."""
+        left = ((0, self.rows),) if self.left is None else self.left
+        return Deal(left, self.batch_size, self.world_size, self.last_batch_policy, self.streams, self.mix)
+
+    def following(self) -> "ShardState":
+        """The state at the beginning of the next epoch."""
+        return replace(self, epoch=self.epoch + 1, left=None, steps=0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The state as dictionaries, lists, texts and numbers."""
+        left = None if self.left is None else [list(one) for one in self.left]
+        return {
+            "format": _FORMAT,
+            "kind": "shards",
+            **asdict(self),
+            "left": left,
+            "global_batch_size": self.batch_size * self.world_size,
+        }
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any], /) -> "ShardState":
+        """The state that `to_dict` gave; raises `StateError` for anything else."""
+        try:
+            if found["kind"] != "shards" or found["format"] != _FORMAT:
+                raise ValueError(f"{found['kind']!r}, format {found['format']!r}")
+            left = found["left"]
+            ranges = None if left is None else tuple((int(start), int(stop)) for start, stop in left)
+            state = cls(**{**{one.name: found[one.name] for one in fields(cls)}, "left": ranges})
+            numbers = (state.epoch, state.rows, state.steps, state.seed, *(x for one in ranges or () for x in one))
+            if not all(type(number) is int for number in numbers) or min(state.epoch, state.steps) < 0:
+                raise ValueError("numbers that are none")
+            if any(not 0 <= start < stop <= state.rows for start, stop in ranges or ()):
+                raise ValueError("places that are not there")
+        except (KeyError, TypeError, ValueError) as error:
+            raise StateError(f"Wanted a state of shards, as state_dict() gives it. Found: {error!r}") from None
+        return state
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardSchedule:
+    """The epochs of shards on one rank; the one that a ``loaded`` state stands in has only what is left of it.
+
+    ``pieces``: the samples of each piece, int64 ``(p,)``.
+    """
+
+    fingerprint: str
+    pieces: Numbers
+    seed: int
+    shuffle: bool
+    batch_size: int
+    rank: int
+    world_size: int
+    last_batch_policy: LastBatchPolicy
+    streams: int
+    mix: int
+    loaded: ShardState | None = None
+
+    def __post_init__(self) -> None:
+        _ = self.whole  # refuses what is impossible
+
+    @cached_property
+    def rows(self) -> int:
+        """The samples of all shards."""
+        return int(self.pieces.sum())
+
+    @cached_property
+    def whole(self) -> Sharding:
+        """How a whole epoch is dealt. Raises `OptionError`."""
+        return self._whole_epoch(0).deal().sharding(self.rank)
+
+    @property
+    def first_epoch(self) -> int:
+        """The epoch that the loaded state stands in; 0 without one."""
+        return 0 if self.loaded is None else self.loaded.epoch
+
+    def samples(self, epoch: int, /, *, offset: int = 0, every: int = 1) -> int:
+        """The samples that the epoch has on this rank, in the batches that `steps` gives; what FILL repeats counts."""
+        begin = self._begin(epoch)
+        sharding = begin.deal().sharding(self.rank)
+        taken = range(begin.steps + offset, sharding.steps, every)
+        lacking = sharding.steps * sharding.batch_size - sharding.samples  # in the last batch
+        return len(taken) * sharding.batch_size - (lacking if sharding.steps - 1 in taken else 0)
+
+    def first_step(self, epoch: int, /) -> int:
+        """The number of an epoch's first batch: 0, or how many of this size what was delivered before would make."""
+        begin = self._begin(epoch)
+        return self._first(begin) + begin.steps
+
+    def steps(self, epoch: int, /, *, offset: int = 0, every: int = 1) -> Iterator[ShardStep]:
+        """The batches of an epoch on this rank, in order; or of those that it has left, every so many-th from one."""
+        begin = self._begin(epoch)
+        return steps(
+            begin.deal(),
+            self._order(epoch),
+            self.rank,
+            first=self._first(begin),
+            begin=begin.steps + offset,
+            every=every,
+        )
+
+    def after(self, epoch: int, /, *, steps: int | None = None) -> ShardState:
+        """The state once all ranks have delivered the batches of an epoch before number ``steps``.
+
+        None: where it begins. Raises `OptionError` for fewer batches than were delivered before the epoch went on, or
+        more than it has.
+        """
+        begin = self._begin(epoch)
+        deal, first = begin.deal(), self._first(begin)
+        whole, rest = divmod(deal.rows, self.batch_size * self.world_size)
+        most = first + whole + (rest > 0 and self.last_batch_policy != "DROP")
+        steps = first + begin.steps if steps is None else steps
+        if not first + begin.steps <= steps <= most:
+            raise OptionError(f"Wanted from {first + begin.steps} to {most} batches of epoch {epoch}. Found: {steps}")
+        return begin.following() if steps == most else replace(begin, steps=steps - first)
+
+    def going_on(self, state: Mapping[str, Any], /) -> "ShardSchedule":
+        """The same, from a state on. Raises `StateError` for one of other shards or another order."""
+        found = ShardState.from_dict(state)
+        ours = self._whole_epoch(found.epoch)
+        for name in ("fingerprint", "rows", "seed", "shuffle"):
+            if getattr(found, name) != getattr(ours, name):
+                what = "these shards" if name in ("fingerprint", "rows") else "this order"
+                raise StateError(
+                    f"Wanted a state of {what}: {name} {getattr(ours, name)}. Found: {getattr(found, name)}. "
+                    "Make the source as it was then, or begin anew."
+                )
+        if any(getattr(found, name) != getattr(ours, name) for name in _OF_THE_DEAL):
+            left = found.deal().after(found.steps, self._order(found.epoch)) if found.steps else found.left
+            found = replace(ours, left=left)
+            if left is not None and not left:
+                found = found.following()
+        return replace(self, loaded=found)
+
+    def _begin(self, epoch: int) -> ShardState:
+        """Where an epoch begins: at what is left, or whole."""
+        return self.loaded if self.loaded is not None and self.loaded.epoch == epoch else self._whole_epoch(epoch)
+
+    def _first(self, begin: ShardState) -> int:
+        """The number of the first batch of the deal that a state is of."""
+        return (begin.rows - begin.deal().rows) // (self.batch_size * self.world_size)
+
+    def _order(self, epoch: int) -> EpochOrder:
+        return EpochOrder(self.pieces, self.fingerprint, self.seed, epoch, self.shuffle)
+
+    def _whole_epoch(self, epoch: int) -> ShardState:
+        return ShardState(
+            fingerprint=self.fingerprint,
+            seed=self.seed,
+            shuffle=self.shuffle,
+            epoch=epoch,
+            rows=self.rows,
+            batch_size=self.batch_size,
+            world_size=self.world_size,
+            last_batch_policy=self.last_batch_policy,
+            streams=self.streams,
+            mix=self.mix,
+        )

@@ -1,0 +1,161 @@
+"""Folders of shards, opened by their manifest."""
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from loader.errors import ShardError, SplitError
+from loader.s3.client import Client, told, tried
+from loader.splits import Split
+from schemas import Columns
+
+if TYPE_CHECKING:
+    from formats.storage import Storage
+    from schemas.shards import Shard, ShardManifest
+
+TIMEOUT_SECONDS = 60.0
+"""For so long a read that fails is tried again, unless a source says otherwise."""
+_SHOWN = 5
+_TOGETHER = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shards(Split):
+    """A folder of shards, opened by `open_shards`, for `ShardSource`: a split whose ids and labels are in the shards.
+
+    ``manifest``: samples, classes, shards and their pieces. ``ids`` is empty and ``labels`` None: each batch brings its
+    own. It pickles as its place, and is opened again where it is unpickled.
+    """
+
+    client: Client = field(default_factory=Client)
+    bucket: str = ""
+    folder: str = ""
+    manifest: "ShardManifest | None" = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        return self.contents.samples
+
+    def __repr__(self) -> str:
+        return (
+            f"Shards({self.address!r}: {len(self):,} images of {self.num_classes} classes in "
+            f"{len(self.contents.shards):,} shards, fingerprint {self.fingerprint[:12]})"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _open_again, (self.client, self.bucket, self.folder, self.fingerprint)
+
+    @property
+    def contents(self) -> "ShardManifest":
+        """The manifest."""
+        assert self.manifest is not None
+        return self.manifest
+
+    def verify(self, *, threads: int = 8) -> None:
+        """Read all shards and compare them with their sizes and SHA-256, as the manifest tells them.
+
+        Raises `ShardError` naming all that differ or are missing, `AccessError`, `UnreachableError`.
+        """
+        from formats import StorageError
+
+        storage = self.storage()
+        try:
+            with ThreadPoolExecutor(threads) as pool:
+                found = [one for one in pool.map(partial(_difference, storage), self.contents.shards) if one]
+        except StorageError as error:
+            raise told(error) from None
+        if found:
+            raise ShardError(
+                f"Wanted the {len(self.contents.shards):,} shards of {self.address} as the manifest tells them. "
+                f"Found: {'; '.join(found[:_SHOWN])}{'; ...' if len(found) > _SHOWN else ''}. Write them again."
+            )
+
+    def storage(self) -> "Storage":
+        """Where the shards are. Raises `AccessError`, `UnreachableError`."""
+        return self.client.storage(self.bucket, self.folder)
+
+
+def open_shards(address: str, *, client: Client | None = None) -> Shards:
+    """Open a folder of shards, ``s3://bucket/prefix`` or a local path, that jobs/shard.py or `upload_cv_dataset` made.
+
+    ``client`` says how to reach S3, by default as the environment does. Only the manifest is read. Raises `SplitError`
+    for a place without one or with a newer one, `AccessError` and `UnreachableError`.
+    """
+    text = str(address)
+    if text.startswith(("s3://", "s3a://")):
+        bucket, _, folder = text.partition("://")[2].partition("/")
+        return shards_in(client or Client(), bucket, folder)
+    parent, _, name = text.rstrip("/").rpartition("/")
+    return shards_in(Client(url=parent or ("/" if text.startswith("/") else ".")), name, "")
+
+
+def shards_in(client: Client, bucket: str, folder: str) -> Shards:
+    """The shards of a folder in a bucket. Raises as `open_shards`."""
+    from formats import StorageError
+    from schemas import SchemaError
+    from schemas.shards import NAME, ShardManifest
+
+    storage = client.storage(bucket, folder)
+    try:
+        text = storage.read_text(NAME)
+        manifest = ShardManifest.from_json(text, place=f"{storage.address}/{NAME}")
+    except (FileNotFoundError, NotADirectoryError):
+        raise SplitError(
+            f"Wanted a folder of shards at {storage.address}. Found: no {NAME} there. Make it with jobs/shard.py or "
+            "loader.shards.upload_cv_dataset."
+        ) from None
+    except StorageError as error:
+        raise told(error) from None
+    except (SchemaError, UnicodeDecodeError) as error:
+        raise SplitError(str(error)) from None
+    return Shards(
+        ids=np.empty((0, 16), dtype=np.uint8),
+        labels=None,
+        index=0,
+        num_classes=manifest.num_classes,
+        class_names=manifest.class_names,
+        counts=manifest.counts,
+        data_table="",
+        metadata_table="",
+        columns=Columns(),
+        fingerprint=manifest.fingerprint,
+        address=storage.address,
+        label_type=manifest.label_type,
+        client=client,
+        bucket=bucket,
+        folder=folder,
+        manifest=manifest,
+    )
+
+
+def _difference(storage: "Storage", shard: "Shard") -> str | None:
+    """What is wrong with a shard."""
+    digest, size = hashlib.sha256(), 0
+    try:
+        with storage.open(shard.name) as file:
+            while data := file.read(_TOGETHER):
+                digest.update(data)
+                size += len(data)
+    except FileNotFoundError:
+        return f"no {shard.name}"
+    if size != shard.bytes:
+        return f"{shard.name} of {size:,} bytes instead of {shard.bytes:,}"
+    if digest.hexdigest() != shard.sha256:
+        return f"{shard.name} of SHA-256 {digest.hexdigest()[:12]} instead of {shard.sha256[:12]}"
+    return None
+
+
+def _open_again(client: Client, bucket: str, folder: str, fingerprint: str) -> Shards:
+    from formats.retries import Retries
+
+    # A worker process begins a pass with this, which must outlast a restart of the store as reads do.
+    found = tried(partial(shards_in, client, bucket, folder), Retries(seconds=TIMEOUT_SECONDS))
+    if found.fingerprint != fingerprint:
+        raise SplitError(
+            f"Wanted the shards {found.address} with the fingerprint {fingerprint}, as they were opened first. "
+            f"Found: {found.fingerprint}. They were made again since: start anew."
+        )
+    return found

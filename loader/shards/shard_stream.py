@@ -1,0 +1,271 @@
+"""One pass over epochs of shards: pieces read ahead by threads, and batches cut out of them, in the order of the plan.
+
+::
+
+    steps of the schedule --plan--> pieces that are wanted --threads--> pieces in memory --take()--> consumer
+            ^                                                                  |
+            +------------------- room in the budget of bytes <-----------------+
+
+A piece stays, as far as there is room, until all samples that the batches planned so far take of it are taken; see
+`held_pieces`. All but the reading runs in the consumer's thread, when it takes a batch.
+"""
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotYetError
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from loader.errors import ShardError
+from loader.prefetch.closing import Closing, closed
+from loader.prefetch.stats import Meter, Stats
+from loader.shards.held_pieces import HeldPieces, Need
+from loader.shards.piece_cache import PieceCache
+from loader.shards.pieces import Loaded, PieceReader
+from loader.shards.shard_order import ShardStep
+from loader.shards.shard_schedule import ShardSchedule
+from loader.shards.shard_set import TIMEOUT_SECONDS, Shards
+
+_WAKE_SECONDS = 0.5
+_MOST_PLANNED = 4096
+_ZSTD, _MAGIC = ".zst", b"\x28\xb5\x2f\xfd"
+_PART_BYTES = 1 << 20
+
+
+class ShardSample:
+    """One sample: its number in the dataset, its shard and key, and its files by extension."""
+
+    __slots__ = ("key", "members", "number", "shard")
+
+    def __init__(self, number: int, shard: str, key: str, members: dict[str, bytes]) -> None:
+        self.number, self.shard, self.key, self.members = number, shard, key, members
+
+
+@dataclass(frozen=True, slots=True)
+class FilledFromShards:
+    """A whole batch, the epoch's number ``number``; the last ``repeats`` samples repeat ones before."""
+
+    number: int
+    samples: list[ShardSample]
+    repeats: int
+    skipped: tuple[()] = ()
+    late: tuple[()] = ()
+
+
+class ShardStream:
+    """The batches of one epoch after another, for one consumer."""
+
+    def __init__(self, epochs: Iterator[Iterator[ShardStep]], reader: PieceReader, *, budget: int) -> None:
+        self._plan, self._reader = _planned(epochs), reader
+        self._pieces = HeldPieces(reader, budget=budget)
+        self._process = os.getpid()
+        self._coming: ShardStep | None = None
+        self._is_planned = False  # all of it
+        self._steps: deque[ShardStep | None] = deque()
+        self._ends = 0
+        self._has_ended = False
+
+    def take(self) -> FilledFromShards | None:
+        """The next batch; None behind the last of an epoch. Raises what reading a piece raises, and `ClosedError`."""
+        if not self.is_usable():
+            raise closed()
+        self._advance()
+        step = self._steps.popleft()
+        if step is None:
+            self._ends -= 1
+            return None
+        try:
+            samples = self._samples(step)
+        except BaseException:
+            self.close()
+            raise
+        self._advance()
+        return FilledFromShards(step.number, samples, step.repeats)
+
+    def is_usable(self) -> bool:
+        """Whether there may be more to take: not in a forked child, where nobody reads."""
+        return not self._has_ended and self._process == os.getpid() and not self._reader.is_closed
+
+    def close(self) -> None:
+        """Stop reading ahead; nothing is waited for."""
+        self._has_ended = True
+        self._pieces.close()
+
+    def _advance(self) -> None:
+        """Plan as many batches as there is room for; what the consumer is to have next, in any case."""
+        if self._steps and (step := self._steps[0]) is not None:
+            self._begin(self._pieces.missing(step.pieces), Need.AHEAD)
+        while not self._is_planned and len(self._steps) < _MOST_PLANNED and self._ends < 2:
+            if self._coming is None:
+                try:
+                    step = next(self._plan)
+                except StopIteration:
+                    self._is_planned = True
+                    return
+                if step is None:
+                    self._steps.append(None)
+                    self._ends += 1
+                    continue
+                self._coming = step
+            need = Need.AHEAD if self._steps else Need.NEXT
+            opened = self._coming.opened
+            missing = self._pieces.missing(one.piece for one in opened)
+            has_room = not missing or self._pieces.make_room(missing, need, but={one.piece for one in opened})
+            if not has_room and need is Need.AHEAD:
+                return
+            for one in opened:
+                self._pieces.want(one.piece, one.insides, part=one.part)
+            self._begin(self._pieces.missing(one.piece for one in opened), need)
+            self._steps.append(self._coming)
+            self._coming = None
+
+    def _begin(self, pieces: Iterable[int], need: Need) -> None:
+        """Begin to read as many of some missing pieces as there is room for; the others come when they are due."""
+        for piece in pieces:
+            if not self._pieces.begin(piece, need):
+                return
+
+    def _samples(self, step: ShardStep) -> list[ShardSample]:
+        fresh = max(1, len(step.pieces) - step.repeats)
+        wanted = list(zip(step.pieces, step.insides, strict=True))[:fresh]
+        found: list[ShardSample] = []
+        for (piece, inside), (key, files) in zip(wanted, self._pieces.take(wanted, self._wait), strict=True):
+            where = self._reader.places[piece]
+            members = self._inflated(files, where.shard, key) if any(map(_is_packed, files)) else files
+            found.append(ShardSample(where.first + inside, where.shard, key, members))
+        return found + found[-1:] * (len(step.pieces) - len(found))
+
+    def _inflated(self, files: dict[str, bytes], shard: str, key: str) -> dict[str, bytes]:
+        """Files of a sample without compression. Raises `ShardError`."""
+        found: dict[str, bytes] = {}
+        for name, data in files.items():
+            plain = name.removesuffix(_ZSTD)
+            try:
+                if plain in found:
+                    raise ValueError(f"another {plain} in the sample")
+                found[plain] = inflate(data, self._reserve) if _is_packed(name) else data
+            except (ValueError, OSError) as error:
+                raise ShardError(f"Cannot inflate {key}.{name} in {shard}. Found: {error}") from None
+        return found
+
+    def _reserve(self, size: int) -> None:
+        if not self._pieces.reserve(size, self._wait):
+            raise ValueError(
+                f"the batch has more than {self._pieces.most_inflated:,} inflated bytes, which memory_budget leaves in "
+                "this process. If the shards are from someone you trust, give more memory or take smaller batches"
+            )
+
+    def _wait(self, future: "Future[Loaded]") -> Loaded:
+        with self._reader.meter.waiting():
+            while True:
+                try:
+                    return future.result(timeout=_WAKE_SECONDS)
+                except NotYetError:
+                    if not self.is_usable():
+                        raise closed() from None
+
+
+@dataclass
+class ShardEngine(Closing):
+    """What the streams of one source share: threads that read, counts, and the room on a disk."""
+
+    shards: Shards
+    budget: int
+    threads: int
+    cache: Path | None = None
+    cache_bytes: int = 0
+    timeout: float = TIMEOUT_SECONDS
+    meter: Meter = field(default_factory=Meter)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self._reader: tuple[int, PieceReader] | None = None
+
+    def stream(self, epochs: Iterator[Iterator[ShardStep]]) -> ShardStream:
+        """Begin to read epochs ahead of a consumer. Raises what `connect` raises."""
+        stream = ShardStream(epochs, self._connected(), budget=self.budget)
+        if self.meter.began is None:
+            self.meter.began = time.monotonic()
+        return stream
+
+    def connect(self) -> None:
+        """Be ready to read. Raises `AccessError`, `UnreachableError`, and `ClosedError` after `close`."""
+        self._connected()
+
+    def _connected(self) -> PieceReader:
+        with self._lock:
+            if self._is_closed:
+                raise closed()
+            if self._reader is None or self._reader[0] != os.getpid():  # threads do not outlive a fork
+                cache = None if self.cache is None else PieceCache(self.cache, size=self.cache_bytes)
+                self._reader = (
+                    os.getpid(),
+                    PieceReader(self.shards, threads=self.threads, meter=self.meter, cache=cache, timeout=self.timeout),
+                )
+            reader = self._reader[1]
+        reader.connect()
+        return reader
+
+    def stats(self) -> Stats:
+        """How it goes."""
+        meter, reader = self.meter, self._reader
+        seconds = 0.0 if meter.began is None else time.monotonic() - meter.began
+        return Stats(
+            images=meter.images,
+            bytes=meter.bytes,
+            seconds=seconds,
+            stall_share=meter.waited / seconds if seconds else 0.0,
+            in_flight=meter.in_flight,
+            window=self.threads,
+            held_bytes=meter.held_bytes,
+            retries=meter.retries,
+            rereads=meter.rereads,
+            skipped=meter.skipped,
+            connections=reader[1].connections if reader is not None else 0,
+        )
+
+    def _end(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None and reader[0] == os.getpid():
+            reader[1].close()
+
+
+def inflate(data: bytes, reserve: Callable[[int], None]) -> bytes:
+    """A zstd file without compression; ``reserve`` is called for each part of some bytes and may raise.
+
+    Raises ValueError and OSError for damaged data.
+    """
+    import pyarrow as pa
+
+    parts = []
+    with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
+        while part := stream.read(_PART_BYTES):
+            reserve(len(part))
+            parts.append(part)
+    if _MAGIC not in data:  # of nothing, and of skipped data, nothing is made without an error
+        raise ValueError("no zstd data")
+    return b"".join(parts)
+
+
+def _is_packed(name: str) -> bool:
+    return name.endswith(_ZSTD)
+
+
+def epochs_of(
+    schedule: ShardSchedule, epoch: int, is_followed: bool, offset: int, every: int
+) -> Iterator[Iterator[ShardStep]]:
+    """The epochs to be read, one after another. It must not hold the source, which ends its reads when forgotten."""
+    while True:
+        yield schedule.steps(epoch, offset=offset, every=every)
+        if not is_followed or not schedule.whole.samples:
+            return
+        epoch += 1
+
+
+def _planned(epochs: Iterator[Iterator[ShardStep]]) -> Iterator[ShardStep | None]:
+    for steps in epochs:
+        yield from steps
+        yield None

@@ -1,0 +1,383 @@
+"""Any image dataset of torch's as shards: encoded by several processes, packed, and written by them."""
+
+import hashlib
+import json
+import logging
+import multiprocessing
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loader.errors import LoaderError, OptionError, ShardError, SplitError
+from loader.extras import require
+from loader.options import check_bools, check_choice, check_int
+from loader.s3.client import Client, told
+from loader.shards.shard_set import Shards, shards_in
+from loader.shards.upload_items import (
+    Job,
+    Measures,
+    begin,
+    class_names,
+    know,
+    measured,
+    measured_items,
+    pair_of,
+    written,
+)
+from loader.shards.upload_pictures import FORMATS, one_line
+from schemas.shards import MOST_BYTES_ON_S3, NAME, Shard
+
+if TYPE_CHECKING:
+    from formats.storage import Storage
+
+_log = logging.getLogger(__name__)
+
+_ITEMS_TOGETHER = 64
+_SPOOL = "imagestrata-upload-"
+_AHEAD = 256  # tasks; a shard's has the numbers of all its items
+_AHEAD_OF_PICTURES = 2  # for each process; a task has the pictures themselves
+_NO_ITEM = "Wanted a dataset with at least one item. Found: none"
+
+Bar: TypeAlias = Callable[[str, int, int | None], None]
+"""Is told what goes on, how much of it is done, and how much there is, if that is known."""
+
+
+class _Here:
+    """Runs tasks in this process, one at a time."""
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
+        future: Future[Any] = Future()
+        try:
+            future.set_result(function(*arguments))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+Pool: TypeAlias = ProcessPoolExecutor | _Here
+
+
+def upload_cv_dataset(
+    ds: Any,
+    *,
+    client: Client,
+    bucket: str,
+    base_folder: str = "",
+    maxsize: float = 1e8,
+    maxcount: float = 100_000,
+    workers: int | None = None,
+    seed: int = 0,
+    image_format: str = "jpg",
+    quality: int = 95,
+    dataset: str = "",
+    overwrite: bool = False,
+    create_bucket: bool = False,
+    progress: bool = True,
+) -> Shards:
+    """Pack a dataset of (picture, class number) into shards in a folder of a bucket; gives them, opened.
+
+    ``ds`` has a length and items, as torch's map-style datasets, or is an iterable, as torch's IterableDataset or a
+    generator, which is read once, in this process. A picture is one of PIL; the bytes of a JPEG, PNG, WebP, BMP, TIFF
+    or GIF file; an array of uint8, (height, width) or (height, width, channels); or a tensor of torch, (height, width)
+    or (channels, height, width), of uint8 or of floats from 0 to 1. Channels are 1, 3 or 4. Bytes, and the files of an
+    ImageFolder without transforms, go as they are. Other pictures are encoded as ``image_format`` ("jpg", "png" or
+    "webp", the first and the last with ``quality``), by ``workers`` processes (default: as many as there are
+    processors; 0: in this process), into a temporary folder first, because sizes are not known before. Then each
+    process writes whole shards: of at most ``maxsize`` bytes, headers counted, and ``maxcount`` images, fully shuffled
+    by ``seed``. The shards are the same for any number of workers. Ids are those that an ingest of ``dataset`` gives to
+    the same paths; of items without paths, they follow from their numbers. A bucket that is missing is made with
+    ``create_bucket=True``; the folders of a local client are made anyway.
+
+    The manifest comes last: an upload that was killed leaves no dataset; calling this again makes it, and removes what
+    was left. Raises `ShardError` for an item that raises, has no picture or no class number, or does not fit into a
+    shard, and where there are shards already, unless ``overwrite``; `OptionError`, `AccessError`, `UnreachableError`.
+    """
+    count = _count(ds)  # None: an iterable
+    if not isinstance(client, Client):
+        raise OptionError(f"Wanted a client, as loader.shards.make_client gives it. Found: {client!r}")
+    workers = check_int("workers", os.cpu_count() or 1 if workers is None else workers, 0)
+    maxsize, maxcount = _whole("maxsize", maxsize), _whole("maxcount", maxcount)
+    check_int("maxsize", maxsize, 10_240, None if client.is_local else MOST_BYTES_ON_S3)
+    check_int("maxcount", maxcount, 1)
+    check_int("seed", seed, -(1 << 63), (1 << 63) - 1)
+    check_int("quality", quality, 1, 100)
+    check_choice("image_format", image_format, list(FORMATS))
+    check_bools(overwrite=overwrite, create_bucket=create_bucket, progress=progress)
+    storage = client.storage(bucket, base_folder, create=create_bucket)
+    before = _before(client, bucket, base_folder, is_replaced=overwrite)
+    if before is not None and not overwrite:
+        raise ShardError(
+            f"Wanted a place without shards at {storage.address}. Found: {len(before):,} images in shards. Say "
+            "overwrite=True to replace them, or name another folder."
+        )
+    _sweep()
+    with tempfile.TemporaryDirectory(prefix=f"{_SPOOL}{os.getpid()}-") as spool:
+        names = tuple(class_names(ds))
+        mine = None if count is None else ds
+        job = Job(mine, client, bucket, base_folder, Path(spool), image_format, quality, dataset, names)
+        # The bar has a thread, which is better not there when processes are forked.
+        with _processes(workers if count is None else min(workers, count), job) as pool, _bar(progress) as bar:
+            if count is None:
+                found = _measure_iterable(pool, ds, bar, ahead=_AHEAD_OF_PICTURES * max(1, workers))
+            else:
+                found = _measure(pool, count, bar)
+            ids = np.frombuffer(b"".join(chain.from_iterable(one.ids for one in found)), np.uint8).reshape(-1, 16)
+            labels = np.fromiter(chain.from_iterable(one.labels for one in found), np.int32)
+            sizes = np.fromiter(chain.from_iterable(one.sizes for one in found), np.int64)
+            extensions = list(chain.from_iterable(one.extensions for one in found))
+            contents = [one.contents for one in found]
+            places, cuts = _pack(ids, sizes, seed=seed, maxsize=maxsize, maxcount=maxcount)
+            options = {"maxsize": maxsize, "maxcount": maxcount, "image_format": image_format, "quality": quality}
+            source = _fingerprint(ids[places], labels[places], sizes[places])
+            tag = hashlib.sha256(json.dumps([1, source, contents, seed, options]).encode()).hexdigest()[:8]
+            shards = _write(pool, places, labels, extensions, cuts, tag, bar)
+        kind = f"{type(ds).__module__}.{type(ds).__qualname__}"
+        facts = {"source": kind, "seed": seed, "source_fingerprint": source, "options": options}
+        _publish(storage, names, shards, labels, tag, before, **facts)
+    return shards_in(client, bucket, base_folder)
+
+
+def _count(ds: Any) -> int | None:
+    """How many items a dataset has; None for one that is to be iterated over."""
+    torch: Any = sys.modules.get("torch.utils.data")  # who has an IterableDataset has imported it
+    is_iterable = hasattr(ds, "__iter__") and not (hasattr(ds, "__len__") and hasattr(ds, "__getitem__"))
+    if is_iterable or (torch is not None and isinstance(ds, torch.IterableDataset)):
+        return None
+    try:
+        count = len(ds)
+    except TypeError:
+        raise OptionError(
+            f"Wanted a dataset with a length and items, or an iterable of (picture, class number). "
+            f"Found: {type(ds).__name__}"
+        ) from None
+    if not count:
+        raise OptionError(_NO_ITEM)
+    return count
+
+
+def _whole(name: str, value: float) -> int:
+    """A number that may be given as 1e8."""
+    try:
+        if isinstance(value, (bool, str)) or int(value) != value:
+            raise ValueError
+    except (TypeError, ValueError, OverflowError):
+        raise OptionError(f"Wanted {name} as a whole number, as 100000 or 1e5. Found: {value!r}") from None
+    return int(value)
+
+
+def _sweep() -> None:
+    """Remove what uploads that were killed have left in the folder for temporary files."""
+    for place in Path(tempfile.gettempdir()).glob(f"{_SPOOL}*"):
+        number = place.name.removeprefix(_SPOOL).partition("-")[0]
+        if number.isdecimal() and not Path(f"/proc/{number}").exists() and Path("/proc/self").exists():
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _before(client: Client, bucket: str, folder: str, *, is_replaced: bool) -> Shards | None:
+    try:
+        return shards_in(client, bucket, folder)
+    except SplitError as error:
+        if not is_replaced and client.storage(bucket, folder).exists(NAME):  # it is there, but cannot be read
+            raise ShardError(f"{error} Remove it, or name another folder.") from error
+        return None
+
+
+@contextmanager
+def _processes(count: int, job: Job) -> Iterator[Pool]:
+    """Processes that know the job; forked, where the system can, so that the dataset need not be pickled. 0: none."""
+    if not count:
+        know(job)
+        try:
+            yield _Here()
+        finally:
+            know(None)
+        return
+    kind = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
+    context = multiprocessing.get_context(kind)
+    pool = ProcessPoolExecutor(count, mp_context=context, initializer=begin, initargs=(job,))
+    try:
+        pool.submit(os.getpid).result()  # all are begun
+        yield pool
+    except BaseException:
+        for process in list(pool._processes.values()):  # what they do may take long, and nobody wants it any more
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _in_turn(pool: Pool, function: Callable[..., Any], tasks: Iterable[tuple[Any, ...]],
+             done: Callable[[tuple[Any, ...]], None], *, ahead: int = _AHEAD) -> list[Any]:  # fmt: skip
+    """The results of tasks in their order; few of them are submitted ahead, as they may be large."""
+    results: dict[int, Any] = {}
+    running: dict[Future[Any], tuple[int, tuple[Any, ...]]] = {}
+    waiting = iter(enumerate(tasks))
+    ahead = 1 if isinstance(pool, _Here) else ahead
+    while True:
+        while len(running) < ahead and (task := next(waiting, None)) is not None:
+            running[pool.submit(function, *task[1])] = task
+        if not running:
+            return [results[number] for number in range(len(results))]
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            number, arguments = running.pop(future)
+            try:
+                results[number] = future.result()
+            except LoaderError:
+                raise
+            except BrokenProcessPool as error:
+                raise ShardError(
+                    "Wanted processes that pack the dataset. Found: one that ended on its own, perhaps for want of "
+                    "memory. Take fewer workers."
+                ) from error
+            except OSError as error:
+                raise ShardError(f"Wanted processes that pack the dataset. Found: {error}") from error
+            done(arguments)
+
+
+def _measure(pool: Pool, count: int, bar: Bar) -> list[Measures]:
+    tasks = [(range(start, min(start + _ITEMS_TOGETHER, count)),) for start in range(0, count, _ITEMS_TOGETHER)]
+    return _in_turn(pool, measured, tasks, lambda task: bar("encode", len(task[0]), count))
+
+
+def _measure_iterable(pool: Pool, ds: Iterable[Any], bar: Bar, *, ahead: int) -> list[Measures]:
+    """The same of an iterable, read here and only once, because each process would iterate over all of it."""
+
+    def tasks() -> Iterator[tuple[int, list[tuple[Any, int]]]]:
+        first, together = 0, []
+        for number, item in enumerate(_items(ds)):
+            together.append(pair_of(item, number))
+            if len(together) == _ITEMS_TOGETHER:
+                yield first, together
+                first, together = number + 1, []
+        if together:
+            yield first, together
+
+    found = _in_turn(pool, measured_items, tasks(), lambda task: bar("encode", len(task[1]), None), ahead=ahead)
+    if not found:
+        raise OptionError(_NO_ITEM)
+    return found
+
+
+def _items(ds: Iterable[Any]) -> Iterator[Any]:
+    number = 0
+    items = None
+    while True:
+        try:
+            items = iter(ds) if items is None else items
+            item = next(items)
+        except StopIteration:
+            return
+        except Exception as error:  # whatever the user's dataset does
+            raise ShardError(f"Wanted item {number} of the dataset. Found: {one_line(error)}") from error
+        yield item
+        number += 1
+
+
+def _pack(
+    ids: NDArray[np.uint8], sizes: NDArray[np.int64], *, seed: int, maxsize: int, maxcount: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The items in their order, and where shards begin. Raises `ShardError`."""
+    from formats import ShardError as PackingError
+    from formats.hashing import xxhash64
+    from formats.shards import cut
+
+    order = xxhash64([ids], seed=int(xxhash64([np.array([seed], dtype=np.int64)])[0]))
+    places = np.lexsort((np.arange(len(ids)), order))
+    try:
+        return places, cut(sizes[places], maxsize=maxsize, maxcount=maxcount)
+    except PackingError as error:
+        largest = int(sizes.argmax())
+        raise ShardError(f"{error} It is item {largest} of the dataset.") from error
+
+
+def _fingerprint(ids: NDArray[np.uint8], labels: NDArray[np.int32], sizes: NDArray[np.int64]) -> str:
+    """The identity of items, their labels and sizes, in their order."""
+    digest = hashlib.sha256(b"items 1")
+    for column in (ids, labels, sizes):
+        digest.update(np.ascontiguousarray(column).tobytes())
+    return digest.hexdigest()
+
+
+def _write(
+    pool: Pool,
+    places: NDArray[np.int64],
+    labels: NDArray[np.int32],
+    extensions: list[str],
+    cuts: NDArray[np.int64],
+    tag: str,
+    bar: Bar,
+) -> list[Shard]:
+    from formats.shards import shard_name
+
+    total = len(places)
+
+    def tasks() -> Iterator[tuple[str, int, int, list[tuple[int, int, str]]]]:
+        for number, (start, end) in enumerate(pairwise(cuts.tolist())):
+            some = places[start:end]
+            kinds = [extensions[item] for item in some.tolist()]
+            items = list(zip(some.tolist(), labels[some].tolist(), kinds, strict=True))
+            yield shard_name(tag, number, len(cuts) - 1), start, total, items
+
+    return _in_turn(pool, written, tasks(), lambda task: bar("upload", len(task[3]), total))
+
+
+def _publish(
+    storage: "Storage",
+    names: Sequence[str],
+    shards: list[Shard],
+    labels: NDArray[np.int32],
+    tag: str,
+    before: Shards | None,
+    **facts: Any,
+) -> None:
+    """Put the manifest in place; what it replaces goes, and what killed uploads of these items have left."""
+    from formats import StorageError
+    from formats.shard_folder import manifest_of, publish
+
+    numbers, counts = np.unique(labels, return_counts=True)
+    manifest = manifest_of(
+        shards,
+        label_type="int",
+        class_names=dict(enumerate(names)),
+        counts=dict(zip(numbers.tolist(), counts.tolist(), strict=True)),
+        **facts,
+    )
+    try:
+        others = publish(storage, manifest, tag=tag, before=None if before is None else before.contents)
+    except StorageError as error:
+        raise told(error) from None
+    if others:
+        tags = ", ".join(f"{one}-*" for one in others)
+        _log.warning(
+            "shards that no manifest names lie in %s, too: %s; remove them, unless they are being uploaded",
+            storage.address,
+            tags,
+        )
+
+
+@contextmanager
+def _bar(is_wanted: bool) -> Iterator[Bar]:
+    """A bar for each part of the work, on a terminal's standard error; a notebook shows it as well."""
+    progress = require("rich.progress", extra="shards", purpose="progress bars")
+    console = require("rich.console", extra="shards", purpose="progress bars").Console(stderr=True)
+    columns = [*progress.Progress.get_default_columns(), progress.MofNCompleteColumn()]
+    with progress.Progress(*columns, console=console, disable=not is_wanted) as bars:
+        parts: dict[str, Any] = {}
+
+        def tell(what: str, done: int, total: int | None) -> None:
+            if what not in parts:
+                parts[what] = bars.add_task(what, total=total)
+            bars.update(parts[what], advance=done)
+
+        yield tell

@@ -1,0 +1,124 @@
+"""Pictures as datasets give them, of PIL, encoded, arrays or tensors, made into the files of shards."""
+
+import io
+import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loader.errors import ShardError
+
+FORMATS = {"jpg": "JPEG", "png": "PNG", "webp": "WEBP"}
+"""What pictures can be encoded as: Pillow's names by extension."""
+
+_KEPT = {
+    "jpg": ("RGB", "L"),
+    "png": ("RGB", "L", "1", "P", "LA", "RGBA", "I", "I;16"),
+    "webp": ("RGB", "RGBA"),
+}
+_CONVERTED = ("1", "L", "P", "CMYK", "YCbCr", "LAB", "HSV", "RGBX")
+_EXTENSIONS = {
+    "JPEG": "jpg", "MPO": "jpg", "PNG": "png", "WEBP": "webp", "BMP": "bmp", "TIFF": "tif", "GIF": "gif",
+}  # fmt: skip
+_CHANNELS = (1, 3, 4)
+_FLOATS = ("torch.float16", "torch.float32", "torch.float64")
+
+
+def picture_of(image: Any, number: int) -> Any:
+    """What an item of a dataset has as picture: a picture of PIL, or the bytes of an encoded one.
+
+    Taken are pictures of PIL; the bytes of JPEG, PNG, WebP, BMP, TIFF and GIF files; arrays of uint8 of shape
+    ``(height, width)`` or ``(height, width, channels)``; and tensors of torch of shape ``(height, width)`` or
+    ``(channels, height, width)``, of uint8 or of float16, 32 or 64 from 0 to 1. Channels are 1, 3 or 4. Raises
+    `ShardError` for anything else.
+    """
+    if hasattr(image, "convert") and hasattr(image, "save"):
+        return image
+    if isinstance(image, (bytes, bytearray, memoryview)):
+        return bytes(image)
+    torch: Any = sys.modules.get("torch")  # who has a tensor has imported it
+    if torch is not None and isinstance(image, torch.Tensor):
+        return _of_array(_array_of(image, number))
+    if isinstance(image, np.ndarray):
+        is_picture = image.ndim == 2 or (image.ndim == 3 and image.shape[2] in _CHANNELS)
+        if image.dtype != np.uint8 or not is_picture or not image.size:
+            raise _refused(number, f"an array of {image.dtype} of shape {image.shape}")
+        return _of_array(image)
+    raise _refused(number, type(image).__name__)
+
+
+def encoded(picture: Any, number: int, *, image_format: str, quality: int) -> tuple[str, bytes]:
+    """The extension and the bytes of what `picture_of` gives; bytes stay as they are. Raises `ShardError`."""
+    if isinstance(picture, bytes):
+        return _extension_of(picture, number), picture
+    file = io.BytesIO()
+    options = {} if image_format == "png" else {"quality": quality}
+    try:
+        has_alpha = picture.mode in ("RGBA", "LA", "PA") or "transparency" in picture.info
+        if picture.mode not in _KEPT[image_format]:
+            if picture.mode not in _CONVERTED or has_alpha:
+                raise ShardError(
+                    f"Wanted item {number} of the dataset as a picture that {image_format} holds. Found: "
+                    f"mode {picture.mode}{' with transparency' if has_alpha else ''}. Take image_format='png', or "
+                    "convert it in the dataset."
+                )
+            picture = picture.convert("RGB")
+        picture.save(file, FORMATS[image_format], **options)
+    except ShardError:
+        raise
+    except Exception as error:  # Pillow raises many kinds for what it cannot encode
+        raise ShardError(f"Wanted to encode item {number} of the dataset. Found: {one_line(error)}") from error
+    return image_format, file.getvalue()
+
+
+def one_line(error: BaseException) -> str:
+    """Another's error for the end of a message of ours."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+
+
+def _array_of(tensor: Any, number: int) -> NDArray[np.uint8]:
+    """A tensor as uint8 of shape (height, width) or (height, width, channels)."""
+    shape, dtype = tuple(tensor.shape), str(tensor.dtype)
+    if len(shape) == 4:
+        raise _refused(number, f"a batch, a tensor of shape {shape}", "Give the dataset, not its DataLoader. ")
+    is_picture = len(shape) == 2 or (len(shape) == 3 and shape[0] in _CHANNELS)
+    if not is_picture or 0 in shape or dtype not in ("torch.uint8", *_FLOATS):
+        raise _refused(number, f"a tensor of {dtype} of shape {shape}")
+    values = tensor.detach().cpu().numpy()
+    if dtype != "torch.uint8":
+        least, most = float(values.min()), float(values.max())
+        if not (least >= 0 and most <= 1):  # nor NaN
+            raise _refused(
+                number,
+                f"a tensor of {dtype} from {least:g} to {most:g}",
+                "Leave Normalize out of the transform, and divide values up to 255 by 255. ",
+            )
+        values = np.rint(values.astype(np.float64) * 255).astype(np.uint8)
+    return np.ascontiguousarray(values if values.ndim == 2 else values.transpose(1, 2, 0))
+
+
+def _of_array(array: NDArray[np.uint8]) -> Any:
+    from PIL import Image
+
+    return Image.fromarray(np.ascontiguousarray(array[:, :, 0] if array.shape[2:] == (1,) else array))
+
+
+def _extension_of(data: bytes, number: int) -> str:
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(data)) as picture:
+            return _EXTENSIONS[str(picture.format)]
+    except KeyError as error:
+        raise _refused(number, f"the bytes of a picture of another kind, {error}") from None
+    except Exception as error:  # whatever a damaged file makes of Pillow
+        raise _refused(number, f"{len(data):,} bytes that are no picture ({type(error).__name__})") from None
+
+
+def _refused(number: int, found: str, advice: str = "") -> ShardError:
+    return ShardError(
+        f"Wanted a picture in item {number} of the dataset. Found: {found}. {advice}Wanted are pictures of PIL, the "
+        "bytes of an image file, arrays of uint8 (height, width, channels), or tensors (channels, height, width) of "
+        "uint8 or of floats from 0 to 1; channels are 1, 3 or 4."
+    )

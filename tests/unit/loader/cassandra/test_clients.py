@@ -1,0 +1,101 @@
+"""Which client reads: acsylla, over TLS the driver, and with one warning the other where one is not installed."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import loader
+from loader.cassandra import clients
+from loader.cassandra.access import Access
+from loader.cassandra.fetch_acsylla import AcsyllaFetcher
+from loader.cassandra.fetch_driver import DriverFetcher
+from loader.cassandra.target import Target
+from schemas import Columns, TableName
+from tests.support.certificates import Authority
+from tests.support.split_folders import image_ids, write_split_folder
+
+TARGET = Target(
+    table=TableName("test", "data"),
+    columns=Columns(),
+    label=None,
+    metadata_table=TableName.parse("ks.metadata"),
+    metadata=(),
+    hosts=["127.0.0.1"],
+    port=9042,
+    datacenter=None,
+    access=Access(),
+)
+
+
+@pytest.fixture(autouse=True)
+def not_warned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "_warned", set())
+
+
+@pytest.fixture
+def encrypted(tmp_path: Path) -> Target:
+    """The same target over TLS."""
+    return replace(TARGET, access=Access(ca=Authority(tmp_path / "authority").ca))
+
+
+def test_acsylla_reads_without_tls_and_the_driver_over_tls(encrypted: Target, caplog: pytest.LogCaptureFixture) -> None:
+    assert isinstance(clients.fetcher(TARGET, client=None, connections=None), AcsyllaFetcher)
+    assert isinstance(clients.fetcher(encrypted, client=None, connections=None), DriverFetcher)
+    assert isinstance(clients.fetcher(encrypted, client="acsylla", connections=4), AcsyllaFetcher)
+    assert isinstance(clients.fetcher(TARGET, client="cassandra-driver", connections=4), DriverFetcher)
+    assert caplog.messages == []
+
+
+def test_without_acsylla_the_slower_driver_is_used_with_one_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "acsylla", None)
+    for _ in range(2):
+        assert isinstance(clients.fetcher(TARGET, client=None, connections=None), DriverFetcher)
+    (message,) = caplog.messages
+    assert message.startswith("acsylla cannot be imported (")
+    assert "reading with cassandra-driver, which takes about three times the CPU time" in message
+
+
+def test_without_the_driver_acsylla_reads_over_tls_with_one_warning_of_its_openssl(
+    encrypted: Target, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "cassandra.cluster", None)
+    for _ in range(2):
+        assert isinstance(clients.fetcher(encrypted, client=None, connections=None), AcsyllaFetcher)
+    (message,) = caplog.messages
+    assert message.startswith("cassandra-driver cannot be imported (")
+    assert "acsylla. It bundles OpenSSL 1.1.1k, which OpenSSL no longer supports" in message
+    assert "pip install cassandra-driver" in message
+
+
+@pytest.mark.parametrize("client", ["acsylla", "cassandra-driver"])
+def test_a_requested_client_that_is_not_installed_is_reported(monkeypatch: pytest.MonkeyPatch, client: str) -> None:
+    for name in ("acsylla", "cassandra"):
+        monkeypatch.setitem(sys.modules, name, None)
+    wanted = {"acsylla": "acsylla", "cassandra-driver": "cassandra"}[client]
+    with pytest.raises(loader.MissingExtraError, match=rf"Wanted {wanted}\b.* pip install 'imagestrata\[loader\]'"):
+        clients.fetcher(TARGET, client=client, connections=None)  # type: ignore[arg-type]
+
+
+def test_both_clients_are_named_where_neither_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("acsylla", "cassandra", "cassandra.cluster"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(loader.MissingExtraError, match=r"Wanted acsylla or cassandra-driver .*neither can be imported"):
+        clients.fetcher(TARGET, client=None, connections=None)
+
+
+def test_options_that_no_client_has_are_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = write_split_folder(tmp_path / "split", [(image_ids(4), [0] * 4)])
+    split = loader.open_split(folder, cache=tmp_path / "cache")
+    for options, found in [
+        ({"client": "java"}, r"Wanted client as one of \('acsylla', 'cassandra-driver'\)\. Found: 'java'"),
+        (
+            {"client": "cassandra-driver", "connections": 0},
+            r"Wanted connections as a whole number from 1 to 1024\. Found: 0",
+        ),
+    ]:
+        with pytest.raises(loader.OptionError, match=found):
+            loader.CassandraSource(split, hosts="127.0.0.1", batch_size=2, **options)  # type: ignore[arg-type]

@@ -1,0 +1,187 @@
+"""Epochs of a rank: what was delivered before a state and what is delivered after it are an undisturbed epoch."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loader import OptionError, StateError
+from loader.order import schedule as module
+from loader.order.permutation import LastBatchPolicy, epoch_order
+from loader.order.schedule import Schedule
+from loader.order.state import Share
+
+USUAL = Schedule(
+    fingerprint="f",
+    rows=100,
+    seed=3,
+    shuffle=True,
+    batch_size=4,
+    rank=0,
+    world_size=1,
+    last_batch_policy="PARTIAL",
+)
+batches_and_worlds = st.tuples(st.integers(1, 9), st.integers(1, 5))
+
+
+def ranks(plan: Schedule, batch_size: int, world_size: int) -> list[Schedule]:
+    return [replace(plan, batch_size=batch_size, world_size=world_size, rank=rank) for rank in range(world_size)]
+
+
+def delivered(plans: list[Schedule], epoch: int, *, before: int | None = None) -> list[list[int]]:
+    """The positions that all ranks deliver, by step, in the order of the ranks; without those that FILL repeats."""
+    found: dict[int, list[int]] = {}
+    for plan in plans:
+        for step in plan.steps(epoch):
+            if before is None or step.number < before:
+                found.setdefault(step.number, []).extend(step.positions[: len(step.positions) - step.repeats].tolist())
+    return [found[number] for number in sorted(found)]
+
+
+def flat(steps: list[list[int]]) -> list[int]:
+    return [position for step in steps for position in step]
+
+
+@given(st.integers(1, 90), batches_and_worlds, batches_and_worlds, st.booleans(), st.data())
+def test_a_resumed_epoch_equals_an_uninterrupted_one(
+    rows: int, first: tuple[int, int], second: tuple[int, int], shuffle: bool, data: st.DataObject
+) -> None:
+    plan = replace(USUAL, rows=rows, shuffle=shuffle)
+    undisturbed = flat(delivered([plan], 2))
+    assert sorted(undisturbed) == list(range(rows))
+    before = ranks(plan, *first)
+    steps = data.draw(st.integers(0, -(-rows // (first[0] * first[1]))))
+    states = [one.after(2, steps=steps).to_dict() for one in before]
+    assert all(state == states[0] for state in states)
+    after = [one.going_on(states[0]) for one in ranks(plan, *second)]
+    found = flat(delivered(before, 2, before=steps))
+    if len(found) < rows:
+        assert {one.first_epoch for one in after} == {2}
+        assert sum(one.samples(2) for one in after) == rows - len(found)
+        found += flat(delivered(after, 2))
+    else:
+        assert {one.first_epoch for one in after} == {3}
+    assert found == undisturbed
+    assert flat(delivered(after, 3)) == flat(delivered(before, 3))
+
+
+@given(st.integers(1, 90), batches_and_worlds, st.sampled_from(["FILL", "PARTIAL", "DROP"]), st.data())
+def test_the_same_ranks_resume_with_the_same_batches(
+    rows: int, size: tuple[int, int], policy: LastBatchPolicy, data: st.DataObject
+) -> None:
+    for plan in ranks(replace(USUAL, rows=rows, last_batch_policy=policy), *size):
+        whole = list(plan.steps(0))
+        again = plan.going_on(plan.after(0, steps=data.draw(st.integers(0, len(whole)))).to_dict())
+        rest = list(again.steps(again.first_epoch)) if again.first_epoch == 0 else []
+        assert again.first_epoch == 1 or again.samples(0) == sum(len(step.positions) for step in rest)
+        for step in rest:
+            assert step.number >= again.first_step(0)
+            wanted = whole[step.number]
+            assert (step.number, step.repeats) == (wanted.number, wanted.repeats)
+            real = len(step.positions) - step.repeats
+            assert np.array_equal(step.positions[:real], wanted.positions[:real])
+        assert [step.number for step in rest] == [step.number for step in whole][len(whole) - len(rest) :]
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 30, 1 << 14])
+@pytest.mark.parametrize("policy", ["FILL", "PARTIAL", "DROP"])
+def test_batches_do_not_depend_on_how_many_are_computed_at_once(
+    monkeypatch: pytest.MonkeyPatch, policy: LastBatchPolicy, at_once: int
+) -> None:
+    monkeypatch.setattr(module, "_PLACES_AT_ONCE", at_once)
+    order = epoch_order(100, fingerprint="f", seed=3, epoch=0, shuffle=True)
+    assert order is not None
+    for plan in ranks(replace(USUAL, last_batch_policy=policy), 3, 4):
+        steps = list(plan.steps(0))
+        assert len(steps) == plan.whole.steps
+        for number, step in enumerate(steps):
+            assert (step.number, step.repeats) == (number, plan.whole.repeats(number))
+            assert np.array_equal(step.positions, order(plan.whole.places(number)))
+
+
+def test_the_order_of_a_huge_split_is_worked_out_little_by_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def counted(rows: int, **_: object) -> Callable[[np.ndarray], np.ndarray]:
+        return lambda places: asked.append(len(places)) or places
+
+    monkeypatch.setattr(module, "epoch_order", counted)
+    steps = replace(USUAL, rows=10**11, batch_size=256).steps(0)
+    for number in range(100):
+        assert next(steps).positions.tolist() == list(range(256 * number, 256 * (number + 1)))
+    assert asked == [1 << 14, 1 << 14]
+
+
+@settings(max_examples=40)
+@given(
+    st.integers(1, 50),
+    batches_and_worlds,
+    st.sampled_from(["FILL", "PARTIAL", "DROP"]),
+    st.integers(1, 7),
+    st.data(),
+)
+def test_workers_taking_turns_deliver_the_batches_of_one_process(
+    rows: int, size: tuple[int, int], policy: LastBatchPolicy, every: int, data: st.DataObject
+) -> None:
+    for plan in ranks(replace(USUAL, rows=rows, last_batch_policy=policy), *size):
+        plan = plan.going_on(plan.after(0, steps=data.draw(st.integers(0, plan.whole.steps))).to_dict())
+        whole = [(step.number, step.positions.tolist(), step.repeats) for step in plan.steps(0)]
+        turns = [list(plan.steps(0, offset=offset, every=every)) for offset in range(every)]
+        found = [(step.number, step.positions.tolist(), step.repeats) for turn in turns for step in turn]
+        assert sorted(found) == whole
+        for offset, turn in enumerate(turns):
+            assert [step.number for step in turn] == [number for number, _, _ in whole][offset::every]
+            assert plan.samples(0, offset=offset, every=every) == sum(len(step.positions) for step in turn)
+
+
+def test_an_epoch_can_be_resumed_repeatedly() -> None:
+    plan, seen = USUAL, []
+    for batch_size, steps in ((7, 3), (5, 9), (2, 30)):
+        plan = replace(plan, batch_size=batch_size)
+        state = plan.after(0, steps=steps)
+        seen += flat(delivered([plan], 0, before=steps))
+        plan = plan.going_on(state.to_dict())
+    seen += flat(delivered([plan], 0))
+    assert seen == flat(delivered([USUAL], 0))
+
+
+@pytest.mark.parametrize(("policy", "most"), [("FILL", 13), ("PARTIAL", 13), ("DROP", 12)])
+def test_the_last_step_of_all_ranks_ends_the_epoch(policy: LastBatchPolicy, most: int) -> None:
+    plan = replace(USUAL, batch_size=4, world_size=2, last_batch_policy=policy)
+    assert plan.after(0, steps=most - 1).epoch == 0
+    assert plan.after(0, steps=most).epoch == 1
+    with pytest.raises(OptionError, match=f"from 0 to {most} batches of epoch 0. Found: {most + 1}"):
+        plan.after(0, steps=most + 1)
+
+
+def test_a_state_with_fewer_steps_than_before_is_refused() -> None:
+    plan = USUAL.going_on(USUAL.after(1, steps=5).to_dict())
+    assert plan.first_step(1) == 5
+    assert plan.after(1) == plan.after(1, steps=5) == USUAL.after(1, steps=5)
+    with pytest.raises(OptionError, match=r"from 5 to 25 batches of epoch 1\. Found: 4"):
+        plan.after(1, steps=4)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"fingerprint": "g"}, "a state of this split: fingerprint g. Found: f"),
+        ({"rows": 99}, "a state of this split: rows 99. Found: 100"),
+        ({"seed": 4}, "a state of this order: seed 4. Found: 3"),
+        ({"shuffle": False}, "a state of this order: shuffle False. Found: True"),
+    ],
+)
+def test_a_state_of_another_split_or_order_is_refused(change: dict[str, Any], match: str) -> None:
+    state = USUAL.after(0, steps=2).to_dict()
+    with pytest.raises(StateError, match=match):
+        replace(USUAL, **change).going_on(state)
+
+
+def test_the_state_of_a_single_rank_is_refused() -> None:
+    state = replace(USUAL.after(0, steps=2), share=Share(0, 2, 4, 8, (3,))).to_dict()
+    with pytest.raises(StateError, match=r"Found: that of one .* Give the states of all ranks to loader\.merge_states"):
+        USUAL.going_on(state)

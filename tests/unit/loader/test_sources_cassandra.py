@@ -1,0 +1,81 @@
+"""The source that reads from Cassandra, as long as it is not connected: what it reads, and how it pickles."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import loader
+from formats import SplitFolder, write_dictionary
+from formats.storage import Storage
+from loader.cassandra.clients import target_of
+from tests.support.split_folders import image_ids, packed, write_split_folder
+
+IDS = image_ids(23)
+LABELS = [number % 7 for number in range(23)]
+
+
+def test_splits_and_sources_pickle_as_how_to_open_them(tmp_path: Path) -> None:
+    folder = write_split_folder(tmp_path / "split", [(IDS, LABELS)])
+    split = loader.open_split(folder, cache=tmp_path / "cache")
+    source = loader.CassandraSource(
+        split, hosts="db1", batch_size=4, username="reader", password="swordfish", memory_budget=12_345
+    )
+    source.load_state_dict(source.state_dict(epoch=1, steps=3))
+    data = pickle.dumps(source)
+    assert IDS[5].bytes not in data
+    again = pickle.loads(data)
+    assert (repr(again), again._options, again.first_epoch) == (repr(source), source._options, 1)
+    assert again.first_step(1) == 3
+    assert isinstance(again.split.ids.base, np.memmap)
+    again.close()
+    assert pickle.loads(pickle.dumps(again)).state_dict() == source.state_dict()
+
+
+def test_a_split_that_was_not_opened_pickles_with_its_arrays(tmp_path: Path) -> None:
+    split = loader.open_split(write_split_folder(tmp_path / "split", [(IDS, LABELS)]), cache=tmp_path / "cache")
+    fields = {name: getattr(split, name) for name in loader.Split.__slots__}
+    arrays = loader.Split(**(fields | {"ids": packed(IDS), "labels": None, "is_opened": False}))
+    same = pickle.loads(pickle.dumps(arrays))
+    assert (np.array_equal(same.ids, arrays.ids), same.labels, repr(same)) == (True, None, repr(arrays))
+
+
+def test_labels_are_read_from_the_table_only_if_the_split_has_none(tmp_path: Path) -> None:
+    """A dictionary of ours knows them, and is the folder's split in the same order."""
+    folder = write_split_folder(tmp_path / "split", [(IDS, LABELS), (IDS, LABELS)])
+    opened = SplitFolder.open(folder)
+    write_dictionary(Storage(tmp_path), "split.pckl", manifest=opened.manifest, splits=[opened.rows(0)])
+    split = loader.open_split(folder, cache=tmp_path / "cache")
+    same = loader.open_split(tmp_path / "split.pckl")
+    assert split.labels is not None
+    assert same.labels is not None
+    assert (same.ids.tolist(), same.labels.tolist()) == (split.ids.tolist(), split.labels.tolist())
+    fields = {name: getattr(split, name) for name in loader.Split.__slots__}
+    for one, kind, label in [
+        (split, "int", None),
+        (same, "int", None),
+        (None, "int", "int"),
+        (None, "blob", "blob"),
+        (None, "multi", "blob"),
+        (None, "none", None),
+    ]:
+        unlabelled = loader.Split(**(fields | {"labels": None, "label_type": kind}))
+        target = target_of(
+            one or unlabelled, metadata=(), hosts=("db1",), port=9042, datacenter=None, access=loader.Access()
+        )
+        assert target.label == label
+
+
+def test_a_missing_image_is_explained_by_the_tables_of_its_split(tmp_path: Path) -> None:
+    folder = write_split_folder(
+        tmp_path / "split", [(IDS, LABELS)], data_table="train.data", metadata_table="val.metadata"
+    )
+    named = rf"{folder} lists images of val\.metadata, which are read from train\.data: .* made of other tables"
+    replaced = rf"{folder} itself names the table train\.data, and other\.data is read in its place"
+    for data_table, message in ((None, named), ("train.data", named), ("other.data", replaced)):
+        split = loader.open_rows(folder, data_table=data_table, cache=tmp_path / "cache")
+        for one in (split, pickle.loads(pickle.dumps(split))):
+            target = target_of(one, metadata=(), hosts=("db1",), port=9042, datacenter=None, access=loader.Access())
+            with pytest.raises(loader.MissingImageError, match=message):
+                target.image(IDS[0].bytes, None)
