@@ -25,7 +25,7 @@ help:  ## list the targets
 
 demo:  ## everything on real pictures: set-up, Cassandra, ingest, split, two epochs, a report (DATA=/my/tree, PORT=9042)
 	@$(SETUP) $(DEMO)
-	@$(RUN) python -m imagestrata.demo $(if $(DATA),--data "$(DATA)") $(if $(PORT),--port "$(PORT)")
+	@$(RUN) imagestrata demo $(if $(DATA),--data "$(DATA)") $(if $(PORT),--port "$(PORT)")
 
 train-demo:  ## train a small network from the demo's batches (brings torch)
 	@$(SETUP) $(DEMO) --extra train
@@ -35,19 +35,19 @@ setup:  ## the environment of developers in .venv, jars, Spark's configuration
 	@$(SETUP) $(DEV)
 
 test: setup  ## the unit and integration tests
-	@$(RUN) python -m imagestrata.devstack s3-build >/dev/null
+	@$(RUN) imagestrata s3-build >/dev/null
 	@$(RUN) python $(PYTEST) tests/unit tests/integration
 
 test-unit: setup  ## the tests that need no services
 	@$(RUN) python $(PYTEST) tests/unit
 
 test-e2e: setup  ## the README as a script, trainings, the browser, clusters, kills (ALL=1: also those that take minutes each)
-	@$(RUN) python -m imagestrata.devstack s3-build >/dev/null
-	@$(RUN) python -m imagestrata.devstack chromium >/dev/null || true  # then the tests of the page say what they lack
+	@$(RUN) imagestrata s3-build >/dev/null
+	@$(RUN) imagestrata chromium >/dev/null || true  # then the tests of the page say what they lack
 	@$(RUN) python $(PYTEST) tests/e2e $(if $(ALL),,-m "not slow")
 
 coverage: setup  ## the share of lines and branches of each package that `make test` runs (TESTS=folders or files: that these run)
-	@$(RUN) python -m imagestrata.devstack s3-build >/dev/null
+	@$(RUN) imagestrata s3-build >/dev/null
 	@$(IN) rm -rf build/coverage && mkdir -p build/coverage
 	@$(RUN) python -m coverage run $(PYTEST) $(or $(TESTS),tests/unit tests/integration)
 	@$(RUN) python -m coverage combine --quiet 2>/dev/null && rm -f build/coverage/data.*  # of processes that were killed while they wrote
@@ -67,33 +67,33 @@ format: setup  ## put the code into its format, mend what lint can
 
 up:  ## start the embedded Cassandra (PORT=9042, NODES=1)
 	@$(SETUP) --extra spark
-	@$(RUN) python -m imagestrata.devstack up $(if $(PORT),--port "$(PORT)") --nodes $(or $(NODES),1)
+	@$(RUN) imagestrata up $(if $(PORT),--port "$(PORT)") --nodes $(or $(NODES),1)
 
 down:  ## end it; its data stay
 	@$(SETUP) --extra spark
-	@$(RUN) python -m imagestrata.devstack down
+	@$(RUN) imagestrata down
 
 service:  ## serve datasets over REST, at http://127.0.0.1:8080 (ROOT=build/service/root, PORT=8080)
 	@$(SETUP) --extra service
-	@$(RUN) python -m imagestrata.service --root "$(or $(ROOT),build/service/root)" --port $(or $(PORT),8080)
+	@$(RUN) imagestrata serve --root "$(or $(ROOT),build/service/root)" --port $(or $(PORT),8080)
 
 s3-up:  ## start the embedded S3 server (PORT=7070, BUCKET=name); its program is built once, which takes two minutes
 	@$(SETUP) --extra spark --extra s3
-	@$(RUN) python -m imagestrata.devstack s3-up $(if $(PORT),--port "$(PORT)") $(if $(BUCKET),--bucket "$(BUCKET)")
+	@$(RUN) imagestrata s3-up $(if $(PORT),--port "$(PORT)") $(if $(BUCKET),--bucket "$(BUCKET)")
 
 s3-down:  ## end it; its buckets stay
 	@$(SETUP) --extra spark
-	@$(RUN) python -m imagestrata.devstack s3-down
+	@$(RUN) imagestrata s3-down
 
 status:  ## say whether Cassandra and the S3 server are up
 	@$(SETUP) --extra spark 2>/dev/null
-	@$(RUN) python -m imagestrata.devstack status || true
-	@$(RUN) python -m imagestrata.devstack s3-status || true
+	@$(RUN) imagestrata status || true
+	@$(RUN) imagestrata s3-status || true
 
 clean-data:  ## end both and remove their data
 	@$(SETUP) --extra spark
-	@$(RUN) python -m imagestrata.devstack clean-data
-	@$(RUN) python -m imagestrata.devstack s3-clean-data
+	@$(RUN) imagestrata clean-data
+	@$(RUN) imagestrata s3-clean-data
 
 deps.zip:  ## build/deps.zip for spark-submit --py-files on a cluster of yours
 	@$(SETUP)
@@ -134,6 +134,6 @@ lock:  ## resolve the dependencies again: requirements.lock and those of the set
 	@$(RUN) python -m imagestrata.devstack.locks
 
 clean:  ## remove the environment and all that was built (ends the servers; shared downloads stay in the cache)
-	@$(IN) if [ -x .venv/bin/python ] && [ -d build/cassandra ]; then .venv/bin/python -m imagestrata.devstack clean-data; fi
-	@$(IN) if [ -x .venv/bin/python ] && [ -d build/s3 ]; then .venv/bin/python -m imagestrata.devstack s3-clean-data; fi
+	@$(IN) if [ -x .venv/bin/python ] && [ -d build/cassandra ]; then .venv/bin/imagestrata clean-data; fi
+	@$(IN) if [ -x .venv/bin/python ] && [ -d build/s3 ]; then .venv/bin/imagestrata s3-clean-data; fi
 	@$(IN) rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis

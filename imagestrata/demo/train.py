@@ -14,11 +14,11 @@ import torch
 from rich.console import Console
 from torch import nn
 
-import imagestrata.demo.__main__ as demo
 import loader
 from etl.cassandra.cluster import Cluster
 from etl.cassandra.control import Control
 from etl.errors import EtlError
+from imagestrata.demo import journey as demo
 from imagestrata.devstack import DevstackError
 from schemas import TableName
 

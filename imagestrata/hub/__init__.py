@@ -2,7 +2,7 @@
 
     from imagestrata import hub
 
-    service = hub.connect("http://host:8080")                # a dataset service: see `python -m imagestrata.service`
+    service = hub.connect("http://host:8080")                # a dataset service: see `imagestrata serve`
     service.push("/data/imagenette", "imagenette")           # a new version of a dataset, from a folder or a file
     service.pull("imagenette", to="/datasets")               # here: /datasets/imagenette, whole or as it was
 

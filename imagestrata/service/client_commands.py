@@ -1,9 +1,9 @@
 """Commands that ask a service: list, push, pull and restore.
 
-python -m imagestrata.service list                              name, version, kind, files, bytes, images, time
-python -m imagestrata.service push my_folder --name my_dataset
-python -m imagestrata.service pull my_dataset /datasets         once more: nothing to do, or the newest version
-python -m imagestrata.service restore my_dataset 3              version 3 is the newest one again
+imagestrata list                              name, version, kind, files, bytes, images, time
+imagestrata push my_folder --name my_dataset
+imagestrata pull my_dataset /datasets         once more: nothing to do, or the newest version
+imagestrata restore my_dataset 3              version 3 is the newest one again
 """
 
 import argparse
@@ -119,7 +119,7 @@ def _say(line: str) -> None:
 
 
 def _parser(command: str, text: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(f"python -m imagestrata.service {command}", description=text, allow_abbrev=False)
+    parser = argparse.ArgumentParser(f"imagestrata {command}", description=text, allow_abbrev=False)
     parser.add_argument(
         "--url",
         default=os.environ.get("IMAGESTRATA_URL") or _URL,

@@ -1,8 +1,8 @@
 """Run a training job here, on a dataset of a service, or print the manifest that runs it on Kubernetes.
 
-  python -m imagestrata.service run job.yaml --url http://localhost:8080
-  python -m imagestrata.service run job.yaml                      the dataset is in the prefix already
-  python -m imagestrata.service run job.yaml --render --url http://datasets:8080 | kubectl apply -f -
+  imagestrata run job.yaml --url http://localhost:8080
+  imagestrata run job.yaml                      the dataset is in the prefix already
+  imagestrata run job.yaml --render --url http://datasets:8080 | kubectl apply -f -
 
 A job file:
 
@@ -104,7 +104,7 @@ def _tell(line: str) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        "python -m imagestrata.service run",
+        "imagestrata run",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from imagestrata.devstack import NodeError
-from imagestrata.devstack.__main__ import main
+from imagestrata.devstack.commands import main
 from imagestrata.devstack.servers import ports
 from imagestrata.devstack.servers.cassandra import Cassandra, release_version
 

@@ -79,7 +79,7 @@ class Jobs:
         env = {**os.environ, "TEST_JOB": self.mark, "PYTHONPATH": str(ROOT), "IMAGESTRATA_TOKEN": "secret"}
         with open(self.folder / "log", "wb") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "imagestrata.service", "run", *arguments],
+                [sys.executable, "-m", "imagestrata", "run", *arguments],
                 cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True,
             )  # fmt: skip
 

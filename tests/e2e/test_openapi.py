@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from imagestrata.service.__main__ import main
+from imagestrata.service.commands import main
 from tests.support.dataset_servers import Server
 
 # The tus protocol answers 412 without its version, HTTP 411 without a length. No disk has room for some lengths: 507.

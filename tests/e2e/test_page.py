@@ -12,7 +12,7 @@ import pytest
 import yaml
 from playwright.sync_api import Browser, Page, expect
 
-from imagestrata.service.__main__ import main
+from imagestrata.service.commands import main
 from imagestrata.service.jobs.training_jobs import read_job
 from tests.support.browsers import drop, painted, running, slow_down, watched
 from tests.support.dataset_servers import TAR, Server, ServerInThread, tar_of
@@ -633,7 +633,7 @@ def test_commands_are_copied(browser: Browser, server: Server) -> None:
         assert (job["kind"], job["apiVersion"], job["spec"]["dataset"]) == ("TrainingJob", "breezeml.ai/v1", "table")
         assert job["spec"]["replicaSpecs"]["template"]["spec"]["containers"][0]["command"][0] == "python"
         page.get_by_role("tab", name="Python").click()
-        expect(page.get_by_role("tabpanel")).to_contain_text(f'imagestrata.hub.connect("{server.url}").pull("table"')
+        expect(page.get_by_role("tabpanel")).to_contain_text(f'hub.connect("{server.url}").pull("table"')
 
 
 def test_a_copied_job_is_valid_for_any_dataset_name(page: Page, server: Server, tmp_path: Path) -> None:

@@ -30,9 +30,7 @@ def script(port: int, web: int) -> str:
         kept = "\n".join(line for line in here.splitlines() if line.partition("#")[0].strip() not in NOT_HERE)
         lines.append(f'echo "== block {number}, after $SECONDS s"')
         python = sys.executable if "import torch" in here else "python"
-        if any(
-            word in here for word in ("torchrun", "lightning", "-m imagestrata.service")
-        ):  # what is not in the demo's
+        if any(word in here for word in ("torchrun", "lightning", "imagestrata ")):  # what is not in the demo's
             kept = f"BEFORE=$PATH\nPATH='{Path(sys.executable).parent}':$PATH\n{kept}\nPATH=$BEFORE"
         lines.append(kept if language == "bash" else f"'{python}' - <<'PYTHON'\n{here}PYTHON")
     return "\n".join(lines)

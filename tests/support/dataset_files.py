@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from imagestrata.service.__main__ import main
+from imagestrata.service.commands import main
 from tests.support.dataset_servers import ROOT
 
 MEGA = 1 << 20
@@ -58,7 +58,7 @@ def in_thread(call: Callable[[], object]) -> "Future[object]":
 def command(*arguments: str, **options: object) -> "subprocess.Popen[str]":
     """Begin a command of the service in a process of its own."""
     return subprocess.Popen(
-        [sys.executable, "-m", "imagestrata.service", *arguments],
+        [sys.executable, "-m", "imagestrata", *arguments],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,  # type: ignore[call-overload]
     )  # fmt: skip
 

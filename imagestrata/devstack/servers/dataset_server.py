@@ -41,7 +41,7 @@ class Answer:
 
 
 class DatasetServer:
-    """`python -m imagestrata.service` over the folder ``root``, on a free port; over a bucket, ``root`` is the spool.
+    """`imagestrata serve` over the folder ``root``, on a free port; over a bucket, ``root`` is the spool.
 
     ``limit`` is a command of bash before it, such as a ulimit. Raises `NodeError` if it does not start.
     """
@@ -58,7 +58,7 @@ class DatasetServer:
         self.root, self._environment = root, environment
         place = ["--root", bucket, "--spool", str(root)] if bucket else ["--root", str(root)]
         before = ["bash", "-c", f'{limit}; exec "$@"', "bash"] if limit else []
-        self._command = [*before, sys.executable, "-m", "imagestrata.service", *place, "--port", str(port), *options]
+        self._command = [*before, sys.executable, "-m", "imagestrata", "serve", *place, "--port", str(port), *options]
         self.log = root.with_name(f"{root.name}.log")
 
     def __enter__(self) -> Self:

@@ -61,7 +61,7 @@ def pull_pod(job: TrainingJob, *, claim: str, pull: Mapping[str, Any]) -> dict[s
 def pull_container(job: TrainingJob, *, image: str, url: str, secret: str, keep: bool) -> dict[str, Any]:
     """The container that pulls; with ``keep`` it leaves a version alone that is there already."""
     token = {"name": secret, "key": "token", "optional": True}
-    command = ["python", "-m", "imagestrata.service", "pull", job.dataset, str(PREFIX), "--url", url]
+    command = ["imagestrata", "pull", job.dataset, str(PREFIX), "--url", url]
     return {
         "name": _PULL,
         "image": image,

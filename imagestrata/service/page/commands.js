@@ -40,9 +40,9 @@ export function commandsOf({ name, url, version, filename, hasToken }) {
       commands: [
         {
           label: "Download",
-          text: `python -m imagestrata.service pull ${name} /datasets --url ${url}${version === null ? "" : ` --version ${version}`}`,
+          text: `imagestrata pull ${name} /datasets --url ${url}${version === null ? "" : ` --version ${version}`}`,
         },
-        { label: "Upload", text: `python -m imagestrata.service push my_folder --name ${name} --url ${url}` },
+        { label: "Upload", text: `imagestrata push my_folder --name ${name} --url ${url}` },
       ],
     },
     { title: "Job", commands: [{ label: `The dataset is at /datasets/${name} on each worker`, text: job(name) }] },

@@ -429,7 +429,7 @@ def test_a_full_disk_is_reported_in_one_line_and_keeps_the_old_version(
     service.pull(name, to)
     written(folder, {"b": bytes(3 * MEGA)})
     service.push(folder, name)
-    limited = f'ulimit -f 1024; exec "{sys.executable}" -m imagestrata.service pull {name} {to} --url {server.url}'
+    limited = f'ulimit -f 1024; exec "{sys.executable}" -m imagestrata pull {name} {to} --url {server.url}'
     done = subprocess.run(["bash", "-c", limited], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("error: Wanted room for a dataset of 3,")

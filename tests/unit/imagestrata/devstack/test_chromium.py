@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from imagestrata.devstack import SetupError, chromium
-from imagestrata.devstack.__main__ import main
+from imagestrata.devstack.commands import main
 
 ROOT, SOMEBODY = 0, 1000
 

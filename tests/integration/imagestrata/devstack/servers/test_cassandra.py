@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from imagestrata.devstack import java
-from imagestrata.devstack.__main__ import main
+from imagestrata.devstack.commands import main
 from imagestrata.devstack.servers import ports, processes
 from imagestrata.devstack.servers.cassandra import Cassandra, release_version
 
@@ -81,7 +81,7 @@ def test_a_port_held_by_another_process_is_refused_and_its_holder_named(
 
 def test_an_interrupted_start_leaves_no_process(tmp_path: Path) -> None:
     port = ports.free(["127.0.0.1"], 1)[0]
-    command = [sys.executable, "-m", "imagestrata.devstack", "up", "--port", str(port), "--data", str(tmp_path)]
+    command = [sys.executable, "-m", "imagestrata", "up", "--port", str(port), "--data", str(tmp_path)]
     root = Path(__file__).resolve().parents[5]
     child = subprocess.Popen(command, cwd=root, stderr=subprocess.PIPE, text=True)
     pid_file = tmp_path / "node1" / "pid"

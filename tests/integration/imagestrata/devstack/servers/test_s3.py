@@ -10,7 +10,7 @@ import pytest
 
 from formats.s3 import S3Access
 from formats.storage import Storage
-from imagestrata.devstack.__main__ import main
+from imagestrata.devstack.commands import main
 from imagestrata.devstack.servers import ports
 from imagestrata.devstack.servers.s3 import S3
 

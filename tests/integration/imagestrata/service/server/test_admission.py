@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from imagestrata.service.__main__ import main
+from imagestrata.service.commands import main
 from tests.support.dataset_servers import FILE, TAR, Server, ServerInThread, tar_of, until
 
 PATHS = ("/", "/health", "/openapi.json", "/metrics", "/datasets", "/dataset/x", "/page/page.js", "/nothing")

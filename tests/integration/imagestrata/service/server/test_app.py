@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 import pytest
 
-from imagestrata.service.__main__ import main
+from imagestrata.service.commands import main
 from tests.support.dataset_servers import FILE, TAR, Server, ServerInThread, tar_of, until
 
 DATA = bytes(range(256)) * 40
@@ -461,7 +461,7 @@ def test_a_token_allows_its_scope_until_it_is_revoked(tmp_path: Path, capsys: py
 
 
 def test_a_folder_cannot_be_served_by_two_servers(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--root", str(server.root), "--port", "0"]) == 1
+    assert main(["serve", "--root", str(server.root), "--port", "0"]) == 1
     assert "another one uses it" in capsys.readouterr().err
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from imagestrata.service.__main__ import main
+from imagestrata.service.commands import main
 from imagestrata.service.server.connections import Limits
 from imagestrata.service.stores import bodies
 from tests.support.dataset_servers import Server, ServerInThread, anonymous_mb, until

@@ -18,7 +18,7 @@ from formats.origin import created
 from formats.s3 import S3Access
 from formats.storage import Storage
 from imagestrata.devstack.servers.s3 import S3
-from imagestrata.service.__main__ import main
+from imagestrata.service.commands import main
 from imagestrata.service.conditions import Conditions
 from imagestrata.service.stores.arrivals import DATA as BODY
 from imagestrata.service.stores.buckets import BucketStore
@@ -227,8 +227,8 @@ def test_a_missing_bucket_and_wrong_keys_are_reported_in_one_line(
     for name, value in environment(s3).items():
         monkeypatch.setenv(name, value)
     spool = str(tmp_path / "spool")
-    assert main(["--root", "s3://nosuchbucket/x", "--spool", spool, "--port", "0"]) == 1
+    assert main(["serve", "--root", "s3://nosuchbucket/x", "--spool", spool, "--port", "0"]) == 1
     assert "no bucket 'nosuchbucket'" in capsys.readouterr().err
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-    assert main(["--root", f"s3://{keyspace}/x", "--spool", spool, "--port", "0"]) == 1
+    assert main(["serve", "--root", f"s3://{keyspace}/x", "--spool", spool, "--port", "0"]) == 1
     assert "refuses the keys" in capsys.readouterr().err

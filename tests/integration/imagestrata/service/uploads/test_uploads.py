@@ -20,7 +20,7 @@ from tusclient.client import TusClient
 from tusclient.exceptions import TusCommunicationError, TusUploadFailed
 from tusclient.uploader import Uploader
 
-from imagestrata.service.__main__ import main
+from imagestrata.service.commands import main
 from imagestrata.service.uploads import finished
 from tests.support.dataset_proxies import Proxy
 from tests.support.dataset_servers import CHUNK, ROOT, TAR, Server, ServerInThread, tar_of, until

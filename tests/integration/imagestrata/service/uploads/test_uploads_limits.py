@@ -10,7 +10,7 @@ import pytest
 from formats.s3 import S3Access
 from formats.storage import Storage
 from imagestrata.devstack.servers.s3 import S3
-from imagestrata.service.__main__ import main
+from imagestrata.service.commands import main
 from imagestrata.service.uploads import uploads
 from tests.support.dataset_servers import ServerInThread, until
 

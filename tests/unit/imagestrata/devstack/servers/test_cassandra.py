@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from imagestrata.devstack import DevstackError, NodeError, PortError
-from imagestrata.devstack.__main__ import main
+from imagestrata.devstack.commands import main
 from imagestrata.devstack.servers import ports
 from imagestrata.devstack.servers.cassandra import Cassandra
 

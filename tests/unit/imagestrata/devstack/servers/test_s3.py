@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from imagestrata.devstack import NodeError, PortError
-from imagestrata.devstack.__main__ import main
+from imagestrata.devstack.commands import main
 from imagestrata.devstack.servers.s3 import S3
 
 

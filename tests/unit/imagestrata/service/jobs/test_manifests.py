@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from imagestrata.service.__main__ import main
+from imagestrata.service.commands import main
 from imagestrata.service.jobs.errors import JobError
 from imagestrata.service.jobs.manifests import Kind, RenderOptions, documents, rendered
 from imagestrata.service.jobs.training_jobs import CONTAINER_FIELDS, POD_FIELDS
@@ -143,7 +143,7 @@ def test_a_train_job_pulls_once_before_its_pods_train(tmp_path: Path) -> None:
     found = pods(runtime)
     (pull,) = found["pull"]["spec"]["containers"]
     assert pull["image"] == "hub/pull:1"
-    assert pull["command"] == ["python", "-m", "imagestrata.service", "pull", "my_dataset", "/datasets", "--url", URL]
+    assert pull["command"] == ["imagestrata", "pull", "my_dataset", "/datasets", "--url", URL]
     secret = {"name": "reader", "key": "token", "optional": True}
     assert pull["env"] == [{"name": "IMAGESTRATA_TOKEN", "valueFrom": {"secretKeyRef": secret}}]
     assert found["pull"]["spec"]["nodeSelector"] == {"disk": "fast"}
@@ -331,7 +331,7 @@ def test_the_command_line_renders_offline_and_deterministically(
     assert main([*command, *address]) == 0
     first = capsys.readouterr().out
     second = subprocess.run(
-        [sys.executable, "-m", "imagestrata.service", *command, *address],
+        [sys.executable, "-m", "imagestrata", *command, *address],
         capture_output=True,
         text=True,
         timeout=60,

@@ -30,8 +30,8 @@ from etl.cassandra.control import Control
 from etl.errors import EtlError
 from imagestrata.demo import digits, report
 from imagestrata.devstack import DevstackError, java, sparkconf
-from imagestrata.devstack.__main__ import DATA as CASSANDRA_FOLDER
-from imagestrata.devstack.__main__ import PORT, usual_port
+from imagestrata.devstack.commands import DATA as CASSANDRA_FOLDER
+from imagestrata.devstack.commands import PORT, usual_port
 from imagestrata.devstack.servers.cassandra import Cassandra
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,7 +60,7 @@ class Epochs:
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The options; exits with 2 for bad ones."""
     parser = argparse.ArgumentParser(
-        prog="python -m imagestrata.demo", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="imagestrata demo", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, metavar="TREE", help="a tree of your own (default: the digits)")
     parser.add_argument("--port", type=int, help=f"Cassandra's port (default: the one it ran on last, or {PORT})")
@@ -210,7 +210,3 @@ def read_epochs(port: int) -> Epochs:
                 )
         seconds = time.monotonic() - started
     return Epochs(len(split), len(source.seen), EPOCHS * len(split) / seconds, sheet)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

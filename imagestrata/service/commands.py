@@ -1,19 +1,19 @@
 """Serve datasets over REST, and say who may use them.
 
-  python -m imagestrata.service --root /srv/datasets              on this machine alone: http://127.0.0.1:8080
-  python -m imagestrata.service token create --root /srv/datasets --name ci --scope write
-  python -m imagestrata.service --root /srv/datasets --host 0.0.0.0           for others, who need a token
+  imagestrata serve --root /srv/datasets                  on this machine alone: http://127.0.0.1:8080
+  imagestrata token create --root /srv/datasets --name ci --scope write
+  imagestrata serve --root /srv/datasets --host 0.0.0.0   for others, who need a token
 
   curl -X POST -H "Content-Type: application/json" -d '{"name": "my_dataset"}' http://localhost:8080/datasets
   curl -X PUT -H "Content-Type: application/octet-stream" --data-binary @my_file.csv http://localhost:8080/datasets/my_dataset
   tar c -C my_folder . | curl -X PUT -H "Content-Type: application/x-tar" --data-binary @- http://localhost:8080/datasets/my_dataset
   curl -OJL http://localhost:8080/datasets/my_dataset
 
-  python -m imagestrata.service list                              those of a service: --url, or $IMAGESTRATA_URL
-  python -m imagestrata.service push my_folder --name my_dataset  goes on where it was interrupted, as pull does
-  python -m imagestrata.service pull my_dataset /datasets         whole at /datasets/my_dataset, or as it was before
-  python -m imagestrata.service restore my_dataset 3              version 3 becomes the newest one again
-  python -m imagestrata.service run job.yaml                      a training job that reads it there
+  imagestrata list                              those of a service: --url, or $IMAGESTRATA_URL
+  imagestrata push my_folder --name my_dataset  goes on where it was interrupted, as pull does
+  imagestrata pull my_dataset /datasets         whole at /datasets/my_dataset, or as it was before
+  imagestrata restore my_dataset 3              version 3 becomes the newest one again
+  imagestrata run job.yaml                      a training job that reads it there
 
 Every upload makes a version, which never changes and shows when all of it is there. On a loopback address no token is
 needed until the first one is created; elsewhere always, unless --insecure says otherwise. While no token is needed, the
@@ -54,8 +54,7 @@ _SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    given = list(sys.argv[1:] if argv is None else argv)
-    command, rest = (given[0], given[1:]) if given and given[0] in _COMMANDS else ("serve", given)
+    command, *rest = sys.argv[1:] if argv is None else argv
     try:
         return _COMMANDS[command](rest)
     except (ServiceError, FormatsError, SchemaError, OSError) as error:
@@ -67,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def serve(argv: Sequence[str]) -> int:
     """Serve until told to end."""
-    parser = _parser("python -m imagestrata.service", __doc__ or "")
+    parser = _parser("imagestrata serve", __doc__ or "")
     parser.add_argument(
         "--root", required=True, type=_root, metavar="DIR", help="the folder of datasets, or s3://bucket/prefix"
     )
@@ -110,7 +109,7 @@ def serve(argv: Sequence[str]) -> int:
     if not is_loopback and not args.insecure and not tokens.all():
         parser.error(
             f"wanted a token, as others reach {args.host}. Found: none in {args.root}. Create one "
-            f"(python -m imagestrata.service token create --root {args.root} --name NAME --scope write), or say "
+            f"(imagestrata token create --root {args.root} --name NAME --scope write), or say "
             "--insecure"
         )
     with _private(), closing(_store(args.root, args.spool)) as store:
@@ -124,9 +123,7 @@ def serve(argv: Sequence[str]) -> int:
 
 def token(argv: Sequence[str]) -> int:
     """Create, list and revoke tokens."""
-    parser = _parser(
-        "python -m imagestrata.service token", "Manage the tokens that open a service; only their hashes are stored."
-    )
+    parser = _parser("imagestrata token", "Manage the tokens that open a service; only their hashes are stored.")
     parser.add_argument("do", choices=("create", "list", "revoke"))
     parser.add_argument("--root", required=True, type=_root, metavar="DIR", help="the folder of the service")
     parser.add_argument("--name", help="the name of the token")
@@ -227,7 +224,3 @@ def _is_loopback(host: str) -> bool:
     except OSError as error:
         raise OSError(f"Wanted an address to listen at. Found: {host!r}: {error.strerror}") from None
     return all(ipaddress.ip_address(str(address).partition("%")[0]).is_loopback for address in found)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,11 +1,11 @@
 """The embedded Cassandra and the embedded S3 server by hand, and a browser for tests.
 
-    python -m imagestrata.devstack up [--nodes 1] [--port PORT] [--data DIR] [--auth]
-    python -m imagestrata.devstack status | down | clean-data [--data DIR]
-    python -m imagestrata.devstack s3-up [--port PORT] [--data DIR] [--bucket NAME ...]
-    python -m imagestrata.devstack s3-status | s3-down | s3-clean-data [--data DIR]
-    python -m imagestrata.devstack s3-build
-    python -m imagestrata.devstack chromium
+    imagestrata up [--nodes 1] [--port PORT] [--data DIR] [--auth]
+    imagestrata status | down | clean-data [--data DIR]
+    imagestrata s3-up [--port PORT] [--data DIR] [--bucket NAME ...]
+    imagestrata s3-status | s3-down | s3-clean-data [--data DIR]
+    imagestrata s3-build
+    imagestrata chromium
 
 Data stay in build/cassandra and build/s3 between runs until `clean-data` and `s3-clean-data`. The S3 server's program
 is built before its first start, once a machine. `chromium` says where one is for the tests of the dataset service's
@@ -36,7 +36,7 @@ S3_PORT = 7070
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command and its options."""
     parser = argparse.ArgumentParser(
-        prog="python -m imagestrata.devstack", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="imagestrata", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
     for name, text in (
@@ -78,7 +78,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return args
 
 
-def _existing(folder: Path) -> Cassandra | None:
+def existing(folder: Path) -> Cassandra | None:
     """The server that once was started in `folder`, whatever its settings."""
     path = folder / "cluster.json"
     if not path.is_file():
@@ -133,7 +133,7 @@ def up(args: argparse.Namespace) -> int:
 
 def down(args: argparse.Namespace) -> int:
     """End it; nothing to end is fine."""
-    server = _existing(args.data)
+    server = existing(args.data)
     ran = server is not None and server.stop()
     print("Cassandra ended, its data stay" if ran else "Cassandra was not up")
     return 0
@@ -141,7 +141,7 @@ def down(args: argparse.Namespace) -> int:
 
 def status(args: argparse.Namespace) -> int:
     """Say what runs."""
-    server = _existing(args.data)
+    server = existing(args.data)
     if server is not None and server.is_up():
         print(f"Cassandra is up: {_places(server)}  data and logs in {server.folder}{_runtime(server)}")
         if server.runtime and (warning := server.runtime.warning(date.today())):
@@ -156,7 +156,7 @@ def status(args: argparse.Namespace) -> int:
 
 def clean_data(args: argparse.Namespace) -> int:
     """Remove the folder; one that is not a server's is left alone."""
-    server = _existing(args.data)
+    server = existing(args.data)
     if server is None:
         print("Cassandra has no data")
         return 0
@@ -243,7 +243,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted: what was started is ended", file=sys.stderr)
         return 130
-
-
-if __name__ == "__main__":
-    sys.exit(main())
