@@ -1,9 +1,11 @@
 """The house: arrows between packages point one way, tests lie where they are looked for, no file names a machine."""
 
 import ast
+import graphlib
 import re
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -33,7 +35,17 @@ DOORS = {
     "torchvision": ("training/",),
     "lightning": ("loader/lightning.py", "training/examples/"),
 }
-MAX_LINES = 400
+# Which rooms of etl each of them may import; all of them may import the modules on etl's floor.
+ETL_ROOMS = {
+    "pictures": set(),
+    "sources": {"pictures"},
+    "cassandra": {"sources"},  # for the type of class names
+    "ingest": {"cassandra", "pictures", "sources"},
+    "verify": {"cassandra", "ingest", "sources"},
+    "splits": {"cassandra"},
+    "shards": {"cassandra", "ingest", "pictures", "sources", "splits"},
+}
+MOST_MODULES = {"formats": 25}  # everywhere else 15, without __init__
 
 
 def modules() -> list[Path]:
@@ -48,6 +60,38 @@ def imports(source: str) -> Iterator[tuple[str, int]]:
             yield from ((name.name.partition(".")[0], node.lineno) for name in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             yield node.module.partition(".")[0], node.lineno
+
+
+@cache
+def named_modules() -> dict[str, Path]:
+    """Every module of these packages by its dotted name."""
+    parts = {file.relative_to(ROOT).with_suffix("").parts: file for file in modules()}
+    return {".".join(part for part in names if part != "__init__"): file for names, file in parts.items()}
+
+
+@cache
+def own_imports(name: str) -> set[str]:
+    """The modules of ours that one imports when it is imported itself."""
+    known, found = named_modules(), set()
+    nodes: list[ast.AST] = [ast.parse(known[name].read_text(encoding="utf-8"))]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.Import):
+            found |= {one.name for one in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            longer = (f"{node.module}.{one.name}" for one in node.names)
+            found |= {one if one in known else node.module for one in longer}
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not (
+            isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        ):
+            nodes.extend(ast.iter_child_nodes(node))
+    return found & known.keys() - {name}
+
+
+def room_of(name: str) -> str:
+    """The folder of etl in which a module lies; of other modules and of those on the floor, nothing."""
+    package, _, rest = name.partition(".")
+    return rest.partition(".")[0] if package == "etl" else ""
 
 
 def committed() -> list[Path]:
@@ -95,13 +139,35 @@ def test_loader_and_formats_never_import_spark_by_name_or_by_string() -> None:
             )
 
 
-def test_modules_are_short() -> None:
-    long = {
-        str(file.relative_to(ROOT)): lines
-        for file in modules()
-        if (lines := len(file.read_text(encoding="utf-8").splitlines())) > MAX_LINES
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    found = {name: own_imports(name) for name in named_modules()}
+    try:
+        tuple(graphlib.TopologicalSorter(found).static_order())
+    except graphlib.CycleError as error:
+        pytest.fail(f"A circle: {' <- '.join(error.args[1])}")
+
+
+def test_rooms_of_etl_import_only_in_the_documented_direction() -> None:
+    turned = [
+        f"{name} imports {other}"
+        for name in named_modules()
+        if (room := room_of(name)) in ETL_ROOMS
+        for other in own_imports(name)
+        if (wanted := room_of(other)) in ETL_ROOMS and wanted != room and wanted not in ETL_ROOMS[room]
+    ]
+    assert turned == []
+
+
+def test_each_room_of_etl_has_its_arrows() -> None:
+    assert set(ETL_ROOMS) == {folder.name for folder in (ROOT / "etl").iterdir() if list(folder.glob("*.py"))}
+
+
+def test_folders_have_few_modules() -> None:
+    counts = {
+        folder.relative_to(ROOT).as_posix(): len([file for file in folder.glob("*.py") if file.name != "__init__.py"])
+        for folder in {file.parent for file in modules()}
     }
-    assert long == {}
+    assert {folder: count for folder, count in counts.items() if count > MOST_MODULES.get(folder, 15)} == {}
 
 
 def test_job_names_shadow_no_standard_module() -> None:
