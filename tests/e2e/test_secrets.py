@@ -25,7 +25,7 @@ from jobs import ingest
 from tests.support.services import fresh_name
 from tests.support.trees import picture
 
-SECRET = "hardly-guessed-7"
+SECRET = fresh_name("guarded")  # processes of other tests have passwords on their command lines
 TOKEN = "canary-of-a-session-token"
 STORES = {
     f"spark.cassandra.connection.ssl.{kind}Store.password": f"canary-of-a-{kind}-store" for kind in ("key", "trust")

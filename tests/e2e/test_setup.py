@@ -105,4 +105,4 @@ def test_make_refuses_another_python_in_one_line(tmp_path: Path) -> None:
 
 def test_make_passes_paths_with_spaces_on() -> None:
     done = make("--dry-run", "demo", "DATA=/my data/tree")
-    assert '-m imagestrata.demo --data "/my data/tree"' in done.stdout
+    assert 'imagestrata demo --data "/my data/tree"' in done.stdout
