@@ -15,7 +15,6 @@ import subprocess
 import tarfile
 import zipfile
 from base64 import b64encode
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import quote
@@ -26,20 +25,6 @@ from imagestrata.service.commands import main
 from tests.support.dataset_servers import FILE, TAR, Server, ServerInThread, tar_of, until
 
 DATA = bytes(range(256)) * 40
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("service") / "root") as server:
-        yield server
-
-
-@pytest.fixture
-def name(server: Server, request: pytest.FixtureRequest) -> str:
-    """A new dataset of a test's own."""
-    name = re.sub(r"[^A-Za-z0-9]+", "-", request.node.name)[:90].strip("-")
-    server.create(name)
-    return name
 
 
 def test_the_documented_curl_session_works_unchanged(server: Server, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import hashlib
 import http.client
 import os
-import re
 import socket
 import threading
 import time
@@ -26,20 +25,6 @@ from tests.support.dataset_proxies import Proxy
 from tests.support.dataset_servers import CHUNK, ROOT, TAR, Server, ServerInThread, tar_of, until
 
 DATA = bytes(range(256)) * 40
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("service") / "root") as server:
-        yield server
-
-
-@pytest.fixture
-def name(server: Server, request: pytest.FixtureRequest) -> str:
-    """A new dataset of a test's own."""
-    name = re.sub(r"[^A-Za-z0-9]+", "-", request.node.name)[:90].strip("-")
-    server.create(name)
-    return name
 
 
 def base64(data: bytes) -> str:
