@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 
 from etl.errors import EtlError, SourceError
 from formats.errors import StorageError
-from formats.s3 import S3Access, is_s3
-from formats.storage import Storage
+from formats.stores.s3 import S3Access, is_s3
+from formats.stores.storage import Storage
 
 PROPERTIES: Final = {
     "endpoint": "spark.imagestrata.s3.endpoint",

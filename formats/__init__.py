@@ -28,19 +28,19 @@ from formats.errors import (
 
 if typing.TYPE_CHECKING:
     from formats.permutation import Permutation
-    from formats.split_cache import SplitRows
-    from formats.split_dictionary import SplitDictionary, is_dictionary, read_dictionary, write_dictionary
-    from formats.split_folder import SplitFolder
+    from formats.splits.cache import SplitRows
+    from formats.splits.dictionary import SplitDictionary, is_dictionary, read_dictionary, write_dictionary
+    from formats.splits.folder import SplitFolder
 
 # Not before they are asked for: numpy and pyarrow take as much memory as a whole dataset service does besides.
 _LATER = {
     "Permutation": "permutation",
-    "SplitDictionary": "split_dictionary",
-    "SplitFolder": "split_folder",
-    "SplitRows": "split_cache",
-    "is_dictionary": "split_dictionary",
-    "read_dictionary": "split_dictionary",
-    "write_dictionary": "split_dictionary",
+    "SplitDictionary": "splits.dictionary",
+    "SplitFolder": "splits.folder",
+    "SplitRows": "splits.cache",
+    "is_dictionary": "splits.dictionary",
+    "read_dictionary": "splits.dictionary",
+    "write_dictionary": "splits.dictionary",
 }
 
 __all__ = [

@@ -7,7 +7,7 @@ from typing import Any
 from etl.splits.conditions import check_condition
 from etl.splits.plan import USUAL_RATIOS, Pin, SplitPlan, SplitRef, listed, parse_balance, parse_numbers
 from formats import NotASplitError, SplitFolder
-from formats.split_dictionary import is_dictionary
+from formats.splits.dictionary import is_dictionary
 from jobs.command import PAIR, parse
 from schemas import Columns, FormatVersionError, SchemaError, TableName
 

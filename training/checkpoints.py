@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from formats.lasting import whole_file
+from formats.durability import whole_file
 from training.errors import TrainingError
 
 FORMAT = 1
@@ -32,7 +32,7 @@ class Checkpoint:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it in one step: readers find the old one or this one, whole, also after a power cut."""
         found = {name: getattr(self, name) for name in self.__slots__}
-        with whole_file(path, lasting=True) as file:
+        with whole_file(path, durable=True) as file:
             torch.save({"format": FORMAT, **found}, file)
         place = Path(path)
         for left in place.parent.glob(f".{glob.escape(place.name)}.*"):  # by a training that was killed while it saved

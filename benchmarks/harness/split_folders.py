@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 import loader
 from benchmarks.harness.images import CLASSES, Images
-from formats.fingerprint import row_sums, split_fingerprint
+from formats.splits.fingerprint import row_sums, split_fingerprint
 from schemas import Columns, SplitFile, SplitManifest, SplitPart
 from schemas.manifest import NAME
 from schemas.splits import ARROW_SCHEMA, ID_BYTES

@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 
 from etl.splits.metadata import sums
 from etl.splits.positions import added_up
-from formats.fingerprint import rows_fingerprint
 from formats.origin import created
+from formats.splits.fingerprint import rows_fingerprint
 from schemas import Columns, SplitFile
 from schemas.cache import NAME, CacheManifest
 

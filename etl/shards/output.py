@@ -22,9 +22,9 @@ from etl.errors import EtlError, OutputExistsError
 from etl.secrets import driver_storage
 from etl.shards.plan import ShardPlan
 from formats.errors import FormatsError
-from formats.shard_folder import manifest_of, missing, publish
+from formats.shards.folder import manifest_of, missing, publish
 from formats.spreadsheets import csv_text
-from formats.storage import Storage
+from formats.stores.storage import Storage
 from schemas import SchemaError
 from schemas.shards import NAME as MANIFEST
 from schemas.shards import Shard, ShardManifest

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from etl.splits.positions import partition_keys
-from formats.shards import cut
+from formats.shards.layout import cut
 
 _BUCKETS_A_SHARD = 16
 _MOST_BUCKET_BITS = 16

@@ -9,7 +9,7 @@ from etl.ingest.plan import Tolerance
 from etl.pictures.images import Check
 from etl.pictures.recode import Recode
 from etl.sources.plan import SourcePlan, is_local
-from formats.s3 import is_s3
+from formats.stores.s3 import is_s3
 from schemas import Columns, TableName
 from schemas.shards import MOST_BYTES_ON_S3
 

@@ -8,8 +8,8 @@ import xxhash
 
 from etl.shards.plan import Compression
 from etl.sources.entries import Entry, text
-from formats.facts import class_text, facts_text
-from formats.shards import sample_bytes
+from formats.shards.layout import sample_bytes
+from formats.shards.sample_metadata import class_text, facts_text
 
 EXTENSIONS = {
     "JPEG": "jpg",

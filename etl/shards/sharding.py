@@ -34,7 +34,7 @@ from etl.shards.tasks import MEASURES, RESULTS, ShardOrder, measure, shard_of, w
 from etl.sources.entries import text
 from etl.splits.lookups import check_pictures, draw_ids
 from etl.workers import map_batches
-from formats.shards import END
+from formats.shards.layout import END
 from schemas.shards import Shard
 
 log = logging.getLogger("imagestrata.shard")

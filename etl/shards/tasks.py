@@ -18,8 +18,8 @@ from etl.shards.rows import batch_of, listed_rows, packed_row, sharded
 from etl.shards.samples import Sample, measured
 from etl.sources.entries import Entry, text
 from formats.errors import FormatsError
-from formats.shards import ShardWriter, index_name, keys, shard_name
-from formats.storage import Storage
+from formats.shards.layout import ShardWriter, index_name, keys, shard_name
+from formats.stores.storage import Storage
 from schemas.shards import NAME as MANIFEST
 from schemas.shards import Piece, Shard
 from schemas.tables import LabelType
@@ -117,7 +117,7 @@ def _write(shard: int, packed: Iterator[Packed], *, order: ShardOrder) -> Iterat
                 if order.published.get(name, row.sha256) != row.sha256:  # other pictures of the same names and sizes
                     storage.remove(MANIFEST)  # which would be wrong from the next moment on, should this run be killed
                     storage.settle([])  # its removal, before the shard changes
-            storage.write_bytes(index_name(name), writer.index.encode(), lasting=True)
+            storage.write_bytes(index_name(name), writer.index.encode(), durable=True)
             results = [("shard", json.dumps({**asdict(row), "counts": counts})), *rejected]
             storage.write_bytes(name + DONE, json.dumps(results).encode())
     yield from results

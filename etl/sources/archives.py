@@ -14,7 +14,7 @@ from etl.errors import SourceError
 from etl.sources.entries import text
 from etl.sources.tar_members import Archive
 from formats.errors import StorageError
-from formats.storage import Storage
+from formats.stores.storage import Storage
 
 _SPARSELY = 4 << 10
 _LOCAL_BLOCK = 64 << 10

@@ -13,7 +13,7 @@ from etl.errors import SourceError
 from etl.secrets import executor_storage
 from etl.sources.entries import ARROW_ENTRIES
 from etl.sources.tars import unsafe
-from formats.storage import Storage
+from formats.stores.storage import Storage
 from schemas.identity import image_ids
 
 GROUPS = "file BINARY NOT NULL, number INT NOT NULL, first BIGINT NOT NULL, rows BIGINT NOT NULL, size BIGINT NOT NULL"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from formats.s3 import check_address
+from formats.stores.s3 import check_address
 from schemas.tables import LABEL_TYPES, LabelType
 
 Layout = Literal["tree", "tar", "webdataset", "parquet", "table"]

@@ -15,7 +15,7 @@ from etl.secrets import executor_storage
 from etl.sources.archives import GzipBytes, is_compressed, is_remote, open_regular, read_on, split_address
 from etl.sources.entries import text
 from formats.errors import StorageError
-from formats.storage import Storage
+from formats.stores.storage import Storage
 
 MAX_BYTES = 256 << 20
 """No server takes a row of this size (a frame of its protocol is shorter), so it is not even read."""

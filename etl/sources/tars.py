@@ -19,7 +19,7 @@ from etl.sources.archives import is_compressed, open_archive, place_of
 from etl.sources.entries import ENTRIES, Entry, Listing, entry_batches, text
 from etl.sources.tar_members import Archive, Member, NotATarError, members
 from etl.workers import map_items
-from formats.storage import Storage
+from formats.stores.storage import Storage
 from schemas import image_id
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from etl.secrets import driver_storage, executor_storage
 from etl.sources.entries import ENTRIES, Entry, Listing, entry_batches, text
 from etl.workers import map_items
 from formats.errors import StorageError
-from formats.storage import Storage
+from formats.stores.storage import Storage
 from schemas.identity import image_ids
 
 _BELOW, _LOOSE, _WHOLE = "below", "loose", "whole"

@@ -30,7 +30,7 @@ from etl.sources.tar_members import CUT, Archive, Member, NotATarError, members
 from etl.sources.tars import once, plain, unsafe
 from etl.workers import map_items
 from formats.errors import StorageError
-from formats.storage import Storage
+from formats.stores.storage import Storage
 from schemas import image_id
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ import secrets
 from typing import Self
 
 from etl.errors import OutputExistsError
-from formats.storage import Storage
+from formats.stores.storage import Storage
 
 _NAME = re.compile(r"_attempt-[0-9a-f]{12}")
 

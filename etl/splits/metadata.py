@@ -22,9 +22,9 @@ from etl.errors import OutputExistsError, TableError
 from etl.splits.attempt import Attempt
 from etl.splits.plan import LABELS, SplitPlan
 from etl.splits.positions import fingerprint_sums
-from formats.fingerprint import rows_fingerprint
 from formats.origin import created
-from formats.storage import Storage
+from formats.splits.fingerprint import rows_fingerprint
+from formats.stores.storage import Storage
 from schemas import Columns, SchemaError, SplitFile, TableName
 from schemas.cache import NAME as MANIFEST
 from schemas.cache import CacheManifest

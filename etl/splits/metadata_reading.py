@@ -14,7 +14,7 @@ from etl.splits.lookups import check_pictures, draw_ids
 from etl.splits.metadata import CLASS_NAME, CacheOutput, Metadata, copy_table, count_repeated, read_cache, sums
 from etl.splits.plan import LABELS, SplitPlan
 from etl.splits.positions import added_up
-from formats.fingerprint import rows_fingerprint
+from formats.splits.fingerprint import rows_fingerprint
 from schemas.cache import CacheManifest
 
 

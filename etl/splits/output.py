@@ -21,11 +21,11 @@ from etl.splits.attempt import Attempt
 from etl.splits.metadata import Metadata
 from etl.splits.plan import SplitPlan
 from etl.splits.positions import added_up
-from formats.fingerprint import split_fingerprint
 from formats.origin import code_version, created
-from formats.split_dictionary import fingerprint_of, read_dictionary, write_dictionary
-from formats.split_folder import SplitFolder
-from formats.storage import Storage
+from formats.splits.dictionary import fingerprint_of, read_dictionary, write_dictionary
+from formats.splits.fingerprint import split_fingerprint
+from formats.splits.folder import SplitFolder
+from formats.stores.storage import Storage
 from schemas import FormatVersionError, SchemaError, SplitFile, SplitManifest, SplitPart
 from schemas.manifest import NAME as MANIFEST
 from schemas.splits import SPARK_SCHEMA, UNPLACED_SCHEMA

@@ -14,8 +14,8 @@ import numpy as np
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from formats.fingerprint import SUM_SEEDS
 from formats.hashing import murmur3
+from formats.splits.fingerprint import SUM_SEEDS
 
 _ROWS_A_CHUNK = 1_000_000
 _ORDER_BITS = 64
@@ -114,7 +114,7 @@ def summarise(written: DataFrame, /) -> DataFrame:
 
 
 def fingerprint_sums(*columns: str) -> list[Column]:
-    """Aggregates that add up to `formats.fingerprint`'s sums over these columns: ``high0, low0, high1, low1``.
+    """Aggregates that add up to `formats.splits.fingerprint`'s sums over these columns: ``high0, low0, high1, low1``.
 
     Halves are summed apart so that no sum overflows, in ANSI mode or out of it.
     """

@@ -28,7 +28,7 @@ from etl.splits.plan import LABELS, USUAL_RATIOS, SplitPlan, parse_numbers
 from etl.splits.positions import summarise
 from etl.splits.report import SplitReport, page_facts, report
 from etl.splits.taking_part import candidates, dealing_seed, is_plain, of_others, open_other
-from formats.split_dictionary import MAX_ROWS, is_dictionary
+from formats.splits.dictionary import MAX_ROWS, is_dictionary
 from schemas import SplitManifest
 
 log = logging.getLogger("imagestrata.split")

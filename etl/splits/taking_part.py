@@ -14,8 +14,8 @@ from etl.splits.leaks import WATCHED
 from etl.splits.metadata import Metadata
 from etl.splits.plan import LABELS, SplitPlan, SplitRef
 from formats import SplitFolder
-from formats.split_dictionary import is_dictionary
-from formats.storage import Storage
+from formats.splits.dictionary import is_dictionary
+from formats.stores.storage import Storage
 
 
 def candidates(spark: SparkSession, metadata: Metadata, *, plan: SplitPlan, by: Sequence[str]) -> DataFrame:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 from urllib.parse import urljoin, urlsplit
 
-from formats.http import ca_bundle, connection_to
 from formats.retries import jittered_pause
+from formats.stores.http import ca_bundle, connection_to
 from imagestrata.hub.errors import AccessError, DatasetError, OptionError, UnreachableError
 
 TIMEOUT_SECONDS = 30.0

@@ -27,7 +27,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from formats.lasting import sync
+from formats.durability import sync
 from imagestrata.hub.errors import DatasetError
 
 _HOME, _DATA, _TOLD, _PARTIAL, _LOCK = ".imagestrata", "data", "version.json", "partial-", "lock"

@@ -38,8 +38,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from formats import FormatsError
-from formats.s3 import is_s3
-from formats.storage import Storage
+from formats.stores.s3 import is_s3
+from formats.stores.storage import Storage
 from imagestrata.service.client_commands import list_datasets, pull, push, restore
 from imagestrata.service.errors import ServiceError
 from imagestrata.service.server.hosts import Hosts, authority

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 from filelock import FileLock, Timeout
 
 from formats.origin import created
-from formats.storage import Storage
+from formats.stores.storage import Storage
 from schemas.errors import SchemaError
 from schemas.parsing import parsed
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from webdataset import autodecode, filters
 
-from formats.facts import integer_in
+from formats.shards.sample_metadata import integer_in
 from loader.adapters.pictures import FORMATS
 from loader.errors import DecodeError, OptionError
 

@@ -318,6 +318,6 @@ def _call(bucket: str, prefix: str, folder: str, split: str) -> str:
 
 
 def _endpoint(client: Client) -> str:
-    from formats.s3 import S3Access
+    from formats.stores.s3 import S3Access
 
     return client.url or S3Access.from_environment().place

@@ -77,8 +77,8 @@ def _in_order(
     labels: NDArray[np.int32],
     seed: int,
 ) -> Folder:
-    from formats.fingerprint import row_sums, split_fingerprint
-    from formats.seeded_order import SeededOrder
+    from formats.splits.fingerprint import row_sums, split_fingerprint
+    from formats.splits.seeded_order import SeededOrder
 
     rows = len(ids)
     order = SeededOrder(rows, seed=seed)

@@ -11,8 +11,8 @@ from loader.errors import AccessError, OptionError, UnreachableError
 
 if TYPE_CHECKING:
     from formats.retries import Retries
-    from formats.s3 import S3Access
-    from formats.storage import Storage
+    from formats.stores.s3 import S3Access
+    from formats.stores.storage import Storage
 
 Opened = TypeVar("Opened")
 
@@ -54,7 +54,7 @@ class Client:
         """
         from formats import StorageError
         from formats.errors import NoBucketError
-        from formats.storage import Storage
+        from formats.stores.storage import Storage
 
         try:
             storage = Storage(self.address(bucket, folder), None if self.is_local else self._access())
@@ -70,7 +70,7 @@ class Client:
 
     def _access(self) -> "S3Access":
         """What was given, else what the environment says; keys come from one of them only."""
-        from formats.s3 import S3Access
+        from formats.stores.s3 import S3Access
 
         found = S3Access.from_environment()
         endpoint = self.url or found.endpoint

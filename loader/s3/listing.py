@@ -17,7 +17,7 @@ from loader.s3.client import told
 from loader.s3.listing_cache import Packed, packed
 
 if TYPE_CHECKING:
-    from formats.storage import Storage
+    from formats.stores.storage import Storage
 
 _THREADS = 16
 _ENDINGS = tuple(ending.decode() for ending in PICTURES)

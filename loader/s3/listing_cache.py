@@ -27,7 +27,7 @@ import numpy as np
 from filelock import FileLock
 from numpy.typing import NDArray
 
-from formats.lasting import whole_file
+from formats.durability import whole_file
 from loader.errors import SplitError
 
 _FORMAT = 2
@@ -92,7 +92,7 @@ def cached_listing(
     that want a listing at once wait for the one that makes it. A damaged file is made anew. Raises what ``make``
     raises, and `SplitError` for a cache that cannot be written.
     """
-    from formats.split_cache import cache_folder  # it brings Arrow and storage, which take a third of a second
+    from formats.splits.cache import cache_folder  # it brings Arrow and storage, which take a third of a second
 
     asked = time.time()
     try:
@@ -142,7 +142,7 @@ def _write(folder: Path, start: str, place: str, listed: float, classes: Mapping
     header = {"format": _FORMAT, "place": place, "listed": listed, "classes": counts, "bytes": len(text)}
     line = json.dumps({**header, "digest": digest, "sizes": _digest({}, sizes)}).encode("ascii")
     path = folder / f"{start}.{digest[:16]}.names"
-    with whole_file(path, lasting=True) as file:
+    with whole_file(path, durable=True) as file:
         file.write(line.ljust(-(-(len(line) + 1) // 8) * 8 - 1) + b"\n")
         file.write(ends.tobytes())
         file.write(sizes.tobytes())

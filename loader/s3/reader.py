@@ -14,7 +14,7 @@ from loader.errors import AccessError, LoaderError, MissingImageError, Unreachab
 from loader.s3.client import Client, told
 
 if TYPE_CHECKING:
-    from formats.storage import Storage
+    from formats.stores.storage import Storage
 
 ANEW = "Make the folder anew; if it has a cache, with refresh=True."
 

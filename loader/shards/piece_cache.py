@@ -45,7 +45,7 @@ class PieceCache:
 
     def read(self, place: Place, data: memoryview) -> bool:
         """Whether a piece is there, and was read."""
-        from formats.shards import piece_digest
+        from formats.shards.layout import piece_digest
 
         path = self._path(place)
         try:

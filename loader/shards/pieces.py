@@ -18,8 +18,8 @@ from loader.shards.piece_cache import PieceCache, Place
 from loader.shards.shard_set import TIMEOUT_SECONDS, Shards
 
 if TYPE_CHECKING:
-    from formats.ranges import RangeReader
-    from formats.shards import Contents
+    from formats.shards.layout import Contents
+    from formats.stores.ranges import RangeReader
 
 log = logging.getLogger(__name__)
 
@@ -102,8 +102,8 @@ class PieceReader:
 
     def connect(self) -> None:
         """Be ready to read. Raises `AccessError`, `UnreachableError`."""
-        from formats.ranges import RangeReader
         from formats.retries import Retries
+        from formats.stores.ranges import RangeReader
 
         if self._reader is not None:
             return
@@ -243,7 +243,7 @@ class PieceReader:
             self._cache.keep(place, data)
 
     def _loaded(self, place: Place, data: memoryview, buffer: "np.ndarray[tuple[int], np.dtype[np.uint8]]") -> Loaded:
-        from formats.shards import contents_of
+        from formats.shards.layout import contents_of
 
         try:
             contents = contents_of(data)
@@ -255,7 +255,7 @@ class PieceReader:
 
     def _check(self, place: Place, data: memoryview, *, is_read_again: bool) -> None:
         """Compare a piece with the manifest; what is damaged is read once more: it may be so on its way only."""
-        from formats.shards import piece_digest
+        from formats.shards.layout import piece_digest
 
         digest = piece_digest(data)
         if digest == place.xxh3:

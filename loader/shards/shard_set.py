@@ -14,7 +14,7 @@ from loader.splits import Split
 from schemas import Columns
 
 if TYPE_CHECKING:
-    from formats.storage import Storage
+    from formats.stores.storage import Storage
     from schemas.shards import Shard, ShardManifest
 
 TIMEOUT_SECONDS = 60.0

@@ -184,7 +184,7 @@ def image_of(sample: ShardSample) -> bytes:
 
 
 def _label(sample: ShardSample) -> int:
-    from formats.facts import integer_in
+    from formats.shards.sample_metadata import integer_in
 
     try:
         return integer_in(sample.members["cls"])
@@ -202,7 +202,7 @@ def _companion(sample: ShardSample) -> bytes:
 
 
 def _id(sample: ShardSample) -> bytes:
-    from formats.facts import id_in
+    from formats.shards.sample_metadata import id_in
 
     told = sample.members.get("json", b"")
     try:

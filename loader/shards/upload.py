@@ -39,7 +39,7 @@ from loader.shards.upload_pictures import FORMATS, one_line
 from schemas.shards import MOST_BYTES_ON_S3, NAME, Shard
 
 if TYPE_CHECKING:
-    from formats.storage import Storage
+    from formats.stores.storage import Storage
 
 _log = logging.getLogger(__name__)
 
@@ -290,7 +290,7 @@ def _pack(
     """The items in their order, and where shards begin. Raises `ShardError`."""
     from formats import ShardError as PackingError
     from formats.hashing import xxhash64
-    from formats.shards import cut
+    from formats.shards.layout import cut
 
     order = xxhash64([ids], seed=int(xxhash64([np.array([seed], dtype=np.int64)])[0]))
     places = np.lexsort((np.arange(len(ids)), order))
@@ -318,7 +318,7 @@ def _write(
     tag: str,
     bar: Bar,
 ) -> list[Shard]:
-    from formats.shards import shard_name
+    from formats.shards.layout import shard_name
 
     total = len(places)
 
@@ -343,7 +343,7 @@ def _publish(
 ) -> None:
     """Put the manifest in place; what it replaces goes, and what killed uploads of these items have left."""
     from formats import StorageError
-    from formats.shard_folder import manifest_of, publish
+    from formats.shards.folder import manifest_of, publish
 
     numbers, counts = np.unique(labels, return_counts=True)
     manifest = manifest_of(

@@ -84,7 +84,7 @@ class Job:
 
     def facts(self, item: Item) -> bytes:
         """What stands in the sample's ``.json``."""
-        from formats.facts import facts_text
+        from formats.shards.sample_metadata import facts_text
 
         name = self.names[item.label] if item.label < len(self.names) else None
         return facts_text(self.one(item), item.name, name=name, label=item.label)
@@ -138,8 +138,8 @@ def measured_items(first: int, items: list[tuple[Any, int]]) -> Measures:
 
 
 def _measures(items: Iterable[Item], *, first: int) -> Measures:
-    from formats.facts import class_text
-    from formats.shards import piece_digest, sample_bytes
+    from formats.shards.layout import piece_digest, sample_bytes
+    from formats.shards.sample_metadata import class_text
 
     assert _job is not None
     found, told = Measures([], [], [], [], ""), []
@@ -163,8 +163,8 @@ def written(name: str, first: int, total: int, items: list[tuple[int, int, str]]
     ``first`` of ``total`` keys is its first.
     """
     from formats import FormatsError
-    from formats.facts import class_text
-    from formats.shards import ShardWriter, index_name, keys
+    from formats.shards.layout import ShardWriter, index_name, keys
+    from formats.shards.sample_metadata import class_text
 
     assert _job is not None
     storage = _job.client.storage(_job.bucket, _job.folder)
@@ -176,7 +176,7 @@ def written(name: str, first: int, total: int, items: list[tuple[int, int, str]]
                 files = {item.extension: Path(item.path).read_bytes(), "cls": class_text(label)}
                 writer.add(key, {**files, "json": _job.facts(item)})
             shard = writer.end(name)
-        storage.write_bytes(index_name(name), writer.index.encode(), lasting=True)
+        storage.write_bytes(index_name(name), writer.index.encode(), durable=True)
     except FormatsError as error:
         raise told(error) from None
     except OSError as error:

@@ -17,8 +17,8 @@ import pytest
 from etl.cassandra.cluster import Cluster
 from etl.cassandra.control import Control
 from etl.errors import UnreachableError
-from formats.s3 import S3Access
-from formats.storage import Storage
+from formats.stores.s3 import S3Access
+from formats.stores.storage import Storage
 from imagestrata.devstack.servers.cassandra import DEFAULT_PASSWORD, DEFAULT_USER, Cassandra
 from imagestrata.devstack.servers.s3 import S3
 from jobs import ingest
@@ -46,7 +46,7 @@ import hashlib, os, sys, urllib.request
 from jobs import ingest
 from jobs.command import execute
 from etl.secrets import executor_storage, secrets_on_executors
-from formats.s3 import S3Access
+from formats.stores.s3 import S3Access
 
 plan, args = ingest.parse_args()
 token = os.environ.pop("AWS_SESSION_TOKEN")  # the server takes none

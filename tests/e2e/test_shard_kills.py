@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 
 import etl.shards.sharding as job
 from etl.errors import EtlError
-from formats.s3 import S3Access
-from formats.storage import Storage
+from formats.stores.s3 import S3Access
+from formats.stores.storage import Storage
 from imagestrata.devstack.servers.s3 import S3
 from loader.shards import make_client
 from tests.support.begun_uploads import begun

@@ -1,6 +1,6 @@
 """Uploads to S3 that were begun and neither completed nor given up, which no listing of objects shows."""
 
-from formats.storage import Storage
+from formats.stores.storage import Storage
 
 
 def begun(storage: Storage) -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from formats.storage import Storage
+from formats.stores.storage import Storage
 from imagestrata.devstack.servers.dataset_server import Answer, DatasetServer
 
 if TYPE_CHECKING:

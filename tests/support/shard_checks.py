@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import xxhash
 
-from formats.shards import ShardWriter, keys
-from formats.storage import Storage
+from formats.shards.layout import ShardWriter, keys
+from formats.stores.storage import Storage
 from schemas.shards import NAME, PIECE_BYTES, ShardManifest
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from PIL import Image
 
-from formats.shard_folder import manifest_of, publish
-from formats.shards import ShardWriter, index_name, shard_name
-from formats.storage import Storage
+from formats.shards.folder import manifest_of, publish
+from formats.shards.layout import ShardWriter, index_name, shard_name
+from formats.stores.storage import Storage
 from loader.shards import Client, Shards, open_shards, upload_cv_dataset
 from tests.support.pictures import SHADES, texture
 

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from formats.fingerprint import SUM_SEEDS, rows_fingerprint
 from formats.hashing import xxhash64
+from formats.splits.fingerprint import SUM_SEEDS, rows_fingerprint
 from schemas import Columns, SplitFile, image_id
 from schemas.cache import CacheManifest
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from formats.fingerprint import row_sums, split_fingerprint
+from formats.splits.fingerprint import row_sums, split_fingerprint
 from schemas import Columns, SplitFile, SplitManifest, SplitPart
 from schemas.manifest import NAME
 from schemas.splits import ARROW_SCHEMA

@@ -23,7 +23,7 @@ from etl.sources.entries import Entry, text
 from etl.sources.tars import unsafe
 from etl.workers import map_batches
 from formats.errors import StorageError
-from formats.storage import Storage
+from formats.stores.storage import Storage
 from schemas.tables import LabelType
 
 REJECTED = "rejected.csv"

@@ -11,7 +11,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from formats.lasting import sync
+from formats.durability import sync
 from imagestrata.service.errors import ConflictError
 
 DATA, INDEX, UPLOAD, UNVERIFIED = "data", "files.sqlite", "upload.json", "unverified"

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from formats.storage import Storage
+from formats.stores.storage import Storage
 from imagestrata.service.errors import ConflictError, NotThereError, UnreadableError, no_dataset
 from imagestrata.service.stores.arrivals import DATA, INDEX, Arrivals
 from imagestrata.service.stores.store import Store

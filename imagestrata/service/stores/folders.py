@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from formats.lasting import sync_folders
+from formats.durability import sync_folders
 from imagestrata.service.errors import ConflictError, NotThereError, UnreadableError, no_dataset
 from imagestrata.service.stores.arrivals import DATA, INDEX, UPLOAD, Arrivals, keep
 from imagestrata.service.stores.blobs import FileBlob

@@ -22,7 +22,7 @@ from benchmarks.shards.readers import READERS, Meter, cpu_of_all
 from benchmarks.shards.rivals import BY_ROW, Rival
 from benchmarks.shards.stage import PICTURES, Run, ShardStage
 from benchmarks.shards.writers import WRITERS, files_of
-from formats.shards import keys
+from formats.shards.layout import keys
 
 TINY = Sizes(
     pictures=12, classes=3, maxsize=1, decoded=64, keys=1, many_pairs=1, pairs=1, written=1, seeds=1, buffer=2

@@ -19,8 +19,8 @@ from etl.secrets import (
     executor_storage,
     secrets_on_executors,
 )
-from formats.s3 import S3Access
-from formats.storage import Storage
+from formats.stores.s3 import S3Access
+from formats.stores.storage import Storage
 from imagestrata.devstack.servers.s3 import S3
 from tests.support.s3_access import use
 from tests.support.services import fresh_name

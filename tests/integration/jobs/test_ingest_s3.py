@@ -7,8 +7,8 @@ from pyspark.sql import SparkSession
 
 from etl.cassandra.control import Control
 from etl.errors import SourceError
-from formats.s3 import S3Access
-from formats.storage import Storage
+from formats.stores.s3 import S3Access
+from formats.stores.storage import Storage
 from imagestrata.devstack.servers.s3 import S3
 from jobs import ingest as job
 from schemas import image_id

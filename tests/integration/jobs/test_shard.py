@@ -24,8 +24,8 @@ from etl.pictures.recode import Recode
 from etl.shards.plan import ShardPlan
 from etl.shards.tasks import write_listed
 from etl.sources.plan import SourcePlan
-from formats.s3 import S3Access
-from formats.storage import Storage
+from formats.stores.s3 import S3Access
+from formats.stores.storage import Storage
 from imagestrata.devstack.servers.s3 import S3
 from jobs import shard as command_line
 from schemas import image_id

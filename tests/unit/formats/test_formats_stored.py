@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from formats import SplitFolder, SplitRows, read_dictionary
-from formats.shards import contents_of
-from formats.split_cache import cached_rows
+from formats.shards.layout import contents_of
+from formats.splits.cache import cached_rows
 from schemas.shards import ShardManifest
 from tests.support.stored import unpack
 

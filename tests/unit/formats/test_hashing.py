@@ -8,8 +8,8 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.fingerprint import SUM_SEEDS, row_sums, split_fingerprint
 from formats.hashing import SPARK_SEED, mix64, xxhash64
+from formats.splits.fingerprint import SUM_SEEDS, row_sums, split_fingerprint
 
 int32s = st.integers(-(1 << 31), (1 << 31) - 1)
 int64s = st.integers(-(1 << 63), (1 << 63) - 1)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formats.errors import ArchiveError
-from formats.shards import contents_of
+from formats.shards.layout import contents_of
 from formats.tar_headers import BLOCK, NoEndError, TarError, headers, number
 from formats.tar_index import TarIndex, write_index
 

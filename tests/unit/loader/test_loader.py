@@ -16,7 +16,7 @@ import pytest
 
 import loader
 from formats import SplitFolder, write_dictionary
-from formats.storage import Storage
+from formats.stores.storage import Storage
 from schemas import Columns
 from tests.support.split_dictionaries import theirs
 from tests.support.split_folders import image_ids, packed, write_split_folder

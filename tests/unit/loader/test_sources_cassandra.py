@@ -8,7 +8,7 @@ import pytest
 
 import loader
 from formats import SplitFolder, write_dictionary
-from formats.storage import Storage
+from formats.stores.storage import Storage
 from loader.cassandra.clients import target_of
 from tests.support.split_folders import image_ids, packed, write_split_folder
 

@@ -19,9 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import loader
-from formats.shard_folder import manifest_of, publish
-from formats.shards import ShardWriter, index_name
-from formats.storage import Storage
+from formats.shards.folder import manifest_of, publish
+from formats.shards.layout import ShardWriter, index_name
+from formats.stores.storage import Storage
 from loader import OptionError, ShardError, SplitError, StateError
 from loader.prefetch.stats import Meter
 from loader.shards import RemoteDataset, make_client, open_shards

@@ -14,8 +14,8 @@ from etl.errors import SourceError
 from etl.secrets import secrets_on_executors
 from etl.sources.byte_tables import list_parquet, list_table
 from etl.sources.entries import ARROW_ENTRIES
-from formats.s3 import S3Access
-from formats.storage import Storage
+from formats.stores.s3 import S3Access
+from formats.stores.storage import Storage
 from imagestrata.devstack.servers.s3 import S3
 from schemas import image_id
 from tests.support.spark_rows import rows_of

@@ -14,8 +14,8 @@ from etl.secrets import secrets_on_executors
 from etl.sources.folder_counts import check_class_level
 from etl.sources.listing import list_source
 from etl.sources.plan import SourcePlan
-from formats.s3 import S3Access
-from formats.storage import Storage
+from formats.stores.s3 import S3Access
+from formats.stores.storage import Storage
 from imagestrata.devstack.servers.s3 import S3
 from tests.support.archives import tar
 from tests.support.s3_access import use

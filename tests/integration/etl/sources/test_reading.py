@@ -5,8 +5,8 @@ import pytest
 from etl.errors import SourceError
 from etl.pictures.images import RejectedError
 from etl.sources.reading import Reader
-from formats.s3 import S3Access
-from formats.storage import Storage
+from formats.stores.s3 import S3Access
+from formats.stores.storage import Storage
 from imagestrata.devstack.servers.s3 import S3
 
 

@@ -14,8 +14,8 @@ from etl.secrets import driver_storage, secrets_on_executors
 from etl.sources.reading import Reader
 from etl.sources.tar_members import CUT
 from etl.sources.tars import is_tar_of_tars, list_tar, list_tar_of_tars
-from formats.s3 import S3Access
-from formats.storage import Storage
+from formats.stores.s3 import S3Access
+from formats.stores.storage import Storage
 from imagestrata.devstack.servers.s3 import S3
 from tests.support.archives import tar_of
 

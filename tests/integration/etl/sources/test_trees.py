@@ -13,8 +13,8 @@ from etl.errors import SourceError
 from etl.secrets import secrets_on_executors
 from etl.sources.entries import Listing
 from etl.sources.trees import list_tree
-from formats.s3 import S3Access
-from formats.storage import Storage
+from formats.stores.s3 import S3Access
+from formats.stores.storage import Storage
 from imagestrata.devstack.servers.s3 import S3
 from schemas import image_id
 

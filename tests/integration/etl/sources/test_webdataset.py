@@ -13,8 +13,8 @@ from etl.secrets import driver_storage, secrets_on_executors
 from etl.sources.listing import list_source
 from etl.sources.plan import SourcePlan
 from etl.sources.webdataset import expand, list_shards
-from formats.s3 import S3Access
-from formats.storage import Storage
+from formats.stores.s3 import S3Access
+from formats.stores.storage import Storage
 from imagestrata.devstack.servers.s3 import S3
 from tests.support.archives import tar_of
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from formats.s3 import S3Access
-from formats.storage import Storage
+from formats.stores.s3 import S3Access
+from formats.stores.storage import Storage
 from imagestrata.devstack.servers.s3 import S3
 from imagestrata.service.tokens import Tokens
 from schemas.errors import SchemaError

@@ -21,8 +21,8 @@ from torch.utils.data import DataLoader
 from torchvision.datasets import ImageFolder
 
 import loader
-from formats.s3 import S3Access
-from formats.storage import Storage
+from formats.stores.s3 import S3Access
+from formats.stores.storage import Storage
 from imagestrata.devstack.servers.s3 import S3
 from loader.s3.client import Client, make_client
 from tests.support.pictures import texture

@@ -12,9 +12,9 @@ from PIL import Image
 from torchvision.datasets import ImageFolder
 from torchvision.transforms import Normalize, ToTensor
 
-from formats.s3 import S3Access
-from formats.storage import Storage
-from formats.uploads import Upload
+from formats.stores.s3 import S3Access
+from formats.stores.storage import Storage
+from formats.stores.uploads import Upload
 from imagestrata.devstack.servers.s3 import S3
 from loader import AccessError, ShardError, UnreachableError
 from loader.shards import Client, make_client, upload_cv_dataset

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from etl.errors import EtlError, OutputExistsError
 from etl.shards.output import ShardOutput, reasons, tag_of
 from etl.shards.plan import ShardPlan
-from formats.shards import ShardWriter, index_name, keys, shard_name
-from formats.storage import Storage
+from formats.shards.layout import ShardWriter, index_name, keys, shard_name
+from formats.stores.storage import Storage
 from schemas import TableName
 from schemas.shards import Shard
 from tests.support.shard_checks import manifest_of

@@ -18,7 +18,7 @@ from etl.pictures.images import RejectedError
 from etl.sources import archives, reading
 from etl.sources.reading import Reader
 from formats.errors import StorageError
-from formats.storage import Storage
+from formats.stores.storage import Storage
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from etl.sources import tars
 from etl.sources.archives import GzipBytes, RangedBytes, open_archive
 from etl.sources.tar_members import CUT, Archive, Member, NotATarError, members
 from etl.sources.tars import is_tar_of_tars
-from formats.storage import Storage
+from formats.stores.storage import Storage
 from schemas import image_id
 from tests.support.archives import tar_of
 

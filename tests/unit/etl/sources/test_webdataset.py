@@ -12,7 +12,7 @@ from etl.errors import SourceError
 from etl.sources import webdataset
 from etl.sources.tar_members import CUT
 from etl.sources.webdataset import expand
-from formats.storage import Storage
+from formats.stores.storage import Storage
 from schemas import image_id
 from tests.support.archives import tar_of
 

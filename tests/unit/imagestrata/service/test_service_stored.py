@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from formats.storage import Storage
+from formats.stores.storage import Storage
 from formats.tar_index import TarIndex
 from imagestrata.service.stores.folders import FolderStore
 from imagestrata.service.tokens import Tokens

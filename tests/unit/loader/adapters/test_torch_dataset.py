@@ -128,12 +128,12 @@ def test_a_state_loaded_after_workers_started_is_refused(sources: Sources) -> No
     source = sources()
     state = source.state_dict(epoch=1, steps=2)
     dataset = loader.TorchDataset(source)
-    lasting = batches_of(dataset, 1, persistent_workers=True)
-    next(iter(lasting))
+    durable = batches_of(dataset, 1, persistent_workers=True)
+    next(iter(durable))
     dataset.load_state_dict(state)
     with pytest.raises(loader.StateError, match="workers that begin after that"):
-        next(iter(lasting))
-    del lasting
+        next(iter(durable))
+    del durable
     assert next(iter(batches_of(dataset, 1))).step == 2
     source.load_state_dict(source.state_dict(epoch=3, steps=1))
     with pytest.raises(loader.StateError, match="loaded into the dataset"):
@@ -240,15 +240,15 @@ def test_passes_with_the_same_seed_and_other_worker_counts_do_not_mix(sources: S
         assert whole(seeded(workers, first)) == epoch
     next(iter(seeded(2, 0)))  # the other has not begun, perhaps
     assert whole(seeded(2, 1)) == 5
-    lasting = seeded(2, 0, persistent_workers=True)
+    durable = seeded(2, 0, persistent_workers=True)
     torch.manual_seed(0)
-    assert whole(lasting) == 6
+    assert whole(durable) == 6
     torch.manual_seed(0)
-    next(iter(lasting))  # broken off
+    next(iter(durable))  # broken off
     overlapping = [iter(seeded(2, 1)), iter(seeded(2, 0)), iter(seeded(3, 2))]
     taken = [[next(one) for one in overlapping] for _ in range(COUNT // 4 + 1)]
     assert sorted(whole(batches) for batches in zip(*taken, strict=True)) == [8, 9, 10]
-    assert whole(lasting) == 11
+    assert whole(durable) == 11
 
 
 def test_forks_by_another_thread_do_not_mix_passes(sources: Sources) -> None:

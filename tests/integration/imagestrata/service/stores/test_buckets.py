@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from formats.origin import created
-from formats.s3 import S3Access
-from formats.storage import Storage
+from formats.stores.s3 import S3Access
+from formats.stores.storage import Storage
 from imagestrata.devstack.servers.s3 import S3
 from imagestrata.service.commands import main
 from imagestrata.service.conditions import Conditions

@@ -10,7 +10,7 @@ from etl.ingest.writing.preparation import Picture
 from etl.pictures.images import Header
 from etl.pictures.recode import Recode
 from etl.sources.entries import Entry, entry_batches
-from formats.storage import Storage
+from formats.stores.storage import Storage
 from schemas.tables import LabelType
 
 KINDS: dict[LabelType, tuple[bytes, int | None, str]] = {

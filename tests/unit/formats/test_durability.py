@@ -15,12 +15,12 @@ import pytest
 from etl.splits.metadata import CacheOutput, Metadata
 from etl.splits.output import SplitOutput
 from etl.splits.plan import SplitPlan
-from formats.lasting import sync, sync_files, whole_file
-from formats.shard_folder import manifest_of, publish
-from formats.shards import ShardWriter, index_name, shard_name
-from formats.split_dictionary import write_dictionary
-from formats.split_folder import SplitFolder
-from formats.storage import Storage
+from formats.durability import sync, sync_files, whole_file
+from formats.shards.folder import manifest_of, publish
+from formats.shards.layout import ShardWriter, index_name, shard_name
+from formats.splits.dictionary import write_dictionary
+from formats.splits.folder import SplitFolder
+from formats.stores.storage import Storage
 from imagestrata.hub.place import Place
 from schemas import Columns, SplitPart, TableName
 from schemas.shards import NAME, ShardManifest
@@ -69,7 +69,7 @@ def publish_shards(root: Path, version: int) -> str:
             for key in range(3):
                 writer.add(f"{key:09}", {"bin": hashlib.shake_256(b"%d %d %d" % (version, number, key)).digest(20_000)})
             shards.append(writer.end(name))
-        storage.write_bytes(index_name(name), writer.index.encode(), lasting=True)
+        storage.write_bytes(index_name(name), writer.index.encode(), durable=True)
     told = {"class_names": {}, "counts": {}, "seed": 0, "source": "s", "source_fingerprint": "f", "options": {}}
     manifest = manifest_of(shards, label_type="none", **told)  # type: ignore[arg-type]
     publish(storage, manifest, tag=f"{version:08x}", before=before)
@@ -173,15 +173,15 @@ def test_files_come_first_then_folders_then_the_manifest_and_removals_last(
             moved = max(places(moves, str(file).__eq__))
             for folder in (one for one in file.parents if one.is_relative_to(tmp_path / "new")):
                 assert any(moved < place < published for place in places(("fsync",), str(folder).__eq__)), folder
-    lasting = min(place for place in places(("fsync",), str(root).__eq__) if place > published)
+    durable = min(place for place in places(("fsync",), str(root).__eq__) if place > published)
     gone = old - set(_files(root))
     assert gone or name == "all.pckl"
     for path in gone:
-        assert min(places(("unlink", "remove"), lambda about, path=path: about.endswith(path))) > lasting, path
+        assert min(places(("unlink", "remove"), lambda about, path=path: about.endswith(path))) > durable, path
 
 
 def test_a_file_in_new_folders_lasts_with_its_folders(tmp_path: Path) -> None:
-    with recorded() as calls, whole_file(tmp_path / "a" / "b" / "c", lasting=True) as file:
+    with recorded() as calls, whole_file(tmp_path / "a" / "b" / "c", durable=True) as file:
         file.write(b"x")
     assert calls[0].name == "fsync"
     assert (calls[1].name, calls[1].path) == ("replace", str(tmp_path / "a" / "b" / "c"))

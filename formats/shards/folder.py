@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from formats.origin import code_version, created
-from formats.shards import content_fingerprint, index_name
-from formats.storage import Storage
+from formats.shards.layout import content_fingerprint, index_name
+from formats.stores.storage import Storage
 from schemas.shards import NAME, Shard, ShardManifest
 
 log = logging.getLogger(__name__)

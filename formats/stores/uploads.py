@@ -7,7 +7,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from formats.http import Requests
+from formats.stores.http import Requests
 
 _SENDERS = 2
 

@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from formats.errors import DamagedError, NotASplitError, StorageError
-from formats.fingerprint import row_sums, split_fingerprint
-from formats.seeded_order import SeededOrder
-from formats.split_cache import SplitRows, cached_rows
-from formats.storage import Storage
+from formats.splits.cache import SplitRows, cached_rows
+from formats.splits.fingerprint import row_sums, split_fingerprint
+from formats.splits.seeded_order import SeededOrder
+from formats.stores.storage import Storage
 from schemas import SchemaError, SplitFile, SplitManifest, SplitPart
 from schemas.manifest import NAME as MANIFEST
 from schemas.splits import ID_BYTES

@@ -10,7 +10,7 @@
     split                                  a list of integer arrays, one a split: places in row_keys, in order
     labels                                 int32, by place in row_keys; ours alone, and others ignore it
 
-A pickle is a program: `formats.pickles` runs it with nothing in reach.
+A pickle is a program: `formats.splits.pickles` runs it with nothing in reach.
 """
 
 import os
@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from formats.errors import DamagedError, FormatsError, NotASplitError
-from formats.fingerprint import row_sums, split_fingerprint
-from formats.pickles import Array, Scalar, load_pickle
-from formats.split_cache import SplitRows
-from formats.storage import Storage
+from formats.splits.cache import SplitRows
+from formats.splits.fingerprint import row_sums, split_fingerprint
+from formats.splits.pickles import Array, Scalar, load_pickle
+from formats.stores.storage import Storage
 from schemas import Columns, SplitManifest
 from schemas.splits import ID_BYTES
 
@@ -41,7 +41,7 @@ _CHUNK = 65_536
 class DictionaryRows:
     """The rows of one split in its order: ids uint8 ``(n, 16)``, big-endian, and labels int32 ``(n,)``, if known.
 
-    Read-only. ``fingerprint`` is that of `formats.fingerprint`, of seed 0, with -1 for labels that are not known.
+    Read-only. ``fingerprint`` is `formats.splits.fingerprint` with seed 0, with -1 for labels that are not known.
     """
 
     ids: NDArray[np.uint8]
@@ -109,7 +109,7 @@ def write_dictionary(storage: Storage, name: str, *, manifest: SplitManifest, sp
         "labels": _integers(labels[is_first]),
     }
     pairs = (part for key, value in values.items() for part in (_text(key), *value))
-    storage.write_bytes(name, b"".join([b"\x80\x04}(", *pairs, b"u."]), lasting=True)
+    storage.write_bytes(name, b"".join([b"\x80\x04}(", *pairs, b"u."]), durable=True)
 
 
 # Values are put together opcode by opcode (pickletools tells what each does). A pickler would want an object of each

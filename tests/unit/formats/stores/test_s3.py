@@ -8,8 +8,8 @@ import pytest
 
 from etl.sources.plan import SourcePlan
 from formats.errors import StorageError
-from formats.s3 import CHECK_SECONDS, S3Access
-from formats.storage import Storage
+from formats.stores.s3 import CHECK_SECONDS, S3Access
+from formats.stores.storage import Storage
 from imagestrata.devstack.servers import ports
 
 
@@ -25,7 +25,7 @@ def test_an_endpoint_that_is_down_is_named(ask: Callable[[Storage], object]) -> 
 
 def test_an_endpoint_that_never_answers_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert CHECK_SECONDS < 15
-    monkeypatch.setattr("formats.storage.CHECK_SECONDS", 0.5)
+    monkeypatch.setattr("formats.stores.storage.CHECK_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         endpoint = f"http://127.0.0.1:{deaf.getsockname()[1]}"
         with pytest.raises(StorageError, match="no answer"):

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from formats.errors import StorageError
-from formats.s3 import S3Access
-from formats.storage import Storage
+from formats.stores.s3 import S3Access
+from formats.stores.storage import Storage
 from imagestrata.devstack.servers.s3 import S3
 from tests.support.services import fresh_name
 from tests.support.shard_checks import assert_streamed

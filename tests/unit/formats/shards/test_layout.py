@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.errors import ShardError
-from formats.facts import facts_text, id_in, integer_in
-from formats.shards import BLOCK, END, ShardWriter, cut, header, index_name, keys, sample_bytes, shard_name
-from formats.storage import Storage
+from formats.shards.layout import BLOCK, END, ShardWriter, cut, header, index_name, keys, sample_bytes, shard_name
+from formats.shards.sample_metadata import facts_text, id_in, integer_in
+from formats.stores.storage import Storage
 from schemas.shards import PIECE_BYTES
 from tests.support.pictures import picture
 from tests.support.shard_checks import assert_streamed

@@ -22,10 +22,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from formats import DamagedError, FormatsError, NotASplitError, SplitFolder, is_dictionary, pickles, read_dictionary
-from formats.split_cache import SplitRows
-from formats.split_dictionary import write_dictionary
-from formats.storage import Storage
+from formats import DamagedError, FormatsError, NotASplitError, SplitFolder, is_dictionary, read_dictionary
+from formats.splits import pickles
+from formats.splits.cache import SplitRows
+from formats.splits.dictionary import write_dictionary
+from formats.stores.storage import Storage
 from schemas import Columns, IdentifierError, SchemaError
 from tests.support.split_dictionaries import IDS, theirs
 from tests.support.split_folders import Rows, packed, write_split_folder
@@ -160,10 +161,10 @@ def test_an_image_with_two_labels_is_not_written(tmp_path: Path) -> None:
 def test_too_many_images_are_refused_with_advice_to_write_a_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("formats.split_dictionary.MAX_ROWS", 60)
+    monkeypatch.setattr("formats.splits.dictionary.MAX_ROWS", 60)
     path = written(tmp_path)  # as many as may be
     content = path.read_bytes()
-    monkeypatch.setattr("formats.split_dictionary.MAX_ROWS", 59)
+    monkeypatch.setattr("formats.splits.dictionary.MAX_ROWS", 59)
     with pytest.raises(FormatsError, match=r"at most 59 images .*Found: 60\. Write a folder instead"):
         written(tmp_path)
     assert path.read_bytes() == content

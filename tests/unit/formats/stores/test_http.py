@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from formats.errors import RefusedError, StorageError
-from formats.http import Requests
+from formats.stores.http import Requests
 from tests.support.certificates import Authority
 
 

@@ -5,9 +5,9 @@ import threading
 import time
 from dataclasses import dataclass
 
-from formats.http import Requests
 from formats.retries import Retries
-from formats.storage import SIGNED_SECONDS, Storage
+from formats.stores.http import Requests
+from formats.stores.storage import SIGNED_SECONDS, Storage
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ import numpy as np
 from filelock import FileLock
 from numpy.typing import NDArray
 
+from formats.durability import sync, sync_files
 from formats.errors import FormatsError, StorageError
-from formats.lasting import sync, sync_files
 from schemas.splits import ID_BYTES
 
 _LABEL_BYTES = 4

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.hashing import xxhash64
-from formats.seeded_order import SeededOrder
+from formats.splits.seeded_order import SeededOrder
 
 IDS = np.random.default_rng(3).integers(0, 256, (3000, 16), dtype=np.uint8)
 

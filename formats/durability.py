@@ -58,10 +58,10 @@ def sync_folders(*paths: str) -> None:
 
 
 @contextmanager
-def whole_file(path: str | os.PathLike[str], *, lasting: bool = False) -> Iterator[IO[bytes]]:
+def whole_file(path: str | os.PathLike[str], *, durable: bool = False) -> Iterator[IO[bytes]]:
     """A local file that takes its place when the block ends, whole; the folders above it are made.
 
-    With ``lasting`` it survives a power cut from then on, under its name. Raises OSError.
+    With ``durable`` it survives a power cut from then on, under its name. Raises OSError.
     """
     folder, last = os.path.split(os.path.abspath(path))
     os.makedirs(folder, exist_ok=True)
@@ -69,7 +69,7 @@ def whole_file(path: str | os.PathLike[str], *, lasting: bool = False) -> Iterat
     try:
         with open(aside, "wb") as file:
             yield file
-            if lasting:
+            if durable:
                 file.flush()
                 os.fsync(file.fileno())
         os.replace(aside, path)
@@ -77,5 +77,5 @@ def whole_file(path: str | os.PathLike[str], *, lasting: bool = False) -> Iterat
         with suppress(FileNotFoundError):
             os.unlink(aside)
         raise
-    if lasting:
+    if durable:
         sync_folders(folder)

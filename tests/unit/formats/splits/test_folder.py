@@ -10,7 +10,7 @@ import pytest
 
 from formats import DamagedError, NotASplitError, SplitFolder, StorageError
 from formats.hashing import xxhash64
-from formats.storage import Storage
+from formats.stores.storage import Storage
 from schemas import FormatVersionError, SchemaError
 from tests.support.split_folders import image_ids, packed, write_split_folder
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from formats.storage import Storage
+from formats.stores.storage import Storage
 
 
 @pytest.fixture(params=["local", "memory"])

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import loader
-from formats import SplitFolder, StorageError, split_cache
-from formats.split_cache import cache_folder, cached_rows
+from formats import SplitFolder, StorageError
+from formats.splits import cache as split_cache
+from formats.splits.cache import cache_folder, cached_rows
 from tests.support.split_folders import image_ids, packed, write_split_folder
 
 IDS, LABELS = image_ids(40), [number % 4 for number in range(40)]
@@ -83,7 +84,7 @@ def test_a_mapped_cache_stays_readable_when_it_is_rebuilt(folder: Path, cache: P
 def test_leftovers_of_a_killed_builder_are_not_trusted_and_are_removed(folder: Path, cache: Path) -> None:
     """Killed when all but the last step is done."""
     builder = start(
-        "import formats.split_cache as here, time\n"
+        "import formats.splits.cache as here, time\n"
         "here.sync_files = lambda paths: (print('built', flush=True), time.sleep(3600))\n" + OPEN,
         folder,
         cache,
@@ -105,7 +106,7 @@ def test_concurrent_processes_build_a_cache_once(tmp_path: Path, cache: Path) ->
     ids = image_ids(20_000)
     folder = write_split_folder(tmp_path / "split", [(ids, [0] * len(ids))], files=5)
     code = (
-        "import hashlib, formats.split_cache as here\n"
+        "import hashlib, formats.splits.cache as here\n"
         "build, built = here._build, []\n"
         "here._build = lambda *given: (built.append(1), build(*given))\n"
         f"sys.stdin.readline()\n{OPEN}"
@@ -169,7 +170,7 @@ def test_opening_and_reading_use_no_private_memory_for_rows(cache: Path) -> None
     """Files of holes stand for the caches; a rank reads ids and labels at random places."""
     code = (
         "import json, numpy as np\n"
-        "from formats.split_cache import cached_rows\n"
+        "from formats.splits.cache import cached_rows\n"
         "def own():\n"
         "    with open('/proc/self/status') as file:\n"
         "        return next(int(line.split()[1]) for line in file if line.startswith('RssAnon'))\n"

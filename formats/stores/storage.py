@@ -17,11 +17,11 @@ import fsspec
 import fsspec.asyn
 from fsspec.implementations.local import LocalFileSystem
 
+from formats.durability import sync_files, sync_folders, whole_file
 from formats.errors import FormatsError, NoBucketError, StorageError
-from formats.lasting import sync_files, sync_folders, whole_file
-from formats.s3 import CHECK_SECONDS, S3Access, check_address, code, is_down, is_foreign, is_s3, refusal
-from formats.s3_pages import list_page
-from formats.uploads import Upload
+from formats.stores.s3 import CHECK_SECONDS, S3Access, check_address, code, is_down, is_foreign, is_s3, refusal
+from formats.stores.s3_pages import list_page
+from formats.stores.uploads import Upload
 
 SIGNED_SECONDS = 3600
 _HOME_REGIONS = (None, "us-east-1", "aws-global")  # where buckets lie whose place nobody names
@@ -171,16 +171,16 @@ class Storage:
         """A whole UTF-8 file. Raises FileNotFoundError."""
         return self.read_bytes(name).decode("utf-8")
 
-    def write_bytes(self, name: str, data: bytes, *, lasting: bool = False) -> None:
+    def write_bytes(self, name: str, data: bytes, *, durable: bool = False) -> None:
         """Write a file so that readers see the old one or the new one, whole; the folders above it are made.
 
-        With ``lasting`` it survives a power cut.
+        With ``durable`` it survives a power cut.
         """
-        self._write(name, data, lasting=lasting)
+        self._write(name, data, durable=durable)
 
     def publish_text(self, name: str, text: str) -> None:
-        """Write a lasting UTF-8 file as `write_bytes` does. What it names must be lasting before: `settle`."""
-        self._write(name, text.encode("utf-8"), lasting=True)
+        """Write a durable UTF-8 file as `write_bytes` does. What it names must be durable before: `settle`."""
+        self._write(name, text.encode("utf-8"), durable=True)
 
     def settle(self, names: Iterable[str]) -> None:
         """Make files, and the names in their folders, survive a power cut; does nothing for remote storages.
@@ -195,12 +195,12 @@ class Storage:
     def create(self, name: str) -> Iterator[Callable[..., None]]:
         """Write a file piece by piece, each of one or several ``bytes``: ``write(b"head", b"body")``.
 
-        It appears, whole and lasting, at the end of the block, and not at all after an error. On S3 each piece is
+        It appears, whole and durable, at the end of the block, and not at all after an error. On S3 each piece is
         a part of an upload, of which all but the last have 5 MiB or more; the next piece is made while one is sent.
         Raises OSError, `StorageError`.
         """
         if self.is_local:
-            with whole_file(self.path(name), lasting=True) as file:
+            with whole_file(self.path(name), durable=True) as file:
                 yield lambda *parts: file.writelines(parts)
         elif self._access is None:
             aside = f"{name}.{secrets.token_hex(8)}"
@@ -259,7 +259,7 @@ class Storage:
         _, key, _ = self.filesystem.split_path(self.path(name))
         return str(key)
 
-    def _write(self, name: str, data: bytes, *, lasting: bool) -> None:
+    def _write(self, name: str, data: bytes, *, durable: bool) -> None:
         path = self.path(name)
         folder, _, _ = path.rpartition("/")
         if not self.is_local:  # an object appears when its upload is complete
@@ -268,7 +268,7 @@ class Storage:
             with self._told():
                 self.filesystem.pipe_file(path, data)
             return
-        with whole_file(path, lasting=lasting) as file:
+        with whole_file(path, durable=durable) as file:
             file.write(data)
 
     def names(self, folder: str = "") -> list[str]:

@@ -1,6 +1,6 @@
 """Pages of a listing, as S3 writes them: the usual ones are read quickly, others are left to the client."""
 
-from formats.s3_pages import objects
+from formats.stores.s3_pages import objects
 
 
 def test_an_unusual_page_is_left_to_the_client_parser() -> None:

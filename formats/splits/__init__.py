@@ -1,0 +1,1 @@
+"""Splits on disk: folders and dictionaries, their cache, their fingerprint and their order."""
