@@ -73,14 +73,12 @@ from loader.errors import (
     TableError,
     UnreachableError,
 )
-from loader.folder.files import FolderSource
 from loader.folder.folders import Folder, open_folder
 from loader.order.state import merge_states
 from loader.prefetch.stats import Stats
 from loader.shards.shard_set import Shards, open_shards
-from loader.shards.shard_source import ShardSource
 from loader.source import Source
-from loader.sources import CassandraSource
+from loader.sources import CassandraSource, FolderSource, ShardSource
 from loader.splits import Split, open_rows, open_split
 
 if typing.TYPE_CHECKING:
@@ -140,7 +138,7 @@ _OF_TORCH = {
 def __getattr__(name: str) -> typing.Any:
     if name not in _OF_TORCH:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from loader.extras import require
+    from loader.errors import require
 
     require("torch", extra="train", purpose=name)
     return getattr(importlib.import_module(f"loader.adapters.{_OF_TORCH[name]}"), name)

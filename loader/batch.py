@@ -1,15 +1,12 @@
 """What a source delivers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
-
-from loader.prefetch.batcher import Filled
-from loader.splits import Split
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,25 +42,3 @@ class Skipped:
     position: int
     epoch: int
     reason: str
-
-
-def batch_of(filled: Filled, epoch: int, split: Split, metadata: Sequence[str]) -> Batch:
-    """What has been read for a batch, with labels as the split has them."""
-    samples = filled.samples
-    positions = np.array([one.position for one in samples], dtype=np.int64)
-    labels = np.empty(0, dtype=np.int32)
-    if split.labels is not None:
-        labels = split.labels[positions]
-    elif split.label_type == "int":
-        labels = np.array([one.label for one in samples], dtype=np.int32)
-    return Batch(
-        images=[one.image for one in samples],
-        labels=labels,
-        ids=np.frombuffer(b"".join([one.id for one in samples]), dtype=np.uint8).reshape(-1, 16),
-        positions=positions,
-        epoch=epoch,
-        step=filled.number,
-        repeats=filled.repeats,
-        label_blobs=[one.label for one in samples if isinstance(one.label, bytes)],
-        metadata={name: [one.metadata[place] for one in samples] for place, name in enumerate(metadata)},
-    )

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loader.batch import Batch
-from loader.errors import TableError
-from loader.extras import require
+from loader.errors import TableError, require
 
 
 class Batches(Protocol):

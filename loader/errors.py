@@ -1,4 +1,7 @@
-"""The exception tree of this package, drawn in the package's docstring."""
+"""The exception tree of this package, drawn in the package's docstring, and imports that raise one of it."""
+
+import importlib
+from typing import Any
 
 
 class LoaderError(Exception):
@@ -52,3 +55,15 @@ class DeliveryError(LoaderError):
 
 class ClosedError(LoaderError):
     """A source is used after it was closed."""
+
+
+def require(module: str, *, extra: str, purpose: str) -> Any:
+    """Import a library that belongs to an extra; raises `MissingExtraError` where it is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingExtraError(
+            f"Wanted {module} for {purpose}. Found: it cannot be imported ({error}). "
+            f"Install it: pip install 'imagestrata[{extra}]'",
+            name=module,
+        ) from error

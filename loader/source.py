@@ -1,32 +1,62 @@
-"""What all sources have in common: the batches of a split, epoch after epoch, fetched ahead of their use."""
+"""What all sources do: the batches of a plan, epoch after epoch, which an engine reads ahead of their use."""
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, TypeVar, get_args
+from typing import Any, Self
 from uuid import UUID
 
-from loader.batch import Batch, Skipped, batch_of
-from loader.delivery import Progress
+from loader.batch import Batch, Skipped
+from loader.delivery import Delivery
 from loader.errors import DeliveryError, OptionError
-from loader.options import check_bools, check_choice, check_int, check_seconds, check_share
+from loader.options import check_bools, check_int, check_seconds
 from loader.order.permutation import LastBatchPolicy
-from loader.order.schedule import Schedule
-from loader.prefetch.ahead import Ahead, AnySchedule, AnyStream
-from loader.prefetch.batcher import Filled
-from loader.prefetch.engine import Engine
-from loader.prefetch.epochs import assemblies
-from loader.prefetch.fetcher import Fetcher
+from loader.order.plan import Plan
+from loader.prefetch.ahead import Ahead
 from loader.prefetch.missing import check_missing
+from loader.prefetch.protocols import Engine, Filled
 from loader.prefetch.stats import Stats
-from loader.prefetch.stream import OnMissing
 from loader.ranks import check_detected, ranks
-from loader.shards.shard_stream import FilledFromShards, ShardEngine
 from loader.splits import Split
 
 
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options that every source has, checked; see `Source`."""
+
+    batch_size: int
+    rank: int
+    world_size: int
+    seed: int
+    shuffle: bool
+    last_batch_policy: LastBatchPolicy
+    memory_budget: int
+    timeout: float
+    max_in_flight: int
+
+    @classmethod
+    def checked(cls, *, rank: int | None, world_size: int | None, shuffle: bool, **given: Any) -> Self:
+        """The options as callers give them, with ranks detected unless both are given. Raises `OptionError`."""
+        check_bools(shuffle=shuffle)
+        rank, world_size = ranks(rank, world_size)
+        checked = {
+            "batch_size": check_int("batch_size", given["batch_size"]),
+            "seed": check_int("seed", given["seed"]),
+            "memory_budget": check_int("memory_budget", given["memory_budget"], 1),
+            "timeout": check_seconds("timeout", given["timeout"]),
+            "max_in_flight": check_int("max_in_flight", given["max_in_flight"], 1),
+        }
+        return cls(rank=rank, world_size=world_size, shuffle=shuffle, **(given | checked))
+
+    def of_the_order(self) -> dict[str, Any]:
+        """Those that say which sample comes when."""
+        names = ("batch_size", "rank", "world_size", "seed", "shuffle", "last_batch_policy")
+        return {name: getattr(self, name) for name in names}
+
+
 class Source:
-    """Batches of a split on one rank, read ahead of their use; `CassandraSource` and `FolderSource` say from where.
+    """Batches of a split on one rank, read ahead of their use: `CassandraSource`, `FolderSource`, `ShardSource`.
 
     An epoch's global order is a function of (split fingerprint, ``seed``, epoch) alone; with ``shuffle=False`` it is
     the split's own. Ranks take interleaved batches from it, so that all ranks of a job need the same ``batch_size``,
@@ -67,132 +97,98 @@ class Source:
     def __init__(
         self,
         split: Split,
-        make_fetcher: Callable[[], Fetcher],
-        place: Mapping[str, Any],
+        plan: Plan,
+        engine: Engine,
+        batch_of: Callable[..., Batch],
         *,
-        metadata: tuple[str, ...] = (),
-        batch_size: int,
-        rank: int | None,
-        world_size: int | None,
-        seed: int,
-        shuffle: bool,
-        last_batch_policy: LastBatchPolicy,
-        in_order: bool,
-        on_missing: OnMissing,
-        max_missing: float,
-        memory_budget: int,
-        timeout: float,
-        max_in_flight: int,
-    ) -> None:
-        """``place`` are a kind's own options; ``make_fetcher`` must not hold the source, which is to be free to go."""
-        check_bools(shuffle=shuffle, in_order=in_order)
-        is_detected = rank is None
-        rank, world_size = ranks(rank, world_size)
-        schedule = Schedule(
-            fingerprint=split.fingerprint,
-            rows=len(split),
-            seed=check_int("seed", seed),
-            shuffle=shuffle,
-            batch_size=check_int("batch_size", batch_size),
-            rank=rank,
-            world_size=world_size,
-            last_batch_policy=last_batch_policy,
-        )
-        check_choice("on_missing", on_missing, get_args(OnMissing))
-        engine = Engine(
-            make_fetcher,
-            budget=check_int("memory_budget", memory_budget, 1),
-            max_in_flight=check_int("max_in_flight", max_in_flight, 1),
-            timeout=check_seconds("timeout", timeout),
-            on_missing=on_missing,
-            with_metadata=bool(metadata),
-        )
-        options = {
-            **place, "batch_size": batch_size, "rank": rank, "world_size": world_size, "seed": seed, "shuffle": shuffle,
-            "last_batch_policy": last_batch_policy, "in_order": in_order, "on_missing": on_missing,
-            "max_missing": check_share("max_missing", max_missing), "memory_budget": memory_budget,
-            "timeout": timeout, "max_in_flight": max_in_flight,
-        }  # fmt: skip
-        self._set_up(split, schedule, engine, options, is_detected=is_detected, metadata=metadata, in_order=in_order)
-
-    def _set_up(
-        self,
-        split: Split,
-        schedule: AnySchedule,
-        engine: Engine | ShardEngine,
-        options: dict[str, Any],
-        *,
-        is_detected: bool,
+        options: Options,
+        has_detected_ranks: bool,
+        remake: Callable[..., Self],
         metadata: tuple[str, ...] = (),
         in_order: bool = True,
+        max_missing: float = 0.0,
+        where: str = "",
     ) -> None:
-        """What all kinds begin with; ``options`` make the same source again, with the same ranks in any process."""
-        self.split, self.metadata, self.in_order = split, metadata, in_order
-        self._schedule, self._engine, self._options = schedule, engine, options
-        self._has_detected_ranks = is_detected
+        """Sources are put together in `loader.sources`.
+
+        Args:
+            split: What is read.
+            plan: Which sample when.
+            engine: How bytes come. It must not hold the source, which is to be free to go.
+            batch_of: Makes a `Batch` of what the engine's streams give, and the epoch.
+            options: As given by the caller.
+            has_detected_ranks: Whether the ranks in ``options`` are not the caller's.
+            remake: Makes the same source again, but for the options that it is called with.
+            metadata: The columns that batches have.
+            in_order: Whether batches come in the order of the plan.
+            max_missing: The share of an epoch that may be missing.
+            where: What `repr` tells of the store.
+        """
+        self.split, self.plan, self.options = split, plan, options
+        self.metadata, self.in_order = metadata, in_order
+        self.delivery = Delivery(in_order=in_order)
+        """What was delivered, which `state_dict` tells."""
         self.skipped: list[Skipped] = []
-        self._progress = Progress(in_order=in_order)
+        self._engine, self._batch_of, self._remake = engine, batch_of, remake
+        self._max_missing, self._where = max_missing, where
+        self._has_detected_ranks = has_detected_ranks
         self._ahead = Ahead()
         # Runs when the source is forgotten, and at the end of the process at the latest.
-        self._closing = weakref.finalize(self, self._engine.close)
+        self._closing = weakref.finalize(self, engine.close)
 
     def __reduce__(self) -> tuple[Any, ...]:
         self._check_ranks()  # a spawned worker has no torch.distributed to compare with
-        loaded = self._schedule.loaded
-        state = None if loaded is None else loaded.to_dict()
-        return _again, (type(self), self.split, self._options, state, self._has_detected_ranks)
+        state = None if self.plan.loaded is None else self.plan.loaded.to_dict()
+        return _again, (self._remake, {}, state, self._has_detected_ranks)
 
     def again(self, **changes: Any) -> Self:
         """A source that has not begun, with the same options but for the changes, and the state that is loaded now."""
-        _, split, options, *more = self.__reduce__()[1]
-        return _again(type(self), split, options | changes, *more)
+        _, (remake, _, *more) = self.__reduce__()
+        made: Self = _again(remake, changes, *more)
+        return made
 
     def __repr__(self) -> str:
-        plan = self._schedule
+        told = self.options
         return (
-            f"{type(self).__name__}({self.split!r}, {self._where()}"
-            f"batch_size={plan.batch_size}, rank={plan.rank}, world_size={plan.world_size}, "
-            f"seed={plan.seed}, shuffle={plan.shuffle}, last_batch_policy={plan.last_batch_policy!r}, "
+            f"{type(self).__name__}({self.split!r}, {self._where}"
+            f"batch_size={told.batch_size}, rank={told.rank}, world_size={told.world_size}, "
+            f"seed={told.seed}, shuffle={told.shuffle}, last_batch_policy={told.last_batch_policy!r}, "
             f"in_order={self.in_order})"
         )
 
-    def _where(self) -> str:
-        """What `repr` tells of the place, with a comma behind it."""
-        return ""
-
     def __len__(self) -> int:
         """The batches of a whole epoch on this rank; the last may be smaller."""
-        return self._schedule.whole.steps
+        return self.plan.whole.steps
 
     @property
     def batch_size(self) -> int:
         """The samples of a whole batch."""
-        return self._schedule.batch_size
+        return self.options.batch_size
 
     @property
     def rank(self) -> int:
         """Which share of each global batch this source delivers, from 0."""
-        return self._schedule.rank
+        return self.options.rank
 
     @property
     def world_size(self) -> int:
         """Into how many shares each global batch is dealt."""
-        return self._schedule.world_size
+        return self.options.world_size
 
     @property
     def timeout(self) -> float:
         """The seconds after which a read is given up."""
-        return float(self._options["timeout"])
+        return self.options.timeout
 
     @property
     def last_batch_policy(self) -> LastBatchPolicy:
         """How an epoch ends."""
-        return self._schedule.last_batch_policy
+        return self.options.last_batch_policy
 
     @property
     def seed(self) -> int:
         """What the order of epochs follows from, beside the split."""
-        return self._schedule.seed
+        return self.options.seed
 
     @property
     def label_type(self) -> str:
@@ -202,12 +198,12 @@ class Source:
     @property
     def first_epoch(self) -> int:
         """The epoch to begin with: the one that the loaded state stands in, or 0."""
-        return self._schedule.first_epoch
+        return self.plan.first_epoch
 
     @property
     def samples(self) -> int:
         """The samples of a whole epoch on this rank; those that FILL repeats count."""
-        return self._schedule.whole.samples
+        return self.plan.whole.samples
 
     def connect(self) -> None:
         """Be ready to read now, rather than at the first use; errors of access and tables come to light here."""
@@ -232,14 +228,15 @@ class Source:
         check_int("offset", offset, 0)
         check_int("every", every, 1)
         self._check_ranks()
-        schedule = self._schedule
+        plan, options = self.plan, self.options
         is_whole = (offset, every) == (0, 1)
-        if is_whole:
-            stream = self._ahead.take(schedule, epoch) or self._begin(schedule, epoch, self._ahead.is_useful)
-        else:
-            stream = self._begin(schedule, epoch, False, offset, every)
+        stream = self._ahead.take(plan, epoch) if is_whole else None
+        if stream is None:
+            is_followed = is_whole and self._ahead.is_useful  # not once another epoch than the next was asked for
+            stream = self._engine.stream(_epochs(plan, epoch, is_followed, offset, every))
         meter = self._engine.meter
-        wanted = schedule.samples(epoch, offset=offset, every=every)
+        wanted = plan.samples(epoch, offset=offset, every=every)
+        is_part = wanted + options.batch_size * options.world_size <= plan.rows  # not for DROP alone
         delivered, is_kept = 0, False
         missing: list[tuple[bytes, str]] = []
         late: tuple[int, ...] = ()
@@ -249,20 +246,18 @@ class Source:
                 delivered, late = delivered + len(batch), filled.late
                 if filled.skipped:
                     missing += [(sample.id, str(sample.error)) for sample in filled.skipped]
-                    share = self._options["max_missing"]
-                    is_part = wanted + schedule.batch_size * schedule.world_size <= schedule.rows  # not for DROP alone
-                    check_missing(missing, share, samples=wanted, is_part=is_part, epoch=epoch)
+                    check_missing(missing, self._max_missing, samples=wanted, is_part=is_part, epoch=epoch)
                 meter.images += len(batch) - filled.repeats
                 meter.bytes += sum(map(len, batch.images[: len(batch) - filled.repeats]))
                 if len(batch):  # all of it may have been skipped
                     yield batch
-            if is_whole and self._ahead.is_useful and schedule.whole.samples:
-                self._ahead.keep(schedule, epoch + 1, stream)
+            if is_whole and self._ahead.is_useful and plan.whole.samples:
+                self._ahead.keep(plan, epoch + 1, stream)
                 is_kept = True
         finally:
             if not is_kept:
                 stream.close()
-        wanted -= len(missing) if schedule.last_batch_policy == "PARTIAL" else 0
+        wanted -= len(missing) if options.last_batch_policy == "PARTIAL" else 0
         if delivered != wanted or late:
             raise DeliveryError(f"Wanted {wanted} samples in epoch {epoch} on rank {self.rank}. Found: {delivered}")
 
@@ -271,7 +266,7 @@ class Source:
 
         None: what this epoch began with.
         """
-        self._progress.note(epoch, steps)
+        self.delivery.note(epoch, steps)
 
     def skip(self, sample: Skipped, /) -> None:
         """Take down in `skipped` a sample that is done without."""
@@ -280,7 +275,7 @@ class Source:
 
     def first_step(self, epoch: int, /) -> int:
         """The number of an epoch's first batch: 0 but for the epoch that a loaded state stands in."""
-        return self._schedule.first_step(epoch)
+        return self.plan.first_step(epoch)
 
     def state_dict(self, *, epoch: int | None = None, steps: int | None = None) -> dict[str, Any]:
         """Where delivery stands, exact to the sample: dictionaries, lists, texts and numbers.
@@ -295,7 +290,7 @@ class Source:
             raise OptionError("Wanted epoch and steps, or neither. Found: one of them")
         if epoch is not None and steps is not None:
             epoch, steps = check_int("epoch", epoch, 0), check_int("steps", steps, 0)
-        return self._progress.state(self._schedule, epoch, steps).to_dict()
+        return self.delivery.state(self.plan, epoch, steps).to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
         """Go on from a state: its epoch, `first_epoch`, has from now on what was left of it, the others are whole.
@@ -303,8 +298,8 @@ class Source:
         Batch size and number of ranks may be others than before. Raises `StateError` for a state of another split, seed
         or order.
         """
-        self._schedule = self._schedule.going_on(state)
-        self._progress.begin(self.first_epoch)
+        self.plan = self.plan.going_on(state)
+        self.delivery.begin(self.first_epoch)
         self._ahead.drop()
 
     def read(self) -> tuple[Any, ...]:
@@ -320,7 +315,7 @@ class Source:
         """
         from loader.dali import EpochReader
 
-        self._progress.leave()
+        self.delivery.leave()
         return EpochReader(self, first_epoch=self.first_epoch).outputs()
 
     def stats(self) -> Stats:
@@ -364,19 +359,11 @@ class Source:
             yield batch
         self.note(epoch + 1)  # also on a rank that had a step fewer than others
 
-    def _begin(
-        self, schedule: AnySchedule, epoch: int, is_followed: bool, offset: int = 0, every: int = 1
-    ) -> AnyStream:
-        assert isinstance(schedule, Schedule)
-        assert isinstance(self._engine, Engine)
-        return self._engine.stream(assemblies(schedule, self.split, epoch, self.in_order, is_followed, offset, every))
-
-    def _batch(self, filled: Filled | FilledFromShards, epoch: int) -> Batch:
-        assert isinstance(filled, Filled)
+    def _batch(self, filled: Filled, epoch: int) -> Batch:
         for sample in filled.skipped:
             self.skip(Skipped(UUID(bytes=sample.id), sample.position, epoch, str(sample.error)))
-        self._progress.mark(epoch, filled)
-        return batch_of(filled, epoch, self.split, self.metadata)
+        self.delivery.mark(epoch, filled.number, end=filled.end, late=filled.late)
+        return self._batch_of(filled, epoch)
 
 
 def check_source(source: Source) -> None:
@@ -385,13 +372,19 @@ def check_source(source: Source) -> None:
         raise OptionError(f"Wanted a source, as loader.CassandraSource. Found: {source!r}")
 
 
-SomeSource = TypeVar("SomeSource", bound=Source)
+def _epochs(plan: Plan, epoch: int, is_followed: bool, offset: int, every: int) -> Iterator[Iterator[Any]]:
+    """The epochs to be read, one after another. It must not hold the source, which ends its reads when forgotten."""
+    while True:
+        yield plan.steps(epoch, offset=offset, every=every)
+        if not is_followed or not plan.whole.samples:
+            return
+        epoch += 1
 
 
 def _again(
-    kind: type[SomeSource], split: Split, options: dict[str, Any], state: Mapping[str, Any] | None, is_detected: bool
-) -> SomeSource:
-    source = kind(split, **options)
+    remake: Callable[..., Source], changes: Mapping[str, Any], state: Mapping[str, Any] | None, is_detected: bool
+) -> Any:
+    source = remake(**changes)
     source._has_detected_ranks = is_detected
     if state is not None:
         source.load_state_dict(state)

@@ -1,8 +1,10 @@
 """A split as torch's map-style dataset: images by index, a batch of them read side by side."""
 
 import os
+import sys
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,19 +14,19 @@ from torch.utils.data import Dataset
 
 from loader.adapters.pictures import decoded_picture
 from loader.adapters.undecodable import decode_error
-from loader.batch import Batch, batch_of
+from loader.batch import Batch
 from loader.cassandra.access import Access
 from loader.cassandra.clients import Client
-from loader.cassandra.connection import CassandraPlace
+from loader.cassandra.cluster import Cluster
 from loader.cassandra.target import Consistency
 from loader.errors import OptionError
 from loader.folder.files import FileFetcher
 from loader.folder.folders import Folder
 from loader.options import check_int, check_seconds
 from loader.order.schedule import Step
-from loader.prefetch.batcher import InOrder
 from loader.prefetch.engine import Engine
 from loader.prefetch.fetcher import Fetcher
+from loader.prefetch.split_batches import assembly_of, batch_of
 from loader.splits import Split
 
 _ADVICE = "Leave it out with torch.utils.data.Subset."
@@ -76,21 +78,19 @@ class ImageDataset(Dataset[Any]):
             if function is not None and not callable(function):
                 raise OptionError(f"Wanted {name} as a function. Found: {function!r}")
         self.split, self.transform, self.target_transform = split, transform, target_transform
-        self._place: CassandraPlace | None = None
-        if not isinstance(split, Folder):
-            self._place = CassandraPlace.checked(
-                hosts=hosts,
-                port=port,
-                connections=connections,
-                client=client,
-                username=username,
-                password=password,
-                access=access,
-                datacenter=datacenter,
-                consistency=consistency,
-            )
-        elif hosts is not None:
-            raise OptionError(f"Wanted a folder alone, whose files are read. Found: hosts={hosts!r} as well")
+        self._where = ""
+        self._make_fetcher: Callable[[], Fetcher]
+        if isinstance(split, Folder):
+            if hosts is not None:
+                raise OptionError(f"Wanted a folder alone, whose files are read. Found: hosts={hosts!r} as well")
+            self._make_fetcher = partial(FileFetcher, split)
+        else:
+            cluster = Cluster.checked(
+                hosts=hosts, port=port, connections=connections, client=client, username=username, password=password,
+                access=access, datacenter=datacenter, consistency=consistency,
+            )  # fmt: skip
+            self._where = f", hosts={list(cluster.hosts)}, port={cluster.port}"
+            self._make_fetcher = cluster.fetchers(split)
         self._options: dict[str, Any] = {
             "budget": check_int("memory_budget", memory_budget, 1),
             "max_in_flight": check_int("max_in_flight", max_in_flight, 1),
@@ -110,8 +110,7 @@ class ImageDataset(Dataset[Any]):
         self._begin()
 
     def __repr__(self) -> str:
-        where = "" if self._place is None else f", hosts={list(self._place.hosts)}, port={self._place.port}"
-        return f"ImageDataset({self.split!r}{where})"
+        return f"ImageDataset({self.split!r}{self._where})"
 
     def __len__(self) -> int:
         return len(self.split)
@@ -164,15 +163,13 @@ class ImageDataset(Dataset[Any]):
         return found
 
     def _read(self, positions: NDArray[np.int64]) -> Batch:
-        step = Step(0, positions, 0)
-        one = InOrder(iter([step]), lambda found: self.split.ids[found], batch_size=len(positions), is_padded=False)
-        stream = self._engine().stream(iter([one]))
+        stream = self._engine().stream(iter([iter([Step(0, positions, 0)])]))
         try:
             filled = stream.take()
         finally:
             stream.close()
         assert filled is not None
-        return batch_of(filled, 0, self.split, ())
+        return batch_of(filled, 0, split=self.split)
 
     def _decoded(self, batch: Batch, place: int) -> Any:
         image = decoded_picture(batch.images[place])
@@ -183,15 +180,10 @@ class ImageDataset(Dataset[Any]):
     def _engine(self) -> Engine:
         """The engine of this process, which connects when it first reads."""
         if (own := self._engines.get(os.getpid())) is None:
-            own = self._engines.setdefault(os.getpid(), Engine(self._fetchers(), on_missing="raise", **self._options))
+            assembly = assembly_of(self.split, batch_size=sys.maxsize)  # what is asked for at once is one batch
+            own = Engine(self._make_fetcher, assembly, on_missing="raise", **self._options)
+            own = self._engines.setdefault(os.getpid(), own)
         return own
-
-    def _fetchers(self) -> Callable[[], Fetcher]:
-        split = self.split
-        if self._place is not None:
-            return self._place.fetchers(split)
-        assert isinstance(split, Folder)
-        return lambda: FileFetcher(split)
 
 
 def _close(engines: dict[int, Engine]) -> None:

@@ -11,8 +11,7 @@ import numpy as np
 from loader.adapters.undecodable import OnUndecodable, decode_error, left_out
 from loader.batch import Batch
 from loader.dali import EpochReader, dali, undecodable
-from loader.errors import OptionError
-from loader.extras import require
+from loader.errors import OptionError, require
 from loader.options import check_bools, check_choice, check_int, check_names, check_numbers
 from loader.source import Source, check_source
 
@@ -88,7 +87,7 @@ class GenericIterator:
         self._source.load_state_dict(state)
 
     def __iter__(self) -> Iterator[Any]:
-        if self._schedule is not self._source._schedule:  # a state was loaded since
+        if self._plan is not self._source.plan:  # a state was loaded since
             self._begin()
         # A pipeline is kept for the next pass only from a pass that reached its end: after one that was left early,
         # what DALI has prepared ahead belongs to an epoch that is over.
@@ -120,7 +119,7 @@ class GenericIterator:
 
     def _begin(self) -> None:
         """Start with the source's first epoch, as it is after the state that it has loaded now."""
-        self._schedule = self._source._schedule
+        self._plan = self._source.plan
         self._next_epoch = self._source.first_epoch
         self._source.note(self._next_epoch)
         self._idle = None

@@ -3,7 +3,7 @@
 import io
 from typing import Any
 
-from loader.extras import require
+from loader.errors import require
 
 FORMATS = ("JPEG", "PNG", "TIFF", "BMP", "WEBP", "JPEG2000", "PPM", "GIF")
 """What is opened, by Pillow's names: for others, as PostScript, it may start a program."""

@@ -9,7 +9,7 @@ import webdataset.filters as filters
 
 from loader.adapters.accelerate import check_not_prepared
 from loader.adapters.decoding import SAFE_STREAM_DECODERS, Decoding
-from loader.adapters.samples import Base, SampleBatch, SampleSource, passes_of, state_of_the_source
+from loader.adapters.samples import Base, SampleBatch, passes_of, sample_source, state_of_the_source
 from loader.batch import Batch
 from loader.errors import OptionError, StateError
 from loader.options import check_bools, check_int
@@ -82,7 +82,7 @@ class RemoteDataset(Base):
         if not isinstance(client, Client):
             raise OptionError(f"Wanted a client, as loader.shards.make_client gives it. Found: {client!r}")
         is_alone = ranks(rank, world_size)[1] == 1
-        self._source = SampleSource(
+        self._source = sample_source(
             shards_in(client, bucket, folder),
             batch_size=1,
             rank=rank,
@@ -332,8 +332,7 @@ class RemoteDataset(Base):
             made._batch_stages = (*self._batch_stages, stage)
         return made
 
-    def _made(self, batch: Batch) -> Any:
-        assert isinstance(batch, SampleBatch)
+    def _made(self, batch: SampleBatch) -> Any:
         most = None if self._most is None else self._most - batch.step * self._source.batch_size
         wanted = batch.samples[:most]
         samples: Iterator[Any] = iter(wanted)

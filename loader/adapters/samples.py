@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,10 +10,11 @@ import numpy as np
 from loader.batch import Batch
 from loader.errors import StateError
 from loader.options import check_int
-from loader.prefetch.batcher import Filled
 from loader.shards.shard_schedule import ShardState
-from loader.shards.shard_source import ShardSource
+from loader.shards.shard_set import Shards
 from loader.shards.shard_stream import FilledFromShards, ShardSample
+from loader.source import Options, Source
+from loader.sources import parts_of_shards
 
 if TYPE_CHECKING:
     from torch.utils.data import IterableDataset
@@ -42,30 +44,38 @@ _NO_IDS = np.empty((0, 16), dtype=np.uint8)
 _NO_POSITIONS = np.empty(0, dtype=np.int64)
 
 
-class SampleSource(ShardSource):
-    """A source whose batches have the samples' files and nothing else."""
+def sample_source(shards: Shards, *, rank: int | None, world_size: int | None, **given: Any) -> Source:
+    """A source whose batches have the samples' files and nothing else, with the options of `ShardSource`."""
+    of_shards = {name: given.pop(name) for name in ("mix", "streams", "cache", "cache_bytes")}
+    options = Options.checked(rank=rank, world_size=world_size, **given)
+    return Source(
+        shards,
+        **parts_of_shards(shards, options, partial(_sample_batch, address=shards.address), **of_shards),
+        has_detected_ranks=rank is None,
+        remake=partial(sample_source, shards, **vars(options), **of_shards),
+    )
 
-    def _batch(self, filled: Filled | FilledFromShards, epoch: int) -> Batch:
-        assert isinstance(filled, FilledFromShards)
-        return SampleBatch(
-            images=[],
-            labels=_NO_LABELS,
-            ids=_NO_IDS,
-            positions=_NO_POSITIONS,
-            epoch=epoch,
-            step=filled.number,
-            repeats=filled.repeats,
-            samples=[_plain(one, self.split.address) for one in filled.samples],
-        )
+
+def _sample_batch(filled: FilledFromShards, epoch: int, /, *, address: str) -> SampleBatch:
+    return SampleBatch(
+        images=[],
+        labels=_NO_LABELS,
+        ids=_NO_IDS,
+        positions=_NO_POSITIONS,
+        epoch=epoch,
+        step=filled.number,
+        repeats=filled.repeats,
+        samples=[_plain(one, address) for one in filled.samples],
+    )
 
 
 class LoopPasses:
     """The passes of a source where there is no torch: one process, one epoch after another."""
 
-    def __init__(self, source: ShardSource) -> None:
+    def __init__(self, source: Source) -> None:
         self._source, self._next = source, source.first_epoch
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[Any]:
         epoch, self._next = self._next, self._next + 1
         return self._source.epoch(epoch)
 
@@ -83,7 +93,7 @@ class LoopPasses:
         self._next = self._source.first_epoch
 
 
-def passes_of(source: ShardSource) -> "TorchDataset | LoopPasses":
+def passes_of(source: Source) -> "TorchDataset | LoopPasses":
     """The passes over a source: torch's, which workers share, where torch is installed."""
     if Base is object:
         return LoopPasses(source)

@@ -23,6 +23,7 @@ _ANOTHER_STATE = (
 )
 
 
+_SHARED_OUT = ("memory_budget", "max_in_flight")
 _DEALT = ("batch_size", "world_size", "streams", "mix")
 """What a state of shards has beside the size of global batches: with others, the same step is of other samples."""
 
@@ -78,20 +79,20 @@ class TorchDataset(IterableDataset[Any]):
         self._check_sharded()
         self._transform, self._skips = transform, on_undecodable == "skip"
         self._own: Source | None = None  # in a worker
-        self._loaded = source._schedule.loaded
+        self._loaded = source.plan.loaded
         self._loads = 0
         self._resumed: tuple[int, int] | None = None
         self._passes = Passes()
         self._begun: Pass | None = None
         self._stands: tuple[int, int] | None = None
-        source._progress.leave()  # workers give batches away where the source does not see it
+        source.delivery.leave()  # workers give batches away where the source does not see it
 
     @property
     def source(self) -> Source:
         """The source, in a worker process a copy of it."""
         if isinstance(self._source, bytes):
-            self._source = pickle.loads(self._source)
-            assert not isinstance(self._source, bytes)
+            source: Source = pickle.loads(self._source)
+            self._source = source
         return self._source
 
     def __getstate__(self) -> dict[str, Any]:
@@ -146,24 +147,24 @@ class TorchDataset(IterableDataset[Any]):
                     f"Wanted the state of (format, worker, workers, global batch) {wanted}. Found: {found}. "
                     "Only states of the source go on with other numbers of workers and ranks."
                 )
-            schedule = self.source._schedule  # the order of shards depends on more than that of splits
-            other = {name: begin[name] for name in _DEALT if name in begin and begin[name] != getattr(schedule, name)}
+            plan = self.source.plan  # the order of shards depends on more than that of splits
+            other = {name: begin[name] for name in _DEALT if name in begin and begin[name] != getattr(plan, name)}
             if other:
                 raise StateError(
-                    f"Wanted the state of {', '.join(f'{name} {getattr(schedule, name)}' for name in other)}. "
+                    f"Wanted the state of {', '.join(f'{name} {getattr(plan, name)}' for name in other)}. "
                     f"Found: {', '.join(map(str, other.values()))}. "
                     "Only states of the source go on with other numbers of workers and ranks."
                 )
             self.source.load_state_dict(begin)
             # Where nothing was left, as DROP has it, the state is that of the next epoch.
             self._resumed = at if begin["epoch"] == at[0] else (at[0], len(self.source))
-        self._loaded, self._own, self._stands = self.source._schedule.loaded, None, None
+        self._loaded, self._own, self._stands = self.source.plan.loaded, None, None
 
     def __iter__(self) -> Iterator[Any]:
         self._check_sharded()
         # What is to come is settled here, before the first batch is asked for: StatefulDataLoader wants a state then.
         number, count = this_worker()
-        if self._loaded != self.source._schedule.loaded or self._loads != self._passes.loads:
+        if self._loaded != self.source.plan.loaded or self._loads != self._passes.loads:
             # Raised with the first batch: what fails before ends a worker without a word to the main process.
             return map(_refuse, [StateError(_ANOTHER_STATE)])
         resumed, self._resumed = self._resumed, None
@@ -195,8 +196,7 @@ class TorchDataset(IterableDataset[Any]):
         source = self.source
         if get_worker_info() is not None:
             # A copy, also in a forked process, which must not touch what its parent's source has begun.
-            options = source._options
-            shares = {name: max(1, options[name] // count) for name in ("memory_budget", "max_in_flight")}
+            shares = {name: max(1, getattr(source.options, name) // count) for name in _SHARED_OUT}
             source = self._own = self._own or source.again(**shares)
         self.source.note(epoch, step if count == 1 else None)
         before: Batch | None = None

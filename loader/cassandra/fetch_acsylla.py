@@ -10,8 +10,7 @@ from weakref import WeakSet
 from loader.cassandra.diagnosis import diagnosis
 from loader.cassandra.probe import connections_for, round_trip
 from loader.cassandra.target import CONNECT_SECONDS, QUORUMS, Target
-from loader.errors import AccessError, LoaderError, TableError, UnreachableError
-from loader.extras import require
+from loader.errors import AccessError, LoaderError, TableError, UnreachableError, require
 from loader.prefetch.fetcher import Label
 from schemas import TableName
 

@@ -1,4 +1,4 @@
-"""The source that reads files, with all that the other sources promise."""
+"""Reads the files of class folders, as the engine asks for images."""
 
 import asyncio
 import os
@@ -8,66 +8,11 @@ from uuid import UUID
 
 import numpy as np
 
-from loader.errors import AccessError, MissingImageError, OptionError, UnreachableError
+from loader.errors import AccessError, MissingImageError, UnreachableError
 from loader.folder.folders import Folder
-from loader.order.permutation import LastBatchPolicy
-from loader.prefetch.fetcher import Fetcher, Label
-from loader.prefetch.stream import OnMissing
-from loader.source import Source
+from loader.prefetch.fetcher import Label
 
 _THREADS = 16
-
-
-class FolderSource(Source):
-    """Batches of a tree of class folders on one rank, read from a local disk, or a mounted one, ahead of their use.
-
-    Order, ranks, policies, faults and options are as in `Source`: a training that reads its files with this one sees
-    the batches that it sees with `CassandraSource` and a split of the same images; see `open_folder`.
-
-    Raises `OptionError` for an option out of its range. Reading raises `MissingImageError` for a file that is not there
-    or is empty, `AccessError` for one that may not be read, `UnreachableError` for a disk that fails.
-    """
-
-    def __init__(
-        self,
-        folder: Folder,
-        *,
-        batch_size: int,
-        rank: int | None = None,
-        world_size: int | None = None,
-        seed: int = 0,
-        shuffle: bool = True,
-        last_batch_policy: LastBatchPolicy = "PARTIAL",
-        in_order: bool = True,
-        on_missing: OnMissing = "raise",
-        max_missing: float = 0.01,
-        memory_budget: int = 256_000_000,
-        timeout: float = 60.0,
-        max_in_flight: int = 4096,
-    ) -> None:
-        if not isinstance(folder, Folder):
-            raise OptionError(f"Wanted a folder, as loader.open_folder gives it. Found: {folder!r}")
-
-        def make_fetcher() -> Fetcher:
-            return FileFetcher(folder)
-
-        super().__init__(
-            folder,
-            make_fetcher,
-            {},
-            batch_size=batch_size,
-            rank=rank,
-            world_size=world_size,
-            seed=seed,
-            shuffle=shuffle,
-            last_batch_policy=last_batch_policy,
-            in_order=in_order,
-            on_missing=on_missing,
-            max_missing=max_missing,
-            memory_budget=memory_budget,
-            timeout=timeout,
-            max_in_flight=max_in_flight,
-        )
 
 
 class FileFetcher:

@@ -70,6 +70,17 @@ class Sharding:
         """The batches of one epoch on this rank."""
         return -(-self.samples // self.batch_size)
 
+    def samples_of(self, steps: range, /) -> int:
+        """The samples of some of these batches, of which only the last may be smaller."""
+        lacking = self.steps * self.batch_size - self.samples
+        return len(steps) * self.batch_size - (lacking if self.steps - 1 in steps else 0)
+
+    @property
+    def most_steps(self) -> int:
+        """The batches that some rank has in one epoch, which the states of all ranks count."""
+        whole, rest = divmod(self.rows, self.global_batch_size)
+        return whole + (rest > 0 and self.last_batch_policy != "DROP")
+
     def places(self, step: int, /) -> NDArray[np.int64]:
         """The places of this rank's batch at one step: int64 ``(b,)``, ascending. Raises IndexError past the end."""
         if not 0 <= step < self.steps:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from loader.errors import OptionError, StateError
 from loader.order.permutation import LastBatchPolicy, Sharding, epoch_order
+from loader.order.plan import check_same
 from loader.order.state import Share, State
 
 _PLACES_AT_ONCE = 1 << 14
@@ -59,9 +60,7 @@ class Schedule:
     def samples(self, epoch: int, /, *, offset: int = 0, every: int = 1) -> int:
         """The samples that the epoch has on this rank, in the batches that `steps` gives; what FILL repeats counts."""
         sharding = self._sharding(len(self._begin(epoch).left))
-        taken = range(offset, sharding.steps, every)
-        lacking = sharding.steps * sharding.batch_size - sharding.samples  # in the last batch
-        return len(taken) * sharding.batch_size - (lacking if sharding.steps - 1 in taken else 0)
+        return sharding.samples_of(range(offset, sharding.steps, every))
 
     def first_step(self, epoch: int, /) -> int:
         """The number of an epoch's first batch: 0, or how many of this size what was delivered before would make."""
@@ -91,8 +90,7 @@ class Schedule:
         """
         begin = self._begin(epoch)
         sharding, first = self._sharding(len(begin.left)), self.first_step(epoch)
-        whole, rest = divmod(sharding.rows, sharding.global_batch_size)
-        most = first + whole + (rest > 0 and self.last_batch_policy != "DROP")
+        most = first + sharding.most_steps
         steps = first if steps is None else steps
         if not first <= steps <= most:
             raise OptionError(f"Wanted from {first} to {most} batches of epoch {epoch}. Found: {steps}")
@@ -114,14 +112,7 @@ class Schedule:
     def going_on(self, state: Mapping[str, Any], /) -> "Schedule":
         """The same, from a state on. Raises `StateError` for one of another split, seed or order, or of one rank."""
         found = State.from_dict(state)
-        ours = self._whole_epoch(found.epoch)
-        for name in ("fingerprint", "rows", "seed", "shuffle"):
-            if getattr(found, name) != getattr(ours, name):
-                what = "split" if name in ("fingerprint", "rows") else "order"
-                raise StateError(
-                    f"Wanted a state of this {what}: {name} {getattr(ours, name)}. Found: {getattr(found, name)}. "
-                    f"Make the source with that {what}, or begin anew."
-                )
+        check_same(found, self._whole_epoch(found.epoch), samples="this split", order="this order")
         if found.share is not None:
             raise StateError(
                 "Wanted the state of all ranks. Found: that of one that delivers out of order. "

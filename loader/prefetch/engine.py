@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 
+from loader.order.schedule import Step
 from loader.prefetch.batcher import Assembly
 from loader.prefetch.closing import Closing, closed
 from loader.prefetch.fetcher import Fetcher
@@ -32,6 +33,7 @@ class Engine(Closing):
     def __init__(
         self,
         make_fetcher: Callable[[], Fetcher],
+        begin_epoch: Callable[[Iterator[Step]], Assembly],
         *,
         budget: int,
         max_in_flight: int,
@@ -39,21 +41,23 @@ class Engine(Closing):
         on_missing: OnMissing,
         with_metadata: bool = False,
     ) -> None:
-        """``budget`` is in bytes, ``timeout`` in seconds, for one image."""
+        """``begin_epoch`` puts the batches of an epoch together, by its steps; neither it nor ``make_fetcher`` may hold
+        the source, which is to be free to go. ``budget`` is in bytes, ``timeout`` in seconds, for one image.
+        """
         super().__init__()
-        self._make_fetcher = make_fetcher
+        self._make_fetcher, self._begin_epoch = make_fetcher, begin_epoch
         self._budget, self._max_in_flight, self._timeout, self._on_missing = budget, max_in_flight, timeout, on_missing
         self._with_metadata = with_metadata
         self.meter = Meter()
         """The counts of all streams."""
         self._run: _Run | None = None
 
-    def stream(self, epochs: Iterator[Assembly]) -> Stream:
+    def stream(self, epochs: Iterator[Iterator[Step]], /) -> Stream:
         """Begin to read epochs ahead of a consumer. Streams may run side by side, each within the budget.
 
         Raises what `connect` raises.
         """
-        stream = self._connected().stream(epochs)
+        stream = self._connected().stream(map(self._begin_epoch, epochs))
         if self.meter.began is None:
             self.meter.began = time.monotonic()
         return stream

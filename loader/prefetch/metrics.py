@@ -5,8 +5,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from loader.errors import OptionError
-from loader.extras import require
+from loader.errors import OptionError, require
 from loader.prefetch.stats import Stats
 
 _COUNTERS = {

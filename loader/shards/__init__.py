@@ -35,7 +35,7 @@ __all__ = ["Client", "RemoteDataset", "Shards", "make_client", "open_shards", "u
 def __getattr__(name: str) -> typing.Any:
     if name != "RemoteDataset":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from loader.extras import require
+    from loader.errors import require
 
     require("webdataset", extra="shards", purpose="RemoteDataset")
     from loader.adapters.remote import RemoteDataset  # with torch, where that is installed: it takes seconds to import

@@ -1,12 +1,13 @@
 """The epochs of a folder of shards on one rank, and where it stands after a batch. Pure arithmetic."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
 from loader.errors import OptionError, StateError
 from loader.order.permutation import LastBatchPolicy, Sharding
+from loader.order.plan import check_same
 from loader.shards.shard_order import Deal, EpochOrder, Numbers, Ranges, ShardStep, steps
 
 _FORMAT = 1
@@ -113,9 +114,7 @@ class ShardSchedule:
         """The samples that the epoch has on this rank, in the batches that `steps` gives; what FILL repeats counts."""
         begin = self._begin(epoch)
         sharding = begin.deal().sharding(self.rank)
-        taken = range(begin.steps + offset, sharding.steps, every)
-        lacking = sharding.steps * sharding.batch_size - sharding.samples  # in the last batch
-        return len(taken) * sharding.batch_size - (lacking if sharding.steps - 1 in taken else 0)
+        return sharding.samples_of(range(begin.steps + offset, sharding.steps, every))
 
     def first_step(self, epoch: int, /) -> int:
         """The number of an epoch's first batch: 0, or how many of this size what was delivered before would make."""
@@ -141,25 +140,22 @@ class ShardSchedule:
         more than it has.
         """
         begin = self._begin(epoch)
-        deal, first = begin.deal(), self._first(begin)
-        whole, rest = divmod(deal.rows, self.batch_size * self.world_size)
-        most = first + whole + (rest > 0 and self.last_batch_policy != "DROP")
+        first = self._first(begin)
+        most = first + begin.deal().sharding(self.rank).most_steps
         steps = first + begin.steps if steps is None else steps
         if not first + begin.steps <= steps <= most:
             raise OptionError(f"Wanted from {first + begin.steps} to {most} batches of epoch {epoch}. Found: {steps}")
         return begin.following() if steps == most else replace(begin, steps=steps - first)
 
+    def after_samples(self, epoch: int, /, *, end: int, late: Iterable[int]) -> ShardState:
+        """Raises `OptionError`: shards are delivered in order."""
+        raise OptionError(f"Wanted batches of shards in order. Found: {end} samples of epoch {epoch} out of order")
+
     def going_on(self, state: Mapping[str, Any], /) -> "ShardSchedule":
         """The same, from a state on. Raises `StateError` for one of other shards or another order."""
         found = ShardState.from_dict(state)
         ours = self._whole_epoch(found.epoch)
-        for name in ("fingerprint", "rows", "seed", "shuffle"):
-            if getattr(found, name) != getattr(ours, name):
-                what = "these shards" if name in ("fingerprint", "rows") else "this order"
-                raise StateError(
-                    f"Wanted a state of {what}: {name} {getattr(ours, name)}. Found: {getattr(found, name)}. "
-                    "Make the source as it was then, or begin anew."
-                )
+        check_same(found, ours, samples="these shards", order="this order")
         if any(getattr(found, name) != getattr(ours, name) for name in _OF_THE_DEAL):
             left = found.deal().after(found.steps, self._order(found.epoch)) if found.steps else found.left
             found = replace(ours, left=left)

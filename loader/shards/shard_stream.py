@@ -26,7 +26,6 @@ from loader.shards.held_pieces import HeldPieces, Need
 from loader.shards.piece_cache import PieceCache
 from loader.shards.pieces import Loaded, PieceReader
 from loader.shards.shard_order import ShardStep
-from loader.shards.shard_schedule import ShardSchedule
 from loader.shards.shard_set import TIMEOUT_SECONDS, Shards
 
 _WAKE_SECONDS = 0.5
@@ -52,6 +51,7 @@ class FilledFromShards:
     samples: list[ShardSample]
     repeats: int
     skipped: tuple[()] = ()
+    end: int = 0
     late: tuple[()] = ()
 
 
@@ -184,7 +184,7 @@ class ShardEngine(Closing):
         super().__init__()
         self._reader: tuple[int, PieceReader] | None = None
 
-    def stream(self, epochs: Iterator[Iterator[ShardStep]]) -> ShardStream:
+    def stream(self, epochs: Iterator[Iterator[ShardStep]], /) -> ShardStream:
         """Begin to read epochs ahead of a consumer. Raises what `connect` raises."""
         stream = ShardStream(epochs, self._connected(), budget=self.budget)
         if self.meter.began is None:
@@ -252,17 +252,6 @@ def inflate(data: bytes, reserve: Callable[[int], None]) -> bytes:
 
 def _is_packed(name: str) -> bool:
     return name.endswith(_ZSTD)
-
-
-def epochs_of(
-    schedule: ShardSchedule, epoch: int, is_followed: bool, offset: int, every: int
-) -> Iterator[Iterator[ShardStep]]:
-    """The epochs to be read, one after another. It must not hold the source, which ends its reads when forgotten."""
-    while True:
-        yield schedule.steps(epoch, offset=offset, every=every)
-        if not is_followed or not schedule.whole.samples:
-            return
-        epoch += 1
 
 
 def _planned(epochs: Iterator[Iterator[ShardStep]]) -> Iterator[ShardStep | None]:

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from loader.errors import LoaderError, OptionError, ShardError, SplitError
-from loader.extras import require
+from loader.errors import LoaderError, OptionError, ShardError, SplitError, require
 from loader.options import check_bools, check_choice, check_int
 from loader.s3.client import Client, told
 from loader.shards.shard_set import Shards, shards_in

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from loader import MissingImageError, Split
-from loader.prefetch.fetcher import Fetcher, Label
-from loader.source import Source
+from loader.prefetch.fetcher import Label
+from loader.source import Options, Source
+from loader.sources import parts_by_id
 
 
 class RowFetcher:
@@ -58,14 +60,20 @@ class RowSource(Source):
         metadata: Sequence[str] = (),
         **options: Any,
     ) -> None:
-        place = {"rows": rows, "labels": labels, "notes": notes, "metadata": metadata}
-
-        def make_fetcher() -> Fetcher:
-            return RowFetcher(rows, labels or {}, notes or {})
-
+        rows_given = {"rows": rows, "labels": labels, "notes": notes, "metadata": metadata}
+        by_id = {
+            name: options.pop(name, usual)
+            for name, usual in (("in_order", True), ("on_missing", "raise"), ("max_missing", 0.01))
+        }
         usual: dict[str, Any] = {
-            "rank": 0, "world_size": 1, "seed": 0, "shuffle": True, "last_batch_policy": "PARTIAL", "in_order": True,
-            "on_missing": "raise", "max_missing": 0.01, "memory_budget": 256_000_000,
-            "timeout": 60.0, "max_in_flight": 4096,
+            "rank": 0, "world_size": 1, "seed": 0, "shuffle": True, "last_batch_policy": "PARTIAL",
+            "memory_budget": 256_000_000, "timeout": 60.0, "max_in_flight": 4096,
         }  # fmt: skip
-        super().__init__(split, make_fetcher, place, metadata=tuple(metadata), **(usual | options))
+        checked = Options.checked(**(usual | options))
+        make_fetcher = partial(RowFetcher, rows, labels or {}, notes or {})
+        super().__init__(
+            split,
+            **parts_by_id(split, make_fetcher, checked, **by_id, metadata=tuple(metadata)),
+            has_detected_ranks=False,
+            remake=partial(RowSource, split, **rows_given, **vars(checked), **by_id),
+        )

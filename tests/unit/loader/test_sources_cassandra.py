@@ -26,7 +26,7 @@ def test_splits_and_sources_pickle_as_how_to_open_them(tmp_path: Path) -> None:
     data = pickle.dumps(source)
     assert IDS[5].bytes not in data
     again = pickle.loads(data)
-    assert (repr(again), again._options, again.first_epoch) == (repr(source), source._options, 1)
+    assert (repr(again), again.options, again.first_epoch) == (repr(source), source.options, 1)
     assert again.first_step(1) == 3
     assert isinstance(again.split.ids.base, np.memmap)
     again.close()

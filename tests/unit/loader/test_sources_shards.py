@@ -29,7 +29,7 @@ from loader.shards.piece_cache import FOLDER, PieceCache, Place
 from loader.shards.pieces import PieceReader, places_of
 from loader.shards.shard_schedule import ShardSchedule
 from loader.shards.shard_set import Shards
-from loader.shards.shard_source import usual_mix
+from loader.sources import usual_mix
 from tests.support.shard_folders import first_shard, samples_in, upload
 
 COUNT = 103
@@ -262,7 +262,7 @@ def test_closing_in_mid_epoch_leaves_no_thread(shards: Shards) -> None:
 
 
 def test_the_shuffle_buffer_size_depends_on_the_sample_size(shards: Shards) -> None:
-    whole = loader.ShardSource(shards, batch_size=8)._schedule
+    whole = loader.ShardSource(shards, batch_size=8).plan
     assert isinstance(whole, ShardSchedule)
     assert whole.mix == 1024
     manifest = replace(shards.contents, bytes=COUNT * 110_000)

@@ -98,6 +98,7 @@ def make() -> Iterator[Make]:
         fetcher = FakeFetcher(**fake)  # type: ignore[arg-type]
         engine = Engine(
             lambda: fetcher,
+            lambda assembly: assembly,
             budget=budget,
             max_in_flight=max_in_flight,
             timeout=timeout,

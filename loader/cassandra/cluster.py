@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self, get_args
 
 from loader.cassandra.access import Access
@@ -17,7 +18,7 @@ _HOST = re.compile(r"[^,\s/:]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%\w+
 
 
 @dataclass(frozen=True, kw_only=True)
-class CassandraPlace:
+class Cluster:
     """A cluster, the way in, and the columns that are wanted beside images and labels."""
 
     hosts: tuple[str, ...]
@@ -44,7 +45,7 @@ class CassandraPlace:
         datacenter: str | None,
         consistency: Consistency,
     ) -> Self:
-        """The place that these options describe. Raises `OptionError`."""
+        """The cluster that these options describe. Raises `OptionError`."""
         names = check_names("metadata", metadata)
         if access is None:
             access = Access.from_environment(username=username, password=password)
@@ -69,10 +70,6 @@ class CassandraPlace:
             consistency=consistency,
         )
 
-    def options(self) -> dict[str, Any]:
-        """The options that make the same place again."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
-
     def fetchers(self, split: Split) -> Callable[[], Fetcher]:
         """What makes readers of a split's table, one for each process."""
         target = target_of(
@@ -84,12 +81,7 @@ class CassandraPlace:
             access=self.access,
             consistency=self.consistency,
         )
-        client, connections = self.client, self.connections
-
-        def make() -> Fetcher:
-            return fetcher(target, client=client, connections=connections)
-
-        return make
+        return partial(fetcher, target, client=self.client, connections=self.connections)
 
 
 def _hosts(hosts: str | Sequence[str] | None, access: Access) -> tuple[str, ...]:

@@ -1,0 +1,49 @@
+"""The batches of a split: from the steps of its plan to ids that are read, and from what was read to `Batch`."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from loader.batch import Batch
+from loader.order.schedule import Step
+from loader.prefetch.batcher import Assembly, Filled, InOrder, OutOfOrder
+from loader.splits import Split
+
+_REORDER = 4096
+"""How far, in samples of a rank, one may overtake another out of order."""
+
+
+def assembly_of(
+    split: Split, *, batch_size: int, is_padded: bool = False, in_order: bool = True
+) -> Callable[[Iterator[Step]], Assembly]:
+    """What puts the batches of an epoch together, by its steps."""
+
+    def begin(steps: Iterator[Step]) -> Assembly:
+        ids = split.ids.__getitem__
+        if in_order:
+            return InOrder(steps, ids, batch_size=batch_size, is_padded=is_padded)
+        return OutOfOrder(steps, ids, batch_size=batch_size, is_padded=is_padded, reorder=_REORDER)
+
+    return begin
+
+
+def batch_of(filled: Filled, epoch: int, /, *, split: Split, metadata: Sequence[str] = ()) -> Batch:
+    """What has been read for a batch, with labels as the split has them."""
+    samples = filled.samples
+    positions = np.array([one.position for one in samples], dtype=np.int64)
+    labels = np.empty(0, dtype=np.int32)
+    if split.labels is not None:
+        labels = split.labels[positions]
+    elif split.label_type == "int":
+        labels = np.array([one.label for one in samples], dtype=np.int32)
+    return Batch(
+        images=[one.image for one in samples],
+        labels=labels,
+        ids=np.frombuffer(b"".join([one.id for one in samples]), dtype=np.uint8).reshape(-1, 16),
+        positions=positions,
+        epoch=epoch,
+        step=filled.number,
+        repeats=filled.repeats,
+        label_blobs=[one.label for one in samples if isinstance(one.label, bytes)],
+        metadata={name: [one.metadata[place] for one in samples] for place, name in enumerate(metadata)},
+    )
