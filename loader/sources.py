@@ -21,7 +21,7 @@ from loader.order.permutation import LastBatchPolicy
 from loader.order.schedule import Schedule
 from loader.prefetch.engine import Engine
 from loader.prefetch.fetcher import Fetcher
-from loader.prefetch.split_batches import assembly_of, batch_of
+from loader.prefetch.split_batches import batch_of, batcher_of
 from loader.prefetch.stream import OnMissing
 from loader.shards.pieces import places_of
 from loader.shards.shard_batches import ShardBatches
@@ -233,7 +233,7 @@ def parts_by_id(
     is_padded = options.last_batch_policy != "PARTIAL"
     engine = Engine(
         make_fetcher,
-        assembly_of(split, batch_size=options.batch_size, is_padded=is_padded, in_order=in_order),
+        batcher_of(split, batch_size=options.batch_size, is_padded=is_padded, in_order=in_order),
         budget=options.memory_budget,
         max_in_flight=options.max_in_flight,
         timeout=options.timeout,

@@ -26,7 +26,7 @@ from loader.options import check_int, check_seconds
 from loader.order.schedule import Step
 from loader.prefetch.engine import Engine
 from loader.prefetch.fetcher import Fetcher
-from loader.prefetch.split_batches import assembly_of, batch_of
+from loader.prefetch.split_batches import batch_of, batcher_of
 from loader.splits import Split
 
 _ADVICE = "Leave it out with torch.utils.data.Subset."
@@ -180,8 +180,8 @@ class ImageDataset(Dataset[Any]):
     def _engine(self) -> Engine:
         """The engine of this process, which connects when it first reads."""
         if (own := self._engines.get(os.getpid())) is None:
-            assembly = assembly_of(self.split, batch_size=sys.maxsize)  # what is asked for at once is one batch
-            own = Engine(self._make_fetcher, assembly, on_missing="raise", **self._options)
+            batcher = batcher_of(self.split, batch_size=sys.maxsize)  # what is asked for at once is one batch
+            own = Engine(self._make_fetcher, batcher, on_missing="raise", **self._options)
             own = self._engines.setdefault(os.getpid(), own)
         return own
 

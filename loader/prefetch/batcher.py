@@ -32,7 +32,7 @@ class Sample:
 
     def __init__(self, one: bytes, number: int, position: int, is_repeat: bool) -> None:
         self.id, self.number, self.position, self.is_repeat = one, number, position, is_repeat
-        self.epoch: Assembly
+        self.epoch: Batcher
         self.image = b""
         self.label: Label = None
         self.metadata: tuple[Any, ...] = ()
@@ -58,7 +58,7 @@ class Filled:
     late: tuple[int, ...] = ()
 
 
-class Assembly(Protocol):
+class Batcher(Protocol):
     """How the samples of one epoch become batches."""
 
     @property

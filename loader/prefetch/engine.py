@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 
 from loader.order.schedule import Step
-from loader.prefetch.batcher import Assembly
+from loader.prefetch.batcher import Batcher
 from loader.prefetch.closing import Closing, closed
 from loader.prefetch.fetcher import Fetcher
-from loader.prefetch.retry_policy import Patience
+from loader.prefetch.retry_policy import RetryPolicy
 from loader.prefetch.stats import Meter, Stats
 from loader.prefetch.stream import OnMissing, Reading, Stream
-from loader.prefetch.window import Pace
+from loader.prefetch.window import Window
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class Engine(Closing):
     def __init__(
         self,
         make_fetcher: Callable[[], Fetcher],
-        begin_epoch: Callable[[Iterator[Step]], Assembly],
+        begin_epoch: Callable[[Iterator[Step]], Batcher],
         *,
         budget: int,
         max_in_flight: int,
@@ -80,18 +80,18 @@ class Engine(Closing):
         """How it goes."""
         meter, run = self.meter, self._run
         reading = run.reading if run is not None and run.is_usable() else None
-        pace = reading.pace if reading is not None else None
+        window = reading.window if reading is not None else None
         seconds = 0.0 if meter.began is None else time.monotonic() - meter.began
-        p50, p99 = pace.quantiles(0.5, 0.99) if pace is not None else (0.0, 0.0)
+        p50, p99 = window.quantiles(0.5, 0.99) if window is not None else (0.0, 0.0)
         return Stats(
             images=meter.images,
             bytes=meter.bytes,
             seconds=seconds,
             stall_share=meter.waited / seconds if seconds else 0.0,
             in_flight=meter.in_flight,
-            window=pace.window if pace is not None else 0,
+            window=window.size if window is not None else 0,
             held_bytes=meter.held_bytes,
-            round_trip=pace.round_trip if pace is not None else None,
+            round_trip=window.round_trip if window is not None else None,
             p50=p50,
             p99=p99,
             retries=meter.retries,
@@ -107,9 +107,9 @@ class Engine(Closing):
 
     def _reading(self, fetcher: Fetcher) -> Reading:
         most = min(self._max_in_flight, fetcher.most_in_flight or self._max_in_flight)
-        pace = Pace(most=most, now=asyncio.get_running_loop().time())
-        patience = Patience(timeout=self._timeout)
-        return Reading(fetcher, pace, patience, self.meter, self._budget, self._on_missing, self._with_metadata)
+        window = Window(most=most, now=asyncio.get_running_loop().time())
+        policy = RetryPolicy(timeout=self._timeout)
+        return Reading(fetcher, window, policy, self.meter, self._budget, self._on_missing, self._with_metadata)
 
 
 class _Run:
@@ -138,7 +138,7 @@ class _Run:
             pass
         return self._connected.result()
 
-    def stream(self, epochs: Iterator[Assembly]) -> Stream:
+    def stream(self, epochs: Iterator[Batcher]) -> Stream:
         stream = Stream(epochs, self._loop, self.wait())
         with self._lock:
             if self._is_over:

@@ -6,19 +6,19 @@ import numpy as np
 
 from loader.batch import Batch
 from loader.order.schedule import Step
-from loader.prefetch.batcher import Assembly, Filled, InOrder, OutOfOrder
+from loader.prefetch.batcher import Batcher, Filled, InOrder, OutOfOrder
 from loader.splits import Split
 
 _REORDER = 4096
 """How far, in samples of a rank, one may overtake another out of order."""
 
 
-def assembly_of(
+def batcher_of(
     split: Split, *, batch_size: int, is_padded: bool = False, in_order: bool = True
-) -> Callable[[Iterator[Step]], Assembly]:
+) -> Callable[[Iterator[Step]], Batcher]:
     """What puts the batches of an epoch together, by its steps."""
 
-    def begin(steps: Iterator[Step]) -> Assembly:
+    def begin(steps: Iterator[Step]) -> Batcher:
         ids = split.ids.__getitem__
         if in_order:
             return InOrder(steps, ids, batch_size=batch_size, is_padded=is_padded)

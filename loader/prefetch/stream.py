@@ -1,12 +1,12 @@
-"""One pass over epochs: samples read side by side, each in a lane, and batches handed out.
+"""One pass over epochs: fetch tasks read samples side by side, and batches are handed out.
 
 ::
 
-    assemblies --take--> lanes, as many as the pace says --put--> assemblies --ready--> queue --take()--> consumer
-        ^                                                                                             |
-        +----------------------------- room in the budget of bytes <----------------------------------+
+    batchers --take--> fetch tasks, a window of them --put--> batchers --ready--> queue --take()--> consumer
+        ^                                                                                        |
+        +--------------------------- room in the budget of bytes <-------------------------------+
 
-A lane reads one sample after another, so that a sample costs no task of its own. What is in flight (going by the mean
+A fetch task reads one sample after another, so that a sample does not cost a task. What is in flight (going by the mean
 of what has come) and what is here stays within the budget; only what the consumer waits for may pass it, or nothing
 would move. All but `take` and `close` runs on the event loop.
 """
@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from loader.errors import ClosedError, LoaderError, MissingImageError, UnreachableError
-from loader.prefetch.batcher import Assembly, Filled, Sample
+from loader.prefetch.batcher import Batcher, Filled, Sample
 from loader.prefetch.closing import closed
 from loader.prefetch.fetcher import Fetcher
-from loader.prefetch.retry_policy import Patience
+from loader.prefetch.retry_policy import RetryPolicy
 from loader.prefetch.stats import Meter
-from loader.prefetch.window import Pace
+from loader.prefetch.window import Window
 
 OnMissing: TypeAlias = Literal["raise", "skip"]
 
@@ -40,11 +40,11 @@ _LOOK_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What streams of one source share: who reads, how many at a time, with how much patience, and the counts."""
+    """What streams of one source share: who reads, how many at a time, when again, and the counts."""
 
     fetcher: Fetcher
-    pace: Pace
-    patience: Patience
+    window: Window
+    policy: RetryPolicy
     meter: Meter
     budget: int
     on_missing: OnMissing
@@ -54,14 +54,14 @@ class Reading:
 class Stream:
     """The batches of one epoch after another, for one consumer."""
 
-    def __init__(self, epochs: Iterator[Assembly], loop: asyncio.AbstractEventLoop, reading: Reading) -> None:
+    def __init__(self, epochs: Iterator[Batcher], loop: asyncio.AbstractEventLoop, reading: Reading) -> None:
         self._epochs, self._loop, self._reading = epochs, loop, reading
         self._process = os.getpid()
         self._ready: queue.SimpleQueue[Filled | BaseException | None] = queue.SimpleQueue()
         self._has_ended = False
         # On the loop only, from here on.
-        self._open: deque[Assembly] = deque()
-        self._lanes: dict[asyncio.Task[None], Sample] = {}
+        self._open: deque[Batcher] = deque()
+        self._tasks: dict[asyncio.Task[None], Sample] = {}
         self._held = self._read_bytes = self._read_samples = 0
         self._waiting = 0  # batches that are whole and not taken
         self._ahead = 0  # epochs that were begun, and whose end was not taken: this one and the next at most
@@ -130,33 +130,33 @@ class Stream:
             self.end(closed())
         finally:
             self._finish()
-            await asyncio.gather(*self._lanes, return_exceptions=True)
+            await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _fill(self) -> None:
-        """Begin lanes for what the pace and the budget allow."""
-        pace = self._reading.pace
+        """Begin fetch tasks for what the window and the budget allow."""
+        window = self._reading.window
         if self._is_over:
             return
-        while len(self._lanes) < pace.window:
+        while len(self._tasks) < window.size:
             sample = self._next()
             if sample is None:
                 return
             self._begin(sample)
-        pace.full()
+        window.full()
 
     def _begin(self, sample: Sample) -> None:
-        sample.readers += 1  # before the lane has run: whoever is first must know of all
-        lane = self._loop.create_task(self._read(sample))
-        self._lanes[lane] = sample
+        sample.readers += 1  # before the task has run: whoever is first must know of all
+        task = self._loop.create_task(self._read(sample))
+        self._tasks[task] = sample
         self._reading.meter.in_flight += 1
-        lane.add_done_callback(self._forget)
+        task.add_done_callback(self._forget)
 
-    def _forget(self, lane: asyncio.Task[None]) -> None:
-        del self._lanes[lane]
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        del self._tasks[task]
         self._reading.meter.in_flight -= 1
-        if not lane.cancelled() and (error := lane.exception()) is not None:
+        if not task.cancelled() and (error := task.exception()) is not None:
             self._fail(error)
-        self._fill()  # lanes that end in one turn each see the others, and might all end
+        self._fill()  # tasks that end in one turn each see the others, and might all end
 
     def _next(self) -> Sample | None:
         """The next sample, where there is room for it; the next epoch begins when all of this one is under way."""
@@ -181,15 +181,15 @@ class Stream:
 
     def _has_room(self, *, is_needed: bool) -> bool:
         mean = self._read_bytes / self._read_samples if self._read_samples else 0.0
-        fits = self._held + mean * (len(self._lanes) + 1) <= self._reading.budget
+        fits = self._held + mean * (len(self._tasks) + 1) <= self._reading.budget
         return fits or (is_needed and not self._waiting)
 
     async def _read(self, sample: Sample) -> None:
-        """A lane: one sample after another, as long as the pace has room for it."""
-        lane = asyncio.current_task()
-        assert lane is not None
+        """A fetch task: one sample after another, as long as the window has room for it."""
+        task = asyncio.current_task()
+        assert task is not None
         reading = self._reading
-        read, pace, now = reading.fetcher.read, reading.pace, self._loop.time
+        read, window, now = reading.fetcher.read, reading.window, self._loop.time
         while True:
             sent = sample.sent = now()
             sample.begun = sample.begun or sent
@@ -208,16 +208,16 @@ class Stream:
                 sample.error = error
                 sample.is_skipped = reading.on_missing == "skip" and isinstance(error, MissingImageError)
             else:
-                pace.answered(sent=sent, now=now())
-            self._arrived(sample, lane)
-            if len(self._lanes) < pace.window:
+                window.answered(sent=sent, now=now())
+            self._arrived(sample, task)
+            if len(self._tasks) < window.size:
                 self._fill()
-            if len(self._lanes) > pace.window or (following := self._next()) is None:
+            if len(self._tasks) > window.size or (following := self._next()) is None:
                 return
             following.readers += 1
-            self._lanes[lane] = sample = following
+            self._tasks[task] = sample = following
 
-    def _arrived(self, sample: Sample, lane: asyncio.Task[None] | None) -> None:
+    def _arrived(self, sample: Sample, task: asyncio.Task[None] | None) -> None:
         size, meter = len(sample.image), self._reading.meter
         size += sum(len(more) for more in (sample.label, *sample.metadata) if isinstance(more, (bytes, str)))
         sample.size = size
@@ -226,9 +226,9 @@ class Stream:
         self._read_samples += 1
         meter.held_bytes += size
         sample.is_here = True
-        if sample.readers > 1 or lane is None:
-            for other, theirs in self._lanes.items():
-                if theirs is sample and other is not lane:
+        if sample.readers > 1 or task is None:
+            for other, theirs in self._tasks.items():
+                if theirs is sample and other is not task:
                     other.cancel()
         if not self._is_over and sample.epoch.put(sample):
             self._emit()
@@ -252,7 +252,7 @@ class Stream:
     async def _try_again(self, sample: Sample, error: UnreachableError) -> bool:
         """Wait a little before a read is tried again; False where another read of the sample is or was enough."""
         reading = self._reading
-        reading.pace.refused()
+        reading.window.refused()
         if sample.is_here or sample.readers > 1:
             sample.readers -= 1
             return False
@@ -260,27 +260,27 @@ class Stream:
         sample.error = error
         sample.sent = float("inf")
         reading.meter.retries += 1
-        await asyncio.sleep(reading.patience.pause(sample.tries) * random.uniform(0.5, 1.0))
+        await asyncio.sleep(reading.policy.pause(sample.tries) * random.uniform(0.5, 1.0))
         return not sample.is_here
 
     def _look(self) -> None:
-        """Read a second time what is late, and give up what is too late."""
+        """Send a hedged read for what is late, and give up what is too late."""
         if self._is_over:
             return
         self._looking = self._loop.call_later(_LOOK_SECONDS, self._look)
         reading, now = self._reading, self._loop.time()
-        patience, pace = reading.patience, reading.pace
-        late = patience.late(pace)
-        soonest = min(late, patience.timeout)
-        for sample in list(self._lanes.values()):
+        policy, window = reading.policy, reading.window
+        late = policy.late(window)
+        soonest = min(late, policy.timeout)
+        for sample in list(self._tasks.values()):
             if not self._open:  # that was the end
                 return
             if now - sample.begun < soonest or not sample.begun or sample.is_here:
                 continue
-            if patience.is_over(begun=sample.begun, now=now):
+            if policy.is_over(begun=sample.begun, now=now):
                 sample.error = self._given_up(sample)
                 self._arrived(sample, None)
-            elif now - sample.sent > late and patience.may_read_again(pace, readers=sample.readers):
+            elif now - sample.sent > late and policy.may_hedge(window, readers=sample.readers):
                 sample.sent = now
                 reading.meter.second_reads += 1
                 self._begin(sample)
@@ -290,7 +290,7 @@ class Stream:
         reason = str(sample.error).rpartition("Found: ")[2]
         found = f"{reason} ({sample.tries} times)" if sample.error else "no answer"
         error = UnreachableError(
-            f"Wanted {reading.fetcher.wanted(sample.id)} within {reading.patience.timeout:g} s. Found: {found}"
+            f"Wanted {reading.fetcher.wanted(sample.id)} within {reading.policy.timeout:g} s. Found: {found}"
         )
         error.__cause__ = sample.error
         return error
@@ -319,8 +319,8 @@ class Stream:
         self._over.set()
         if self._looking is not None:
             self._looking.cancel()
-        for lane in self._lanes:
-            lane.cancel()
+        for task in self._tasks:
+            task.cancel()
         self._reading.meter.held_bytes -= self._held
         self._held = 0
         self._open.clear()

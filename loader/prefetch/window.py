@@ -25,13 +25,13 @@ _REMEMBERED = 1024
 """Answers whose times are kept; a power of two."""
 
 
-class Pace:
-    """The window of reads in flight; times are in seconds, of any clock that only goes forward."""
+class Window:
+    """The concurrency window: how many reads may be in flight. Times are seconds of a monotonic clock."""
 
     def __init__(self, *, most: int, now: float) -> None:
         """``most`` reads in flight are never passed."""
         self._most = max(most, 1)
-        self.window = min(_FIRST, self._most)
+        self.size = min(_FIRST, self._most)
         """How many reads may be in flight."""
         self.answers = 0
         """How many reads were answered."""
@@ -74,9 +74,9 @@ class Pace:
         if taken < self._shortest:
             self._shortest = taken
         if self._is_beginning and self._was_full:
-            self.window = min(self.window + 1, self._most)
+            self.size = min(self.size + 1, self._most)
             shortest = min(self._shortest_before, self._shortest)
-            self._is_beginning = self.window < self._least or taken < _QUEUED * shortest
+            self._is_beginning = self.size < self._least or taken < _QUEUED * shortest
         if sent >= self._round_began and now > self._round_began:
             self._end_round(now)
 
@@ -84,7 +84,7 @@ class Pace:
         """Take note that the server had too much to do, or was not there: half as many, once a round."""
         if not self._was_refused:
             self._was_refused, self._is_beginning = True, False
-            self.window = max(1, self.window // 2)
+            self.size = max(1, self.size // 2)
             self._rates.clear()
 
     @property
@@ -99,10 +99,10 @@ class Pace:
             self._span_began = now
             self._shortest_before, self._shortest = self._shortest, float("inf")
         if not was_full and rate <= self.rate:
-            return  # those who use what is read set the pace: it says nothing of the link
+            return  # the consumer is the slower one: it says nothing of the link
         self._rates.append(rate)
         self._rounds += 1
         if not self._is_beginning:
             gain = _PROBE_GAIN if self._rounds % _ROUNDS_A_PROBE == 0 else _GAIN
             wanted = round(gain * self.rate * (self.round_trip or 0.0))
-            self.window = min(max(wanted, self._least), self._most)
+            self.size = min(max(wanted, self._least), self._most)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from loader import MissingImageError, merge_states
 from loader.order.schedule import Schedule
-from loader.prefetch.batcher import Assembly, Filled, InOrder, OutOfOrder, Sample
+from loader.prefetch.batcher import Batcher, Filled, InOrder, OutOfOrder, Sample
 
 POLICIES = ("PARTIAL", "FILL", "DROP")
 
@@ -34,7 +34,7 @@ def schedule(rows: int, batch_size: int, rank: int = 0, world_size: int = 1, pol
     )
 
 
-def assembly(plan: Schedule, epoch: int = 0, *, reorder: int | None = None) -> Assembly:
+def batcher(plan: Schedule, epoch: int = 0, *, reorder: int | None = None) -> Batcher:
     size, is_padded = plan.batch_size, plan.last_batch_policy != "PARTIAL"
     if reorder is None:
         return InOrder(plan.steps(epoch), ids, batch_size=size, is_padded=is_padded)
@@ -42,7 +42,7 @@ def assembly(plan: Schedule, epoch: int = 0, *, reorder: int | None = None) -> A
 
 
 def arrive(
-    made: Assembly, choices: Sequence[int], *, in_flight: int, missing: frozenset[int] = frozenset()
+    made: Batcher, choices: Sequence[int], *, in_flight: int, missing: frozenset[int] = frozenset()
 ) -> list[Filled]:
     """Batches, with as many reads in flight, of which those chosen come first."""
     found: list[Filled] = []
@@ -77,7 +77,7 @@ def test_in_order_delivery_follows_the_schedule_whatever_arrives_first(
 ) -> None:
     for rank in range(world_size):
         plan = schedule(rows, batch_size, rank, world_size, policy)
-        found = arrive(assembly(plan), choices, in_flight=in_flight)
+        found = arrive(batcher(plan), choices, in_flight=in_flight)
         steps = list(plan.steps(0))
         assert [positions(filled) for filled in found] == [step.positions.tolist() for step in steps]
         assert [(filled.number, filled.repeats) for filled in found] == [(step.number, step.repeats) for step in steps]
@@ -94,7 +94,7 @@ def test_out_of_order_delivery_gives_each_sample_once_and_none_too_early(
     for rank in range(world_size):
         plan = schedule(rows, batch_size, rank, world_size, policy)
         steps = list(plan.steps(0))
-        found = arrive(assembly(plan, reorder=reorder), choices, in_flight=in_flight)
+        found = arrive(batcher(plan, reorder=reorder), choices, in_flight=in_flight)
         # The same samples and as many batches of the same sizes, in another order.
         assert [len(filled.samples) for filled in found] == [len(step.positions) for step in steps]
         assert [filled.number for filled in found] == [step.number for step in steps]
@@ -122,7 +122,7 @@ def test_an_out_of_order_epoch_resumes_exactly_on_any_number_of_ranks(
     delivered: list[int] = []
     states = []
     for plan in plans:
-        found = arrive(assembly(plan, reorder=9), choices, in_flight=11)[:stop]
+        found = arrive(batcher(plan, reorder=9), choices, in_flight=11)[:stop]
         delivered += [position for filled in found for position in positions(filled)]
         end, late = (found[-1].end, found[-1].late) if found else (0, ())
         states.append((plan.after_samples(0, end=end, late=late) if stop else plan.after(0)).to_dict())
@@ -131,7 +131,7 @@ def test_an_out_of_order_epoch_resumes_exactly_on_any_number_of_ranks(
         again, size = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 5))
         for rank in range(again):
             plan = schedule(rows, size, rank, again).going_on(merged)
-            for filled in arrive(assembly(plan, reorder=7), choices, in_flight=5):
+            for filled in arrive(batcher(plan, reorder=7), choices, in_flight=5):
                 delivered += positions(filled)
     assert sorted(delivered) == list(range(rows))
 
@@ -141,7 +141,7 @@ def test_an_out_of_order_epoch_resumes_exactly_on_any_number_of_ranks(
 def test_missing_samples_are_skipped_and_reported(reorder: int | None, policy: str) -> None:
     plan = schedule(20, 4, policy=policy)
     missing = frozenset({3, 11})
-    found = arrive(assembly(plan, reorder=reorder), [0], in_flight=3, missing=missing)
+    found = arrive(batcher(plan, reorder=reorder), [0], in_flight=3, missing=missing)
     assert {sample.position for filled in found for sample in filled.skipped} == missing
     fresh = [position for filled in found for position in positions(filled)[: len(filled.samples) - filled.repeats]]
     assert sorted(fresh) == sorted(set(range(20)) - missing)
@@ -151,7 +151,7 @@ def test_missing_samples_are_skipped_and_reported(reorder: int | None, policy: s
 
 @pytest.mark.parametrize("reorder", [None, 6])
 def test_an_error_is_raised_where_the_sample_would_be(reorder: int | None) -> None:
-    made = assembly(schedule(8, 4), reorder=reorder)
+    made = batcher(schedule(8, 4), reorder=reorder)
     samples = [made.take() for _ in range(6)]
     for sample in samples:
         assert sample is not None
@@ -176,7 +176,7 @@ def test_a_batch_with_all_samples_missing_is_empty_or_repeats_the_last_one(
     plan = schedule(13, 4, policy=policy)
     steps = list(plan.steps(0))
     missing = frozenset([*steps[1].positions.tolist(), *steps[3].positions.tolist()])
-    found = arrive(assembly(plan, reorder=reorder), [0], in_flight=1, missing=missing)
+    found = arrive(batcher(plan, reorder=reorder), [0], in_flight=1, missing=missing)
     assert [len(filled.samples) for filled in found] == sizes
     assert {sample.position for filled in found for sample in filled.skipped} == missing
     if policy == "FILL":

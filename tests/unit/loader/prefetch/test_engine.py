@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from loader import ClosedError, MissingImageError, TableError, UnreachableError
 from loader.order.schedule import Step
 from loader.prefetch import stream as module
-from loader.prefetch.batcher import Assembly, Filled, InOrder, OutOfOrder
+from loader.prefetch.batcher import Batcher, Filled, InOrder, OutOfOrder
 from loader.prefetch.engine import Engine
-from loader.prefetch.retry_policy import Patience
+from loader.prefetch.retry_policy import RetryPolicy
 from loader.prefetch.stats import Meter
 from loader.prefetch.stream import Reading, Stream
-from loader.prefetch.window import Pace
+from loader.prefetch.window import Window
 
 SIZE = 100
 
@@ -98,7 +98,7 @@ def make() -> Iterator[Make]:
         fetcher = FakeFetcher(**fake)  # type: ignore[arg-type]
         engine = Engine(
             lambda: fetcher,
-            lambda assembly: assembly,
+            lambda batcher: batcher,
             budget=budget,
             max_in_flight=max_in_flight,
             timeout=timeout,
@@ -122,11 +122,11 @@ def steps(rows: int, batch_size: int, first: int = 0) -> Iterator[Step]:
         yield Step(number, np.arange(start, min(start + batch_size, first + rows)), 0)
 
 
-def epoch(rows: int, batch_size: int = 2, *, first: int = 0, is_padded: bool = False) -> Assembly:
+def epoch(rows: int, batch_size: int = 2, *, first: int = 0, is_padded: bool = False) -> Batcher:
     return InOrder(steps(rows, batch_size, first), ids, batch_size=batch_size, is_padded=is_padded)
 
 
-def unordered(rows: int, batch_size: int = 2, *, first: int = 0, reorder: int = 1000) -> Assembly:
+def unordered(rows: int, batch_size: int = 2, *, first: int = 0, reorder: int = 1000) -> Batcher:
     return OutOfOrder(steps(rows, batch_size, first), ids, batch_size=batch_size, is_padded=False, reorder=reorder)
 
 
@@ -152,7 +152,7 @@ def test_batches_are_in_order_and_contain_their_images(make: Make, budget: int) 
 
 
 @pytest.mark.parametrize("kind", [epoch, unordered])
-def test_epochs_follow_one_another_and_each_one_ends(make: Make, kind: Callable[..., Assembly]) -> None:
+def test_epochs_follow_one_another_and_each_one_ends(make: Make, kind: Callable[..., Batcher]) -> None:
     engine, _ = make()
     stream = engine.stream(iter([kind(5, first=10 * number) for number in range(4)]))
     for number in range(4):
@@ -235,7 +235,7 @@ def test_only_one_epoch_is_read_ahead(make: Make) -> None:
 
 
 @pytest.mark.parametrize("kind", [epoch, unordered])
-def test_an_error_arrives_in_its_place_and_ends_the_stream(make: Make, kind: Callable[..., Assembly]) -> None:
+def test_an_error_arrives_in_its_place_and_ends_the_stream(make: Make, kind: Callable[..., Batcher]) -> None:
     engine, _ = make(errors={7: [MissingImageError("Wanted 7. Found: no such row")]})
     stream = engine.stream(iter([kind(20)]))
     found: list[int] = []
@@ -345,13 +345,13 @@ def test_a_second_read_not_begun_before_the_first_answer_is_not_counted() -> Non
     async def run() -> tuple[int, Filled | None]:
         loop = asyncio.get_running_loop()
         fetcher, meter = FakeFetcher(gated=True), Meter()
-        reading = Reading(fetcher, Pace(most=8, now=loop.time()), Patience(timeout=60), meter, 10**9, "raise")
+        reading = Reading(fetcher, Window(most=8, now=loop.time()), RetryPolicy(timeout=60), meter, 10**9, "raise")
         stream = Stream(iter([unordered(4, 4)]), loop, reading)
         running = loop.create_task(stream.run())
         while len(fetcher.asked) < 4:
             await asyncio.sleep(0)
-        late = next(iter(stream._lanes.values()))
-        fetcher.gates[0][0].set()  # the lane wakes in the loop's next turn,
+        late = next(iter(stream._tasks.values()))
+        fetcher.gates[0][0].set()  # the task wakes in the loop's next turn,
         stream._begin(late)  # and in this one a look finds it late
         for number in (1, 2, 3):
             fetcher.gates[number][0].set()
@@ -395,7 +395,7 @@ def test_an_abandoned_stream_cancels_its_reads(make: Make) -> None:
 def test_a_second_read_in_a_window_of_one_does_not_stall_reading(make: Make) -> None:
     engine, fetcher = make(gated=True, max_in_flight=1)
     stream = engine.stream(iter([epoch(4)]))
-    assert fetcher.wait_for(lambda: fetcher.asked == [0, 0])  # late: a lane more than the window has
+    assert fetcher.wait_for(lambda: fetcher.asked == [0, 0])  # late: a task more than the window has
     fetcher.gated = False
     fetcher.open(0, turn=1)
     assert [positions(filled) for filled in taken(stream)] == [[0, 1], [2, 3]]
@@ -406,8 +406,8 @@ def test_simultaneous_answers_do_not_stall_reading(make: Make) -> None:
     stream = engine.stream(iter([epoch(2000, 2000)]))
 
     def narrow_and_answer() -> None:
-        stream._reading.pace.window = 4  # as a round that ends with the first of them may have it
-        stream._reading.pace._is_beginning = False
+        stream._reading.window.size = 4  # as a round that ends with the first of them may have it
+        stream._reading.window._is_beginning = False
         for gates in fetcher.gates.values():
             for gate in gates:
                 gate.set()
@@ -502,7 +502,7 @@ def test_a_read_that_fails_as_its_second_begins_is_not_counted_twice(
 ) -> None:
     """As when a node is killed: all its answers are late, and all fail at once."""
     monkeypatch.setattr(module, "_LOOK_SECONDS", 1000.0)  # looked at by hand
-    monkeypatch.setattr(Patience, "late", lambda patience, pace: -1.0)
+    monkeypatch.setattr(RetryPolicy, "late", lambda policy, window: -1.0)
     engine, fetcher = make(gated=True, errors={0: [UnreachableError("Wanted 0. Found: nobody")]})
     stream = engine.stream(iter([unordered(3, 1)]))
     assert fetcher.wait_for(lambda: len(fetcher.asked) == 3)

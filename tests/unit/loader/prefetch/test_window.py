@@ -8,27 +8,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loader.prefetch.retry_policy import Patience
-from loader.prefetch.window import Pace
+from loader.prefetch.retry_policy import RetryPolicy
+from loader.prefetch.window import Window
 
 
 def simulate(
     rate: float | Callable[[float], float], round_trip: float, *, seconds: float, most: int = 4096
 ) -> list[tuple[float, int]]:
     """Times of answers, with the window then: a server that answers in turn, behind a link with this round trip."""
-    pace = Pace(most=most, now=0.0)
+    window = Window(most=most, now=0.0)
     now = free = 0.0
     waiting: list[tuple[float, float]] = []
     found = []
     while now < seconds:
-        while len(waiting) < pace.window:
+        while len(waiting) < window.size:
             begins = max(now + round_trip / 2, free)
             free = begins + 1 / (rate(begins) if callable(rate) else rate)
             heapq.heappush(waiting, (free + round_trip / 2, now))
-        pace.full()
+        window.full()
         now, sent = heapq.heappop(waiting)
-        pace.answered(sent=sent, now=now)
-        found.append((now, pace.window))
+        window.answered(sent=sent, now=now)
+        found.append((now, window.size))
     return found
 
 
@@ -71,40 +71,40 @@ def test_the_window_never_exceeds_its_maximum(most: int, rate: float, round_trip
 
 
 def test_a_refusal_halves_the_window_once_a_round() -> None:
-    pace = Pace(most=4096, now=0.0)
+    window = Window(most=4096, now=0.0)
     for _ in range(300):
-        pace.full()
-        pace.answered(sent=0.0, now=0.1)
-    window = pace.window
+        window.full()
+        window.answered(sent=0.0, now=0.1)
+    before = window.size
     for _ in range(10):
-        pace.refused()
-    assert pace.window == window // 2
-    pace.answered(sent=0.2, now=0.3)
-    pace.refused()
-    assert pace.window < window // 2
+        window.refused()
+    assert window.size == before // 2
+    window.answered(sent=0.2, now=0.3)
+    window.refused()
+    assert window.size < before // 2
 
 
 def test_response_times_are_reported() -> None:
-    pace = Pace(most=4096, now=0.0)
-    assert pace.quantiles(0.5, 0.99) == [0.0, 0.0]
-    assert pace.round_trip is None
+    window = Window(most=4096, now=0.0)
+    assert window.quantiles(0.5, 0.99) == [0.0, 0.0]
+    assert window.round_trip is None
     for number in range(2000):
-        pace.answered(sent=float(number), now=number + (2.0 if number % 100 == 0 else 0.1))
-    assert pace.quantiles(0.5, 0.95) == pytest.approx([0.1, 0.1])
-    assert pace.round_trip == pytest.approx(0.1)
+        window.answered(sent=float(number), now=number + (2.0 if number % 100 == 0 else 0.1))
+    assert window.quantiles(0.5, 0.95) == pytest.approx([0.1, 0.1])
+    assert window.round_trip == pytest.approx(0.1)
 
 
 def test_pauses_double_up_to_two_seconds() -> None:
-    patience = Patience(timeout=10)
-    assert [patience.pause(tries) for tries in (1, 2, 3, 100)] == pytest.approx([0.1, 0.2, 0.4, 2.0])
+    policy = RetryPolicy(timeout=10)
+    assert [policy.pause(tries) for tries in (1, 2, 3, 100)] == pytest.approx([0.1, 0.2, 0.4, 2.0])
 
 
 def test_second_reads_are_few_and_at_most_three_per_sample() -> None:
-    pace, patience = Pace(most=10, now=0.0), Patience(timeout=10)
-    assert not patience.may_read_again(pace, readers=3)
-    assert sum(patience.may_read_again(pace, readers=1) for _ in range(100)) == 16
-    assert patience.late(pace) == 1.0  # nothing is known yet
+    window, policy = Window(most=10, now=0.0), RetryPolicy(timeout=10)
+    assert not policy.may_hedge(window, readers=3)
+    assert sum(policy.may_hedge(window, readers=1) for _ in range(100)) == 16
+    assert policy.late(window) == 1.0  # nothing is known yet
     for number in range(1000):
-        pace.answered(sent=float(number), now=number + 0.1)
-    assert sum(patience.may_read_again(pace, readers=1) for _ in range(100)) == 20
-    assert patience.late(pace) == pytest.approx(0.2)
+        window.answered(sent=float(number), now=number + 0.1)
+    assert sum(policy.may_hedge(window, readers=1) for _ in range(100)) == 20
+    assert policy.late(window) == pytest.approx(0.2)
