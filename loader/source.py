@@ -15,7 +15,7 @@ from loader.order.permutation import LastBatchPolicy
 from loader.order.plan import Plan
 from loader.prefetch.ahead import Ahead
 from loader.prefetch.missing import check_missing
-from loader.prefetch.protocols import Engine, Filled
+from loader.prefetch.protocols import Engine, Taken
 from loader.prefetch.stats import Stats
 from loader.ranks import check_detected, ranks
 from loader.splits import Split
@@ -359,7 +359,7 @@ class Source:
             yield batch
         self.note(epoch + 1)  # also on a rank that had a step fewer than others
 
-    def _batch(self, filled: Filled, epoch: int) -> Batch:
+    def _batch(self, filled: Taken, epoch: int) -> Batch:
         for sample in filled.skipped:
             self.skip(Skipped(UUID(bytes=sample.id), sample.position, epoch, str(sample.error)))
         self.delivery.mark(epoch, filled.number, end=filled.end, late=filled.late)

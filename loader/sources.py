@@ -10,7 +10,7 @@ import numpy as np
 
 from loader.batch import Batch
 from loader.cassandra.access import Access
-from loader.cassandra.clients import Client
+from loader.cassandra.clients import ClientName
 from loader.cassandra.cluster import Cluster
 from loader.cassandra.target import Consistency
 from loader.errors import OptionError
@@ -19,11 +19,11 @@ from loader.folder.folders import Folder
 from loader.options import check_bools, check_choice, check_int, check_share
 from loader.order.permutation import LastBatchPolicy
 from loader.order.schedule import Schedule
-from loader.prefetch.engine import Engine
+from loader.prefetch.engine import FetchEngine
 from loader.prefetch.fetcher import Fetcher
 from loader.prefetch.split_batches import batch_of, batcher_of
 from loader.prefetch.stream import OnMissing
-from loader.shards.pieces import places_of
+from loader.shards.pieces import locations_of
 from loader.shards.shard_batches import ShardBatches
 from loader.shards.shard_schedule import ShardSchedule
 from loader.shards.shard_set import TIMEOUT_SECONDS, Shards
@@ -81,7 +81,7 @@ class CassandraSource(Source):
         timeout: float = 60.0,
         max_in_flight: int = 4096,
         connections: int | None = None,
-        client: Client | None = None,
+        client: ClientName | None = None,
         username: str | None = None,
         password: str | None = None,
         access: Access | None = None,
@@ -231,7 +231,7 @@ def parts_by_id(
     check_choice("on_missing", on_missing, get_args(OnMissing))
     plan = Schedule(fingerprint=split.fingerprint, rows=len(split), **options.of_the_order())
     is_padded = options.last_batch_policy != "PARTIAL"
-    engine = Engine(
+    engine = FetchEngine(
         make_fetcher,
         batcher_of(split, batch_size=options.batch_size, is_padded=is_padded, in_order=in_order),
         budget=options.memory_budget,
@@ -264,7 +264,7 @@ def parts_of_shards(
     """What a `Source` is made of that reads shards. Raises `OptionError`."""
     plan = ShardSchedule(
         fingerprint=shards.fingerprint,
-        pieces=np.array([place.samples for place in places_of(shards)], dtype=np.int64),
+        pieces=np.array([one.samples for one in locations_of(shards)], dtype=np.int64),
         streams=check_int("streams", streams, 1, 4096),
         mix=usual_mix(shards, streams) if mix is None else check_int("mix", mix, 1),
         **options.of_the_order(),
@@ -281,7 +281,7 @@ def parts_of_shards(
 
 
 def _checked_budget(budget: int, shards: Shards) -> int:
-    least = max((place.bytes for place in places_of(shards)), default=1)
+    least = max((one.bytes for one in locations_of(shards)), default=1)
     if budget < least:
         raise OptionError(
             f"Wanted memory_budget of at least {least:,} bytes, for the largest piece of {shards.address}; each of "

@@ -16,7 +16,7 @@ from loader.adapters.pictures import decoded_picture
 from loader.adapters.undecodable import decode_error
 from loader.batch import Batch
 from loader.cassandra.access import Access
-from loader.cassandra.clients import Client
+from loader.cassandra.clients import ClientName
 from loader.cassandra.cluster import Cluster
 from loader.cassandra.target import Consistency
 from loader.errors import OptionError
@@ -24,7 +24,7 @@ from loader.folder.files import FileFetcher
 from loader.folder.folders import Folder
 from loader.options import check_int, check_seconds
 from loader.order.schedule import Step
-from loader.prefetch.engine import Engine
+from loader.prefetch.engine import FetchEngine
 from loader.prefetch.fetcher import Fetcher
 from loader.prefetch.split_batches import batch_of, batcher_of
 from loader.splits import Split
@@ -65,7 +65,7 @@ class ImageDataset(Dataset[Any]):
         timeout: float = 60.0,
         max_in_flight: int = 4096,
         connections: int | None = None,
-        client: Client | None = None,
+        client: ClientName | None = None,
         username: str | None = None,
         password: str | None = None,
         access: Access | None = None,
@@ -99,7 +99,7 @@ class ImageDataset(Dataset[Any]):
         self._begin()
 
     def _begin(self) -> None:
-        self._engines: dict[int, Engine] = {}  # by process: a forked one keeps its parent's, and leaves it alone
+        self._engines: dict[int, FetchEngine] = {}  # by process: a forked one keeps its parent's, and leaves it alone
         self._closing = weakref.finalize(self, _close, self._engines)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -177,15 +177,15 @@ class ImageDataset(Dataset[Any]):
             raise decode_error(batch, place, "PIL", _ADVICE) from image
         return image if self.transform is None else self.transform(image)
 
-    def _engine(self) -> Engine:
+    def _engine(self) -> FetchEngine:
         """The engine of this process, which connects when it first reads."""
         if (own := self._engines.get(os.getpid())) is None:
             batcher = batcher_of(self.split, batch_size=sys.maxsize)  # what is asked for at once is one batch
-            own = Engine(self._make_fetcher, batcher, on_missing="raise", **self._options)
+            own = FetchEngine(self._make_fetcher, batcher, on_missing="raise", **self._options)
             own = self._engines.setdefault(os.getpid(), own)
         return own
 
 
-def _close(engines: dict[int, Engine]) -> None:
+def _close(engines: dict[int, FetchEngine]) -> None:
     if (own := engines.get(os.getpid())) is not None:
         own.close()

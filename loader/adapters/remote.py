@@ -18,7 +18,7 @@ from loader.ranks import ranks
 from loader.s3.client import Client
 from loader.shards.shard_set import TIMEOUT_SECONDS, shards_in
 
-Stage = Callable[[Iterator[Any]], Iterator[Any]]
+Transform = Callable[[Iterator[Any]], Iterator[Any]]
 Collate = Callable[[list[Any]], Any]
 
 
@@ -100,11 +100,11 @@ class RemoteDataset(Base):
         )
         self._policy = self._source.last_batch_policy
         self._passes = passes_of(self._source)
-        self._stages: tuple[Stage, ...] = ()
+        self._transforms: tuple[Transform, ...] = ()
         self._collate: Collate | None = None
         self._partial = True
         self._most: int | None = None  # samples of a pass on this rank
-        self._batch_stages: tuple[Stage, ...] = ()
+        self._batch_transforms: tuple[Transform, ...] = ()
 
     def __repr__(self) -> str:
         source = self._source
@@ -214,7 +214,7 @@ class RemoteDataset(Base):
         Raises:
             OptionError: There are no batches, or functions were applied to them.
         """
-        if self._collate is None or self._batch_stages:
+        if self._collate is None or self._batch_transforms:
             found = "single samples" if self._collate is None else "functions of batches"
             raise OptionError(
                 f"Wanted unbatched() directly behind batched(). Found: {found}. Apply functions to samples, before "
@@ -297,8 +297,8 @@ class RemoteDataset(Base):
 
     def __iter__(self) -> Iterator[Any]:
         batches: Iterator[Any] = map(self._made, self._passes if self._last is None else self._sliced(self._last))
-        for stage in self._batch_stages:
-            batches = stage(batches)
+        for transform in self._batch_transforms:
+            batches = transform(batches)
         return batches
 
     @property
@@ -320,24 +320,24 @@ class RemoteDataset(Base):
                 self._source.note(batch.epoch + 1)
                 return
 
-    def _with(self, stage: Stage | None) -> Self:
+    def _with(self, transform: Transform | None) -> Self:
         made = copy.copy(self)
         made._source = self._source.again()  # or both would count on each other's passes
         made._passes = passes_of(made._source)
-        if stage is None:
+        if transform is None:
             pass
         elif self._collate is None:
-            made._stages = (*self._stages, stage)
+            made._transforms = (*self._transforms, transform)
         else:
-            made._batch_stages = (*self._batch_stages, stage)
+            made._batch_transforms = (*self._batch_transforms, transform)
         return made
 
     def _made(self, batch: SampleBatch) -> Any:
         most = None if self._most is None else self._most - batch.step * self._source.batch_size
         wanted = batch.samples[:most]
         samples: Iterator[Any] = iter(wanted)
-        for stage in self._stages:
-            samples = stage(samples)
+        for transform in self._transforms:
+            samples = transform(samples)
         found = list(samples)
         if len(found) != len(wanted):
             raise OptionError(

@@ -18,13 +18,13 @@ from loader.prefetch.fetcher import Fetcher
 from loader.splits import Split
 from schemas import TableName
 
-Client: TypeAlias = Literal["acsylla", "cassandra-driver"]
+ClientName: TypeAlias = Literal["acsylla", "cassandra-driver"]
 
 _MOST_CONNECTIONS = 1024  # to each node: more than any link asks for, fewer than a node refuses
 
 _log = logging.getLogger(__name__)
 _warned: set[str] = set()
-_WARNINGS: dict[Client, str] = {
+_WARNINGS: dict[ClientName, str] = {
     "acsylla": (
         "cassandra-driver cannot be imported (%s): reading over TLS with acsylla. It bundles OpenSSL 1.1.1k, which "
         "OpenSSL no longer supports: your system's security updates do not reach it, only a new release of acsylla "
@@ -79,7 +79,7 @@ def _origin(split: Split) -> str:
     )
 
 
-def fetcher(target: Target, *, client: Client | None, connections: int | None) -> Fetcher:
+def fetcher(target: Target, *, client: ClientName | None, connections: int | None) -> Fetcher:
     """A reader of the target over this client, or over the default one, with ``connections`` to each node.
 
     Raises `MissingExtraError`.
@@ -89,21 +89,21 @@ def fetcher(target: Target, *, client: Client | None, connections: int | None) -
     return DriverFetcher(target, connections=connections)
 
 
-def check_client(client: Client | None, connections: int | None) -> None:
+def check_client(client: ClientName | None, connections: int | None) -> None:
     """Raises `OptionError` for another client or a number of connections that cannot be."""
     if client is not None:
-        check_choice("client", client, get_args(Client))
+        check_choice("client", client, get_args(ClientName))
     if connections is not None:
         check_int("connections", connections, 1, _MOST_CONNECTIONS)
 
 
-def default_client(*, uses_tls: bool) -> Client:
+def default_client(*, uses_tls: bool) -> ClientName:
     """The client that reads unless one is named. Raises `MissingExtraError`.
 
     One that is used because the other is missing is worth a warning, once a process.
     """
     reasons: list[str] = []
-    modules: dict[Client, str] = {"acsylla": "acsylla", "cassandra-driver": "cassandra.cluster"}
+    modules: dict[ClientName, str] = {"acsylla": "acsylla", "cassandra-driver": "cassandra.cluster"}
     wanted, other = sorted(modules, key=lambda client: (client == "acsylla") == uses_tls)
     for client in (wanted, other):
         try:

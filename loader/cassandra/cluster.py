@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Self, get_args
 
 from loader.cassandra.access import Access
-from loader.cassandra.clients import Client, check_client, fetcher, target_of
+from loader.cassandra.clients import ClientName, check_client, fetcher, target_of
 from loader.cassandra.target import Consistency
 from loader.errors import OptionError
 from loader.options import check_choice, check_int, check_names
@@ -25,7 +25,7 @@ class Cluster:
     port: int
     metadata: tuple[str, ...]
     connections: int | None
-    client: Client | None
+    client: ClientName | None
     access: Access
     datacenter: str | None
     consistency: Consistency
@@ -38,7 +38,7 @@ class Cluster:
         port: int,
         metadata: Sequence[str] = (),
         connections: int | None,
-        client: Client | None,
+        client: ClientName | None,
         username: str | None,
         password: str | None,
         access: Access | None,

@@ -21,7 +21,7 @@ _UNWANTED = ("CERTIFICATE", "UNKNOWN_CA", "HANDSHAKE_FAILURE", "ACCESS_DENIED") 
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Endpoint:
     """One host to look at: what is said there first, how an answer begins, and by what name it is known."""
 
     host: str
@@ -41,31 +41,31 @@ async def diagnosis(hosts: Sequence[str], port: int, access: Access) -> LoaderEr
     if access.bundle is not None:
         host, port = access.metadata_service()
         request = f"GET /metadata?version=1 HTTP/1.0\r\nHost: {host}:{port}\r\nAccept: */*\r\n\r\n"
-        places, what = [_Place(host, port, tls, request.encode(), host)], "the bundle's metadata service"
+        endpoints, what = [_Endpoint(host, port, tls, request.encode(), host)], "the bundle's metadata service"
     else:
-        places, what = [_Place(host, port, tls) for host in hosts], "Cassandra"
+        endpoints, what = [_Endpoint(host, port, tls) for host in hosts], "Cassandra"
     names = by_name(hosts)
-    found = await asyncio.gather(*(_look(place, access, names) for place in places), return_exceptions=True)
+    found = await asyncio.gather(*(_look(endpoint, access, names) for endpoint in endpoints), return_exceptions=True)
     errors = [one for one in found if isinstance(one, LoaderError)]
-    if len(errors) < len(places):
+    if len(errors) < len(endpoints):
         return None  # one host at least is as it should be, and the driver has another reason
     sayings: dict[str, list[str]] = {}
-    for place, error in zip(places, errors, strict=True):
-        sayings.setdefault(str(error), []).append(place.host)
+    for endpoint, error in zip(endpoints, errors, strict=True):
+        sayings.setdefault(str(error), []).append(endpoint.host)
     # Where hosts differ, one that answers and refuses tells more than one that is away.
     kind = AccessError if any(isinstance(error, AccessError) for error in errors) else UnreachableError
     said = next(iter(sayings))
     if len(sayings) > 1:
         said = " ".join(f"{', '.join(where)}: {words}" for words, where in sayings.items())
-    return kind(f"Wanted {what} at {', '.join(place.host for place in places)} port {port}. Found: {said}")
+    return kind(f"Wanted {what} at {', '.join(endpoint.host for endpoint in endpoints)} port {port}. Found: {said}")
 
 
-async def _look(place: _Place, access: Access, names: bool) -> None:
+async def _look(endpoint: _Endpoint, access: Access, names: bool) -> None:
     """Raises what is wrong; its words follow upon "Found: "."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(_LOOK_SECONDS):
-            await loop.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+            await loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
     except TimeoutError:
         raise UnreachableError("no answer about its name. Is the name server at work?") from None
     except OSError as error:
@@ -73,7 +73,7 @@ async def _look(place: _Place, access: Access, names: bool) -> None:
             f"its name does not resolve ({error.strerror}). Correct the name, or give the address."
         ) from None
     try:
-        answer, certificate, address = await _ask(place, place.tls)
+        answer, certificate, address = await _ask(endpoint, endpoint.tls)
     except ssl.SSLCertVerificationError as error:
         raise AccessError(_distrust(error, access)) from None
     except ConnectionRefusedError:
@@ -83,11 +83,11 @@ async def _look(place: _Place, access: Access, names: bool) -> None:
             f"no answer within {_LOOK_SECONDS:.0f} s. Is it Cassandra's port, and does a firewall let it through?"
         ) from None
     except _NO_ANSWER as error:
-        await _explain_silence(place, access, error)
+        await _explain_silence(endpoint, access, error)
         raise UnreachableError(_reason(error)) from None
     if certificate is not None:
-        if place.identity is not None:
-            _check_identity(certificate, "DNS", place.identity, "Download the bundle again")
+        if endpoint.identity is not None:
+            _check_identity(certificate, "DNS", endpoint.identity, "Download the bundle again")
         elif names:
             called = await _called(address)
             looked_up = f"{called}, as a reverse lookup calls {address}"
@@ -102,22 +102,22 @@ async def _look(place: _Place, access: Access, names: bool) -> None:
             _check_identity(
                 certificate, "IP Address", address, "Give hosts by name if it names these, or have one made that does"
             )
-    if place.identity is not None and not answer.partition(b" ")[2].startswith(b"2"):
+    if endpoint.identity is not None and not answer.partition(b" ")[2].startswith(b"2"):
         said = answer.decode("ascii", "replace").strip()
         raise UnreachableError(f"the answer {said!r}. Is the database awake, and the bundle its own?")
 
 
-async def _ask(place: _Place, tls: ssl.SSLContext | None) -> tuple[bytes, dict[str, Any] | None, str]:
+async def _ask(endpoint: _Endpoint, tls: ssl.SSLContext | None) -> tuple[bytes, dict[str, Any] | None, str]:
     """The first bytes of an answer, the server's certificate and its address. Raises what a connection raises, and
     `EOFError` where it ends, or what comes is no answer of that kind."""
     async with asyncio.timeout(_LOOK_SECONDS):
-        reader, writer = await asyncio.open_connection(place.host, place.port, ssl=tls)
+        reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port, ssl=tls)
         try:
             if tls is not None:
                 await _stay_silent(reader)
-            writer.write(place.greeting)
-            answer = await reader.readline() if place.identity is not None else await reader.readexactly(9)
-            if place.identity is None and not answer[0] & 0x80:
+            writer.write(endpoint.greeting)
+            answer = await reader.readline() if endpoint.identity is not None else await reader.readexactly(9)
+            if endpoint.identity is None and not answer[0] & 0x80:
                 raise EOFError("an answer that is not Cassandra's")
             return answer, writer.get_extra_info("peercert"), writer.get_extra_info("peername")[0]
         finally:
@@ -136,12 +136,12 @@ async def _stay_silent(reader: asyncio.StreamReader) -> None:
     raise EOFError("an answer that is not Cassandra's")
 
 
-async def _explain_silence(place: _Place, access: Access, error: Exception) -> None:
+async def _explain_silence(endpoint: _Endpoint, access: Access, error: Exception) -> None:
     """Raises where the server wants a certificate, or one side speaks TLS and the other does not."""
-    if place.tls is None:
+    if endpoint.tls is None:
         curious = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         curious.check_hostname, curious.verify_mode = False, ssl.CERT_NONE  # nothing is told to whom it answers
-        if await _speaks(place, curious):
+        if await _speaks(endpoint, curious):
             raise AccessError(
                 "it speaks TLS. Give the authorities that sign its certificate: access=loader.Access(ca=...), or "
                 "IMAGESTRATA_CA."
@@ -160,17 +160,17 @@ async def _explain_silence(place: _Place, access: Access, error: Exception) -> N
             f"it refuses the client's certificate {which} ({said}). Has it expired, or been signed by "
             "an authority that the server does not know?"
         )
-    elif await _speaks(place, None):
+    elif await _speaks(endpoint, None):
         raise AccessError(
             "it speaks no TLS. Leave out ca, certificate and key (IMAGESTRATA_CA, ...), or have the server encrypt: "
             "client_encryption_options in cassandra.yaml."
         )
 
 
-async def _speaks(place: _Place, tls: ssl.SSLContext | None) -> bool:
+async def _speaks(endpoint: _Endpoint, tls: ssl.SSLContext | None) -> bool:
     """Whether there is an answer, be it that a certificate is wanted."""
     try:
-        await _ask(place, tls)
+        await _ask(endpoint, tls)
     except ssl.SSLError as error:
         return "ALERT" in str(error.reason)
     except _NO_ANSWER:

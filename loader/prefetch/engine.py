@@ -14,7 +14,7 @@ from loader.prefetch.closing import Closing, closed
 from loader.prefetch.fetcher import Fetcher
 from loader.prefetch.retry_policy import RetryPolicy
 from loader.prefetch.stats import Meter, Stats
-from loader.prefetch.stream import OnMissing, Reading, Stream
+from loader.prefetch.stream import FetchContext, FetchStream, OnMissing
 from loader.prefetch.window import Window
 
 _log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ _WAKE_SECONDS = 0.5
 """How long the wait for a connection is at a time, so that Ctrl-C is seen."""
 
 
-class Engine(Closing):
+class FetchEngine(Closing):
     """A thread, its event loop and the connections that live on it. The first stream starts them."""
 
     def __init__(
@@ -52,7 +52,7 @@ class Engine(Closing):
         """The counts of all streams."""
         self._run: _Run | None = None
 
-    def stream(self, epochs: Iterator[Iterator[Step]], /) -> Stream:
+    def stream(self, epochs: Iterator[Iterator[Step]], /) -> FetchStream:
         """Begin to read epochs ahead of a consumer. Streams may run side by side, each within the budget.
 
         Raises what `connect` raises.
@@ -71,7 +71,7 @@ class Engine(Closing):
             if self._is_closed:
                 raise closed()
             if self._run is None or not self._run.is_usable():
-                self._run = _Run(self._make_fetcher, self._reading)
+                self._run = _Run(self._make_fetcher, self._context)
             run = self._run
         run.wait()
         return run
@@ -79,8 +79,8 @@ class Engine(Closing):
     def stats(self) -> Stats:
         """How it goes."""
         meter, run = self.meter, self._run
-        reading = run.reading if run is not None and run.is_usable() else None
-        window = reading.window if reading is not None else None
+        context = run.context if run is not None and run.is_usable() else None
+        window = context.window if context is not None else None
         seconds = 0.0 if meter.began is None else time.monotonic() - meter.began
         p50, p99 = window.quantiles(0.5, 0.99) if window is not None else (0.0, 0.0)
         return Stats(
@@ -97,7 +97,7 @@ class Engine(Closing):
             retries=meter.retries,
             second_reads=meter.second_reads,
             skipped=meter.skipped,
-            connections=reading.fetcher.connections if reading is not None else 0,
+            connections=context.fetcher.connections if context is not None else 0,
         )
 
     def _end(self) -> None:
@@ -105,24 +105,24 @@ class Engine(Closing):
         if run is not None:
             run.close()
 
-    def _reading(self, fetcher: Fetcher) -> Reading:
+    def _context(self, fetcher: Fetcher) -> FetchContext:
         most = min(self._max_in_flight, fetcher.most_in_flight or self._max_in_flight)
         window = Window(most=most, now=asyncio.get_running_loop().time())
         policy = RetryPolicy(timeout=self._timeout)
-        return Reading(fetcher, window, policy, self.meter, self._budget, self._on_missing, self._with_metadata)
+        return FetchContext(fetcher, window, policy, self.meter, self._budget, self._on_missing, self._with_metadata)
 
 
 class _Run:
     """One life of the thread, from connecting to closing."""
 
-    def __init__(self, make_fetcher: Callable[[], Fetcher], begin: Callable[[Fetcher], Reading]) -> None:
-        self._make_fetcher, self._begin_reading = make_fetcher, begin
-        self.reading: Reading | None = None
+    def __init__(self, make_fetcher: Callable[[], Fetcher], begin: Callable[[Fetcher], FetchContext]) -> None:
+        self._make_fetcher, self._begin_context = make_fetcher, begin
+        self.context: FetchContext | None = None
         self._process = os.getpid()
         self._lock = threading.Lock()  # guards _is_over: no stream may begin after it
         self._is_over = False
         self._streams: set[asyncio.Task[None]] = set()  # touched on the loop only
-        self._connected: Future[Reading] = Future()
+        self._connected: Future[FetchContext] = Future()
         self._loop = asyncio.new_event_loop()
         self._main = self._loop.create_task(self._live())
         # A daemon, because a node that answers nothing must not hold up the end of the process.
@@ -133,13 +133,13 @@ class _Run:
         """Not after a failed connection, nor in a forked child, where the thread does not exist."""
         return not self._is_over and self._process == os.getpid()
 
-    def wait(self) -> Reading:
+    def wait(self) -> FetchContext:
         while not wait((self._connected,), timeout=_WAKE_SECONDS).done:
             pass
         return self._connected.result()
 
-    def stream(self, epochs: Iterator[Batcher]) -> Stream:
-        stream = Stream(epochs, self._loop, self.wait())
+    def stream(self, epochs: Iterator[Batcher]) -> FetchStream:
+        stream = FetchStream(epochs, self._loop, self.wait())
         with self._lock:
             if self._is_over:
                 raise closed()
@@ -180,8 +180,8 @@ class _Run:
         fetcher = self._make_fetcher()
         try:
             await fetcher.connect()
-            self.reading = self._begin_reading(fetcher)
-            self._connected.set_result(self.reading)
+            self.context = self._begin_context(fetcher)
+            self._connected.set_result(self.context)
             await asyncio.Event().wait()  # until `close` cancels this task
         except (asyncio.CancelledError, Exception) as error:
             self._finish(error)  # before the connections are closed, which may take long
@@ -191,7 +191,7 @@ class _Run:
             await asyncio.gather(*self._streams, return_exceptions=True)
             await fetcher.close()
 
-    def _begin(self, stream: Stream) -> None:
+    def _begin(self, stream: FetchStream) -> None:
         if self._is_over:
             stream.end(closed())
             return

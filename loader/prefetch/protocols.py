@@ -14,7 +14,7 @@ class MissingSample(Protocol):
     error: Exception | None
 
 
-class Filled(Protocol):
+class Taken(Protocol):
     """A whole batch as it was read: the epoch's number ``number``, whose last ``repeats`` samples repeat ones before.
 
     With it, all samples of the epoch below ``end`` but those that are ``late`` have come.
@@ -37,7 +37,7 @@ class Filled(Protocol):
 class Stream(Protocol):
     """The batches of one epoch after another, for one consumer."""
 
-    def take(self) -> Filled | None:
+    def take(self) -> Taken | None:
         """The next batch; None behind the last of an epoch. Raises what ended the stream, in the next one's place."""
         ...
 

@@ -39,7 +39,7 @@ _LOOK_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class FetchContext:
     """What streams of one source share: who reads, how many at a time, when again, and the counts."""
 
     fetcher: Fetcher
@@ -51,11 +51,11 @@ class Reading:
     with_metadata: bool = False
 
 
-class Stream:
+class FetchStream:
     """The batches of one epoch after another, for one consumer."""
 
-    def __init__(self, epochs: Iterator[Batcher], loop: asyncio.AbstractEventLoop, reading: Reading) -> None:
-        self._epochs, self._loop, self._reading = epochs, loop, reading
+    def __init__(self, epochs: Iterator[Batcher], loop: asyncio.AbstractEventLoop, context: FetchContext) -> None:
+        self._epochs, self._loop, self._context = epochs, loop, context
         self._process = os.getpid()
         self._ready: queue.SimpleQueue[Filled | BaseException | None] = queue.SimpleQueue()
         self._has_ended = False
@@ -107,7 +107,7 @@ class Stream:
     def _wait(self) -> Filled | BaseException | None:
         with suppress(queue.Empty):
             return self._ready.get_nowait()
-        with self._reading.meter.waiting():
+        with self._context.meter.waiting():
             while True:
                 with suppress(queue.Empty):
                     return self._ready.get(timeout=_WAKE_SECONDS)
@@ -134,7 +134,7 @@ class Stream:
 
     def _fill(self) -> None:
         """Begin fetch tasks for what the window and the budget allow."""
-        window = self._reading.window
+        window = self._context.window
         if self._is_over:
             return
         while len(self._tasks) < window.size:
@@ -148,12 +148,12 @@ class Stream:
         sample.readers += 1  # before the task has run: whoever is first must know of all
         task = self._loop.create_task(self._read(sample))
         self._tasks[task] = sample
-        self._reading.meter.in_flight += 1
+        self._context.meter.in_flight += 1
         task.add_done_callback(self._forget)
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         del self._tasks[task]
-        self._reading.meter.in_flight -= 1
+        self._context.meter.in_flight -= 1
         if not task.cancelled() and (error := task.exception()) is not None:
             self._fail(error)
         self._fill()  # tasks that end in one turn each see the others, and might all end
@@ -181,21 +181,21 @@ class Stream:
 
     def _has_room(self, *, is_needed: bool) -> bool:
         mean = self._read_bytes / self._read_samples if self._read_samples else 0.0
-        fits = self._held + mean * (len(self._tasks) + 1) <= self._reading.budget
+        fits = self._held + mean * (len(self._tasks) + 1) <= self._context.budget
         return fits or (is_needed and not self._waiting)
 
     async def _read(self, sample: Sample) -> None:
         """A fetch task: one sample after another, as long as the window has room for it."""
         task = asyncio.current_task()
         assert task is not None
-        reading = self._reading
-        read, window, now = reading.fetcher.read, reading.window, self._loop.time
+        context = self._context
+        read, window, now = context.fetcher.read, context.window, self._loop.time
         while True:
             sent = sample.sent = now()
             sample.begun = sample.begun or sent
             try:
-                if reading.with_metadata:
-                    image, metadata = await asyncio.gather(read(sample.id), reading.fetcher.metadata(sample.id))
+                if context.with_metadata:
+                    image, metadata = await asyncio.gather(read(sample.id), context.fetcher.metadata(sample.id))
                     (sample.image, sample.label), sample.metadata = image, metadata
                 else:
                     sample.image, sample.label = await read(sample.id)
@@ -206,7 +206,7 @@ class Stream:
                 continue
             except LoaderError as error:
                 sample.error = error
-                sample.is_skipped = reading.on_missing == "skip" and isinstance(error, MissingImageError)
+                sample.is_skipped = context.on_missing == "skip" and isinstance(error, MissingImageError)
             else:
                 window.answered(sent=sent, now=now())
             self._arrived(sample, task)
@@ -218,7 +218,7 @@ class Stream:
             self._tasks[task] = sample = following
 
     def _arrived(self, sample: Sample, task: asyncio.Task[None] | None) -> None:
-        size, meter = len(sample.image), self._reading.meter
+        size, meter = len(sample.image), self._context.meter
         size += sum(len(more) for more in (sample.label, *sample.metadata) if isinstance(more, (bytes, str)))
         sample.size = size
         self._held += size
@@ -251,16 +251,16 @@ class Stream:
 
     async def _try_again(self, sample: Sample, error: UnreachableError) -> bool:
         """Wait a little before a read is tried again; False where another read of the sample is or was enough."""
-        reading = self._reading
-        reading.window.refused()
+        context = self._context
+        context.window.refused()
         if sample.is_here or sample.readers > 1:
             sample.readers -= 1
             return False
         sample.tries += 1
         sample.error = error
         sample.sent = float("inf")
-        reading.meter.retries += 1
-        await asyncio.sleep(reading.policy.pause(sample.tries) * random.uniform(0.5, 1.0))
+        context.meter.retries += 1
+        await asyncio.sleep(context.policy.pause(sample.tries) * random.uniform(0.5, 1.0))
         return not sample.is_here
 
     def _look(self) -> None:
@@ -268,8 +268,8 @@ class Stream:
         if self._is_over:
             return
         self._looking = self._loop.call_later(_LOOK_SECONDS, self._look)
-        reading, now = self._reading, self._loop.time()
-        policy, window = reading.policy, reading.window
+        context, now = self._context, self._loop.time()
+        policy, window = context.policy, context.window
         late = policy.late(window)
         soonest = min(late, policy.timeout)
         for sample in list(self._tasks.values()):
@@ -282,15 +282,15 @@ class Stream:
                 self._arrived(sample, None)
             elif now - sample.sent > late and policy.may_hedge(window, readers=sample.readers):
                 sample.sent = now
-                reading.meter.second_reads += 1
+                context.meter.second_reads += 1
                 self._begin(sample)
 
     def _given_up(self, sample: Sample) -> UnreachableError:
-        reading = self._reading
+        context = self._context
         reason = str(sample.error).rpartition("Found: ")[2]
         found = f"{reason} ({sample.tries} times)" if sample.error else "no answer"
         error = UnreachableError(
-            f"Wanted {reading.fetcher.wanted(sample.id)} within {reading.policy.timeout:g} s. Found: {found}"
+            f"Wanted {context.fetcher.wanted(sample.id)} within {context.policy.timeout:g} s. Found: {found}"
         )
         error.__cause__ = sample.error
         return error
@@ -299,7 +299,7 @@ class Stream:
         if self._is_over:
             return
         self._held -= count
-        self._reading.meter.held_bytes -= count
+        self._context.meter.held_bytes -= count
         self._waiting -= 1
         self._fill()
 
@@ -321,7 +321,7 @@ class Stream:
             self._looking.cancel()
         for task in self._tasks:
             task.cancel()
-        self._reading.meter.held_bytes -= self._held
+        self._context.meter.held_bytes -= self._held
         self._held = 0
         self._open.clear()
         self._epochs = iter(())

@@ -65,7 +65,7 @@ class HeldPieces:
     def __init__(self, reader: PieceReader, *, budget: int) -> None:
         """``budget`` must hold the largest piece."""
         self._reader, self._budget = reader, budget
-        largest = max((reader.cost(piece) for piece in range(len(reader.places))), default=0)
+        largest = max((reader.cost(piece) for piece in range(len(reader.locations))), default=0)
         self._margin = max(0, min(largest // 2, budget - largest))  # for samples that are taken out of a piece
         self.most_inflated = budget - largest
         """The most bytes of inflated files in a batch: the budget also holds a piece."""
@@ -87,7 +87,7 @@ class HeldPieces:
         if piece not in self._held:
             self._held[piece] = self._idle.pop(piece) if piece in self._idle else _Held()
         held = self._held[piece]
-        if held.parts >= self._reader.places[piece].samples:  # the next epoch begins with it
+        if held.parts >= self._reader.locations[piece].samples:  # the next epoch begins with it
             held.parts, held.was_read = 0, False
         held.wanted.update(insides)
         held.parts += part
@@ -201,7 +201,7 @@ class HeldPieces:
 
     def _keep_few(self, piece: int, held: _Held, need: Need) -> None:
         """Keep only the samples of a piece that are wanted, if they are few and there is room for them beside it."""
-        samples = self._reader.places[piece].samples
+        samples = self._reader.locations[piece].samples
         if len(held.wanted) > _FEW * samples or (need < Need.NEXT and held.parts < samples):
             return
         if (loaded := held.loaded) is None:

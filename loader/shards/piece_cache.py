@@ -16,7 +16,7 @@ _OURS = re.compile(r"[0-9a-f]{32}|\.[0-9a-f]{32}\.[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PieceLocation:
     """Where a piece is: the shard, its bytes from ``start``, how many samples it has, and their first one's number."""
 
     shard: str
@@ -43,15 +43,15 @@ class PieceCache:
         self._held: int | None = None
         self._written = 0  # since files were counted: other processes write, too
 
-    def read(self, place: Place, data: memoryview) -> bool:
+    def read(self, location: PieceLocation, data: memoryview) -> bool:
         """Whether a piece is there, and was read."""
         from formats.shards.layout import piece_digest
 
-        path = self._path(place)
+        path = self._path(location)
         try:
             with open(path, "rb", buffering=0) as file:
                 length = file.readinto(data)
-            if length == place.bytes and piece_digest(data) == place.xxh3:
+            if length == location.bytes and piece_digest(data) == location.xxh3:
                 os.utime(path)
                 return True
             path.unlink(missing_ok=True)
@@ -59,18 +59,18 @@ class PieceCache:
             pass
         return False
 
-    def keep(self, place: Place, data: memoryview) -> None:
+    def keep(self, location: PieceLocation, data: memoryview) -> None:
         """Write a piece, and make room for it; a full or failing disk is no error, only no help."""
-        path = self._path(place)
+        path = self._path(location)
         aside = path.with_name(f".{path.name}.{os.getpid()}")
         with self._lock:  # one at a time, or those that make room would not know what others write
             try:
-                self._make_room(place.bytes)
+                self._make_room(location.bytes)
                 with open(aside, "wb", buffering=0) as file:
                     file.write(data)
                 os.replace(aside, path)
-                self._held = (self._held or 0) + place.bytes
-                self._written += place.bytes
+                self._held = (self._held or 0) + location.bytes
+                self._written += location.bytes
             except OSError:
                 with suppress(OSError):
                     aside.unlink(missing_ok=True)
@@ -98,5 +98,5 @@ class PieceCache:
             held -= size
         self._held = held
 
-    def _path(self, place: Place) -> Path:
-        return self._folder / place.xxh3
+    def _path(self, location: PieceLocation) -> Path:
+        return self._folder / location.xxh3

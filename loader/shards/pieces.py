@@ -14,7 +14,7 @@ from loader.errors import LoaderError, ShardError, UnreachableError
 from loader.prefetch.closing import closed
 from loader.prefetch.stats import Meter
 from loader.s3.client import told, tried
-from loader.shards.piece_cache import PieceCache, Place
+from loader.shards.piece_cache import PieceCache, PieceLocation
 from loader.shards.shard_set import TIMEOUT_SECONDS, Shards
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Loaded:
 class _Reading:
     """A piece on its way in parts, each read by the thread that comes to it; the last one makes the piece whole."""
 
-    place: Place
+    location: PieceLocation
     future: "Future[Loaded]"
     parts: int
     left: int
@@ -51,15 +51,15 @@ class _Reading:
     error: tuple[int, BaseException] | None = None
 
 
-def places_of(shards: Shards) -> list[Place]:
+def locations_of(shards: Shards) -> list[PieceLocation]:
     """The pieces of all shards, in order; those without samples are left out."""
-    found: list[Place] = []
+    found: list[PieceLocation] = []
     first = 0
     for shard in shards.contents.shards:
         start = 0
         for piece in shard.pieces:
             if piece.samples:
-                found.append(Place(shard.name, start, piece.bytes, piece.xxh3, piece.samples, first))
+                found.append(PieceLocation(shard.name, start, piece.bytes, piece.xxh3, piece.samples, first))
             first += piece.samples
             start += piece.bytes
     return found
@@ -82,8 +82,8 @@ class PieceReader:
         timeout: float = TIMEOUT_SECONDS,
     ) -> None:
         self._shards, self._most, self._cache, self.meter, self._timeout = shards, threads, cache, meter, timeout
-        self.places = places_of(shards)
-        sizes = [place.bytes for place in self.places]
+        self.locations = locations_of(shards)
+        sizes = [location.bytes for location in self.locations]
         # No more than they need: the system clears whole huge pages of what is reserved, also where nothing is read to.
         most = 2 * np.median(sizes or [0])
         self._usual = max((size for size in sizes if size <= most), default=0)
@@ -119,12 +119,12 @@ class PieceReader:
 
     def read(self, number: int, *, room: int) -> "Future[Loaded]":
         """Begin to read a piece into ``room`` bytes, which memory that is kept for further pieces is part of."""
-        place = self.places[number]
-        if place.bytes > self._usual:
-            self.trim(room - place.bytes)
-        buffer = self._buffer(place.bytes)
-        parts = 1 if self._cache is not None else max(1, round(place.bytes / _PART_BYTES))
-        reading = _Reading(place, Future(), parts, left=parts, buffer=buffer)
+        location = self.locations[number]
+        if location.bytes > self._usual:
+            self.trim(room - location.bytes)
+        buffer = self._buffer(location.bytes)
+        parts = 1 if self._cache is not None else max(1, round(location.bytes / _PART_BYTES))
+        reading = _Reading(location, Future(), parts, left=parts, buffer=buffer)
         for part in range(parts):
             self._wanted.put((reading, part))
         with self._lock:
@@ -138,7 +138,7 @@ class PieceReader:
 
     def cost(self, number: int) -> int:
         """The bytes that a piece takes in memory."""
-        return max(self.places[number].bytes, self._usual)
+        return max(self.locations[number].bytes, self._usual)
 
     def forget(self, loaded: Loaded, *, room: int) -> None:
         """Give back the memory of a piece, of which nothing is used any more; it is kept for others in ``room``."""
@@ -208,18 +208,19 @@ class PieceReader:
             buffer = reading.buffer
         if buffer is None:
             return
-        data = memoryview(buffer.data)[: reading.place.bytes]
+        data = memoryview(buffer.data)[: reading.location.bytes]
         error: BaseException | None = None
         try:
             if self._cache is not None:
-                self._from_cache(reading.place, data)
+                self._from_cache(reading.location, data)
             else:
-                start, stop = (reading.place.bytes * number // reading.parts for number in (part, part + 1))
-                self._fetch(reading.place, data, start, stop)
+                start, stop = (reading.location.bytes * number // reading.parts for number in (part, part + 1))
+                self._fetch(reading.location, data, start, stop)
         except BaseException as found:
             error = found
         with self._lock:
-            if error is not None and (reading.error is None or part < reading.error[0]):  # a cut is told by its place
+            # The first part that fails names the fault.
+            if error is not None and (reading.error is None or part < reading.error[0]):
                 reading.error = part, error
             reading.left -= 1
             is_last = not reading.left
@@ -229,74 +230,76 @@ class PieceReader:
             if reading.error is not None:
                 raise reading.error[1]
             if self._cache is None:  # else it was checked before
-                self._check(reading.place, data, is_read_again=False)
-            reading.future.set_result(self._loaded(reading.place, data, buffer))
+                self._check(reading.location, data, is_read_again=False)
+            reading.future.set_result(self._loaded(reading.location, data, buffer))
         except BaseException as found:
             reading.future.set_exception(found)
 
-    def _from_cache(self, place: Place, data: memoryview) -> None:
+    def _from_cache(self, location: PieceLocation, data: memoryview) -> None:
         """Read a piece from the cache, or from the store and keep it."""
         assert self._cache is not None
-        if not self._cache.read(place, data):
-            self._fetch(place, data, 0, place.bytes)
-            self._check(place, data, is_read_again=False)
-            self._cache.keep(place, data)
+        if not self._cache.read(location, data):
+            self._fetch(location, data, 0, location.bytes)
+            self._check(location, data, is_read_again=False)
+            self._cache.keep(location, data)
 
-    def _loaded(self, place: Place, data: memoryview, buffer: "np.ndarray[tuple[int], np.dtype[np.uint8]]") -> Loaded:
+    def _loaded(
+        self, location: PieceLocation, data: memoryview, buffer: "np.ndarray[tuple[int], np.dtype[np.uint8]]"
+    ) -> Loaded:
         from formats.shards.layout import contents_of
 
         try:
             contents = contents_of(data)
         except ValueError as error:
-            raise self._damaged(place, str(error)) from error
-        if len(contents) != place.samples:
-            raise self._damaged(place, f"{len(contents)} samples instead of {place.samples}")
+            raise self._damaged(location, str(error)) from error
+        if len(contents) != location.samples:
+            raise self._damaged(location, f"{len(contents)} samples instead of {location.samples}")
         return Loaded(data, contents, buffer)
 
-    def _check(self, place: Place, data: memoryview, *, is_read_again: bool) -> None:
+    def _check(self, location: PieceLocation, data: memoryview, *, is_read_again: bool) -> None:
         """Compare a piece with the manifest; what is damaged is read once more: it may be so on its way only."""
         from formats.shards.layout import piece_digest
 
         digest = piece_digest(data)
-        if digest == place.xxh3:
+        if digest == location.xxh3:
             return
         if is_read_again:
-            raise self._damaged(place, f"XXH3 {digest[:12]} instead of {place.xxh3[:12]}")
+            raise self._damaged(location, f"XXH3 {digest[:12]} instead of {location.xxh3[:12]}")
         self.meter.retries += 1
-        self._fetch(place, data, 0, place.bytes)
-        self._check(place, data, is_read_again=True)
+        self._fetch(location, data, 0, location.bytes)
+        self._check(location, data, is_read_again=True)
 
-    def _fetch(self, place: Place, data: memoryview, start: int, stop: int) -> None:
+    def _fetch(self, location: PieceLocation, data: memoryview, start: int, stop: int) -> None:
         """Read a part of a piece. Raises the errors of `loader`."""
         from formats import StorageError
 
         reader = self._reader
         assert reader is not None
         try:
-            length = reader.read_into(place.shard, place.start + start, data[start:stop])
+            length = reader.read_into(location.shard, location.start + start, data[start:stop])
         except FileNotFoundError:
             raise ShardError(
-                f"Wanted the shard {place.shard} of {self._shards.address}, which the manifest names. "
+                f"Wanted the shard {location.shard} of {self._shards.address}, which the manifest names. "
                 "Found: no such file. Was it deleted? Write the shards again."
             ) from None
         except StorageError as error:
             found = str(error).partition("Found: ")[2] or str(error)
-            raise told(type(error)(f"Wanted to read {self._name(place)}. Found: {found}")) from error
+            raise told(type(error)(f"Wanted to read {self._name(location)}. Found: {found}")) from error
         except OSError as error:
-            raise ShardError(f"Wanted to read {self._name(place)}. Found: {error.strerror or error}") from error
+            raise ShardError(f"Wanted to read {self._name(location)}. Found: {error.strerror or error}") from error
         if length < stop - start:
-            raise self._damaged(place, f"the shard ends {place.bytes - start - length:,} bytes earlier")
+            raise self._damaged(location, f"the shard ends {location.bytes - start - length:,} bytes earlier")
 
-    def _damaged(self, place: Place, found: str) -> LoaderError:
+    def _damaged(self, location: PieceLocation, found: str) -> LoaderError:
         return ShardError(
-            f"Wanted {self._name(place)} as the manifest tells it. Found: {found}. "
+            f"Wanted {self._name(location)} as the manifest tells it. Found: {found}. "
             "It was cut off or replaced: write the shards again."
         )
 
-    def _name(self, place: Place) -> str:
+    def _name(self, location: PieceLocation) -> str:
         return (
-            f"samples {place.first:,} to {place.first + place.samples - 1:,} in {place.shard} of "
-            f"{self._shards.address}, {place.bytes:,} bytes from {place.start:,}"
+            f"samples {location.first:,} to {location.first + location.samples - 1:,} in {location.shard} of "
+            f"{self._shards.address}, {location.bytes:,} bytes from {location.start:,}"
         )
 
     def _buffer(self, size: int) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":

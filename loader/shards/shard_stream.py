@@ -133,7 +133,7 @@ class ShardStream:
         wanted = list(zip(step.pieces, step.insides, strict=True))[:fresh]
         found: list[ShardSample] = []
         for (piece, inside), (key, files) in zip(wanted, self._pieces.take(wanted, self._wait), strict=True):
-            where = self._reader.places[piece]
+            where = self._reader.locations[piece]
             members = self._inflated(files, where.shard, key) if any(map(_is_packed, files)) else files
             found.append(ShardSample(where.first + inside, where.shard, key, members))
         return found + found[-1:] * (len(step.pieces) - len(found))

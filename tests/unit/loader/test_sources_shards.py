@@ -25,8 +25,8 @@ from formats.stores.storage import Storage
 from loader import OptionError, ShardError, SplitError, StateError
 from loader.prefetch.stats import Meter
 from loader.shards import RemoteDataset, make_client, open_shards
-from loader.shards.piece_cache import FOLDER, PieceCache, Place
-from loader.shards.pieces import PieceReader, places_of
+from loader.shards.piece_cache import FOLDER, PieceCache, PieceLocation
+from loader.shards.pieces import PieceReader, locations_of
 from loader.shards.shard_schedule import ShardSchedule
 from loader.shards.shard_set import Shards
 from loader.sources import usual_mix
@@ -116,7 +116,7 @@ def test_the_rest_of_an_epoch_resumes_on_another_number_of_ranks(shards: Shards)
 
 
 def test_a_source_reads_ahead_within_its_budget(shards: Shards) -> None:
-    pieces = places_of(shards)
+    pieces = locations_of(shards)
     budget = 4 * max(place.bytes for place in pieces)
     with make(shards, memory_budget=budget, streams=1, mix=8) as source:
         most = 0
@@ -131,11 +131,12 @@ def test_pieces_use_buffers_of_one_size(shards: Shards) -> None:
     reader.connect()
     try:
         loaded = [
-            reader.read(number, room=shards.contents.bytes).result(timeout=30) for number in range(len(reader.places))
+            reader.read(number, room=shards.contents.bytes).result(timeout=30)
+            for number in range(len(reader.locations))
         ]
         assert len(loaded) > 2
         taken = [len(piece.buffer) for piece in loaded if isinstance(piece.buffer, np.ndarray)]
-        assert taken == [max(place.bytes for place in reader.places)] * len(loaded)
+        assert taken == [max(place.bytes for place in reader.locations)] * len(loaded)
     finally:
         reader.close()
 
@@ -147,7 +148,7 @@ def test_a_cache_never_exceeds_its_size(sizes: list[int], most: int) -> None:
         cache = PieceCache(folder, size=most)
         for number, size in enumerate(sizes):
             data = bytes([number]) * size
-            place = Place("a", 0, size, xxhash.xxh3_128_hexdigest(data), 1, 0)
+            place = PieceLocation("a", 0, size, xxhash.xxh3_128_hexdigest(data), 1, 0)
             cache.keep(place, memoryview(data))
             assert sum(path.stat().st_size for path in (Path(folder) / FOLDER).iterdir()) <= most
             into = bytearray(size)

@@ -14,10 +14,10 @@ from loader import ClosedError, MissingImageError, TableError, UnreachableError
 from loader.order.schedule import Step
 from loader.prefetch import stream as module
 from loader.prefetch.batcher import Batcher, Filled, InOrder, OutOfOrder
-from loader.prefetch.engine import Engine
+from loader.prefetch.engine import FetchEngine
 from loader.prefetch.retry_policy import RetryPolicy
 from loader.prefetch.stats import Meter
-from loader.prefetch.stream import Reading, Stream
+from loader.prefetch.stream import FetchContext, FetchStream
 from loader.prefetch.window import Window
 
 SIZE = 100
@@ -85,18 +85,18 @@ class FakeFetcher:
             asyncio.run_coroutine_threadsafe(asyncio.sleep(0), self.loop).result(5)
 
 
-Make = Callable[..., tuple[Engine, FakeFetcher]]
+Make = Callable[..., tuple[FetchEngine, FakeFetcher]]
 
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    engines: list[Engine] = []
+    engines: list[FetchEngine] = []
 
     def build(
         budget: int = 10**9, max_in_flight: int = 1000, timeout: float = 10.0, on_missing: str = "raise", **fake: object
-    ) -> tuple[Engine, FakeFetcher]:
+    ) -> tuple[FetchEngine, FakeFetcher]:
         fetcher = FakeFetcher(**fake)  # type: ignore[arg-type]
-        engine = Engine(
+        engine = FetchEngine(
             lambda: fetcher,
             lambda batcher: batcher,
             budget=budget,
@@ -130,7 +130,7 @@ def unordered(rows: int, batch_size: int = 2, *, first: int = 0, reorder: int = 
     return OutOfOrder(steps(rows, batch_size, first), ids, batch_size=batch_size, is_padded=False, reorder=reorder)
 
 
-def taken(stream: Stream) -> Iterator[Filled]:
+def taken(stream: FetchStream) -> Iterator[Filled]:
     """What is left of an epoch."""
     while (filled := stream.take()) is not None:
         yield filled
@@ -345,8 +345,8 @@ def test_a_second_read_not_begun_before_the_first_answer_is_not_counted() -> Non
     async def run() -> tuple[int, Filled | None]:
         loop = asyncio.get_running_loop()
         fetcher, meter = FakeFetcher(gated=True), Meter()
-        reading = Reading(fetcher, Window(most=8, now=loop.time()), RetryPolicy(timeout=60), meter, 10**9, "raise")
-        stream = Stream(iter([unordered(4, 4)]), loop, reading)
+        reading = FetchContext(fetcher, Window(most=8, now=loop.time()), RetryPolicy(timeout=60), meter, 10**9, "raise")
+        stream = FetchStream(iter([unordered(4, 4)]), loop, reading)
         running = loop.create_task(stream.run())
         while len(fetcher.asked) < 4:
             await asyncio.sleep(0)

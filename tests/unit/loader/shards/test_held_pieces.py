@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from loader import OptionError
 from loader.prefetch.stats import Meter
 from loader.shards import RemoteDataset, make_client
-from loader.shards.pieces import PieceReader, places_of
+from loader.shards.pieces import PieceReader, locations_of
 from loader.shards.shard_schedule import ShardSchedule
 from loader.shards.shard_set import Shards
 from loader.shards.shard_stream import ShardStream
@@ -65,7 +65,7 @@ def read(
     """The batches of two epochs, as lists of (key, bytes) or as their lengths, with the counts of reader and meter."""
     meter = PeakMeter()
     schedule = ShardSchedule(
-        fingerprint=shards.fingerprint, pieces=np.array([place.samples for place in places_of(shards)]), seed=0,
+        fingerprint=shards.fingerprint, pieces=np.array([place.samples for place in locations_of(shards)]), seed=0,
         shuffle=True, rank=0, world_size=1, last_batch_policy="PARTIAL", **options,
     )  # fmt: skip
     reader = CountedReader(shards, meter=meter, budget=budget)
@@ -100,7 +100,7 @@ def test_no_budget_is_exceeded_and_no_order_depends_on_it(
     options = {"streams": streams, "mix": mix, "batch_size": batch_size}
     with tempfile.TemporaryDirectory() as folder:
         shards = filler(Path(folder), sizes, together=together)
-        largest = max(place.bytes for place in places_of(shards))
+        largest = max(place.bytes for place in locations_of(shards))
         budget = largest + int(share * (shards.contents.bytes - largest))
         found, reader, meter = read(shards, budget=budget, every=every, **options)
         wanted, _, ample = read(shards, budget=1 << 40, every=every, **options)
@@ -131,7 +131,7 @@ def test_allocations_stay_within_the_budget(tmp_path: Path) -> None:
 
 def test_a_budget_below_one_piece_is_refused_with_the_least_that_works(tmp_path: Path) -> None:
     shards = filler(tmp_path / "b", [500, 9000, 700], together=1)
-    least = max(place.bytes for place in places_of(shards))
+    least = max(place.bytes for place in locations_of(shards))
     with pytest.raises(OptionError, match=rf"memory_budget of at least {least:,} bytes, .*Found: {least - 1:,}"):
         RemoteDataset(make_client(tmp_path), "b", memory_budget=least - 1)
     assert len(list(RemoteDataset(make_client(tmp_path), "b", memory_budget=least))) == 3
