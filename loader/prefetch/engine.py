@@ -4,7 +4,6 @@ import asyncio
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 
@@ -58,8 +57,7 @@ class FetchEngine(Closing):
         Raises what `connect` raises.
         """
         stream = self._connected().stream(map(self._begin_epoch, epochs))
-        if self.meter.began is None:
-            self.meter.began = time.monotonic()
+        self.meter.begin()
         return stream
 
     def connect(self) -> None:
@@ -78,26 +76,18 @@ class FetchEngine(Closing):
 
     def stats(self) -> Stats:
         """How it goes."""
-        meter, run = self.meter, self._run
+        run = self._run
         context = run.context if run is not None and run.is_usable() else None
-        window = context.window if context is not None else None
-        seconds = 0.0 if meter.began is None else time.monotonic() - meter.began
-        p50, p99 = window.quantiles(0.5, 0.99) if window is not None else (0.0, 0.0)
-        return Stats(
-            images=meter.images,
-            bytes=meter.bytes,
-            seconds=seconds,
-            stall_share=meter.waited / seconds if seconds else 0.0,
-            in_flight=meter.in_flight,
-            window=window.size if window is not None else 0,
-            held_bytes=meter.held_bytes,
-            round_trip=window.round_trip if window is not None else None,
+        if context is None:
+            return self.meter.stats()
+        window = context.window
+        p50, p99 = window.quantiles(0.5, 0.99)
+        return self.meter.stats(
+            window=window.size,
+            round_trip=window.round_trip,
             p50=p50,
             p99=p99,
-            retries=meter.retries,
-            second_reads=meter.second_reads,
-            skipped=meter.skipped,
-            connections=context.fetcher.connections if context is not None else 0,
+            connections=context.fetcher.connections,
         )
 
     def _end(self) -> None:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,28 @@ class Meter:
         """The seconds that consumers have waited, up to now."""
         now = time.monotonic()
         return self._waited + sum(now - began for began in list(self._waits))
+
+    def begin(self) -> None:
+        """The first stream begins."""
+        if self.began is None:
+            self.began = time.monotonic()
+
+    def stats(self, **more: Any) -> Stats:
+        """These counts, and ``more`` that the engine knows of its reads."""
+        seconds = 0.0 if self.began is None else time.monotonic() - self.began
+        return Stats(
+            images=self.images,
+            bytes=self.bytes,
+            seconds=seconds,
+            stall_share=self.waited / seconds if seconds else 0.0,
+            in_flight=self.in_flight,
+            held_bytes=self.held_bytes,
+            retries=self.retries,
+            second_reads=self.second_reads,
+            rereads=self.rereads,
+            skipped=self.skipped,
+            **more,
+        )
 
     @contextmanager
     def waiting(self) -> Iterator[None]:

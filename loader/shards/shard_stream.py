@@ -11,7 +11,6 @@ A piece stays, as far as there is room, until all samples that the batches plann
 """
 
 import os
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
@@ -187,8 +186,7 @@ class ShardEngine(Closing):
     def stream(self, epochs: Iterator[Iterator[ShardStep]], /) -> ShardStream:
         """Begin to read epochs ahead of a consumer. Raises what `connect` raises."""
         stream = ShardStream(epochs, self._connected(), budget=self.budget)
-        if self.meter.began is None:
-            self.meter.began = time.monotonic()
+        self.meter.begin()
         return stream
 
     def connect(self) -> None:
@@ -211,21 +209,8 @@ class ShardEngine(Closing):
 
     def stats(self) -> Stats:
         """How it goes."""
-        meter, reader = self.meter, self._reader
-        seconds = 0.0 if meter.began is None else time.monotonic() - meter.began
-        return Stats(
-            images=meter.images,
-            bytes=meter.bytes,
-            seconds=seconds,
-            stall_share=meter.waited / seconds if seconds else 0.0,
-            in_flight=meter.in_flight,
-            window=self.threads,
-            held_bytes=meter.held_bytes,
-            retries=meter.retries,
-            rereads=meter.rereads,
-            skipped=meter.skipped,
-            connections=reader[1].connections if reader is not None else 0,
-        )
+        reader = self._reader
+        return self.meter.stats(window=self.threads, connections=reader[1].connections if reader is not None else 0)
 
     def _end(self) -> None:
         reader, self._reader = self._reader, None
