@@ -29,8 +29,10 @@ from pyspark.sql import SparkSession
 
 from etl.splits.plan import SplitPlan
 from etl.splits.splitting import run as split
-from jobs.command import execute, parse
-from schemas import Columns, TableName
+from jobs import options
+from jobs.arguments import make_parser, parse
+from jobs.command import execute
+from schemas import TableName
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,34 +54,21 @@ class RowsReport:
 
 def parse_args(argv: Sequence[str] | None = None) -> tuple[SplitPlan, bool]:
     """The plan, and whether the report is wanted as JSON; exits with 2 for bad arguments."""
-    parser = argparse.ArgumentParser(
-        prog="cache_rows.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = make_parser("cache_rows.py", manual=__doc__)
     add = parser.add_argument
     add("-m", "--metadata-table", metavar="KS.TABLE", help="the table that is read")
     add("-o", "--rows-fn", metavar="FOLDER", required=True, help="the rows file that is made")
     add("-d", "--data-table", metavar="KS.TABLE", help="the table of pictures (default: by the metadata table's name)")
     add("--dataset", metavar="NAME", help="whose class names to use (default: the dataset of the metadata table)")
-    for name, what in (("id", "the image's id"), ("label", "the label"), ("data", "the picture")):
-        add(f"--{name}-col", default=name, metavar="COL", help=f"the column of {what} (default: {name})")
+    options.add_column_options(add, metavar="COL")
     add("--seed", type=int, default=0, help="the seed of the rows' order (default: 0)")
     add("--overwrite", action="store_true", help="replace rows that are there, or what a killed run left of them")
     add("--json", action="store_true", help="print the report as one JSON object on the last line")
-    args = parse(
-        parser,
-        argv,
-        needed=lambda args: {"metadata_table": ("data_table",)},
-        check=_check,
-        usual=_usual,
-        lone="metadata_table",
+    needed = {"metadata_table": ["data_table"]}
+    plan, args = parse(
+        parser, argv, plan=_plan, needed=lambda args: needed, check=_check, usual=_usual, lone="metadata_table"
     )
-    try:
-        return _plan(args), args.json
-    except ValueError as error:
-        parser.error(str(error))
+    return plan, args.json
 
 
 def run(spark: SparkSession, *, plan: SplitPlan) -> RowsReport:
@@ -117,15 +106,14 @@ def _usual(args: argparse.Namespace) -> Mapping[str, str]:
 
 def _plan(args: argparse.Namespace) -> SplitPlan:
     metadata_table = TableName.parse(args.metadata_table)
-    return SplitPlan(
+    return options.plan_of(
+        SplitPlan,
+        args,
         data_table=TableName.parse(args.data_table) if args.data_table else data_table_of(metadata_table),
         metadata_table=metadata_table,
         out=args.rows_fn,
         ratios=(Fraction(1),),
-        seed=args.seed,
-        overwrite=args.overwrite,
-        dataset=args.dataset,
-        columns=Columns(id=args.id_col, label=args.label_col, data=args.data_col),
+        columns=options.columns_of(args),
         has_leak_check=False,
     )
 

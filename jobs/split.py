@@ -42,7 +42,7 @@ from collections.abc import Sequence
 from etl.splits.plan import SplitPlan
 from etl.splits.report import SplitReport
 from etl.splits.splitting import explain, run
-from jobs import split_options as options
+from jobs import split_options
 from jobs.command import execute
 
 __all__ = ["SplitReport", "explain", "main", "parse_args", "run"]
@@ -50,7 +50,7 @@ __all__ = ["SplitReport", "explain", "main", "parse_args", "run"]
 
 def parse_args(argv: Sequence[str] | None = None) -> tuple[SplitPlan, argparse.Namespace]:
     """The plan of a command line, and its other options, ``json`` and ``explain``; exits with 2 for bad arguments."""
-    return options.parse_args(argv, manual=str(__doc__))
+    return split_options.parse_args(argv, manual=__doc__)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

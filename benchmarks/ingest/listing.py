@@ -7,7 +7,7 @@ from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 
 from benchmarks.harness.picture_rows import KEYSPACE, session
-from etl.ingest.verbs import count_entries
+from etl.ingest.listed_images import count_entries
 from etl.sources.trees import list_tree
 
 

@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.harness.picture_rows import LABELS, list_paths, session
-from etl.ingest.verbs import write
 from etl.ingest.writing.image_writer import Nowhere, WriteOrder
 from etl.ingest.writing.preparation import Preparation
+from etl.ingest.writing.tasks import write
 
 # Executors do not find the benchmarks: what tasks need of this module travels with them.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]

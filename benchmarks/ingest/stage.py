@@ -20,7 +20,7 @@ from benchmarks.harness.stage import Stage
 from benchmarks.ingest import rivals as rivals
 from etl.ingest.plan import IngestPlan
 from etl.ingest.report import IngestReport
-from etl.ingest.verbs import task_count
+from etl.ingest.writing.tasks import task_count
 from etl.sources.plan import SourcePlan
 from imagestrata.devstack.servers.cassandra import Cassandra
 from jobs import ingest as job

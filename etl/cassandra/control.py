@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from typing import Any, Self, TypeAlias
 
 import cassandra
@@ -99,6 +100,11 @@ class Control:
     def datacenter(self) -> str:
         """The datacenter that our keyspaces are replicated in: the configured one, or the first contact point's."""
         return self.cluster.datacenter or str(self.execute("SELECT data_center FROM system.local")[0].data_center)
+
+    @property
+    def located(self) -> Cluster:
+        """The cluster with its datacenter, as executors need it."""
+        return replace(self.cluster, datacenter=self.datacenter)
 
     def execute(self, query: str, values: Sequence[Any] = (), *, is_serial: bool = False) -> list[Any]:
         """Run a query with its values bound; returns the rows, as named tuples.

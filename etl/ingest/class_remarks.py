@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from etl.ingest.destination import Beginning, Destination
+from etl.ingest.destination import Destination, StartedRun
 from etl.ingest.plan import IngestPlan
 
 _SHOWN = 5
@@ -77,13 +77,13 @@ def class_remarks(
     *,
     plan: IngestPlan,
     destination: Destination | None,
-    beginning: Beginning | None = None,
+    started: StartedRun | None = None,
 ) -> ClassRemarks:
     """What there is to say of classes with so many images; new ones have numbers once the run has begun."""
     if plan.source.label_type != "int":
         return ClassRemarks()
     known = {} if destination is None else destination.known
-    numbers = None if beginning is None else beginning.numbers
+    numbers = None if started is None else started.numbers
     new = NewClasses.of(images, dataset=plan.dataset, known=known, numbers=numbers)
     return ClassRemarks(new=new, similar=similar_classes(images, known=known))
 

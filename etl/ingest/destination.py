@@ -36,7 +36,7 @@ class Destination:
     latest_write: int
     """The latest write, in microseconds, to rows that no run has recorded; 0 if there are none."""
 
-    def begin(self, control: Control, *, plan: IngestPlan, kind: str, ingest_id: uuid.UUID) -> "Beginning":
+    def begin(self, control: Control, *, plan: IngestPlan, kind: str, ingest_id: uuid.UUID) -> "StartedRun":
         """Record what the tables hold, take a place in the sequence of their runs, and take class numbers.
 
         The tables are there. Raises `ConflictError` if another run began at the same time and this one does not fit,
@@ -53,11 +53,11 @@ class Destination:
             after=self.latest_write,
         )
         log.info("this is %s", run)
-        return Beginning(run, number_classes(control, plan=plan, names=self.names, numbers=self.numbers))
+        return StartedRun(run, number_classes(control, plan=plan, names=self.names, numbers=self.numbers))
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class StartedRun:
     """The place of a run in its sequence, and its class numbers by name."""
 
     run: Run

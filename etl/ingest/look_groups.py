@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra.cluster import Cluster
-from etl.cassandra.control import append_rows, picture_reader, read_table, uuid_bytes, uuid_text
+from etl.cassandra.control import Control, append_rows, picture_reader, read_table, uuid_bytes, uuid_text
 from etl.errors import TableError
 from etl.ingest.plan import Tables
 from etl.ingest.writing.outcomes import WRITTEN
@@ -95,24 +95,22 @@ def group_again(spark: SparkSession, *, outcomes: DataFrame, tables: Tables, clu
         return groups.select("group_id").distinct().count()
 
 
-def clear_replaced(
-    spark: SparkSession, *, before: DataFrame, outcomes: DataFrame, tables: Tables, has_hashes: bool, clock: int
-) -> int:
+def clear_replaced(control: Control, *, before: DataFrame, outcomes: DataFrame, tables: Tables, clock: int) -> int:
     """Take the group from images whose picture is another one now: nobody knows what that one looks like.
 
     Runs Spark. An interrupted run leaves such images to the next one, which knows them by a picture without a hash.
 
     Args:
-        spark: The session.
+        control: A connection.
         before: The rows of this run's files as they were before it, as `ROWS`; kept.
         outcomes: What became of this run's files, as rows of `OUTCOMES`; kept.
         tables: The tables.
-        has_hashes: Whether the table of perceptual hashes is there.
         clock: The clock of this run, in microseconds.
 
     Returns:
         How many images lost their group.
     """
+    spark, has_hashes = before.sparkSession, control.columns(tables.perceptual_hashes) is not None
     grouped = before.where(F.col("group_id").startswith(GROUP_PREFIX))
     if not has_hashes and grouped.isEmpty():
         return 0

@@ -2,24 +2,23 @@
 
 import hashlib
 import json
+import uuid
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pyspark.sql import Row
 
 from etl.ingest.class_remarks import ClassRemarks, NewClasses
+from etl.ingest.destination import StartedRun
 from etl.ingest.duplicates import DuplicateSummary
+from etl.ingest.listed_images import ListingCounts
 from etl.ingest.plan import IngestPlan
-from etl.ingest.sequence import Run
 from etl.ingest.stale_rows import StaleRows
-from etl.ingest.verbs import Survey
 from etl.ingest.writing.folder_rows import REJECTED
 
 FORMAT = 1
-SUM_SEEDS = (0x3C0FFEE, 0x4C0FFEE)
-"""Prepended to (id, label, sha256), to make two independent row hashes of Spark's one function."""
-
 _TAKEN = ("written", "already there")
 _ONE_NODE_MB_PER_S = 90.0
 _ONE_NODE_IMAGES_PER_S = 800.0
@@ -48,14 +47,14 @@ class IngestReport:
     unmatched: list[str]
     new_classes: NewClasses | None
     similar_classes: list[dict[str, int]]
-    duplicates: DuplicateSummary | None
-    groups: int | None
-    ungrouped: int
-    stale: StaleRows | None
+    duplicates: DuplicateSummary | None = None
+    groups: int | None = None
+    ungrouped: int = 0
+    stale: StaleRows | None = None
     executors: dict[str, dict[str, int]]
-    seconds: float
-    images_per_s: float
-    mb_per_s: float
+    seconds: float = 0.0
+    images_per_s: float = 0.0
+    mb_per_s: float = 0.0
     data_table: str | None
     metadata_table: str | None
     quarantine_table: str | None
@@ -73,13 +72,12 @@ class IngestReport:
         *,
         plan: IngestPlan,
         classes: int,
-        ingest_id: str,
-        seconds: float,
-        unmatched: Sequence[str] = (),
-        run: Run | None = None,
-        remarks: ClassRemarks | None = None,
+        ingest_id: uuid.UUID,
+        unmatched: Sequence[str],
+        started: StartedRun | None,
+        remarks: ClassRemarks,
     ) -> "IngestReport":
-        """Sum up the rows of `ingest.tally`."""
+        """Sum up the rows of `outcomes.tally`."""
         stages: Counter[str] = Counter()
         reasons: Counter[str] = Counter()
         splits: Counter[str] = Counter()
@@ -111,46 +109,28 @@ class IngestReport:
             images_by_split=dict(sorted(splits.items())),
             notes=_most_first(notes),
             unmatched=list(unmatched),
-            new_classes=remarks.new if remarks else None,
-            similar_classes=remarks.similar if remarks else [],
-            duplicates=None,
-            groups=None,
-            ungrouped=0,
-            stale=None,
+            new_classes=remarks.new,
+            similar_classes=remarks.similar,
             executors={name: dict(counts) for name, counts in sorted(executors.items())},
-            seconds=round(seconds, 3),
-            images_per_s=round(stages["written"] / seconds, 1),
-            mb_per_s=round(written / 1e6 / seconds, 2),
             data_table=str(tables.data) if tables else None,
             metadata_table=str(tables.metadata) if tables else None,
             quarantine_table=str(tables.quarantine) if tables else None,
             target=plan.target,
             dataset=plan.dataset,
-            ingest_id=ingest_id,
-            sequence=None if run is None else run.sequence,
-            clock=None if run is None else run.clock,
+            ingest_id=str(ingest_id),
+            sequence=None if started is None else started.run.sequence,
+            clock=None if started is None else started.run.clock,
             fingerprint=_fingerprint(stages.total(), first, second),
         )
 
-    def finished(
-        self,
-        *,
-        stale: StaleRows | None,
-        duplicates: DuplicateSummary | None,
-        groups: int | None,
-        ungrouped: int,
-        seconds: float,
-    ) -> "IngestReport":
-        """The report with what was found after the writing, and the time of it all."""
+    def finished(self, *, seconds: float, **found: Any) -> "IngestReport":
+        """The report with what was found after the writing (the fields with defaults), and the time of it all."""
         return replace(
             self,
-            stale=stale,
-            duplicates=duplicates,
-            groups=groups,
-            ungrouped=ungrouped,
             seconds=round(seconds, 3),
             images_per_s=round(self.images / seconds, 1),
             mb_per_s=round(self.bytes / 1e6 / seconds, 2),
+            **found,
         )
 
     def __str__(self) -> str:
@@ -214,7 +194,7 @@ class IngestEstimate:
     @classmethod
     def of(
         cls,
-        survey: Survey,
+        counts: ListingCounts,
         *,
         plan: IngestPlan,
         unmatched: Sequence[str],
@@ -222,24 +202,24 @@ class IngestEstimate:
         stale: StaleRows | None,
         remarks: ClassRemarks,
     ) -> "IngestEstimate":
-        """Sum up a survey."""
-        images = survey.files - survey.rejected
+        """Sum up a listing."""
+        images = counts.files - counts.rejected
         copies = sum(int(part.rpartition(":")[2]) for part in (plan.replication or "1").split(","))
         left = max(0, images - already_there)
-        size = survey.bytes * left // max(images, 1)
+        size = counts.bytes * left // max(images, 1)
         return cls(
             images=images,
-            bytes=survey.bytes,
-            classes=len(survey.classes) if plan.source.label_type == "int" else 0,
-            rejected=survey.rejected,
-            rejected_by_reason=survey.rejected_by_reason,
-            images_by_split=survey.images_by_split,
+            bytes=counts.bytes,
+            classes=len(counts.classes) if plan.source.label_type == "int" else 0,
+            rejected=counts.rejected,
+            rejected_by_reason=counts.rejected_by_reason,
+            images_by_split=counts.images_by_split,
             unmatched=list(unmatched),
             new_classes=remarks.new,
             similar_classes=remarks.similar,
             already_there=already_there,
             stale=stale,
-            disk_bytes=survey.bytes * copies,
+            disk_bytes=counts.bytes * copies,
             seconds=round(max(size / 1e6 / _ONE_NODE_MB_PER_S, left / _ONE_NODE_IMAGES_PER_S), 1),
         )
 

@@ -33,7 +33,7 @@ def rows_of_source(metadata: DataFrame, /, *, source: str, splits: Collection[st
     """The metadata rows that an ingest of this source wrote, in these splits.
 
     Args:
-        metadata: Rows of `etl.ingest.verbs.known_images`.
+        metadata: Rows of `etl.ingest.existing_images.known_images`.
         source: The name of the source, as rows have it.
         splits: The splits (``or_split``) that the ingest looked at. Rows in other splits are left out.
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control
 from etl.errors import SourceError, TableError
-from etl.ingest.verbs import Survey, count_entries
+from etl.ingest.listed_images import ListingCounts, count_entries
 from etl.shards.packing import position_order
 from etl.shards.plan import ShardPlan
 from etl.shards.reading import PictureTable
@@ -79,12 +79,12 @@ def _of_source(
     found = list_source(spark, source, dataset=dataset, keep=keep)
     listing = found.listing
     entries = keep(listing.names)
-    survey = Survey.of(entries.transform(count_entries).collect(), classes=listing.classes)
-    if not survey.files:
+    counts = ListingCounts.of(entries.transform(count_entries).collect(), classes=listing.classes)
+    if not counts.files:
         raise SourceError(f"Wanted images in {source.address}. Found: no file at all.")
     found.check(entries)
-    check_class_level(entries, tops=survey.tops, listing=listing, plan=source)
-    numbers = _numbers(source, survey.classes)
+    check_class_level(entries, tops=counts.tops, listing=listing, plan=source)
+    numbers = _numbers(source, counts.classes)
     labels = spark.createDataFrame(
         pd.DataFrame({"or_label": pd.Series(list(numbers), dtype=object), "label": list(numbers.values())}),
         "or_label STRING, label INT",
@@ -104,7 +104,7 @@ def _of_source(
         label_type=source.label_type,
         class_names={number: name for name, number in numbers.items()},
         source=name,
-        remarks=tuple(found.told()),
+        remarks=tuple(found.report_lines()),
     )
 
 

@@ -9,18 +9,16 @@ from functools import partial
 from typing import Any
 
 import pandas as pd
-from py4j.protocol import Py4JJavaError
 from pyspark import StorageLevel
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control
 from etl.errors import EtlError, SourceError
 from etl.frames import fetched, kept, pictures_in_rows, plain_inside, small_table
-from etl.ingest.verbs import task_count
 from etl.ingest.writing.preparation import Preparation
-from etl.ingest.writing.progress import Counters, Watch
+from etl.ingest.writing.progress import Counters, collect_watched
+from etl.ingest.writing.tasks import task_count
 from etl.secrets import PROPERTIES, secrets_on_executors
 from etl.shards.images import Images, open_images
 from etl.shards.making import make
@@ -176,18 +174,18 @@ def _write(
     results = map_batches(placed, task=partial(write_made if is_made else write_listed, order=order), schema=RESULTS)
     files = int(packing.firsts[-1])
     allowed = plan.tolerance.allowed(files)
-    group = f"shards {order.tag}"
-    spark.sparkContext.setJobGroup(group, f"write {order.address}")
-    watch = Watch(order.counters, files=files, allowed=allowed, stop=partial(spark.sparkContext.cancelJobGroup, group))
-    try:
-        with watch:
-            rows = results.collect()
-    except (PySparkException, Py4JJavaError):
-        if not watch.is_over:
-            raise
+    rows = collect_watched(
+        results,
+        group=f"shards {order.tag}",
+        description=f"write {order.address}",
+        counters=order.counters,
+        files=files,
+        allowed=allowed,
+    )
+    if rows is None:
         raise EtlError(
             f"Wanted at most {allowed:,} of {files:,} files rejected. Found: {order.counters.rejected:,} so far."
-        ) from None
+        )
     rejected: list[dict[str, str]] = [json.loads(row.text) for row in rows if row.kind == "rejected"]
     shards: list[Shard] = []
     counts: Counter[int] = Counter()

@@ -49,7 +49,7 @@ class Leftovers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class ListedSource:
     """What a source holds: its images, what of its labels belongs to none, and the rows of a file of labels.
 
     These are ``lines`` without names, or ``rows`` with names, compared ``by_stem`` or whole; ``labels`` is the file's
@@ -74,7 +74,7 @@ class Found:
         if self.rows is not None:
             check_names(entries, labels=self.rows, name=self.labels, by_stem=self.by_stem)
 
-    def told(self) -> list[str]:
+    def report_lines(self) -> list[str]:
         """The lines for a report: what belongs to no image or is not taken, and remarks; runs Spark."""
         lines = [one.describe() for one in self.leftovers]
         if self.listing.not_taken is not None:
@@ -88,7 +88,7 @@ def list_source(
     *,
     dataset: str,
     keep: Callable[[DataFrame], DataFrame] = lambda frame: frame,
-) -> Found:
+) -> ListedSource:
     """List a source, with its labels, masks or arrays.
 
     ``keep`` persists what is used several times: what has been listed, where something is joined to it. Raises
@@ -134,7 +134,7 @@ def list_source(
         bare = listing.bare
     access = "sequential" if plan.read == "sequential" and listing.access == "random" else listing.access
     listing = replace(listing, entries=entries, bare=bare, access=access)
-    return Found(
+    return ListedSource(
         listing=listing, leftovers=leftovers, lines=lines, rows=rows, by_stem=by_stem, labels=name, remarks=remarks
     )
 

@@ -3,27 +3,30 @@
 import logging
 import uuid
 from collections import Counter
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import dataclass
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control
 from etl.errors import EtlError
+from etl.frames import kept
 from etl.ingest.destination import look
+from etl.ingest.listed_images import ListedImages
 from etl.ingest.look_groups import clear_replaced
 from etl.ingest.old_tables import latest_write
 from etl.ingest.plan import IngestPlan, new_ingest_id
 from etl.ingest.sequence import Run, create_sequence, has_runs, take_run
-from etl.ingest.verbs import Survey, task_count, write
 from etl.ingest.writing.image_writer import Nowhere, WriteOrder
 from etl.ingest.writing.outcomes import WRITTEN
 from etl.ingest.writing.preparation import Preparation
 from etl.ingest.writing.table_rows import TableTarget
+from etl.ingest.writing.tasks import task_count, write
 from etl.sources.entries import Listing
+from etl.verify.plan import VerifyPlan
+from etl.verify.problems import KINDS, MISSING_BLOB, NO_METADATA, REWRITABLE, count_problems, to_rewrite
 from etl.verify.read_back import read_back
-from etl.verify.verification import KINDS, MISSING_BLOB, NO_METADATA, REWRITABLE, VerifyPlan, count_problems, to_rewrite
 
 MOST_DELETED = 100_000
 
@@ -89,7 +92,7 @@ def _run_of_its_own(control: Control, spark: SparkSession, *, plan: VerifyPlan) 
 
 
 def still_rejected(suspects: DataFrame, *, plan: IngestPlan, listing: Listing) -> DataFrame:
-    """The ids of rows of `verification.rejected_before` that are rejected today as well, as far as that can be seen.
+    """The ids of rows of `problems.rejected_before` that are rejected today as well, as far as that can be seen.
 
     They are decoded whole: nobody tells how closely they were looked at when they were rejected.
     """
@@ -107,59 +110,41 @@ def still_rejected(suspects: DataFrame, *, plan: IngestPlan, listing: Listing) -
 
 
 def rewrite(
-    control: Control,
-    problems: DataFrame,
-    *,
-    metadata: DataFrame,
-    plan: IngestPlan,
-    listing: Listing,
-    entries: DataFrame,
-    survey: Survey,
+    control: Control, problems: DataFrame, *, metadata: DataFrame, plan: IngestPlan, images: ListedImages
 ) -> Repaired:
     """Write again from a source what is wrong, and read it back. Runs Spark.
 
-    ``entries`` are those of the listing without their bytes, ``survey`` is what was counted of them; ``metadata`` are
-    rows of `verification.facts`. What is rejected now goes into the quarantine and is not mended.
+    ``metadata`` are rows of `problems.sample_metadata`. What is rejected now goes into the quarantine and is not
+    mended.
     """
-    destination = look(entries.sparkSession, control, plan=plan, names=survey.classes)
+    listing, counts = images.listing, images.counts
+    spark = problems.sparkSession
     ingest_id = new_ingest_id()
-    beginning = destination.begin(control, plan=plan, kind="repair", ingest_id=ingest_id)
-    cluster = replace(control.cluster, datacenter=control.datacenter)
+    started = look(spark, control, plan=plan, names=counts.classes).begin(
+        control, plan=plan, kind="repair", ingest_id=ingest_id
+    )
     order = WriteOrder(
         target=TableTarget(
-            cluster=cluster,
+            cluster=control.located,
             tables=plan.tables,
             source=plan.source_name,
             ingest_id=ingest_id,
-            run=beginning.run,
+            run=started.run,
             has_groups=True,
         ),
         preparation=Preparation(check=plan.check, recode=plan.recode, label_type=plan.source.label_type),
-        labels=beginning.numbers,
+        labels=started.numbers,
         in_turn=listing.access != "random",
     )
-    whole = listing.entries if listing.has_data else entries
-    chosen = whole.transform(to_rewrite, problems=problems, metadata=metadata, source=plan.source_name)
-    cores = entries.sparkSession.sparkContext.defaultParallelism
-    tasks = task_count(rows=survey.files, size=survey.bytes, cores=cores)
-    outcomes = write(chosen, order=order, tasks=tasks, access=listing.access).persist(StorageLevel.MEMORY_AND_DISK)
-    try:
+    chosen = images.without(None).transform(to_rewrite, problems=problems, metadata=metadata, source=plan.source_name)
+    tasks = task_count(rows=counts.files, size=counts.bytes, cores=spark.sparkContext.defaultParallelism)
+    with ExitStack() as stack:
+        outcomes = kept(write(chosen, order=order, tasks=tasks, access=listing.access), stack=stack)
         written = outcomes.where(F.col("stage") == WRITTEN).count()
-        right = outcomes.transform(read_back, cluster=cluster, tables=plan.tables).persist()
-        try:
-            mended = problems.where(F.col("kind").isin(list(REWRITABLE))).join(right, on="id", how="left_semi")
-            counts = {row["kind"]: row["rows"] for row in mended.transform(count_problems).collect()}
-            unchanged = written - right.count()
-            clear_replaced(
-                entries.sparkSession,
-                before=metadata,
-                outcomes=outcomes,
-                tables=plan.tables,
-                has_hashes=control.columns(plan.tables.perceptual_hashes) is not None,
-                clock=beginning.run.last_clock,
-            )
-        finally:
-            right.unpersist()
-    finally:
-        outcomes.unpersist()
-    return Repaired({kind: counts[kind] for kind in KINDS if kind in counts}, beginning.run, unchanged)
+        right = kept(outcomes.transform(read_back, cluster=control.located, tables=plan.tables), stack=stack)
+        mended = problems.where(F.col("kind").isin(list(REWRITABLE))).join(right, on="id", how="left_semi")
+        found = {row["kind"]: row["rows"] for row in mended.transform(count_problems).collect()}
+        unchanged = written - right.count()
+        clock = started.run.last_clock
+        clear_replaced(control, before=metadata, outcomes=outcomes, tables=plan.tables, clock=clock)
+    return Repaired({kind: found[kind] for kind in KINDS if kind in found}, started.run, unchanged)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import Row
 
-from etl.verify.verification import KINDS
+from etl.verify.problems import KINDS
 
 EXAMPLES = 20
 
@@ -44,14 +44,14 @@ class VerifyReport:
             lines += [f"    {example}" for example in self.examples[kind]]
             lines += ["    ..."] if count > len(self.examples[kind]) else []
         listed = "" if self.files is None else f", and {self.files:,} files of {self.source}"
-        wrong = self.told() or "nothing is wrong"
+        wrong = self.summary() or "nothing is wrong"
         lines.append(
             f"compared {self.images:,} rows of {self.metadata_table} with {self.blobs:,} of {self.data_table} "
             f"({self.bytes / 1e6:,.1f} MB){listed}, by {self.check}, in {self.seconds:,.1f} s: {wrong}"
         )
         return "\n".join(lines)
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """The problems in one line, without those that were mended; empty if there is none."""
         left = {kind: count - self.mended.get(kind, 0) for kind, count in self.problems.items()}
         text = ", ".join(f"{count:,} x {kind}" for kind, count in left.items() if count)
@@ -66,7 +66,7 @@ class VerifyReport:
 
 
 def describe(rows: Iterable[Row]) -> dict[str, list[str]]:
-    """The rows of `verification.first_problems` as lines by kind: id, name and detail, as far as they are known."""
+    """The rows of `problems.first_problems` as lines by kind: id, name and detail, as far as they are known."""
     found: dict[str, list[str]] = {}
     for row in sorted(rows, key=lambda row: (KINDS.index(row["kind"]), row["rank"])):
         name = row["name"] or ""

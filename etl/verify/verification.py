@@ -1,198 +1,152 @@
-"""Do the tables hold what they say? Problems of the two tables, and of the tables against a source, as rows.
+"""A verification from the tables to its report."""
 
-A metadata row says that its picture is whole and in the data table. What does not keep that is a problem, of one kind
-and about one id; an id may have several.
-"""
+import logging
+import time
+from contextlib import ExitStack
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal
-
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from etl.cassandra.control import uuid_bytes
+from etl.cassandra.control import Control, check_columns, read_table
+from etl.cassandra.table_records import check_pair
+from etl.frames import kept, plain_inside
+from etl.ingest.destination import check_fits_early, check_tables, create_records
+from etl.ingest.listed_images import ListedImages
 from etl.ingest.plan import IngestPlan
-from schemas import Columns, TableName
+from etl.verify.plan import VerifyPlan
+from etl.verify.problems import (
+    KINDS,
+    blob_digests,
+    count_problems,
+    first_problems,
+    page_rows,
+    rejected_before,
+    sample_metadata,
+    source_problems,
+    table_problems,
+)
+from etl.verify.repair import Repaired, delete_halves, rewrite, still_rejected
+from etl.verify.report import EXAMPLES, VerifyReport, describe
 
-MISSING_BLOB = "missing blob"
-NO_METADATA = "blob without metadata"
-WRONG_SIZE = "wrong size"
-WRONG_HASH = "wrong hash"
-MISSING_IMAGE = "missing image"
-GONE = "no longer in the source"
-CHANGED = "changed in the source"
-KINDS = (MISSING_BLOB, NO_METADATA, WRONG_SIZE, WRONG_HASH, MISSING_IMAGE, CHANGED, GONE)
-REWRITABLE = (MISSING_BLOB, NO_METADATA, WRONG_SIZE, WRONG_HASH, MISSING_IMAGE, CHANGED)
-"""What is as it should be once the image was written again from its source."""
-
-PROBLEMS = "kind STRING, id BINARY, name STRING, source STRING, detail STRING"
-"""``name`` is the path with its split folder in front and ``source`` where it came from, where these are known."""
-
-FACTS = ("name", "or_split", "bytes", "sha256", "source", "group_id")
-
-Check = Literal["sizes", "hashes"]
-
-_UNKNOWN_PAGE_ROWS = 4  # of pictures whose size nobody tells
-_PAGE_ROWS = 100  # the server holds whole pages; larger ones have ended nodes
-_PAGE_BYTES = 16 << 20
-_LARGEST_PAGE = 256 << 20
+log = logging.getLogger("imagestrata.verify")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyPlan:
-    """The options of one verification: which tables, how closely, against which source (that of ``ingest``), if any."""
-
-    data_table: TableName
-    metadata_table: TableName
-    columns: Columns = field(default_factory=Columns)
-    check: Check = "hashes"
-    repair: bool = False
-    ingest: IngestPlan | None = None
-
-    def __post_init__(self) -> None:
-        if self.data_table == self.metadata_table:
-            raise ValueError(f"Wanted two tables, for data and for metadata. Found: {self.data_table} for both.")
-
-    @property
-    def quarantine(self) -> TableName:
-        """Where rejected files are told."""
-        return TableName(self.metadata_table.keyspace, "quarantine")
+def run(spark: SparkSession, *, plan: VerifyPlan) -> VerifyReport:
+    """Compare, and repair if the plan says so. Raises the errors of `etl` if something cannot be read."""
+    with ExitStack() as stack:
+        verification = Verification(spark, plan=plan, stack=stack)
+        verification.list_source()
+        verification.compare()
+        verification.repair()
+        return verification.report()
 
 
-def page_rows(*, mean: float, largest: int) -> int:
-    """How many blobs of this mean and largest size, in bytes, a page may have: 1 to 100."""
-    if mean <= 0:  # no metadata rows tell how large they are
-        return _UNKNOWN_PAGE_ROWS
-    return int(max(1, min(_PAGE_ROWS, _PAGE_BYTES // max(mean, 1), _LARGEST_PAGE // max(largest, 1))))
+class Verification:
+    """One verification: `list_source`, `compare`, `repair` and `report`, in this order.
 
-
-def facts(metadata: DataFrame, /, *, columns: Columns) -> DataFrame:
-    """Metadata rows as id (16 bytes) and `FACTS`, null where the table has no such column."""
-    has = set(metadata.columns)
-    known = {name: F.col(name) if name in has else F.lit(None).cast("string") for name in (*FACTS, "path")}
-    known["bytes"] = known["bytes"].cast("long")
-    known["sha256"] = known["sha256"].cast("binary")
-    known["name"] = full_name(known["or_split"], known["path"])
-    return metadata.select(uuid_bytes(columns.id).alias("id"), *(known[name].alias(name) for name in FACTS))
-
-
-def full_name(or_split: Column, path: Column) -> Column:
-    """A path with its split folder in front, as the quarantine has it."""
-    return F.when(F.coalesce(or_split, F.lit("")) == "", path).otherwise(F.concat_ws("/", or_split, path))
-
-
-def blob_facts(data: DataFrame, /, *, columns: Columns, check: Check) -> DataFrame:
-    """Rows of the data table as id (16 bytes), ``length`` and ``digest``; null for a null, and unless hashes are asked.
-
-    All in the JVM, row by row: no blob goes further than this.
+    What is kept for all of them ends with ``stack``.
     """
-    blob = F.col(columns.data)
-    digest = F.unhex(F.sha2(blob, 256)) if check == "hashes" else F.lit(None).cast("binary")
-    return data.select(
-        uuid_bytes(columns.id).alias("id"), F.octet_length(blob).cast("long").alias("length"), digest.alias("digest")
-    )
 
+    def __init__(self, spark: SparkSession, *, plan: VerifyPlan, stack: ExitStack) -> None:
+        """Connect, and read the metadata. Raises `EtlError` for tables that are no pair or lack columns."""
+        self._started = time.monotonic()
+        self._spark, self._plan, self._stack = spark, plan, stack
+        self._control = stack.enter_context(Control.from_spark(spark))
+        stack.enter_context(plain_inside(spark))
+        self._metadata = kept(self._read_metadata(), stack=stack)
+        self._images: ListedImages | None = None
+        self._repaired = Repaired({})
 
-def table_problems(metadata: DataFrame, /, *, blobs: DataFrame) -> DataFrame:
-    """What is wrong between the rows of `facts` and of `blob_facts`, as the rows of `PROBLEMS`, one an id.
+    def list_source(self) -> None:
+        """List the source, if there is one. Raises `EtlError` if a repair could not write what it has."""
+        plan = self._plan.ingest
+        if plan is None:
+            return
+        if self._plan.repair:
+            create_records(self._control, tables=plan.tables)
+            check_tables(self._control, plan=plan)
+            check_fits_early(self._control, plan=plan)
+        self._images = ListedImages.of(self._spark, plan=plan, stack=self._stack)
 
-    Sizes and hashes that a metadata row does not tell are not compared.
-    """
-    known = metadata.withColumn("is_known", F.lit(True))
-    both = known.join(blobs, on="id", how="full")
-    kind = (
-        F.when(F.col("is_known").isNull(), NO_METADATA)
-        .when(F.col("length").isNull(), MISSING_BLOB)
-        .when(F.col("length") != F.col("bytes"), WRONG_SIZE)
-        .when(F.col("digest") != F.col("sha256"), WRONG_HASH)
-    )
-    sizes = F.concat(F.col("length"), F.lit(" bytes instead of "), F.col("bytes"))
-    return both.withColumn("kind", kind).where(F.col("kind").isNotNull()).select(
-        "kind", "id", "name", "source", F.when(F.col("kind") == WRONG_SIZE, sizes).alias("detail")
-    )  # fmt: skip
+    def compare(self) -> None:
+        """Find and count the problems."""
+        plan, metadata = self._plan, self._metadata
+        sums = metadata.agg(F.count("*").alias("rows"), F.avg("bytes").alias("mean"), F.max("bytes").alias("largest"))
+        self._sums = sums.collect()[0]
+        rows = page_rows(mean=self._sums["mean"] or 0, largest=self._sums.largest or 0)
+        log.info("read the pictures of %s, %d a page", plan.data_table, rows)
+        columns = (plan.columns.id, plan.columns.data)
+        data = read_table(self._spark, plan.data_table, columns=columns, page_rows=rows)
+        blobs = kept(data.transform(blob_digests, columns=plan.columns, check=plan.check), stack=self._stack)
+        self._read = blobs.agg(F.count("*").alias("rows"), F.sum("length").alias("bytes")).collect()[0]
+        problems = metadata.transform(table_problems, blobs=blobs)
+        if self._images is not None and plan.ingest is not None:
+            problems = problems.union(self._compare_source(self._images, plan=plan.ingest))
+        self._problems = problems = kept(problems, stack=self._stack)
+        counts = {row["kind"]: row["rows"] for row in problems.transform(count_problems).collect()}
+        self._counts = {kind: counts[kind] for kind in KINDS if kind in counts}
+        firsts = problems.transform(first_problems, examples=EXAMPLES)
+        self._examples = describe(firsts.collect()) if counts else {}
 
+    def repair(self) -> None:
+        """Mend the problems, if the plan says so."""
+        plan, control, problems = self._plan, self._control, self._problems
+        if not plan.repair or not self._counts:
+            return
+        log.info("mend %s problems", f"{sum(self._counts.values()):,}")
+        if self._images is None or plan.ingest is None:
+            self._repaired = delete_halves(control, problems, plan=plan)
+        else:
+            metadata, images = self._metadata, self._images
+            self._repaired = rewrite(control, problems, metadata=metadata, plan=plan.ingest, images=images)
 
-def source_problems(
-    metadata: DataFrame,
-    /,
-    *,
-    entries: DataFrame,
-    rejected: DataFrame,
-    source: str,
-    splits: Sequence[str],
-    sizes: bool,
-) -> DataFrame:
-    """What is wrong between the rows of `facts` and what a source lists (`entries.ENTRIES`), as rows of `PROBLEMS`.
+    def report(self) -> VerifyReport:
+        """What was compared, what is wrong, and what was mended."""
+        plan, repaired = self._plan, self._repaired
+        return VerifyReport(
+            data_table=str(plan.data_table),
+            metadata_table=str(plan.metadata_table),
+            source=None if plan.ingest is None else plan.ingest.source_name,
+            check=plan.check,
+            images=self._sums["rows"],
+            blobs=self._read["rows"],
+            bytes=self._read["bytes"] or 0,
+            files=None if self._images is None else self._images.counts.files,
+            problems=self._counts,
+            examples=self._examples,
+            mended=repaired.mended,
+            left=sum(self._counts.values()) - sum(repaired.mended.values()),
+            unchanged=repaired.unchanged,
+            sequence=None if repaired.run is None else repaired.run.sequence,
+            seconds=round(time.monotonic() - self._started, 3),
+        )
 
-    Entries that cannot be taken are missed by nobody, nor are those whose ids are among ``rejected``. Rows of this
-    ``source`` are no longer there if it lists none of their ids; only those of ``splits`` are looked at, if any are
-    named. ``sizes`` compares sizes as well: where pictures are stored as they are.
-    """
-    listed = entries.select(
-        "id",
-        full_name(F.decode("or_split", "UTF-8"), F.decode("path", "UTF-8")).alias("name"),
-        F.col("bytes").alias("size"),
-        "reason",
-    )
-    readable = listed.where(F.col("reason").isNull())
-    missing = readable.join(metadata.select("id"), on="id", how="left_anti")
-    missing = missing.join(rejected.select("id"), on="id", how="left_anti")
-    own = metadata.where(F.col("source") == source)
-    looked_at = own.where(F.col("or_split").isin(list(splits))) if splits else own
-    gone = looked_at.join(listed.select("id"), on="id", how="left_anti")
-    text = F.lit(None).cast("string")
-    found = missing.select(F.lit(MISSING_IMAGE).alias("kind"), "id", "name", F.lit(source).alias("source"),
-                           text.alias("detail"))  # fmt: skip
-    found = found.union(gone.select(F.lit(GONE), "id", "name", "source", text))
-    if not sizes:
-        return found
-    compared = own.join(readable.select("id", "size"), on="id", how="inner").where(F.col("size") != F.col("bytes"))
-    detail = F.concat(F.col("size"), F.lit(" bytes in the source instead of "), F.col("bytes"))
-    return found.union(compared.select(F.lit(CHANGED), "id", "name", "source", detail))
+    def _read_metadata(self) -> DataFrame:
+        """The rows of `sample_metadata`; of tables that others made, as far as they have such columns."""
+        plan, control = self._plan, self._control
+        needed = [plan.columns.id, "bytes", *(["sha256"] if plan.check == "hashes" else [])]
+        check_columns(control, plan.metadata_table, columns=needed)
+        check_columns(control, plan.data_table, columns=[plan.columns.id, plan.columns.data])
+        check_pair(control, data_table=plan.data_table, metadata_table=plan.metadata_table)
+        found = control.columns(plan.metadata_table) or {}
+        more = [name for name in ("or_split", "path", "source", "group_id") if name in found]
+        rows = read_table(self._spark, plan.metadata_table, columns=[*needed, *more])
+        return rows.transform(sample_metadata, columns=plan.columns)
 
-
-def rejected_before(entries: DataFrame, /, *, metadata: DataFrame, told: DataFrame) -> DataFrame:
-    """The entries without a row of `facts` whose full names were ever in the quarantine (``path, stage, bytes``).
-
-    ``by_server`` tells whether the server refused a file of this size; all others can be looked at again.
-    """
-    name = full_name(F.decode("or_split", "UTF-8"), F.decode("path", "UTF-8"))
-    refused = F.collect_set(F.when(F.col("stage") == "write", F.col("bytes")))
-    names = told.groupBy(_comparable("path").alias("told")).agg(refused.alias("refused"))
-    missing = entries.where(F.col("reason").isNull()).join(metadata.select("id"), on="id", how="left_anti")
-    found = missing.join(names, on=_comparable(name) == F.col("told"), how="inner")
-    return found.withColumn("by_server", F.array_contains("refused", F.col("bytes"))).drop("told", "refused")
-
-
-def _comparable(name: str | Column) -> Column:
-    r"""A name in which bytes that are no UTF-8 are all alike: the JVM makes them U+FFFD, the quarantine ``\xff``."""
-    return F.regexp_replace(name, r"(\uFFFD|\\x[0-9a-f]{2})+", "\ufffd")
-
-
-def count_problems(problems: DataFrame, /) -> DataFrame:
-    """Problems by kind: ``kind, rows``."""
-    return problems.groupBy("kind").agg(F.count("*").alias("rows"))
-
-
-def first_problems(problems: DataFrame, /, *, examples: int) -> DataFrame:
-    """The first few of each kind by name, then by id: ``kind, rank, id, name, detail``."""
-    order = Window.partitionBy("kind").orderBy(F.col("name").asc_nulls_last(), "id")
-    ranked = problems.withColumn("rank", F.row_number().over(order)).where(F.col("rank") <= examples)
-    return ranked.select("kind", "rank", "id", "name", "detail")
-
-
-def to_rewrite(entries: DataFrame, /, *, problems: DataFrame, metadata: DataFrame, source: str) -> DataFrame:
-    """The entries that mend a problem if they are written again, with the groups that their rows have.
-
-    Rows of another source are left alone: this one's image is not theirs.
-    """
-    others = metadata.where(~F.col("source").eqNullSafe(source)).select("id")
-    wrong = problems.where(F.col("kind").isin(list(REWRITABLE))).select("id").distinct()
-    groups = metadata.where(F.col("group_id").isNotNull()).select("id", F.col("group_id").alias("known_group"))
-    wanted = wrong.join(others, on="id", how="left_anti").join(groups, on="id", how="left")
-    if "data" in entries.columns:  # bytes that travel with their rows are not shuffled
-        wanted = F.broadcast(wanted)
-    group = F.coalesce("group_id", "known_group").alias("group_id")
-    chosen = entries.where(F.col("reason").isNull()).join(wanted, on="id", how="inner")
-    return chosen.select(*(group if name == "group_id" else F.col(name) for name in entries.columns))
+    def _compare_source(self, images: ListedImages, *, plan: IngestPlan) -> DataFrame:
+        rejected = images.entries.where(F.lit(False))
+        if self._control.columns(self._plan.quarantine) is not None:
+            quarantined = read_table(self._spark, self._plan.quarantine, columns=["path", "stage", "bytes"])
+            before = images.entries.transform(rejected_before, metadata=self._metadata, quarantined=quarantined)
+            before = kept(before, stack=self._stack)
+            if count := before.count():
+                log.info("look again at %s files that were rejected", f"{count:,}")
+                rejected = kept(before.transform(still_rejected, plan=plan, listing=images.listing), stack=self._stack)
+        return self._metadata.transform(
+            source_problems,
+            entries=images.entries,
+            rejected=rejected,
+            source=plan.source_name,
+            splits=[split for split in (plan.source.splits or (plan.source.or_split,)) if split],
+            sizes=not plan.recode.changes and not images.listing.has_data,
+        )

@@ -13,10 +13,10 @@ from PIL import Image
 from pyspark.sql import DataFrame
 
 from etl.cassandra.control import Control
+from etl.ingest import ingestion
 from etl.ingest.plan import IngestPlan
 from etl.ingest.report import IngestReport
 from etl.sources.plan import SourcePlan
-from jobs import ingest
 from schemas import TableName
 from tests.support.services import fresh_name
 
@@ -102,10 +102,10 @@ def quarantine(control: Control, report: IngestReport) -> dict[str, tuple[str, s
 
 def before_writing(monkeypatch: pytest.MonkeyPatch, what: Callable[[], object]) -> None:
     """Let something happen when the source has been listed: nothing else hits that moment in every run."""
-    write = ingest.write
+    write = ingestion.write
 
     def write_then(*args: Any, **options: Any) -> DataFrame:
         what()
         return write(*args, **options)
 
-    monkeypatch.setattr(ingest, "write", write_then)
+    monkeypatch.setattr(ingestion, "write", write_then)

@@ -3,9 +3,14 @@
 from typing import NamedTuple
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 WRITTEN, THERE, THERE_FROM_OTHERS = "written", "already there", "from another source"
 THERE_OTHERWISE = "there with another class"
+
+SUM_SEEDS = (0x3C0FFEE, 0x4C0FFEE)
+"""Prepended to (id, label, sha256), to make two independent row hashes of Spark's one function."""
 
 OUTCOMES = (
     "id BINARY, label INT, or_split STRING, path STRING, bytes BIGINT, sha256 BINARY, stage STRING, reason STRING, "
@@ -45,3 +50,13 @@ class Outcome(NamedTuple):
     note: str | None
     phash: int | None
     executor: str
+
+
+def tally(outcomes: DataFrame) -> DataFrame:
+    """Rows, bytes and two sums of row hashes, by or_split, stage, kind of reason, note and executor."""
+    kind = F.substring_index("reason", ": ", 1).alias("kind")
+    # a sum of longs wraps or fails, as Spark is configured
+    first, second = (F.sum(F.xxhash64(F.lit(seed).cast("long"), "id", "label", "sha256").cast("decimal(20,0)"))
+                     for seed in SUM_SEEDS)  # fmt: skip
+    sums = (F.count("*").alias("files"), F.sum("bytes").alias("bytes"), first.alias("first"), second.alias("second"))
+    return outcomes.groupBy("or_split", "stage", kind, "note", "executor").agg(*sums)

@@ -5,10 +5,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row
 
 from etl.ingest.writing.outcomes import Outcome
 
@@ -108,6 +112,31 @@ class Watch:
             f"{counters.images:,} of {self._files:,} images, {counters.bytes / 1e6 / seconds:,.1f} MB/s, "
             f"{counters.rejected:,} rejected"
         )
+
+
+def collect_watched(
+    frame: DataFrame, *, group: str, description: str, counters: Counters, files: int, allowed: int
+) -> list[Row] | None:
+    """The rows of a DataFrame whose tasks count what they do; None if it was stopped, because too much was rejected.
+
+    Args:
+        frame: What writes when it is computed.
+        group: A name for its jobs, to stop them by.
+        description: What Spark's own pages say of them.
+        counters: What its tasks count with.
+        files: How many files there are.
+        allowed: How many of them may be rejected.
+    """
+    context = frame.sparkSession.sparkContext
+    context.setJobGroup(group, description)
+    watch = Watch(counters, files=files, allowed=allowed, stop=partial(context.cancelJobGroup, group))
+    try:
+        with watch:
+            return frame.collect()
+    except (PySparkException, Py4JJavaError):
+        if not watch.is_over:
+            raise
+        return None
 
 
 def _duration(seconds: float) -> str:

@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import etl.ingest.destination
-import etl.ingest.verbs
+import etl.ingest.writing.tasks
 from etl.cassandra.class_numbers import class_names
 from etl.cassandra.control import Control
 from etl.errors import ConflictError, EtlError, SourceError, TableError
@@ -182,7 +182,7 @@ def test_failing_tasks_do_not_change_the_tables(
 ) -> None:
     for table in (whole.plan.tables.data, whole.plan.tables.metadata, whole.plan.tables.classes):
         control.define(f"TRUNCATE {table}")
-    monkeypatch.setattr(etl.ingest.verbs, "write_images", write_then_fail)
+    monkeypatch.setattr(etl.ingest.writing.tasks, "write_images", write_then_fail)
     retried = job.run(spark, plan=whole.plan)
     assert tables_of(control, whole.plan) == whole.tables
     assert quarantine(control, retried) == whole.rejected
@@ -202,7 +202,7 @@ def test_an_interrupted_ingest_resumes_and_reads_only_missing_files(
     plan = replace(whole.plan, ingest_id=new_ingest_id())
     control.define(f"TRUNCATE {plan.tables.metadata}")
     with monkeypatch.context() as patch, pytest.raises(PySparkException, match="the disk is full"):
-        patch.setattr(etl.ingest.verbs, "write_images", always_fail)
+        patch.setattr(etl.ingest.writing.tasks, "write_images", always_fail)
         job.run(spark, plan=plan)
     there = rows_of(control, plan.tables.metadata)  # another task may still be writing
     files = {place: place.read_bytes() for row in there for place in [whole.root / row["or_split"] / row["path"]]}

@@ -18,7 +18,8 @@ from etl.ingest.plan import IngestPlan
 from etl.sources.entries import ENTRIES
 from etl.sources.plan import SourcePlan
 from etl.verify import repair
-from etl.verify.verification import MISSING_BLOB, NO_METADATA, PROBLEMS, VerifyPlan, blob_facts, page_rows, to_rewrite
+from etl.verify.plan import VerifyPlan
+from etl.verify.problems import MISSING_BLOB, NO_METADATA, PROBLEMS, blob_digests, page_rows, to_rewrite
 from imagestrata.devstack.servers.cassandra import Cassandra
 from jobs import ingest as ingest_job
 from jobs import verify as job
@@ -106,21 +107,21 @@ def test_problems_are_listed_and_repaired_from_the_source_or_by_deletion(
     assert report.examples == wrong
     assert list(report.problems.items()) == [(kind, len(lines)) for kind, lines in wrong.items()]
     assert (report.images, report.blobs, report.left, report.mended) == (10, 10, 5, {})
-    assert report.told() == "2 x missing blob, 1 x blob without metadata, 1 x wrong size, 1 x wrong hash"
+    assert report.summary() == "2 x missing blob, 1 x blob without metadata, 1 x wrong size, 1 x wrong hash"
     assert everything(control, plan) == before
 
     rewritten = job.run(spark, plan=verification(plan, source=True, repair=True))
     missing = [f"{known[name]} {name}" for name in ("train/a/1.png", "val/b/0.png")]
     assert rewritten.examples == {**wrong, "missing image": missing}
     assert (rewritten.mended, rewritten.left, rewritten.sequence) == (rewritten.problems, 0, 2)
-    assert rewritten.told() == "7 problems were mended"
+    assert rewritten.summary() == "7 problems were mended"
     assert everything(control, plan) == whole
 
     damage(control, keyspace)
     deleted = job.run(spark, plan=verification(plan, repair=True))
     assert deleted.problems == report.problems
     assert deleted.mended == {"missing blob": 2, "blob without metadata": 1}
-    assert deleted.told() == "3 problems were mended; left are 1 x wrong size, 1 x wrong hash"
+    assert deleted.summary() == "3 problems were mended; left are 1 x wrong size, 1 x wrong hash"
     assert [len(table) for table in everything(control, plan)] == [9, 9]
 
     # A machine whose clock was an hour ahead has written this: no rewrite is seen before the hour is over.
@@ -307,6 +308,6 @@ def test_blobs_are_read_in_small_pages(spark: SparkSession, cassandra: Cassandra
     data = read_table(spark, table, columns=("id", "data"), page_rows=page_rows(mean=1e5, largest=100_000))
     assert fetched(data) == (100, 256)
     assert fetched(read_table(spark, table, columns=("id", "data")))[0] > 100
-    facts = data.transform(blob_facts, columns=Columns(), check="hashes").collect()
+    facts = data.transform(blob_digests, columns=Columns(), check="hashes").collect()
     assert {row.length for row in facts} == {100_000}
     assert len({bytes(row.digest) for row in facts}) == len(facts) == 250

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from etl.errors import SourceError
-from etl.ingest.verbs import Survey, count_entries
+from etl.ingest.listed_images import ListingCounts, count_entries
 from etl.secrets import secrets_on_executors
 from etl.sources.folder_counts import check_class_level
 from etl.sources.listing import list_source
@@ -62,7 +62,7 @@ def _checked(spark: SparkSession, address: str, **options: Any) -> list[tuple[st
     with secrets_on_executors(spark):
         listing = list_source(spark, plan, dataset="d").listing
         entries = listing.entries
-        survey = Survey.of(entries.transform(count_entries).collect(), classes=listing.classes)
+        survey = ListingCounts.of(entries.transform(count_entries).collect(), classes=listing.classes)
         check_class_level(entries, tops=survey.tops, listing=listing, plan=plan)
         rows = entries.where("reason IS NULL").collect()
     return sorted((bytes(row.or_split).decode(), bytes(row.path).decode(), row.or_label) for row in rows)

@@ -70,7 +70,7 @@ def test_members_of_samples_that_are_not_taken_are_counted(spark: SparkSession, 
     for label_type, told in counts.items():
         plan = SourcePlan(address=str(tmp_path), layout="webdataset", label_type=label_type)  # type: ignore[arg-type]
         found = list_source(spark, plan, dataset="d")
-        assert found.told() == [told]
+        assert found.report_lines() == [told]
         assert found.listing.entries.count() == 12
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etl.ingest.plan import IngestPlan, ingest_time, new_ingest_id
-from etl.ingest.verbs import task_count
+from etl.ingest.writing.tasks import task_count
 from etl.sources.plan import SourcePlan
 from schemas import Columns, TableName
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from etl.verify.verification import page_rows
+from etl.verify.problems import page_rows
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,123 @@
+"""Which images of a source are there already, in tables or in a folder: left out, replaced or in the way."""
+
+import logging
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from etl.cassandra.control import read_table, uuid_bytes
+from etl.errors import ConflictError
+from etl.frames import kept
+from etl.ingest.look_groups import grouped_rows, refuse_other_groups
+from etl.ingest.plan import IngestPlan
+from etl.ingest.writing.outcomes import THERE, THERE_FROM_OTHERS, THERE_OTHERWISE, tally
+from etl.ingest.writing.target_folder import files_done
+
+_SHOWN = 5
+
+log = logging.getLogger("imagestrata.ingest")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExistingImages:
+    """What is there of the images of a source.
+
+    ``rows`` are their rows as they are now; None if the table is empty, or a folder is written to. ``done`` are those
+    that are left out, as rows of `OUTCOMES`, ``count`` so many; ``sums`` is what `tally` says of them, where it was
+    asked.
+    """
+
+    rows: DataFrame | None = None
+    done: DataFrame | None = None
+    count: int = 0
+    sums: list[Row] = field(default_factory=list)
+
+    @classmethod
+    def in_folder(
+        cls, spark: SparkSession, entries: DataFrame, *, plan: IngestPlan, stack: ExitStack
+    ) -> "ExistingImages":
+        """Those in the target folder. Raises `OutputExistsError`."""
+        done = files_done(spark, entries, plan=plan)
+        if done is None:
+            return cls()
+        done = kept(done, stack=stack)  # now: later what this run writes is there, too
+        return cls(done=done, count=done.count())
+
+    @classmethod
+    def in_tables(
+        cls, spark: SparkSession, entries: DataFrame, *, plan: IngestPlan, stack: ExitStack
+    ) -> "ExistingImages":
+        """Those in tables that have rows. Raises `ConflictError` for rows from other sources, `TableError`."""
+        if plan.near_duplicates:
+            refuse_other_groups(grouped_rows(spark, tables=plan.tables), tables=plan.tables)
+        log.info("look for these images in %s", plan.tables.metadata)
+        rows = entries.transform(there_already, known=known_images(spark, plan=plan), source=plan.source_name)
+        rows = kept(rows, stack=stack)  # now: later the table has this run's rows as well
+        before = rows.transform(as_outcomes)
+        sums = before.transform(tally).collect()
+        if not plan.overwrite:
+            refuse(rows, count=sum(row.files for row in sums if row.stage == THERE_FROM_OTHERS), plan=plan)
+        if not plan.resume:
+            return cls(rows=rows)
+        if changed := sum(row.files for row in sums if row.stage == THERE_OTHERWISE):
+            log.warning("%s images are there with another class and are written again", f"{changed:,}")
+        sums = [row for row in sums if row.stage == THERE]
+        count = sum(row.files for row in sums)
+        return cls(rows=rows, done=before.where(F.col("stage") == THERE), count=count, sums=sums)
+
+
+def known_images(spark: SparkSession, *, plan: IngestPlan) -> DataFrame:
+    """All metadata rows as id (16 bytes) and label, whatever their names, and or_label, or_split, path and so on."""
+    key, label = plan.columns.id, plan.columns.label
+    others = ("or_label", "or_split", "path", "bytes", "sha256", "source", "group_id")
+    rows = read_table(spark, plan.tables.metadata, columns=(key, label, *others))
+    return rows.select(uuid_bytes(key).alias("id"), F.col(label).alias("label"), *others)
+
+
+def there_already(entries: DataFrame, *, known: DataFrame, source: str) -> DataFrame:
+    """The rows of ``known`` that have the ids of these entries.
+
+    ``ours`` tells whether they came from this source, ``same_class`` whether their class is the one of the entry.
+    """
+    wanted = entries.where(F.col("reason").isNull()).groupBy("id").agg(F.max("or_label").alias("wanted"))
+    return (
+        known.join(wanted, on="id", how="inner")
+        .withColumn("ours", F.col("source").eqNullSafe(F.lit(source)))
+        .withColumn("same_class", F.col("or_label").eqNullSafe(F.col("wanted")))
+        .drop("wanted")
+    )
+
+
+def refuse(there: DataFrame, *, count: int, plan: IngestPlan) -> None:
+    """Raise `ConflictError`, with their number and the first few, if images are there that came from other sources."""
+    if not count:
+        return
+    first = there.where(~F.col("ours")).orderBy("or_split", "path").limit(_SHOWN).collect()
+    more = ", ..." if count > _SHOWN else ""
+    shown = ", ".join(f"{row.path} from {row.source}" for row in first)
+    raise ConflictError(
+        f"Wanted to write images from {plan.source_name} to {plan.tables.metadata}. Found: {count:,} of them there "
+        f"already from another source: {shown}{more}. Say --overwrite to replace them, or use other tables, with "
+        "--data-table and --metadata-table."
+    )
+
+
+def as_outcomes(there: DataFrame) -> DataFrame:
+    """Images that were written before, by this source or by others, as the rows of `OUTCOMES`."""
+    return there.select(
+        "id",
+        "label",
+        "or_split",
+        "path",
+        "bytes",
+        "sha256",
+        F.when(~F.col("ours"), THERE_FROM_OTHERS)
+        .when(F.col("same_class"), THERE)
+        .otherwise(THERE_OTHERWISE)
+        .alias("stage"),
+        *(F.lit(None).cast("string").alias(name) for name in ("reason", "note")),
+        F.lit(None).cast("long").alias("phash"),
+        F.lit("").alias("executor"),
+    )

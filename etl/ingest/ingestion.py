@@ -1,0 +1,260 @@
+"""An ingest from its source to its report."""
+
+import logging
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+
+from pyspark.sql import DataFrame, SparkSession
+
+from etl.cassandra.control import Control
+from etl.errors import EtlError
+from etl.frames import kept
+from etl.ingest.class_remarks import ClassRemarks, class_remarks
+from etl.ingest.destination import (
+    Destination,
+    StartedRun,
+    check_fits_early,
+    check_tables,
+    create_tables,
+    is_empty,
+    look,
+)
+from etl.ingest.duplicates import DuplicateSummary, duplicate_groups, summarise
+from etl.ingest.existing_images import ExistingImages, known_images
+from etl.ingest.listed_images import ListedImages
+from etl.ingest.look_groups import clear_replaced, group_again
+from etl.ingest.plan import IngestPlan, new_ingest_id
+from etl.ingest.report import IngestEstimate, IngestReport
+from etl.ingest.stale_rows import Removal, StaleRows, not_found, of_listing, remove, rows_of_source, splits_of
+from etl.ingest.writing.folder_rows import folder_target
+from etl.ingest.writing.image_writer import Target, WriteOrder
+from etl.ingest.writing.outcomes import tally
+from etl.ingest.writing.preparation import Preparation
+from etl.ingest.writing.progress import Counters, collect_watched
+from etl.ingest.writing.table_rows import TableTarget
+from etl.ingest.writing.target_folder import publish_rejected
+from etl.ingest.writing.tasks import task_count, write
+from etl.pictures.look_alikes import require_imagehash
+from etl.sources.folder_counts import check_class_level
+
+log = logging.getLogger("imagestrata.ingest")
+
+
+def run(spark: SparkSession, *, plan: IngestPlan) -> IngestReport:
+    """Ingest a source. Raises the errors of `etl`, before anything is written or if too much is rejected."""
+    with ExitStack() as stack:
+        ingest = Ingest(spark, plan=plan, stack=stack)
+        ingest.list_source()
+        ingest.survey()
+        ingest.write()
+        return ingest.report()
+
+
+def estimate(spark: SparkSession, *, plan: IngestPlan) -> IngestEstimate:
+    """What an ingest would do; writes nothing. Raises as `run` does."""
+    with ExitStack() as stack:
+        ingest = Ingest(spark, plan=plan, stack=stack)
+        ingest.list_source()
+        ingest.survey()
+        return ingest.estimate()
+
+
+class Ingest:
+    """One ingest: `list_source` and `survey`, then `estimate`, or `write` and `report`, in this order.
+
+    What is kept for all of them ends with ``stack``.
+    """
+
+    def __init__(self, spark: SparkSession, *, plan: IngestPlan, stack: ExitStack) -> None:
+        """Connect, unless a folder is written to. Raises `EtlError` for tables that hold something else."""
+        self._started = time.monotonic()
+        if plan.near_duplicates:
+            require_imagehash()
+        self._spark, self._plan, self._stack = spark, plan, stack
+        self._control = None if plan.target is not None else stack.enter_context(Control.from_spark(spark))
+        self._destination: Destination | None = None
+        self._run: StartedRun | None = None
+        if self._control is not None:
+            check_fits_early(self._control, plan=plan)
+            check_tables(self._control, plan=plan)
+
+    def list_source(self) -> None:
+        """List the images. Raises `SourceError`."""
+        self._images = images = ListedImages.of(self._spark, plan=self._plan, stack=self._stack)
+        check_class_level(images.entries, tops=images.counts.tops, listing=images.listing, plan=self._plan.source)
+
+    def survey(self) -> None:
+        """Look at what is there already. Raises `ConflictError`, `OutputExistsError` for what is in the way."""
+        spark, plan, entries = self._spark, self._plan, self._images.entries
+        if self._control is None:
+            self._existing = ExistingImages.in_folder(spark, entries, plan=plan, stack=self._stack)
+        else:
+            self._destination = look(spark, self._control, plan=plan, names=self._images.counts.classes)
+            self._existing = ExistingImages()
+            if not is_empty(self._control, plan=plan):
+                self._existing = ExistingImages.in_tables(spark, entries, plan=plan, stack=self._stack)
+        if self._existing.done is not None:
+            log.info("%s images are there already and are left out", f"{self._existing.count:,}")
+
+    def estimate(self) -> IngestEstimate:
+        """What would be written."""
+        return IngestEstimate.of(
+            self._images.counts,
+            plan=self._plan,
+            unmatched=self._images.source.report_lines(),
+            already_there=self._existing.count,
+            stale=self._stale(of_listing(self._images.entries)),
+            remarks=self._class_remarks(),
+        )
+
+    def write(self) -> None:
+        """Write what is not there. Raises `EtlError` if more is rejected than may be."""
+        plan, files = self._plan, self._images.counts.files
+        self._id = plan.ingest_id or new_ingest_id()
+        unmatched = self._images.source.report_lines()
+        for remark in [*unmatched, *self._class_remarks().lines]:
+            log.warning("%s", remark)
+        left = files - self._existing.count
+        log.info("%s of %s files are ingest %s", f"{left:,}", f"{files:,}", self._id)
+        self._begin(is_idle=not left)
+        counters = Counters(self._spark.sparkContext)
+        self._outcomes = kept(self._write_outcomes(counters), stack=self._stack)
+        allowed = plan.tolerance.allowed(files)
+        rows = None if left else self._existing.sums
+        rows = rows or collect_watched(
+            tally(self._outcomes),
+            group=f"ingest {self._id}",
+            description=f"write {plan.source.name}",
+            counters=counters,
+            files=left,
+            allowed=allowed,
+        )
+        self._written = IngestReport.of(
+            rows or [],
+            plan=plan,
+            classes=len(self._images.counts.classes) if plan.source.label_type == "int" else 0,
+            ingest_id=self._id,
+            unmatched=unmatched,
+            started=self._run,
+            remarks=self._class_remarks(),
+        )
+        if plan.target is not None and rows is not None:
+            publish_rejected(self._spark, self._outcomes, plan=plan)
+        self._check_rejected(allowed=allowed, stopped_at=counters.rejected if rows is None else 0)
+
+    def report(self) -> IngestReport:
+        """Clean up after earlier runs, and say what was done and found."""
+        stale = self._stale(self._outcomes)
+        duplicates = self._duplicates() if self._written.images else None
+        groups, ungrouped = self._group_look_alikes()
+        return self._written.finished(
+            stale=stale,
+            duplicates=duplicates,
+            groups=groups,
+            ungrouped=ungrouped,
+            seconds=time.monotonic() - self._started,
+        )
+
+    def _class_remarks(self) -> ClassRemarks:
+        images = self._images.counts.images_by_class
+        return class_remarks(images, plan=self._plan, destination=self._destination, started=self._run)
+
+    def _begin(self, *, is_idle: bool) -> None:
+        """Create what is missing of the tables and begin a run, if anything is to be written to them."""
+        control, destination, plan = self._control, self._destination, self._plan
+        if control is None or destination is None or (is_idle and not plan.prune and not plan.near_duplicates):
+            return
+        create_tables(control, plan=plan)
+        self._run = destination.begin(control, plan=plan, kind="ingest", ingest_id=self._id)
+
+    def _write_outcomes(self, counters: Counters) -> DataFrame:
+        """The rows of `OUTCOMES`, not written yet unless they were there already."""
+        plan, counts, listing, done = self._plan, self._images.counts, self._images.listing, self._existing.done
+        if done is not None and self._existing.count == counts.files:
+            return done
+        order = WriteOrder(
+            target=self._target(),
+            preparation=Preparation(
+                check=plan.check, recode=plan.recode, label_type=plan.source.label_type, look=plan.near_duplicates
+            ),
+            labels={} if self._run is None else self._run.numbers,
+            in_turn=listing.access != "random",
+            counters=counters,
+        )
+        cores = self._spark.sparkContext.defaultParallelism
+        tasks = task_count(rows=counts.files, size=counts.bytes, cores=cores)
+        outcomes = write(self._images.without(done), order=order, tasks=tasks, access=listing.access)
+        return outcomes if done is None else outcomes.unionByName(done)
+
+    def _target(self) -> Target:
+        plan = self._plan
+        if self._control is None or self._run is None:
+            return folder_target(plan)
+        return TableTarget(
+            cluster=self._control.located,
+            tables=plan.tables,
+            source=plan.source_name,
+            ingest_id=self._id,
+            run=self._run.run,
+            has_groups=plan.source.group_column is not None,
+        )
+
+    def _check_rejected(self, *, allowed: int, stopped_at: int) -> None:
+        """Raise `EtlError` if more was rejected than may be, or everything; ``stopped_at`` that many already."""
+        report, plan = self._written, self._plan
+        rejected = max(report.quarantined, stopped_at)
+        if rejected > allowed:
+            where = f"{rejected:,}. Reasons: {report.rejected_at}"
+            if stopped_at:  # there is no list in a folder yet
+                where = f"{rejected:,} so far" + ("" if plan.target else f". Reasons: {report.rejected_at}")
+            files = self._images.counts.files
+            raise EtlError(f"Wanted at most {allowed:,} of {files:,} files rejected. Found: {where}")
+        if not report.images and not report.already_there:
+            raise EtlError(
+                f"Wanted images in {plan.source.address}. Found: {report.quarantined:,} files, all rejected. "
+                f"Reasons: {report.rejected_at}"
+            )
+
+    def _stale(self, outcomes: DataFrame) -> StaleRows | None:
+        """Count the rows of this source that were not found again; list and remove them if the plan says so."""
+        plan, control = self._plan, self._control
+        if control is None or self._existing.rows is None:
+            return None
+        splits = splits_of(plan.source, found=self._images.counts.images_by_split)
+        rows = known_images(self._spark, plan=plan).transform(rows_of_source, source=plan.source_name, splits=splits)
+        rows = kept(rows, stack=self._stack)
+        stale = kept(rows.transform(not_found, outcomes=outcomes), stack=self._stack)
+        found = StaleRows(stale.count(), rows.count())
+        if plan.list_stale:
+            for row in stale.orderBy("or_split", "path").toLocalIterator():
+                log.info("stale: %s", f"{row.or_split}/{row.path}" if row.or_split else row.path)
+        if not plan.prune or self._run is None:
+            return found
+        found.check(plan.prune_count)
+        removal = Removal(cluster=control.located, tables=plan.tables, clock=self._run.run.last_clock)
+        return replace(found, removed=stale.transform(remove, removal=removal).count())
+
+    def _duplicates(self) -> DuplicateSummary:
+        rows = self._outcomes  # a table may have more than this source
+        if self._existing.rows is not None:
+            rows = known_images(self._spark, plan=self._plan)
+        duplicates = summarise(duplicate_groups(rows))
+        for same in duplicates.examples:
+            log.info("the same picture: %s", same)
+        return duplicates
+
+    def _group_look_alikes(self) -> tuple[int | None, int]:
+        """The groups of look-alikes, if they are wanted; else how many images lost theirs with their pictures."""
+        plan, control = self._plan, self._control
+        if control is None or self._run is None:
+            return None, 0
+        tables, clock = plan.tables, self._run.run.last_clock
+        if plan.near_duplicates:
+            log.info("look for pictures that look alike")
+            cluster = control.located
+            return group_again(self._spark, outcomes=self._outcomes, tables=tables, cluster=cluster, clock=clock), 0
+        before = self._existing.rows
+        if before is None:
+            return None, 0
+        return None, clear_replaced(control, before=before, outcomes=self._outcomes, tables=tables, clock=clock)

@@ -1,0 +1,118 @@
+"""The images of a source as an ingest or a verification lists them, and their counts."""
+
+import logging
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from etl.errors import SourceError
+from etl.frames import kept, pictures_in_rows, plain_inside
+from etl.ingest.plan import IngestPlan
+from etl.secrets import secrets_on_executors
+from etl.sources.entries import Listing
+from etl.sources.listing import ListedSource, list_source
+
+log = logging.getLogger("imagestrata.ingest")
+
+
+@dataclass(frozen=True, slots=True)
+class ListingCounts:
+    """What a listing holds, counted; ``tops``: files that can be taken by class, and how many lie in deeper folders."""
+
+    files: int = 0
+    bytes: int = 0
+    rejected: int = 0
+    classes: frozenset[str] = frozenset()
+    images_by_split: dict[str, int] = field(default_factory=dict)
+    rejected_by_reason: dict[str, int] = field(default_factory=dict)
+    tops: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, rows: Iterable[Row], *, classes: Iterable[str]) -> "ListingCounts":
+        """Sum up the rows of `count_entries`; ``classes`` are names that are known beside them."""
+        rows = list(rows)
+        taken = [row for row in rows if row.kind is None]
+        splits: Counter[str] = Counter()
+        reasons: Counter[str] = Counter()
+        tops: dict[str, tuple[int, int]] = {}
+        for row in rows:
+            if row.kind is None:
+                splits[row.or_split] += row.files
+                images, deeper = tops.get(row.or_label or "", (0, 0))
+                tops[row.or_label or ""] = images + row.files, deeper + row.deeper
+            else:
+                reasons[row.kind] += row.files
+        return cls(
+            files=sum(row.files for row in rows),
+            bytes=sum(row.bytes for row in taken),
+            rejected=reasons.total(),
+            classes=frozenset({row.or_label for row in taken if row.or_label is not None} | set(classes)),
+            images_by_split=dict(sorted(splits.items())),
+            rejected_by_reason=dict(sorted(reasons.items())),
+            tops=tops,
+        )
+
+    @property
+    def images_by_class(self) -> dict[str, int]:
+        """How many images each class has."""
+        return {name: self.tops.get(name, (0, 0))[0] for name in self.classes}
+
+
+def count_entries(entries: DataFrame) -> DataFrame:
+    """Files and bytes by split, class and kind of reason, and files in folders of folders (``deeper``).
+
+    The kind is null for what can be taken.
+    """
+    kind = F.substring_index("reason", ": ", 1)
+    label = F.when(F.col("reason").isNull(), F.col("or_label"))
+    by = (F.col("or_split").cast("string").alias("or_split"), label.alias("or_label"), kind.alias("kind"))
+    path = F.col("path").cast("string")
+    deeper = F.count_if(F.substring_index(path, "/", 2) != path)
+    return entries.groupBy(*by).agg(F.count("*").alias("files"), F.sum("bytes").alias("bytes"), deeper.alias("deeper"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedImages:
+    """What a source holds: ``entries`` are its images without their bytes, kept."""
+
+    source: ListedSource
+    entries: DataFrame
+    counts: ListingCounts
+
+    @classmethod
+    def of(cls, spark: SparkSession, *, plan: IngestPlan, stack: ExitStack) -> "ListedImages":
+        """List a source; secrets and settings that reading it needs stay until the stack is closed. Runs Spark.
+
+        Raises `SourceError` if it cannot be listed, has no file at all, or does not agree with its labels.
+        """
+        stack.enter_context(secrets_on_executors(spark))
+        log.info("list %s", plan.source.name)
+        stack.enter_context(plain_inside(spark))
+        source = list_source(spark, plan.source, dataset=plan.dataset, keep=partial(kept, stack=stack))
+        if source.listing.has_data:
+            stack.enter_context(pictures_in_rows(spark))
+        entries = kept(source.listing.names, stack=stack)
+        counts = ListingCounts.of(entries.transform(count_entries).collect(), classes=source.listing.classes)
+        if not counts.files:
+            raise SourceError(f"Wanted images in {plan.source.address}. Found: no file at all.")
+        source.check(entries)
+        return cls(source=source, entries=entries, counts=counts)
+
+    @property
+    def listing(self) -> Listing:
+        """The images as the source listed them."""
+        return self.source.listing
+
+    def without(self, done: DataFrame | None) -> DataFrame:
+        """The entries that are to be written: all but those that are done, with their bytes where they are at hand."""
+        if not self.listing.has_data:
+            return self.entries if done is None else self.entries.join(done.select("id"), on="id", how="left_anti")
+        if done is None:
+            return self.listing.entries
+        # bytes are not shuffled
+        return self.listing.entries.join(F.broadcast(done.select("id")), on="id", how="left_anti")

@@ -1,0 +1,39 @@
+"""How listed images are dealt to the tasks that write them."""
+
+import math
+from functools import partial
+
+from pyspark.sql import DataFrame
+
+from etl.ingest.writing.image_writer import WriteOrder, write_images
+from etl.ingest.writing.outcomes import OUTCOMES
+from etl.sources.entries import ENTRIES
+from etl.workers import map_batches
+
+# A task is what is written again if it fails, and after which progress is told.
+_TASK_ROWS = 2_000
+_TASK_BYTES = 256 << 20
+_COLUMNS = [column.split()[0] for column in ENTRIES.split(", ")]
+
+
+def task_count(*, rows: int, size: int, cores: int) -> int:
+    """How many tasks write so many rows of so many bytes: whole rounds over the cores, none too large."""
+    wanted = max(1, math.ceil(rows / _TASK_ROWS), math.ceil(size / _TASK_BYTES))
+    return max(1, min(rows, math.ceil(wanted / cores) * cores))
+
+
+def write(entries: DataFrame, *, order: WriteOrder, tasks: int, access: str) -> DataFrame:
+    """Write images, in so many tasks; gives the rows of `OUTCOMES`.
+
+    ``access`` is that of their `Listing`. Images that travel with their rows stay in the partitions that they are in.
+    """
+    columns = _COLUMNS
+    if "data" in entries.columns:
+        columns = [*columns, "data"]
+    elif access == "random":
+        entries = entries.repartition(tasks, "id").sortWithinPartitions("place", "offset")
+    elif access == "sequential":
+        entries = entries.repartitionByRange(tasks, "place", "offset").sortWithinPartitions("place", "offset")
+    else:
+        entries = entries.repartition(tasks, "place").sortWithinPartitions("place", "offset")
+    return map_batches(entries.select(*columns), task=partial(write_images, order=order), schema=OUTCOMES)
