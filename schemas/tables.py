@@ -15,6 +15,8 @@ LabelType = Literal["int", "blob", "multi", "none"]
 """What a label is: a class number, a mask, an array of numbers (kept as a list in the metadata too), or nothing."""
 
 LABEL_TYPES: tuple[LabelType, ...] = get_args(LabelType)
+ClassNames = Literal["name", "number"]
+"""Whether classes are numbered by name, or have numbers as names."""
 _DATA_LABELS = {"int": "int", "blob": "blob", "multi": "blob", "none": None}  # the CQL type in the data table
 
 _TABLE_PART = re.compile(r"[a-z][a-z0-9_]{0,47}")

@@ -13,9 +13,8 @@ from typing import Any
 from etl.cassandra.control import Control
 from etl.cassandra.transactions import Patience
 from etl.errors import ConflictError
-from etl.sources.plan import ClassNames
 from schemas import TableName
-from schemas.tables import LabelType
+from schemas.tables import ClassNames, LabelType
 
 _WORDS = {"name": "classes by name", "number": "classes by number", None: "classes"}
 

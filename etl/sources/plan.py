@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from formats.stores.s3 import check_address
-from schemas.tables import LABEL_TYPES, LabelType
+from schemas.tables import LABEL_TYPES, ClassNames, LabelType
 
 Layout = Literal["tree", "tar", "webdataset", "parquet", "table"]
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
-ClassNames = Literal["name", "number"]
 ClassLevel = Literal["top"]
 Read = Literal["random", "sequential"]
 

@@ -40,7 +40,7 @@ ROOMS = {
     "etl": {
         "pictures": set(),
         "sources": {"pictures"},
-        "cassandra": {"sources"},  # for the type of class names
+        "cassandra": set(),
         "ingest": {"cassandra", "pictures", "sources"},
         "verify": {"cassandra", "ingest", "sources"},
         "splits": {"cassandra"},
@@ -59,6 +59,7 @@ ROOMS = {
 # What is put together on loader's floor: its rooms do not know it, but for adapters.
 TOP = {"loader", *(f"loader.{name}" for name in ("dali", "delivery", "lightning", "source", "sources"))}
 MOST_MODULES = 15  # in a folder, without __init__
+MOST_LINES_OF_A_JOB = 150
 
 
 def modules() -> list[Path]:
@@ -188,6 +189,16 @@ def test_folders_have_few_modules() -> None:
         for folder in {file.parent for file in modules()}
     }
     assert {folder: count for folder, count in counts.items() if count > MOST_MODULES} == {}
+
+
+def test_jobs_are_short() -> None:
+    lines = {file.name: len(file.read_text(encoding="utf-8").splitlines()) for file in (ROOT / "jobs").glob("*.py")}
+    assert {name: count for name, count in lines.items() if count > MOST_LINES_OF_A_JOB} == {}
+
+
+def test_no_module_of_jobs_has_the_name_of_one_of_etl() -> None:
+    jobs, etl = ({file.stem for file in (ROOT / name).rglob("*.py")} - {"__init__"} for name in ("jobs", "etl"))
+    assert jobs & etl == set()
 
 
 def test_job_names_shadow_no_standard_module() -> None:
