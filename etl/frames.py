@@ -62,7 +62,13 @@ def small_table(spark: SparkSession, columns: Mapping[str, Sequence[Any]], schem
 
     It travels as Arrow: rows would need Python workers of a kind of their own.
     """
-    frame = pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in columns.items()})
+    return from_pandas(
+        spark, pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in columns.items()}), schema
+    )
+
+
+def from_pandas(spark: SparkSession, frame: pd.DataFrame, schema: str) -> DataFrame:
+    """A DataFrame of pandas' columns, as Arrow: else each row would become several objects of Python's."""
     with _setting(spark, _ARROW, "true"):
         return spark.createDataFrame(frame, schema)
 

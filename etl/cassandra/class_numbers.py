@@ -3,8 +3,9 @@
 All reads and transactions hold in all datacenters (SERIAL): two ingests in different ones agree, too.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
+from etl.batches import bounded
 from etl.cassandra.control import Control
 from etl.cassandra.transactions import Patience
 from schemas import TableName
@@ -45,7 +46,7 @@ def take_numbers(control: Control, *, keyspace: str, dataset: str, names: Iterab
             return known
         total = rows[0].total if rows else None
         first = max([-1, *known.values()]) + 1 if total is None else total
-        for chunk in _chunks(new):
+        for chunk in bounded(new, most=_CHUNK_NAMES, most_bytes=_CHUNK_BYTES, size=lambda name: len(name.encode())):
             statements: list[tuple[str, tuple[object, ...]]] = [
                 (f"INSERT INTO {table} (dataset, name, label) VALUES (?, ?, ?)", (dataset, name, label))
                 for label, name in enumerate(chunk, first)
@@ -57,18 +58,3 @@ def take_numbers(control: Control, *, keyspace: str, dataset: str, names: Iterab
                 break
             total = first = after
             patience.renew()
-
-
-def _chunks(names: list[str]) -> Iterator[list[str]]:
-    """The names in order, in pieces that fit into one batch."""
-    chunk: list[str] = []
-    size = 0
-    for name in names:
-        length = len(name.encode())
-        if chunk and (len(chunk) == _CHUNK_NAMES or size + length > _CHUNK_BYTES):
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(name)
-        size += length
-    if chunk:
-        yield chunk

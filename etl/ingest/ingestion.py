@@ -22,7 +22,7 @@ from etl.ingest.destination import (
 )
 from etl.ingest.duplicates import DuplicateSummary, duplicate_groups, summarise
 from etl.ingest.existing_images import ExistingImages, known_images
-from etl.ingest.listed_images import ListedImages
+from etl.ingest.listed_images import list_images
 from etl.ingest.look_groups import clear_replaced, group_again
 from etl.ingest.plan import IngestPlan, new_ingest_id
 from etl.ingest.report import IngestEstimate, IngestReport
@@ -81,7 +81,7 @@ class Ingest:
 
     def list_source(self) -> None:
         """List the images. Raises `SourceError`."""
-        self._images = images = ListedImages.of(self._spark, plan=self._plan, stack=self._stack)
+        self._images = images = list_images(self._spark, plan=self._plan, stack=self._stack)
         check_class_level(images.entries, tops=images.counts.tops, listing=images.listing, plan=self._plan.source)
 
     def survey(self) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,8 +16,10 @@ from etl.ingest.plan import IngestPlan
 from etl.secrets import secrets_on_executors
 from etl.sources.entries import Listing
 from etl.sources.listing import ListedSource, list_source
+from etl.sources.plan import SourcePlan
 
 log = logging.getLogger("imagestrata.ingest")
+Keep = Callable[[DataFrame], DataFrame]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,21 +87,16 @@ class ListedImages:
     counts: ListingCounts
 
     @classmethod
-    def of(cls, spark: SparkSession, *, plan: IngestPlan, stack: ExitStack) -> "ListedImages":
-        """List a source; secrets and settings that reading it needs stay until the stack is closed. Runs Spark.
+    def of(cls, spark: SparkSession, plan: SourcePlan, *, dataset: str, keep: Keep) -> "ListedImages":
+        """List a source; ``keep`` persists what is used several times. Runs Spark.
 
         Raises `SourceError` if it cannot be listed, has no file at all, or does not agree with its labels.
         """
-        stack.enter_context(secrets_on_executors(spark))
-        log.info("list %s", plan.source.name)
-        stack.enter_context(plain_inside(spark))
-        source = list_source(spark, plan.source, dataset=plan.dataset, keep=partial(kept, stack=stack))
-        if source.listing.has_data:
-            stack.enter_context(pictures_in_rows(spark))
-        entries = kept(source.listing.names, stack=stack)
+        source = list_source(spark, plan, dataset=dataset, keep=keep)
+        entries = keep(source.listing.names)
         counts = ListingCounts.of(entries.transform(count_entries).collect(), classes=source.listing.classes)
         if not counts.files:
-            raise SourceError(f"Wanted images in {plan.source.address}. Found: no file at all.")
+            raise SourceError(f"Wanted images in {plan.address}. Found: no file at all.")
         source.check(entries)
         return cls(source=source, entries=entries, counts=counts)
 
@@ -116,3 +113,14 @@ class ListedImages:
             return self.listing.entries
         # bytes are not shuffled
         return self.listing.entries.join(F.broadcast(done.select("id")), on="id", how="left_anti")
+
+
+def list_images(spark: SparkSession, *, plan: IngestPlan, stack: ExitStack) -> ListedImages:
+    """List the source of an ingest. What its tasks need, secrets and settings, stays until the stack is closed."""
+    stack.enter_context(secrets_on_executors(spark))
+    stack.enter_context(plain_inside(spark))
+    log.info("list %s", plan.source.name)
+    images = ListedImages.of(spark, plan.source, dataset=plan.dataset, keep=partial(kept, stack=stack))
+    if images.listing.has_data:
+        stack.enter_context(pictures_in_rows(spark))
+    return images

@@ -11,13 +11,14 @@ from contextlib import ExitStack
 from functools import partial
 
 import pyarrow as pa
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from etl.batches import arrow_schema, batch_of
 from etl.cassandra.cluster import Cluster
 from etl.cassandra.control import Control, append_rows, picture_reader, read_table, uuid_bytes, uuid_text
 from etl.errors import TableError
+from etl.frames import kept
 from etl.ingest.plan import Tables
 from etl.ingest.writing.outcomes import WRITTEN
 from etl.pictures.look_alikes import GROUP_PREFIX, group_look_alikes, picture_hash
@@ -27,7 +28,6 @@ from schemas import Columns, TableName
 HASHES = "sha256 BINARY, phash BIGINT"
 ROWS = "id BINARY, sha256 BINARY, group_id STRING"
 
-_ARROW_HASHES = pa.schema([pa.field("sha256", pa.binary()), pa.field("phash", pa.int64())])
 _IN_FLIGHT = 8
 _TASK_PICTURES = 2_000
 
@@ -72,23 +72,18 @@ def group_again(spark: SparkSession, *, outcomes: DataFrame, tables: Tables, clu
         The number of groups.
     """
     with ExitStack() as stack:
-
-        def kept(frame: DataFrame) -> DataFrame:
-            frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
-            stack.callback(frame.unpersist)
-            return frame
-
-        rows = kept(grouped_rows(spark, tables=tables))
-        known = kept(read_table(spark, tables.perceptual_hashes, columns=("sha256", "phash")))
+        keep = partial(kept, stack=stack)
+        rows = keep(grouped_rows(spark, tables=tables))
+        known = keep(read_table(spark, tables.perceptual_hashes, columns=("sha256", "phash")))
         written = outcomes.where((F.col("stage") == WRITTEN) & F.col("sha256").isNotNull())
-        own = kept(
+        own = keep(
             written.select("sha256", "phash").dropDuplicates(["sha256"]).join(known, on="sha256", how="left_anti")
         )
         append_rows(own, table=tables.perceptual_hashes)
-        looked = kept(_look(rows, known=known.union(own), tables=tables, cluster=cluster))
+        looked = keep(_look(rows, known=known.union(own), tables=tables, cluster=cluster))
         append_rows(looked, table=tables.perceptual_hashes)
         hashes = known.union(own).union(looked)
-        groups = kept(group_look_alikes(rows.join(hashes, on="sha256", how="inner").select("id", "phash")))
+        groups = keep(group_look_alikes(rows.join(hashes, on="sha256", how="inner").select("id", "phash")))
         named = rows.withColumnRenamed("group_id", "before").join(groups, on="id", how="left")
         changed = named.where(~F.col("before").eqNullSafe(F.col("group_id"))).select("id", "group_id")
         append_rows(_as_rows(changed, tables=tables), table=tables.metadata, clock=clock)
@@ -153,7 +148,7 @@ def _hash_batches(
         ids, digests = (column.to_pylist() for column in batch.columns)
         found = asyncio.run(_hashes(ids, cluster=cluster, table=table, columns=columns))
         rows = {digest: value for digest, (is_there, value) in zip(digests, found, strict=True) if is_there}
-        yield pa.record_batch([list(rows), list(rows.values())], schema=_ARROW_HASHES)
+        yield batch_of(list(rows.items()), arrow_schema(HASHES))
 
 
 async def _hashes(

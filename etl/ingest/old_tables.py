@@ -14,6 +14,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from etl.batches import arrow_schema, batch_of, rows_of
 from etl.cassandra.class_numbers import class_names
 from etl.cassandra.control import Control, read_table, uuid_bytes
 from etl.cassandra.table_records import TableRecord
@@ -29,16 +30,6 @@ OTHER_TOOLS = (
 )
 
 _COUNTS = "rows BIGINT, foreign BIGINT, example STRING, by_name BIGINT, by_number BIGINT, latest BIGINT"
-_ARROW_COUNTS = pa.schema(
-    [
-        pa.field("rows", pa.int64()),
-        pa.field("foreign", pa.int64()),
-        pa.field("example", pa.string()),
-        pa.field("by_name", pa.int64()),
-        pa.field("by_number", pa.int64()),
-        pa.field("latest", pa.int64()),
-    ]
-)
 _ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")
 
 
@@ -129,21 +120,21 @@ def _count_batches(
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         if batch.num_rows:
-            counts = [_count(list(zip(*(column.to_pylist() for column in batch.columns), strict=True)), dataset, names)]
-            yield pa.record_batch([list(column) for column in zip(*counts, strict=True)], schema=_ARROW_COUNTS)
+            yield batch_of([_count(rows_of([batch]), dataset, names)], arrow_schema(_COUNTS))
 
 
-def _count(rows: list[tuple[Any, ...]], dataset: str, names: Mapping[str, int]) -> tuple[Any, ...]:
-    foreign = by_name = by_number = 0
+def _count(rows: Iterable[tuple[Any, ...]], dataset: str, names: Mapping[str, int]) -> tuple[Any, ...]:
+    count = foreign = by_name = by_number = 0
     example, latest = None, 0
     for image, or_split, path, or_label, label, written in rows:
+        count += 1
         latest = max(latest, written or 0)
         if path is None or not is_id_of(image, dataset=dataset, or_split=or_split or "", path=path):
             foreign += 1
             example = example or ("a row without a path" if path is None else ascii(path))
         by_name += label is None or names.get(or_label) != label
         by_number += label is None or not _is_number(or_label, label)
-    return len(rows), foreign, example, by_name, by_number, latest
+    return count, foreign, example, by_name, by_number, latest
 
 
 def _is_number(name: str | None, label: int) -> bool:

@@ -1,25 +1,24 @@
 """What is to be packed: the images of a source, of two tables or of a split, with their numbers, in one frame."""
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from etl.batches import arrow_schema
 from etl.cassandra.control import Control
-from etl.errors import SourceError, TableError
-from etl.ingest.listed_images import ListingCounts, count_entries
+from etl.errors import TableError
+from etl.frames import small_table
+from etl.ingest.listed_images import Keep, ListedImages
 from etl.shards.packing import position_order
 from etl.shards.plan import ShardPlan
 from etl.shards.reading import PictureTable
 from etl.shards.rows import SAMPLES
 from etl.shards.tables import ChosenSplit, label_type_of, names_of, table_entries
-from etl.sources.entries import Listing
 from etl.sources.folder_counts import check_class_level
 from etl.sources.labels import all_integers, class_numbers_of
-from etl.sources.listing import list_source
 from etl.sources.plan import SourcePlan
 from etl.splits.positions import seeded_order
 from schemas import Columns, SchemaError, TableName
@@ -27,8 +26,7 @@ from schemas.tables import LabelType
 
 log = logging.getLogger(__name__)
 
-_COLUMNS = [column.split()[0] for column in SAMPLES.split(", ")]
-Keep = Callable[[DataFrame], DataFrame]
+_COLUMNS = arrow_schema(SAMPLES).names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,40 +74,26 @@ def _of_source(
     spark: SparkSession, source: SourcePlan, split: ChosenSplit | None, *, plan: ShardPlan, keep: Keep
 ) -> Images:
     dataset = plan.dataset or (split.metadata_table.keyspace if split is not None else "")
-    found = list_source(spark, source, dataset=dataset, keep=keep)
-    listing = found.listing
-    entries = keep(listing.names)
-    counts = ListingCounts.of(entries.transform(count_entries).collect(), classes=listing.classes)
-    if not counts.files:
-        raise SourceError(f"Wanted images in {source.address}. Found: no file at all.")
-    found.check(entries)
-    check_class_level(entries, tops=counts.tops, listing=listing, plan=source)
-    numbers = _numbers(source, counts.classes)
-    labels = spark.createDataFrame(
-        pd.DataFrame({"or_label": pd.Series(list(numbers), dtype=object), "label": list(numbers.values())}),
-        "or_label STRING, label INT",
-    )
+    images = ListedImages.of(spark, source, dataset=dataset, keep=keep)
+    check_class_level(images.entries, tops=images.counts.tops, listing=images.listing, plan=source)
+    numbers = _numbers(source, images.counts.classes)
+    labels = small_table(spark, {"or_label": [*numbers], "label": [*numbers.values()]}, "or_label STRING, label INT")
 
     def numbered(frame: DataFrame) -> DataFrame:
         if not numbers:
             return frame.withColumn("label", F.lit(None).cast("int"))
         return frame.join(F.broadcast(labels), on="or_label", how="left")
 
-    listed = replace(listing, entries=numbered(_whole(listing, entries)))
     name = source.name + (f"?{options}" if (options := str(plan.recode)) else "")
     return Images(
-        samples=listed.entries,
-        bare=numbered(entries),
-        access=listing.access,
+        samples=numbered(images.without(None)),
+        bare=numbered(images.entries),
+        access=images.listing.access,
         label_type=source.label_type,
         class_names={number: name for name, number in numbers.items()},
         source=name,
-        remarks=tuple(found.report_lines()),
+        remarks=tuple(images.source.report_lines()),
     )
-
-
-def _whole(listing: Listing, entries: DataFrame) -> DataFrame:
-    return listing.entries if listing.has_data else entries
 
 
 def _numbers(source: SourcePlan, names: Collection[str]) -> dict[str, int]:
@@ -141,7 +125,7 @@ def _of_tables(spark: SparkSession, split: ChosenSplit | None, plan: ShardPlan) 
         kind = label_type_of(control, data=data, metadata=metadata, columns=columns)
         entries = table_entries(spark, control, data=data, metadata=metadata, columns=columns, kind=kind)
         names = names_of(control, metadata=metadata, dataset="")
-        cluster = replace(control.cluster, datacenter=control.datacenter)
+        cluster = control.located
     return Images(
         samples=entries,
         bare=entries,

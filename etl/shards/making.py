@@ -8,11 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from etl.batches import batch_of, bounded
 from etl.ingest.writing.preparation import Preparation, prepare
 from etl.pictures.images import RejectedError
 from etl.shards.plan import Compression
 from etl.shards.reading import PictureTable, Placed, ahead, companion_extension, fetched
-from etl.shards.rows import ARROW_MADE, Listed, batch_of, listed_rows
+from etl.shards.rows import ARROW_MADE, Listed, listed_rows
 from etl.shards.samples import EXTENSIONS, Sample, compressed, facts, listed_size
 from etl.sources.entries import Entry
 from etl.sources.reading import Reader
@@ -37,16 +38,10 @@ def make(
     task = partial(_made, preparation=preparation, compress=compress)
     with Reader() as reader, ThreadPoolExecutor(threads, thread_name_prefix="pictures") as pool:
         given = _with_pictures(rows, reader, pictures)
-        held: list[tuple[Any, ...]] = []
-        size = 0
-        for _, made in ahead(given, lambda one: pool.submit(task, *one), size=lambda one: one[2].size):
-            held.append(made)
-            size += made[5]
-            if size > _BATCH_BYTES or len(held) >= _BATCH_ROWS:
-                yield batch_of(held, ARROW_MADE)
-                held, size = [], 0
-        if held:
-            yield batch_of(held, ARROW_MADE)
+        made = ahead(given, lambda one: pool.submit(task, *one), size=lambda one: one[2].size)
+        samples = (sample for _, sample in made)
+        for group in bounded(samples, most=_BATCH_ROWS, most_bytes=_BATCH_BYTES, size=lambda sample: int(sample[5])):
+            yield batch_of(group, ARROW_MADE)
 
 
 class _Held(Reader):

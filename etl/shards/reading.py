@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
+from etl.batches import bounded
 from etl.cassandra.cluster import Cluster
 from etl.cassandra.control import picture_reader
 from etl.pictures.images import Check, RejectedError, read_header
@@ -69,7 +70,7 @@ def from_files(rows: Iterable[Placed], *, label_type: LabelType, check: Check) -
             return [read(row) for row in group]
 
         groups = ahead(
-            _together(rows, most=_READ_TOGETHER, size=_READ_TOGETHER_BYTES),
+            bounded(rows, most=_READ_TOGETHER, most_bytes=_READ_TOGETHER_BYTES, size=lambda row: row.entry.size),
             lambda group: pool.submit(read_all, group),
             size=lambda group: sum(row.entry.size for row in group),
         )
@@ -101,7 +102,7 @@ def fetched(
         opened = picture_reader(pictures.cluster, pictures.table, columns=columns)
         read = runner.run(opened.__aenter__())
         try:
-            for batch in _together(rows, most=_TOGETHER, size=_AHEAD_BYTES):
+            for batch in bounded(rows, most=_TOGETHER, most_bytes=_AHEAD_BYTES, size=lambda row: row.entry.size):
                 found = runner.run(_all(read, [row.entry.id for row in batch]))
                 for row, one in zip(batch, found, strict=True):
                     if one is None or one[0] is None:
@@ -138,20 +139,6 @@ def companion_extension(companion: bytes | None, *, label_type: LabelType) -> st
         read_array(companion)
         return "npy"
     return f"seg.{EXTENSIONS[read_header(companion, check='none').format]}"
-
-
-def _together(rows: Iterable[Placed], *, most: int, size: int) -> Iterator[list[Placed]]:
-    """Rows whose pictures are read at once: bounded in number, and in bytes as far as they are known."""
-    batch: list[Placed] = []
-    held = 0
-    for row in rows:
-        if batch and (len(batch) >= most or held + row.entry.size > size):
-            yield batch
-            batch, held = [], 0
-        batch.append(row)
-        held += row.entry.size
-    if batch:
-        yield batch
 
 
 def ahead(

@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from etl.batches import arrow_schema, rows_of
 from etl.pictures.images import RejectedError
 from etl.shards.reading import Packed, Placed
 from etl.shards.samples import Sample
@@ -17,19 +18,7 @@ MADE = (
     "facts BINARY, companion_extension STRING, companion BINARY, reason STRING"
 )
 """A sample with its files; one with a ``reason`` was rejected, and has none."""
-ARROW_MADE = pa.schema(
-    [
-        ("order", pa.int64()),
-        ("label", pa.int32()),
-        *((name, pa.binary()) for name in ("id", "or_split", "path")),
-        ("size", pa.int64()),
-        ("extension", pa.string()),
-        *((name, pa.binary()) for name in ("data", "facts")),
-        ("companion_extension", pa.string()),
-        ("companion", pa.binary()),
-        ("reason", pa.string()),
-    ]
-)
+ARROW_MADE = arrow_schema(MADE)
 
 Listed: TypeAlias = tuple[int, int | None, Entry]
 """A row of `SAMPLES`."""
@@ -37,8 +26,7 @@ Listed: TypeAlias = tuple[int, int | None, Entry]
 
 def listed_rows(batch: pa.RecordBatch) -> list[Listed]:
     """Rows of `SAMPLES`, perhaps with ``data`` behind."""
-    columns = [column.to_pylist() for column in batch.columns]
-    return [(order, label, Entry(*rest)) for order, label, *rest in zip(*columns, strict=True)]
+    return [(order, label, Entry(*rest)) for order, label, *rest in rows_of([batch])]
 
 
 def sharded(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
@@ -66,8 +54,3 @@ def packed_row(
     if reason is not None:
         return placed, RejectedError(reason)
     return placed, Sample(extension, data, label, facts, kind, companion)
-
-
-def batch_of(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
-    """Rows as an Arrow batch."""
-    return pa.record_batch([list(column) for column in zip(*rows, strict=True)], schema=schema)

@@ -13,11 +13,10 @@ from etl.cassandra.class_numbers import class_names
 from etl.cassandra.control import Control, check_columns, read_table, uuid_bytes
 from etl.cassandra.table_records import dataset_of
 from etl.errors import TableError
+from etl.frames import from_pandas
 from formats import SplitFolder, is_dictionary, read_dictionary
 from schemas import Columns, TableName
 from schemas.tables import LabelType
-
-_ARROW = "spark.sql.execution.arrow.pyspark.enabled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +68,7 @@ class ChosenSplit:
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """``id, split_label, position``."""
-        before = spark.conf.get(_ARROW)
-        spark.conf.set(_ARROW, "true")  # else each row would become several objects of Python's
-        try:
-            return spark.createDataFrame(self.rows.to_pandas(), "id BINARY, split_label INT, position BIGINT")
-        finally:
-            spark.conf.set(_ARROW, str(before))
+        return from_pandas(spark, self.rows.to_pandas(), "id BINARY, split_label INT, position BIGINT")
 
 
 def label_type_of(control: Control, *, data: TableName, metadata: TableName, columns: Columns) -> LabelType:

@@ -9,12 +9,13 @@ from itertools import chain, groupby
 
 import pyarrow as pa
 
+from etl.batches import arrow_schema, batch_of
 from etl.errors import EtlError
 from etl.ingest.writing.progress import Counters
 from etl.pictures.images import Check, RejectedError
 from etl.secrets import executor_storage
 from etl.shards.reading import Packed, PictureTable, Placed, from_files, from_table
-from etl.shards.rows import batch_of, listed_rows, packed_row, sharded
+from etl.shards.rows import listed_rows, packed_row, sharded
 from etl.shards.samples import Sample, measured
 from etl.sources.entries import Entry, text
 from formats.errors import FormatsError
@@ -32,9 +33,6 @@ RESULTS = "kind STRING, text STRING"
 
 DONE = ".done"
 """Beside a shard until all are there: what its task told, so that it need not be written again."""
-
-_ARROW_MEASURES = pa.schema([("order", pa.int64()), ("size", pa.int64()), ("digest", pa.int64())])
-_ARROW_RESULTS = pa.schema([("kind", pa.string()), ("text", pa.string())])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +60,8 @@ class ShardOrder:
 def measure(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The task: rows of `SAMPLES` in, rows of `MEASURES` out; entries with a reason take nothing."""
     for batch in batches:
-        yield batch_of(
-            [(order, *measured(entry, label=label)) for order, label, entry in listed_rows(batch)], _ARROW_MEASURES
-        )
+        rows = [(order, *measured(entry, label=label)) for order, label, entry in listed_rows(batch)]
+        yield batch_of(rows, arrow_schema(MEASURES))
 
 
 def write_listed(batches: Iterable[pa.RecordBatch], *, order: ShardOrder) -> Iterator[pa.RecordBatch]:
@@ -169,4 +166,4 @@ def shard_of(text: str) -> tuple[Shard, dict[int, int]]:
 
 def _results(rows: Iterator[tuple[str, str]]) -> Iterator[pa.RecordBatch]:
     if found := list(rows):
-        yield batch_of(found, _ARROW_RESULTS)
+        yield batch_of(found, arrow_schema(RESULTS))

@@ -12,6 +12,8 @@ from typing import Literal, NamedTuple
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from etl.batches import arrow_schema, batch_of
+
 _BATCH_ROWS = 1000
 
 ENTRIES = (
@@ -21,22 +23,7 @@ ENTRIES = (
 )
 """The columns of `Entry`, without ``data``, which only tables of bytes have, behind the others."""
 
-ARROW_ENTRIES = pa.schema(
-    [
-        pa.field("id", pa.binary(), nullable=False),
-        pa.field("or_split", pa.binary(), nullable=False),
-        pa.field("path", pa.binary(), nullable=False),
-        pa.field("or_label", pa.string()),
-        pa.field("group_id", pa.string()),
-        pa.field("place", pa.binary(), nullable=False),
-        pa.field("offset", pa.int64()),
-        pa.field("bytes", pa.int64(), nullable=False),
-        pa.field("label_place", pa.binary()),
-        pa.field("label_offset", pa.int64()),
-        pa.field("label_bytes", pa.int64()),
-        pa.field("reason", pa.string()),
-    ]
-)
+ARROW_ENTRIES = arrow_schema(ENTRIES)
 
 
 class Entry(NamedTuple):
@@ -98,9 +85,7 @@ def entry_batches(entries: Iterable[Entry]) -> Iterator[pa.RecordBatch]:
     """Entries as the Arrow batches of `ENTRIES`, for the end of a task that lists."""
     entries = iter(entries)
     while rows := list(islice(entries, _BATCH_ROWS)):
-        columns = list(zip(*rows, strict=True))[: len(ARROW_ENTRIES)]
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, ARROW_ENTRIES, strict=True)]
-        yield pa.RecordBatch.from_arrays(arrays, schema=ARROW_ENTRIES)
+        yield batch_of([row[: len(ARROW_ENTRIES)] for row in rows], ARROW_ENTRIES)
 
 
 def text(name: bytes) -> str:

@@ -11,13 +11,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from etl.batches import arrow_schema, bounded, rows_of
 from etl.cassandra.cluster import Cluster
 from etl.cassandra.control import ReadPicture, picture_reader
 from etl.ingest.plan import Tables
 from etl.ingest.writing.outcomes import WRITTEN
 from etl.workers import map_batches
 
-_IDS = pa.schema([pa.field("id", pa.binary())])
+_IDS = "id BINARY"
 _TOGETHER = 16
 _TOGETHER_BYTES = 32 << 20
 
@@ -28,11 +29,10 @@ def read_back(outcomes: DataFrame, /, *, cluster: Cluster, tables: Tables) -> Da
     Executors read both rows of each image; they need `secrets_on_executors`.
     """
     written = outcomes.where(F.col("stage") == WRITTEN).select("id", "bytes", "sha256")
-    return map_batches(written, task=partial(_check_batches, cluster=cluster, tables=tables), schema="id BINARY")
+    return map_batches(written, task=partial(_check_batches, cluster=cluster, tables=tables), schema=_IDS)
 
 
 def _check_batches(batches: Iterable[pa.RecordBatch], *, cluster: Cluster, tables: Tables) -> Iterator[pa.RecordBatch]:
-    rows = (row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
     with asyncio.Runner() as runner:
         stack = AsyncExitStack()
         try:
@@ -40,9 +40,10 @@ def _check_batches(batches: Iterable[pa.RecordBatch], *, cluster: Cluster, table
             blobs = runner.run(stack.enter_async_context(picture_reader(cluster, tables.data, columns=data)))
             known = (tables.columns.id, "sha256")
             metadata = runner.run(stack.enter_async_context(picture_reader(cluster, tables.metadata, columns=known)))
-            for group in _groups(rows):
+            rows = rows_of(batches)
+            for group in bounded(rows, most=_TOGETHER, most_bytes=_TOGETHER_BYTES, size=lambda row: int(row[1])):
                 found = runner.run(_check(group, blobs, metadata))
-                yield pa.record_batch([found], schema=_IDS)
+                yield pa.record_batch([found], schema=arrow_schema(_IDS))
         finally:
             runner.run(stack.aclose())
 
@@ -55,17 +56,3 @@ async def _check(rows: list[tuple[Any, ...]], blobs: ReadPicture, metadata: Read
 
     right = await asyncio.gather(*(is_right(image, digest) for image, _, digest in rows))
     return [row[0] for row, is_as_written in zip(rows, right, strict=True) if is_as_written]
-
-
-def _groups(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
-    """Rows whose pictures are read at once: bounded in number and bytes."""
-    group: list[tuple[Any, ...]] = []
-    size = 0
-    for row in rows:
-        if group and (len(group) == _TOGETHER or size + row[1] > _TOGETHER_BYTES):
-            yield group
-            group, size = [], 0
-        group.append(row)
-        size += row[1]
-    if group:
-        yield group

@@ -11,7 +11,7 @@ from etl.cassandra.control import Control, check_columns, read_table
 from etl.cassandra.table_records import check_pair
 from etl.frames import kept, plain_inside
 from etl.ingest.destination import check_fits_early, check_tables, create_records
-from etl.ingest.listed_images import ListedImages
+from etl.ingest.listed_images import ListedImages, list_images
 from etl.ingest.plan import IngestPlan
 from etl.verify.plan import VerifyPlan
 from etl.verify.problems import (
@@ -66,7 +66,7 @@ class Verification:
             create_records(self._control, tables=plan.tables)
             check_tables(self._control, plan=plan)
             check_fits_early(self._control, plan=plan)
-        self._images = ListedImages.of(self._spark, plan=plan, stack=self._stack)
+        self._images = list_images(self._spark, plan=plan, stack=self._stack)
 
     def compare(self) -> None:
         """Find and count the problems."""

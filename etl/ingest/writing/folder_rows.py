@@ -11,6 +11,7 @@ from functools import partial
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from etl.batches import batch_of, rows_of
 from etl.errors import EtlError
 from etl.ingest.plan import IngestPlan
 from etl.ingest.writing.folder_names import exact_text, label_folder, with_ending
@@ -135,24 +136,14 @@ def files_there(entries: DataFrame, *, target: FolderTarget) -> DataFrame:
 def _look_for_files(batches: Iterable[pa.RecordBatch], *, target: FolderTarget) -> Iterator[pa.RecordBatch]:
     storage = executor_storage(target.address)
     for batch in batches:
-        entries = [Entry(*row) for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
+        entries = [Entry(*row) for row in rows_of([batch])]
         rows = [
-            (
-                entry.id,
-                None,
-                text(entry.or_split),
-                text(entry.path),
-                storage.size(name),
-                None,
-                THERE,
-                *_NOTHING,
-            )
+            (entry.id, None, text(entry.or_split), text(entry.path), storage.size(name), None, THERE, *_NOTHING)
             for entry in entries
             if _is_there(storage, name := target.images + target.name(entry))
             and ((companion := target.companion(entry)) is None or _is_there(storage, companion))
         ]
-        columns = list(zip(*rows, strict=True)) or [()] * len(ARROW_OUTCOMES)
-        yield pa.record_batch([list(column) for column in columns], schema=ARROW_OUTCOMES)
+        yield batch_of(rows, ARROW_OUTCOMES)
 
 
 def _is_there(storage: Storage, name: str) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from etl.batches import batch_of, bounded, rows_of
 from etl.ingest.writing.outcomes import ARROW_OUTCOMES, WRITTEN, Outcome
 from etl.ingest.writing.preparation import Picture, Preparation, prepare
 from etl.ingest.writing.progress import Counters
@@ -82,9 +83,7 @@ def write_images(batches: Iterable[pa.RecordBatch], *, order: WriteOrder) -> Ite
 
     Raises `UnreachableError`, `TableError`, `SourceError`.
     """
-    entries = (
-        Entry(*row) for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
-    )
+    entries = (Entry(*row) for row in rows_of(batches))
     threads = 1 if order.in_turn else _READERS
     with Reader() as reader, ThreadPoolExecutor(threads) as pool, asyncio.Runner() as runner:
         outcomes = _Task(order, reader, pool).write(entries)
@@ -92,7 +91,7 @@ def write_images(batches: Iterable[pa.RecordBatch], *, order: WriteOrder) -> Ite
             while rows := runner.run(_take(outcomes, _BATCH_ROWS)):
                 if order.counters is not None:
                     order.counters.add(rows)
-                yield pa.record_batch([list(column) for column in zip(*rows, strict=True)], schema=ARROW_OUTCOMES)
+                yield batch_of(rows, ARROW_OUTCOMES)
         finally:
             runner.run(_close(outcomes))
 
@@ -142,7 +141,10 @@ class _Task:
                 task.add_done_callback(ended.put_nowait)
 
             try:
-                for group in _groups(entries):
+                groups = bounded(
+                    entries, most=_READ_TOGETHER, most_bytes=_READ_TOGETHER_BYTES, size=lambda entry: entry.size
+                )
+                for group in groups:
                     wanted = sum(entry.size for entry in group)
                     while running and (images + len(group) > IMAGES_IN_FLIGHT or size + wanted > BYTES_IN_FLIGHT):
                         async for outcome, held in self._finish(await ended.get(), running, start, sink):
@@ -196,17 +198,3 @@ class _Task:
                 return Outcome(entry.id, label, or_split, path, *look, self._executor)
         await sink.reject(entry, path=f"{or_split}/{path}" if or_split else path, stage=stage, reason=reason)
         return Outcome(entry.id, None, or_split, path, entry.size, None, stage, reason, None, None, self._executor)
-
-
-def _groups(entries: Iterator[Entry]) -> Iterator[list[Entry]]:
-    """Entries in order, as many together as one thread reads at a time."""
-    group: list[Entry] = []
-    size = 0
-    for entry in entries:
-        if group and (len(group) == _READ_TOGETHER or size + entry.size > _READ_TOGETHER_BYTES):
-            yield group
-            group, size = [], 0
-        group.append(entry)
-        size += entry.size
-    if group:
-        yield group

@@ -2,9 +2,10 @@
 
 from typing import NamedTuple
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+
+from etl.batches import arrow_schema
 
 WRITTEN, THERE, THERE_FROM_OTHERS = "written", "already there", "from another source"
 THERE_OTHERWISE = "there with another class"
@@ -19,21 +20,7 @@ OUTCOMES = (
 """``stage`` is ``written``, ``already there`` (or there ``from another source``, or ``with another class``), or where a
 file was rejected: ``list``, ``read``, ``write``."""
 
-ARROW_OUTCOMES = pa.schema(
-    [
-        pa.field("id", pa.binary()),
-        pa.field("label", pa.int32()),
-        pa.field("or_split", pa.string()),
-        pa.field("path", pa.string()),
-        pa.field("bytes", pa.int64()),
-        pa.field("sha256", pa.binary()),
-        pa.field("stage", pa.string()),
-        pa.field("reason", pa.string()),
-        pa.field("note", pa.string()),
-        pa.field("phash", pa.int64()),
-        pa.field("executor", pa.string()),
-    ]
-)
+ARROW_OUTCOMES = arrow_schema(OUTCOMES)
 
 
 class Outcome(NamedTuple):

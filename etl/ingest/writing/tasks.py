@@ -7,13 +7,12 @@ from pyspark.sql import DataFrame
 
 from etl.ingest.writing.image_writer import WriteOrder, write_images
 from etl.ingest.writing.outcomes import OUTCOMES
-from etl.sources.entries import ENTRIES
+from etl.sources.entries import ARROW_ENTRIES
 from etl.workers import map_batches
 
 # A task is what is written again if it fails, and after which progress is told.
 _TASK_ROWS = 2_000
 _TASK_BYTES = 256 << 20
-_COLUMNS = [column.split()[0] for column in ENTRIES.split(", ")]
 
 
 def task_count(*, rows: int, size: int, cores: int) -> int:
@@ -27,7 +26,7 @@ def write(entries: DataFrame, *, order: WriteOrder, tasks: int, access: str) -> 
 
     ``access`` is that of their `Listing`. Images that travel with their rows stay in the partitions that they are in.
     """
-    columns = _COLUMNS
+    columns = ARROW_ENTRIES.names
     if "data" in entries.columns:
         columns = [*columns, "data"]
     elif access == "random":
