@@ -1,4 +1,4 @@
-"""The Spark side: verbs on DataFrames, and the edges that touch Cassandra and storage.
+"""The Spark side: transforms of DataFrames, and the edges that touch Cassandra and storage.
 
 Errors::
 

@@ -75,7 +75,7 @@ def check_fits_early(control: Control, *, plan: IngestPlan) -> None:
     check_fits(wanted, known=known)
 
 
-def look(spark: SparkSession, control: Control, *, plan: IngestPlan, names: Collection[str]) -> Destination:
+def find_destination(spark: SparkSession, control: Control, *, plan: IngestPlan, names: Collection[str]) -> Destination:
     """Look whether an ingest of these classes fits what the tables hold; writes nothing.
 
     Tables with rows and without a record are read whole, once: Spark runs. Raises `ConflictError`, `SourceError` and

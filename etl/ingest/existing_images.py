@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from etl.cassandra.control import read_table, uuid_bytes
 from etl.errors import ConflictError
 from etl.frames import kept
-from etl.ingest.look_groups import grouped_rows, refuse_other_groups
+from etl.ingest.near_duplicate_groups import grouped_rows, refuse_other_groups
 from etl.ingest.plan import IngestPlan
 from etl.ingest.writing.outcomes import THERE, THERE_FROM_OTHERS, THERE_OTHERWISE, tally
 from etl.ingest.writing.target_folder import files_done

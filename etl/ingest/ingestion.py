@@ -17,13 +17,13 @@ from etl.ingest.destination import (
     check_fits_early,
     check_tables,
     create_tables,
+    find_destination,
     is_empty,
-    look,
 )
 from etl.ingest.duplicates import DuplicateSummary, duplicate_groups, summarise
 from etl.ingest.existing_images import ExistingImages, known_images
 from etl.ingest.listed_images import list_images
-from etl.ingest.look_groups import clear_replaced, group_again
+from etl.ingest.near_duplicate_groups import clear_replaced, group_again
 from etl.ingest.plan import IngestPlan, new_ingest_id
 from etl.ingest.report import IngestEstimate, IngestReport
 from etl.ingest.stale_rows import Removal, StaleRows, not_found, of_listing, remove, rows_of_source, splits_of
@@ -35,7 +35,7 @@ from etl.ingest.writing.progress import Counters, collect_watched
 from etl.ingest.writing.table_rows import TableTarget
 from etl.ingest.writing.target_folder import publish_rejected
 from etl.ingest.writing.tasks import task_count, write
-from etl.pictures.look_alikes import require_imagehash
+from etl.pictures.near_duplicates import require_imagehash
 from etl.sources.folder_counts import check_class_level
 
 log = logging.getLogger("imagestrata.ingest")
@@ -90,7 +90,7 @@ class Ingest:
         if self._control is None:
             self._existing = ExistingImages.in_folder(spark, entries, plan=plan, stack=self._stack)
         else:
-            self._destination = look(spark, self._control, plan=plan, names=self._images.counts.classes)
+            self._destination = find_destination(spark, self._control, plan=plan, names=self._images.counts.classes)
             self._existing = ExistingImages()
             if not is_empty(self._control, plan=plan):
                 self._existing = ExistingImages.in_tables(spark, entries, plan=plan, stack=self._stack)
@@ -147,7 +147,7 @@ class Ingest:
         """Clean up after earlier runs, and say what was done and found."""
         stale = self._stale(self._outcomes)
         duplicates = self._duplicates() if self._written.images else None
-        groups, ungrouped = self._group_look_alikes()
+        groups, ungrouped = self._group_near_duplicates()
         return self._written.finished(
             stale=stale,
             duplicates=duplicates,
@@ -176,7 +176,7 @@ class Ingest:
         order = WriteOrder(
             target=self._target(),
             preparation=Preparation(
-                check=plan.check, recode=plan.recode, label_type=plan.source.label_type, look=plan.near_duplicates
+                check=plan.check, recode=plan.recode, label_type=plan.source.label_type, has_phash=plan.near_duplicates
             ),
             labels={} if self._run is None else self._run.numbers,
             in_turn=listing.access != "random",
@@ -244,7 +244,7 @@ class Ingest:
             log.info("the same picture: %s", same)
         return duplicates
 
-    def _group_look_alikes(self) -> tuple[int | None, int]:
+    def _group_near_duplicates(self) -> tuple[int | None, int]:
         """The groups of look-alikes, if they are wanted; else how many images lost theirs with their pictures."""
         plan, control = self._plan, self._control
         if control is None or self._run is None:

@@ -12,9 +12,9 @@ from etl.batches import batch_of, bounded
 from etl.ingest.writing.preparation import Preparation, prepare
 from etl.pictures.images import RejectedError
 from etl.shards.plan import Compression
-from etl.shards.reading import PictureTable, Placed, ahead, companion_extension, fetched
+from etl.shards.reading import Labelled, PictureTable, ahead, companion_extension, fetched
 from etl.shards.rows import ARROW_MADE, Listed, listed_rows
-from etl.shards.samples import EXTENSIONS, Sample, compressed, facts, listed_size
+from etl.shards.samples import EXTENSIONS, Sample, compressed, listed_size, sample_metadata
 from etl.sources.entries import Entry
 from etl.sources.reading import Reader
 
@@ -64,12 +64,12 @@ def _with_pictures(
         return
     orders: deque[int] = deque()
 
-    def placed() -> Iterator[Placed]:
+    def labelled() -> Iterator[Labelled]:
         for order, label, entry in rows:
             orders.append(order)
-            yield Placed(label, entry)
+            yield Labelled(label, entry)
 
-    for row, found in fetched(placed(), pictures=pictures):
+    for row, found in fetched(labelled(), pictures=pictures):
         entry = row.entry
         if isinstance(found, RejectedError):
             yield orders.popleft(), row.label, entry._replace(reason=str(found)), reader
@@ -93,7 +93,7 @@ def _made(
         picture = prepare(entry, reader, preparation=preparation)
         kind = companion_extension(picture.companion, label_type=preparation.label_type)
         extension, data = compressed(EXTENSIONS[picture.header.format], picture.data, compress=compress)
-        sample = Sample(extension, data, label, facts(entry, label=label), kind, picture.companion)
+        sample = Sample(extension, data, label, sample_metadata(entry, label=label), kind, picture.companion)
     except RejectedError as error:
         return (*ids, room, None, None, None, None, None, str(error))
-    return (*ids, sample.size, extension, data, sample.facts, kind, sample.companion, None)
+    return (*ids, sample.size, extension, data, sample.metadata, kind, sample.companion, None)

@@ -77,14 +77,14 @@ class ShardOutput:
         rejected: Sequence[Mapping[str, str]],
         *,
         tag: str,
-        facts: Mapping[str, Any],
+        content: Mapping[str, Any],
         options: Mapping[str, Any],
     ) -> tuple[ShardManifest, list[str]]:
         """Put the manifest in place, then remove what it replaces; it, and remarks that are worth a line.
 
         Raises `OutputExistsError` if another was first, `EtlError` if shards are not there that tasks have written.
         """
-        manifest = manifest_of(shards, **facts, counts=counts, seed=self._plan.seed, options=options)
+        manifest = manifest_of(shards, **content, counts=counts, seed=self._plan.seed, options=options)
         now = read_manifest(self._storage)
         if now is not None and now != self._before and now.fingerprint != manifest.fingerprint:
             raise OutputExistsError(f"{_exists(self.address, now)} They were published while this run was under way.")
@@ -95,14 +95,14 @@ class ShardOutput:
                 "executors do not share?"
             )
         with _write_errors(self._storage):
-            self._tell_rejected(rejected)
+            self._publish_rejected(rejected)
             others = publish(self._storage, manifest, tag=tag, before=self._before)
             if not rejected:
                 self._storage.remove(REJECTED)
         return manifest, [f"shards that no manifest names lie there, too: {', '.join(f'{one}-*' for one in others)}; "
                           "remove them, unless their run is under way"] if others else []  # fmt: skip
 
-    def _tell_rejected(self, rejected: Sequence[Mapping[str, str]]) -> None:
+    def _publish_rejected(self, rejected: Sequence[Mapping[str, str]]) -> None:
         if rejected:
             columns = ["or_split", "path", "reason"]
             rows = sorted(([one[name] for name in columns] for one in rejected), key=lambda row: row[:2])

@@ -1,4 +1,4 @@
-"""Which image goes into which shard, as DataFrame verbs: all images in one seeded order, cut where shards are full.
+"""Which image goes into which shard, as transforms: all images in one seeded order, cut where shards are full.
 
 The cuts are made on the driver, from one number and one size of each image (24 bytes, with a digest). Where
 an image goes follows from its own number then, by a join with a small table: nothing is numbered, and nothing is

@@ -10,7 +10,7 @@ from etl.batches import bounded
 from etl.cassandra.cluster import Cluster
 from etl.cassandra.control import picture_reader
 from etl.pictures.images import Check, RejectedError, read_header
-from etl.shards.samples import EXTENSIONS, Sample, facts
+from etl.shards.samples import EXTENSIONS, Sample, sample_metadata
 from etl.sources.companions import check_mask, read_array
 from etl.sources.entries import Entry
 from etl.sources.reading import Reader
@@ -28,7 +28,7 @@ _TOGETHER = 64
 """So many pictures are asked of a table at a time."""
 
 
-class Placed(NamedTuple):
+class Labelled(NamedTuple):
     """A row of the frame that is packed: an image with its class number."""
 
     label: int | None
@@ -44,16 +44,16 @@ class PictureTable(NamedTuple):
     label_type: LabelType
 
 
-Packed = tuple[Placed, Sample | RejectedError]
+Packed = tuple[Labelled, Sample | RejectedError]
 Row = TypeVar("Row")
 Made = TypeVar("Made")
 
 
-def from_files(rows: Iterable[Placed], *, label_type: LabelType, check: Check) -> Iterator[Packed]:
+def from_files(rows: Iterable[Labelled], *, label_type: LabelType, check: Check) -> Iterator[Packed]:
     """Samples of images that lie in files, each with its row, in the rows' order."""
     with Reader() as reader, ThreadPoolExecutor(THREADS, thread_name_prefix="pictures") as pool:
 
-        def read(row: Placed) -> Sample | RejectedError:
+        def read(row: Labelled) -> Sample | RejectedError:
             try:
                 entry = row.entry
                 if entry.reason is not None:
@@ -66,7 +66,7 @@ def from_files(rows: Iterable[Placed], *, label_type: LabelType, check: Check) -
             except RejectedError as error:
                 return error
 
-        def read_all(group: list[Placed]) -> list[Sample | RejectedError]:
+        def read_all(group: list[Labelled]) -> list[Sample | RejectedError]:
             return [read(row) for row in group]
 
         groups = ahead(
@@ -78,7 +78,7 @@ def from_files(rows: Iterable[Placed], *, label_type: LabelType, check: Check) -
             yield from zip(group, samples, strict=True)
 
 
-def from_table(rows: Iterable[Placed], *, pictures: PictureTable, check: Check) -> Iterator[Packed]:
+def from_table(rows: Iterable[Labelled], *, pictures: PictureTable, check: Check) -> Iterator[Packed]:
     """Samples of images that a table has, each with its row, in the rows' order."""
     for row, found in fetched(rows, pictures=pictures):
         try:
@@ -92,8 +92,8 @@ def from_table(rows: Iterable[Placed], *, pictures: PictureTable, check: Check) 
 
 
 def fetched(
-    rows: Iterable[Placed], *, pictures: PictureTable
-) -> Iterator[tuple[Placed, tuple[bytes, bytes | None] | RejectedError]]:
+    rows: Iterable[Labelled], *, pictures: PictureTable
+) -> Iterator[tuple[Labelled, tuple[bytes, bytes | None] | RejectedError]]:
     """The pictures of rows, with their masks or arrays, in the rows' order; several are asked for at a time."""
     columns = [pictures.columns.id, pictures.columns.data]
     if pictures.label_type in ("multi", "blob"):
@@ -113,13 +113,15 @@ def fetched(
             runner.run(opened.__aexit__(None, None, None))
 
 
-def sample_of(row: Placed, data: bytes, companion: bytes | None, *, label_type: LabelType, check: Check) -> Sample:
+def sample_of(row: Labelled, data: bytes, companion: bytes | None, *, label_type: LabelType, check: Check) -> Sample:
     """The sample of an image as it is. Raises `RejectedError`."""
     header = read_header(data, check=check)
     kind = companion_extension(companion, label_type=label_type)
     if label_type == "blob" and companion is not None:
         check_mask(companion, header, check=check)
-    return Sample(EXTENSIONS[header.format], data, row.label, facts(row.entry, label=row.label), kind, companion)
+    return Sample(
+        EXTENSIONS[header.format], data, row.label, sample_metadata(row.entry, label=row.label), kind, companion
+    )
 
 
 def _as_listed(data: bytes, entry: Entry) -> bytes:

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from etl.batches import arrow_schema, rows_of
 from etl.pictures.images import RejectedError
-from etl.shards.reading import Packed, Placed
+from etl.shards.reading import Labelled, Packed
 from etl.shards.samples import Sample
 from etl.sources.entries import ENTRIES, Entry
 
@@ -15,7 +15,7 @@ SAMPLES = f"order BIGINT, label INT, {ENTRIES}"
 """An image that is to be packed: the number it is put in order by, its class number, and its entry."""
 MADE = (
     "order BIGINT, label INT, id BINARY, or_split BINARY, path BINARY, size BIGINT, extension STRING, data BINARY, "
-    "facts BINARY, companion_extension STRING, companion BINARY, reason STRING"
+    "metadata BINARY, companion_extension STRING, companion BINARY, reason STRING"
 )
 """A sample with its files; one with a ``reason`` was rejected, and has none."""
 ARROW_MADE = arrow_schema(MADE)
@@ -44,13 +44,13 @@ def packed_row(
     size: int,
     extension: str,
     data: bytes,
-    facts: bytes,
+    metadata: bytes,
     kind: str | None,
     companion: bytes | None,
     reason: str | None,
 ) -> Packed:
     """A row of `MADE`."""
-    placed = Placed(label, Entry(id, or_split, path, None, None, b"", None, 0, reason=reason))
+    labelled = Labelled(label, Entry(id, or_split, path, None, None, b"", None, 0, reason=reason))
     if reason is not None:
-        return placed, RejectedError(reason)
-    return placed, Sample(extension, data, label, facts, kind, companion)
+        return labelled, RejectedError(reason)
+    return labelled, Sample(extension, data, label, metadata, kind, companion)

@@ -35,7 +35,7 @@ class Sample(NamedTuple):
     extension: str
     data: bytes
     label: int | None
-    facts: bytes
+    metadata: bytes
     companion_extension: str | None = None
     companion: bytes | None = None
 
@@ -47,7 +47,7 @@ class Sample(NamedTuple):
             found[self.companion_extension] = self.companion
         if self.label is not None:
             found["cls"] = class_text(self.label)
-        return {**found, "json": self.facts}
+        return {**found, "json": self.metadata}
 
     @property
     def size(self) -> int:
@@ -55,7 +55,7 @@ class Sample(NamedTuple):
         return sample_bytes(map(len, self.members.values()))
 
 
-def facts(entry: Entry, *, label: int | None) -> bytes:
+def sample_metadata(entry: Entry, *, label: int | None) -> bytes:
     """What stands in the ``.json`` file of an image."""
     split, path = text(entry.or_split), text(entry.path)
     return facts_text(entry.id, path, split=split, name=entry.or_label, group=entry.group_id, label=label)
@@ -63,19 +63,19 @@ def facts(entry: Entry, *, label: int | None) -> bytes:
 
 def listed_size(entry: Entry, *, label: int | None) -> int:
     """What an image will take in a shard if it is kept as it is, as far as its listing tells sizes rightly."""
-    return _size(entry, label, facts(entry, label=label))
+    return _size(entry, label, sample_metadata(entry, label=label))
 
 
 def measured(entry: Entry, *, label: int | None) -> tuple[int, int]:
     """What an image takes in a shard (`listed_size`; 0 with a reason), and XXH3-64 of all that its listing tells."""
-    told = facts(entry, label=label)
+    metadata = sample_metadata(entry, label=label)
     rest = f"{entry.size} {entry.label_size} {entry.reason}".encode()
-    digest = int.from_bytes(xxhash.xxh3_64_digest(told + rest), "big", signed=True)
-    return 0 if entry.reason else _size(entry, label, told), digest
+    digest = int.from_bytes(xxhash.xxh3_64_digest(metadata + rest), "big", signed=True)
+    return 0 if entry.reason else _size(entry, label, metadata), digest
 
 
-def _size(entry: Entry, label: int | None, told: bytes) -> int:
-    sizes = [entry.size, len(told)]
+def _size(entry: Entry, label: int | None, metadata: bytes) -> int:
+    sizes = [entry.size, len(metadata)]
     if label is not None:
         sizes.append(len(class_text(label)))
     if entry.label_size is not None:

@@ -50,21 +50,22 @@ def run(spark: SparkSession, *, plan: ShardPlan) -> ShardReport:
         if images.has_data or plan.changes_pictures or images.access != "random":
             stack.enter_context(pictures_in_rows(spark))
         bare = images.bare
-        told = fetched(map_batches(bare, task=measure, schema=MEASURES))
-        if not len(told):
+        measured = fetched(map_batches(bare, task=measure, schema=MEASURES))
+        if not len(measured):
             raise SourceError(f"Wanted images in {images.source}. Found: none.")
-        fingerprint = images.fingerprint or source_fingerprint(told["order"].to_numpy(), told["digest"].to_numpy())
+        order_and_digest = (measured[name].to_numpy() for name in ("order", "digest"))
+        fingerprint = images.fingerprint or source_fingerprint(*order_and_digest)
         tag = tag_of(fingerprint, plan=plan)
         if (before := output.published(tag)) is not None:
             log.info("all shards are there already")
             return ShardReport.of(before, out=output.address, rejected_by_reason={}, remarks=[],
                                   seconds=time.monotonic() - started)  # fmt: skip
-        _check_tables(spark, images, rows=len(told))
-        made = _made(images, bare, plan=plan, rows=len(told), stack=stack)
+        _check_tables(spark, images, rows=len(measured))
+        made = _made(images, bare, plan=plan, rows=len(measured), stack=stack)
         if made is not None:
-            told = fetched(made.select("order", "size"))
-        packing = _pack(told, bare if made is None else made, plan=plan, source=images.source)
-        log.info("write %s images into %s shards", f"{len(told):,}", f"{len(packing):,}")
+            measured = fetched(made.select("order", "size"))
+        packing = _pack(measured, bare if made is None else made, plan=plan, source=images.source)
+        log.info("write %s images into %s shards", f"{len(measured):,}", f"{len(packing):,}")
         order = ShardOrder(
             address=plan.out,
             tag=tag,
@@ -78,13 +79,13 @@ def run(spark: SparkSession, *, plan: ShardPlan) -> ShardReport:
         )
         shards, counts, rejected = _write(bare if made is None else made, order=order, packing=packing, plan=plan,
                                           is_made=made is not None)  # fmt: skip
-        facts = {
+        content = {
             "label_type": images.label_type,
             "class_names": images.class_names,
             "source": images.source,
             "source_fingerprint": fingerprint,
         }
-        manifest, remarks = output.publish(shards, counts, rejected, tag=tag, facts=facts, options=_options(plan))
+        manifest, remarks = output.publish(shards, counts, rejected, tag=tag, content=content, options=_options(plan))
         return ShardReport.of(
             manifest,
             out=output.address,
@@ -151,8 +152,8 @@ def _made(images: Images, bare: DataFrame, *, plan: ShardPlan, rows: int, stack:
     return made
 
 
-def _pack(told: pd.DataFrame, samples: DataFrame, *, plan: ShardPlan, source: str) -> Packing:
-    order, sizes = told["order"].to_numpy("int64"), told["size"].to_numpy("int64")
+def _pack(measured: pd.DataFrame, samples: DataFrame, *, plan: ShardPlan, source: str) -> Packing:
+    order, sizes = measured["order"].to_numpy("int64"), measured["size"].to_numpy("int64")
     if int(sizes.max()) > plan.most_bytes - len(END):
         largest = int(sizes.argmax())
         row = samples.where(F.col("order") == int(order[largest])).select("path").first()
@@ -195,13 +196,13 @@ def _write(
             shards.append(shard)
             counts.update(classes)
     if len(rejected) > allowed or not shards:
-        told = ", ".join(f"{count:,} {reason}" for reason, count in reasons(rejected).items())
+        kinds = ", ".join(f"{count:,} {reason}" for reason, count in reasons(rejected).items())
         first = min((one["or_split"], one["path"]) for one in rejected)
-        told += f"; first {'/'.join(filter(None, first))}"
+        kinds += f"; first {'/'.join(filter(None, first))}"
         raise EtlError(
-            f"Wanted at most {allowed:,} of {files:,} files rejected. Found: {len(rejected):,}. Reasons: {told}"
+            f"Wanted at most {allowed:,} of {files:,} files rejected. Found: {len(rejected):,}. Reasons: {kinds}"
             if shards
-            else f"Wanted images. Found: {len(rejected):,} files, all rejected. Reasons: {told}"
+            else f"Wanted images. Found: {len(rejected):,} files, all rejected. Reasons: {kinds}"
         )
     return sorted(shards, key=lambda shard: shard.name), counts, rejected
 

@@ -14,7 +14,7 @@ from etl.errors import EtlError
 from etl.ingest.writing.progress import Counters
 from etl.pictures.images import Check, RejectedError
 from etl.secrets import executor_storage
-from etl.shards.reading import Packed, PictureTable, Placed, from_files, from_table
+from etl.shards.reading import Labelled, Packed, PictureTable, from_files, from_table
 from etl.shards.rows import listed_rows, packed_row, sharded
 from etl.shards.samples import Sample, measured
 from etl.sources.entries import Entry, text
@@ -68,14 +68,14 @@ def write_listed(batches: Iterable[pa.RecordBatch], *, order: ShardOrder) -> Ite
     """The task: rows of `SAMPLES` and their ``shard``, in order, in; rows of `RESULTS` out. Pictures are read here."""
     rows = (row for batch in batches for row in sharded(batch))
     for shard, group in groupby(rows, key=lambda row: row[0]):
-        placed = (Placed(label, Entry(*entry)) for _, _, label, *entry in group)
+        labelled = (Labelled(label, Entry(*entry)) for _, _, label, *entry in group)
         if order.pictures is not None:
-            packed = from_table(placed, pictures=order.pictures, check=order.check)
+            packed = from_table(labelled, pictures=order.pictures, check=order.check)
         else:
-            packed = from_files(placed, label_type=order.label_type, check=order.check)
+            packed = from_files(labelled, label_type=order.label_type, check=order.check)
         with closing(packed):  # type: ignore[type-var]  # both are generators
             yield from _results(_write(shard, packed, order=order))
-        for _ in placed:  # what was not asked for, where the shard was there already
+        for _ in labelled:  # what was not asked for, where the shard was there already
             pass
 
 

@@ -56,7 +56,7 @@ def read_labels(
     a column holds neither text nor integers; the task raises it for a file that is damaged further down.
     """
     folder, name = _parted(address)
-    with _told(address), driver_storage(spark, folder).open(name) as file:
+    with _read_errors(address), driver_storage(spark, folder).open(name) as file:
         kinds = _columns(file, name)
     wanted = _wanted(kinds, path_column, label_column, group_column)
     missing = [column for column in wanted if [found for found, _ in kinds].count(column) != 1]
@@ -78,7 +78,7 @@ def has_names(spark: SparkSession, address: str) -> bool:
     Such a file is a table for `read_labels`; others are for `read_label_lines`.
     """
     folder, name = _parted(address)
-    with _told(address), driver_storage(spark, folder).open(name) as file:
+    with _read_errors(address), driver_storage(spark, folder).open(name) as file:
         words = file.readline(_NAME_BYTES).removeprefix(_BOM).split()
     return len(words) == 2 and has_extension(words[0]) and _LINE.fullmatch(words[1]) is not None
 
@@ -86,9 +86,9 @@ def has_names(spark: SparkSession, address: str) -> bool:
 def lack_extensions(spark: SparkSession, address: str, *, path_column: str | None = None) -> bool:
     """Whether the names in a file that `read_labels` accepts have no extensions of pictures, by its first rows."""
     folder, name = _parted(address)
-    with _told(address), driver_storage(spark, folder).open(name) as file:
+    with _read_errors(address), driver_storage(spark, folder).open(name) as file:
         column = _wanted(_columns(file, name), path_column, None, None)[0]
-    with _told(address), driver_storage(spark, folder).open(name) as file:
+    with _read_errors(address), driver_storage(spark, folder).open(name) as file:
         batch = next(_read(file, name, [column]), None)
     names = [] if batch is None else _as_bytes(batch.column(column)).to_pylist()
     return bool(names) and not any(has_extension(one) for one in names)
@@ -105,7 +105,7 @@ def read_label_lines(spark: SparkSession, address: str) -> DataFrame:
     Raises `SourceError` if the file is not there or has a line that is no integer.
     """
     folder, name = _parted(address)
-    with _told(address), driver_storage(spark, folder).open(name) as file:
+    with _read_errors(address), driver_storage(spark, folder).open(name) as file:
         for _ in _numbers(file, address):
             pass
     return map_batches(_task(spark), task=partial(_line_batches, address=address), schema=LINES)
@@ -237,7 +237,7 @@ def _label_batches(
     if not sum(batch.num_rows for batch in batches):
         return
     folder, name = _parted(address)
-    with _told(address), executor_storage(folder).open(name) as file:
+    with _read_errors(address), executor_storage(folder).open(name) as file:
         for batch in _read(file, name, sorted(set(wanted))):
             path, label, *group = (batch.column(column) for column in wanted)
             groups = _as_text(group[0]) if group else pa.nulls(batch.num_rows, pa.string())
@@ -253,7 +253,7 @@ def _line_batches(batches: Iterable[pa.RecordBatch], *, address: str) -> Iterato
     if not sum(batch.num_rows for batch in batches):
         return
     folder, name = _parted(address)
-    with _told(address), executor_storage(folder).open(name) as file:
+    with _read_errors(address), executor_storage(folder).open(name) as file:
         numbered = enumerate(_numbers(file, address), start=1)
         while rows := list(islice(numbered, _BATCH_ROWS)):
             lines = pa.array([line for line, _ in rows], pa.int64())
@@ -346,7 +346,7 @@ def _parted(address: str) -> tuple[str, str]:
 
 
 @contextmanager
-def _told(address: str) -> Iterator[None]:
+def _read_errors(address: str) -> Iterator[None]:
     """Turn what reading a file raises into a `SourceError`."""
     try:
         yield

@@ -1,4 +1,4 @@
-"""Which images take part in a split, and what is known of each, as DataFrame verbs.
+"""Which images take part in a split, and what is known of each, as DataFrame transforms.
 
 The rows are ``id, label``, and as far as it was asked for: ``group`` (bigint, a hash of the group's name) with
 ``is_alone`` (the group has no name: its hash is that of the id, so that the row is a group of its own), ``fixed`` (int,

@@ -1,4 +1,4 @@
-"""Whole groups, as DataFrame verbs: what lies in each, and which split most of them go to.
+"""Whole groups, as DataFrame transforms: what lies in each, and which split most of them go to.
 
 When groups are few, every one is placed by `group_quotas`. When they are many, those that hold a large part of a
 stratum and a seeded sample of the others are, and they make up for what chance leaves uneven: all others go where a

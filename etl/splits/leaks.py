@@ -1,4 +1,4 @@
-"""What lies in two splits at once, as DataFrame verbs: the same picture, look-alikes, or members of a group."""
+"""What lies in two splits at once, as DataFrame transforms: the same picture, look-alikes, or members of a group."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F

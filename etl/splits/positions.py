@@ -1,6 +1,6 @@
-"""The place of each row in its split, as DataFrame verbs: dense from 0, in a second seeded order.
+"""The position of each row in its split, as DataFrame transforms: dense from 0, in a second seeded order.
 
-That order is not the one by which rows are chosen, so that the place of a row says nothing about why it is there. It is
+That order is not the one by which rows are chosen, so that a position says nothing about why a row is there. It is
 cut into chunks of up to a million rows or so, one file each: no split is ever sorted whole, and any slice of a split
 lies in a few neighbouring files.
 """
@@ -21,7 +21,7 @@ _ROWS_A_CHUNK = 1_000_000
 _ORDER_BITS = 64
 _SIGN = -(1 << 63)
 _ROW_BITS = 33
-"""Spark's running number of a row has the partition above these bits, and the row's place in it below."""
+"""Spark's running number of a row has the partition above these bits, and the row's number in it below."""
 
 
 def seeded_order(seed: int) -> Column:
@@ -67,8 +67,8 @@ class Chunks:
         """The chunk of a row, from its ``split`` and its order; within a split, chunks ascend with the order."""
         unsigned = F.shiftrightunsigned(order.bitwiseXOR(F.lit(_SIGN)), 1)  # 63 bits, in the same order
         drop = _at(F.col("split"), [_ORDER_BITS - 1 - bits for bits in self.bits])
-        place = F.call_function("shiftrightunsigned", unsigned, drop).cast("int")
-        return _at(F.col("split"), self.firsts[:-1]) + place
+        index = F.call_function("shiftrightunsigned", unsigned, drop).cast("int")
+        return _at(F.col("split"), self.firsts[:-1]) + index
 
 
 def count_chunks(assigned: DataFrame, /, *, chunks: Chunks, seed: int) -> DataFrame:
@@ -106,9 +106,9 @@ def add_positions(
 def summarise(written: DataFrame, /) -> DataFrame:
     """What lies in each split by class: ``split, label, rows``, positions, and the fingerprint's sums."""
     position = F.col("position") if "position" in written.columns else F.lit(-1).cast("long")
-    placed = written.withColumn("position", position)
+    positioned = written.withColumn("position", position)
     positions = [function("position").alias(f"{name}_position") for name, function in (("max", F.max), ("sum", F.sum))]
-    return placed.groupBy("split", "label").agg(
+    return positioned.groupBy("split", "label").agg(
         F.count("*").alias("rows"), *positions, *fingerprint_sums("id", "label", "position")
     )
 
@@ -135,6 +135,6 @@ def added_up(rows: Iterable[Mapping[Any, Any]]) -> tuple[int, int]:
     return first, second
 
 
-def _at(place: Column, values: Sequence[int]) -> Column:
-    """The value at a place, counted from 0."""
-    return F.element_at(F.array(*map(F.lit, values)), place + 1)
+def _at(index: Column, values: Sequence[int]) -> Column:
+    """The value at an index, counted from 0."""
+    return F.element_at(F.array(*map(F.lit, values)), index + 1)

@@ -51,7 +51,7 @@ class SplitReport:
         header = ["class", *(f"split {number}" for number in range(len(self.rows)))]
         lines = [[name, *(f"{counts.get(name, 0):,}" for counts in self.counts)] for name in names]
         lines.append(["all", *(f"{rows:,}" for rows in self.rows)])
-        widths = [max(len(line[place]) for line in [header, *lines]) for place in range(len(header))]
+        widths = [max(len(line[index]) for line in [header, *lines]) for index in range(len(header))]
         return [
             "  ".join(
                 [

@@ -17,7 +17,7 @@ from etl.splits.candidates import NAN
 from etl.splits.dealing.groups import deal_groups
 from etl.splits.dealing.methods import MOST_ONE_BY_ONE, Dealt, deal_one_by_one, deal_strata, shared_only
 from etl.splits.dealing.shares import Shares, Stratum, check_sizes, share
-from etl.splits.dealing.steps import place
+from etl.splits.dealing.steps import order_rows
 from etl.splits.dealing.survey import survey
 from etl.splits.leaks import WATCHED, count_leaks
 from etl.splits.metadata import Metadata
@@ -58,8 +58,8 @@ def run(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
             dealt = as_folds(dealt)
         rows = dealt.rows.select("id", "label", "split")
         with files_side_by_side(spark, len(dealt.sizes)):
-            placed = place(spark, rows, sizes=dealt.sizes, seed=plan.seed) if plan.has_position else rows
-            written = output.write(spark, placed, has_position=plan.has_position)
+            ordered = order_rows(spark, rows, sizes=dealt.sizes, seed=plan.seed) if plan.has_position else rows
+            written = output.write(spark, ordered, has_position=plan.has_position)
             summary = fetched(written.transform(summarise)).to_dict("records")
         found = parts(
             summary,

@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 from etl.cassandra.control import Control
 from etl.errors import EtlError
 from etl.frames import kept
-from etl.ingest.destination import look
+from etl.ingest.destination import find_destination
 from etl.ingest.listed_images import ListedImages
-from etl.ingest.look_groups import clear_replaced
+from etl.ingest.near_duplicate_groups import clear_replaced
 from etl.ingest.old_tables import latest_write
 from etl.ingest.plan import IngestPlan, new_ingest_id
 from etl.ingest.sequence import Run, create_sequence, has_runs, take_run
@@ -120,7 +120,7 @@ def rewrite(
     listing, counts = images.listing, images.counts
     spark = problems.sparkSession
     ingest_id = new_ingest_id()
-    started = look(spark, control, plan=plan, names=counts.classes).begin(
+    started = find_destination(spark, control, plan=plan, names=counts.classes).begin(
         control, plan=plan, kind="repair", ingest_id=ingest_id
     )
     order = WriteOrder(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from etl.pictures.images import Check, Header, RejectedError, disagrees, read_header
-from etl.pictures.look_alikes import picture_hash
+from etl.pictures.near_duplicates import picture_hash
 from etl.pictures.recode import Recode
 from etl.sources.companions import check_mask, read_array
 from etl.sources.entries import Entry
@@ -20,8 +20,8 @@ class Preparation:
     check: Check = "header"
     recode: Recode = field(default_factory=Recode)
     label_type: LabelType = "int"
-    look: bool = False
-    """Whether its looks are wanted too (`Picture.phash`)."""
+    has_phash: bool = False
+    """Whether its perceptual hash is wanted too (`Picture.phash`)."""
 
 
 class Picture(NamedTuple):
@@ -59,5 +59,5 @@ def prepare(entry: Entry, reader: Reader, *, preparation: Preparation) -> Pictur
                 companion, _ = preparation.recode.apply_mask(companion, found)
     elif has_companion:
         raise RejectedError("no mask" if preparation.label_type == "blob" else "no array", "none belongs to it")
-    looks = picture_hash(data) if preparation.look else None
-    return Picture(data, hashlib.sha256(data).digest(), header, companion, labels, note, looks)
+    phash = picture_hash(data) if preparation.has_phash else None
+    return Picture(data, hashlib.sha256(data).digest(), header, companion, labels, note, phash)

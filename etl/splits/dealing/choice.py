@@ -1,4 +1,4 @@
-"""Which split each row goes to, as DataFrame verbs: an exact share of every stratum, without sorting one.
+"""Which split each row goes to, as DataFrame transforms: an exact share of every stratum, without sorting one.
 
 Rows are ``id`` (16 bytes), ``label``, ``stratum`` (int) and, where some rows have their split already, ``fixed`` (int).
 The rows of a stratum are dealt in the order of a seeded hash of their ids. One count tells the row at which each split
@@ -23,8 +23,8 @@ def choice_order(seed: int) -> Column:
     return F.xxhash64(F.lit(_CHOICE).cast("long"), F.lit(seed).cast("long"), F.col("id"))
 
 
-def count_places(rows: DataFrame, /, *, zones: DataFrame, each: int, seed: int) -> DataFrame:
-    """Rows by stratum and place in the order: ``stratum, place, rows``; for all in a gap, its start is their place.
+def count_keys(rows: DataFrame, /, *, zones: DataFrame, each: int, seed: int) -> DataFrame:
+    """Rows by stratum and order key: ``stratum, key, rows``; for all in a gap, its start is their key.
 
     ``zones`` has the strata to be counted, one row each: ``stratum``, and ``low_Z, high_Z`` for so many zones each.
     """
@@ -38,29 +38,29 @@ def count_places(rows: DataFrame, /, *, zones: DataFrame, each: int, seed: int) 
     return (
         rows.select("stratum", choice_order(seed).alias("choice"))
         .join(F.broadcast(zones), on="stratum", how="inner")
-        .groupBy("stratum", F.when(is_inside, choice).otherwise(gap).alias("place"))
+        .groupBy("stratum", F.when(is_inside, choice).otherwise(gap).alias("key"))
         .agg(F.count("*").alias("rows"))
     )
 
 
 def find_cuts(counted: DataFrame, /, *, cuts: DataFrame) -> DataFrame:
-    """The place of each cut, and the rows of the stratum before that place: ``stratum, cut, place, before``.
+    """The order key of each cut, and the rows of the stratum before it: ``stratum, cut, key, before``.
 
     ``cuts``: ``stratum, cut``, the number of rows of the stratum that lie before it.
     """
-    in_order = Window.partitionBy("stratum").orderBy("place").rowsBetween(Window.unboundedPreceding, -1)
+    in_order = Window.partitionBy("stratum").orderBy("key").rowsBetween(Window.unboundedPreceding, -1)
     return (
         counted.withColumn("before", F.coalesce(F.sum("rows").over(in_order), F.lit(0)))
         .join(F.broadcast(cuts), on="stratum", how="inner")
         .where((F.col("cut") >= F.col("before")) & (F.col("cut") < F.col("before") + F.col("rows")))
-        .select("stratum", "cut", "place", "before")
+        .select("stratum", "cut", "key", "before")
     )
 
 
-def find_tied(rows: DataFrame, /, *, places: DataFrame, seed: int) -> DataFrame:
-    """The rows that share one place: ``stratum, place, id``. ``places``: ``stratum, place``, those that are wanted."""
-    placed = rows.select("stratum", choice_order(seed).alias("place"), "id")
-    return placed.join(F.broadcast(places), on=["stratum", "place"], how="inner")
+def find_tied(rows: DataFrame, /, *, keys: DataFrame, seed: int) -> DataFrame:
+    """The rows that share one order key: ``stratum, key, id``. ``keys``: ``stratum, key``, the wanted ones."""
+    keyed = rows.select("stratum", choice_order(seed).alias("key"), "id")
+    return keyed.join(F.broadcast(keys), on=["stratum", "key"], how="inner")
 
 
 def assign_splits(

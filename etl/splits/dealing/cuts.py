@@ -26,7 +26,7 @@ _ROWS_AROUND = 25
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Zones:
-    """Stretches of the order of some strata: ``lows <= place < highs``, int64 of shape (strata, zones each)."""
+    """Stretches of the order of some strata: ``lows <= order key < highs``, int64 of shape (strata, zones each)."""
 
     strata: NDArray[np.int64]
     lows: NDArray[np.int64]
@@ -56,15 +56,15 @@ class Zones:
             row[: len(of_stratum)] = of_stratum
         return cls(np.array(list(zones), dtype=np.int64), bounds[:, :, 0], bounds[:, :, 1])
 
-    def gap(self, stratum: int, place: int) -> tuple[int, int] | None:
-        """The gap that begins at a place, as a zone; None where the place is in a zone."""
+    def gap(self, stratum: int, key: int) -> tuple[int, int] | None:
+        """The gap that begins at an order key, as a zone; None where the key is in a zone."""
         row = int(np.flatnonzero(self.strata == stratum)[0])
         lows, highs = self.lows[row], self.highs[row]
-        if place == LAST or np.any((lows <= place) & (place < highs)):
+        if key == LAST or np.any((lows <= key) & (key < highs)):
             return None
-        return place, min((int(low) for low in lows if low > place), default=LAST)
+        return key, min((int(low) for low in lows if low > key), default=LAST)
 
 
 def _at(fraction: float) -> int:
-    """The place in the order that so much of it lies before."""
+    """The order key that so much of the order lies before."""
     return max(FIRST, min(LAST, int((fraction - 0.5) * 2.0**64)))

@@ -71,8 +71,8 @@ def assign_groups(groups: Groups, wanted: NDArray[np.float64]) -> NDArray[np.int
         raise ValueError(f"Wanted strata from 0 to {strata - 1}. Found: {groups.strata.min()} to {groups.strata.max()}")
     if splits == 1 or not len(groups.order):
         return np.zeros(len(groups.order), dtype=np.int64)
-    place = _descending(groups)
-    search = _Search(groups, place, wanted)
+    ranking = _descending(groups)
+    search = _Search(groups, ranking, wanted)
     search.fill()
     search.move()
     largest = search.aim()
@@ -82,7 +82,7 @@ def assign_groups(groups: Groups, wanted: NDArray[np.float64]) -> NDArray[np.int
             search.move()
     search.trade()
     search.supply()
-    return search.split[np.argsort(place)]
+    return search.split[np.argsort(ranking)]
 
 
 def deviations(groups: Groups, assigned: NDArray[np.int64], wanted: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -95,12 +95,12 @@ def deviations(groups: Groups, assigned: NDArray[np.int64], wanted: NDArray[np.f
 def _descending(groups: Groups) -> NDArray[np.int64]:
     """The groups from the largest to the smallest, int64 ``(g,)``; ties by ``order``, then by what lies in them."""
     sizes = np.add.reduceat(groups.images, groups.starts[:-1])
-    place = np.lexsort((groups.order, -sizes))
-    if np.any((np.diff(sizes[place]) == 0) & (np.diff(groups.order[place]) == 0)):
+    ranking = np.lexsort((groups.order, -sizes))
+    if np.any((np.diff(sizes[ranking]) == 0) & (np.diff(groups.order[ranking]) == 0)):
         entries = np.stack((groups.strata, groups.images), axis=1)
         content = [sorted(part.tolist()) for part in np.split(entries, groups.starts[1:-1])]
-        place = np.array(sorted(place.tolist(), key=lambda j: (-sizes[j], groups.order[j], content[j])))
-    return place.astype(np.int64)
+        ranking = np.array(sorted(ranking.tolist(), key=lambda j: (-sizes[j], groups.order[j], content[j])))
+    return ranking.astype(np.int64)
 
 
 class _Search:
@@ -109,10 +109,10 @@ class _Search:
     The last stratum is that of all images, so that totals need no arithmetic of their own.
     """
 
-    def __init__(self, groups: Groups, place: NDArray[np.int64], wanted: NDArray[np.float64]) -> None:
-        every, count = len(wanted), len(place)
-        rank = np.argsort(place)
-        self.sizes: NDArray[np.int64] = np.add.reduceat(groups.images, groups.starts[:-1])[place]
+    def __init__(self, groups: Groups, ranking: NDArray[np.int64], wanted: NDArray[np.float64]) -> None:
+        every, count = len(wanted), len(ranking)
+        rank = np.argsort(ranking)
+        self.sizes: NDArray[np.int64] = np.add.reduceat(groups.images, groups.starts[:-1])[ranking]
         owners = np.concatenate((rank[groups.owners], np.arange(count)))
         strata = np.concatenate((groups.strata, np.full(count, every)))
         keys, where = np.unique(owners * (every + 1) + strata, return_inverse=True)

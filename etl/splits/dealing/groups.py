@@ -109,8 +109,8 @@ def _choose(groups: DataFrame, *, seed: int) -> tuple[int, Column]:
 def _matrix(counted: DataFrame, numbers: NDArray[np.int64], splits: int) -> NDArray[np.float64]:
     found = fetched(counted)
     matrix = np.zeros((len(numbers), splits))
-    places = np.searchsorted(numbers, found["stratum"].to_numpy("int64"))
-    np.add.at(matrix, (places, found["split"].to_numpy("int64")), found["images"].to_numpy("float64"))
+    indices = np.searchsorted(numbers, found["stratum"].to_numpy("int64"))
+    np.add.at(matrix, (indices, found["split"].to_numpy("int64")), found["images"].to_numpy("float64"))
     return matrix
 
 

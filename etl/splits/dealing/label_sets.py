@@ -55,7 +55,7 @@ def stratify(sets: LabelSets, sizes: Sequence[int], *, seed: int) -> NDArray[np.
     ``sizes`` are the images wanted by split; they sum to n, and each split gets exactly its size. Labels come near
     their shares, mostly within one image; no bound is proved. Ties are broken in seeded orders. The order in which
     images are given does not matter, that of ``sets.order`` does. Raises ValueError for sizes that do not sum to n, two
-    images in one place of the order, a label twice in an image.
+    images of one order, a label twice in an image.
     """
     images = len(sets.order)
     if sum(sizes) != images or min(sizes, default=0) < 0:
@@ -118,8 +118,8 @@ def _dealt(
         found = _deal(len(of_label), desired[label], room, tie_break, unit=images)
         assigned[of_label] = found
         room -= np.bincount(found, minlength=splits)
-        places, lengths = _places(sets.starts, of_label)
-        labels = numbers[places]
+        indices, lengths = _indices(sets.starts, of_label)
+        labels = numbers[indices]
         np.subtract.at(left, labels, 1)
         left[labels[left[labels] == 0]] = images + 1  # is not the fewest while any other is left
         waiting -= len(found)
@@ -142,8 +142,8 @@ def _image_by_label(sets: LabelSets, numbers: NDArray[np.int64]) -> NDArray[np.i
     found = images[by_label]
     twice = (np.diff(found) == 0) & (np.diff(numbers[by_label]) == 0)
     if np.any(twice):
-        place = by_label[np.flatnonzero(twice)[0]]
-        raise ValueError(f"Wanted each label once an image. Found: {sets.labels[place]} twice in image {images[place]}")
+        index = by_label[np.flatnonzero(twice)[0]]
+        raise ValueError(f"Wanted each label once an image. Found: {sets.labels[index]} twice in image {images[index]}")
     return found
 
 
@@ -164,7 +164,7 @@ def _deal(
     return np.array(found, dtype=np.int64)
 
 
-def _places(starts: NDArray[np.int64], images: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _indices(starts: NDArray[np.int64], images: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Where the labels of these images stand, image after image, and how many each has."""
     lengths = starts[images + 1] - starts[images]
     before = np.cumsum(lengths) - lengths
@@ -201,22 +201,22 @@ def _repair(
             continue
         # The best to leave each split, whether it has too many or too few: both directions are needed to go on.
         few = np.unique(np.concatenate([_highest(row, min(kinds, _CANDIDATES)) for row in gain]))
-        places, lengths = _places(starts, few)
-        few_labels, of_few = labels[places], np.repeat(np.arange(len(few)), lengths)
+        indices, lengths = _indices(starts, few)
+        few_labels, of_few = labels[indices], np.repeat(np.arange(len(few)), lengths)
         excess, cost, few_held = excess[:, few], cost[few], held[:, few]
         while True:
             gain = _gains(excess, cost, few_held)
-            source, place = divmod(int(gain.argmax()), len(few))
-            if gain[source, place] <= 0:
+            source, index = divmod(int(gain.argmax()), len(few))
+            if gain[source, index] <= 0:
                 break
-            target, moved = int(excess[:, place].argmin()), few[place]
+            target, moved = int(excess[:, index].argmin()), few[index]
             of_moved = labels[starts[moved] : starts[moved + 1]]
             shared = np.bincount(of_few[np.isin(few_labels, of_moved)], minlength=len(few))
             for split, change in ((source, -unit), (target, unit)):
                 off[split, of_moved] += change
                 surplus[split] += change
                 excess[split] += (shared + weight) * change
-                few_held[split, place] += change // unit
+                few_held[split, index] += change // unit
             alike = by_kind[begins[moved] : begins[moved + 1]]
             assigned[alike[assigned[alike] == source][0]] = target
         held[:, few] = few_held
@@ -233,8 +233,8 @@ def _kinds(
     keys = random.integers(1 << 64, size=int(numbers.max(initial=-1)) + 1, dtype=np.uint64)
     sums = np.append(np.zeros(1, dtype=np.uint64), np.cumsum(keys[numbers], dtype=np.uint64))[sets.starts]
     _, first, kind = np.unique(np.diff(sums), return_index=True, return_inverse=True)
-    places, lengths = _places(sets.starts, first)
-    return kind, np.append(0, np.cumsum(lengths)), numbers[places]
+    indices, lengths = _indices(sets.starts, first)
+    return kind, np.append(0, np.cumsum(lengths)), numbers[indices]
 
 
 def _gains(excess: NDArray[np.int64], cost: NDArray[np.int64], held: NDArray[np.int64]) -> NDArray[np.int64]:

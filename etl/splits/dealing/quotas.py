@@ -175,10 +175,10 @@ def apportion(total: int, shares: Sequence[int], *, seed: int) -> list[int]:
         return [0] * len(shares)
     tie_break = np.random.default_rng(seed % (1 << 64)).permutation(len(shares))
     floors, rests = zip(*(divmod(total * share, whole) for share in shares), strict=True)
-    up = sorted(range(len(shares)), key=lambda place: (-rests[place], tie_break[place]))[: total - sum(floors)]
+    up = sorted(range(len(shares)), key=lambda index: (-rests[index], tie_break[index]))[: total - sum(floors)]
     found = list(floors)
-    for place in up:
-        found[place] += 1
+    for index in up:
+        found[index] += 1
     return found
 
 

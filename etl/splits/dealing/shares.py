@@ -90,15 +90,15 @@ def share(
         The quotas, with warnings. Raises `WeightsError` for weights that do not fit or leave nothing.
     """
     of_class: dict[int, list[int]] = defaultdict(list)
-    for place, stratum in enumerate(strata):
-        of_class[stratum.label].append(place)
-    counts = {label: sum(strata[place].images for place in places) for label, places in of_class.items()}
+    for index, stratum in enumerate(strata):
+        of_class[stratum.label].append(index)
+    counts = {label: sum(strata[index].images for index in indices) for label, indices in of_class.items()}
     wanted = used_images(counts, plan=plan, names=names)
     used = [0] * len(strata)
-    for label, places in of_class.items():
-        images = [strata[place].images for place in places]
-        for place, number in zip(places, apportion(wanted[label], images, seed=plan.seed), strict=True):
-            used[place] = max(number, sum(strata[place].fixed))
+    for label, indices in of_class.items():
+        images = [strata[index].images for index in indices]
+        for index, number in zip(indices, apportion(wanted[label], images, seed=plan.seed), strict=True):
+            used[index] = max(number, sum(strata[index].fixed))
     fixed = [stratum.fixed for stratum in strata]
     columns = sorted(by, key=lambda name: name != "label") if len(by) > 1 else []
     margins = [_numbers([stratum.values[by.index(name)] for stratum in strata]) for name in columns]

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from etl.errors import TableError
 from etl.frames import fetched, small_table
-from etl.splits.dealing.choice import assign_splits, count_places, find_cuts, find_tied
+from etl.splits.dealing.choice import assign_splits, count_keys, find_cuts, find_tied
 from etl.splits.dealing.cuts import FIRST, Zones
 from etl.splits.positions import Chunks, add_positions, count_chunks, partition_keys
 
@@ -48,14 +48,14 @@ def deal(
 def _find_edges(
     spark: SparkSession, dealt: DataFrame, *, free: Mapping[int, int], cuts: Sequence[tuple[int, int]], seed: int
 ) -> dict[tuple[int, int], tuple[int, bytes]]:
-    """The first row beyond each cut, by stratum and the rows before it: its place in the order, and its id if that
-    is what tells it from others in that place.
+    """The first row beyond each cut, by stratum and the rows before it: its order key, and its id if that
+    is what tells it from others of that key.
     """
     edges: dict[tuple[int, int], tuple[int, bytes]] = {}
     tied: dict[tuple[int, int], tuple[int, int]] = {}
     zones = Zones.expected(free, cuts)
     while cuts:
-        counted = dealt.transform(count_places, zones=_zone_table(spark, zones), each=zones.lows.shape[1], seed=seed)
+        counted = dealt.transform(count_keys, zones=_zone_table(spark, zones), each=zones.lows.shape[1], seed=seed)
         strata, befores = zip(*cuts, strict=True)
         cut_table = small_table(spark, {"stratum": strata, "cut": befores}, "stratum INT, cut BIGINT")
         found = fetched(counted.transform(find_cuts, cuts=cut_table))
@@ -63,14 +63,14 @@ def _find_edges(
             raise TableError(f"Wanted the rows that were counted before. Found: others, for {len(cuts)} cuts.")
         gaps: dict[int, list[tuple[int, int]]] = defaultdict(list)
         missed = []
-        for stratum, cut, place, before in found.itertuples(index=False):
+        for stratum, cut, key, before in found.itertuples(index=False):
             if cut == before:
-                edges[stratum, cut] = (place, b"")
-            elif gap := zones.gap(stratum, place):
+                edges[stratum, cut] = (key, b"")
+            elif gap := zones.gap(stratum, key):
                 gaps[stratum].append(gap)
                 missed.append((stratum, cut))
             else:
-                tied[stratum, cut] = (place, cut - before)
+                tied[stratum, cut] = (key, cut - before)
         cuts, zones = missed, Zones.of(gaps)
     return edges | _untie(spark, dealt, tied, seed=seed) if tied else edges
 
@@ -78,16 +78,14 @@ def _find_edges(
 def _untie(
     spark: SparkSession, dealt: DataFrame, tied: Mapping[tuple[int, int], tuple[int, int]], *, seed: int
 ) -> dict[tuple[int, int], tuple[int, bytes]]:
-    """The first rows beyond cuts between rows of one place; ``tied``: by cut, the place and the rank in it, from 0."""
-    places = sorted({(stratum, place) for (stratum, _), (place, _) in tied.items()})
-    columns = dict(zip(("stratum", "place"), zip(*places, strict=True), strict=True))
-    wanted = small_table(spark, columns, "stratum INT, place BIGINT")
+    """The first rows beyond cuts between rows of one key; ``tied``: by cut, the key and the rank in it, from 0."""
+    keys = sorted({(stratum, key) for (stratum, _), (key, _) in tied.items()})
+    columns = dict(zip(("stratum", "key"), zip(*keys, strict=True), strict=True))
+    wanted = small_table(spark, columns, "stratum INT, key BIGINT")
     same: dict[tuple[int, int], list[bytes]] = defaultdict(list)
-    for row in dealt.transform(find_tied, places=wanted, seed=seed).collect():
-        same[row["stratum"], row["place"]].append(bytes(row["id"]))
-    return {
-        (stratum, cut): (place, sorted(same[stratum, place])[rank]) for (stratum, cut), (place, rank) in tied.items()
-    }
+    for row in dealt.transform(find_tied, keys=wanted, seed=seed).collect():
+        same[row["stratum"], row["key"]].append(bytes(row["id"]))
+    return {(stratum, cut): (key, sorted(same[stratum, key])[rank]) for (stratum, cut), (key, rank) in tied.items()}
 
 
 def _zone_table(spark: SparkSession, zones: Zones) -> DataFrame:
@@ -110,8 +108,8 @@ def _edge_table(spark: SparkSession, edges: Mapping[int, Sequence[Edge]], splits
     return small_table(spark, columns, ", ".join(schema))
 
 
-def place(spark: SparkSession, assigned: DataFrame, *, sizes: Sequence[int], seed: int) -> DataFrame:
-    """The rows with their place in their split's order, sorted by it: ``split, id, label, position``."""
+def order_rows(spark: SparkSession, assigned: DataFrame, *, sizes: Sequence[int], seed: int) -> DataFrame:
+    """The rows with their positions in their splits, sorted by them: ``split, id, label, position``."""
     chunks = Chunks.of(sizes)
     of_chunk = {
         row["chunk"]: row["rows"] for row in assigned.transform(count_chunks, chunks=chunks, seed=seed).collect()

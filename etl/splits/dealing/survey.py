@@ -46,11 +46,11 @@ def survey(rows: DataFrame, *, by: Sequence[str], plan: SplitPlan, metadata: Met
             if row["fixed"] >= splits:
                 raise TableError(f"Wanted splits 0 to {splits - 1}. Found: images of split {row['fixed']}.")
             fixed[values][row["fixed"]] += row["rows"]
-    place = by.index("label") if "label" in by else None
+    index = by.index("label") if "label" in by else None
     strata = [
         Stratum(
             values=values,
-            label=-1 if place is None else int(values[place]),
+            label=-1 if index is None else int(values[index]),
             images=images[values],
             fixed=tuple(fixed[values]),
         )
@@ -86,15 +86,15 @@ def _check(found: Sequence[Row], *, by: Sequence[str], plan: SplitPlan, metadata
 
 
 def with_strata(spark: SparkSession, rows: DataFrame, strata: Sequence[Stratum], *, by: Sequence[str]) -> DataFrame:
-    """The rows with the number of their stratum: its place in the list, or the label where that is all there is."""
+    """The rows with the number of their stratum: its index in the list, or the label where that is all there is."""
     if list(by) == ["label"]:
         return rows.withColumn("stratum", F.col("label"))
     if not by:
         return rows.withColumn("stratum", F.lit(0))
     kinds = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
     columns: dict[str, Sequence[Any]] = {
-        name: [list(value) if isinstance(value := stratum.values[place], tuple) else value for stratum in strata]
-        for place, name in enumerate(by)
+        name: [list(value) if isinstance(value := stratum.values[index], tuple) else value for stratum in strata]
+        for index, name in enumerate(by)
     }
     schema = ", ".join([*(f"`{name}` {kinds[name]}" for name in by), "stratum INT"])
     numbers = small_table(spark, {**columns, "stratum": range(len(strata))}, schema)

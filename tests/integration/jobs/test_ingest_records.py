@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from etl.cassandra.control import Control
 from etl.errors import ConflictError, TableError
-from etl.ingest.destination import check_fits_early, check_tables, look
+from etl.ingest.destination import check_fits_early, check_tables, find_destination
 from etl.ingest.sequence import SPAN
 from jobs import ingest as job
 from schemas import TableName
@@ -73,7 +73,7 @@ def test_older_tables_are_adopted_if_their_ids_follow_from_the_dataset(
         ({"metadata_table": TableName(keyspace, "new")}, r"Found: pictures in \w+\.data, of another metadata table"),
     ):
         with pytest.raises(ConflictError, match=words):
-            look(spark, control, plan=replace(plan, **change), names="abc")  # type: ignore[arg-type]
+            find_destination(spark, control, plan=replace(plan, **change), names="abc")  # type: ignore[arg-type]
 
     again = job.run(spark, plan=plan)
     assert (again.sequence, again.clock) == (1, latest + 1)
@@ -87,12 +87,12 @@ def test_older_tables_in_which_two_numberings_met_are_refused(
     numbered = replace(plan, source=replace(plan.source, class_names="number"))
     job.run(spark, plan=numbered)
     without_records(control, plan.tables.metadata.keyspace)
-    assert look(spark, control, plan=numbered, names=["5"]).numbers == {"5": 5}
+    assert find_destination(spark, control, plan=numbered, names=["5"]).numbers == {"5": 5}
     with pytest.raises(ConflictError, match=r"by name, .* hold .*by number"):
-        look(spark, control, plan=plan, names=["5"])
+        find_destination(spark, control, plan=plan, names=["5"])
     insert = f"INSERT INTO {plan.tables.classes} (dataset, name, label) VALUES (?, ?, ?)"
     control.execute(insert, (plan.dataset, "c", 7))
     (row, *_) = rows_of(control, plan.tables.metadata)
     control.execute(f"UPDATE {plan.metadata_table} SET or_label = ?, label = ? WHERE id = ?", ("c", 7, row["id"]))
     with pytest.raises(ConflictError, match=r"2 of 3 rows differ from the numbers in .*, and 1 from their names"):
-        look(spark, control, plan=plan, names=["c"])
+        find_destination(spark, control, plan=plan, names=["c"])

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from etl.errors import EtlError, OutputExistsError
-from etl.splits.dealing.steps import place
+from etl.splits.dealing.steps import order_rows
 from etl.splits.plan import SplitPlan
 from etl.splits.splitting import run
 from formats import SplitFolder
@@ -91,9 +91,9 @@ def test_a_failed_write_publishes_nothing_and_leaves_nothing(
 ) -> None:
     def lossy(spark: SparkSession, rows: DataFrame, **options: object) -> DataFrame:
         """One image is lost between the count and the writing."""
-        return place(spark, rows, **options).where("position > 0")  # type: ignore[arg-type]
+        return order_rows(spark, rows, **options).where("position > 0")  # type: ignore[arg-type]
 
-    monkeypatch.setattr("etl.splits.splitting.place", lossy)
+    monkeypatch.setattr("etl.splits.splitting.order_rows", lossy)
     with pytest.raises(EtlError, match="Wanted positions 0 to "):
         run(spark, plan=plan(cache, tmp_path / "split"))
     assert list(tmp_path.iterdir()) == []

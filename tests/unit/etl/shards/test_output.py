@@ -18,7 +18,7 @@ from tests.support.shard_checks import manifest_of
 
 WITHOUT_SPARK = cast(SparkSession, None)
 """Only addresses on S3 are looked up in a session."""
-FACTS = {"label_type": "int", "class_names": {0: "a"}, "source": "file:///x", "source_fingerprint": "f"}
+CONTENT = {"label_type": "int", "class_names": {0: "a"}, "source": "file:///x", "source_fingerprint": "f"}
 
 
 def plan(out: Path, **options: Any) -> ShardPlan:
@@ -49,7 +49,7 @@ def publish(
     output: ShardOutput, shards: list[Shard], tag: str, rejected: list[dict[str, str]] | None = None
 ) -> list[str]:
     counts = {0: sum(shard.samples for shard in shards)}
-    return output.publish(shards, counts, rejected or [], tag=tag, facts=FACTS, options={})[1]
+    return output.publish(shards, counts, rejected or [], tag=tag, content=CONTENT, options={})[1]
 
 
 def names(out: Path) -> set[str]:

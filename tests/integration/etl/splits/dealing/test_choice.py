@@ -15,7 +15,7 @@ from etl.errors import TableError
 from etl.splits.dealing import choice
 from etl.splits.dealing.methods import deal_strata
 from etl.splits.dealing.shares import Shares, share
-from etl.splits.dealing.steps import deal, place
+from etl.splits.dealing.steps import deal, order_rows
 from etl.splits.dealing.survey import survey
 from etl.splits.metadata import Metadata
 from etl.splits.plan import SplitPlan
@@ -63,8 +63,8 @@ def shares_of(rows: DataFrame, this: SplitPlan) -> Shares:
 def assigned(spark: SparkSession, rows: DataFrame, this: SplitPlan) -> list[tuple[int, bytes, int, int]]:
     """The whole way from images to positions: (split, id, label, position), sorted."""
     dealt = deal_strata(spark, rows, shares_of(rows, this), by=BY_LABEL, plan=this, keep=[])
-    placed = place(spark, dealt.rows, sizes=dealt.sizes, seed=this.seed)
-    return sorted((row["split"], bytes(row["id"]), row["label"], row["position"]) for row in placed.collect())
+    ordered = order_rows(spark, dealt.rows, sizes=dealt.sizes, seed=this.seed)
+    return sorted((row["split"], bytes(row["id"]), row["label"], row["position"]) for row in ordered.collect())
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_a_split_is_the_same_for_any_partitioning_and_any_order_of_the_input(
 def test_rows_are_dealt_in_seeded_order_however_it_is_distributed(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, values: int
 ) -> None:
-    """Also where cuts do not lie where they are expected, and where rows share a place in the order."""
+    """Also where cuts do not lie where they are expected, and where rows share an order key."""
     shift = F.lit((1 << 62) + 1)
     order = F.xxhash64("id").bitwiseAND(shift) if values > 5 else F.pmod(F.xxhash64("id"), F.lit(values)) - shift
     monkeypatch.setattr(choice, "choice_order", lambda seed: order)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from etl.errors import EtlError
-from etl.pictures import look_alikes
-from etl.pictures.look_alikes import band_masks, components, picture_hash
-from tests.support.look_alikes import brute_force
+from etl.pictures import near_duplicates
+from etl.pictures.near_duplicates import band_masks, components, picture_hash
+from tests.support.near_duplicates import brute_force
 
 MASK = (1 << 64) - 1
 
@@ -107,7 +107,7 @@ def test_damaged_pictures_have_no_hash() -> None:
 
 
 def test_a_missing_package_is_reported_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(look_alikes, "find_spec", lambda name: None)
+    monkeypatch.setattr(near_duplicates, "find_spec", lambda name: None)
     with pytest.raises(EtlError, match="pip install imagehash"):
         picture_hash(b"")
 
@@ -115,9 +115,9 @@ def test_a_missing_package_is_reported_with_what_to_install(monkeypatch: pytest.
 @settings(deadline=None)
 @given(
     rows=st.integers(0, 1 << 34),
-    distance=st.integers(0, look_alikes.MAX_DISTANCE),
+    distance=st.integers(0, near_duplicates.MAX_DISTANCE),
     value=st.integers(0, MASK),
-    flipped=st.sets(st.integers(0, 63), max_size=look_alikes.MAX_DISTANCE),
+    flipped=st.sets(st.integers(0, 63), max_size=near_duplicates.MAX_DISTANCE),
 )
 def test_near_hashes_agree_under_some_mask(rows: int, distance: int, value: int, flipped: set[int]) -> None:
     masks = band_masks(rows, distance)

@@ -81,7 +81,7 @@ def _grey(image: Image.Image) -> Image.Image:
     return image.convert("L")
 
 
-def group_look_alikes(hashes: DataFrame, *, distance: int = 3) -> DataFrame:
+def group_near_duplicates(hashes: DataFrame, *, distance: int = 3) -> DataFrame:
     """The images of `HASHES` that look like at least one other, with their group, as the rows of `GROUPS`.
 
     Two images look alike if at most ``distance`` bits (0 to 8) of their hashes differ; images without a hash look like

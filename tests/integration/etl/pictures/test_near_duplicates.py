@@ -7,9 +7,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from etl.errors import EtlError
-from etl.pictures import look_alikes
-from etl.pictures.look_alikes import HASHES, group_look_alikes
-from tests.support.look_alikes import brute_force
+from etl.pictures import near_duplicates
+from etl.pictures.near_duplicates import HASHES, group_near_duplicates
+from tests.support.near_duplicates import brute_force
 from tests.support.spark_rows import rows_of
 
 
@@ -37,14 +37,15 @@ def expected(values: list[int], distance: int) -> dict[int, str]:
 def test_groups_agree_with_brute_force(
     spark: SparkSession, distance: int, partitions: int, driver_pairs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(look_alikes, "_DRIVER_PAIRS", driver_pairs)
+    monkeypatch.setattr(near_duplicates, "_DRIVER_PAIRS", driver_pairs)
     values = families(distance)
     signed = [value - (1 << 64) if value >> 63 else value for value in values]
     rows = [(bytearray(i.to_bytes(16, "big")), value) for i, value in enumerate(signed)]
     blank: list[tuple[bytearray, int | None]] = [(bytearray((10**6 + i).to_bytes(16, "big")), None) for i in range(3)]
     hashes = rows_of(spark, [*rows, *blank], HASHES).repartition(partitions)
     found = {
-        int.from_bytes(row.id, "big"): row.group_id for row in group_look_alikes(hashes, distance=distance).collect()
+        int.from_bytes(row.id, "big"): row.group_id
+        for row in group_near_duplicates(hashes, distance=distance).collect()
     }
     assert found == expected(values, distance)
 
@@ -54,16 +55,16 @@ def test_many_pairs_are_thinned_out_and_too_many_are_refused(
 ) -> None:
     crowd = [sum(1 << bit for bit in bits) for bits in itertools.combinations(range(12), 2)]  # each near all others
     hashes = rows_of(spark, [(bytearray(i.to_bytes(16, "big")), value) for i, value in enumerate(crowd)], HASHES)
-    monkeypatch.setattr(look_alikes, "_DRIVER_PAIRS", 100)
-    found = group_look_alikes(hashes, distance=4).collect()
+    monkeypatch.setattr(near_duplicates, "_DRIVER_PAIRS", 100)
+    found = group_near_duplicates(hashes, distance=4).collect()
     assert len(found) == len(crowd)
     assert {row.group_id for row in found} == {"look-0000000000000003"}
-    monkeypatch.setattr(look_alikes, "_DRIVER_PAIRS", 10)
-    monkeypatch.setattr(look_alikes, "_ROUNDS", 2)
+    monkeypatch.setattr(near_duplicates, "_DRIVER_PAIRS", 10)
+    monkeypatch.setattr(near_duplicates, "_ROUNDS", 2)
     with pytest.raises(EtlError, match=r"at most 10 pairs.*Found: 65, within a distance of 4"):
-        group_look_alikes(hashes, distance=4)
+        group_near_duplicates(hashes, distance=4)
 
 
 def test_a_distance_out_of_range_is_refused(spark: SparkSession) -> None:
     with pytest.raises(ValueError, match=r"0 to 8 bits\. Found: 9"):
-        group_look_alikes(rows_of(spark, [], HASHES), distance=9)
+        group_near_duplicates(rows_of(spark, [], HASHES), distance=9)

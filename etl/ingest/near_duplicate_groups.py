@@ -21,7 +21,7 @@ from etl.errors import TableError
 from etl.frames import kept
 from etl.ingest.plan import Tables
 from etl.ingest.writing.outcomes import WRITTEN
-from etl.pictures.look_alikes import GROUP_PREFIX, group_look_alikes, picture_hash
+from etl.pictures.near_duplicates import GROUP_PREFIX, group_near_duplicates, picture_hash
 from etl.workers import map_batches
 from schemas import Columns, TableName
 
@@ -83,7 +83,7 @@ def group_again(spark: SparkSession, *, outcomes: DataFrame, tables: Tables, clu
         looked = keep(_look(rows, known=known.union(own), tables=tables, cluster=cluster))
         append_rows(looked, table=tables.perceptual_hashes)
         hashes = known.union(own).union(looked)
-        groups = keep(group_look_alikes(rows.join(hashes, on="sha256", how="inner").select("id", "phash")))
+        groups = keep(group_near_duplicates(rows.join(hashes, on="sha256", how="inner").select("id", "phash")))
         named = rows.withColumnRenamed("group_id", "before").join(groups, on="id", how="left")
         changed = named.where(~F.col("before").eqNullSafe(F.col("group_id"))).select("id", "group_id")
         append_rows(_as_rows(changed, tables=tables), table=tables.metadata, clock=clock)
