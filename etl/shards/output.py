@@ -10,8 +10,7 @@ import logging
 import os
 import secrets
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from pyspark.sql import SparkSession
 from etl.errors import EtlError, OutputExistsError
 from etl.secrets import driver_storage
 from etl.shards.plan import ShardPlan
-from formats.errors import FormatsError
+from etl.shards.tasks import write_errors
 from formats.shards.folder import manifest_of, missing, publish
 from formats.spreadsheets import csv_text
 from formats.stores.storage import Storage
@@ -94,7 +93,7 @@ class ShardOutput:
                 f"another size, first {gone[0]}. Does another run write there, or is it a folder that driver and "
                 "executors do not share?"
             )
-        with _write_errors(self._storage):
+        with write_errors(self._storage, MANIFEST):
             self._publish_rejected(rejected)
             others = publish(self._storage, manifest, tag=tag, before=self._before)
             if not rejected:
@@ -159,16 +158,6 @@ def _check_place(storage: Storage) -> None:
     except OSError as error:
         found = f"{place}: {error.strerror}" if os.path.isdir(place) else f"{place} is no folder"
         raise EtlError(f"Wanted a folder to write to at {storage.address}. Found: {found}.") from None
-
-
-@contextmanager
-def _write_errors(storage: Storage) -> Iterator[None]:
-    try:
-        yield
-    except FormatsError:
-        raise
-    except OSError as error:
-        raise EtlError(f"Wanted to write {storage.address}/{MANIFEST}. Found: {error.strerror or error}.") from None
 
 
 def _exists(address: str, found: ShardManifest) -> str:

@@ -102,7 +102,7 @@ def _write(shard: int, packed: Iterator[Packed], *, order: ShardOrder) -> Iterat
     results = rejected
     if first is not None:  # a shard of nothing but damaged files is no shard
         counts: Counter[int] = Counter()
-        with _write_errors(storage, name):
+        with write_errors(storage, name):
             with storage.create(name) as write:
                 writer = ShardWriter(write)
                 for key, sample in chain([first], numbered):
@@ -121,7 +121,7 @@ def _write(shard: int, packed: Iterator[Packed], *, order: ShardOrder) -> Iterat
 
 
 @contextmanager
-def _write_errors(storage: Storage, name: str) -> Iterator[None]:
+def write_errors(storage: Storage, name: str) -> Iterator[None]:
     """Turn what a disk says into the one line that a user reads."""
     try:
         yield

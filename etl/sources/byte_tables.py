@@ -38,7 +38,6 @@ def list_parquet(
     data_column: str,
     label_column: str | None = None,
     group_column: str | None = None,
-    split_column: str | None = None,
 ) -> Listing:
     """The images in a Parquet file, or in all of them at any depth below a folder; row groups are read in parallel.
 
@@ -58,7 +57,7 @@ def list_parquet(
         place=address,
         path=path_column,
         data=data_column,
-        others=(label_column, group_column, split_column),
+        others=(label_column, group_column),
     )
     tasks = 4 * spark.sparkContext.defaultParallelism
     groups = map_items(spark, files, task=partial(list_groups, folder=folder, column=columns.data), schema=GROUPS)
@@ -79,7 +78,6 @@ def list_table(
     data_column: str,
     label_column: str | None = None,
     group_column: str | None = None,
-    split_column: str | None = None,
 ) -> Listing:
     """The images in a table that Spark knows by name. It needs paths: its rows have no numbers.
 
@@ -99,21 +97,18 @@ def list_table(
         place=f"the table {name}",
         path=path_column,
         data=data_column,
-        others=(label_column, group_column, split_column),
+        others=(label_column, group_column),
     )
     if columns.path is None:
         raise SourceError(f"Wanted a column of paths in the table {name}, named by --path-column. Found: none given.")
     data = _at(columns.data)
     path = F.coalesce(_at(columns.path).cast("string").cast("binary"), F.lit(b""))
-    split = F.lit(bytearray(or_split))
-    if columns.split is not None:
-        split = F.coalesce(_at(columns.split).cast("string").cast("binary"), split)
     null = F.lit(None)
     reason = F.when(F.octet_length(path) == 0, NO_PATH)
     for pattern, words in ((r"^/", "it begins at the root"), (r"(^|/)\.\.(/|$)", "it leads out of its folder")):
         reason = reason.when(path.cast("string").rlike(pattern), f"unsafe name: {words}")
     fixed = {
-        "or_split": split,
+        "or_split": F.lit(bytearray(or_split)),
         "path": path,
         "or_label": _text(columns.label),
         "group_id": _text(columns.group),
@@ -195,9 +190,9 @@ def _columns(
             f"Wanted the columns {', '.join(missing)} in {place}. Found: {', '.join(found) or 'no columns'}."
         )
     kind = found[data]
-    label, group, split = others
+    label, group = others
     if kind == {"binary"}:
-        return Columns(data=data, path=path, label=label, group=group, split=split)
+        return Columns(data=data, path=path, label=label, group=group)
     if kind is None or "bytes" not in kind:
         raise SourceError(
             f"Wanted bytes, or a struct with a field bytes, in the column {data} of {place}. "
@@ -206,7 +201,7 @@ def _columns(
         )
     if path is None and "path" in kind:
         path = f"{data}\0path"
-    return Columns(data=f"{data}\0bytes", path=path, label=label, group=group, split=split)
+    return Columns(data=f"{data}\0bytes", path=path, label=label, group=group)
 
 
 def _parquet_files(spark: SparkSession, address: str) -> tuple[str, list[str]]:

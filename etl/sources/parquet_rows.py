@@ -33,11 +33,10 @@ class Columns:
     path: str | None
     label: str | None = None
     group: str | None = None
-    split: str | None = None
 
     def named(self, *, with_data: bool) -> list[str]:
         """The names of all that is to be read."""
-        names = (self.path, self.label, self.group, self.split, self.data if with_data else None)
+        names = (self.path, self.label, self.group, self.data if with_data else None)
         return list(dict.fromkeys(name for name in names if name is not None))
 
 
@@ -90,7 +89,7 @@ def read_groups(
 ) -> Iterator[pa.RecordBatch]:
     """The task: row groups in, entries out, with the images or without."""
     storage: Storage | None = None
-    numbers: dict[bytes, Callable[[bytes], bytes]] = {}
+    number = image_ids(dataset, or_split)
     wanted = columns.named(with_data=with_data)
     for batch in batches:
         storage = storage or executor_storage(folder)
@@ -122,9 +121,8 @@ def read_groups(
                         stem=name.rpartition(b".")[0],
                         first=at,
                         mean=mean,
-                        dataset=dataset,
                         or_split=or_split,
-                        numbers=numbers,
+                        number=number,
                         with_data=with_data,
                     )
                     at += part.num_rows
@@ -143,9 +141,8 @@ def _entry_batches(
     stem: bytes,
     first: int,
     mean: int,
-    dataset: str,
     or_split: bytes,
-    numbers: dict[bytes, Callable[[bytes], bytes]],
+    number: Callable[[bytes], bytes],
     with_data: bool,
 ) -> Iterator[pa.RecordBatch]:
     count = part.num_rows
@@ -153,14 +150,9 @@ def _entry_batches(
     data = _column(part, columns.data).cast(pa.binary()) if with_data else None
     sizes = pc.fill_null(pc.binary_length(data), 0).cast(pa.int64()).to_pylist() if with_data else [mean] * count
     paths = _raw(part, columns.path) if columns.path else [None] * count
-    splits = [split or or_split for split in _raw(part, columns.split)] if columns.split else [or_split] * count
     names = [stem + b"/%d" % row if path is None else path for row, path in zip(rows, paths, strict=True)]
-    ids: list[bytes] = []
     reasons: list[str | None] = []
-    for at, (name, split) in enumerate(zip(names, splits, strict=True)):
-        if split not in numbers:
-            numbers[split] = image_ids(dataset, split)
-        ids.append(numbers[split](name))
+    for at, name in enumerate(names):
         if not name:
             reasons.append(NO_PATH)
         else:
@@ -168,7 +160,8 @@ def _entry_batches(
             reasons.append(unsafe(name) or (NO_BYTES if absent else None))
     nothing = pa.nulls(count)
     texts = [_column(part, one).cast(pa.string()) if one else nothing for one in (columns.label, columns.group)]
-    arrays = [ids, splits, names, *texts, [place] * count, list(rows), sizes, *([nothing] * 3), reasons]
+    splits, places = [or_split] * count, [place] * count
+    arrays = [[*map(number, names)], splits, names, *texts, places, [*rows], sizes, *([nothing] * 3), reasons]
     schema = _ARROW_WITH_DATA if with_data else ARROW_ENTRIES
     made = [
         one.cast(field.type) if isinstance(one, pa.Array) else pa.array(one, field.type)

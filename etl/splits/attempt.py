@@ -2,6 +2,7 @@
 
 import re
 import secrets
+from collections.abc import Callable
 from typing import Self
 
 from etl.errors import OutputExistsError
@@ -19,7 +20,7 @@ class Attempt:
 
     def __init__(self, address: str, *, what: str) -> None:
         """``what`` is to be put there, for messages. Raises `OutputExistsError` where a file is."""
-        self._storage = Storage(address)
+        self._storage, self._what = Storage(address), what
         self._attempt = f"_attempt-{secrets.token_hex(6)}"
         try:
             self._is_new = not self._storage.exists()
@@ -32,6 +33,23 @@ class Attempt:
         self._stale = [name for name in names if _NAME.fullmatch(name)]
         self._there = [name for name in names if name not in self._stale]
         """What others have put there."""
+
+    def _check_free(
+        self, *, old: str, manifest: str, is_ours: Callable[[str], bool], overwrite: bool, otherwise: str
+    ) -> None:
+        """Raise `OutputExistsError` unless nothing is there, or an ``old`` output that ``overwrite`` may replace."""
+        place = self._storage.address
+        if strangers := [name for name in self._there if not is_ours(name)]:
+            raise OutputExistsError(
+                f"Wanted an empty or a new folder for the {self._what}, or an old {old}, at {place}. "
+                f"Found: {', '.join(strangers[:3])} in it. Name another folder."
+            )
+        if (self._there or self._stale) and not overwrite:
+            state = "is there already" if manifest in self._there else "was left half-written"
+            raise OutputExistsError(
+                f"Wanted a new folder for the {self._what} at {place}. Found: a {old} that {state}. "
+                f"Give --overwrite to replace it, or {otherwise}."
+            )
 
     def __enter__(self) -> Self:
         return self

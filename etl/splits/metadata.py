@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from etl.cassandra.class_numbers import class_names
 from etl.cassandra.control import Control, check_columns, read_table, uuid_bytes
 from etl.cassandra.table_records import dataset_of
-from etl.errors import OutputExistsError, TableError
+from etl.errors import TableError
 from etl.splits.attempt import Attempt
 from etl.splits.plan import LABELS, SplitPlan
 from etl.splits.positions import fingerprint_sums
@@ -199,18 +199,8 @@ class CacheOutput(Attempt):
     def __init__(self, address: str, *, overwrite: bool) -> None:
         """Raises `OutputExistsError` if the place is taken, unless by a cache that ``overwrite`` allows to replace."""
         super().__init__(address, what="metadata")
-        place, known = self._storage.address, {MANIFEST, _ROWS}
-        if strangers := [name for name in self._there if name not in known]:
-            raise OutputExistsError(
-                f"Wanted an empty or a new folder for the metadata, or an old cache, at {place}. "
-                f"Found: {', '.join(strangers[:3])} in it. Name another folder."
-            )
-        if (self._there or self._stale) and not overwrite:
-            found = "a cache that is there already" if MANIFEST in self._there else "a cache that was left half-written"
-            raise OutputExistsError(
-                f"Wanted a new folder for the metadata at {place}. Found: {found}. "
-                "Give --overwrite to replace it, or read it with --metadata-ifn."
-            )
+        is_ours, otherwise = {MANIFEST, _ROWS}.__contains__, "read it with --metadata-ifn"
+        self._check_free(old="cache", manifest=MANIFEST, is_ours=is_ours, overwrite=overwrite, otherwise=otherwise)
 
     def publish(self, metadata: Metadata, *, sums: tuple[int, int], sizes: Mapping[str, int]) -> CacheManifest:
         """Put the files in their place and the manifest last. ``sizes`` are rows by file, as Spark names it."""

@@ -54,24 +54,16 @@ class SplitOutput(Attempt):
         What is not known to be a split's, whole or half-written, is never replaced.
         """
         super().__init__(address, what="split")
-        place = self.address
-        strangers = [name for name in self._there if not self._is_ours(name)]
-        if strangers:
-            raise OutputExistsError(
-                f"Wanted an empty or a new folder for the split, or an old split, at {place}. "
-                f"Found: {', '.join(strangers[:3])} in it. Name another folder."
-            )
-        if (self._there or self._stale) and not overwrite:
-            found = "a split that is there already" if MANIFEST in self._there else "a split that was left half-written"
-            raise OutputExistsError(
-                f"Wanted a new folder for the split at {place}. Found: {found}. "
-                "Give --overwrite to replace it, or name another folder with -o."
-            )
+        otherwise = "name another folder with -o"
+        self._check_free(
+            old="split", manifest=MANIFEST, is_ours=self._is_ours, overwrite=overwrite, otherwise=otherwise
+        )
         try:
             self._storage.make_folder(self._attempt)
         except OSError as error:
+            found = error.strerror or error
             raise OutputExistsError(
-                f"Wanted a folder that can be written for the split at {place}. Found: {error.strerror or error}."
+                f"Wanted a folder that can be written for the split at {self.address}. Found: {found}."
             ) from None
 
     def _is_ours(self, name: str) -> bool:

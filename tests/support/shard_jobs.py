@@ -17,6 +17,14 @@ from tests.support.trees import plant
 
 MAXSIZE = 1_000_000
 """Of the plans made here: five of the pictures made here."""
+CLASSES = ("ant", "bee é", 'c" d,e')
+PICTURES = {
+    f"{name}/{number} ü.png": texture(100 * rank + number, width=20 + number, height=24 + rank)
+    for rank, name in enumerate(CLASSES)
+    for number in range(14)
+}
+"""Small pictures by path, in folders of these classes."""
+_OF_SOURCE = ("layout", "label_type", "masks", "arrays", "read")
 
 
 def twenty_pictures(root: Path) -> Path:
@@ -24,9 +32,11 @@ def twenty_pictures(root: Path) -> Path:
     return plant(root, {f"{'ab'[i % 2]}/{i}.png": texture(i, width=250, height=250) for i in range(20)})
 
 
-def plan(source: Path | str, out: Path | str, **options: Any) -> ShardPlan:
-    """A plan of shards of five such pictures each."""
-    return ShardPlan(source=SourcePlan(address=str(source)), out=str(out), **{"maxsize": MAXSIZE, **options})
+def plan(source: Path | str | None, out: Path | str, **options: Any) -> ShardPlan:
+    """A plan of shards of five such pictures each; options that say how to read the source go there."""
+    of_source = {name: options.pop(name) for name in _OF_SOURCE if name in options}
+    whole = None if source is None else SourcePlan(address=str(source), **of_source)
+    return ShardPlan(source=whole, out=str(out), **{"maxsize": MAXSIZE, **options})
 
 
 def said(spark: SparkSession, wanted: ShardPlan, kind: type[Exception] = EtlError) -> str:

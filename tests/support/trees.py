@@ -43,6 +43,11 @@ def plant(root: Path, files: Mapping[str | bytes, bytes] | Mapping[str, bytes]) 
     return root
 
 
+def touch(root: Path, *paths: str | bytes) -> Path:
+    """Write files of one byte below a folder; returns the folder."""
+    return plant(root, dict.fromkeys(map(os.fsencode, paths), b"x"))
+
+
 def tree(
     root: Path, *, splits: tuple[str, ...] = ("train", "val"), classes: Iterable[str] = "abc", each: int = 4
 ) -> Path:

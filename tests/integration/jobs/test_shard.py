@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,7 @@ import etl.shards.sharding as job
 from etl.errors import EtlError
 from etl.ingest.plan import Tolerance
 from etl.pictures.recode import Recode
-from etl.shards.plan import ShardPlan
 from etl.shards.tasks import write_listed
-from etl.sources.plan import SourcePlan
 from formats.stores.s3 import S3Access
 from formats.stores.storage import Storage
 from imagestrata.devstack.servers.s3 import S3
@@ -34,18 +33,15 @@ from tests.support.begun_uploads import begun
 from tests.support.pictures import texture
 from tests.support.services import fresh_name
 from tests.support.shard_checks import Found, checked, contents, downloaded, manifest_of
+from tests.support.shard_jobs import CLASSES, PICTURES
+from tests.support.shard_jobs import plan as plan_of_shards
 from tests.support.trees import plant
 
 # Executors do not find the tests: what tasks need of this module travels with them.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
 MAXSIZE = 60_000
-CLASSES = ("ant", "bee é", 'c" d,e')
-PICTURES = {
-    f"{name}/{number} ü.png": texture(100 * rank + number, width=20 + number, height=24 + rank)
-    for rank, name in enumerate(CLASSES)
-    for number in range(14)
-}
+plan = partial(plan_of_shards, maxsize=MAXSIZE)
 LABELS = {path: CLASSES.index(path.partition("/")[0]) for path in PICTURES}
 
 
@@ -65,14 +61,6 @@ def folders(spark: SparkSession, root: Path, tmp_path_factory: pytest.TempPathFa
     assert str(report).startswith(f"wrote 42 images into {shards} shards (0.")
     assert f"-{{000000..{shards - 1:06}}}.tar in " in str(report)
     return out
-
-
-def plan(source: Path | str | None, out: Path | str, **options: Any) -> ShardPlan:
-    """A plan of small shards; options that say how to read the source go there."""
-    names = ("layout", "label_type", "masks", "arrays", "read")
-    of_source = {name: options.pop(name) for name in names if name in options}
-    whole = None if source is None else SourcePlan(address=str(source), **of_source)
-    return ShardPlan(source=whole, out=str(out), **{"maxsize": MAXSIZE, **options})
 
 
 def pairs(samples: list[Found]) -> set[tuple[bytes, int | None, Any]]:

@@ -1,8 +1,8 @@
 """jobs/shard.py over tables in Cassandra and their splits: the shards of their source, in the split's order."""
 
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -11,7 +11,6 @@ import etl.shards.sharding as job
 from etl.cassandra.control import Control
 from etl.errors import TableError
 from etl.ingest.plan import IngestPlan
-from etl.shards.plan import ShardPlan
 from etl.sources.plan import SourcePlan
 from etl.splits.plan import SplitPlan
 from jobs import ingest, split
@@ -21,21 +20,12 @@ from tests.support.archives import mask
 from tests.support.pictures import texture
 from tests.support.services import fresh_name
 from tests.support.shard_checks import checked, contents, manifest_of
+from tests.support.shard_jobs import CLASSES, PICTURES
+from tests.support.shard_jobs import plan as plan_of_shards
 from tests.support.trees import plant
 
 MAXSIZE = 60_000
-CLASSES = ("ant", "bee é", 'c" d,e')
-PICTURES = {
-    f"{name}/{number} ü.png": texture(100 * rank + number, width=20 + number, height=24 + rank)
-    for rank, name in enumerate(CLASSES)
-    for number in range(14)
-}
-
-
-def plan(source: Path | None, out: Path, **options: Any) -> ShardPlan:
-    """A plan of small shards."""
-    whole = None if source is None else SourcePlan(address=str(source))
-    return ShardPlan(source=whole, out=str(out), maxsize=MAXSIZE, **options)
+plan = partial(plan_of_shards, maxsize=MAXSIZE)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """What the command lines of all jobs share: a pair of tables, and a first line that names the tables."""
 
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -65,3 +66,15 @@ def test_the_first_line_names_the_tables_and_what_was_not_typed(
 ) -> None:
     parse_args(typed)
     assert capsys.readouterr().err == f"options: {told}\n"
+
+
+@pytest.mark.parametrize("job", [cache_rows, ingest, shard, split, verify])
+def test_help_prints_the_manual(job: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        job.main(["--help"])
+    assert stopped.value.code == 0
+    page, name = capsys.readouterr().out, job.__name__.rpartition(".")[2]
+    assert page.startswith(f"usage: {name}.py")
+    assert f"  spark-submit jobs/{name}.py " in page
+    assert "exit codes:\n  0  " in page
+    assert max(map(len, page.splitlines())) <= 120

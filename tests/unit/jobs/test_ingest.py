@@ -52,12 +52,3 @@ def test_bad_arguments_start_no_jvm(
     said = capsys.readouterr().err
     assert "fold" in said
     assert "'ks.Metadata'" in said
-
-
-def test_help_prints_the_manual(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        job.main(["--help"])
-    assert caught.value.code == 0
-    text = capsys.readouterr().out
-    assert "exit codes:\n  0  done" in text
-    assert "  spark-submit jobs/ingest.py /data/imagenette --split-subdir train --split-subdir val \\\n" in text

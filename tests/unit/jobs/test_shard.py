@@ -61,12 +61,3 @@ def test_options_become_a_plan(tmp_path: Path) -> None:
     assert (found.recode.size, found.compress, found.endpoint) == (64, "zstd", "http://127.0.0.1:9")
     assert job.parse_args([str(tmp_path / "t"), "-o", "s3://b/p"])[0].maxsize == 100_000_000
     assert job.parse_args([str(tmp_path / "t"), "-o", str(tmp_path / "o")])[0].maxsize == 2_000_000_000
-
-
-def test_the_manual_page_fits_a_screen_and_names_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        job.main(["--help"])
-    assert caught.value.code == 0
-    page = capsys.readouterr().out
-    assert "exit codes:" in page
-    assert max(map(len, page.splitlines())) <= 120

@@ -116,14 +116,6 @@ def test_bad_ratios_are_refused_before_spark_is_asked_for_the_tables(capsys: pyt
     assert "Wanted split ratios as numbers" in capsys.readouterr().err
 
 
-def test_help_prints_the_manual(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        main(["--help"])
-    text = capsys.readouterr().out
-    assert text.startswith("usage: split.py")
-    assert "exit codes:\n  0  the split is there" in text
-
-
 def test_a_report_of_a_plan_that_writes_nothing_shows_a_table() -> None:
     """The text of --explain: warnings, images by class and split, one last line."""
     made = SplitReport(

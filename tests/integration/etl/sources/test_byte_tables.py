@@ -79,7 +79,7 @@ def test_parquet_files_carry_their_images(spark: SparkSession, tmp_path: Path) -
 
 def test_structs_of_bytes_and_path_are_understood(spark: SparkSession, tmp_path: Path) -> None:
     images = [{"bytes": b"1", "path": "one.png"}, {"bytes": b"22", "path": None}, {"bytes": None, "path": "three.png"}]
-    _write(tmp_path / "train.parquet", {"image": images, "label": [0, 1, 0], "fold": ["val", None, "train"]})
+    _write(tmp_path / "train.parquet", {"image": images, "label": [0, 1, 0]})
     listing = list_parquet(
         spark,
         str(tmp_path / "train.parquet"),
@@ -88,7 +88,6 @@ def test_structs_of_bytes_and_path_are_understood(spark: SparkSession, tmp_path:
         path_column=None,
         data_column="image",
         label_column="label",
-        split_column="fold",
     )
     rows = listing.entries.collect()
     assert _found(rows) == {
@@ -96,7 +95,7 @@ def test_structs_of_bytes_and_path_are_understood(spark: SparkSession, tmp_path:
         b"train/1": ("1", None, None, 2, b"22"),
         b"three.png": ("0", None, "no bytes in its row", 0, None),
     }
-    assert {bytes(row.or_split) for row in rows} == {b"val", b"rest", b"train"}
+    assert {bytes(row.or_split) for row in rows} == {b"rest"}
 
 
 def test_without_paths_rows_are_numbered_through_their_file(spark: SparkSession, tmp_path: Path) -> None:

@@ -17,14 +17,7 @@ from formats.stores.s3 import S3Access
 from formats.stores.storage import Storage
 from imagestrata.devstack.servers.s3 import S3
 from schemas import image_id
-
-
-def _write(root: Path, *paths: str | bytes) -> None:
-    for path in paths:
-        place = os.path.join(os.fsencode(root), os.fsencode(path))
-        os.makedirs(os.path.dirname(place), exist_ok=True)
-        with open(place, "wb") as file:
-            file.write(b"x")
+from tests.support.trees import touch
 
 
 def _rows(listing: Listing) -> dict[tuple[bytes, bytes], tuple[str | None, bytes, int, str | None]]:
@@ -40,7 +33,7 @@ def _rows(listing: Listing) -> dict[tuple[bytes, bytes], tuple[str | None, bytes
 
 
 def test_trees_of_classes_are_listed_whole(spark: SparkSession, tmp_path: Path) -> None:
-    _write(tmp_path, "train/a/1", "train/a/b/2", b"train/\xe9/1", "train/loose", "val/a/1", "other/a/1")
+    touch(tmp_path, "train/a/1", "train/a/b/2", b"train/\xe9/1", "train/loose", "val/a/1", "other/a/1")
     (tmp_path / "val" / "empty").mkdir()
     listing = list_tree(spark, str(tmp_path), dataset="d", splits=[b"train", b"val"], or_split=b"", by_folder=True)
     root = os.fsencode(tmp_path)
@@ -57,7 +50,7 @@ def test_trees_of_classes_are_listed_whole(spark: SparkSession, tmp_path: Path) 
 def test_trees_without_classes_are_listed_at_any_depth(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _write(tmp_path, "pictures/1", "pictures/x/y/2")
+    touch(tmp_path, "pictures/1", "pictures/x/y/2")
     (tmp_path / "pictures" / "gone").symlink_to(tmp_path / "nothing")
     monkeypatch.chdir(tmp_path)
     listing = list_tree(spark, "pictures", dataset="d", splits=[b""], or_split=b"all", by_folder=False)
@@ -80,16 +73,16 @@ def test_trees_that_cannot_be_listed_are_refused(spark: SparkSession, tmp_path: 
     for lists in (classes, flat):
         with pytest.raises(SourceError, match="No such file"):
             lists(str(tmp_path), splits=[b"val"])
-    _write(tmp_path, "1.png")
+    touch(tmp_path, "1.png")
     with pytest.raises(SourceError, match="give --labels FILE, or --label-type none"):
         classes(f"file://{tmp_path}", splits=[b""])
-    _write(tmp_path, b"a\xff/1", b"a\\xff/1")
+    touch(tmp_path, b"a\xff/1", b"a\\xff/1")
     with pytest.raises(SourceError, match="differ as text"):
         classes(str(tmp_path), splits=[b""])
 
 
 def test_a_folder_that_vanishes_before_it_is_listed_fails(spark: SparkSession, tmp_path: Path) -> None:
-    _write(tmp_path, "a/1", "b/1")
+    touch(tmp_path, "a/1", "b/1")
     listing = list_tree(spark, str(tmp_path), dataset="d", splits=[b""], or_split=b"", by_folder=True)
     shutil.rmtree(tmp_path / "b")
     with pytest.raises(PySparkException, match="shared file system"):

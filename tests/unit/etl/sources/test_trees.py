@@ -13,14 +13,7 @@ from etl.sources.entries import text
 from etl.sources.trees import ListedFile, loose_files, walk
 from schemas import image_id
 from schemas.identity import image_ids
-
-
-def _write(root: Path, *paths: str | bytes) -> None:
-    for path in paths:
-        place = os.path.join(os.fsencode(root), os.fsencode(path))
-        os.makedirs(os.path.dirname(place), exist_ok=True)
-        with open(place, "wb") as file:
-            file.write(b"x")
+from tests.support.trees import touch
 
 
 def test_text_keeps_utf8_and_escapes_the_rest() -> None:
@@ -30,13 +23,13 @@ def test_text_keeps_utf8_and_escapes_the_rest() -> None:
 
 
 def test_walk_gives_every_file_at_any_depth_in_order(tmp_path: Path) -> None:
-    _write(tmp_path, "c/2", "c/1", "c/d/e/f/1", "c/z/1", b"c/\xff\n/1")
+    touch(tmp_path, "c/2", "c/1", "c/d/e/f/1", "c/z/1", b"c/\xff\n/1")
     found = list(walk(os.fsencode(tmp_path), b"c"))
     assert found == [ListedFile(path, 1, None) for path in (b"c/1", b"c/2", b"c/d/e/f/1", b"c/z/1", b"c/\xff\n/1")]
 
 
 def test_walk_follows_links_but_not_in_circles(tmp_path: Path) -> None:
-    _write(tmp_path, "c/1", "elsewhere/2")
+    touch(tmp_path, "c/1", "elsewhere/2")
     (tmp_path / "c" / "link").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "c" / "file").symlink_to(tmp_path / "elsewhere" / "2")
     (tmp_path / "elsewhere" / "up").symlink_to(tmp_path / "c")
@@ -54,7 +47,7 @@ def test_walk_follows_links_but_not_in_circles(tmp_path: Path) -> None:
 
 
 def test_pipes_and_sockets_are_listed_and_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _write(tmp_path, "c/1")
+    touch(tmp_path, "c/1")
     os.mkfifo(tmp_path / "c" / "pipe")
     monkeypatch.chdir(tmp_path / "c")  # a socket's path must be short
     with socket.socket(socket.AF_UNIX) as server:
@@ -73,7 +66,7 @@ def test_a_folder_missing_on_this_machine_fails(tmp_path: Path) -> None:
 
 
 def test_files_beside_class_folders_are_loose(tmp_path: Path) -> None:
-    _write(tmp_path, "c/1", "b", "a")
+    touch(tmp_path, "c/1", "b", "a")
     (tmp_path / "gone").symlink_to(tmp_path / "nothing")
     assert list(loose_files(os.fsencode(tmp_path))) == [
         ListedFile(b"a", 1, None),
@@ -83,7 +76,7 @@ def test_files_beside_class_folders_are_loose(tmp_path: Path) -> None:
 
 
 def test_a_link_to_the_whole_tree_is_a_loop(tmp_path: Path) -> None:
-    _write(tmp_path, "c/1", "d/2")
+    touch(tmp_path, "c/1", "d/2")
     (tmp_path / "c" / "up").symlink_to(tmp_path)
     found = {file.path: file.reason for file in walk(os.fsencode(tmp_path), b"c")}
     assert found == {b"c/1": None, b"c/up": "link loop: it leads to a folder that it is in"}
