@@ -27,3 +27,8 @@ class WeightsError(EtlError):
 
 class OutputExistsError(EtlError):
     """The place for the output is taken."""
+
+
+def one_line(error: BaseException) -> str:
+    """What an error says, in one line."""
+    return " ".join(str(error).split()) or type(error).__name__

@@ -14,7 +14,7 @@ import time
 
 from benchmarks.harness.picture_rows import prepare, rows_below, write
 from etl.cassandra.cluster import Cluster
-from etl.cassandra.control import writer
+from etl.cassandra.executor import writer
 
 
 async def serve(cluster: Cluster, folder: str) -> None:

@@ -28,7 +28,7 @@ from benchmarks.harness.picture_rows import (
     our_id,
     rows_of,
 )
-from etl.cassandra.control import append_rows
+from etl.cassandra.tables import append_rows
 from etl.sources.trees import list_tree
 from schemas import TableName
 

@@ -26,7 +26,7 @@ from benchmarks.harness.pictures import PICTURE_BYTES, plant_pictures, require_r
 from benchmarks.harness.processes import cpu_seconds
 from benchmarks.harness.results import Row
 from etl.cassandra.cluster import Cluster
-from etl.cassandra.control import writer
+from etl.cassandra.executor import writer
 from imagestrata.devstack.servers.cassandra import Cassandra
 from schemas import Columns
 from schemas.tables import Replication, create_data, create_keyspace, create_metadata

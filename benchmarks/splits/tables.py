@@ -17,7 +17,7 @@ from benchmarks.splits.processes import call
 from benchmarks.splits.recount import Contents, contents, split_contents
 from benchmarks.splits.sizes import Sizes
 from benchmarks.splits.stage import RATIOS, SplitStage
-from etl.cassandra.control import uuid_text
+from etl.cassandra.tables import uuid_text
 from imagestrata.devstack.servers.cassandra import Cassandra
 from schemas import Columns, TableName
 from schemas.tables import Replication, create_classes, create_data, create_keyspace, create_metadata

@@ -6,6 +6,8 @@ from pyspark.sql import SparkSession
 
 from etl.errors import UnreachableError
 
+CONNECT_SECONDS = 5.0  # with Spark's own start, a job still gives up within 15
+REQUEST_SECONDS = 30.0
 _TLS = tuple(
     f"spark.cassandra.connection.ssl.{name}"
     for name in ("enabled", "clientAuth.enabled", "trustStore.path", "keyStore.path")
@@ -48,3 +50,12 @@ class Cluster:
 
     def __str__(self) -> str:
         return f"{','.join(self.hosts)} port {self.port}"
+
+    def unreachable(self, found: str) -> UnreachableError:
+        """The error for a cluster that does not answer."""
+        if "protocol version" in found:
+            found = f"something answers there that is not Cassandra ({found})"
+        return UnreachableError(
+            f"Wanted Cassandra at {self}. Found: {found}. Is it running there? "
+            "Set spark.cassandra.connection.host and spark.cassandra.connection.port."
+        )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from etl.cassandra.control import read_table, uuid_bytes
+from etl.cassandra.tables import read_table, uuid_bytes
 from etl.errors import ConflictError
 from etl.frames import kept
 from etl.ingest.near_duplicate_groups import grouped_rows, refuse_other_groups

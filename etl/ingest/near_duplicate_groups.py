@@ -16,7 +16,9 @@ from pyspark.sql import functions as F
 
 from etl.batches import arrow_schema, batch_of
 from etl.cassandra.cluster import Cluster
-from etl.cassandra.control import Control, append_rows, picture_reader, read_table, uuid_bytes, uuid_text
+from etl.cassandra.control import Control
+from etl.cassandra.executor import picture_reader
+from etl.cassandra.tables import append_rows, read_table, uuid_bytes, uuid_text
 from etl.errors import TableError
 from etl.frames import kept
 from etl.ingest.plan import Tables

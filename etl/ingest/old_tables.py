@@ -16,8 +16,9 @@ from pyspark.sql import functions as F
 
 from etl.batches import arrow_schema, batch_of, rows_of
 from etl.cassandra.class_numbers import class_names
-from etl.cassandra.control import Control, read_table, uuid_bytes
+from etl.cassandra.control import Control
 from etl.cassandra.table_records import TableRecord
+from etl.cassandra.tables import read_table, uuid_bytes
 from etl.errors import ConflictError, TableError
 from etl.sources.labels import all_integers
 from etl.workers import map_batches

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from etl.cassandra.cluster import Cluster
-from etl.cassandra.control import writer
+from etl.cassandra.executor import writer
 from etl.errors import EtlError
 from etl.ingest.plan import Tables
 from etl.ingest.writing.outcomes import THERE, WRITTEN

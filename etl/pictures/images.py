@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from PIL import Image
 
+from etl.errors import one_line
 from etl.pictures.headers import exif_orientation, jpeg_ends, look
 
 FORMATS = ("JPEG", "PNG", "TIFF", "BMP", "WEBP", "JPEG2000", "PNM")
@@ -143,7 +144,7 @@ def open_picture(data: bytes) -> Iterator[Image.Image]:
     try:
         image = Image.open(io.BytesIO(data), formats=_PILLOW_NAMES)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise RejectedError("too many pixels", one_line(error)) from None
+        raise RejectedError("too many pixels", stable_line(error)) from None
     except DAMAGE:
         if _MAGIC.match(data):
             raise RejectedError("damaged", "it begins as an image, but its header cannot be read") from None
@@ -160,9 +161,9 @@ def decode(image: Image.Image) -> None:
     try:
         image.load()
     except Image.DecompressionBombError as error:
-        raise RejectedError("too many pixels", one_line(error)) from None
+        raise RejectedError("too many pixels", stable_line(error)) from None
     except DAMAGE as error:
-        line = one_line(error)
+        line = stable_line(error)
         cut = "truncated" in line or "broken data stream" in line or isinstance(error, EOFError)
         raise RejectedError("truncated" if cut else "damaged", line) from None
 
@@ -176,9 +177,9 @@ def of_mask() -> Iterator[None]:
         raise RejectedError("bad mask", str(error)) from None
 
 
-def one_line(error: BaseException) -> str:
+def stable_line(error: BaseException) -> str:
     """An error of Pillow's in one line that is the same in every run."""
-    return re.sub(r"<_io\.BytesIO[^>]*>", "it", " ".join(str(error).split())) or type(error).__name__
+    return re.sub(r"<_io\.BytesIO[^>]*>", "it", one_line(error))
 
 
 class Room:

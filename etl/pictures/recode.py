@@ -18,10 +18,10 @@ from etl.pictures.images import (
     RejectedError,
     decode,
     of_mask,
-    one_line,
     open_picture,
     read_header,
     room,
+    stable_line,
     turned,
 )
 
@@ -116,7 +116,7 @@ class Recode:
                     if box is not None:
                         picture = picture.crop(box)
                 except DAMAGE as error:
-                    raise RejectedError("cannot be made RGB", one_line(error)) from None
+                    raise RejectedError("cannot be made RGB", stable_line(error)) from None
                 return self._encoded(picture, profile), Header(self.format, *picture.size)
 
     def apply_mask(self, data: bytes, image: Header) -> tuple[bytes, Header]:
@@ -174,7 +174,7 @@ class Recode:
         try:
             picture.save(file, format, **options)
         except DAMAGE as error:
-            raise RejectedError(f"cannot be written as {format}", one_line(error)) from None
+            raise RejectedError(f"cannot be written as {format}", stable_line(error)) from None
         return file.getvalue()
 
 

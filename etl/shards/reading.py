@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 
 from etl.batches import bounded
 from etl.cassandra.cluster import Cluster
-from etl.cassandra.control import picture_reader
+from etl.cassandra.executor import picture_reader
 from etl.pictures.images import Check, RejectedError, read_header
 from etl.shards.samples import EXTENSIONS, Sample, sample_metadata
 from etl.sources.companions import check_mask, read_array

@@ -10,8 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra.class_numbers import class_names
-from etl.cassandra.control import Control, check_columns, read_table, uuid_bytes
+from etl.cassandra.control import Control, check_columns
 from etl.cassandra.table_records import dataset_of
+from etl.cassandra.tables import read_table, uuid_bytes
 from etl.errors import TableError
 from etl.frames import from_pandas
 from formats import SplitFolder, is_dictionary, read_dictionary

@@ -10,7 +10,7 @@ from itertools import chain, groupby
 import pyarrow as pa
 
 from etl.batches import arrow_schema, batch_of
-from etl.errors import EtlError
+from etl.errors import EtlError, one_line
 from etl.ingest.writing.progress import Counters
 from etl.pictures.images import Check, RejectedError
 from etl.secrets import executor_storage
@@ -130,7 +130,7 @@ def write_errors(storage: Storage, name: str) -> Iterator[None]:
     except OSError as error:
         if error.strerror is None and str(error).startswith("Wanted "):  # an upload that somebody has ended
             raise EtlError(f"{error}. Does another run of the same images write there?") from None
-        words = error.strerror or " ".join(str(error).split()) or type(error).__name__
+        words = error.strerror or one_line(error)
         raise EtlError(f"Wanted to write {storage.address}/{name}. Found: {words}.") from None
 
 

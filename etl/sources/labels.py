@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from etl.errors import SourceError
+from etl.errors import SourceError, one_line
 from etl.pictures.images import EXTENSIONS
 from etl.secrets import driver_storage, executor_storage
 from etl.sources.entries import text
@@ -355,7 +355,7 @@ def _read_errors(address: str) -> Iterator[None]:
     except StorageError as error:
         raise SourceError(str(error)) from None
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-        line = " ".join(str(error).split())[:500] or type(error).__name__
+        line = one_line(error)[:500]
         raise SourceError(f"Wanted a file of labels at {address} that can be read. Found: {line}") from None
 
 

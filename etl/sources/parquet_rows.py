@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from etl.errors import SourceError
+from etl.errors import SourceError, one_line
 from etl.secrets import executor_storage
 from etl.sources.entries import ARROW_ENTRIES
 from etl.sources.tars import unsafe
@@ -193,5 +193,5 @@ def _raw(part: pa.RecordBatch, name: str) -> list[bytes | None]:
 
 
 def unreadable(place: str, error: Exception) -> str:
-    words = "nothing there" if isinstance(error, FileNotFoundError) else " ".join(str(error).split())
+    words = "nothing there" if isinstance(error, FileNotFoundError) else one_line(error)
     return f"Wanted to read Parquet at {place}. Found: {words}"

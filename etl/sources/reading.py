@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 from types import TracebackType
 from typing import Self
 
-from etl.errors import SourceError
+from etl.errors import SourceError, one_line
 from etl.pictures.images import RejectedError
 from etl.secrets import executor_storage
 from etl.sources.archives import GzipBytes, is_compressed, is_remote, open_regular, read_on, split_address
@@ -185,4 +185,4 @@ def _read_file(place: bytes) -> bytes:
 
 
 def _words(error: OSError) -> str:
-    return error.strerror or " ".join(str(error).split()) or type(error).__name__
+    return error.strerror or one_line(error)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from etl.cassandra.control import uuid_bytes
+from etl.cassandra.tables import uuid_bytes
 from etl.verify.plan import Check
 from schemas import Columns
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from etl.batches import arrow_schema, bounded, rows_of
 from etl.cassandra.cluster import Cluster
-from etl.cassandra.control import ReadPicture, picture_reader
+from etl.cassandra.executor import ReadPicture, picture_reader
 from etl.ingest.plan import Tables
 from etl.ingest.writing.outcomes import WRITTEN
 from etl.workers import map_batches

@@ -7,8 +7,9 @@ from contextlib import ExitStack
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from etl.cassandra.control import Control, check_columns, read_table
+from etl.cassandra.control import Control, check_columns
 from etl.cassandra.table_records import check_pair
+from etl.cassandra.tables import read_table
 from etl.frames import kept, plain_inside
 from etl.ingest.destination import check_fits_early, check_tables, create_records
 from etl.ingest.listed_images import ListedImages, list_images

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark import TaskContext
 
 from etl.cassandra.cluster import Cluster
-from etl.cassandra.control import TooLargeError, Writer, writer
+from etl.cassandra.executor import TooLargeError, Writer, writer
 from etl.ingest.plan import Tables, ingest_time
 from etl.ingest.sequence import Run
 from etl.ingest.writing.preparation import Picture

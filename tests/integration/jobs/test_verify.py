@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from etl.cassandra.control import Control, read_table
+from etl.cassandra.control import Control
+from etl.cassandra.tables import read_table
 from etl.errors import EtlError, SourceError
 from etl.ingest.plan import IngestPlan
 from etl.sources.entries import ENTRIES

@@ -1,0 +1,135 @@
+"""Sessions of tasks on executors: pictures and their rows are written, and read by id."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias
+
+from pyspark import TaskContext
+
+from etl.cassandra.cluster import CONNECT_SECONDS, REQUEST_SECONDS, Cluster
+from etl.errors import TableError, UnreachableError, one_line
+from etl.secrets import PASSWORD
+from schemas import TableName
+from schemas.tables import check_column
+
+_WRITE_ATTEMPTS = 4
+_TOO_LARGE = ("request is too big", "oversized mutation", "mutation of")  # as the server says it; it has no code for it
+ReadPicture: TypeAlias = Callable[[bytes], Awaitable[tuple[Any, ...] | None]]
+
+
+class TooLargeError(Exception):
+    """A row is larger than the server takes; what to do about it is the caller's."""
+
+
+class Writer:
+    """Prepared writes through many connections, from a coroutine; `writer` makes one."""
+
+    def __init__(self, session: Any, cluster: Cluster) -> None:
+        self._session = session
+        self._cluster = cluster
+
+    async def prepare(self, query: str) -> Any:
+        """A statement for `write`. Raises `TableError` if the table does not take it."""
+        import acsylla
+
+        try:
+            return await self._session.create_prepared(query)
+        except acsylla.errors.CassException as error:
+            raise TableError(
+                f"Wanted a table that takes {query} at {self._cluster}. Found: {one_line(error)}"
+            ) from None
+
+    async def write(self, rows: Sequence[tuple[Any, Sequence[Any]]], *, about: str) -> None:
+        """Write rows and wait until a quorum has them; ``about`` names them in errors.
+
+        Each row is a prepared statement with its values. Several must be of one partition of one keyspace: they are one
+        mutation then, however large, and all there or none. What a busy server drops is written again, a few times.
+        Raises `TooLargeError`, `TableError` for what the table does not take, `UnreachableError`.
+        """
+        import acsylla
+
+        wanted = f"Wanted to write {about} to {self._cluster}."
+        for attempt in range(_WRITE_ATTEMPTS):
+            try:
+                if len(rows) == 1:
+                    ((prepared, values),) = rows
+                    await self._session.execute(prepared.bind(values))
+                    return
+                batch = acsylla.create_batch_unlogged()
+                for prepared, values in rows:
+                    batch.add_statement(prepared.bind(values))
+                await self._session.execute_batch(batch)
+                return
+            except acsylla.errors.CassErrorServerInvalidQuery as error:
+                if any(words in str(error).lower() for words in _TOO_LARGE):
+                    raise TooLargeError(one_line(error)) from None
+                raise TableError(f"{wanted} Found: {one_line(error)}") from None
+            except acsylla.errors.CassException as error:
+                if attempt + 1 == _WRITE_ATTEMPTS:
+                    raise UnreachableError(f"{wanted} Found: {one_line(error)}") from None
+            await asyncio.sleep(0.5 * 2**attempt)
+
+
+@asynccontextmanager
+async def picture_reader(cluster: Cluster, table: TableName, *, columns: Sequence[str]) -> AsyncIterator[ReadPicture]:
+    """What reads ``columns`` by the first of them, the id (16 bytes), on an executor; None for a row that is not there.
+
+    The password is that of `secrets_on_executors`. Raises `UnreachableError`, `TableError`.
+    """
+    import acsylla
+
+    key, *wanted = (f'"{check_column(name)}"' for name in columns)
+    query = f"SELECT {', '.join(wanted)} FROM {table.quoted} WHERE {key} = ?"
+    async with _session(cluster) as session:
+        prepared = await Writer(session, cluster).prepare(query)
+
+        async def read(one: bytes) -> tuple[Any, ...] | None:
+            name = str(uuid.UUID(bytes=one))
+            for attempt in range(_WRITE_ATTEMPTS):
+                if attempt:
+                    await asyncio.sleep(0.5 * 2 ** (attempt - 1))
+                try:
+                    row = (await session.execute(prepared.bind((name,)))).first()
+                    return None if row is None else tuple(row.as_tuple())
+                except acsylla.errors.CassException as error:
+                    found = one_line(error)
+            raise UnreachableError(f"Wanted image {name} of {table} at {cluster}. Found: {found}")
+
+        yield read
+
+
+@asynccontextmanager
+async def writer(cluster: Cluster) -> AsyncIterator[Writer]:
+    """A writer on an executor, with the password of `secrets_on_executors`. Raises `UnreachableError`."""
+    async with _session(cluster) as session:
+        yield Writer(session, cluster)
+
+
+@asynccontextmanager
+async def _session(cluster: Cluster) -> AsyncIterator[Any]:
+    import acsylla
+
+    task = TaskContext.get()
+    password = None if task is None else task.getLocalProperty(PASSWORD)
+    driver = acsylla.create_cluster(
+        list(cluster.hosts),
+        port=cluster.port,
+        username=cluster.username,
+        password=password if cluster.username is not None else None,
+        connect_timeout=CONNECT_SECONDS,
+        request_timeout=REQUEST_SECONDS,
+        consistency=acsylla.Consistency.LOCAL_QUORUM,
+        core_connections_per_host=2,
+        load_balance_dc_aware=cluster.datacenter,
+        log_level="disabled",  # its log callback outlives the session; errors come to us as exceptions anyway
+    )
+    try:
+        session = await driver.create_session()
+    except acsylla.errors.CassException as error:
+        raise cluster.unreachable(one_line(error)) from None
+    try:
+        yield session
+    finally:
+        await session.close()
