@@ -14,7 +14,7 @@ from etl.errors import ConflictError, SourceError, TableError
 from etl.ingest.old_tables import OTHER_TOOLS, examine
 from etl.ingest.plan import IngestPlan, Tables
 from etl.ingest.sequence import Run, take_run
-from etl.sources.labels import all_integers, class_numbers_of
+from etl.sources.labels import all_integers, class_numbers_of, warn_of_integers
 from schemas import Columns, TableName
 from schemas.tables import Replication, create_keyspace, defined_columns
 
@@ -202,11 +202,7 @@ def own_numbers(*, plan: IngestPlan, names: Collection[str], known: Collection[s
         if plan.source.has_numbers:
             wanted = "number"
         else:
-            log.warning(
-                "All %d class names are integers. They are numbered as names, in code-point order: 10 comes before 2. "
-                "If they are the numbers already, say --class-names number; say --class-names name to silence this.",
-                len(names),
-            )
+            warn_of_integers(names)
     if wanted == "number":
         if known:
             raise SourceError(

@@ -1,6 +1,5 @@
 """What is to be packed: the images of a source, of two tables or of a split, with their numbers, in one frame."""
 
-import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
@@ -18,13 +17,11 @@ from etl.shards.reading import PictureTable
 from etl.shards.rows import SAMPLES
 from etl.shards.tables import ChosenSplit, label_type_of, names_of, table_entries
 from etl.sources.folder_counts import check_class_level
-from etl.sources.labels import all_integers, class_numbers_of
+from etl.sources.labels import all_integers, class_numbers_of, warn_of_integers
 from etl.sources.plan import SourcePlan
 from etl.splits.positions import seeded_order
 from schemas import Columns, SchemaError, TableName
 from schemas.tables import LabelType
-
-log = logging.getLogger(__name__)
 
 _COLUMNS = arrow_schema(SAMPLES).names
 
@@ -106,11 +103,7 @@ def _numbers(source: SourcePlan, names: Collection[str]) -> dict[str, int]:
     if wanted == "number":
         return class_numbers_of(names)
     if wanted is None and all_integers(names):
-        log.warning(
-            "All %d class names are integers. They are numbered as names, in code-point order: 10 comes before 2. "
-            "If they are the numbers already, say --class-names number; say --class-names name to silence this.",
-            len(names),
-        )
+        warn_of_integers(names)
     return {name: number for number, name in enumerate(sorted(names))}
 
 

@@ -3,9 +3,10 @@
 Paths are compared byte by byte, as they are on disk and in the file.
 """
 
+import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
@@ -24,6 +25,8 @@ from etl.secrets import driver_storage, executor_storage
 from etl.sources.entries import text
 from etl.workers import map_batches
 from formats.errors import StorageError
+
+log = logging.getLogger(__name__)
 
 LABELS = "path BINARY, label STRING, group STRING"
 LINES = "line BIGINT, label STRING"
@@ -228,6 +231,15 @@ def all_integers(names: Iterable[str]) -> bool:
     """Whether there are names, and all of them are integers from 0."""
     names = set(names)
     return bool(names) and all(_NUMBER.fullmatch(name) for name in names)
+
+
+def warn_of_integers(names: Collection[str]) -> None:
+    """Say how class names that are integers are numbered, where nobody has said whether they are numbers."""
+    log.warning(
+        "All %d class names are integers. They are numbered as names, in code-point order: 10 comes before 2. "
+        "If they are the numbers already, say --class-names number; say --class-names name to silence this.",
+        len(names),
+    )
 
 
 def _label_batches(
