@@ -11,7 +11,7 @@ PACKAGES = ("schemas", "formats", "etl", "jobs")
 
 
 def write(path: Path, root: Path = ROOT) -> int:
-    """Write the packages with their data files (.cql) to `path`; returns the number of files."""
+    """Write the packages with their data files (.cql, .j2) to `path`; returns the number of files."""
     files = sorted(
         file
         for package in PACKAGES
