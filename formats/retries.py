@@ -1,27 +1,26 @@
-"""When a request that failed is sent again, and when it is given up."""
+"""When something that failed is tried again, and when it is given up."""
 
 import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 _FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 3.0
 _WAKE_SECONDS = 0.25
 
+Found = TypeVar("Found")
 
-def pause(failures: int, /, *, longest: float) -> float:
-    """Seconds before a request that failed so often is sent again: they double with each failure, up to ``longest``."""
+
+def pause(failures: int, /, *, longest: float = _LONGEST_PAUSE) -> float:
+    """Seconds before the next attempt after so many failures: they double with each, up to ``longest``."""
     return float(min(_FIRST_PAUSE * 2 ** min(failures - 1, 10), longest))
-
-
-def jittered_pause(failures: int, /) -> float:
-    """A `pause` of up to three seconds, at random, so that clients that failed together do not come back together."""
-    return pause(failures, longest=3.0) * random.uniform(0.5, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """How long a request is repeated: at least ``least`` times in all, and until ``seconds`` have passed.
+    """How long something is repeated: at least ``least`` times in all, and until ``seconds`` have passed.
 
     It is given up earlier once ``is_stopped`` says so. ``note`` is called before each repetition.
     """
@@ -32,22 +31,41 @@ class Retries:
     note: Callable[[], None] = lambda: None
 
     def begin(self) -> "Attempts":
-        """The attempts of one request; its time begins now."""
+        """The attempts at one thing; its time begins now."""
         return Attempts(self)
+
+    def run(self, call: Callable[[], Found], error: type[Exception], /) -> Found:
+        """What ``call`` returns. It is repeated while it raises ``error``, which is raised when it is given up."""
+        attempts = self.begin()
+        while True:
+            try:
+                return call()
+            except error:
+                if not attempts.again():
+                    raise
 
 
 class Attempts:
-    """The attempts of one request."""
+    """The attempts at one thing: how many there were, and since when."""
 
     def __init__(self, retries: Retries) -> None:
-        self._retries, self._until = retries, time.monotonic() + retries.seconds
+        self._retries, self._begun = retries, time.monotonic()
         self.count = 1
 
+    @property
+    def seconds(self) -> float:
+        """How long ago the first one began."""
+        return time.monotonic() - self._begun
+
     def again(self) -> bool:
-        """After a failure: wait and return True, or return False if the request is given up."""
-        wake = time.monotonic() + jittered_pause(self.count)
-        if self.count >= self._retries.least and wake > self._until:
+        """After a failure: wait and return True, or return False if it is given up.
+
+        Pauses are at random, so that those who failed together do not come back together.
+        """
+        wait = pause(self.count) * random.uniform(0.5, 1.0)
+        if self.count >= self._retries.least and self.seconds + wait > self._retries.seconds:
             return False
+        wake = time.monotonic() + wait
         while not self._retries.is_stopped():
             left = wake - time.monotonic()
             if left <= 0:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from etl.batches import bounded
 from etl.cassandra.control import Control
-from etl.cassandra.transactions import Patience
+from etl.cassandra.transactions import TransactionRetries
 from schemas import TableName
 
 _CHUNK_NAMES = 100
@@ -34,7 +34,7 @@ def take_numbers(control: Control, *, keyspace: str, dataset: str, names: Iterab
     """
     wanted = sorted(set(names))
     table = TableName(keyspace, "classes").quoted
-    patience = Patience(
+    retries = TransactionRetries(
         f"Wanted numbers for {len(wanted)} classes of {dataset!r} in {keyspace}.classes at {control.cluster}."
     )
     while True:
@@ -54,7 +54,7 @@ def take_numbers(control: Control, *, keyspace: str, dataset: str, names: Iterab
             after = first + len(chunk)
             statements.append((f"UPDATE {table} SET total = ? WHERE dataset = ? IF total = ?", (after, dataset, total)))
             if not control.apply(statements):
-                patience.pause()  # another run took numbers meanwhile, or it is not known whether this one did
+                retries.wait()  # another run took numbers meanwhile, or it is not known whether this one did
                 break
             total = first = after
-            patience.renew()
+            retries.renew()

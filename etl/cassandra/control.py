@@ -18,7 +18,7 @@ from cassandra.query import BatchStatement, BatchType
 from pyspark.sql import SparkSession
 
 from etl.cassandra.cluster import CONNECT_SECONDS, REQUEST_SECONDS, Cluster
-from etl.cassandra.transactions import Patience
+from etl.cassandra.transactions import TransactionRetries
 from etl.errors import TableError, UnreachableError, one_line
 from etl.secrets import password_of
 from schemas import TableName
@@ -99,12 +99,12 @@ class Control:
             if not is_serial:
                 return list(self._session.execute(bound))
             bound.consistency_level = cassandra.ConsistencyLevel.SERIAL
-            patience = Patience(f"Wanted rows of {query.partition(' FROM ')[2]} at {self.cluster}.")
+            retries = TransactionRetries(f"Wanted rows of {query.partition(' FROM ')[2]} at {self.cluster}.")
             while True:
                 try:
                     return list(self._session.execute(bound))
                 except cassandra.ReadTimeout:  # transactions and reads of other runs are in the way
-                    patience.pause()
+                    retries.wait()
 
     def define(self, statement: str) -> None:
         """Run a statement that makes a keyspace or a table. Raises as `execute` does."""

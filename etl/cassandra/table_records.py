@@ -11,7 +11,7 @@ from shlex import quote
 from typing import Any
 
 from etl.cassandra.control import Control
-from etl.cassandra.transactions import Patience
+from etl.cassandra.transactions import TransactionRetries
 from etl.errors import ConflictError
 from schemas import TableName
 from schemas.tables import ClassNames, LabelType
@@ -155,7 +155,7 @@ def claim_tables(control: Control, wanted: TableRecord, /) -> None:
     names = "keyspace_name, metadata_table, table_id, data_table, dataset, label_type, numbering"
     insert = f"INSERT INTO {table} ({names}) VALUES (?, ?, ?, ?, ?, ?, ?)"
     update = f"UPDATE {table} SET version = ? WHERE keyspace_name = ? IF version = ?"
-    patience = Patience(f"Wanted to record in {keyspace}.tables at {control.cluster} what {wanted.pair} hold.")
+    retries = TransactionRetries(f"Wanted to record in {keyspace}.tables at {control.cluster} what {wanted.pair} hold.")
     while True:
         rows = _rows(control, keyspace)
         known = _records(rows, control=control, keyspace=keyspace)
@@ -171,7 +171,7 @@ def claim_tables(control: Control, wanted: TableRecord, /) -> None:
         ]
         if made is not None and control.apply(statements):  # a node may not know of a new table yet
             return
-        patience.pause()
+        retries.wait()
 
 
 def _rows(control: Control, keyspace: str) -> list[Any]:

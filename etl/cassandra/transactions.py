@@ -1,15 +1,12 @@
 """How long a lightweight transaction, or a read of what one writes, is tried again when others are in the way."""
 
-import random
-import time
-
 from etl.errors import UnreachableError
+from formats.retries import Retries
 
-_PATIENCE_SECONDS = 120.0
-_BACK_OFF_SECONDS = 1.0
+_RETRIES = Retries(seconds=120.0)
 
 
-class Patience:
+class TransactionRetries:
     """Pauses between the attempts at a transaction, until they have taken too long.
 
     ``wanted`` is the first sentence of the error then.
@@ -20,14 +17,13 @@ class Patience:
         self.renew()
 
     def renew(self) -> None:
-        """Begin to wait anew: there was progress."""
-        self._deadline = time.monotonic() + _PATIENCE_SECONDS
+        """Begin anew: there was progress."""
+        self._attempts = _RETRIES.begin()
 
-    def pause(self) -> None:
-        """Wait a while; runs that try again at the same time get into each other's way. Raises `UnreachableError`."""
-        if time.monotonic() > self._deadline:
+    def wait(self) -> None:
+        """Wait before the next attempt. Raises `UnreachableError`."""
+        if not self._attempts.again():
             raise UnreachableError(
-                f"{self._wanted} Found: no transaction was applied in {_PATIENCE_SECONDS:.0f} s, because other runs "
+                f"{self._wanted} Found: no transaction was applied in {_RETRIES.seconds:.0f} s, because other runs "
                 "were faster or the server was too busy. Run again later."
             )
-        time.sleep(random.uniform(0, _BACK_OFF_SECONDS))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from etl.cassandra.control import Control
-from etl.cassandra.transactions import Patience
+from etl.cassandra.transactions import TransactionRetries
 from etl.errors import EtlError
 from etl.ingest.plan import new_ingest_id
 from schemas import TableName
@@ -105,7 +105,7 @@ def take_run(
     run_id = new_ingest_id()
     (row,) = control.execute("SELECT toUnixTimestamp(now()) AS milliseconds FROM system.local")
     ahead = now() - row.milliseconds * 1000  # of the server's
-    patience = Patience(f"Wanted a place in {table.keyspace}.ingests at {control.cluster}.")
+    retries = TransactionRetries(f"Wanted a place in {table.keyspace}.ingests at {control.cluster}.")
     while True:
         newest = next(iter(control.execute(query, (table.table,), is_serial=True)), None)
         last = None if newest is None else newest.last
@@ -125,7 +125,7 @@ def take_run(
             is_ours = any(row.run_id == run_id for row in there)
         if is_ours:
             return Run(table=table, sequence=sequence, clock=clock)
-        patience.pause()
+        retries.wait()
 
 
 def has_runs(control: Control, table: TableName) -> bool:

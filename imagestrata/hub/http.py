@@ -7,14 +7,13 @@ import os
 import re
 import socket
 import ssl
-import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
 from urllib.parse import urljoin, urlsplit
 
-from formats.retries import jittered_pause
+from formats.retries import Attempts, Retries
 from formats.stores.http import ca_bundle, connection_to
 from imagestrata.hub.errors import AccessError, DatasetError, OptionError, UnreachableError
 
@@ -69,30 +68,27 @@ class Answer:
 
 
 class Tries:
-    """Says when to ask again, and gives up so many seconds after the first failure without any progress since."""
+    """The attempts at one thing, until a service has been away for too long without any progress in between."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._since: float | None = None
-        self._count = 0
+        self._attempts: Attempts | None = None
 
     def progress(self) -> None:
         """It went on."""
-        self._since, self._count = None, 0
+        self._attempts = None
 
     def again(self, error: Exception) -> None:
-        """Wait a little before the next try. Raises `UnreachableError` when there have been enough."""
-        now, words = time.monotonic(), _words(error)
-        if self._since is None:
-            self._since = now
+        """Wait a little before the next attempt. Raises `UnreachableError` when there have been enough."""
+        words = _words(error)
+        if self._attempts is None:
+            self._attempts = Retries(seconds=self._service.patience).begin()
             log.warning("%s: %s; trying again for %.0f s", self._service.url, words, self._service.patience)
-        self._count += 1
-        if now - self._since >= self._service.patience:
+        if not self._attempts.again():
             raise UnreachableError(
-                f"Wanted an answer from {self._service.url}. Found: {words}, {self._count} times in "
-                f"{now - self._since:.0f} s (see that the service runs; then call this again, it goes on)"
+                f"Wanted an answer from {self._service.url}. Found: {words}, {self._attempts.count} times in "
+                f"{self._attempts.seconds:.0f} s (see that the service runs; then call this again, it goes on)"
             ) from error
-        time.sleep(min(jittered_pause(self._count), self._service.patience))
 
 
 class Connection:

@@ -2,19 +2,15 @@
 
 import os
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from loader.errors import AccessError, OptionError, UnreachableError
 
 if TYPE_CHECKING:
-    from formats.retries import Retries
     from formats.stores.s3 import S3Access
     from formats.stores.storage import Storage
-
-Opened = TypeVar("Opened")
 
 _HOST = re.compile(r"[\w.-]+:[0-9]+(/.*)?")
 
@@ -102,17 +98,6 @@ def make_client(
     if (access_key is None) != (secret_key is None):
         raise OptionError("Wanted access_key and secret_key, or neither. Found: one of them")
     return Client(text, access_key, secret_key, session_token)
-
-
-def tried(open_it: Callable[[], Opened], retries: "Retries", /) -> Opened:
-    """What ``open_it`` gives. It is called again while the store does not answer, as reads are."""
-    attempts = retries.begin()
-    while True:
-        try:
-            return open_it()
-        except UnreachableError:
-            if not attempts.again():
-                raise
 
 
 def told(error: Exception) -> AccessError | UnreachableError:

@@ -2,15 +2,14 @@
 
 import os
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from formats.retries import pause
-from loader.errors import AccessError, LoaderError, MissingImageError, UnreachableError
+from formats.retries import Retries
+from loader.errors import AccessError, MissingImageError, UnreachableError
 from loader.s3.client import Client, told
 
 if TYPE_CHECKING:
@@ -45,16 +44,9 @@ class ObjectReader:
         Raises `MissingImageError` for one that is not there, `AccessError` where we are refused, both at once, and
         `UnreachableError` when the time is over, or ``stop`` is set, and nothing has come.
         """
-        until, failures = time.monotonic() + self._timeout, 0
         stop = stop or threading.Event()
-        while True:
-            found = self._attempt(name, stop)
-            if isinstance(found, bytes):
-                return found
-            failures += 1
-            wait = pause(failures, longest=5.0)
-            if not isinstance(found, UnreachableError) or time.monotonic() + wait > until or stop.wait(wait):
-                raise found
+        retries = Retries(seconds=self._timeout, is_stopped=stop.is_set)
+        return retries.run(lambda: self._attempt(name, stop), UnreachableError)
 
     def read_ahead(self, items: Iterable[Item], name_of: Callable[[Item], str], /) -> Iterator[tuple[Item, bytes]]:
         """Items and their objects' bytes, in the order of the items; up to ``reads`` are read, or ready, beforehand."""
@@ -74,7 +66,7 @@ class ObjectReader:
             for _, future in pending:
                 future.cancel()
 
-    def _attempt(self, name: str, stop: threading.Event) -> bytes | LoaderError:
+    def _attempt(self, name: str, stop: threading.Event) -> bytes:
         from formats import StorageError
 
         wanted = f"Wanted {self.url(name)}"
@@ -82,11 +74,11 @@ class ObjectReader:
         try:
             return self._storage(stop).read_bytes(name)
         except FileNotFoundError:
-            return MissingImageError(
+            raise MissingImageError(
                 f"{wanted}. Found: no such object. Was it deleted since the folder was listed? {ANEW}"
-            )
+            ) from None
         except PermissionError as denied:
-            return AccessError(f"{wanted}. Found: {denied.strerror}")
+            raise AccessError(f"{wanted}. Found: {denied.strerror}") from None
         except StorageError as foreign:
             error = told(foreign)
         except (AccessError, UnreachableError, OSError) as other:
@@ -94,8 +86,8 @@ class ObjectReader:
         text = str(getattr(error, "strerror", None) or error)
         reason = text.partition("Found: ")[2] or " ".join(text.split()) or type(error).__name__
         if isinstance(error, AccessError):
-            return AccessError(f"{wanted}. Found: {reason}")
-        return UnreachableError(f"{wanted} within {self._timeout:g} s. Found: {reason}")
+            raise AccessError(f"{wanted}. Found: {reason}")
+        raise UnreachableError(f"{wanted} within {self._timeout:g} s. Found: {reason}")
 
     def _storage(self, stop: threading.Event) -> "Storage":
         own = self._own()

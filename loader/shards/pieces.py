@@ -13,7 +13,7 @@ import numpy as np
 from loader.errors import LoaderError, ShardError, UnreachableError
 from loader.prefetch.closing import closed
 from loader.prefetch.stats import Meter
-from loader.s3.client import told, tried
+from loader.s3.client import told
 from loader.shards.piece_cache import PieceCache, PieceLocation
 from loader.shards.shard_set import TIMEOUT_SECONDS, Shards
 
@@ -109,7 +109,7 @@ class PieceReader:
             return
         retries = Retries(_LEAST_ATTEMPTS, self._timeout, is_stopped=lambda: self.is_closed, note=self._note_retry)
         try:
-            storage = tried(self._shards.storage, retries)
+            storage = retries.run(self._shards.storage, UnreachableError)
         except UnreachableError:
             if self.is_closed:
                 raise closed() from None

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loader.errors import ShardError, SplitError
-from loader.s3.client import Client, told, tried
+from loader.errors import ShardError, SplitError, UnreachableError
+from loader.s3.client import Client, told
 from loader.splits import Split
 from schemas import Columns
 
@@ -152,7 +152,8 @@ def _open_again(client: Client, bucket: str, folder: str, fingerprint: str) -> S
     from formats.retries import Retries
 
     # A worker process begins a pass with this, which must outlast a restart of the store as reads do.
-    found = tried(partial(shards_in, client, bucket, folder), Retries(seconds=TIMEOUT_SECONDS))
+    open_it = partial(shards_in, client, bucket, folder)
+    found = Retries(seconds=TIMEOUT_SECONDS).run(open_it, UnreachableError)
     if found.fingerprint != fingerprint:
         raise SplitError(
             f"Wanted the shards {found.address} with the fingerprint {fingerprint}, as they were opened first. "
