@@ -30,12 +30,9 @@ def ca_bundle() -> str | None:
     return os.environ.get("AWS_CA_BUNDLE") or os.environ.get("REQUESTS_CA_BUNDLE") or None
 
 
-def connection_to(scheme: str, host: str, *, timeout: float) -> http.client.HTTPConnection:
-    """A connection, not opened yet, over TLS for ``https``. Raises OSError for a `ca_bundle` that cannot be read."""
-    if scheme != "https":
-        return http.client.HTTPConnection(host, timeout=timeout)
-    context = ssl.create_default_context(cafile=ca_bundle())
-    return http.client.HTTPSConnection(host, timeout=timeout, context=context)
+def tls_context() -> ssl.SSLContext:
+    """What checks a server's certificate and name. Raises OSError for a `ca_bundle` that cannot be read."""
+    return ssl.create_default_context(cafile=ca_bundle())
 
 
 class Requests:
@@ -120,7 +117,10 @@ class Requests:
         if self._connection is None or self._server != (scheme, host):
             self._close()
             self._server = scheme, host
-            self._connection = connection_to(scheme, host, timeout=_TIMEOUT_SECONDS)
+            if scheme == "https":
+                self._connection = http.client.HTTPSConnection(host, timeout=_TIMEOUT_SECONDS, context=tls_context())
+            else:
+                self._connection = http.client.HTTPConnection(host, timeout=_TIMEOUT_SECONDS)
         return self._connection
 
     def _close(self) -> None:

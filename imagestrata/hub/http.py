@@ -1,6 +1,5 @@
-"""Requests to a dataset service, over the standard library: problems become errors, who is away is asked again."""
+"""Requests to a dataset service: problems become errors, who is away is asked again."""
 
-import http.client
 import json
 import logging
 import os
@@ -8,21 +7,29 @@ import re
 import socket
 import ssl
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
+
+import urllib3
+from urllib3.connection import HTTPConnection
+from urllib3.exceptions import HTTPError, LocationValueError, MaxRetryError, ResponseError
 
 from formats.retries import Attempts, Retries
-from formats.stores.http import ca_bundle, connection_to
+from formats.stores.http import ca_bundle, tls_context
 from imagestrata.hub.errors import AccessError, DatasetError, OptionError, UnreachableError
 
 TIMEOUT_SECONDS = 30.0
 _AWAY = (408, 429, 502, 503, 504)
-_MOVED = (301, 302, 307, 308)
-_MOST_MOVES = 5
+# Another's tag is not the one that the service knows, and the token is nobody else's.
+_REDIRECTS = urllib3.Retry(None, False, False, 5, other=False, remove_headers_on_redirect=["Authorization", "If-Range"])
+_SOCKET_OPTIONS = [*HTTPConnection.default_socket_options, (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+"""A host that vanishes is noticed."""
 _MOST_TOLD = 1 << 16
 _TOKEN = re.compile(r"[\x21-\x7e]+")
+
+Response = urllib3.BaseHTTPResponse
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +70,7 @@ class Answer:
     """A whole answer: its status, headers by their names in any case, and what its JSON says."""
 
     status: int
-    headers: http.client.HTTPMessage
+    headers: Mapping[str, str]
     json: Any
 
 
@@ -92,27 +99,28 @@ class Tries:
 
 
 class Connection:
-    """One connection to a service, kept between requests; for one thread. Use it as a context manager."""
+    """Connections to a service, kept between requests; for one thread. Use it as a context manager.
+
+    Raises `OptionError` for certificates in $AWS_CA_BUNDLE that cannot be read.
+    """
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        parts = urlsplit(service.url)
-        self._origin, self._base = (parts.scheme, parts.netloc), parts.path
-        self._kept: http.client.HTTPConnection | None = None
-        self._other: http.client.HTTPConnection | None = None
+        tls: dict[str, Any] = {"ca_certs": ca_bundle()}
+        if service.url.startswith("https:"):
+            try:
+                tls = {"ssl_context": tls_context()}
+            except OSError as error:
+                raise OptionError(
+                    f"Wanted certificates in {ca_bundle()} ($AWS_CA_BUNDLE). Found: {_words(error)}"
+                ) from None
+        self._pools = urllib3.PoolManager(socket_options=_SOCKET_OPTIONS, retries=_REDIRECTS, **tls)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Let go of what is open."""
-        for connection in (self._kept, self._other):
-            if connection is not None:
-                connection.close()
-        self._kept = self._other = None
+        self._pools.clear()
 
     def ask(
         self, method: str, path: str, *, body: Any = None, headers: Mapping[str, str] | None = None,
@@ -140,53 +148,39 @@ class Connection:
 
     def send(
         self, method: str, path: str, *, headers: Mapping[str, str], body: bytes | Iterable[bytes] | None = None,
-        seconds: float = TIMEOUT_SECONDS,
-    ) -> http.client.HTTPResponse:  # fmt: skip
+        seconds: float = TIMEOUT_SECONDS, follow: bool = False,
+    ) -> Response:  # fmt: skip
         """One request, once; blocks of a body need a Content-Length. ``seconds``: how long its answer may take.
 
-        Raises `LostError`, `AccessError` for a certificate, and what making the body raises.
+        With ``follow`` the answer is from where the service says that the bytes lie; the token is for the service only.
+        Raises `LostError`, `AccessError` for a certificate, `DatasetError`, and what making the body raises.
         """
-        if self._kept is None:
-            self._kept = _connection(*self._origin)
         told = {**headers, **({"Authorization": f"Bearer {self.service.token}"} if self.service.token else {})}
+        timeout = urllib3.Timeout(connect=TIMEOUT_SECONDS, read=seconds)
         try:
-            return _sent(self._kept, method, self._base + path, told, body, seconds)
-        except BaseException:
-            self.close()
-            raise
+            return self._pools.request(
+                method, self.service.url + path, headers=told, body=body, timeout=timeout, redirect=follow,
+                preload_content=False, decode_content=False,
+            )  # fmt: skip
+        except HTTPError as error:
+            cause = _cause(error)
+            if isinstance(error, MaxRetryError) and isinstance(cause, ssl.SSLCertVerificationError):
+                raise AccessError(
+                    f"Wanted a certificate of {error.pool.host} that is trusted here. Found: {_words(error)} (name the "
+                    "file with its authority in $AWS_CA_BUNDLE)"
+                ) from None
+            if isinstance(cause, (ResponseError, LocationValueError)):  # too many redirects, or one to what is not HTTP
+                raise DatasetError(f"Wanted bytes from {self.service.url}. Found: {_words(error)}") from None
+            raise LostError(_words(error)) from error
 
-    def get(self, path: str, headers: Mapping[str, str]) -> http.client.HTTPResponse:
-        """The answer with a body that is to be read, from where the service says that it lies. Raises as `send`."""
-        answer = self.send("GET", path, headers=headers)
-        url = self.service.url + path
-        for _ in range(_MOST_MOVES):
-            if answer.status not in _MOVED or not (moved := answer.headers.get("Location")):
-                return answer
-            answer.close()
-            self.close()
-            url = urljoin(url, moved)
-            parts = urlsplit(url)
-            if parts.scheme not in ("http", "https"):
-                raise DatasetError(f"Wanted bytes over HTTP from {self.service.url}. Found: they are at {parts.scheme}")
-            # Another's tag is not the one that the service knows, and the token is nobody else's.
-            told = {name: value for name, value in headers.items() if name.lower() != "if-range"}
-            if (parts.scheme, parts.netloc) == self._origin and self.service.token:
-                told["Authorization"] = f"Bearer {self.service.token}"
-            self._other = _connection(parts.scheme, parts.netloc)
-            address = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
-            answer = _sent(self._other, "GET", address, told, None, TIMEOUT_SECONDS)
-        raise DatasetError(f"Wanted bytes from {self.service.url}. Found: it leads on, more than {_MOST_MOVES} times")
-
-    def whole(self, answer: http.client.HTTPResponse, fine: tuple[int, ...]) -> Answer:
+    def whole(self, answer: Response, fine: tuple[int, ...]) -> Answer:
         """All of an answer. Raises `LostError`, and as `ask` for one that is not ``fine``."""
         is_problem = answer.status not in fine
-        try:
-            body = answer.read(_MOST_TOLD) if is_problem else answer.read()
-        except (OSError, http.client.HTTPException) as error:
-            self.close()
-            raise LostError(_words(error)) from error
-        if answer.will_close or not answer.isclosed():
-            self.close()
+        with closing(answer):
+            try:
+                body = answer.read(_MOST_TOLD if is_problem else None)
+            except HTTPError as error:
+                raise LostError(_words(error)) from error
         found = None
         with suppress(ValueError):
             found = json.loads(body) if body else None
@@ -196,7 +190,7 @@ class Connection:
             raise DatasetError(f"Wanted a dataset service at {self.service.url}. Found: it answers something else")
         return Answer(answer.status, answer.headers, found)
 
-    def _refuse(self, answer: http.client.HTTPResponse, problem: Mapping[str, Any]) -> None:
+    def _refuse(self, answer: Response, problem: Mapping[str, Any]) -> None:
         if answer.status in _AWAY:
             advice = _line(problem.get("detail") or "")
             raise LostError(f"{answer.status} {answer.reason}" + (f": {advice}" if advice else ""))
@@ -208,60 +202,15 @@ class Connection:
         raise kind(f"{detail} ({title}: {answer.status} of {self.service.url}{request})")
 
 
-def _connection(scheme: str, host: str) -> http.client.HTTPConnection:
-    try:
-        return connection_to(scheme, host, timeout=TIMEOUT_SECONDS)
-    except OSError as error:
-        raise OptionError(f"Wanted certificates in {ca_bundle()} ($AWS_CA_BUNDLE). Found: {_words(error)}") from None
-
-
-def _sent(
-    connection: http.client.HTTPConnection, method: str, address: str, headers: Mapping[str, str],
-    body: bytes | Iterable[bytes] | None, seconds: float,
-) -> http.client.HTTPResponse:  # fmt: skip
-    try:
-        if connection.sock is None:
-            connection.connect()
-            opened: Any = connection.sock
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a host that vanishes is noticed
-        connection.sock.settimeout(TIMEOUT_SECONDS)
-        if body is None or isinstance(body, bytes):
-            connection.request(method, address, body=body, headers=dict(headers))
-        else:
-            connection.putrequest(method, address, skip_accept_encoding=True)
-            for name, value in headers.items():
-                connection.putheader(name, value)
-            connection.endheaders()
-            for block in body:
-                try:
-                    connection.send(block)
-                except OSError as error:  # it may have refused already, before it has read all
-                    return _early(connection, error)
-        connection.sock.settimeout(seconds)
-        return connection.getresponse()
-    except ssl.SSLCertVerificationError as error:
-        raise AccessError(
-            f"Wanted a certificate of {connection.host} that is trusted here. Found: {_words(error)} (name the file "
-            "with its authority in $AWS_CA_BUNDLE)"
-        ) from None
-    except (OSError, http.client.HTTPException) as error:
-        raise LostError(_words(error)) from error
-
-
-def _early(connection: http.client.HTTPConnection, broken: OSError) -> http.client.HTTPResponse:
-    """The answer to a request of which not all was sent, if there is one; the connection is not used again."""
-    try:
-        answer = connection.getresponse()
-    except (OSError, http.client.HTTPException):
-        raise broken from None
-    answer.will_close = True
-    return answer
+def _cause(error: Exception) -> Exception:
+    """The system's error, where an error of urllib3 is about one."""
+    found = [one for one in (*error.args, error.__cause__) if isinstance(one, Exception)]
+    return _cause(found[0]) if found else error
 
 
 def _words(error: Exception) -> str:
-    if isinstance(error, LostError):
-        return str(error)
-    return _line((isinstance(error, OSError) and error.strerror) or error) or type(error).__name__
+    cause = error if isinstance(error, LostError) else _cause(error)
+    return _line((isinstance(cause, OSError) and cause.strerror) or cause) or type(cause).__name__
 
 
 def _line(words: object) -> str:

@@ -1,15 +1,17 @@
 """Pulls: a version comes into a file that goes on where it broke off, is checked, unpacked aside, and switched to."""
 
 import hashlib
-import http.client
 import os
 import re
 from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+from urllib3.exceptions import HTTPError
+
 from imagestrata.hub.errors import DatasetError
-from imagestrata.hub.http import Connection, LostError, Tries
+from imagestrata.hub.http import Connection, LostError, Response, Tries
 from imagestrata.hub.place import Place, disk_told
 from schemas.datasets import check_path
 from schemas.errors import SchemaError
@@ -113,26 +115,22 @@ def _download(connection: Connection, wanted: dict[str, Any], partial: Path, tel
         while have < size:
             tell(have)
             try:
-                answer = _opened(connection, wanted, have)
-                if have and answer.status == 200:  # it has no ranges, or has changed
-                    file.seek(0)
-                    file.truncate(0)
-                    have, made = 0, hashlib.sha256()
-                while have < size:
-                    count = _received(answer, buffer[: size - have])
-                    made.update(buffer[:count])
-                    _write(file, buffer[:count])
-                    have += count
-                    if have > most:  # not while it begins anew, which a server without ranges may cause without end
-                        most = have
-                        tries.progress()
-                    tell(have)
+                with closing(_opened(connection, wanted, have)) as answer:
+                    if have and answer.status == 200:  # it has no ranges, or has changed
+                        file.seek(0)
+                        file.truncate(0)
+                        have, made = 0, hashlib.sha256()
+                    while have < size:
+                        block = _received(answer, min(_BLOCK, size - have))
+                        made.update(block)
+                        _write(file, memoryview(block))
+                        have += len(block)
+                        if have > most:  # not while it begins anew, which a server without ranges may cause without end
+                            most = have
+                            tries.progress()
+                        tell(have)
             except LostError as error:
-                connection.close()
                 tries.again(error)
-            except BaseException:
-                connection.close()
-                raise
         tell(have)
         if wanted["kind"] == "file":  # it becomes the dataset's own: were it killed in that, all of it would come anew
             os.fsync(file.fileno())
@@ -144,9 +142,10 @@ def _download(connection: Connection, wanted: dict[str, Any], partial: Path, tel
         )
 
 
-def _opened(connection: Connection, wanted: dict[str, Any], have: int) -> http.client.HTTPResponse:
+def _opened(connection: Connection, wanted: dict[str, Any], have: int) -> Response:
     headers = {"Range": f"bytes={have}-", "If-Range": f'"{wanted["sha256"]}"'} if have else {}
-    answer = connection.get(f"/datasets/{wanted['name']}?version={wanted['version']}", headers)
+    path = f"/datasets/{wanted['name']}?version={wanted['version']}"
+    answer = connection.send("GET", path, headers=headers, follow=True)
     if answer.status not in (200, 206):
         connection.whole(answer, ())
     told = answer.headers.get("Content-Range", "")
@@ -155,14 +154,11 @@ def _opened(connection: Connection, wanted: dict[str, Any], have: int) -> http.c
     return answer
 
 
-def _received(answer: http.client.HTTPResponse, into: memoryview) -> int:
-    try:
-        count = answer.readinto(into)
-    except (OSError, http.client.HTTPException) as error:
-        raise LostError(f"it broke off ({error or type(error).__name__})") from error
-    if not count:
-        raise LostError("it broke off")
-    return count
+def _received(answer: Response, most: int) -> bytes:
+    with suppress(HTTPError):
+        if block := answer.read(most):
+            return block
+    raise LostError("it broke off")
 
 
 def _write(file: Any, data: memoryview) -> None:

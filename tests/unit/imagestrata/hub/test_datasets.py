@@ -1,11 +1,11 @@
 """The client of dataset services: addresses, patience, and where its token goes."""
 
-import contextlib
 import hashlib
 import json
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import MappingProxyType
@@ -13,6 +13,7 @@ from types import MappingProxyType
 import pytest
 
 from imagestrata import hub
+from tests.support.certificates import Authority
 from tests.support.dataset_files import read
 from tests.support.dataset_servers import tar_of
 
@@ -69,40 +70,49 @@ class Elsewhere(BaseHTTPRequestHandler):
         """Nothing."""
 
 
+@contextmanager
+def served(authority: Authority | None = None, **attributes: object) -> Iterator[tuple[str, type[Elsewhere]]]:
+    """A running service: its address, and its handler."""
+    handler = type("Handler", (Elsewhere,), {"asked": [], **attributes})
+    with HTTPServer(("127.0.0.1", 0), handler) as server:
+        if authority is not None:
+            tls = authority.server(authority.issue("service"))
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
+        url = f"{'http' if authority is None else 'https'}://127.0.0.1:{server.server_port}"
+        handler.other = handler.other or url
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"{url}/base", handler
+        finally:
+            server.shutdown()
+
+
 def test_no_token_is_sent_to_another_host_on_redirect(tmp_path: Path) -> None:
-    handlers = [type("Handler", (Elsewhere,), {"asked": []}) for _ in range(2)]
-    servers = [HTTPServer(("127.0.0.1", 0), handler) for handler in handlers]
-    handlers[0].other = f"http://127.0.0.1:{servers[1].server_port}"
-    for one in servers:
-        threading.Thread(target=one.serve_forever, daemon=True).start()
-    try:
-        service = hub.connect(f"http://127.0.0.1:{servers[0].server_port}/base", "secret-token")
-        assert read(service.pull("far", tmp_path / "to")) == {"a": b"1" * 5000}
-    finally:
-        for one in servers:
-            one.shutdown()
-            one.server_close()
-    assert all(headers["authorization"] == "Bearer secret-token" for _, headers in handlers[0].asked)
-    assert len(handlers[1].asked) >= 3  # it gives 4,000 bytes and breaks off
-    assert all({"authorization", "if-range"}.isdisjoint(headers) for _, headers in handlers[1].asked)
-    assert handlers[1].asked[1][1]["range"] == "bytes=4000-"
-
-
-def _served(**attributes: object) -> HTTPServer:
-    server = HTTPServer(("127.0.0.1", 0), type("Handler", (Elsewhere,), {"asked": [], **attributes}))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    server.RequestHandlerClass.other = f"http://127.0.0.1:{server.server_port}"  # type: ignore[attr-defined]
-    return server
+    with served() as (other, there), served(other=other.removesuffix("/base")) as (url, here):
+        assert read(hub.connect(url, "secret-token").pull("far", tmp_path / "to")) == {"a": b"1" * 5000}
+    assert all(headers["authorization"] == "Bearer secret-token" for _, headers in here.asked)
+    assert len(there.asked) >= 3  # it gives 4,000 bytes and breaks off
+    assert all({"authorization", "if-range"}.isdisjoint(headers) for _, headers in there.asked)
+    assert there.asked[1][1]["range"] == "bytes=4000-"
 
 
 def test_a_pull_that_begins_anew_each_time_ends(tmp_path: Path) -> None:
-    server = _served(has_ranges=False)
-    with (
-        contextlib.closing(server.socket),
-        pytest.raises(hub.UnreachableError, match=r"broke off, [0-9]+ times"),
-    ):
-        hub.connect(f"http://127.0.0.1:{server.server_port}/base", patience=0.5).pull("far", tmp_path)
-    server.shutdown()
+    with served(has_ranges=False) as (url, _), pytest.raises(hub.UnreachableError, match=r"broke off, [0-9]+ times"):
+        hub.connect(url, patience=0.5).pull("far", tmp_path)
+
+
+def test_only_certificates_of_known_authorities_are_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    authority = Authority(tmp_path / "ca")
+    with served(authority) as (url, _):
+        service = hub.connect(url, patience=0.5)
+        monkeypatch.delenv("AWS_CA_BUNDLE", raising=False)
+        with pytest.raises(hub.AccessError, match=r"Wanted a certificate of 127\.0\.0\.1 that is trusted here"):
+            service.pull("far", tmp_path / "to")
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "none"))
+        with pytest.raises(hub.OptionError, match=r"Wanted certificates in .*none"):
+            service.pull("far", tmp_path / "to")
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(authority.ca))
+        assert read(service.pull("far", tmp_path / "to")) == {"a": b"1" * 5000}
 
 
 @pytest.mark.parametrize(
@@ -115,10 +125,6 @@ def test_a_pull_that_begins_anew_each_time_ends(tmp_path: Path) -> None:
     ],
 )
 def test_a_version_that_makes_no_sense_is_refused(tmp_path: Path, odd: dict[str, object]) -> None:
-    server = _served(odd=odd)
-    with (
-        contextlib.closing(server.socket),
-        pytest.raises(hub.DatasetError, match=r"Wanted a version of 'far' with its number, size, file's name"),
-    ):
-        hub.connect(f"http://127.0.0.1:{server.server_port}/base").pull("far", tmp_path / "to")
-    server.shutdown()
+    wanted = r"Wanted a version of 'far' with its number, size, file's name"
+    with served(odd=odd) as (url, _), pytest.raises(hub.DatasetError, match=wanted):
+        hub.connect(url).pull("far", tmp_path / "to")
