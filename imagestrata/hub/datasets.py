@@ -9,8 +9,8 @@ from typing import Any
 from imagestrata.hub.bar import Progress, bars
 from imagestrata.hub.errors import OptionError
 from imagestrata.hub.http import Connection, Service
+from imagestrata.hub.local_copy import LocalCopy, disk_told
 from imagestrata.hub.names import listed
-from imagestrata.hub.place import Place, disk_told
 from imagestrata.hub.pull import pull
 from imagestrata.hub.push import push
 from imagestrata.hub.tar import FileSource, FolderSource, Source
@@ -97,12 +97,12 @@ class Datasets:
         refused, as it may be misspelt. Raises `DatasetError` for an empty file or a folder without files, for a file
         that changes meanwhile, and for what is neither file nor folder.
         """
-        place = Path(os.path.abspath(path))
-        name = _name(place.name if name is None else name)
-        source: Source = FolderSource(place) if place.is_dir() else FileSource(place)
+        path = Path(os.path.abspath(path))
+        name = _name(path.name if name is None else name)
+        source: Source = FolderSource(path) if path.is_dir() else FileSource(path)
         with Connection(self._service) as connection, bars(progress) as tells:
             tell = tells("push", source.length)
-            found = push(connection, source, name=name, path=place, create=create, tell=tell)
+            found = push(connection, source, name=name, path=path, create=create, tell=tell)
         return PushedDataset(name=name, **{key: found[key] for key in PushedDataset.__slots__ if key in found})
 
     def restore(self, name: str, version: int) -> Dataset:
@@ -139,16 +139,16 @@ class Datasets:
             _version(version)
         if keep and version is not None:
             raise OptionError(f"Wanted keep or a version. Found: both, version {version}")
-        place = Path(os.path.abspath(to))
+        folder = Path(os.path.abspath(to))
         with Connection(self._service) as connection, bars(progress) as tells:
-            pull(connection, name, place, version, tells, keep=keep)
-        return place / name
+            pull(connection, name, folder, version, tells, keep=keep)
+        return folder / name
 
     def pulled(self, name: str, to: StrPath = "/datasets") -> Dataset | None:
         """What was pulled to ``to/name``, without asking the service; None if nothing was."""
-        place = Path(os.path.abspath(to))
-        with disk_told(place, 0):
-            found = Place(place, _name(name)).now()
+        folder = Path(os.path.abspath(to))
+        with disk_told(folder, 0):
+            found = LocalCopy(folder, _name(name)).now()
         return None if found is None else _dataset(found)
 
 

@@ -44,7 +44,7 @@ class Service:
 
     url: str
     token: str | None = field(repr=False)
-    patience: float
+    retry_seconds: float
 
     @classmethod
     def at(cls, url: str, token: str | None, patience: float) -> Self:
@@ -89,8 +89,8 @@ class Tries:
         """Wait a little before the next attempt. Raises `UnreachableError` when there have been enough."""
         words = _words(error)
         if self._attempts is None:
-            self._attempts = Retries(seconds=self._service.patience).begin()
-            log.warning("%s: %s; trying again for %.0f s", self._service.url, words, self._service.patience)
+            self._attempts = Retries(seconds=self._service.retry_seconds).begin()
+            log.warning("%s: %s; trying again for %.0f s", self._service.url, words, self._service.retry_seconds)
         if not self._attempts.again():
             raise UnreachableError(
                 f"Wanted an answer from {self._service.url}. Found: {words}, {self._attempts.count} times in "

@@ -12,7 +12,7 @@ from urllib3.exceptions import HTTPError
 
 from imagestrata.hub.errors import DatasetError
 from imagestrata.hub.http import Connection, LostError, Response, Tries
-from imagestrata.hub.place import Place, disk_told
+from imagestrata.hub.local_copy import LocalCopy, disk_told
 from schemas.datasets import check_path
 from schemas.errors import SchemaError
 
@@ -35,27 +35,27 @@ def pull(
     connection: Connection, name: str, to: Path, version: int | None, tells: Tells, *, keep: bool = False
 ) -> dict[str, Any]:
     """Have a version of a dataset at ``to/name``; what is known of it. Raises as `Datasets.pull`."""
-    place = Place(to, name)
+    copy = LocalCopy(to, name)
     with disk_told(to, 0):
-        if keep and (now := place.now()) is not None:
+        if keep and (now := copy.now()) is not None:
             return now
     wanted = _wanted(connection, name, version)
     size = int(wanted["bytes"])
-    with disk_told(to, size), place.alone():
-        now = place.now()
+    with disk_told(to, size), copy.alone():
+        now = copy.now()
         if _is_same(now, wanted) or (keep and now is not None):
-            place.sweep()
+            copy.sweep()
             return {**wanted, **(now or {})}
-        place.sweep(besides=wanted["sha256"])
-        partial = place.partial(wanted["sha256"])
+        copy.sweep(besides=wanted["sha256"])
+        partial = copy.partial(wanted["sha256"])
         _download(connection, wanted, partial, tells("download", size))
-        data = place.aside(wanted["version"], wanted["sha256"])
+        data = copy.aside(wanted["version"], wanted["sha256"])
         if wanted["kind"] == "folder":
             _unpack(partial, data, wanted["files"], tells("unpack", wanted["files"], is_bytes=False))
         else:
             os.rename(partial, data / wanted["filename"])
-        place.switch(data, wanted)
-        place.sweep()
+        copy.switch(data, wanted)
+        copy.sweep()
     return wanted
 
 

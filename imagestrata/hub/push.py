@@ -99,7 +99,7 @@ class _Record:
         self._path, self._told = path, told
 
     def location(self) -> tuple[str | None, bool]:
-        """The upload that was begun from the same place, if there is one, and whether it is of the same bytes."""
+        """The upload that was begun from the same path, if there is one, and whether it is of the same bytes."""
         with suppress(OSError, ValueError, AttributeError):
             found = json.loads(self._path.read_text(encoding="utf-8")) if self._path else {}
             location = found.pop("location", None)
@@ -107,7 +107,7 @@ class _Record:
         return None, False
 
     def keep(self, location: str) -> None:
-        """Keep an upload's place."""
+        """Keep an upload's location."""
         if self._path:
             aside = self._path.with_suffix(".new")
             with suppress(OSError):
@@ -155,19 +155,19 @@ class _Push:
 
     def version(self) -> int:
         """Send what is not there yet; the number of the version that it became."""
-        place, is_same = self._record.location()
-        if place is not None and not is_same:
-            self._connection.ask("DELETE", place, headers=_TUS, fine=(204, 404, 409))
+        location, is_same = self._record.location()
+        if location is not None and not is_same:
+            self._connection.ask("DELETE", location, headers=_TUS, fine=(204, 404, 409))
             self._record.forget()
-            place = None
+            location = None
         for _ in range(3):  # a service may lose an upload, of which it says so
-            if place is None:
-                place = self._begun()
-            found = self._sent(place)
+            if location is None:
+                location = self._begun()
+            found = self._sent(location)
             if found is not None:
                 self._record.forget()
                 return found
-            place = None
+            location = None
         raise DatasetError(f"Wanted an upload that goes on at {self._connection.service.url}. Found: it vanishes")
 
     def _begun(self) -> str:
@@ -179,34 +179,34 @@ class _Push:
         pairs = (f"{key} {base64.b64encode(value.encode()).decode()}" for key, value in metadata.items())
         headers = {**_TUS, "Upload-Length": str(self._source.length), "Upload-Metadata": ",".join(pairs)}
         answer = self._connection.ask("POST", f"/datasets/{self._name}/uploads", headers=headers, fine=(201,))
-        place = urlsplit(answer.headers.get("Location") or "").path
-        place = place.removeprefix(urlsplit(self._connection.service.url).path)
-        if not place.startswith("/"):
+        location = urlsplit(answer.headers.get("Location") or "").path
+        location = location.removeprefix(urlsplit(self._connection.service.url).path)
+        if not location.startswith("/"):
             raise DatasetError(f"Wanted the Location of an upload. Found: none of {self._connection.service.url}")
         if answer.headers.get("Tus-Resumable") != _TUS["Tus-Resumable"]:  # it would take a folder for a file
-            self._connection.ask("DELETE", place, fine=(204, 404, 409))
+            self._connection.ask("DELETE", location, fine=(204, 404, 409))
             raise DatasetError(
                 f"Wanted a service that speaks tus 1.0.0 at {self._connection.service.url}. Found: an older release. "
                 "Update the service, or push with the release that it has"
             )
-        self._record.keep(place)
-        return place
+        self._record.keep(location)
+        return location
 
-    def _sent(self, place: str) -> int | None:
+    def _sent(self, location: str) -> int | None:
         """Send the rest; the number of the version that it became, or None if there is no such upload any more."""
         end = self._source.length
         waits_until = 0.0
-        found = self._look(place)
+        found = self._look(location)
         while found is not None:
             offset, version = found
             self._tell(offset)
             if version is not None:
                 return version
             try:
-                answer = self._part(place, offset, min(end, offset + _PART))
+                answer = self._part(location, offset, min(end, offset + _PART))
                 if answer.status == 409 and answer.headers.get("Upload-Offset") is None:
                     raise LostError("409, another request is at this upload")
-                found = self._look(place) if answer.status == 409 else self._found(answer)
+                found = self._look(location) if answer.status == 409 else self._found(answer)
             except LostError as error:
                 # All of it may be there and be checked now, which takes time. Until then the last byte does not count.
                 if offset == end - 1 and not waits_until:
@@ -215,14 +215,14 @@ class _Push:
                     time.sleep(_LOOK_SECONDS)
                 else:
                     self._tries.again(error)
-                found = self._look(place)
+                found = self._look(location)
             if found is not None and found[0] > offset:
                 self._tries.progress()
         return None
 
-    def _look(self, place: str) -> tuple[int, int | None] | None:
+    def _look(self, location: str) -> tuple[int, int | None] | None:
         """As `_found`; None also for an upload of another length."""
-        answer = self._connection.ask("HEAD", place, headers=_TUS, fine=(200, 204, 404))
+        answer = self._connection.ask("HEAD", location, headers=_TUS, fine=(200, 204, 404))
         is_ours = answer.headers.get("Upload-Length") == str(self._source.length)
         return self._found(answer) if is_ours else None
 
@@ -233,7 +233,7 @@ class _Push:
         offset = _number(answer, "Upload-Offset")
         return offset, _number(answer, "Dataset-Version") if offset == self._source.length else None
 
-    def _part(self, place: str, start: int, end: int) -> Answer:
+    def _part(self, location: str, start: int, end: int) -> Answer:
         headers = {
             **_TUS,
             "Upload-Offset": str(start),
@@ -246,7 +246,7 @@ class _Push:
             told = base64.b64encode(bytes.fromhex(self._digest.whole())).decode()
             headers["Repr-Digest"] = f"sha-256=:{told}:"  # so that what was damaged on its way never shows
         blocks = self._digest.blocks(start, end)
-        answer = self._connection.send("PATCH", place, headers=headers, body=blocks, seconds=seconds)
+        answer = self._connection.send("PATCH", location, headers=headers, body=blocks, seconds=seconds)
         return self._connection.whole(answer, fine=(204, 404, 409))
 
     def _checking(self) -> float:

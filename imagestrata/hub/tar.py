@@ -1,4 +1,4 @@
-"""What is pushed: bytes that are the same each time and can be read from any place, of a file or of a folder's tar.
+"""What is pushed: bytes that are the same each time and can be read from any offset, of a file or of a folder's tar.
 
 A folder's tar is never made: its headers follow from the names and sizes of its files, which stand in the order of
 their paths. Times, owners and rights are none of its contents.
@@ -81,14 +81,14 @@ class FolderSource:
         self.files = sum(not name.endswith(b"/") for name in self._names)
         if not self.files:
             raise DatasetError(f"Wanted a folder with at least one file to push. Found: none in {str(path)!r}")
-        place, digest = 0, hashlib.sha256()
+        offset, digest = 0, hashlib.sha256()
         for number, name in enumerate(self._names):
-            self._starts.append(place)
+            self._starts.append(offset)
             size = self._sizes[number]
-            place += len(self._header(number)) + _padded(size)
+            offset += len(self._header(number)) + _padded(size)
             digest.update(b"%s\0%d %d\0" % (name, size, self._times[number]))
-        self._end = place
-        self.length = -(-(place + 2 * tarfile.BLOCKSIZE) // tarfile.RECORDSIZE) * tarfile.RECORDSIZE
+        self._end = offset
+        self.length = -(-(offset + 2 * tarfile.BLOCKSIZE) // tarfile.RECORDSIZE) * tarfile.RECORDSIZE
         self.fingerprint = digest.hexdigest()
 
     def blocks(self, start: int, end: int) -> Iterator[bytes]:

@@ -70,15 +70,15 @@ def _list(service: "Datasets", args: argparse.Namespace) -> None:
 def _push(service: "Datasets", args: argparse.Namespace) -> None:
     found = service.push(args.path, args.name, create=args.create)
     more = ", a new dataset" if found.is_created else "" if found.is_new else ", as it was before"
-    place = f"{args.url}/datasets/{found.name}"
-    _say(f"{found.name} version {found.version}: {_contents(found)} at {place}{more}")
+    address = f"{args.url}/datasets/{found.name}"
+    _say(f"{found.name} version {found.version}: {_contents(found)} at {address}{more}")
 
 
 def _pull(service: "Datasets", args: argparse.Namespace) -> None:
-    place = service.pull(args.name, args.to, args.version, keep=args.keep)
+    folder = service.pull(args.name, args.to, args.version, keep=args.keep)
     found = service.pulled(args.name, args.to)
     if found is not None:  # else somebody has removed it meanwhile
-        _say(f"{found.name} version {found.version}: {_contents(found)} at {place}")
+        _say(f"{found.name} version {found.version}: {_contents(found)} at {folder}")
 
 
 def _contents(found: "Dataset | PushedDataset") -> str:

@@ -30,30 +30,30 @@ def fetch(url: str, name: str, prefix: Path, progress: Callable[[str, int, int],
 def dataset_at_hand(name: str, *, url: str | None, prefix: Path | None, tell: Tell) -> Path:
     """Where a dataset lies, pulled from a service or there already. Raises `JobError`, OSError."""
     if url is None:
-        places = [prefix] if prefix else [PREFIX, cache_prefix()]
-        for place in places:
-            if (place / name).exists():
-                tell(f"the dataset is {place / name}, as it lies there: no service is named to pull it from")
-                return place / name
+        folders = [prefix] if prefix else [PREFIX, cache_prefix()]
+        for folder in folders:
+            if (folder / name).exists():
+                tell(f"the dataset is {folder / name}, as it lies there: no service is named to pull it from")
+                return folder / name
         raise JobError(
-            f"Wanted the dataset {name!r}. Found: none at {' or '.join(str(place / name) for place in places)} (name "
-            "the service that has it: --url URL, or IMAGESTRATA_URL)"
+            f"Wanted the dataset {name!r}. Found: none at {' or '.join(str(folder / name) for folder in folders)} "
+            "(name the service that has it: --url URL, or IMAGESTRATA_URL)"
         )
-    place = _writable(prefix, tell)
-    tell(f"pulling {name} from {url} into {place}")
+    folder = _writable(prefix, tell)
+    tell(f"pulling {name} from {url} into {folder}")
     with Pulling(name, tell) as pulling:
-        if (place / name).exists():  # another version replaces it, which takes the permission to remove its files
-            _change_modes((place / name).resolve(), lambda mode, is_folder: mode | 0o200 if is_folder else mode)
+        if (folder / name).exists():  # another version replaces it, which takes the permission to remove its files
+            _change_modes((folder / name).resolve(), lambda mode, is_folder: mode | 0o200 if is_folder else mode)
         try:
-            fetch(url, name, place, pulling.show)
-            if not (place / name).exists():
-                raise JobError(f"Wanted the dataset {name!r} at {place / name} after it was pulled. Found: none")
+            fetch(url, name, folder, pulling.show)
+            if not (folder / name).exists():
+                raise JobError(f"Wanted the dataset {name!r} at {folder / name} after it was pulled. Found: none")
         finally:
-            if (place / name).exists():
+            if (folder / name).exists():
                 pulling.protecting()
-                forbid_writing((place / name).resolve())
-    tell(f"{name} is ready after {pulling.seconds:.1f} s: {place / name} is read-only, nobody has permission to write")
-    return place / name
+                forbid_writing((folder / name).resolve())
+    tell(f"{name} is ready after {pulling.seconds:.1f} s: {folder / name} is read-only, nobody has permission to write")
+    return folder / name
 
 
 def cache_prefix() -> Path:
@@ -90,10 +90,10 @@ def read_only(dataset: Path, tell: Tell) -> list[str]:
 
 def _writable(prefix: Path | None, tell: Tell) -> Path:
     """The folder for datasets, which a pull makes: the one that is named, else `PREFIX`, else the cache."""
-    place = (prefix or PREFIX).absolute()
-    above = next(one for one in (place, *place.parents) if os.path.exists(one))
+    folder = (prefix or PREFIX).absolute()
+    above = next(one for one in (folder, *folder.parents) if os.path.exists(one))
     if above.is_dir() and os.access(above, os.W_OK | os.X_OK):
-        return place
+        return folder
     why = f"{above} may not be written to" if above.is_dir() else f"{above} is no folder"
     if prefix:
         raise JobError(f"Wanted a folder for datasets that can be written to. Found: {prefix}: {why}")

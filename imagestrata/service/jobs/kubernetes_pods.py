@@ -37,7 +37,7 @@ def training_pod(
     """
     _check(job, main)
     volumes = [*job.pod.get("volumes", ()), _dataset_volume(claim)]
-    containers = [_container(one, job.dataset, place == 0) for place, one in enumerate(job.containers)]
+    containers = [_container(one, job.dataset, number == 0) for number, one in enumerate(job.containers)]
     containers[0] |= {"name": main, "command": list(command)}
     if not job.pod.get("hostIPC") and _SHM not in map(_mount_path, containers[0]["volumeMounts"]):
         containers[0]["volumeMounts"].append({"name": _SHARED_MEMORY, "mountPath": _SHM})

@@ -45,14 +45,14 @@ class RunOptions:
     max_restarts: int = 3
 
 
-def run_job(job: TrainingJob, place: Path, options: RunOptions, tell: Tell) -> int:
-    """Run a job whose file lies at ``place``; 0 done, 1 failed, 130 interrupted.
+def run_job(job: TrainingJob, path: Path, options: RunOptions, tell: Tell) -> int:
+    """Run a job whose file lies at ``path``; 0 done, 1 failed, 130 interrupted.
 
     Raises `JobFileError` for a command that is not here, `JobError`, OSError, and KeyboardInterrupt while pulling.
     """
     container = job.containers[0]
-    cwd = place.resolve().parent / (container.working_dir or "")
-    _check([*container.command, *container.args], cwd, container.env, place.name)
+    cwd = path.resolve().parent / (container.working_dir or "")
+    _check([*container.command, *container.args], cwd, container.env, path.name)
     if importlib.util.find_spec("torch") is None:
         raise JobError("Wanted torch. Found: none, and it starts the processes (pip install 'imagestrata[train]')")
     _tell_what_is_not_done(job, tell)

@@ -50,8 +50,8 @@ from imagestrata.service.server.sheets import add_sheet_routes
 from imagestrata.service.server.upload_routes import add_upload_routes
 from imagestrata.service.stores.store import Store
 from imagestrata.service.uploads.tus import Tus
+from imagestrata.service.uploads.upload_requests import TAR, request_of
 from imagestrata.service.uploads.uploads import Uploads
-from imagestrata.service.uploads.wanted import TAR, wanted_of
 
 Limit = Annotated[int, Query(ge=1, le=1000, description="how many on a page")]
 _ALWAYS: dict[int | str, dict[str, Any]] = {
@@ -174,8 +174,8 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
         """
         digest = request.query_params.get("sha256")
         length = request.headers.get("content-length")
-        wanted = wanted_of(name, request.headers, length=length, sha256=digest, by=request.state.token)
-        version = await uploads.put(wanted, counted(request))
+        upload = request_of(name, request.headers, length=length, sha256=digest, by=request.state.token)
+        version = await uploads.put(upload, counted(request))
         answer.headers["ETag"] = etag(version.sha256)
         return published(name, version)
 
@@ -307,17 +307,17 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
         found = store.version(name, version)
         filename = path.rpartition("/")[2]
         if found.kind == "file":
-            place, tag = (None, found.sha256) if path == found.filename else (None, "")
+            part, tag = (None, found.sha256) if path == found.filename else (None, "")
         else:
             with TarIndex(store.index(name, found)) as index:
                 file = index.find(path)
-            place, tag = ((file.start, file.bytes), file.sha256) if file else (None, "")
+            part, tag = ((file.start, file.bytes), file.sha256) if file else (None, "")
         if not tag:
             raise NotThereError(f"Wanted the file {path[:200]!r} of {name!r}. Found: none, in version {found.number}")
         blob = store.blob(name, found)
         return downloads.content(
             blob,
-            part=place,
+            part=part,
             tag=etag(tag),
             filename=filename,
             kind=downloads.FILE,

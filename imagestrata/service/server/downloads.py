@@ -169,10 +169,10 @@ class _Ahead:
         self._blob, self._first, self._data = blob, 0, b""
 
     def read(self, start: int, length: int) -> bytes:
-        place = start - self._first
-        if place < 0 or place + length > len(self._data):
-            self._first, self._data, place = start, self._blob.read(start, max(length, _BLOCKS.size)), 0
-        return self._data[place : place + length]
+        offset = start - self._first
+        if offset < 0 or offset + length > len(self._data):
+            self._first, self._data, offset = start, self._blob.read(start, max(length, _BLOCKS.size)), 0
+        return self._data[offset : offset + length]
 
 
 def _zip(blob: Blob, index: Path) -> Iterator[bytes]:
@@ -183,11 +183,11 @@ def _zip(blob: Blob, index: Path) -> Iterator[bytes]:
                 info = zipfile.ZipInfo(member.path, _ZIP_TIME)
                 info.external_attr, info.file_size = 0o644 << 16, member.bytes
                 with archive.open(info, "w") as file:
-                    place = 0
-                    while place < member.bytes:
-                        size = min(_BLOCKS.size, member.bytes - place)
-                        file.write(ahead.read(member.start + place, size))
-                        place += size
+                    offset = 0
+                    while offset < member.bytes:
+                        size = min(_BLOCKS.size, member.bytes - offset)
+                        file.write(ahead.read(member.start + offset, size))
+                        offset += size
                         if pipe.held >= _BLOCKS.size:
                             yield pipe.taken()
         yield pipe.taken()

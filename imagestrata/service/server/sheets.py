@@ -148,7 +148,7 @@ def spread(index: TarIndex, prefix: str = "") -> list[TarMember]:
     """Pictures to try, best first: the first one of each folder, then the second ones, and so on."""
     runs = list(_runs(index, prefix))
     step = max(1.0, len(runs) / _MOST)
-    shown = [runs[int(place * step)] for place in range(min(_MOST, len(runs)))]
+    shown = [runs[int(number * step)] for number in range(min(_MOST, len(runs)))]
     rounds = zip_longest(*(_pictures(index, after, prefix) for after in shown))
     return [member for member in chain.from_iterable(rounds) if member is not None][:_MOST_TRIED]
 
@@ -214,12 +214,12 @@ def _coefficients(image: Image.Image, data: bytes) -> int:
 
 
 def _layers_of_first_scan(data: bytes) -> int:
-    place = 2
-    while data[place : place + 2] != b"\xff\xda":
-        if data[place] != 0xFF:
+    offset = 2
+    while data[offset : offset + 2] != b"\xff\xda":
+        if data[offset] != 0xFF:
             raise ValueError("Wanted a marker")
-        place += 1 if data[place + 1] == 0xFF else 2 + int.from_bytes(data[place + 2 : place + 4])
-    return data[place + 4]
+        offset += 1 if data[offset + 1] == 0xFF else 2 + int.from_bytes(data[offset + 2 : offset + 4])
+    return data[offset + 4]
 
 
 def _square(image: Image.Image) -> Image.Image:
@@ -253,8 +253,8 @@ def _joined(cells: list[Image.Image]) -> bytes:
     rows = -(-len(cells) // columns)
     pitch = _CELL + _GAP
     sheet = Image.new("RGB", (columns * pitch - _GAP, rows * pitch - _GAP), _GROUND)
-    for place, cell in enumerate(cells):
-        sheet.paste(cell, (place % columns * pitch, place // columns * pitch))
+    for number, cell in enumerate(cells):
+        sheet.paste(cell, (number % columns * pitch, number // columns * pitch))
     made = io.BytesIO()
     sheet.save(made, "JPEG", quality=85)
     return made.getvalue()

@@ -21,8 +21,8 @@ from imagestrata.service.server.shapes import BINARY, Name, location
 from imagestrata.service.uploads import tus
 from imagestrata.service.uploads.states import UploadState
 from imagestrata.service.uploads.tus import Checksum, check_version
+from imagestrata.service.uploads.upload_requests import digest_of, length_of, tus_request_of
 from imagestrata.service.uploads.uploads import Uploads
-from imagestrata.service.uploads.wanted import digest_of, length_of, wanted_of_upload
 
 Body = Callable[[Request], AsyncIterator[bytes]]
 Identity = Annotated[str, Path(description="the upload's name, which is the end of its Location")]
@@ -65,8 +65,8 @@ def add_upload_routes(routes: APIRouter, uploads: Uploads, body: Body, guard: Gu
         hexadecimal digits), each with its value in Base64. Without `filetype`, the headers say what it is, as those of
         PUT do.
         """
-        wanted = wanted_of_upload(name, request.headers, sha256=sha256, by=request.state.token)
-        identity = uploads.begin(wanted)
+        upload = tus_request_of(name, request.headers, sha256=sha256, by=request.state.token)
+        identity = uploads.begin(upload)
         headers = _headers(uploads.state(name, identity))
         return Response(status_code=201, headers={"Location": f"{location(name)}/uploads/{identity}", **headers})
 

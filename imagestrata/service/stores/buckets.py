@@ -30,7 +30,7 @@ from typing import IO
 
 from formats.stores.storage import Storage
 from imagestrata.service.errors import ConflictError, NotThereError, UnreadableError, no_dataset
-from imagestrata.service.stores.arrivals import DATA, INDEX, Arrivals
+from imagestrata.service.stores.staging import DATA, INDEX, Staging
 from imagestrata.service.stores.store import Store
 from schemas.datasets import DatasetVersion
 
@@ -78,7 +78,7 @@ class BucketStore(Store):
         self._storage = storage
         self._indexes = Path(spool).resolve() / "indexes"
         self._indexes.mkdir(parents=True, exist_ok=True)
-        super().__init__(Arrivals(Path(spool).resolve()))
+        super().__init__(Staging(Path(spool).resolve()))
         self._preparing: Counter[tuple[str, str]] = Counter()
         storage.abandon("datasets/")  # what was being sent when a server was killed
         self._described = {*storage.names("descriptions")}  # most datasets have none, and need no request
@@ -111,23 +111,23 @@ class BucketStore(Store):
 
     def index(self, name: str, version: DatasetVersion) -> Path:
         """Where the index of a folder's files lies; it is brought here when it is first asked for."""
-        place = self._indexes / f"{version.sha256}.sqlite"
-        if not place.exists():
-            aside = place.with_suffix(f".{secrets.token_hex(4)}")
+        path = self._indexes / f"{version.sha256}.sqlite"
+        if not path.exists():
+            aside = path.with_suffix(f".{secrets.token_hex(4)}")
             try:
                 with (
                     self._storage.open(f"{self._content(name, version.sha256)}.sqlite") as source,
                     aside.open("wb") as to,
                 ):
                     shutil.copyfileobj(source, to, _BLOCK)
-                os.replace(aside, place)
+                os.replace(aside, path)
             except FileNotFoundError:
                 raise NotThereError(f"Wanted version {version.number} of {name!r}. Found: it was deleted") from None
             finally:
                 aside.unlink(missing_ok=True)
             for old in sorted(self._indexes.iterdir(), key=lambda path: path.stat().st_mtime)[:-_MOST_INDEXES]:
                 old.unlink(missing_ok=True)
-        return place
+        return path
 
     def description(self, name: str) -> str:
         """What people say about a dataset. Raises `NotThereError`."""
@@ -150,10 +150,10 @@ class BucketStore(Store):
                 self._storage.remove_files([f"descriptions/{name}"])
                 self._described.discard(name)
 
-    def _place(self, name: str, version: DatasetVersion) -> str:
+    def _location(self, name: str, version: DatasetVersion) -> str:
         return version.sha256
 
-    def _share(self, name: str, version: DatasetVersion, arrival: Path, reserve: Callable[[int], None]) -> None:
+    def _share(self, name: str, version: DatasetVersion, staged: Path, reserve: Callable[[int], None]) -> None:
         """Nothing: a manifest of the same content is all that is needed."""
 
     def _content(self, name: str, sha256: str) -> str:
@@ -166,17 +166,17 @@ class BucketStore(Store):
         except FileNotFoundError:
             return None
 
-    def _prepare(self, name: str, arrival: Path, version: DatasetVersion) -> None:
+    def _prepare(self, name: str, staged: Path, version: DatasetVersion) -> None:
         content = self._content(name, version.sha256)
         with self._lock:
             self._preparing[name, version.sha256] += 1
         for file, key in ((INDEX, f"{content}.sqlite"), (DATA, content)):
-            if (arrival / file).exists():
-                with open(arrival / file, "rb") as source, self._storage.create(key) as write:
+            if (staged / file).exists():
+                with open(staged / file, "rb") as source, self._storage.create(key) as write:
                     for part in _parts(source):
                         write(*part)
 
-    def _show(self, name: str, arrival: Path, version: DatasetVersion) -> None:
+    def _show(self, name: str, staged: Path, version: DatasetVersion) -> None:
         self._storage.write_bytes(f"datasets/{name}/versions/{version.number}.json", version.to_json().encode())
 
     def _settle(self, name: str, version: DatasetVersion) -> None:

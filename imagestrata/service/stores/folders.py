@@ -21,11 +21,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from formats.durability import sync_folders
+from formats.durability import sync, sync_folders
 from imagestrata.service.errors import ConflictError, NotThereError, UnreadableError, no_dataset
-from imagestrata.service.stores.arrivals import DATA, INDEX, UPLOAD, Arrivals, keep
 from imagestrata.service.stores.blobs import FileBlob
 from imagestrata.service.stores.bodies import full_disks_told
+from imagestrata.service.stores.staging import DATA, INDEX, UPLOAD, Staging
 from imagestrata.service.stores.store import Store
 from schemas.datasets import VERSION_NAME, DatasetVersion, is_name
 
@@ -42,7 +42,7 @@ class FolderStore(Store):
         for folder in (self._datasets, self._trash):
             folder.mkdir(parents=True, exist_ok=True)
         sync_folders(str(self._datasets), str(self._trash))
-        super().__init__(Arrivals(self.root))
+        super().__init__(Staging(self.root))
         self._clear("")
         self._count()
 
@@ -54,19 +54,19 @@ class FolderStore(Store):
     def create(self, name: str) -> None:
         """Make a dataset without versions. Raises `ConflictError`, `FullError`."""
         with full_disks_told():
-            made = self.arrivals.new()
+            made = self.staging.new()
             try:
                 (made / "versions").mkdir()
                 (made / "next").write_text(_NUMBER.format(1), encoding="ascii")
-                keep(made / "next")
-                keep(made)
+                sync(made / "next")
+                sync(made)
                 os.rename(made, self._datasets / name)  # also over an empty folder
             except OSError as error:
                 shutil.rmtree(made, ignore_errors=True)
                 if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
                     raise ConflictError(f"Wanted a new dataset {name!r}. Found: there is one") from None
                 raise
-        keep(self._datasets)
+        sync(self._datasets)
 
     def numbers(self, name: str) -> list[int]:
         """The numbers of a dataset's versions, in their order. Raises `NotThereError`."""
@@ -96,15 +96,15 @@ class FolderStore(Store):
 
     def describe(self, name: str, text: str) -> None:
         """Replace a dataset's description. Raises `NotThereError`, `FullError`."""
-        place = self._datasets / name / _DESCRIPTION
-        made = self.arrivals.new()
+        path = self._datasets / name / _DESCRIPTION
+        made = self.staging.new()
         try:
             with self._lock, full_disks_told():
                 self._check(name)
                 (made / DATA).write_text(text, encoding="utf-8")
-                keep(made / DATA)
-                os.replace(made / DATA, place)
-                keep(place.parent)
+                sync(made / DATA)
+                os.replace(made / DATA, path)
+                sync(path.parent)
         except FileNotFoundError:
             raise no_dataset(name) from None
         finally:
@@ -114,24 +114,24 @@ class FolderStore(Store):
         if not (self._datasets / name / "versions").is_dir():
             raise no_dataset(name)
 
-    def _place(self, name: str, version: DatasetVersion) -> str:
+    def _location(self, name: str, version: DatasetVersion) -> str:
         try:
             return str(os.stat(self._folder(name, version.number) / DATA).st_ino)
         except FileNotFoundError:  # somebody else removed it
             return f"version {version.number}"
 
-    def _share(self, name: str, version: DatasetVersion, arrival: Path, reserve: Callable[[int], None]) -> None:
+    def _share(self, name: str, version: DatasetVersion, staged: Path, reserve: Callable[[int], None]) -> None:
         source = self._folder(name, version.number)
         try:
             for file in (DATA, INDEX) if version.kind == "folder" else (DATA,):
                 try:
-                    os.link(source / file, arrival / file)
+                    os.link(source / file, staged / file)
                 except OSError as error:
                     if isinstance(error, FileNotFoundError):
                         raise
                     reserve((source / file).stat().st_size)  # a file system without hard links
                     with full_disks_told():
-                        shutil.copyfile(source / file, arrival / file)
+                        shutil.copyfile(source / file, staged / file)
         except FileNotFoundError:
             raise NotThereError(f"Wanted version {version.number} of {name!r}. Found: it was deleted") from None
 
@@ -147,22 +147,22 @@ class FolderStore(Store):
                 raise
             return None
 
-    def _prepare(self, name: str, arrival: Path, version: DatasetVersion) -> None:
+    def _prepare(self, name: str, staged: Path, version: DatasetVersion) -> None:
         for file in (DATA, INDEX):
             with suppress(FileNotFoundError):
-                keep(arrival / file)
+                sync(staged / file)
 
-    def _show(self, name: str, arrival: Path, version: DatasetVersion) -> None:
-        path = arrival / VERSION_NAME
+    def _show(self, name: str, staged: Path, version: DatasetVersion) -> None:
+        path = staged / VERSION_NAME
         path.write_text(version.to_json(), encoding="utf-8")
-        keep(path)
-        keep(arrival)
-        os.rename(arrival, self._folder(name, version.number))
+        sync(path)
+        sync(staged)
+        os.rename(staged, self._folder(name, version.number))
         (self._folder(name, version.number) / UPLOAD).unlink(missing_ok=True)  # now that it is no upload any more
-        keep(self._datasets / name / "versions")
+        sync(self._datasets / name / "versions")
 
     def _settle(self, name: str, version: DatasetVersion) -> None:
-        """What is given up lies in its arrival still, which is not ours to remove."""
+        """What is given up is still staged, which is not ours to remove."""
 
     def _hide(self, name: str, number: int | None, following: int) -> None:
         source = self._datasets / name
@@ -174,7 +174,7 @@ class FolderStore(Store):
                 os.fsync(file.fileno())
             source = self._folder(name, number)
         os.rename(source, self._trash / secrets.token_hex(16))
-        keep(source.parent)
+        sync(source.parent)
 
     def _clear(self, name: str) -> None:
         for trash in self._trash.iterdir():

@@ -2,17 +2,17 @@
 
 
 class Holdings:
-    """Counts bytes by dataset, version and the place where they are. For one thread at a time."""
+    """Counts bytes by dataset, version and where they are. For one thread at a time."""
 
     def __init__(self) -> None:
         self.bytes = 0
         self._held: dict[str, dict[int, tuple[str, int]]] = {}
 
-    def add(self, name: str, number: int, place: str, size: int) -> None:
-        """Count a version whose bytes are at ``place``."""
+    def add(self, name: str, number: int, location: str, size: int) -> None:
+        """Count a version whose bytes are at ``location``."""
         versions = self._held.setdefault(name, {})
         self.bytes -= _distinct(versions)
-        versions[number] = place, size
+        versions[number] = location, size
         self.bytes += _distinct(versions)
 
     def remove(self, name: str, number: int | None) -> None:

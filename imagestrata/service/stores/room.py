@@ -8,12 +8,12 @@ from math import inf
 from pathlib import Path
 
 from imagestrata.service.errors import FullError
-from imagestrata.service.stores.arrivals import DATA
 from imagestrata.service.stores.holdings import Holdings
+from imagestrata.service.stores.staging import DATA
 
 
 @dataclass(slots=True)
-class _Arrival:
+class _Staged:
     """A body on its way: the bytes that are here, those that were promised to it, and until when."""
 
     here: int = 0
@@ -36,7 +36,7 @@ class Room:
     def __init__(self, incoming: Path) -> None:
         self._incoming = incoming
         self._lock = threading.Lock()
-        self._arrivals = {path.parent: _Arrival(path.stat().st_size) for path in incoming.glob(f"*/{DATA}")}
+        self._staged = {path.parent: _Staged(path.stat().st_size) for path in incoming.glob(f"*/{DATA}")}
         self._holdings = Holdings()
         self.quota: int | None = None
 
@@ -50,54 +50,54 @@ class Room:
     def arriving(self) -> int:
         """The bytes that are here and of no version yet."""
         with self._lock:
-            return sum(one.here for one in self._arrivals.values())
+            return sum(one.here for one in self._staged.values())
 
-    def promise(self, arrival: Path, length: int, *, here: int = 0) -> None:
+    def promise(self, staged: Path, length: int, *, here: int = 0) -> None:
         """Keep room for a body of so many bytes, of which some are ``here``. Raises `FullError`."""
         with self._lock:
-            before = self._arrivals.pop(arrival, None)
+            before = self._staged.pop(staged, None)
             try:
                 self._check(length, here)
             except FullError:
                 if before is not None:
-                    self._arrivals[arrival] = before
+                    self._staged[staged] = before
                 raise
-            self._arrivals[arrival] = _Arrival(here, length)
+            self._staged[staged] = _Staged(here, length)
 
-    def pause(self, arrival: Path, *, here: int, seconds: float) -> None:
+    def pause(self, staged: Path, *, here: int, seconds: float) -> None:
         """Keep the promise to a body for so long, unless more of it comes; so many bytes of it are ``here``."""
         with self._lock:
-            one = self._arrivals.setdefault(arrival, _Arrival())
+            one = self._staged.setdefault(staged, _Staged())
             one.here, one.until = here, time.monotonic() + seconds
 
-    def cut(self, arrival: Path, *, here: int) -> None:
+    def cut(self, staged: Path, *, here: int) -> None:
         """Count so many bytes of a body as here, because the others were removed."""
         with self._lock:
-            self._arrivals.setdefault(arrival, _Arrival()).here = here
+            self._staged.setdefault(staged, _Staged()).here = here
 
-    def take(self, arrival: Path, size: int) -> None:
+    def take(self, staged: Path, size: int) -> None:
         """Count bytes that are about to be written; those that were not promised need room. Raises `FullError`."""
         with self._lock:
-            one = self._arrivals.setdefault(arrival, _Arrival())
+            one = self._staged.setdefault(staged, _Staged())
             if size > one.to_come:
                 self._check(size - one.to_come)
             one.here += size
 
-    def publish(self, arrival: Path, name: str, number: int, place: str, size: int) -> None:
-        """Count a body as a version of a dataset, and as arriving no more, in one step; its bytes are at ``place``."""
+    def publish(self, staged: Path, name: str, number: int, location: str, size: int) -> None:
+        """Count a body as a version of a dataset, and as arriving no more, in one step; its bytes are at `location`."""
         with self._lock:
-            self._arrivals.pop(arrival, None)
-            self._holdings.add(name, number, place, size)
+            self._staged.pop(staged, None)
+            self._holdings.add(name, number, location, size)
 
-    def forget(self, arrival: Path) -> None:
+    def forget(self, staged: Path) -> None:
         """Count a body no more."""
         with self._lock:
-            self._arrivals.pop(arrival, None)
+            self._staged.pop(staged, None)
 
-    def add(self, name: str, number: int, place: str, size: int) -> None:
+    def add(self, name: str, number: int, location: str, size: int) -> None:
         """Count a version that was there when the server started."""
         with self._lock:
-            self._holdings.add(name, number, place, size)
+            self._holdings.add(name, number, location, size)
 
     def remove(self, name: str, number: int | None) -> None:
         """Count a version no longer, or none of a dataset."""
@@ -106,8 +106,8 @@ class Room:
 
     def _check(self, size: int, here: int = 0) -> None:
         """Whether a body of so many bytes fits beside all others; those ``here`` are on the disk already."""
-        to_come = sum(one.to_come for one in self._arrivals.values())
-        used = self._holdings.bytes + sum(one.here for one in self._arrivals.values()) + to_come
+        to_come = sum(one.to_come for one in self._staged.values())
+        used = self._holdings.bytes + sum(one.here for one in self._staged.values()) + to_come
         if self.quota is not None and used + size > self.quota:
             raise FullError(
                 f"Wanted room for {size:,} bytes. Found: {used:,} of the quota of {self.quota:,} are used or promised"

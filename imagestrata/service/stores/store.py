@@ -12,9 +12,9 @@ from formats import StorageError
 from formats.origin import created
 from imagestrata.service.conditions import Conditions, etag
 from imagestrata.service.errors import ConflictError, NotThereError, UnreadableError
-from imagestrata.service.stores.arrivals import Arrivals
 from imagestrata.service.stores.blobs import Blob
 from imagestrata.service.stores.room import Room
+from imagestrata.service.stores.staging import Staging
 from schemas.datasets import DatasetVersion
 
 log = logging.getLogger(__name__)
@@ -28,9 +28,9 @@ class Store(ABC):
     version.
     """
 
-    def __init__(self, arrivals: Arrivals) -> None:
-        self.arrivals = arrivals
-        self.room = Room(arrivals.folder)
+    def __init__(self, staging: Staging) -> None:
+        self.staging = staging
+        self.room = Room(staging.folder)
         self._lock = threading.Lock()
         self._reported: set[tuple[str, int]] = set()
 
@@ -38,11 +38,11 @@ class Store(ABC):
         """Count the versions that a server finds when it starts."""
         for name in self.names():
             for version in self.versions(name):
-                self.room.add(name, version.number, self._place(name, version), version.bytes)
+                self.room.add(name, version.number, self._location(name, version), version.bytes)
 
     def close(self) -> None:
         """Let other servers have it."""
-        self.arrivals.close()
+        self.staging.close()
 
     @abstractmethod
     def names(self) -> list[str]:
@@ -73,11 +73,11 @@ class Store(ABC):
         """Replace a dataset's description; the last one who writes it wins. Raises `NotThereError`, `FullError`."""
 
     @abstractmethod
-    def _place(self, name: str, version: DatasetVersion) -> str:
+    def _location(self, name: str, version: DatasetVersion) -> str:
         """Where a version's bytes are; versions of a dataset that share them have the same."""
 
     @abstractmethod
-    def _share(self, name: str, version: DatasetVersion, arrival: Path, reserve: Callable[[int], None]) -> None:
+    def _share(self, name: str, version: DatasetVersion, staged: Path, reserve: Callable[[int], None]) -> None:
         """Prepare a version's bytes for one more version. ``reserve`` is called first for bytes that are copied.
 
         Raises `NotThereError`, and what ``reserve`` raises.
@@ -88,11 +88,11 @@ class Store(ABC):
         """One version, or None if it was deleted. Raises ValueError or OSError for one that cannot be read."""
 
     @abstractmethod
-    def _prepare(self, name: str, arrival: Path, version: DatasetVersion) -> None:
+    def _prepare(self, name: str, staged: Path, version: DatasetVersion) -> None:
         """Bring a body where it lasts; nobody sees it yet."""
 
     @abstractmethod
-    def _show(self, name: str, arrival: Path, version: DatasetVersion) -> None:
+    def _show(self, name: str, staged: Path, version: DatasetVersion) -> None:
         """Make a version that was prepared the newest one, in one step."""
 
     @abstractmethod
@@ -167,20 +167,20 @@ class Store(ABC):
     def publish(
         self,
         name: str,
-        arrival: Path,
+        staged: Path,
         version: DatasetVersion,
         conditions: Conditions,
         *,
         source: int | None = None,
     ) -> DatasetVersion:
-        """Make what is in ``arrival`` the newest version and number it, unless the newest one has the same bytes.
+        """Make what is in ``staged`` the newest version and number it, unless the newest one has the same bytes.
 
         ``source`` is the version whose bytes it shares, if any: it must not be deleted meanwhile. Over a version that
         cannot be read, a new one is published unless the request has conditions.
         Raises `NotThereError`, `ConditionError`, `UnreadableError`.
         """
         try:
-            self._prepare(name, arrival, version)
+            self._prepare(name, staged, version)
             with self._lock:
                 now = self._now(name, conditions)
                 if source is not None and self._whole(name, source) is None:
@@ -188,8 +188,8 @@ class Store(ABC):
                 if now is not None and _content(now) == _content(version):
                     return now
                 version = replace(version, number=self._next(name))
-                self._show(name, arrival, version)
-                self.room.publish(arrival, name, version.number, self._place(name, version), version.bytes)
+                self._show(name, staged, version)
+                self.room.publish(staged, name, version.number, self._location(name, version), version.bytes)
             return version
         finally:
             self._settle(name, version)
@@ -198,7 +198,7 @@ class Store(ABC):
         self,
         name: str,
         number: int,
-        arrival: Path,
+        staged: Path,
         conditions: Conditions,
         *,
         by: str | None,
@@ -209,9 +209,9 @@ class Store(ABC):
         Raises `NotThereError`, `ConditionError`, and what ``reserve`` raises for bytes that must be copied.
         """
         found = self.version(name, number)
-        self._share(name, found, arrival, reserve)
+        self._share(name, found, staged, reserve)
         version = replace(found, created=created(), by=by)
-        return self.publish(name, arrival, version, conditions, source=number)
+        return self.publish(name, staged, version, conditions, source=number)
 
     def delete(self, name: str, number: int | None, conditions: Conditions) -> None:
         """Delete a dataset, or one version of it, which may be one that cannot be read.

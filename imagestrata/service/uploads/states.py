@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from formats.durability import sync
 from imagestrata.service.conditions import Conditions
 from imagestrata.service.errors import NotThereError
-from imagestrata.service.stores.arrivals import DATA, UNVERIFIED, UPLOAD, keep
 from imagestrata.service.stores.bodies import full_disks_told
+from imagestrata.service.stores.staging import DATA, UNVERIFIED, UPLOAD
 from imagestrata.service.stores.store import Store
 from imagestrata.service.uploads.finished import FinishedUploads
-from imagestrata.service.uploads.wanted import Wanted
+from imagestrata.service.uploads.upload_requests import UploadRequest
 from schemas.datasets import DatasetVersion
 
 _UNKNOWN = "Wanted an upload of this service. Found: none of this name (it was given up, or has expired)"
@@ -41,28 +42,28 @@ class UploadStates:
     def __init__(self, store: Store, finished: FinishedUploads) -> None:
         self._store, self._finished = store, finished
 
-    def unfinished(self, name: str, identity: str) -> Wanted | None:
+    def unfinished(self, name: str, identity: str) -> UploadRequest | None:
         """What an upload is to become; None if it is finished, or unknown. Raises `NotThereError`."""
         try:
             if not _IDENTITY.fullmatch(identity):
                 raise NotThereError(_UNKNOWN)
-            path = self._store.arrivals.folder / identity / UPLOAD
+            path = self._store.staging.folder / identity / UPLOAD
             found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):  # a power cut may have emptied it
             return None
-        wanted = Wanted(**{**found, "conditions": Conditions(**found["conditions"])})
-        if wanted.name != name:
+        upload = UploadRequest(**{**found, "conditions": Conditions(**found["conditions"])})
+        if upload.name != name:
             raise NotThereError(_OTHERS.format(name))
-        return wanted
+        return upload
 
-    def state(self, wanted: Wanted | None, name: str, identity: str) -> UploadState:
-        """How far an upload is, of which `unfinished` said what is wanted. Raises `NotThereError`."""
-        arrival = self._store.arrivals.folder / identity
-        if wanted is not None:
+    def state(self, upload: UploadRequest | None, name: str, identity: str) -> UploadState:
+        """How far an upload is, as `unfinished` described it. Raises `NotThereError`."""
+        staged = self._store.staging.folder / identity
+        if upload is not None:
             with suppress(FileNotFoundError):  # it is being published, or was given up
-                length, expires = wanted.length or 0, self._store.arrivals.expires(arrival)
-                offset = _offset(arrival, length)
-                return UploadState(length=length, offset=offset, metadata=wanted.metadata, expires=expires)
+                length, expires = upload.length or 0, self._store.staging.expires(staged)
+                offset = _offset(staged, length)
+                return UploadState(length=length, offset=offset, metadata=upload.metadata, expires=expires)
         done = self._finished.find(identity)
         if done is None:
             raise NotThereError(_UNKNOWN)
@@ -75,21 +76,21 @@ class UploadStates:
         return UploadState(length=done.length, offset=done.length, metadata=done.metadata, version=versions[-1])
 
 
-def mark_unverified(arrival: Path, offset: int) -> None:
+def mark_unverified(staged: Path, offset: int) -> None:
     """Write down, also for a power cut, that bytes from there on are not verified. Raises `FullError`."""
     with full_disks_told():
-        (arrival / UNVERIFIED).write_text(str(offset), encoding="ascii")
-        keep(arrival / UNVERIFIED)
-        keep(arrival)
+        (staged / UNVERIFIED).write_text(str(offset), encoding="ascii")
+        sync(staged / UNVERIFIED)
+        sync(staged)
 
 
-def _offset(arrival: Path, length: int) -> int:
+def _offset(staged: Path, length: int) -> int:
     """How many bytes of an upload count.
 
     The last one counts when the version is published. Else a client that lost the last answer would take an
     upload for finished whose check failed, or never ended.
     """
-    offset = min((arrival / DATA).stat().st_size, length - 1)
+    offset = min((staged / DATA).stat().st_size, length - 1)
     with suppress(FileNotFoundError, ValueError):
-        offset = min(offset, int((arrival / UNVERIFIED).read_text(encoding="ascii") or 0))
+        offset = min(offset, int((staged / UNVERIFIED).read_text(encoding="ascii") or 0))
     return offset

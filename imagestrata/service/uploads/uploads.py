@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from formats import ArchiveError
+from formats.durability import sync
 from formats.origin import code_version, created
 from formats.tar_index import write_index
 from imagestrata.service.conditions import Conditions
@@ -25,14 +26,14 @@ from imagestrata.service.errors import (
     TooLargeError,
     TooManyError,
 )
-from imagestrata.service.stores.arrivals import DATA, INDEX, UNVERIFIED, UPLOAD, keep
 from imagestrata.service.stores.bodies import Digest, Hash, full_disks_told, take
+from imagestrata.service.stores.staging import DATA, INDEX, UNVERIFIED, UPLOAD
 from imagestrata.service.stores.store import Store
 from imagestrata.service.uploads.cards import card_of
 from imagestrata.service.uploads.finished import FinishedUpload, FinishedUploads
 from imagestrata.service.uploads.states import UploadState, UploadStates, mark_unverified
 from imagestrata.service.uploads.tus import Checksum
-from imagestrata.service.uploads.wanted import Wanted
+from imagestrata.service.uploads.upload_requests import UploadRequest
 from schemas.datasets import DatasetVersion
 
 _NOTHING = "Wanted the bytes of a file, at least one, or of a tar. Found: none"
@@ -49,71 +50,71 @@ class Uploads:
         self._store, self._most, self._room = store, most, store.room
         self._room.quota = quota
         self._lock = threading.Lock()
-        self._begun: dict[Path, str | None] = {arrival: said.get("by") for arrival, said in store.arrivals.uploads()}
+        self._begun: dict[Path, str | None] = {staged: said.get("by") for staged, said in store.staging.uploads()}
         self._busy: set[str] = set()
-        self._finished = FinishedUploads(store.arrivals.folder.parent / "finished")
+        self._finished = FinishedUploads(store.staging.folder.parent / "finished")
         self._states = UploadStates(store, self._finished)
         self._digests: dict[Path, Digest] = {}  # of uploads that go on, so that the last part need not read all of it
 
-    async def put(self, wanted: Wanted, body: AsyncIterator[bytes]) -> DatasetVersion:
+    async def put(self, upload: UploadRequest, body: AsyncIterator[bytes]) -> DatasetVersion:
         """Take a whole body and publish it. Raises `ServiceError`; then nothing is left of it."""
-        await asyncio.to_thread(self._check, wanted)
-        arrival = self._store.arrivals.folder / secrets.token_hex(16)
+        await asyncio.to_thread(self._check, upload)
+        staged = self._store.staging.folder / secrets.token_hex(16)
         try:
-            self._room.promise(arrival, wanted.length or 0)
+            self._room.promise(staged, upload.length or 0)
             with full_disks_told():
-                await asyncio.to_thread(self._store.arrivals.new, arrival.name)
+                await asyncio.to_thread(self._store.staging.new, staged.name)
             digest = Digest()
-            size = await self._take(arrival, body, [digest], most=_least(wanted.length, self._most))
-            if wanted.length is None and not size:
+            size = await self._take(staged, body, [digest], most=_least(upload.length, self._most))
+            if upload.length is None and not size:
                 raise BodyError(_NOTHING)
-            if wanted.length not in (None, size):
-                raise BodyError(f"Wanted {wanted.length:,} bytes. Found: {size:,}")
-            return await asyncio.to_thread(self._publish, arrival, wanted, digest.hexdigest())
+            if upload.length not in (None, size):
+                raise BodyError(f"Wanted {upload.length:,} bytes. Found: {size:,}")
+            return await asyncio.to_thread(self._publish, staged, upload, digest.hexdigest())
         finally:
-            self._forget(arrival)
+            self._forget(staged)
 
     def restore(self, name: str, number: int, conditions: Conditions, *, by: str | None) -> DatasetVersion:
         """Make an older version the newest one again, under a new number. Raises `ServiceError`."""
-        arrival = self._store.arrivals.new()
+        staged = self._store.staging.new()
 
         def reserve(size: int) -> None:
-            self._room.take(arrival, size)
+            self._room.take(staged, size)
 
         try:
             with full_disks_told():
-                return self._store.restore(name, number, arrival, conditions, by=by, reserve=reserve)
+                return self._store.restore(name, number, staged, conditions, by=by, reserve=reserve)
         finally:
-            self._forget(arrival)
+            self._forget(staged)
 
-    def begin(self, wanted: Wanted) -> str:
+    def begin(self, upload: UploadRequest) -> str:
         """Begin an upload that goes on when it breaks off; its name. Raises `ServiceError`."""
-        if wanted.length is None:
+        if upload.length is None:
             raise LengthError("Wanted the length of all that is to come in Upload-Length. Found: none")
-        self._check(wanted)
-        for forgotten in self._store.arrivals.forgotten():
+        self._check(upload)
+        for forgotten in self._store.staging.forgotten():
             self._give_up(forgotten)
         identity = secrets.token_hex(16)
-        arrival = self._store.arrivals.folder / identity
-        self._count(arrival, wanted.by)
+        staged = self._store.staging.folder / identity
+        self._count(staged, upload.by)
         with full_disks_told():
             try:
-                self._room.promise(arrival, wanted.length)
-                self._room.pause(arrival, here=0, seconds=_PROMISED_SECONDS)
-                self._store.arrivals.new(identity)
-                (arrival / DATA).touch()
-                (arrival / UPLOAD).write_text(json.dumps(asdict(wanted)), encoding="utf-8")
+                self._room.promise(staged, upload.length)
+                self._room.pause(staged, here=0, seconds=_PROMISED_SECONDS)
+                self._store.staging.new(identity)
+                (staged / DATA).touch()
+                (staged / UPLOAD).write_text(json.dumps(asdict(upload)), encoding="utf-8")
             except (OSError, FullError):
-                self._forget(arrival)
+                self._forget(staged)
                 raise
-        self._digests[arrival] = Digest()
+        self._digests[staged] = Digest()
         return identity
 
     def drop(self, name: str) -> None:
         """Give up all uploads to a dataset, which is deleted."""
-        for arrival, said in self._store.arrivals.uploads():
+        for staged, said in self._store.staging.uploads():
             if said.get("name") == name:
-                self._give_up(arrival)
+                self._give_up(staged)
 
     @property
     def most(self) -> int | None:
@@ -140,101 +141,99 @@ class Uploads:
         Bytes that came before an error stay, unless they have a checksum, or were the last.
         """
         with self._alone(identity):
-            wanted = await asyncio.to_thread(self._states.unfinished, name, identity)
-            state = await asyncio.to_thread(self._states.state, wanted, name, identity)
+            upload = await asyncio.to_thread(self._states.unfinished, name, identity)
+            state = await asyncio.to_thread(self._states.state, upload, name, identity)
             if offset != state.offset:
                 raise ConflictError(
                     f"Wanted to go on at byte {state.offset:,}. Found: Upload-Offset {offset:,}",
                     headers={"Upload-Offset": str(state.offset)},
                 )
-            if state.version is not None or wanted is None:
+            if state.version is not None or upload is None:
                 async for chunk in body:
                     if chunk:
                         raise TooLargeError(f"Wanted no more than the {state.length:,} bytes that came. Found: more")
                 return state
-            arrival = self._store.arrivals.folder / identity
-            self._room.promise(arrival, state.length, here=offset)
+            staged = self._store.staging.folder / identity
+            self._room.promise(staged, state.length, here=offset)
             try:
-                await asyncio.to_thread(self._cut, arrival, offset)
+                await asyncio.to_thread(self._cut, staged, offset)
                 if checksum is None:
-                    hashes = [digest] if (digest := self._digests.get(arrival)) is not None else []
-                    offset += await self._take(arrival, body, hashes, most=state.length - offset)
+                    hashes = [digest] if (digest := self._digests.get(staged)) is not None else []
+                    offset += await self._take(staged, body, hashes, most=state.length - offset)
                 else:
-                    offset += await self._take_checked(arrival, body, checksum, offset, most=state.length - offset)
+                    offset += await self._take_checked(staged, body, checksum, offset, most=state.length - offset)
             finally:
-                here = (arrival / DATA).stat().st_size
-                self._room.pause(arrival, here=here, seconds=_PROMISED_SECONDS)
+                here = (staged / DATA).stat().st_size
+                self._room.pause(staged, here=here, seconds=_PROMISED_SECONDS)
             if offset < state.length:
-                return replace(state, offset=offset, expires=self._store.arrivals.expires(arrival))
-            wanted = replace(wanted, sha256=sha256 or wanted.sha256)
+                return replace(state, offset=offset, expires=self._store.staging.expires(staged))
+            upload = replace(upload, sha256=sha256 or upload.sha256)
             try:
-                digest = self._digests.get(arrival)
+                digest = self._digests.get(staged)
                 made = None if digest is None or digest.size != offset else digest.hexdigest()
-                version = await asyncio.to_thread(self._publish, arrival, wanted, made)
+                version = await asyncio.to_thread(self._publish, staged, upload, made)
             finally:
-                self._forget(arrival)
+                self._forget(staged)
             return replace(state, offset=offset, expires=None, version=version)
 
     async def _take_checked(
-        self, arrival: Path, body: AsyncIterator[bytes], checksum: Checksum, offset: int, *, most: int
+        self, staged: Path, body: AsyncIterator[bytes], checksum: Checksum, offset: int, *, most: int
     ) -> int:
         """Take bytes that count when all of them came and have the checksum. Raises `ChecksumError`."""
-        before = self._digests.get(arrival)
+        before = self._digests.get(staged)
         made, after = checksum.new(), None if before is None else before.copy()
         hashes: list[Hash] = [made] if after is None else [made, after]
         try:
-            await asyncio.to_thread(mark_unverified, arrival, offset)
-            size = await self._take(arrival, body, hashes, most=most)
+            await asyncio.to_thread(mark_unverified, staged, offset)
+            size = await self._take(staged, body, hashes, most=most)
             if not checksum.is_of(made):
                 raise ChecksumError(
                     f"Wanted {size:,} bytes with the {checksum.algorithm} of Upload-Checksum, {checksum.digest.hex()}. "
                     f"Found: {made.hexdigest()}. Send them again from byte {offset:,}",
                     headers={"Upload-Offset": str(offset)},
                 )
-            await asyncio.to_thread(keep, arrival / DATA)
+            await asyncio.to_thread(sync, staged / DATA)
         except BaseException:
-            self._cut(arrival, offset)
+            self._cut(staged, offset)
             raise
-        (arrival / UNVERIFIED).unlink()
+        (staged / UNVERIFIED).unlink()
         if after is not None:
-            self._digests[arrival] = after
+            self._digests[staged] = after
         return size
 
-    def _cut(self, arrival: Path, offset: int) -> None:
+    def _cut(self, staged: Path, offset: int) -> None:
         """Remove bytes that do not count."""
-        if (arrival / DATA).stat().st_size > offset:
-            os.truncate(arrival / DATA, offset)
-        (arrival / UNVERIFIED).unlink(missing_ok=True)
-        self._room.cut(arrival, here=offset)
+        if (staged / DATA).stat().st_size > offset:
+            os.truncate(staged / DATA, offset)
+        (staged / UNVERIFIED).unlink(missing_ok=True)
+        self._room.cut(staged, here=offset)
         with self._lock:
-            if (digest := self._digests.get(arrival)) is not None and digest.size != offset:  # also of a full disk
-                del self._digests[arrival]
+            if (digest := self._digests.get(staged)) is not None and digest.size != offset:  # also of a full disk
+                del self._digests[staged]
 
     def cancel(self, name: str, identity: str) -> None:
         """Give up an upload. Raises `NotThereError`, `ConflictError`."""
         with self._alone(identity):
             self.state(name, identity)
-            self._forget(self._store.arrivals.folder / identity)
+            self._forget(self._store.staging.folder / identity)
             self._finished.remove(identity)
 
-    async def _take(
-        self, arrival: Path, body: AsyncIterator[bytes], hashes: Sequence[Hash], *, most: int | None
-    ) -> int:
+    async def _take(self, staged: Path, body: AsyncIterator[bytes], hashes: Sequence[Hash], *, most: int | None) -> int:
         def reserve(size: int) -> None:
-            self._room.take(arrival, size)
+            self._room.take(staged, size)
 
-        with full_disks_told(), open(arrival / DATA, "ab", buffering=0) as file:
+        with full_disks_told(), open(staged / DATA, "ab", buffering=0) as file:
             return await take(body, file, hashes=hashes, most=most, reserve=reserve)
 
-    def _check(self, wanted: Wanted) -> None:
+    def _check(self, upload: UploadRequest) -> None:
         """What can be known before a body comes."""
-        self._store.check(wanted.name, wanted.conditions)
-        if wanted.length == 0:  # what curl sends for a file that it does not find
+        self._store.check(upload.name, upload.conditions)
+        if upload.length == 0:  # what curl sends for a file that it does not find
             raise BodyError(_NOTHING)
-        if self.most is not None and (wanted.length or 0) > self.most:
-            raise TooLargeError(f"Wanted a body of at most {self.most:,} bytes. Found: {wanted.length:,}")
+        if self.most is not None and (upload.length or 0) > self.most:
+            raise TooLargeError(f"Wanted a body of at most {self.most:,} bytes. Found: {upload.length:,}")
 
-    def _count(self, arrival: Path, by: str | None) -> None:
+    def _count(self, staged: Path, by: str | None) -> None:
         """Count an upload that is being begun. Raises `TooManyError`."""
         with self._lock:
             of_token = sum(1 for one in self._begun.values() if one == by)
@@ -246,15 +245,15 @@ class Uploads:
                     "removed after seven days without new bytes",
                     headers={"Retry-After": "60"},
                 )
-            self._begun[arrival] = by
+            self._begun[staged] = by
 
-    def _publish(self, arrival: Path, wanted: Wanted, sha256: str | None) -> DatasetVersion:
-        data, index = arrival / DATA, arrival / INDEX if wanted.kind == "folder" else None
+    def _publish(self, staged: Path, upload: UploadRequest, sha256: str | None) -> DatasetVersion:
+        data, index = staged / DATA, staged / INDEX if upload.kind == "folder" else None
         if sha256 is None:
             with open(data, "rb") as file:
                 sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        if wanted.sha256 is not None and sha256 != wanted.sha256:
-            raise BodyError(f"Wanted a body with SHA-256 {wanted.sha256}. Found: {sha256}")
+        if upload.sha256 is not None and sha256 != upload.sha256:
+            raise BodyError(f"Wanted a body with SHA-256 {upload.sha256}. Found: {sha256}")
         with full_disks_told():
             try:
                 files = 1 if index is None else write_index(data, index)
@@ -264,45 +263,45 @@ class Uploads:
                 raise BodyError(_NO_FILES)
             version = DatasetVersion(
                 number=1,
-                kind=wanted.kind,
-                filename=wanted.filename,
+                kind=upload.kind,
+                filename=upload.filename,
                 bytes=data.stat().st_size,
                 sha256=sha256,
                 files=files,
                 created=created(),
-                by=wanted.by,
+                by=upload.by,
                 card={} if index is None else card_of(data, index),
                 code_version=code_version(),
             )
-            if not (arrival / UPLOAD).exists():
-                return self._store.publish(wanted.name, arrival, version, wanted.conditions)
+            if not (staged / UPLOAD).exists():
+                return self._store.publish(upload.name, staged, version, upload.conditions)
             done = FinishedUpload(
-                name=wanted.name,
-                kind=wanted.kind,
-                filename=wanted.filename,
+                name=upload.name,
+                kind=upload.kind,
+                filename=upload.filename,
                 length=version.bytes,
                 sha256=sha256,
-                metadata=wanted.metadata,
+                metadata=upload.metadata,
             )
-            self._finished.add(arrival.name, done)
+            self._finished.add(staged.name, done)
             try:
-                return self._store.publish(wanted.name, arrival, version, wanted.conditions)
+                return self._store.publish(upload.name, staged, version, upload.conditions)
             except BaseException:
-                self._finished.remove(arrival.name)
+                self._finished.remove(staged.name)
                 raise
 
-    def _give_up(self, arrival: Path) -> None:
+    def _give_up(self, staged: Path) -> None:
         """Forget an upload unless somebody brings more of it."""
-        with suppress(ConflictError), self._alone(arrival.name):
-            self._forget(arrival)
+        with suppress(ConflictError), self._alone(staged.name):
+            self._forget(staged)
 
-    def _forget(self, arrival: Path) -> None:
+    def _forget(self, staged: Path) -> None:
         """Remove what is left of a body, and count it no more."""
-        shutil.rmtree(arrival, ignore_errors=True)
-        self._room.forget(arrival)
+        shutil.rmtree(staged, ignore_errors=True)
+        self._room.forget(staged)
         with self._lock:
-            self._begun.pop(arrival, None)
-            self._digests.pop(arrival, None)
+            self._begun.pop(staged, None)
+            self._digests.pop(staged, None)
 
     @contextmanager
     def _alone(self, identity: str) -> Iterator[None]:

@@ -21,7 +21,7 @@ from formats.shards.layout import ShardWriter, index_name, shard_name
 from formats.splits.dictionary import write_dictionary
 from formats.splits.folder import SplitFolder
 from formats.stores.storage import Storage
-from imagestrata.hub.place import Place
+from imagestrata.hub.local_copy import LocalCopy
 from schemas import Columns, SplitPart, TableName
 from schemas.shards import NAME, ShardManifest
 from tests.support.power_cuts import Disk, recorded
@@ -84,7 +84,7 @@ def publish_dictionary(root: Path, version: int, *, split: SplitFolder, cache: P
 
 
 def publish_pulled(root: Path, version: int) -> str:
-    place = Place(root, "pets")
+    place = LocalCopy(root, "pets")
     with place.alone():
         data = place.aside(version, f"{version:064x}")
         (data / "a").write_bytes(hashlib.shake_256(b"%d" % version).digest(30_000))

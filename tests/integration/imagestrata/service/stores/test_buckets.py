@@ -20,8 +20,8 @@ from formats.stores.storage import Storage
 from imagestrata.devstack.servers.s3 import S3
 from imagestrata.service.commands import main
 from imagestrata.service.conditions import Conditions
-from imagestrata.service.stores.arrivals import DATA as BODY
 from imagestrata.service.stores.buckets import BucketStore
+from imagestrata.service.stores.staging import DATA as BODY
 from schemas.datasets import DatasetVersion
 from tests.support.begun_uploads import begun
 from tests.support.dataset_servers import TAR, Server, ServerInThread, tar_of
@@ -194,8 +194,8 @@ def test_a_body_is_streamed_without_being_held_in_memory(storage: Storage, tmp_p
         store.create("x")
         body = os.urandom(1_000_003) * 50  # in parts and blocks of which the last are short
         sha256 = hashlib.sha256(body).hexdigest()
-        arrival = store.arrivals.new()
-        (arrival / BODY).write_bytes(body)
+        staged = store.staging.new()
+        (staged / BODY).write_bytes(body)
         version = DatasetVersion(
             number=1,
             kind="file",
@@ -210,7 +210,7 @@ def test_a_body_is_streamed_without_being_held_in_memory(storage: Storage, tmp_p
         )
         tracemalloc.start()
         try:
-            store.publish("x", arrival, version, Conditions())
+            store.publish("x", staged, version, Conditions())
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()

@@ -34,8 +34,8 @@ _HOME, _DATA, _TOLD, _PARTIAL, _LOCK = ".imagestrata", "data", "version.json", "
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class Place:
-    """The place of one dataset in a folder."""
+class LocalCopy:
+    """The copy of one dataset in a folder."""
 
     def __init__(self, to: Path, name: str) -> None:
         self.link = to / name

@@ -25,7 +25,7 @@ _FILENAME = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class UploadRequest:
     """A body for a dataset: a file or a folder, its name, its length and SHA-256 if they are known, and whose it is.
 
     ``metadata`` is what a client of tus sent, which wants it back.
@@ -41,9 +41,9 @@ class Wanted:
     metadata: str | None = None
 
 
-def wanted_of(
+def request_of(
     name: str, headers: Mapping[str, str], *, length: str | None, sha256: str | None, by: str | None
-) -> Wanted:
+) -> UploadRequest:
     """What headers say of a body, and ``sha256`` of the address. Raises `RequestError`, `TypeOfBodyError`."""
     kind = headers.get("content-type", _ANYTHING).partition(";")[0].strip().lower()
     encoding = headers.get("content-encoding", "identity").strip().lower()
@@ -52,7 +52,7 @@ def wanted_of(
             f"Wanted the bytes of a file ({_ANYTHING}), or of a folder as one tar ({TAR}), without a content "
             f"encoding. Found: {kind[:100]}, {encoding[:100]}"
         )
-    return Wanted(
+    return UploadRequest(
         name=name,
         kind="folder" if kind == TAR else "file",
         filename=f"{name}.tar" if kind == TAR else _filename(headers.get("content-disposition", "")),
@@ -63,7 +63,7 @@ def wanted_of(
     )
 
 
-def wanted_of_upload(name: str, headers: Mapping[str, str], *, sha256: str | None, by: str | None) -> Wanted:
+def tus_request_of(name: str, headers: Mapping[str, str], *, sha256: str | None, by: str | None) -> UploadRequest:
     """What a request of tus says of a new upload: ``Upload-Metadata`` first, then the headers of PUT.
 
     Raises `LengthError`, `RequestError`, `TusRequestError`, `TypeOfBodyError`.
@@ -74,16 +74,16 @@ def wanted_of_upload(name: str, headers: Mapping[str, str], *, sha256: str | Non
     told = headers.get("upload-metadata")
     found = metadata_of(told or "")
     sha256 = sha256 or found.get("sha256") or None
-    wanted = wanted_of(name, headers, length=headers["upload-length"], sha256=sha256, by=by)
+    upload = request_of(name, headers, length=headers["upload-length"], sha256=sha256, by=by)
     if "filetype" in found:
         is_folder = found["filetype"].partition(";")[0].strip().lower() == TAR
-        filename = "data" if wanted.kind == "folder" else wanted.filename
-        wanted = replace(
-            wanted, kind="folder" if is_folder else "file", filename=f"{name}.tar" if is_folder else filename
+        filename = "data" if upload.kind == "folder" else upload.filename
+        upload = replace(
+            upload, kind="folder" if is_folder else "file", filename=f"{name}.tar" if is_folder else filename
         )
-    if found.get("filename") and wanted.kind == "file":
-        wanted = replace(wanted, filename=_checked(found["filename"], "Upload-Metadata"))
-    return replace(wanted, metadata=told)
+    if found.get("filename") and upload.kind == "file":
+        upload = replace(upload, filename=_checked(found["filename"], "Upload-Metadata"))
+    return replace(upload, metadata=told)
 
 
 def length_of(text: str) -> int:

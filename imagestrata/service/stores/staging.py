@@ -1,4 +1,4 @@
-"""Folders in which bodies arrive, one each, and what a killed server left in them."""
+"""Staging: folders in which bodies arrive, one each, and what a killed server left in them."""
 
 import json
 import secrets
@@ -11,7 +11,6 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from formats.durability import sync
 from imagestrata.service.errors import ConflictError
 
 DATA, INDEX, UPLOAD, UNVERIFIED = "data", "files.sqlite", "upload.json", "unverified"
@@ -21,7 +20,7 @@ which byte on its checksum was not verified."""
 _UPLOADS_LAST_SECONDS = 7 * 86_400.0
 
 
-class Arrivals:
+class Staging:
     """The folder ``incoming`` below a root, for one server at a time, until `close`.
 
     Bodies of an earlier server go, but for those of uploads that go on. Raises `ConflictError` where another has it.
@@ -35,34 +34,34 @@ class Arrivals:
             self._held.acquire()
         except Timeout:
             raise ConflictError(f"Wanted {root} for this server alone. Found: another one uses it") from None
-        going_on = {arrival for arrival, said in self.uploads() if said}
-        for arrival in {*self.folder.iterdir()} - going_on | {*self.forgotten()}:
-            shutil.rmtree(arrival, ignore_errors=True)
+        going_on = {staged for staged, said in self.uploads() if said}
+        for staged in {*self.folder.iterdir()} - going_on | {*self.forgotten()}:
+            shutil.rmtree(staged, ignore_errors=True)
 
     def uploads(self) -> Iterator[tuple[Path, dict[str, Any]]]:
         """Each upload that goes on, and what was said of it; nothing of one that is being begun, or broke off then."""
-        for arrival in self.folder.iterdir():
+        for staged in self.folder.iterdir():
             said: dict[str, Any] = {}
             try:
-                said = json.loads((arrival / UPLOAD).read_text(encoding="utf-8"))
+                said = json.loads((staged / UPLOAD).read_text(encoding="utf-8"))
             except FileNotFoundError:
                 continue
             except ValueError:
                 pass  # it is empty, or a part of it
-            yield arrival, said
+            yield staged, said
 
     def forgotten(self) -> Iterator[Path]:
         """Uploads to which nothing has come for seven days."""
         now = time.time()
-        for arrival in (path for path in self.folder.iterdir() if (path / UPLOAD).exists()):
+        for staged in (path for path in self.folder.iterdir() if (path / UPLOAD).exists()):
             with suppress(FileNotFoundError):
-                if self.expires(arrival) < now:
-                    yield arrival
+                if self.expires(staged) < now:
+                    yield staged
 
     @staticmethod
-    def expires(arrival: Path) -> float:
+    def expires(staged: Path) -> float:
         """When an upload will be forgotten unless more of it comes. Raises FileNotFoundError."""
-        return (arrival / DATA).stat().st_mtime + _UPLOADS_LAST_SECONDS
+        return (staged / DATA).stat().st_mtime + _UPLOADS_LAST_SECONDS
 
     def new(self, identity: str | None = None) -> Path:
         """A new folder for a body."""
@@ -73,8 +72,3 @@ class Arrivals:
     def close(self) -> None:
         """Let other servers have the folder."""
         self._held.release()
-
-
-def keep(path: Path) -> None:
-    """Make a file, or a folder's entries, survive a power cut."""
-    sync(path)
