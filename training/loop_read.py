@@ -119,32 +119,35 @@ class Epoch:
 
 def parse_args(argv: Sequence[str] | None = None) -> LoopOptions:
     """The options of a command line; exits with 2 for bad ones."""
-    usual = {field.name: field.default for field in fields(LoopOptions)}
     parser = argparse.ArgumentParser(
         "loop_read.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     add = parser.add_argument
-    add("--reader", choices=READERS, default="cassandra", help="(default: cassandra)")
+    add("--reader", choices=READERS, help="(default: cassandra)")
     add("--split", "--split-fn", metavar="PLACE", help="a split folder or a split dictionary (.pckl)")
-    add("--index", type=int, default=usual["index"], metavar="N", help="which of its splits (default: 0)")
+    add("--index", type=int, metavar="N", help="which of its splits (default: 0)")
     add("--rows-fn", metavar="FOLDER", help="a rows file of jobs/cache_rows.py")
     add("--data-table", metavar="KS.TABLE", help="the table of its pictures (default: the one it names)")
     add("--file-root", metavar="DIR", help="a tree of class folders, for --reader file")
     add("--shards", metavar="PLACE", help="a folder, or s3://bucket/prefix, for --reader s3 and --reader shards")
-    add("--hosts", default="127.0.0.1", metavar="HOST,...", help="Cassandra (default: %(default)s)")
-    add("--port", type=int, default=usual["port"], metavar="N", help="its port (default: %(default)s)")
+    add("--hosts", type=_hosts, metavar="HOST,...", help="Cassandra (default: 127.0.0.1)")
+    add("--port", type=int, metavar="N", help="its port (default: %(default)s)")
     add("--use-gpu", action="store_true", help="bring the images into the memory of the GPU of each process")
-    add("--decode", action=argparse.BooleanOptionalAction, default=False, help="decode them (default: --no-decode)")
-    add("--bs", "--batch-size", type=int, default=usual["batch_size"], metavar="N", dest="batch_size",
+    add("--decode", action=argparse.BooleanOptionalAction, help="decode them (default: --no-decode)")
+    add("--bs", "--batch-size", type=int, metavar="N", dest="batch_size",
         help="images of a batch of each process (default: %(default)s)")  # fmt: skip
-    add("-j", "--workers", type=int, default=usual["workers"], metavar="N", help="threads of DALI (default: 4)")
-    add("--epochs", type=int, default=usual["epochs"], metavar="N", help="passes over all images (default: 10)")
+    add("-j", "--workers", type=int, metavar="N", help="threads of DALI (default: 4)")
+    add("--epochs", type=int, metavar="N", help="passes over all images (default: 10)")
     add("--json", action="store_true", help="print the figures as one JSON object on the last line")
-    args = vars(parser.parse_args(argv))
+    parser.set_defaults(**{field.name: field.default for field in fields(LoopOptions)})
     try:
-        return LoopOptions(**{**args, "hosts": tuple(filter(None, args["hosts"].split(",")))})
+        return LoopOptions(**vars(parser.parse_args(argv)))
     except ValueError as error:
         parser.error(str(error))
+
+
+def _hosts(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, text.split(",")))
 
 
 def run(options: LoopOptions, *, rank: int, world_size: int, device_id: int | None, gather: Gather) -> list[Epoch]:

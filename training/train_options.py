@@ -2,7 +2,7 @@
 
 import argparse
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
@@ -153,29 +153,24 @@ class TrainOptions:
 
 def parse_args(argv: Sequence[str] | None = None) -> TrainOptions:
     """The options of a command line; exits with 2 for bad ones."""
-    usual = {field.name: field.default for field in fields(TrainOptions)}
     parser = argparse.ArgumentParser(
         "train.py", description=MANUAL, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    _data(parser.add_argument_group("images"), usual)
-    _model(parser.add_argument_group("model"), usual)
-    _training(parser.add_argument_group("training"), usual)
-    _devices(parser.add_argument_group("devices"), usual)
-    _results(parser.add_argument_group("results"), usual)
+    groups = {"images": _data, "model": _model, "training": _training, "devices": _devices, "results": _results}
+    for name, fill in groups.items():
+        fill(parser.add_argument_group(name).add_argument)
+    parser.set_defaults(**{field.name: field.default for field in fields(TrainOptions)})
     args = vars(parser.parse_args(argv))
     try:
-        hosts = tuple(filter(None, args.pop("hosts").split(",")))
-        return TrainOptions(**{**args, "data": tuple(args["data"]), "hosts": hosts})
+        return TrainOptions(**{**args, "data": tuple(args["data"])})
     except ValueError as error:
         parser.error(str(error))
 
 
-def _data(group: Any, usual: dict[str, Any]) -> None:
-    add = group.add_argument
+def _data(add: Callable[..., Any]) -> None:
     add("data", nargs="*", metavar="TRAIN_DIR VAL_DIR", help="two trees of class folders, read from the disk")
     add(
         "--dataset",
-        default="",
         metavar="NAME",
         help="the dataset that the trees were ingested as: then images have the "
         "ids of the tables, and come in the order of a rows file of the same seed",
@@ -186,8 +181,8 @@ def _data(group: Any, usual: dict[str, Any]) -> None:
         help="top: the topmost folders are the classes, although the trees look as if they were deeper",
     )
     add("--split", "--split-fn", metavar="PLACE", help="a split folder or a split dictionary (.pckl)")
-    add("--train-index", type=int, default=usual["train_index"], metavar="N", help="the split to train on (default: 0)")
-    add("--val-index", type=int, default=usual["val_index"], metavar="N", help="the split to validate on (default: 1)")
+    add("--train-index", **_WHOLE, help="the split to train on (default: 0)")
+    add("--val-index", **_WHOLE, help="the split to validate on (default: 1)")
     for side in ("train", "val"):
         add(f"--{side}-rows-fn", metavar="FOLDER", help=f"a rows file of jobs/cache_rows.py, to {_VERBS[side]} on")
         add(f"--{side}-data-table", metavar="KS.TABLE", help="the table of its pictures (default: the one it names)")
@@ -200,29 +195,32 @@ def _data(group: Any, usual: dict[str, Any]) -> None:
     add(
         "--on-undecodable",
         choices=("raise", "skip"),
-        default=usual["on_undecodable"],
         help="end at an image that is no picture, or do without it (default: %(default)s)",
     )
     add("--validate-on-training", action="store_true", help="let validation have the images of training")
-    add("--classes", type=int, metavar="N", help="the outputs of the model (default: as many as the data has classes)")
-    add("--hosts", default=",".join(usual["hosts"]), metavar="HOST,...", help="Cassandra (default: %(default)s)")
-    add("--port", type=int, default=usual["port"], metavar="N", help="its port (default: %(default)s)")
+    add("--classes", **_WHOLE, help="the outputs of the model (default: as many as the data has classes)")
+    add("--hosts", type=_hosts, metavar="HOST,...", help="Cassandra (default: 127.0.0.1)")
+    add("--port", **_WHOLE, help="its port (default: %(default)s)")
+
+
+def _hosts(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, text.split(",")))
 
 
 _VERBS = {"train": "train", "val": "validate"}
+_WHOLE: dict[str, Any] = {"type": int, "metavar": "N"}
+_REAL: dict[str, Any] = {"type": float, "metavar": "X"}
 
 
-def _model(group: Any, usual: dict[str, Any]) -> None:
-    add = group.add_argument
+def _model(add: Callable[..., Any]) -> None:
     add(
         "-a",
         "--arch",
-        default=usual["arch"],
         metavar="NAME",
         help="a classifier of torchvision's, or MODULE:FUNCTION "
         "that makes a model for a number of classes (default: %(default)s)",
     )
-    add("--size", type=int, default=usual["size"], metavar="N", help="pixels of a side (default: %(default)s)")
+    add("--size", **_WHOLE, help="pixels of a side (default: %(default)s)")
     add(
         "--transforms",
         metavar="MODULE:FUNCTION",
@@ -232,80 +230,54 @@ def _model(group: Any, usual: dict[str, Any]) -> None:
     add("--compile", action="store_true", help="torch.compile the model")
 
 
-def _training(group: Any, usual: dict[str, Any]) -> None:
-    add = group.add_argument
-    add(
-        "--epochs", type=int, default=usual["epochs"], metavar="N", help="passes over the images (default: %(default)s)"
-    )
+def _training(add: Callable[..., Any]) -> None:
+    add("--epochs", **_WHOLE, help="passes over the images (default: %(default)s)")
     add(
         "-b",
         "--b",
         "--batch-size",
-        type=int,
-        default=usual["batch_size"],
-        metavar="N",
+        **_WHOLE,
         dest="batch_size",
         help="images of a step on each rank (default: %(default)s)",
     )
     add(
         "--lr",
         "--learning-rate",
-        type=float,
-        default=usual["lr"],
-        metavar="X",
+        **_REAL,
         help="the learning rate for 256 images "
         "a step of all ranks; it grows and shrinks with their number (default: %(default)s)",
     )
     add(
         "--warmup",
         type=float,
-        default=usual["warmup"],
         metavar="N",
         help="epochs in which it rises from 0; then it falls along a cosine (default: %(default)s)",
     )
-    add("--momentum", type=float, default=usual["momentum"], metavar="X", help="of SGD (default: %(default)s)")
-    add("--weight-decay", "--wd", type=float, default=usual["weight_decay"], metavar="X", help="(default: %(default)s)")
-    add("--label-smoothing", type=float, default=usual["label_smoothing"], metavar="X", help="(default: %(default)s)")
-    add(
-        "--seed",
-        type=int,
-        default=usual["seed"],
-        metavar="N",
-        help="of weights, order and crops (default: %(default)s)",
-    )
+    add("--momentum", **_REAL, help="of SGD (default: %(default)s)")
+    add("--weight-decay", "--wd", **_REAL, help="(default: %(default)s)")
+    add("--label-smoothing", **_REAL, help="(default: %(default)s)")
+    add("--seed", **_WHOLE, help="of weights, order and crops (default: %(default)s)")
     add("-e", "--evaluate", action="store_true", help="only validate, once, mostly with --resume")
 
 
-def _devices(group: Any, usual: dict[str, Any]) -> None:
-    add = group.add_argument
-    add("--device", default=usual["device"], choices=("auto", "cpu", "cuda"), help="(default: cuda where there is one)")
-    add(
-        "-j",
-        "--workers",
-        type=int,
-        default=usual["workers"],
-        metavar="N",
-        help="threads of DALI on each rank (default: %(default)s)",
-    )
+def _devices(add: Callable[..., Any]) -> None:
+    add("--device", choices=("auto", "cpu", "cuda"), help="(default: cuda where there is one)")
+    add("-j", "--workers", **_WHOLE, help="threads of DALI on each rank (default: %(default)s)")
     add("--dali_cpu", "--dali-cpu", action="store_true", help="decode on the CPU, also where the model is on a GPU")
-    add(
-        "--opt-level", default=usual["opt_level"], choices=("O0", "O1", "O2"), help="precision, see above (default: O0)"
-    )
-    add("--loss-scale", default=usual["loss_scale"], metavar="N", help="see above (default: dynamic)")
+    add("--opt-level", choices=("O0", "O1", "O2"), help="precision, see above (default: O0)")
+    add("--loss-scale", metavar="N", help="see above (default: dynamic)")
 
 
-def _results(group: Any, usual: dict[str, Any]) -> None:
-    add = group.add_argument
-    add("--checkpoint", default=usual["checkpoint"], metavar="FILE", help="(default: %(default)s)")
+def _results(add: Callable[..., Any]) -> None:
+    add("--checkpoint", metavar="FILE", help="(default: %(default)s)")
     add(
         "--checkpoint-every",
         type=int,
-        default=usual["checkpoint_every"],
         metavar="STEPS",
         help="write it in mid-epoch, too (default: 0, at the ends of epochs alone)",
     )
     add("--resume", nargs="?", const="", metavar="FILE", help="go on from a checkpoint (default: the --checkpoint)")
-    add("--print-freq", "-p", type=int, default=usual["print_freq"], metavar="STEPS", help="(default: %(default)s)")
+    add("--print-freq", "-p", type=int, metavar="STEPS", help="(default: %(default)s)")
     add("--figures", metavar="FILE", help="append each epoch's figures as a line of JSON")
     add("--trace", metavar="FILE", help="append each step's loss and ids of images as a line of JSON, to FILE.RANK")
 
