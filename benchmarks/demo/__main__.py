@@ -10,17 +10,20 @@ user's caches, and reports the first run's time without judging it.
 import json
 import os
 import secrets
-import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+import psutil
+
 from benchmarks.harness.command import Parts, run
 from benchmarks.harness.figures import Figure, Figures
-from benchmarks.harness.processes import Watch, peak
+from benchmarks.harness.processes import peak, watched
 from benchmarks.harness.results import ROOT, Row
+from imagestrata.devstack.servers import ports
 
 MARK = "IMAGESTRATA_BENCH"
 FIGURES = Figures(
@@ -30,31 +33,18 @@ FIGURES = Figures(
         3: Figure("peak memory, all processes", "<", 4096, "MB"),
     }
 )
-"""By number."""
 # What the make that started this benchmark hands down would make the inner one say which folder it leaves.
 LEFT_OUT = ("VIRTUAL_ENV", "MAKEFLAGS", "MFLAGS", "MAKELEVEL")
 
 
-def marked(needle: bytes) -> list[Path]:
-    """The processes in whose environment the needle stands."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if needle in (process / "environ").read_bytes().split(b"\0"):
-                found.append(process)
-        except OSError:  # it ended, or is not ours
-            continue
-    return found
-
-
-def _pss_mb(process: Path) -> float:
-    try:
-        for line in (process / "smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) / 1024
-    except OSError:
-        pass
-    return 0.0
+def memory_mb(mark: str) -> float:
+    """PSS of all processes in whose environment the mark stands."""
+    total = 0.0
+    for process in psutil.process_iter():
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            if process.environ().get(MARK) == mark:
+                total += process.memory_full_info().pss / (1 << 20)
+    return total
 
 
 def make_demo(clone: Path, environment: dict[str, str], port: int) -> tuple[float, dict[str, object]]:
@@ -82,13 +72,10 @@ def rows_of_demo(folder: Path, *, is_quick: bool) -> dict[int, Row]:
     if not is_quick:
         for name in ("XDG_CACHE_HOME", "UV_CACHE_DIR", "PIP_CACHE_DIR"):
             environment[name] = str(folder / name.lower())
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    needle = f"{MARK}={mark}".encode()
+    (port,) = ports.free(["127.0.0.1"], 1)
     try:
         subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
-        with Watch(lambda: sum(map(_pss_mb, marked(needle))), seconds=0.25) as watch:
+        with watched(partial(memory_mb, mark), seconds=0.25) as samples:
             first, _ = make_demo(clone, environment, port)
             second, report = make_demo(clone, environment, port)
     finally:
@@ -98,7 +85,7 @@ def rows_of_demo(folder: Path, *, is_quick: bool) -> dict[int, Row]:
     return {
         1: FIGURES.value_row(1, first, note="with caches" if is_quick else "empty caches, downloads included"),
         2: FIGURES.value_row(2, second, note=note),
-        3: FIGURES.value_row(3, peak(watch.samples), note="sum of PSS, sampled four times a second"),
+        3: FIGURES.value_row(3, peak(samples), note="sum of PSS, sampled four times a second"),
     }
 
 

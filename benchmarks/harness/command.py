@@ -5,20 +5,12 @@ import shutil
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.harness.figures import Figures
-from benchmarks.harness.results import PLACE, Row, publish
+from benchmarks.harness.results import PLACE, Row, publish, tell
 from imagestrata.devstack import DevstackError
-
-_begun = time.monotonic()
-
-
-def tell(text: str) -> None:
-    """A line of progress."""
-    print(f"{time.monotonic() - _begun:6.0f} s  {text}", file=sys.stderr, flush=True)
 
 
 class Parts:
@@ -43,9 +35,7 @@ class Parts:
                 found = work(here)
                 rows = {number: found[number] for number in here}
                 quick = self.figures.quick_row
-                self.rows.update(
-                    {number: quick(number, row) for number, row in rows.items()} if self.is_quick else rows
-                )
+                self.rows |= {number: quick(number, row) for number, row in rows.items()} if self.is_quick else rows
             except Exception as error:  # whatever it is, what else was measured in an hour is worth keeping
                 tell(f"failed: {error}")
                 self.rows.update(self.figures.failed_rows(here, error))
@@ -90,6 +80,9 @@ def run(name: str, doc: str | None, figures: Figures, work: Work, *, quick: str 
     folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=PLACE)).resolve()
     try:
         draw = work(parts, folder)
+        if missing := sorted(parts.wanted - parts.rows.keys()):
+            parts.rows |= figures.failed_rows(missing, LookupError("no part of the benchmark measures it"))
+            parts.is_whole = False
     except (OSError, RuntimeError, DevstackError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -3,9 +3,10 @@
 import json
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from benchmarks.harness.pairs import paired_ratio
 from benchmarks.harness.results import Row
@@ -26,10 +27,20 @@ class Figures(dict[int, Figure]):
     """A benchmark's figures by number, from 1."""
 
     def ratio_row(
-        self, number: int, ours: Sequence[float], others: Sequence[float], *, note: str, void: str = ""
+        self,
+        number: int,
+        our_runs: Sequence[Any],
+        other_runs: Sequence[Any],
+        *,
+        by: Callable[[Any], float] = float,
+        note: str,
+        void: str = "",
     ) -> Row:
-        """A row for the ratio of paired runs; a single pair has no interval. ``void`` says why it means nothing."""
-        figure = self[number]
+        """A row for the ratio of paired runs ``by`` a value of theirs; a single pair has no interval.
+
+        ``void`` says why it means nothing.
+        """
+        figure, (ours, others) = self[number], (list(map(by, runs)) for runs in (our_runs, other_runs))
         ratio, interval = paired_ratio(ours, others) if len(ours) > 1 else (ours[0] / others[0], None)
         row = Row(figure.text, figure.op, figure.target, ratio, figure.unit, interval, len(ours), note=note)
         row = replace(row, ours=statistics.median(ours), other=statistics.median(others))

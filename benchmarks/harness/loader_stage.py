@@ -1,8 +1,7 @@
 """Where loaders are measured: one embedded Cassandra, a proxy before it, and a process for each consumer."""
 
-import statistics
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -10,22 +9,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.harness import bare_client
-from benchmarks.harness.courses import Course
-from benchmarks.harness.images import KEYSPACE, Images, sums_of
-from benchmarks.harness.processes import cpu_seconds, run_process, worker
+from benchmarks.harness.cassandra import embedded, read, write
+from benchmarks.harness.pictures import Images, sums_of
+from benchmarks.harness.processes import run_process, worker
+from benchmarks.harness.proxy import ProxyLimit
+from benchmarks.harness.results import tell
+from benchmarks.harness.runs import Far, Run, check, course_of, measured
 from benchmarks.harness.split_folders import write_split
-from benchmarks.harness.stage import Stage
 from imagestrata.devstack.servers.cassandra import Cassandra
-from imagestrata.devstack.servers.delay import Carried, DelayProxy
+from imagestrata.devstack.servers.delay import Carried
 from schemas import Columns, TableName
-from schemas.tables import Replication, create_data, create_keyspace
+from schemas.tables import create_data
 
+KEYSPACE = "bench"
 BLOBS = Images(f"{KEYSPACE}.blobs", kind=1)
 PICTURES = Images(f"{KEYSPACE}.pictures", kind=2, is_decodable=True)
 OPENED = Images(f"{KEYSPACE}.opened", kind=3)
 _CONSUMER_SECONDS = 400
-_MB_AN_IMAGE = 0.11
 
 
 @dataclass(frozen=True)
@@ -68,79 +68,39 @@ _FEW |= {"pairs": 3, "small": 100_000, "large": 1_000_000, "opened": 1, "read": 
 QUICK = Sizes(**_FEW, rtts=(0.0, 0.15, 0.3), worker_seconds=2.0)
 
 
-@dataclass(frozen=True)
-class Far:
-    """How far away the server is: a proxy with this round trip, that holds a share of the answers so long."""
-
-    rtt: float
-    hold_share: float = 0.0
-    hold: float = 0.0
-
-
-@dataclass(frozen=True)
-class Run:
-    """One consumer once: its course, what else it told, and what its run cost the server and the proxy."""
-
-    course: Course
-    answer: dict[str, Any]
-    server_cpu: float
-    carried: Carried | None
-
-    @property
-    def rate(self) -> float:
-        """Images a second, steady."""
-        return self.course.rate
-
-    @property
-    def mb_per_s(self) -> float:
-        """MB a second, steady."""
-        return self.course.rate * _MB_AN_IMAGE
+@contextmanager
+def loader_stage(
+    folder: Path, sizes: Sizes, *, nodes: int = 1, yaml: Mapping[str, object] | None = None
+) -> Iterator["LoaderStage"]:
+    """A stage of ``nodes``, each with a copy of each image; ``yaml`` are lines of their cassandra.yaml."""
+    tables = [create_data(TableName.parse(images.table), Columns()) for images in (BLOBS, PICTURES, OPENED)]
+    with embedded(folder / "cassandra", KEYSPACE, *tables, nodes=nodes, yaml=yaml) as server:
+        yield LoaderStage(folder, sizes, server)
 
 
-def describe(runs: Sequence[Run]) -> str:
-    """Medians of some runs, for a note."""
-    rate, client, server = (
-        statistics.median(values)
-        for values in zip(*((run.rate, run.course.cpu_ms, _each(run, run.server_cpu)) for run in runs), strict=True)
-    )
-    proxies = [_each(run, run.carried.cpu_seconds) for run in runs if run.carried]
-    proxy = f" + {statistics.median(proxies):.2f} proxy" if proxies else ""
-    return f"{rate:,.0f} images/s, CPU ms an image {client:.2f} client + {server:.2f} server{proxy}"
-
-
-def _each(run: Run, seconds: float) -> float:
-    return 1e3 * seconds / run.course.images
-
-
-class LoaderStage(Stage):
+class LoaderStage:
     """The server and its tables."""
 
-    def __init__(self, folder: Path, sizes: Sizes, *, nodes: int = 1, yaml: Mapping[str, object] | None = None) -> None:
-        """Each of the ``nodes`` has a copy of each image; ``yaml`` are lines of their cassandra.yaml."""
-        super().__init__(folder)
-        self.sizes, self._nodes = sizes, nodes
+    def __init__(self, folder: Path, sizes: Sizes, server: Cassandra) -> None:
+        self.folder, self.sizes, self.server = folder, sizes, server
+        self.proxy = ProxyLimit()
         self.in_flight = 128
         """What the bare client does best with; `warm_up` finds it."""
-        self.server = Cassandra(folder / "cassandra", nodes=nodes, yaml=yaml)
         self._splits: set[Path] = set()
-
-    def _start(self, stack: ExitStack) -> None:
-        stack.callback(self.server.clean)
-        # Not tied to this thread: such a server is compiled for a quick start, not for speed.
-        self.server.start()
-        with self.server.session() as session:
-            session.execute(create_keyspace(KEYSPACE, Replication.parse(str(self._nodes))))
-            for images in (BLOBS, PICTURES, OPENED):
-                session.execute(create_data(TableName.parse(images.table), Columns()))
 
     def write(self, images: Images, numbers: NDArray[np.int64]) -> None:
         """Write images by number."""
-        bare_client.write(images, numbers, host=self.server.hosts[0], port=self.server.port)
+        write(TableName.parse(images.table), images.rows(numbers), server=self.server)
+
+    def write_all(self, images: Images) -> None:
+        """Write those that all runs read."""
+        tell(f"{self.count(images):,} {images.table.partition('.')[2]}")
+        self.write(images, np.arange(self.count(images), dtype=np.int64))
 
     def read(self, images: Images, numbers: NDArray[np.int64]) -> None:
         """Read images by number as the bare client does. Raises RuntimeError unless each is there."""
         place = {"hosts": self.server.hosts, "port": self.server.port, "table": images.table}
-        answer = bare_client.read({**place, "batch_size": self.sizes.batch, "in_flight": 64}, images.ids(numbers))
+        answer = read({**place, "batch_size": self.sizes.batch, "in_flight": 64}, images.ids(numbers))
         check(answer, asdict(sums_of(images, numbers)), "bare")
 
     def split(self, images: Images, rows: int) -> Path:
@@ -161,33 +121,16 @@ class LoaderStage(Stage):
         answer, server_cpu, carried = self.answer(consumer, far=far, split=str(split), **order)
         numbers = np.arange(order.get("limit", rows), dtype=np.int64) % self.count(images)
         check(answer, asdict(sums_of(images, numbers)), consumer)
-        course = Course(answer["asked"], answer["got"], answer["counts"], answer["cpu"])
-        return Run(course, answer, server_cpu, carried)
+        return Run(course_of(answer), answer, server_cpu, carried)
 
     def answer(
         self, consumer: str, *, far: Far | None = None, **order: Any
     ) -> tuple[dict[str, Any], float, Carried | None]:
         """What a consumer tells, the server's CPU seconds meanwhile, and what the proxy carried."""
-        servers = [node.pid for node in self.server.nodes if node.pid is not None]
-        proxy = None
-        if far:
-            proxy = DelayProxy(self.server.port, rtt=far.rtt, hold_share=far.hold_share, hold=far.hold)
-        with proxy or nullcontext():
-            place = {"hosts": self.server.hosts, "port": proxy.port if proxy else self.server.port}
-            defaults: dict[str, Any] = {"cache": str(self.folder / "cache"), "batch_size": self.sizes.batch}
-            defaults["budget"] = self.sizes.budget
-            before = sum(map(cpu_seconds, servers))
-            command = worker(consumer, {**defaults, **place, **order})
-            answer = run_process(command, limit=_CONSUMER_SECONDS).answer
-            return answer, sum(map(cpu_seconds, servers)) - before, proxy.end() if proxy else None
+        usual = {"cache": str(self.folder / "cache"), "batch_size": self.sizes.batch, "budget": self.sizes.budget}
 
-    def void(self, *runs: Sequence[Run]) -> str:
-        """Why a comparison of runs through the proxy means nothing; empty where it does mean something."""
-        return self.proxy_limit(max(statistics.median(run.mb_per_s for run in some) for some in runs))
+        def ask(port: int) -> dict[str, Any]:
+            command = worker(consumer, {**usual, "hosts": self.server.hosts, "port": port, **order})
+            return run_process(command, limit=_CONSUMER_SECONDS).answer
 
-
-def check(answer: dict[str, Any], wanted: dict[str, int], consumer: str) -> None:
-    """Raise RuntimeError unless a consumer's images add up to what is wanted, in all that it has added up."""
-    found = answer["sums"]
-    if wrong := {name: (wanted[name], value) for name, value in found.items() if wanted[name] != value}:
-        raise RuntimeError(f"Wanted the same images from {consumer}. Found: sums (wanted, found) {wrong}")
+        return measured(ask, port=self.server.port, servers=[node.pid for node in self.server.nodes], far=far)

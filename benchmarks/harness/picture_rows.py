@@ -5,6 +5,7 @@ import gc
 import hashlib
 import os
 import sys
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from benchmarks.harness.pictures import CLASSES, Planted
+from etl.cassandra.cluster import Cluster
+from etl.cassandra.executor import writer
 from etl.pictures.images import read_header
 from schemas import Columns, TableName, image_id
 from schemas.tables import create_data, create_metadata, defined_columns
@@ -25,6 +28,12 @@ METADATA = TableName(KEYSPACE, "metadata")
 LABELS = {f"class_{number}": number for number in range(CLASSES)}
 DATA_COLUMNS = tuple(defined_columns(create_data(DATA, Columns())))
 METADATA_COLUMNS = tuple(defined_columns(create_metadata(METADATA, Columns())))
+TABLES = {DATA: DATA_COLUMNS, METADATA: METADATA_COLUMNS}
+INSERTS = tuple(
+    f"INSERT INTO {table.quoted} ({', '.join(columns)}) VALUES ({', '.join('?' for _ in columns)})"
+    for table, columns in TABLES.items()
+)
+"""The statements that write the data row and the metadata row."""
 
 Rows = tuple[tuple[Any, ...], tuple[Any, ...]]
 
@@ -45,18 +54,11 @@ class Origin:
         return cls(f"file://{root}", datetime.now(UTC).replace(microsecond=0), uuid.uuid1())
 
 
-def insert(table: TableName, columns: Sequence[str]) -> str:
-    """The statement that writes a row of these columns."""
-    names = ", ".join(f'"{name}"' for name in columns)
-    return f"INSERT INTO {table.quoted} ({names}) VALUES ({', '.join('?' for _ in columns)})"
-
-
 def list_paths(root: str) -> list[str]:
     """The files below a folder, relative to it, as a driver lists them."""
-    found = []
-    for folder, _, names in os.walk(root):
-        found += [os.path.relpath(os.path.join(folder, name), root) for name in names]
-    return sorted(found)
+    return sorted(
+        os.path.relpath(os.path.join(folder, name), root) for folder, _, names in os.walk(root) for name in names
+    )
 
 
 def our_id(path: str) -> uuid.UUID:
@@ -64,7 +66,7 @@ def our_id(path: str) -> uuid.UUID:
     return image_id(KEYSPACE, b"", os.fsencode(path))
 
 
-def rows_of(path: str, data: bytes, *, id: uuid.UUID, origin: Origin) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+def rows_of(path: str, data: bytes, *, id: uuid.UUID, origin: Origin) -> Rows:
     """The data row and the metadata row of a picture; it is hashed and its header is read."""
     header = read_header(data)
     name = path.partition("/")[0]
@@ -87,33 +89,33 @@ def rows_below(root: str) -> list[Rows]:
     return rows
 
 
-async def prepare(connected: Any) -> list[Any]:
-    """The statements that write a picture's rows."""
-    tables = ((DATA, DATA_COLUMNS), (METADATA, METADATA_COLUMNS))
-    return [await connected.prepare(insert(table, columns)) for table, columns in tables]
+def write_bare(cluster: Cluster, rows: Sequence[Rows], *, in_flight: int, batch: bool) -> tuple[float, float]:
+    """Write both rows of each picture, so many pictures at a time; returns seconds and CPU seconds."""
+    return asyncio.run(_write(cluster, rows, in_flight=in_flight, batch=batch))
 
 
-async def write(
-    session: Any, statements: Sequence[Any], rows: Sequence[Rows], *, in_flight: int, batch: bool = False
-) -> None:
-    """Write both rows of each picture, so many pictures at a time."""
+async def _write(cluster: Cluster, rows: Sequence[Rows], *, in_flight: int, batch: bool) -> tuple[float, float]:
     import acsylla
 
     left: Iterator[Rows] = iter(rows)
-    put_data, put_metadata = statements
+    async with writer(cluster) as connected:
+        put_data, put_metadata = [await connected.prepare(statement) for statement in INSERTS]
+        session: Any = connected._session  # connected as ours is, without what ours does around each write
 
-    async def one_after_another() -> None:
-        for data, metadata in left:
-            if batch:
-                both = acsylla.create_batch_unlogged()
-                both.add_statement(put_data.bind(data))
-                both.add_statement(put_metadata.bind(metadata))
-                await session.execute_batch(both)
-            else:
-                await session.execute(put_data.bind(data))
-                await session.execute(put_metadata.bind(metadata))
+        async def one_after_another() -> None:
+            for data, metadata in left:
+                if batch:
+                    both = acsylla.create_batch_unlogged()
+                    both.add_statement(put_data.bind(data))
+                    both.add_statement(put_metadata.bind(metadata))
+                    await session.execute_batch(both)
+                else:
+                    await session.execute(put_data.bind(data))
+                    await session.execute(put_metadata.bind(metadata))
 
-    await asyncio.gather(*(one_after_another() for _ in range(in_flight)))
+        started, cpu = time.monotonic(), time.process_time()
+        await asyncio.gather(*(one_after_another() for _ in range(in_flight)))
+        return time.monotonic() - started, time.process_time() - cpu
 
 
 def prove(session: Any, *, planned: Planted) -> None:

@@ -1,18 +1,29 @@
-"""What the benchmark of ingest reads: trees of small or usual pictures, all different, and trees of empty files."""
+"""What benchmarks read: trees of pictures, all different, and tables of images whose bytes tell their ids."""
 
 import io
 import os
 import shutil
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
+from formats.hashing import mix64
+from schemas.splits import ID_BYTES
+
 CLASSES = 10
+"""Of a tree."""
+TABLE_CLASSES = 10_000
 PICTURE_BYTES = 110_000
+BLOB_BYTES = 109_500
+"""Of the smallest blob; others are up to a thousand bytes longer, so that sums of lengths tell them apart."""
+PHOTOGRAPHS = 64
+"""So many pictures look different; what is made of them is different in the id at its end."""
 
 _PAYLOAD = 65_533  # of one segment of a JPEG, whose length counts itself too
 _SEGMENT = b"\xff\xe9"  # APP9: every decoder skips it
@@ -84,3 +95,73 @@ def require_room(folder: Path, *, bytes: int, files: int) -> None:
             f"Wanted {bytes / 1e9:.0f} GB and {files:,} files free in {folder}. Found: {free / 1e9:.1f} GB and "
             f"{nodes:,} files. Set TMPDIR to a folder of a larger disk, or say --quick."
         )
+
+
+@dataclass(frozen=True)
+class Images:
+    """The images of a table, by number from 0: blobs that nobody decodes, or photographs. ``kind`` keeps ids apart."""
+
+    table: str
+    kind: int
+    is_decodable: bool = False
+
+    def ids(self, numbers: NDArray[np.int64], /) -> NDArray[np.uint8]:
+        """The ids of images by number: uint8 ``(n, 16)``, random to look at, no two alike."""
+        keys = (numbers.astype(np.uint64) << np.uint64(1)) + (np.uint64(self.kind) << np.uint64(56))
+        halves = np.stack([mix64(keys), mix64(keys + np.uint64(1))], axis=1)
+        return halves.astype(">u8").view(np.uint8).reshape(-1, ID_BYTES)
+
+    def labels(self, numbers: NDArray[np.int64], /) -> NDArray[np.int32]:
+        """The class numbers of images by number: int32 ``(n,)``, different for those that lie in Cassandra."""
+        return (numbers % TABLE_CLASSES).astype(np.int32)
+
+    def image(self, number: int, id: bytes, /) -> bytes:
+        """The bytes of one image; the last 16 are its id, behind the picture's end, where decoders do not look."""
+        if self.is_decodable:
+            return _photograph(number % PHOTOGRAPHS) + id
+        return picture(number, BLOB_BYTES + number % 997) + id
+
+    def length(self, number: int, /) -> int:
+        """The bytes of one image, counted."""
+        body = len(_photograph(number % PHOTOGRAPHS)) if self.is_decodable else BLOB_BYTES + number % 997
+        return body + ID_BYTES
+
+    def rows(self, numbers: NDArray[np.int64], /) -> Iterator[tuple[bytes, int, bytes]]:
+        """Ids, labels and images by number, made one by one."""
+        for number, label, id in zip(numbers.tolist(), self.labels(numbers).tolist(), self.ids(numbers), strict=True):
+            yield id.tobytes(), label, self.image(number, id.tobytes())
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What reading some images must add up to; ``ids`` is the sum of both halves of all ids, modulo 2**64."""
+
+    images: int
+    bytes: int
+    labels: int
+    ids: int
+
+
+def id_sum(ids: NDArray[np.uint8]) -> int:
+    """Both halves of uint8 ``(n, 16)`` ids, added up modulo 2**64."""
+    return int(np.ascontiguousarray(ids).view(">u8").astype(np.uint64).sum(dtype=np.uint64))
+
+
+def sums_of(images: Images, numbers: NDArray[np.int64]) -> Sums:
+    """What images by number add up to; one that comes twice counts twice."""
+    distinct, times = np.unique(numbers, return_counts=True)
+    lengths = np.array([images.length(number) for number in distinct.tolist()], dtype=np.int64)
+    labels = int(images.labels(numbers).sum(dtype=np.int64))
+    return Sums(len(numbers), int((lengths * times).sum()), labels, id_sum(images.ids(numbers)))
+
+
+@lru_cache(maxsize=PHOTOGRAPHS)
+def _photograph(number: int) -> bytes:
+    """A JPEG of 500 x 375 pixels and about 110 kB: smooth shades with some grain, another one for each number."""
+    noise = np.random.default_rng(number)
+    shades = Image.fromarray(noise.integers(0, 256, (6, 8, 3), dtype=np.uint8))
+    smooth = np.asarray(shades.resize((500, 375), Image.Resampling.BICUBIC), dtype=np.float32)
+    pixels = smooth + noise.normal(0, 17, (375, 500, 1)).astype(np.float32)
+    file = io.BytesIO()
+    Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(file, "JPEG", quality=92)
+    return file.getvalue()

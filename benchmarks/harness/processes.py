@@ -5,61 +5,44 @@ Memory is anonymous (RssAnon): what is mapped from files, and the page cache, ar
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
+
+import psutil
 
 from benchmarks.harness.results import ROOT
 
 T = TypeVar("T")
-_TICKS = os.sysconf("SC_CLK_TCK")
-_PROC = Path("/proc")
 
 
 def cpu_seconds(pid: int) -> float:
     """CPU time of a process, and of those of its children that have ended; 0.0 when it is not there."""
-    try:
-        fields = _stat(pid)
-    except OSError:
-        return 0.0
-    return sum(map(int, fields[11:15])) / _TICKS
+    with suppress(psutil.NoSuchProcess):
+        return float(sum(psutil.Process(pid).cpu_times()[:4]))
+    return 0.0
 
 
-def descendants(pid: int, *, without: Collection[int] = ()) -> list[int]:
-    """A process and all below it; those in ``without``, and what is below them, are left out."""
-    children: dict[int, list[int]] = {}
-    for entry in _PROC.glob("[0-9]*"):
-        number = int(entry.name)
-        try:
-            children.setdefault(int(_stat(number)[1]), []).append(number)
-        except OSError:  # it ended
-            continue
-    found, pending = [], [pid]
-    while pending:
-        one = pending.pop()
-        if one not in without:
-            found.append(one)
-            pending += children.get(one, [])
-    return found
+def descendants(pid: int) -> list[int]:
+    """A process and all below it."""
+    with suppress(psutil.NoSuchProcess):
+        return [pid, *(process.pid for process in psutil.Process(pid).children(recursive=True))]
+    return []
 
 
 def anonymous_mb(pid: int) -> float:
     """Anonymous memory of a process; 0.0 when it is not there."""
-    try:
-        for line in (_PROC / str(pid) / "status").read_text().splitlines():
-            if line.startswith("RssAnon:"):
-                return int(line.split()[1]) * 1024 / 1e6
-    except OSError:
-        pass
+    with suppress(OSError):
+        found = re.search(r"^RssAnon:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+        return int(found[1]) * 1024 / 1e6 if found else 0.0
     return 0.0
 
 
@@ -76,39 +59,33 @@ def quarter_peaks(samples: Iterable[tuple[float, float]], *, start: float, end: 
     return peaks
 
 
-class Background(ABC):
-    """A context manager whose work runs in a thread while the block does: until ``_stop`` is set."""
+class Background:
+    """A context manager: ``work`` runs in a thread while the block does, and ends soon after the event is set."""
 
-    def __init__(self) -> None:
+    def __init__(self, work: Callable[[threading.Event], None]) -> None:
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread = threading.Thread(target=work, args=(self._stop,), daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
 
-    @abstractmethod
-    def _work(self) -> None:
-        """What goes on, to be ended soon after ``_stop`` is set."""
 
+@contextmanager
+def watched(look: Callable[[], T], *, seconds: float) -> Iterator[list[tuple[float, T]]]:
+    """The values of ``look`` again and again while the block runs, with the times (``time.monotonic``)."""
+    samples: list[tuple[float, T]] = []
 
-class Watch(Background, Generic[T]):
-    """Samples a value again and again while the block runs, with the times (``time.monotonic``)."""
+    def sample(stop: threading.Event) -> None:
+        while not stop.wait(seconds):
+            samples.append((time.monotonic(), look()))
 
-    def __init__(self, look: Callable[[], T], *, seconds: float) -> None:
-        super().__init__()
-        self._look, self._seconds = look, seconds
-        self.samples: list[tuple[float, T]] = []
-
-    def _work(self) -> None:
-        while not self._stop.wait(self._seconds):
-            self.samples.append((time.monotonic(), self._look()))
+    with Background(sample):
+        yield samples
 
 
 def peak(samples: Iterable[tuple[float, float]], *, end: float = float("inf")) -> float:
@@ -134,11 +111,12 @@ class SparkMemory:
         """As it is now."""
         jvm = worker = 0.0
         for one in descendants(pid):
-            words = _words(one)
-            if words and words[0].endswith(b"java"):
-                jvm = max(jvm, anonymous_mb(one))
-            elif b"pyspark.daemon" in words:
-                worker = max(worker, anonymous_mb(one))
+            with suppress(psutil.NoSuchProcess):
+                words = psutil.Process(one).cmdline()
+                if words and words[0].endswith("java"):
+                    jvm = max(jvm, anonymous_mb(one))
+                elif "pyspark.daemon" in words:
+                    worker = max(worker, anonymous_mb(one))
         return cls(anonymous_mb(pid), jvm, worker)
 
 
@@ -164,13 +142,14 @@ def run_process(
     ``look`` samples it by its id; that takes time of the cores that all share. Raises RuntimeError if it fails, or
     runs longer than ``limit`` seconds.
     """
+    samples: list[tuple[float, T]] = []
     name = command[3] if command[1] == "-m" else " ".join(command[:4])
     started = time.monotonic()
     with subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     ) as process:
         try:
-            with Watch(lambda: look(process.pid), seconds=every) if look else nullcontext() as watch:
+            with watched(lambda: look(process.pid), seconds=every) if look else nullcontext(samples) as samples:
                 out, complaint = process.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
             raise RuntimeError(f"Wanted {name} within {limit:.0f} s. Found: it runs on") from None
@@ -181,7 +160,7 @@ def run_process(
     if process.returncode:
         told = complaint.decode(errors="replace").strip().splitlines()[-1:]
         raise RuntimeError(f"Wanted {name} to succeed. Found: {process.returncode}, {told}")
-    return Finished(answer_of(out), seconds, watch.samples if watch else [])
+    return Finished(answer_of(out), seconds, samples)
 
 
 def worker(function: str, *arguments: object, python: Path | str = sys.executable) -> list[str]:
@@ -196,15 +175,3 @@ def answer_of(output: bytes) -> dict[str, Any]:
             found: dict[str, Any] = json.loads(line)
             return found
     raise RuntimeError(f"Wanted a line of JSON. Found: {output[-200:]!r}")
-
-
-def _words(pid: int) -> list[bytes]:
-    try:
-        return (_PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return []
-
-
-def _stat(pid: int) -> list[str]:
-    """The fields behind the name, from the state on."""
-    return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()

@@ -5,6 +5,7 @@ import operator
 import os
 import platform
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -16,6 +17,12 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parents[2]
 PLACE = ROOT / "build" / "bench"
 PACKAGES = ("pyspark", "acsylla", "nvidia-dali-cuda120", "pyarrow", "numpy", "s3fs", "webdataset")
+_begun = time.monotonic()
+
+
+def tell(text: str) -> None:
+    """A line of progress."""
+    print(f"{time.monotonic() - _begun:6.0f} s  {text}", file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 import loader
-from benchmarks.harness.images import CLASSES, Images
+from benchmarks.harness.pictures import TABLE_CLASSES, Images
 from formats.splits.fingerprint import row_sums, split_fingerprint
 from schemas import Columns, SplitFile, SplitManifest, SplitPart
 from schemas.manifest import NAME
@@ -26,41 +27,42 @@ def write_split(folder: Path, images: Images, *, rows: int, distinct: int | None
     table holds.
     """
     distinct = distinct or rows
-    (folder / "split=0").mkdir(parents=True)
 
-    def write_file(start: int) -> tuple[SplitFile, tuple[int, int]]:
+    def write(start: int) -> tuple[SplitFile, tuple[int, int], NDArray[np.int64]]:
         positions = np.arange(start, min(start + _ROWS_A_FILE, rows), dtype=np.int64)
         numbers = positions % distinct
         ids, labels = images.ids(numbers), images.labels(numbers)
-        path = f"split=0/part-{start // _ROWS_A_FILE:05d}.parquet"
-        packed = pa.Array.from_buffers(pa.binary(ID_BYTES), len(ids), [None, pa.py_buffer(ids)]).cast(pa.binary())
-        table = pa.table([packed, labels, positions], schema=ARROW_SCHEMA)
-        pq.write_table(table, folder / path, compression="zstd", use_dictionary=["label"])
-        return SplitFile(path, len(positions)), row_sums(ids, labels, positions)
+        file = _write_file(folder, start // _ROWS_A_FILE, ids, labels, positions)
+        return file, row_sums(ids, labels, positions), np.bincount(labels, minlength=TABLE_CLASSES)
 
     with ThreadPoolExecutor(_THREADS) as threads:
-        written = list(threads.map(write_file, range(0, rows, _ROWS_A_FILE)))
-    sums = sum(first for _, (first, _) in written), sum(second for _, (_, second) in written)
-    counts: dict[int, int] = {}
-    whole, rest = divmod(rows, distinct)
-    for times, numbers in ((whole, distinct), (1, rest)):
-        for label in range(min(CLASSES, numbers)):
-            counts[label] = counts.get(label, 0) + times * (-(-(numbers - label) // CLASSES))
-    fingerprint = split_fingerprint(seed=_SEED, index=0, rows=rows, sums=sums)
-    part = SplitPart(0, rows, counts, fingerprint, tuple(file for file, _ in written))
-    _publish(folder, part, data_table=images.table, num_classes=CLASSES, seed=_SEED)
+        files, sums, counts = zip(*threads.map(write, range(0, rows, _ROWS_A_FILE)), strict=True)
+    both = sum(first for first, _ in sums), sum(second for _, second in sums)
+    fingerprint = split_fingerprint(seed=_SEED, index=0, rows=rows, sums=both)
+    by_class = {label: count for label, count in enumerate(sum(counts).tolist()) if count}
+    part = SplitPart(0, rows, by_class, fingerprint, files)
+    _publish(folder, part, data_table=images.table, num_classes=TABLE_CLASSES, seed=_SEED)
     return part
 
 
 def write_folder(folder: Path, found: loader.Folder, *, data_table: str) -> None:
     """A split folder of the rows of a tree of class folders, in their order."""
-    path = folder / "split=0" / "part-00000.parquet"
-    path.parent.mkdir(parents=True)
-    ids = pa.Array.from_buffers(pa.binary(ID_BYTES), len(found), [None, pa.py_buffer(np.ascontiguousarray(found.ids))])
+    assert found.labels is not None
     positions = np.arange(len(found), dtype=np.int64)
-    pq.write_table(pa.table([ids.cast(pa.binary()), found.labels, positions], schema=ARROW_SCHEMA), path)
-    part = SplitPart(0, len(found), found.counts, found.fingerprint, (SplitFile(f"split=0/{path.name}", len(found)),))
+    file = _write_file(folder, 0, np.ascontiguousarray(found.ids), found.labels, positions)
+    part = SplitPart(0, len(found), found.counts, found.fingerprint, (file,))
     _publish(folder, part, data_table=data_table, num_classes=found.num_classes, seed=0)
+
+
+def _write_file(
+    folder: Path, number: int, ids: NDArray[np.uint8], labels: NDArray[np.int32], positions: NDArray[np.int64]
+) -> SplitFile:
+    path = f"split=0/part-{number:05d}.parquet"
+    (folder / path).parent.mkdir(parents=True, exist_ok=True)
+    packed = pa.Array.from_buffers(pa.binary(ID_BYTES), len(ids), [None, pa.py_buffer(ids)]).cast(pa.binary())
+    table = pa.table([packed, labels, positions], schema=ARROW_SCHEMA)
+    pq.write_table(table, folder / path, compression="zstd", use_dictionary=["label"])
+    return SplitFile(path, len(positions))
 
 
 def _publish(folder: Path, part: SplitPart, *, data_table: str, num_classes: int, seed: int) -> None:

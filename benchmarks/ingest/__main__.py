@@ -14,16 +14,18 @@ import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 
-from benchmarks.harness.command import Draw, Parts, run, tell
+from benchmarks.harness.command import Draw, Parts, run
 from benchmarks.harness.figures import Figure, Figures
 from benchmarks.harness.pairs import in_turn
 from benchmarks.harness.pictures import PICTURE_BYTES, Planted, plant_empty, plant_pictures, require_room
 from benchmarks.harness.processes import SparkMemory, quarter_peaks, run_process, worker
-from benchmarks.harness.results import PLACE, Row
+from benchmarks.harness.results import PLACE, Row, tell
+from benchmarks.ingest.baselines import connector, one_at_a_time, usual_way
 from benchmarks.ingest.plot import draw
-from benchmarks.ingest.stage import IngestStage, Run, describe
+from benchmarks.ingest.stage import IngestStage, Run, describe, ingest_stage
 
 PROCESS_SECONDS = 600
 
@@ -49,7 +51,6 @@ FIGURES = Figures(
         ),
     }
 )
-"""By number."""
 WRITTEN = (1, 2, 3, 4, 11)
 PASSED = (5, 6)
 LISTED = ((7, 8), (9, 10))
@@ -65,7 +66,7 @@ class Scale:
     """Runs of every contender, in turn."""
     pairs: int = 5
     """Runs of ours and the bare writer, those of the rounds included."""
-    rivals: int = 8_000
+    few: int = 8_000
     """So many of the pictures the usual ways write, which take long."""
     one_at_a_time: int = 300
     resumed: int = 60_000
@@ -88,7 +89,7 @@ def rows_of_writing(folder: Path, scale: Scale, speeds: Speeds, wanted: Collecti
     tree = plant_pictures(folder / "tree", scale.pictures)
     small = plant_pictures(folder / "resumed", scale.resumed, size=scale.resumed_bytes)
     tell("server, Spark, bare writer")
-    few = f"{scale.rivals:,} pictures of them"
+    few = f"{scale.few:,} pictures of them"
     others = {
         1: ("bare", ""),
         2: ("one at a time", f"{scale.one_at_a_time} pictures of them"),
@@ -96,28 +97,22 @@ def rows_of_writing(folder: Path, scale: Scale, speeds: Speeds, wanted: Collecti
         4: ("connector", f"{few}; the connector as it comes: 5 writes in flight a task"),
     }
     rows: dict[int, Row] = {}
-    with IngestStage(folder, tree) as stage:
+    with ingest_stage(folder, tree) as stage:
         remark = stage.warm_up()
         tell(remark)
         work: dict[str, Callable[[], Run]] = {
             "ours": stage.ours,
             "bare": stage.bare,
-            "one at a time": lambda: stage.one_at_a_time(scale.one_at_a_time),
-            "usual Spark way": lambda: stage.usual_way(scale.rivals),
-            "connector": lambda: stage.connector(scale.rivals),
+            "one at a time": partial(stage.baseline, one_at_a_time, scale.one_at_a_time),
+            "usual Spark way": partial(stage.baseline, usual_way, scale.few),
+            "connector": partial(stage.baseline, connector, scale.few),
         }
         names = ["ours", *(name for number, (name, _) in others.items() if number in wanted)]
-
-        def once(name: str) -> Run:
-            run = work[name]()
-            tell(f"{name}: {run.mb_per_s:.1f} MB/s, {describe([run])}")
-            return run
-
         runs: dict[str, list[Run]] = {}
         if len(names) > 1:
-            runs = in_turn(scale.rounds, {name: partial(once, name) for name in names})
+            runs = in_turn(scale.rounds, {name: work[name] for name in names}, told=_told)
         if 1 in wanted:
-            more = in_turn(scale.pairs - scale.rounds, {name: partial(once, name) for name in ("ours", "bare")})
+            more = in_turn(scale.pairs - scale.rounds, {name: work[name] for name in ("ours", "bare")}, told=_told)
             for name, found in more.items():
                 runs[name] += found
         in_flight = stage.in_flight
@@ -127,10 +122,14 @@ def rows_of_writing(folder: Path, scale: Scale, speeds: Speeds, wanted: Collecti
         if number in wanted:
             mine = runs["ours"]
             note = f"ours {describe(mine)}; {name} {describe(runs[name])}; {note or f'{in_flight} in flight; {remark}'}"
-            pairs = ([run.mb_per_s for run in found[: len(runs[name])]] for found in (mine, runs[name]))
-            rows[number] = FIGURES.ratio_row(number, *pairs, note=note)
+            pair = mine[: len(runs[name])], runs[name]
+            rows[number] = FIGURES.ratio_row(number, *pair, by=attrgetter("mb_per_s"), note=note)
     speeds.update({name: [run.mb_per_s for run in found] for name, found in runs.items()})
     return rows
+
+
+def _told(name: str, run: Run) -> str:
+    return f"{name}: {run.mb_per_s:.1f} MB/s, {describe([run])}"
 
 
 def _resuming(stage: IngestStage, tree: Planted, scale: Scale) -> Row:

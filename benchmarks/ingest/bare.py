@@ -1,44 +1,22 @@
-"""A bare asynchronous writer: rows that lie in memory already, sent with acsylla; a process of its own.
+"""A bare asynchronous writer: rows that lie in memory already, sent with acsylla, by a process of its own.
 
-    python -m benchmarks.ingest.bare HOST PORT DATACENTER FOLDER
-
-Reads all pictures of a folder, makes their rows, and says so by a line. Then, for each line of JSON on its input,
-{"in_flight": N, "pictures": N, "batch": bool}, it writes that many and answers with {"seconds", "cpu", "bytes"}. Each
-picture is two requests, the metadata row when the data row is acknowledged, or one batch of both.
+Each picture is two requests, the metadata row when the data row is acknowledged, or one batch of both.
 """
 
-import asyncio
-import json
-import sys
-import time
+import os
 
-from benchmarks.harness.picture_rows import prepare, rows_below, write
+from benchmarks.harness.picture_rows import Rows, rows_below, write_bare
 from etl.cassandra.cluster import Cluster
-from etl.cassandra.executor import writer
+
+_rows: list[Rows] = []
 
 
-async def serve(cluster: Cluster, folder: str) -> None:
-    """Load, then write as often as asked."""
-    rows = rows_below(folder)
-    async with writer(cluster) as connected:
-        statements = await prepare(connected)
-        session = connected._session  # connected as ours is, without what ours does around each write
-        print(json.dumps({"pictures": len(rows)}), flush=True)
-        while line := await asyncio.to_thread(sys.stdin.readline):
-            order = json.loads(line)
-            taken = rows[: order["pictures"]]
-            started, cpu = time.monotonic(), time.process_time()
-            await write(session, statements, taken, in_flight=order["in_flight"], batch=order["batch"])
-            done = {"seconds": time.monotonic() - started, "cpu": time.process_time() - cpu}
-            print(json.dumps({**done, "bytes": sum(len(data[-1]) for data, _ in taken)}), flush=True)
+def load(folder: str) -> tuple[int, int]:
+    """Make the rows of all pictures of a folder; returns this process and their number."""
+    _rows.extend(rows_below(folder))
+    return os.getpid(), len(_rows)
 
 
-def main() -> int:
-    """Serve until the input ends."""
-    host, port, datacenter, folder = sys.argv[1:]
-    asyncio.run(serve(Cluster((host,), int(port), datacenter), folder))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def write_first(cluster: Cluster, pictures: int, in_flight: int, is_batch: bool) -> tuple[float, float]:
+    """Write so many of the pictures; returns seconds and CPU seconds."""
+    return write_bare(cluster, _rows[:pictures], in_flight=in_flight, batch=is_batch)

@@ -1,32 +1,33 @@
 """Where the contenders of the ingest benchmark run: one server, one Spark, one bare writer, tables emptied between."""
 
-import json
 import os
 import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import SparkSession
+
+from benchmarks.harness.cassandra import embedded
+from benchmarks.harness.pairs import best_of
 from benchmarks.harness.picture_rows import DATA, KEYSPACE, METADATA, list_paths, prove, session
 from benchmarks.harness.pictures import Planted, plant_pictures
 from benchmarks.harness.processes import cpu_seconds, descendants
-from benchmarks.harness.results import ROOT
-from benchmarks.harness.stage import Stage
-from benchmarks.ingest import rivals as rivals
+from benchmarks.ingest.bare import load, write_first
+from benchmarks.ingest.baselines import CORES, connector, usual_way
+from etl.cassandra.cluster import Cluster
 from etl.ingest.plan import IngestPlan
 from etl.ingest.report import IngestReport
-from etl.ingest.writing.tasks import task_count
 from etl.sources.plan import SourcePlan
 from imagestrata.devstack.servers.cassandra import Cassandra
 from jobs import ingest as job
-from schemas.tables import Replication, create_keyspace
 
-CORES = 2
 IN_FLIGHT = (64, 128, 256)
 WARM_UP_PICTURES = 200
 
@@ -61,101 +62,90 @@ def describe(runs: Sequence[Run]) -> str:
     return f"{rate:,.0f} images/s, CPU ms an image {of_client}{server:.2f} server"
 
 
-class IngestStage(Stage):
+def plan_of(tree: Planted, *, resume: bool = False) -> IngestPlan:
+    """What our own job is asked to do."""
+    source = SourcePlan(address=str(tree.root))
+    return IngestPlan(source=source, data_table=DATA, metadata_table=METADATA, resume=resume)
+
+
+@contextmanager
+def ingest_stage(folder: Path, tree: Planted) -> Iterator["IngestStage"]:
     """The server, Spark and the bare writer, for the pictures of a tree."""
+    statements = plan_of(tree).tables.definitions.values()
+    with (
+        embedded(folder / "cassandra", KEYSPACE, *statements) as server,
+        ProcessPoolExecutor(1, mp_context=get_context("spawn")) as bare,
+    ):
+        place: dict[str, str | int] = {"host": ",".join(server.hosts), "port": server.port}
+        options = {f"spark.cassandra.connection.{name}": value for name, value in place.items()}
+        spark = session("benchmark of ingest", master=f"local[{CORES}]", options=options)
+        try:
+            with server.session() as control:
+                yield IngestStage(folder, tree, server, control, spark, bare)
+        finally:
+            spark.sparkContext.setLogLevel("OFF")  # the connector would complain that its server is gone
+            spark.stop()
 
-    def __init__(self, folder: Path, tree: Planted) -> None:
-        super().__init__(folder)
-        self.tree = tree
+
+class IngestStage:
+    """Where contenders run."""
+
+    def __init__(
+        self, folder: Path, tree: Planted, server: Cassandra, control: Any, spark: SparkSession, bare: Executor
+    ) -> None:
+        self.folder, self.tree, self.spark = folder, tree, spark
         self.in_flight = IN_FLIGHT[0]
-        self._server = Cassandra(folder / "cassandra")
-
-    def _start(self, stack: ExitStack) -> None:
-        server = self._server
-        stack.callback(server.clean)
-        # Not tied to this thread: such a server is compiled for a quick start, not for speed.
-        server.start()
-        self._control: Any = stack.enter_context(server.session())
-        options = {
-            "spark.cassandra.connection.host": ",".join(server.hosts),
-            "spark.cassandra.connection.port": str(server.port),
-        }
-        self.spark = session("benchmark of ingest", master=f"local[{CORES}]", options=options)
-        stack.callback(self._end_spark)
-        self._control.execute(create_keyspace(KEYSPACE, Replication.parse("1")))
-        for statement in self.plan(self.tree).tables.definitions.values():
-            self._control.execute(statement)
-        self._bare = self._start_bare()
-        stack.callback(self._end_bare)
-
-    def plan(self, tree: Planted, *, resume: bool = False) -> IngestPlan:
-        """What our own job is asked to do."""
-        source = SourcePlan(address=str(tree.root))
-        return IngestPlan(source=source, data_table=DATA, metadata_table=METADATA, resume=resume)
+        self._server, self._control, self._bare = server, control, bare
+        self._bare_pid, pictures = bare.submit(load, str(tree.root)).result()
+        if pictures != tree.files:
+            raise RuntimeError(f"Wanted a bare writer with {tree.files:,} pictures. Found: {pictures:,}")
 
     def warm_up(self) -> str:
         """Spark by small runs, the server by the bare writer, which finds its best; returns a remark on that."""
         small = plant_pictures(self.folder / "small", WARM_UP_PICTURES, first_seed=self.tree.files)
         for _ in range(2):
             self.empty()
-            job.run(self.spark, plan=self.plan(small))
+            job.run(self.spark, plan=plan_of(small))
         for _ in range(3):
-            job.run(self.spark, plan=self.plan(small, resume=True))
-        limit = small.files
-        rivals.usual_way(self.spark, str(small.root), hosts=self._server.hosts, port=self._server.port, limit=limit)
-        rivals.connector(self.spark, str(small.root), tasks=CORES, limit=limit)
-        self.empty()
+            job.run(self.spark, plan=plan_of(small, resume=True))
+        for write in (usual_way, connector):
+            write(self.spark, str(small.root), server=self._server, limit=small.files)
         third = max(WARM_UP_PICTURES, self.tree.files // 3)
-        self._ask_bare(third, in_flight=IN_FLIGHT[0])
-        rates: dict[int, list[float]] = {number: [] for number in IN_FLIGHT}
-        for number in (*IN_FLIGHT, *reversed(IN_FLIGHT)):
+
+        def rate(in_flight: int, *, batch: bool = False) -> float:
             self.empty()
-            rates[number].append(third / self._ask_bare(third, in_flight=number)["seconds"])
-        means = {number: statistics.fmean(found) for number, found in rates.items()}
-        self.in_flight = max(means, key=lambda number: means[number])
-        self.empty()
-        batched = third / self._ask_bare(third, in_flight=self.in_flight, batch=True)["seconds"]
+            return third / self._write_bare(third, in_flight, batch=batch)[0]
+
+        rate(IN_FLIGHT[0])
+        self.in_flight, found = best_of(IN_FLIGHT, rate)
+        batched = rate(self.in_flight, batch=True)
         self.empty()
         self._ingest(self.tree)  # for the server too this is another kind of request than the bare writer's
-        found = ", ".join(f"{rate:,.0f} with {number}" for number, rate in means.items())
-        return f"bare writer in warm-up: {found} in flight, {batched:,.0f} images/s with both rows in one batch"
+        return f"bare writer in warm-up: {found}, {batched:,.0f} images/s with both rows in one batch"
 
     def ours(self) -> Run:
         """Our job."""
-        return self._measure(lambda: self._ingest(self.tree))
+        return self._measure(lambda: self._ingest(self.tree), planned=self.tree)
 
     def bare(self) -> Run:
-        """The bare writer; the CPU of its client is its own."""
-        answers: list[dict[str, float]] = []
-        run = self._measure(lambda: answers.append(self._ask_bare(self.tree.files, in_flight=self.in_flight)))
-        return Run(run.images, run.bytes, answers[0]["seconds"], answers[0]["cpu"], run.server_cpu)
+        """The bare writer; its time and the CPU of its client are its own."""
+        found: list[tuple[float, float]] = []
+        write = partial(self._write_bare, self.tree.files, self.in_flight)
+        run = self._measure(lambda: found.append(write()), planned=self.tree)
+        return replace(run, seconds=found[0][0], client_cpu=found[0][1])
 
-    def one_at_a_time(self, pictures: int) -> Run:
-        """Inserts by hand, of the first few pictures."""
-        root, hosts, port = str(self.tree.root), self._server.hosts, self._server.port
-        write = rivals.one_at_a_time
-        return self._measure(lambda: write(root, hosts=hosts, port=port, limit=pictures), planned=self._first(pictures))
-
-    def usual_way(self, pictures: int) -> Run:
-        """What most people write first, with the first few pictures."""
-        root, hosts, port = str(self.tree.root), self._server.hosts, self._server.port
-        write = rivals.usual_way
-        return self._measure(
-            lambda: write(self.spark, root, hosts=hosts, port=port, limit=pictures), planned=self._first(pictures)
-        )
-
-    def connector(self, pictures: int) -> Run:
-        """The same rows written by the Spark connector, of the first few pictures."""
-        planned = self._first(pictures)
-        tasks = task_count(rows=planned.files, size=planned.bytes, cores=CORES)
-        root, write = str(self.tree.root), rivals.connector
-        return self._measure(lambda: write(self.spark, root, tasks=tasks, limit=pictures), planned=planned)
+    def baseline(self, write: Callable[..., None], pictures: int) -> Run:
+        """Another way to write the first few pictures."""
+        root = str(self.tree.root)
+        some = list_paths(root)[:pictures]
+        planned = Planted(self.tree.root, len(some), sum((self.tree.root / path).stat().st_size for path in some))
+        return self._measure(lambda: write(self.spark, root, server=self._server, limit=pictures), planned=planned)
 
     def first_and_resumed(self, tree: Planted) -> tuple[float, float]:
         """Seconds of a first ingest of a tree, and of one that is told to resume when all is there."""
         first = self._measure(lambda: self._ingest(tree), planned=tree).seconds
         started = time.monotonic()
-        report = job.run(self.spark, plan=self.plan(tree, resume=True))
+        report = job.run(self.spark, plan=plan_of(tree, resume=True))
         seconds = time.monotonic() - started
         if (report.images, report.already_there) != (0, tree.files):
             raise RuntimeError(f"Wanted {tree.files:,} pictures that are there already. Found: {report}")
@@ -163,73 +153,34 @@ class IngestStage(Stage):
 
     def empty(self) -> None:
         """Empty the tables, and let the disk take what waits for it."""
-        for table in self.plan(self.tree).tables.definitions:
+        for table in plan_of(self.tree).tables.definitions:
             self._control.execute(f"TRUNCATE {table}", timeout=120)
         os.sync()
 
-    def _first(self, pictures: int) -> Planted:
-        some = list_paths(str(self.tree.root))[:pictures]
-        return Planted(self.tree.root, len(some), sum((self.tree.root / path).stat().st_size for path in some))
-
     def _ingest(self, tree: Planted) -> IngestReport:
-        report = job.run(self.spark, plan=self.plan(tree))
+        report = job.run(self.spark, plan=plan_of(tree))
         if (report.images, report.bytes) != (tree.files, tree.bytes):
             raise RuntimeError(f"Wanted {tree.files:,} pictures of {tree.bytes:,} bytes. Found: {report}")
         return report
 
-    def _measure(self, work: Callable[[], object], *, planned: Planted | None = None) -> Run:
+    def _write_bare(self, pictures: int, in_flight: int, *, batch: bool = False) -> tuple[float, float]:
+        """Let the bare writer write so many pictures; returns its seconds and its CPU seconds."""
+        server = self._server
+        cluster = Cluster(tuple(server.hosts), server.port, server.datacenter)
+        return self._bare.submit(write_first, cluster, pictures, in_flight, batch).result()
+
+    def _measure(self, work: Callable[[], object], *, planned: Planted) -> Run:
         """Empty the tables, run, look whether the rows are there."""
         self.empty()
         server = self._server.nodes[0].pid
         assert server is not None
-        others = (server, self._bare.pid)
 
-        def client_cpu() -> float:
-            return sum(map(cpu_seconds, descendants(os.getpid(), without=others)))
+        def cpu() -> tuple[float, float]:
+            clients = (pid for pid in descendants(os.getpid()) if pid not in (server, self._bare_pid))
+            return sum(map(cpu_seconds, clients)), cpu_seconds(server)
 
-        before = client_cpu(), cpu_seconds(server)
-        started = time.monotonic()
+        before, started = cpu(), time.monotonic()
         work()
-        seconds = time.monotonic() - started
-        after = client_cpu(), cpu_seconds(server)
-        planned = planned or self.tree
+        seconds, after = time.monotonic() - started, cpu()
         prove(self._control, planned=planned)
         return Run(planned.files, planned.bytes, seconds, after[0] - before[0], after[1] - before[1])
-
-    def _end_spark(self) -> None:
-        self.spark.sparkContext.setLogLevel("OFF")  # the connector would complain that its server is gone
-        self.spark.stop()
-
-    def _start_bare(self) -> "subprocess.Popen[str]":
-        server, module = self._server, "benchmarks.ingest.bare"
-        place = (server.hosts[0], str(server.port), server.datacenter, str(self.tree.root))
-        process = subprocess.Popen(
-            [sys.executable, "-m", module, *place], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        assert process.stdout is not None
-        if json.loads(process.stdout.readline() or "{}").get("pictures") != self.tree.files:
-            process.kill()
-            raise RuntimeError(f"Wanted a bare writer with {self.tree.files:,} pictures. Found: it did not start.")
-        return process
-
-    def _ask_bare(self, pictures: int, *, in_flight: int, batch: bool = False) -> dict[str, float]:
-        """Let the bare writer write so many pictures; returns its seconds and its CPU seconds."""
-        assert self._bare.stdin is not None
-        assert self._bare.stdout is not None
-        self._bare.stdin.write(json.dumps({"pictures": pictures, "in_flight": in_flight, "batch": batch}) + "\n")
-        self._bare.stdin.flush()
-        answer: dict[str, float] = json.loads(self._bare.stdout.readline() or "{}")
-        if "seconds" not in answer:
-            raise RuntimeError(f"Wanted {pictures:,} pictures from the bare writer. Found: it ended.")
-        return answer
-
-    def _end_bare(self) -> None:
-        assert self._bare.stdin is not None
-        assert self._bare.stdout is not None
-        self._bare.stdin.close()  # which tells it to end
-        try:
-            self._bare.wait(timeout=30)
-        except subprocess.TimeoutExpired:
-            self._bare.kill()
-            self._bare.wait()
-        self._bare.stdout.close()

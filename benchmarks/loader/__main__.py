@@ -14,12 +14,10 @@ import sys
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
-from benchmarks.harness.command import Draw, Parts, run, tell
-from benchmarks.harness.loader_stage import BLOBS, FULL, PICTURES, QUICK, LoaderStage
+from benchmarks.harness.command import Draw, Parts, run
+from benchmarks.harness.loader_stage import BLOBS, FULL, PICTURES, QUICK, loader_stage
 from benchmarks.harness.pictures import require_room
-from benchmarks.harness.results import PLACE
+from benchmarks.harness.results import PLACE, tell
 from benchmarks.loader import copies, decoded, opening, rates
 from benchmarks.loader.figures import FIGURES
 from benchmarks.loader.plot import draw
@@ -40,12 +38,11 @@ def measure(parts: Parts, folder: Path) -> Draw | None:
     large = DISK_BYTES_A_ROW * sizes.large if parts.wants(opening.NUMBERS) else 0
     require_room(folder, bytes=DISK_BYTES_BESIDES + large, files=10_000)
     curves: Curves = {}
-    with LoaderStage(folder, sizes) as stage:
-        stage.look_at_proxy()
+    with loader_stage(folder, sizes) as stage:
+        stage.proxy.look()
         remark = ""
         if parts.wants(rates.NUMBERS):
-            tell(f"{sizes.blobs:,} blobs")
-            stage.write(BLOBS, np.arange(sizes.blobs, dtype=np.int64))
+            stage.write_all(BLOBS)
             remark = rates.warm_up(stage, quick=parts.is_quick)
         parts.measure(rates.DIRECT, lambda here: rates.rows_of_direct(stage, here, remark))
         parts.measure(rates.FAR, lambda here: rates.rows_of_far(stage, here, curves))
@@ -58,8 +55,7 @@ def measure(parts: Parts, folder: Path) -> Draw | None:
                 tell(f"failed: {error}")
                 parts.is_whole = False
         if parts.wants(decoded.NUMBERS):
-            tell(f"{sizes.pictures:,} pictures")
-            stage.write(PICTURES, np.arange(sizes.pictures, dtype=np.int64))
+            stage.write_all(PICTURES)
         parts.measure(decoded.NUMBERS, partial(decoded.rows_of_decoded, stage))
         parts.measure(opening.NUMBERS, partial(opening.rows_of_opening, stage))
         is_left_out = parts.is_quick and is_all

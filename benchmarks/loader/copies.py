@@ -1,13 +1,12 @@
 """The figure of consistency: what reading at a quorum costs, where each of three nodes has a copy of each image."""
 
 from functools import partial
+from operator import attrgetter
 
-import numpy as np
-
-from benchmarks.harness.command import tell
-from benchmarks.harness.loader_stage import BLOBS, LoaderStage, Run, describe
+from benchmarks.harness.loader_stage import BLOBS, LoaderStage, loader_stage
 from benchmarks.harness.pairs import in_turn
-from benchmarks.harness.results import Row
+from benchmarks.harness.results import Row, tell
+from benchmarks.harness.runs import Run, describe
 from benchmarks.loader.figures import FIGURES
 
 NUMBERS = (16,)
@@ -19,19 +18,18 @@ def rows_of_copies(stage: LoaderStage, *, is_left_out: bool) -> dict[int, Row]:
     if is_left_out:
         return {16: FIGURES.value_row(16, None, note="three nodes take a minute to start: QUICK=1 ONLY=16 measures it")}
     sizes = stage.sizes
-    with LoaderStage(stage.folder / "copies", sizes, nodes=_NODES) as cluster:
-        tell(f"{sizes.blobs:,} blobs, {_NODES} copies of each")
-        cluster.write(BLOBS, np.arange(sizes.blobs, dtype=np.int64))
+    with loader_stage(stage.folder / "copies", sizes, nodes=_NODES) as cluster:
+        tell(f"{_NODES} copies of each image")
+        cluster.write_all(BLOBS)
 
         def fetch(level: str, rows: int) -> Run:
-            run = cluster.run("loader.consumers:fetch", BLOBS, rows, consistency=level)
-            tell(f"fetch, {level}: {run.rate:,.0f} images/s")
-            return run
+            return cluster.run("harness.consumers:fetch", BLOBS, rows, consistency=level)
 
         levels = ("LOCAL_QUORUM", "LOCAL_ONE")
         for level in levels:  # warm-up
             fetch(level, sizes.warm)
-        runs = in_turn(sizes.pairs, {level: partial(fetch, level, sizes.fetched) for level in levels})
+        contenders = {level: partial(fetch, level, sizes.fetched) for level in levels}
+        runs = in_turn(sizes.pairs, contenders, told=lambda level, run: f"fetch, {level}: {describe([run])}")
     note = "; ".join(f"{level} {describe(found)}" for level, found in runs.items())
     note += f"; {_NODES} nodes and the client on the same cores, so that the ratio is of CPU"
-    return {16: FIGURES.ratio_row(16, *([run.rate for run in found] for found in runs.values()), note=note)}
+    return {16: FIGURES.ratio_row(16, *runs.values(), by=attrgetter("rate"), note=note)}

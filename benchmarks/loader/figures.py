@@ -26,4 +26,3 @@ FIGURES = Figures(
         16: Figure("three nodes with a copy each, fetch only, images/s: LOCAL_QUORUM over LOCAL_ONE", ">=", 0.50),
     }
 )
-"""By number."""

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 import loader
-from benchmarks.harness.processes import Watch, anonymous_mb, peak
-from benchmarks.loader.consumers import Answer, Order, add, connect, source_of
+from benchmarks.harness.consumers import Answer, Order, add, connect, no_sums, source_of
+from benchmarks.harness.processes import anonymous_mb, peak, watched
 
 _SECONDS_A_LOOK = 0.02
 
@@ -18,7 +18,7 @@ def open_and_read(order: Order) -> Answer:
 
     ``first`` are the seconds of opening the split and of reading the first batch, without those of connecting.
     """
-    with Watch(partial(anonymous_mb, os.getpid()), seconds=_SECONDS_A_LOOK) as watch:
+    with watched(partial(anonymous_mb, os.getpid()), seconds=_SECONDS_A_LOOK) as samples:
         began = time.monotonic()
         loader.open_split(order["split"], cache=order["cache"])
         opened = time.monotonic() - began
@@ -26,7 +26,7 @@ def open_and_read(order: Order) -> Answer:
         with source_of(order) as source:
             connected = connect(source)
             began = time.monotonic()
-            batches, sums = source.epoch(0), dict.fromkeys(("images", "bytes", "labels", "ids"), 0)
+            batches, sums = source.epoch(0), no_sums()
             first = 0.0
             for number in range(order["batches"]):
                 batch = next(batches)
@@ -37,4 +37,4 @@ def open_and_read(order: Order) -> Answer:
             answer: dict[str, Any] = {"first": first, "opened": opened, "connected": connected}
             answer["stats"] = asdict(source.stats())
             del batches
-    return {**answer, "sums": sums, "peak_mb": peak(watch.samples), "opened_mb": before}
+    return {**answer, "sums": sums, "peak_mb": peak(samples), "opened_mb": before}

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness.command import tell
-from benchmarks.harness.images import sums_of
-from benchmarks.harness.loader_stage import OPENED, LoaderStage, check
-from benchmarks.harness.results import Row
+from benchmarks.harness.loader_stage import OPENED, LoaderStage
+from benchmarks.harness.pictures import sums_of
+from benchmarks.harness.results import Row, tell
+from benchmarks.harness.runs import check
 from benchmarks.harness.split_folders import write_split
 from benchmarks.loader.figures import FIGURES
 from loader.order.permutation import epoch_order
@@ -45,13 +45,10 @@ def rows_of_opening(stage: LoaderStage, wanted: Collection[int]) -> dict[int, Ro
     if 15 in wanted:
         run = split.open(cache, batches=sizes.read)
         beyond = run["peak_mb"] - sizes.budget / 1e6
-        note = (
-            f"{sizes.large:,} rows; the most RssAnon is {run['peak_mb']:,.0f} MB, its budget {sizes.budget / 1e6:.0f}; "
-        )
-        note += (
-            f"{run['opened_mb']:,.0f} MB when the split was open, {without[0]['peak_mb']:,.0f} MB while the cache was "
-        )
-        note += f"built; {sizes.read} batches, slowly, so that it reads ahead all it may"
+        note = f"{sizes.large:,} rows; the most RssAnon is {run['peak_mb']:,.0f} MB, its budget "
+        note += f"{sizes.budget / 1e6:.0f}; {run['opened_mb']:,.0f} MB when the split was open, "
+        note += f"{without[0]['peak_mb']:,.0f} MB while the cache was built; {sizes.read} batches, slowly, so that it "
+        note += "reads ahead all it may"
         rows[15] = FIGURES.value_row(15, beyond, note=note, runs=1)
     split.remove()
     shutil.rmtree(cache, ignore_errors=True)
@@ -93,8 +90,6 @@ def _seconds(number: int, runs: list[dict[str, Any]], rows: int) -> Row:
     value, opened, connected = (
         statistics.median(run[name] for run in runs) for name in ("first", "opened", "connected")
     )
-    note = (
-        f"{rows:,} rows, files in the page cache; of it opening {opened:.2f} s; connecting, {connected:.2f} s, is not "
-    )
-    note += "in it, imports are"
+    note = f"{rows:,} rows, files in the page cache; of it opening {opened:.2f} s; connecting, "
+    note += f"{connected:.2f} s, is not in it, imports are"
     return FIGURES.value_row(number, value, note=note, runs=len(runs))

@@ -3,11 +3,12 @@
 import statistics
 from collections.abc import Collection, Sequence
 from functools import partial
+from operator import attrgetter
 
-from benchmarks.harness.command import tell
-from benchmarks.harness.loader_stage import BLOBS, Far, LoaderStage, Run, describe
-from benchmarks.harness.pairs import in_turn
-from benchmarks.harness.results import Row
+from benchmarks.harness.loader_stage import BLOBS, LoaderStage
+from benchmarks.harness.pairs import best_of, in_turn
+from benchmarks.harness.results import Row, tell
+from benchmarks.harness.runs import Far, Run, describe
 from benchmarks.loader.figures import DEMAND, FIGURES
 
 DIRECT = (1, 2)
@@ -21,9 +22,16 @@ IN_FLIGHT = (64, 128, 256)
 def fetch(stage: LoaderStage, rows: int, rtt: float | None, *, hold: float | None = None, **order: object) -> Run:
     """Our loader once; ``rtt`` None is without a proxy, ``hold`` seconds stand for one answer of a hundred."""
     far = None if rtt is None else Far(rtt, 0.0 if hold is None else 0.01, hold or 0.0)
-    run = stage.run("loader.consumers:fetch", BLOBS, rows, far=far, **order)
+    run = stage.run("harness.consumers:fetch", BLOBS, rows, far=far, **order)
     way = "no proxy" if rtt is None else f"{1e3 * rtt:.0f} ms" + (f", held {hold:.0f} s" if hold else "")
     tell(f"fetch, {way}: {run.rate:,.0f} images/s")
+    return run
+
+
+def read_bare(stage: LoaderStage, rows: int, in_flight: int) -> Run:
+    """The bare client once."""
+    run = stage.run("harness.consumers:read_bare", BLOBS, rows, in_flight=in_flight)
+    tell(f"bare, {in_flight} in flight: {run.rate:,.0f} images/s")
     return run
 
 
@@ -31,33 +39,22 @@ def warm_up(stage: LoaderStage, *, quick: bool) -> str:
     """The server by all kinds of readers, the bare client finds its best; returns a remark on that."""
     rows = stage.sizes.warm
     fetch(stage, rows, 0.0)
-    rates: dict[int, list[float]] = {number: [] for number in IN_FLIGHT}
-    for number in IN_FLIGHT if quick else (*IN_FLIGHT, *reversed(IN_FLIGHT)):
-        rates[number].append(stage.run("loader.consumers:read_bare", BLOBS, rows, in_flight=number).rate)
-    means = {number: statistics.fmean(found) for number, found in rates.items()}
-    stage.in_flight = max(means, key=lambda number: means[number])
-    remark = "bare in warm-up: " + ", ".join(f"{rate:,.0f} with {number}" for number, rate in means.items())
-    tell(remark)
-    return f"{remark} in flight"
+    turns = 1 if quick else 2
+    stage.in_flight, found = best_of(IN_FLIGHT, lambda number: read_bare(stage, rows, number).rate, turns=turns)
+    return f"bare in warm-up: {found}"
 
 
 def rows_of_direct(stage: LoaderStage, wanted: Collection[int], remark: str) -> dict[int, Row]:
     """Beside the bare client, and the CPU of a whole way to DALI; no proxy."""
     sizes, rows = stage.sizes, {}
     if 1 in wanted:
-
-        def read_bare() -> Run:
-            run = stage.run("loader.consumers:read_bare", BLOBS, sizes.fetched, in_flight=stage.in_flight)
-            tell(f"bare: {run.rate:,.0f} images/s")
-            return run
-
-        ours, bare = in_turn(
-            sizes.many_pairs, {"ours": lambda: fetch(stage, sizes.fetched, None), "bare": read_bare}
-        ).values()
+        bare_client = partial(read_bare, stage, sizes.fetched, stage.in_flight)
+        contenders = {"ours": partial(fetch, stage, sizes.fetched, None), "bare": bare_client}
+        ours, bare = in_turn(sizes.many_pairs, contenders).values()
         note = f"ours {describe(ours)}; bare {describe(bare)}; {remark}"
-        rows[1] = FIGURES.ratio_row(1, [run.rate for run in ours], [run.rate for run in bare], note=note)
+        rows[1] = FIGURES.ratio_row(1, ours, bare, by=attrgetter("rate"), note=note)
     if 2 in wanted:
-        fed = [stage.run("loader.consumers:feed", BLOBS, sizes.fetched) for _ in range(sizes.pairs)]
+        fed = [stage.run("harness.consumers:feed", BLOBS, sizes.fetched) for _ in range(sizes.pairs)]
         value = statistics.median(run.course.cpu_ms for run in fed)
         note = f"user and system, up to what a DALI pipeline is given; {describe(fed)}"
         rows[2] = FIGURES.value_row(2, value, note=note, runs=len(fed))
@@ -69,15 +66,16 @@ def rows_of_far(stage: LoaderStage, wanted: Collection[int], curves: dict[str, d
     sizes, rows = stage.sizes, {}
     rtts = [rtt for rtt, needed in ((0.0, {3, 4}), (0.15, {3, 7}), (0.3, {4})) if needed.intersection(wanted)]
     runs = in_turn(sizes.many_pairs, {rtt: partial(fetch, stage, sizes.fetched, rtt) for rtt in rtts})
-    stage.look_at_proxy()
+    stage.proxy.look()
     curves["in order"] = {rtt: statistics.median(run.rate for run in found) for rtt, found in runs.items()}
     for number, rtt in ((3, 0.15), (4, 0.3)):
         if number in wanted:
             note = f"{1e3 * rtt:.0f} ms {describe(runs[rtt])}; 0 ms {describe(runs[0.0])}; "
-            note += f"the proxy alone carries {stage.capacity:,.0f} MB/s"
-            rates = ([run.rate for run in found] for found in (runs[rtt], runs[0.0]))
-            void = stage.void(runs[rtt], runs[0.0])
-            rows[number] = FIGURES.ratio_row(number, *rates, note=note, void=void)
+            note += f"the proxy alone carries {stage.proxy.mb_per_s:,.0f} MB/s"
+            pair = runs[rtt], runs[0.0]
+            rows[number] = FIGURES.ratio_row(
+                number, *pair, by=attrgetter("rate"), note=note, void=stage.proxy.void(*pair)
+            )
     if 7 in wanted:
         rows[7] = _ramp(runs[0.15])
     return rows
@@ -112,10 +110,10 @@ def rows_of_holds(stage: LoaderStage) -> dict[int, Row]:
     sizes = stage.sizes
     contenders = {hold: partial(fetch, stage, sizes.held, 0.0, hold=hold) for hold in (2.0, 0.0)}
     held, prompt = in_turn(sizes.pairs, contenders).values()
-    stage.look_at_proxy()
-    rates = ([run.rate for run in found] for found in (held, prompt))
+    stage.proxy.look()
     note = f"0 ms, in order; held {describe(held)}; undisturbed {describe(prompt)}"
-    rows = {10: FIGURES.ratio_row(10, *rates, note=note, void=stage.void(prompt))}
+    void = stage.proxy.void(prompt)
+    rows = {10: FIGURES.ratio_row(10, held, prompt, by=attrgetter("rate"), note=note, void=void)}
     extra = 100 * statistics.median(extra_share(run) for run in held)
     carried = [100 * carried_share(run) for run in held]
     answers = sum(run.carried.held for run in held if run.carried)
@@ -152,13 +150,7 @@ def complete(stage: LoaderStage, curves: dict[str, dict[float, float]]) -> None:
     points = curves.setdefault("torch DataLoader, 4 workers", {})
     for rtt in sizes.rtts:
         limit = max(4 * sizes.worker_batch, round(min(sizes.compared, 4 * sizes.worker_seconds / (rtt + 0.003))))
-        run = stage.run(
-            "loader.rivals:read_by_workers",
-            BLOBS,
-            sizes.compared,
-            far=Far(rtt),
-            batch_size=sizes.worker_batch,
-            limit=limit,
-        )
+        order = {"batch_size": sizes.worker_batch, "limit": limit}
+        run = stage.run("loader.baselines:read_by_workers", BLOBS, sizes.compared, far=Far(rtt), **order)
         points[rtt] = run.rate
         tell(f"workers, {1e3 * rtt:.0f} ms: {run.rate:,.0f} images/s")

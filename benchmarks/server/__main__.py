@@ -9,27 +9,27 @@ one can be compared with an old one.
 QUICK=1 writes few pictures, too few for a value.
 """
 
-import asyncio
 import os
 import statistics
 import sys
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from benchmarks.harness.command import Parts, run, tell
+from benchmarks.harness.cassandra import embedded
+from benchmarks.harness.command import Parts, run
 from benchmarks.harness.figures import Figure, Figures
 from benchmarks.harness.pairs import in_turn
-from benchmarks.harness.picture_rows import DATA, KEYSPACE, METADATA, Rows, prepare, rows_below, write
+from benchmarks.harness.picture_rows import DATA, KEYSPACE, METADATA, Rows, rows_below, write_bare
 from benchmarks.harness.pictures import PICTURE_BYTES, plant_pictures, require_room
 from benchmarks.harness.processes import cpu_seconds
-from benchmarks.harness.results import Row
+from benchmarks.harness.results import Row, tell
 from etl.cassandra.cluster import Cluster
-from etl.cassandra.executor import writer
 from imagestrata.devstack.servers.cassandra import Cassandra
 from schemas import Columns
-from schemas.tables import Replication, create_data, create_keyspace, create_metadata
+from schemas.tables import create_data, create_metadata
 
 IN_FLIGHT = 128
 PAIRS = 3
@@ -82,25 +82,21 @@ FIGURES = Figures(
 """By number, in the order of the changes."""
 
 
+@contextmanager
+def contender(folder: Path, change: Change) -> Iterator["Contender"]:
+    """A server with one change; it is tied to us: such a one is as fast after seconds as it will ever be."""
+    tables = [create_data(DATA, Columns()), create_metadata(METADATA, Columns())]
+    altered = [f"ALTER TABLE {DATA} WITH {change.table}"] if change.table else []
+    options: dict[str, Any] = {"heap_mb": change.heap_mb, "yaml": change.yaml, "tied": True}
+    with embedded(folder, KEYSPACE, *tables, *altered, **options) as server:
+        yield Contender(server, is_batch=change.batch)
+
+
 class Contender:
-    """A server with one change, and the writer's requests to it; a context manager."""
+    """A server, and the writer's requests to it."""
 
-    def __init__(self, folder: Path, change: Change) -> None:
-        self._change = change
-        self._server = Cassandra(folder, heap_mb=change.heap_mb, yaml=change.yaml)
-
-    def __enter__(self) -> "Contender":
-        self._server.start(tied=True)  # such a server is as fast after seconds as it will ever be
-        with self._server.session() as session:
-            session.execute(create_keyspace(KEYSPACE, Replication.parse("1")))
-            session.execute(create_data(DATA, Columns()))
-            session.execute(create_metadata(METADATA, Columns()))
-            if self._change.table:
-                session.execute(f"ALTER TABLE {DATA} WITH {self._change.table}")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.clean()
+    def __init__(self, server: Cassandra, *, is_batch: bool) -> None:
+        self._server, self._is_batch = server, is_batch
 
     def run(self, rows: Sequence[Rows]) -> tuple[float, float]:
         """Write rows into empty tables; returns pictures a second, and the server's CPU milliseconds a picture."""
@@ -111,22 +107,15 @@ class Contender:
         pid = self._server.nodes[0].pid
         assert pid is not None
         before = cpu_seconds(pid)
-        seconds = asyncio.run(self._write(rows))
-        return len(rows) / seconds, 1e3 * (cpu_seconds(pid) - before) / len(rows)
-
-    async def _write(self, rows: Sequence[Rows]) -> float:
         cluster = Cluster(tuple(self._server.hosts), self._server.port, self._server.datacenter)
-        async with writer(cluster) as connected:
-            statements = await prepare(connected)
-            started = time.monotonic()
-            await write(connected._session, statements, rows, in_flight=IN_FLIGHT, batch=self._change.batch)
-            return time.monotonic() - started
+        seconds, _ = write_bare(cluster, rows, in_flight=IN_FLIGHT, batch=self._is_batch)
+        return len(rows) / seconds, 1e3 * (cpu_seconds(pid) - before) / len(rows)
 
 
 def compare(folder: Path, rows: Sequence[Rows], ours: Contender, number: int) -> Row:
     """Ours and a change of it in turn, after both have been warmed up."""
     change = CHANGES[number - 1]
-    with Contender(folder / "changed", change) as changed:
+    with contender(folder / "changed", change) as changed:
         for _ in range(2):
             changed.run(rows)
         runs = in_turn(PAIRS, {change.name: lambda: changed.run(rows), OURS.name: lambda: ours.run(rows)})
@@ -144,7 +133,7 @@ def measure(parts: Parts, folder: Path) -> None:
     root = str(plant_pictures(folder / "tree", 400 if parts.is_quick else 4_000).root)
     rows = rows_below(root)
     tell(f"{len(rows):,} pictures of {PICTURE_BYTES:,} bytes in memory")
-    with Contender(folder / "ours", OURS) as ours:
+    with contender(folder / "ours", OURS) as ours:
         for _ in range(1 if parts.is_quick else 4):
             ours.run(rows)
         for number in FIGURES:

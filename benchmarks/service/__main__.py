@@ -31,11 +31,7 @@ def measure(parts: Parts, folder: Path) -> None:
     """The rows that are wanted."""
     sizes = QUICK if parts.is_quick else FULL
     require_room(folder, bytes=4 * sizes.file_bytes + 3 * sizes.files * sizes.of_bytes, files=10_000)
-    measure_on(Stage(folder, sizes), parts)
-
-
-def measure_on(stage: Stage, parts: Parts) -> None:
-    """The rows that are wanted, of a stage that stands."""
+    stage = Stage(folder, sizes)
     for numbers, work in PARTS.items():
         parts.measure_whole(numbers, partial(work, stage))
 

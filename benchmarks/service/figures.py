@@ -20,7 +20,6 @@ FIGURES = Figures(
         ),
     }
 )
-"""By number."""
 
 
 @dataclass(frozen=True)

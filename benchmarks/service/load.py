@@ -6,14 +6,12 @@ import random
 import shutil
 import threading
 import time
-from itertools import pairwise
 from pathlib import Path
 
-from benchmarks.harness.command import tell
-from benchmarks.harness.processes import run_process, worker
-from benchmarks.harness.results import Row
+from benchmarks.harness.processes import quarter_peaks, run_process, worker
+from benchmarks.harness.results import Row, tell
 from benchmarks.service.figures import FIGURES
-from benchmarks.service.stage import Stage, watched
+from benchmarks.service.stage import Stage, memory_of
 from imagestrata.devstack.servers.dataset_server import DatasetServer
 
 CLIENTS, KILLS = (8, 9), (10,)
@@ -26,11 +24,13 @@ def rows_of_clients(stage: Stage) -> dict[int, Row]:
     sizes = stage.sizes
     with stage.service() as service:
         order = {"port": service.port, "clients": sizes.clients, "seconds": sizes.seconds, "seed": 0}
-        with watched(service, seconds=0.2) as watch:
+        with memory_of(service, seconds=0.2) as samples:
             answer = run_process(worker("service.clients:ask", order), limit=sizes.seconds + 300).answer
     for text in answer["told"]:
         tell(f"failed: {text}")
-    quarters = quarters_of([value for _, value in watch.samples])
+    if len(samples) < 4:
+        raise ValueError(f"Wanted memory in four quarters. Found: it was looked at {len(samples)} times")
+    quarters = quarter_peaks(samples, start=samples[0][0], end=samples[-1][0])
     asked = sum(answer["counts"].values())
     note = (
         f"{sizes.clients} clients, {sizes.seconds:,.0f} s, {asked:,} requests and more ({answer['counts']}); the most "
@@ -41,14 +41,6 @@ def rows_of_clients(stage: Stage) -> dict[int, Row]:
         8: FIGURES.value_row(8, float(answer["failed"]), note=note),
         9: FIGURES.value_row(9, quarters[3] / quarters[1], note=note),
     }
-
-
-def quarters_of(seen: list[float]) -> list[float]:
-    """The most in each quarter of what was seen. Raises ValueError for fewer than four."""
-    if len(seen) < 4:
-        raise ValueError(f"Wanted memory in four quarters. Found: it was looked at {len(seen)} times")
-    cuts = [len(seen) * part // 4 for part in range(5)]
-    return [max(seen[start:end]) for start, end in pairwise(cuts)]
 
 
 def rows_of_kills(stage: Stage) -> dict[int, Row]:
@@ -73,6 +65,10 @@ def rows_of_kills(stage: Stage) -> dict[int, Row]:
             tell(f"killed {turn + 1} times, {interrupted} uploads cut off, {len(faults)} faults")
     with DatasetServer(root) as service:
         faults += faults_in(service, root, names, acknowledged)
+        place = next((root / "datasets").rglob("data"))
+        place.write_bytes(place.read_bytes()[::-1])
+        if not faults_in(service, root, names, acknowledged):
+            raise RuntimeError("Wanted a version that is damaged on purpose to be a fault. Found: none")
     shutil.rmtree(root, ignore_errors=True)
     for text in faults[:20]:
         tell(f"fault: {text}")
@@ -96,9 +92,8 @@ def faults_in(
             shown.add((name, version["version"]))
             got = service.ask("GET", f"/datasets/{name}?version={version['version']}")
             if got.status != 200 or hashlib.sha256(got.body).hexdigest() != version["sha256"]:
-                found.append(
-                    f"{name} {version['version']}: {got.status}, {len(got.body)} bytes, another SHA-256 than told"
-                )
+                what = f"{got.status}, {len(got.body)} bytes, another SHA-256 than told"
+                found.append(f"{name} {version['version']}: {what}")
             if acknowledged.get((name, version["version"]), version["sha256"]) != version["sha256"]:
                 found.append(f"{name} {version['version']} is another than was acknowledged")
         for version in versions[2:]:  # room for the next ones
@@ -107,9 +102,8 @@ def faults_in(
     found += [
         f"{name} {number} was acknowledged and is gone" for name, number in acknowledged if (name, number) not in shown
     ]
-    found += [f"{path.name} was left behind" for path in (root / "incoming").iterdir()]
-    found += [f"{path.name} was left behind" for path in (root / "trash").iterdir()]
-    return found
+    left = (path for folder in ("incoming", "trash") for path in (root / folder).iterdir())
+    return found + [f"{path.name} was left behind" for path in left]
 
 
 def _uploader(

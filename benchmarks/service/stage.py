@@ -5,13 +5,13 @@ import shutil
 import subprocess
 import tarfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness.processes import Watch, anonymous_mb
+from benchmarks.harness.processes import anonymous_mb, watched
 from benchmarks.service.figures import Sizes
 from imagestrata.devstack.servers.dataset_server import DatasetServer
 
@@ -19,9 +19,9 @@ TAR = "application/x-tar"
 _BLOCK = 1 << 24
 
 
-def watched(service: DatasetServer, *, seconds: float = 0.02) -> Watch[float]:
-    """Samples the anonymous memory of a service in MB; a context manager."""
-    return Watch(partial(anonymous_mb, service.process.pid), seconds=seconds)
+def memory_of(service: DatasetServer, *, seconds: float = 0.02) -> AbstractContextManager[list[tuple[float, float]]]:
+    """Samples the anonymous memory of a service in MB."""
+    return watched(partial(anonymous_mb, service.process.pid), seconds=seconds)
 
 
 class Stage:
@@ -34,6 +34,11 @@ class Stage:
         with open(self.file, "wb") as file:
             for start in range(0, sizes.file_bytes, _BLOCK):
                 file.write(rng.bytes(min(_BLOCK, sizes.file_bytes - start)))
+
+    @property
+    def file_mb(self) -> float:
+        """MB of the file."""
+        return self.file.stat().st_size / 1e6
 
     def make_tar(self) -> Path:
         """The folder as a tar: so many files in class folders, of bytes that differ."""
@@ -70,3 +75,8 @@ def curl(*arguments: str) -> float:
     if done.returncode or status != "200":
         raise OSError(f"Wanted 200 of curl {' '.join(arguments)}. Found: {done.stdout} {done.stderr}")
     return float(seconds)
+
+
+def put(file: Path, url: str, *, kind: str = "application/octet-stream") -> float:
+    """Upload a file by curl; the seconds that it took."""
+    return curl("-T", str(file), "-H", f"Content-Type: {kind}", url)

@@ -9,20 +9,18 @@ QUICK=1 takes less of everything; figures that mean nothing then have no value a
 """
 
 import sys
-from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 
 from benchmarks.harness.command import Parts, run
 from benchmarks.harness.pictures import require_room
-from benchmarks.harness.results import Row
 from benchmarks.shards import decoded, listing, order, streaming, writing
 from benchmarks.shards.figures import FIGURES, FULL, QUICK
-from benchmarks.shards.stage import ShardStage
+from benchmarks.shards.stage import shard_stage
 
 LISTED = (9,)
 DISK_BYTES_A_PICTURE = 600_000
-"""The tree, shards of two kinds, what a rival has written and what it keeps."""
+"""The tree, shards of two kinds, what a baseline has written and what it keeps."""
 DISK_BYTES_BESIDES = 2_000_000_000
 
 
@@ -30,27 +28,14 @@ def measure(parts: Parts, folder: Path) -> None:
     """The rows that are wanted."""
     sizes = QUICK if parts.is_quick else FULL
     require_room(folder, bytes=DISK_BYTES_BESIDES + DISK_BYTES_A_PICTURE * sizes.pictures, files=100_000)
-    with ShardStage(folder, sizes) as stage:
-        measure_on(stage, parts)
-
-
-def measure_on(stage: ShardStage, parts: Parts) -> None:
-    """The rows that are wanted, of a stage that stands."""
-
-    def read_part(numbers: Collection[int], work: Callable[[Collection[int]], Mapping[int, Row]]) -> None:
-        def written(here: Collection[int]) -> Mapping[int, Row]:
-            writing.prepare(stage)
-            return work(here)
-
-        parts.measure(numbers, written)
-
-    parts.measure(writing.NUMBERS, lambda here: writing.rows_of_writing(stage, here))
-    for number in streaming.BESIDE:  # each alone: one that cannot be installed takes no other with it
-        read_part((number,), partial(streaming.rows_of_rival, stage))
-    read_part(streaming.FAR, partial(streaming.rows_of_far, stage))
-    read_part(decoded.NUMBERS, lambda _: decoded.rows_of_decoded(stage))
-    parts.measure_whole(LISTED, lambda: listing.rows_of_listing(stage))
-    parts.measure_whole(order.NUMBERS, lambda: order.rows_of_order(stage))
+    with shard_stage(folder, sizes) as stage:
+        parts.measure(writing.NUMBERS, partial(writing.rows_of_writing, stage))
+        for number in streaming.BESIDE:  # each alone: one that cannot be installed takes no other with it
+            parts.measure((number,), partial(streaming.rows_of_baseline, stage))
+        parts.measure(streaming.FAR, partial(streaming.rows_of_far, stage))
+        parts.measure_whole(decoded.NUMBERS, partial(decoded.rows_of_decoded, stage))
+        parts.measure_whole(LISTED, partial(listing.rows_of_listing, stage))
+        parts.measure_whole(order.NUMBERS, partial(order.rows_of_order, stage))
 
 
 if __name__ == "__main__":

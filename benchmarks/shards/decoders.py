@@ -5,14 +5,13 @@ environment. The answer: for each batch when it came, the CPU seconds of this pr
 """
 
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from itertools import islice
 from typing import Any
 
 import loader
-from benchmarks.harness.decoding import read_files
+from benchmarks.harness.consumers import Recorder, read_files
 from benchmarks.shards.readers import Answer, Order, cpu_of_all
 from benchmarks.shards.writers import files_of
 
@@ -34,7 +33,7 @@ def decode_files(order: Order) -> Batches:
     """By DALI's ``readers.file`` from memory."""
     found = files_of(order["tree"])[: order["images"]]
     names, labels = [os.path.join(order["tree"], path) for path, _ in found], [label for _, label in found]
-    return read_files(names, labels, batch_size=order["batch_size"], size=order["size"], threads=order["threads"])
+    return read_files(names, labels, order=order)
 
 
 DECODERS: Mapping[str, Callable[[Order], Batches]] = {"shards": decode_shards, "files": decode_files}
@@ -42,16 +41,10 @@ DECODERS: Mapping[str, Callable[[Order], Batches]] = {"shards": decode_shards, "
 
 def decode(order: Order) -> Answer:
     """Decode, and tell how it went. Raises RuntimeError for pictures of another shape or number."""
-    count, size = order["batch_size"], order["size"]
-    batches = DECODERS[order["decoder"]](order)
-    got: list[float] = []
-    cpu: list[float] = []
-    began = time.monotonic()
-    for images, labels in islice(batches, order["images"] // count):
-        if images.shape != (count, 3, size, size) or len(labels) != count:
-            raise RuntimeError(f"Wanted {count} pictures of {size} pixels. Found: {images.shape}")
-        got.append(time.monotonic() - began)
-        cpu.append(cpu_of_all())
-    if len(got) * count != order["images"]:
-        raise RuntimeError(f"Wanted {order['images']} pictures. Found: {len(got) * count}")
-    return {"asked": [0.0, *got[:-1]], "got": got, "counts": [count] * len(got), "cpu": cpu}
+    count = order["images"] // order["batch_size"]
+    batches = islice(DECODERS[order["decoder"]](order), count)
+    recorder = Recorder(order, cpu=cpu_of_all)
+    labels = recorder.take_decoded(batches, size=order["size"])
+    if recorder.counts != [order["batch_size"]] * count:
+        raise RuntimeError(f"Wanted {order['images']} pictures. Found: {sum(recorder.counts)}")
+    return recorder.answer({"labels": labels})

@@ -24,7 +24,6 @@ FIGURES = Figures(
         10: Figure("5 shuffles of sorted classes: largest rank correlation, times sqrt(n - 1)", "<=", LIMIT, ""),
     }
 )
-"""By number."""
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import loader
-from benchmarks.harness.processes import cpu_seconds
 from benchmarks.harness.results import Row
+from benchmarks.harness.runs import measured
 from benchmarks.shards.figures import FIGURES
 from benchmarks.shards.stage import ShardStage
 from imagestrata.devstack.servers.s3 import S3
@@ -23,16 +23,6 @@ from loader.s3.client import Client, make_client
 BUCKET = "listing"
 PREFIX = "train"
 CLASSES = 1000
-
-
-@dataclass(frozen=True)
-class Listed:
-    """Keys, seconds, and CPU seconds of the server and of this process."""
-
-    keys: int
-    seconds: float
-    server_cpu: float
-    client_cpu: float
 
 
 def plant_keys(server: S3, *, keys: int, classes: int) -> None:
@@ -56,43 +46,34 @@ def list_folder(client: Client, cache: Path) -> int:
 def list_plainly(client: Client, keys: int) -> int:
     """List so many keys at least with the client's own requests, one page after another; returns the keys."""
     storage = client.storage(BUCKET, PREFIX)
-    page: dict[str, str] = {}
+    page: dict[str, str] | None = {}
     found = 0
-    while found < keys:
+    while found < keys and page is not None:
         answer = storage.filesystem.call_s3("list_objects_v2", Bucket=BUCKET, Prefix=f"{PREFIX}/", **page)
         found += len(answer["Contents"])
-        page = {"ContinuationToken": answer["NextContinuationToken"]} if answer["IsTruncated"] else {}
-        if not page:
-            break
+        page = {"ContinuationToken": answer["NextContinuationToken"]} if answer["IsTruncated"] else None
     return found
 
 
-def measure(server: S3, work: Callable[[], int]) -> Listed:
-    """Do it and look at the clocks."""
-    pid = server.pid
-    assert pid is not None
-    started, before, own = time.monotonic(), cpu_seconds(pid), time.process_time()
-    keys = work()
-    return Listed(keys, time.monotonic() - started, cpu_seconds(pid) - before, time.process_time() - own)
-
-
-def listed(keys: int, classes: int) -> tuple[Listed, Listed]:
-    """Plant so many keys on a server of their own; ours, and a twentieth of them by plain requests."""
-    with tempfile.TemporaryDirectory(prefix="imagestrata-listing-") as folder, S3(Path(folder) / "s3") as server:
-        plant_keys(server, keys=keys, classes=classes)
-        client = make_client(server.endpoint, server.access_key, server.secret_key)
-        list_plainly(client, 1000)  # imports and the first connection stand apart
-        _ = loader.S3ImageFolder
-        ours = measure(server, lambda: list_folder(client, Path(folder) / "cache"))
-        plain = measure(server, lambda: list_plainly(client, keys // 20))
-    if ours.keys != keys:
-        raise RuntimeError(f"Wanted {keys:,} keys listed. Found: {ours.keys:,}")
-    return ours, plain
+def timed(work: Callable[[], int]) -> dict[str, float]:
+    """The keys that are listed, seconds, and CPU seconds of this process."""
+    started, own = time.monotonic(), time.process_time()
+    return {"keys": work(), "seconds": time.monotonic() - started, "cpu": time.process_time() - own}
 
 
 def rows_of_listing(stage: ShardStage) -> dict[int, Row]:
-    """The figure of the benchmark of shards."""
-    ours, plain = listed(stage.sizes.keys, min(CLASSES, stage.sizes.keys // 20))
-    note = f"{ours.keys:,} keys, {ours.keys / ours.seconds:,.0f} keys/s; CPU: server {ours.server_cpu:.1f} s, client "
-    note += f"{ours.client_cpu:.1f} s; list_objects_v2 page by page {plain.keys / plain.seconds:,.0f} keys/s"
-    return {9: FIGURES.value_row(9, ours.seconds, note=note, runs=1)}
+    """Plant keys on a server of their own; list them, and a twentieth of them by plain requests."""
+    keys = stage.sizes.keys
+    with tempfile.TemporaryDirectory(prefix="imagestrata-listing-") as folder, S3(Path(folder) / "s3") as server:
+        plant_keys(server, keys=keys, classes=min(CLASSES, keys // 20))
+        client = make_client(server.endpoint, server.access_key, server.secret_key)
+        list_plainly(client, 1000)  # imports and the first connection stand apart
+        _ = loader.S3ImageFolder
+        list_ours = partial(timed, lambda: list_folder(client, Path(folder) / "cache"))
+        ours, server_cpu, _ = measured(lambda _: list_ours(), port=server.port, servers=[server.pid])
+        plain = timed(lambda: list_plainly(client, keys // 20))
+    if ours["keys"] != keys:
+        raise RuntimeError(f"Wanted {keys:,} keys listed. Found: {ours['keys']:,}")
+    note = f"{keys:,} keys, {keys / ours['seconds']:,.0f} keys/s; CPU: server {server_cpu:.1f} s, client "
+    note += f"{ours['cpu']:.1f} s; list_objects_v2 page by page {plain['keys'] / plain['seconds']:,.0f} keys/s"
+    return {9: FIGURES.value_row(9, ours["seconds"], note=note, runs=1)}

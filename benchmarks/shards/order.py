@@ -16,32 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+import pandas as pd
+from numpy.typing import NDArray
 
-from benchmarks.harness.command import tell
-from benchmarks.harness.results import Row
+from benchmarks.harness.results import Row, tell
 from benchmarks.shards.figures import FIGURES, LIMIT
 from benchmarks.shards.stage import ShardStage
 from benchmarks.shards.writing import shard
 
 NUMBERS = (10,)
 _PREFIX = "shuffled"
-
-
-def ranks(values: ArrayLike) -> NDArray[np.float64]:
-    """The ranks of values from 1; equal values share the mean of theirs: float64 ``(n,)``."""
-    _, inverse, counts = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return np.asarray((last - (counts - 1) / 2)[inverse], dtype=np.float64)
-
-
-def spearman(one: ArrayLike, other: ArrayLike) -> float:
-    """The rank correlation of two sequences, -1 to 1. Raises ValueError where one of them never changes."""
-    first, second = (found - found.mean() for found in (ranks(one), ranks(other)))
-    spread = math.sqrt(float(first @ first) * float(second @ second))
-    if first.shape != second.shape or not spread:
-        raise ValueError("Wanted two sequences of one length, with different values. Found: others")
-    return float(first @ second) / spread
 
 
 @dataclass(frozen=True)
@@ -61,10 +45,12 @@ def left_of(order: Sequence[int], labels: NDArray[np.int64]) -> Left:
     """What is left in ``order``, the old places in their new order; ``labels`` are those of the old places."""
     if sorted(order) != list(range(len(labels))):
         raise ValueError(f"Wanted each of {len(labels)} pictures once. Found: {len(order)}, or others")
-    found = labels[np.asarray(order)]
-    places = abs(spearman(order, np.arange(len(order)))) * math.sqrt(len(order) - 1)
-    neighbours = abs(spearman(found[:-1], found[1:])) * math.sqrt(len(order) - 2)
-    return Left(places, neighbours)
+    found = pd.Series(labels[np.asarray(order)])
+    places, neighbours = pd.Series(order).rank(), found.iloc[1:].reset_index(drop=True).rank()
+    return Left(
+        abs(places.corr(pd.Series(np.arange(1.0, len(order) + 1)))) * math.sqrt(len(order) - 1),
+        abs(neighbours.corr(found.iloc[:-1].rank())) * math.sqrt(len(order) - 2),
+    )
 
 
 def buffer_shuffled(count: int, buffer: int, *, seed: int) -> list[int]:

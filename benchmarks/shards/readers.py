@@ -21,11 +21,11 @@ All read encoded pictures and their labels in one process without workers, one e
 """
 
 import os
-import resource
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -38,48 +38,35 @@ PARTS = 3
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-class Meter:
-    """Goes through samples once and takes down time and CPU after each third of them."""
+def metered(samples: Iterable[Sample], *, images: int) -> Answer:
+    """Take all samples, with time and CPU after each third. The last 16 bytes of a picture, but for two, are its id.
 
-    def __init__(self, images: int) -> None:
-        self._due = [images * part // PARTS for part in range(1, PARTS + 1)]
-        self._got: list[float] = []
-        self._cpu: list[float] = []
-
-    def run(self, samples: Iterable[Sample]) -> Answer:
-        """What the process tells. The last 16 bytes of a picture are its id. Raises RuntimeError for another count."""
-        images = size = labels = ids = 0
-        due, began, before = iter(self._due), time.monotonic(), cpu_of_all()
-        mark = next(due)
-        for data, label in samples:
-            images += 1
-            size += len(data)
-            labels += label
-            ids += int.from_bytes(data[-18:-2], "big")
-            if images == mark:
-                self._got.append(time.monotonic() - began)
-                self._cpu.append(cpu_of_all())
-                mark = next(due, 0)
-        if images != self._due[-1]:
-            raise RuntimeError(f"Wanted {self._due[-1]} pictures. Found: {images}")
-        counts = [after - before for before, after in zip([0, *self._due], self._due, strict=False)]
-        course = {
-            "begun": before,
-            "asked": [0.0, *self._got[:-1]],
-            "got": self._got,
-            "counts": counts,
-            "cpu": self._cpu,
-        }
-        return {**course, "sums": {"images": images, "bytes": size, "labels": labels, "ids": ids % (1 << 64)}}
+    Raises RuntimeError for another number of samples.
+    """
+    marks = [images * part // PARTS for part in range(PARTS + 1)]
+    count = size = labels = ids = 0
+    got: list[float] = []
+    cpu: list[float] = []
+    due, began, before = set(marks[1:]), time.monotonic(), cpu_of_all()
+    for data, label in samples:
+        count += 1
+        size += len(data)
+        labels += label
+        ids += int.from_bytes(data[-18:-2], "big")
+        if count in due:
+            got.append(time.monotonic() - began)
+            cpu.append(cpu_of_all())
+    if count != images:
+        raise RuntimeError(f"Wanted {images} pictures. Found: {count}")
+    course = {"begun": before, "asked": [0.0, *got[:-1]], "got": got, "cpu": cpu}
+    counts = [after - before for before, after in pairwise(marks)]
+    sums = {"images": count, "bytes": size, "labels": labels, "ids": ids % (1 << 64)}
+    return {**course, "counts": counts, "sums": sums}
 
 
 def cpu_of_all() -> float:
     """CPU seconds of this process, of those below it that have ended, and of those below it that run."""
-    total = 0.0
-    for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
-        used = resource.getrusage(who)
-        total += used.ru_utime + used.ru_stime
-    return total + _cpu_below(Path("/proc/self"))
+    return sum(os.times()[:4]) + _cpu_below(Path("/proc/self"))
 
 
 def _cpu_below(process: Path) -> float:
@@ -181,4 +168,4 @@ READERS: Mapping[str, tuple[Callable[[Order], Iterator[Sample]], str]] = {
 def read(order: Order) -> Answer:
     """Do what is ordered."""
     reader, package = READERS[order["reader"]]
-    return {**Meter(order["images"]).run(reader(order)), "version": version(package)}
+    return {**metered(reader(order), images=order["images"]), "version": version(package)}

@@ -3,22 +3,19 @@
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.harness.command import tell
-from benchmarks.harness.courses import Course
-from benchmarks.harness.images import Images
-from benchmarks.harness.loader_stage import check
-from benchmarks.harness.processes import SparkMemory, cpu_seconds, peak, run_process, worker
-from benchmarks.harness.stage import Stage
+from benchmarks.harness.pictures import Images
+from benchmarks.harness.processes import SparkMemory, peak, run_process, worker
+from benchmarks.harness.proxy import ProxyLimit
+from benchmarks.harness.results import tell
+from benchmarks.harness.runs import Far, Run, check, course_of, measured
 from benchmarks.shards.figures import Sizes
-from imagestrata.devstack.servers.delay import Carried, DelayProxy
 from imagestrata.devstack.servers.s3 import REGION, S3
 
 BUCKET = "bench"
@@ -29,49 +26,27 @@ END_OF_JPEG = b"\xff\xd9"
 """Behind a picture's id, so that files end as JPEGs do."""
 
 
-@dataclass(frozen=True)
-class Run:
-    """One reader once: its course, what else it told, what it cost the server, and what a proxy carried."""
-
-    course: Course
-    answer: dict[str, Any]
-    server_cpu: float
-    carried: Carried | None
-
-    @property
-    def per_cpu_second(self) -> float:
-        """Pictures for each CPU second of the client, the whole epoch: a reader may read far ahead of what it gives."""
-        return float(self.course.images / (self.course.cpu[-1] - self.answer["begun"]))
-
-    @property
-    def whole_rate(self) -> float:
-        """Pictures a second, the whole epoch."""
-        return self.course.images / self.course.got[-1]
-
-    @property
-    def mb_per_s(self) -> float:
-        """MB a second, behind the first third."""
-        return float(self.course.rate * self.answer["sums"]["bytes"] / self.course.images / 1e6)
+@contextmanager
+def shard_stage(folder: Path, sizes: Sizes) -> Iterator["ShardStage"]:
+    """A stage, with a server that is ended and removed."""
+    server = S3(folder / "s3")
+    try:
+        server.start()
+        server.make_bucket(BUCKET)
+        yield ShardStage(folder, sizes, server)
+    finally:
+        server.clean()
 
 
-class ShardStage(Stage):
+class ShardStage:
     """The server and the tree."""
 
-    def __init__(self, folder: Path, sizes: Sizes) -> None:
-        super().__init__(folder)
-        self.sizes = sizes
+    def __init__(self, folder: Path, sizes: Sizes, server: S3) -> None:
+        self.folder, self.sizes, self.server = folder, sizes, server
+        self.proxy = ProxyLimit()
         self.tree = folder / "tree"
-        self.server = S3(folder / "s3")
-
-    def _start(self, stack: ExitStack) -> None:
-        stack.callback(self.server.clean)
-        self.server.start()
-        self.server.make_bucket(BUCKET)
-        tell(f"{self.sizes.pictures:,} pictures in {self.sizes.classes} classes")
-        self._plant()
-
-    def _plant(self) -> None:
-        numbers = np.arange(self.sizes.pictures, dtype=np.int64)
+        tell(f"{sizes.pictures:,} pictures in {sizes.classes} classes")
+        numbers = np.arange(sizes.pictures, dtype=np.int64)
         for number, (id, label) in enumerate(zip(PICTURES.ids(numbers), self.labels().tolist(), strict=True)):
             place = self.tree / f"class_{label:04}" / f"{number:06}.jpg"
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -113,28 +88,25 @@ class ShardStage(Stage):
 
     def read(self, python: Path | str, reader: str, *, rtt: float | None = None, **order: Any) -> Run:
         """One reader once, near or behind a proxy. Raises RuntimeError unless it got each picture once."""
-        server, local = self.server.pid, self.folder / "local"
-        assert server is not None
-        with DelayProxy(self.server.port, rtt=rtt) if rtt is not None else nullcontext() as proxy:
-            url = f"http://127.0.0.1:{proxy.port}" if proxy else self.server.endpoint
-            named = {"reader": reader, "url": url, "bucket": BUCKET, "images": self.sizes.pictures, "local": str(local)}
+        local = self.folder / "local"
+        named = {"reader": reader, "bucket": BUCKET, "images": self.sizes.pictures, "local": str(local), **order}
+
+        def ask(port: int) -> dict[str, Any]:
             shutil.rmtree(local, ignore_errors=True)  # what others have kept there: all comes over the network
-            before = cpu_seconds(server)
-            answer = self.process(python, "shards.readers:read", {**named, **order})
-            server_cpu = cpu_seconds(server) - before
-            carried = proxy.end() if proxy else None
+            return self.process("shards.readers:read", {"url": f"http://127.0.0.1:{port}", **named}, python=python)
+
+        far = None if rtt is None else Far(rtt)
+        answer, server_cpu, carried = measured(ask, port=self.server.port, servers=[self.server.pid], far=far)
         shutil.rmtree(local, ignore_errors=True)
         check(answer, self.sums(), reader)
-        course = Course(answer["asked"], answer["got"], answer["counts"], answer["cpu"])
-        run = Run(course, answer, server_cpu, carried)
+        run = Run(course_of(answer), answer, server_cpu, carried)
         way = "" if rtt is None else f", {1e3 * rtt:.0f} ms"
-        tell(f"{reader}{way}: {run.per_cpu_second:,.0f} images per client CPU second, {run.whole_rate:,.0f} images/s")
+        tell(f"{reader}{way}: {per_cpu_second(run):,.0f} images per client CPU second, {run.whole_rate:,.0f} images/s")
         return run
 
-    def process(self, python: Path | str, function: str, order: Mapping[str, Any]) -> dict[str, Any]:
+    def process(self, function: str, order: dict[str, Any], *, python: Path | str = sys.executable) -> dict[str, Any]:
         """What a function of the benchmark answers under an interpreter. Raises RuntimeError if it fails."""
-        command = worker(function, order, python=python)
-        return run_process(command, limit=_PROCESS_SECONDS, environment=self.environment).answer
+        return self.command(worker(function, order, python=python))[0]
 
     def command(self, command: Sequence[str], *, watched: bool = False) -> tuple[dict[str, Any], float]:
         """What a process answers, and the most memory of its Python workers, in MB, if it is ``watched``."""
@@ -146,3 +118,8 @@ class ShardStage(Stage):
 def _low_halves(ids: "np.ndarray[Any, np.dtype[np.uint8]]") -> int:
     """The ids as big numbers, added up modulo 2**64: their last halves."""
     return int(np.ascontiguousarray(ids[:, 8:]).view(">u8").astype(np.uint64).sum(dtype=np.uint64))
+
+
+def per_cpu_second(run: Run) -> float:
+    """Pictures for each CPU second of the client, the whole epoch: a reader may read far ahead of what it gives."""
+    return float(run.course.images / (run.course.cpu[-1] - run.answer["begun"]))

@@ -6,11 +6,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.harness.command import tell
 from benchmarks.harness.pairs import in_turn
-from benchmarks.harness.results import Row
+from benchmarks.harness.results import Row, tell
+from benchmarks.shards.baselines import WEBDATASET
 from benchmarks.shards.figures import FIGURES
-from benchmarks.shards.rivals import WEBDATASET
 from benchmarks.shards.stage import BUCKET, ShardStage
 
 NUMBERS = (1, 2)
@@ -63,25 +62,22 @@ def rows_of_writing(stage: ShardStage, wanted: Collection[int]) -> dict[int, Row
     rows = {}
     if 1 in wanted:
         WEBDATASET.install()
+        written: list[Written] = []
+
+        def ours() -> float:
+            written.append(shard(stage, OURS))
+            return written[-1].rate
 
         def other() -> float:
             answer = WEBDATASET.write(stage)
             return float(answer["images"] / answer["seconds"])
 
-        ours: list[Written] = []
-
-        def one() -> float:
-            ours.append(shard(stage, OURS))
-            return ours[-1].rate
-
-        rates, others = in_turn(stage.sizes.written, {"ours": one, "other": other}).values()
+        rates, others = in_turn(stage.sizes.written, {"ours": ours, "other": other}).values()
         stage.remove(WEBDATASET.prefix())
-        cold = statistics.median(written.cold for written in ours)
         note = f"ours {statistics.median(rates):,.0f} images/s, listing included, in a session that has run once, "
-        note += (
-            f"whose first run took {cold:.1f} s; ShardWriter {statistics.median(others):,.0f} images/s, each shard put "
-        )
-        rows[1] = FIGURES.ratio_row(1, rates, others, note=f"{note}whole by botocore")
+        note += f"whose first run took {statistics.median(one.cold for one in written):.1f} s; ShardWriter "
+        note += f"{statistics.median(others):,.0f} images/s, each shard put whole by botocore"
+        rows[1] = FIGURES.ratio_row(1, rates, others, note=note)
     if 2 in wanted:
         watched = [shard(stage, OURS, watched=True).worker_mb for _ in range(stage.sizes.written)]
         rows[2] = FIGURES.value_row(2, max(watched), note="the largest of all runs", runs=len(watched))

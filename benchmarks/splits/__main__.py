@@ -14,14 +14,14 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from benchmarks.harness.command import Draw, Parts, run, tell
-from benchmarks.harness.results import PLACE
+from benchmarks.harness.command import Draw, Parts, run
+from benchmarks.harness.results import PLACE, tell
 from benchmarks.splits import commands, groups, identity, large, tables
 from benchmarks.splits.caches import Cache, plant
 from benchmarks.splits.figures import FIGURES
 from benchmarks.splits.plot import draw
 from benchmarks.splits.sizes import FULL, QUICK, fitted
-from benchmarks.splits.stage import SplitStage
+from benchmarks.splits.stage import split_stage
 
 
 def measure(parts: Parts, folder: Path) -> Draw:
@@ -32,7 +32,7 @@ def measure(parts: Parts, folder: Path) -> Draw:
     if sizes.note:
         tell(sizes.note)
     caches: dict[int, Cache] = {}
-    with SplitStage(folder) as stage:
+    with split_stage(folder) as stage:
         for number, count in ((4, sizes.memory), (5, sizes.command)):
             if parts.wants([number]):
                 place = folder / f"process-{count}"

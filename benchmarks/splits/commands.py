@@ -3,16 +3,18 @@
 import shutil
 import statistics
 from collections.abc import Mapping
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.command import tell
+import psutil
+
 from benchmarks.harness.pairs import in_turn
-from benchmarks.harness.results import Row
+from benchmarks.harness.recount import Contents, contents, split_contents
+from benchmarks.harness.results import Row, tell
 from benchmarks.splits.caches import Cache
 from benchmarks.splits.figures import FIGURES
 from benchmarks.splits.processes import call, peak_mb, split_command
-from benchmarks.splits.recount import Contents, contents, split_contents
 from benchmarks.splits.sizes import Sizes
 from benchmarks.splits.stage import RATIOS
 
@@ -51,7 +53,7 @@ def _command(folder: Path, cache: Cache, *, turn: int) -> float:
 def _memory(folder: Path, cache: Cache, *, pairs: int) -> tuple[Row, list[float]]:
     """The row of memory, and the seconds of our command."""
     known = contents(cache.files)
-    as_uuids = cache.rows * _UUID_BYTES < _available_bytes()
+    as_uuids = cache.rows * _UUID_BYTES < psutil.virtual_memory().available
     kind = "uuid" if as_uuids else "bytes"
     pickled, split = folder / "frame.pickle", folder / "split.pickle"
     tell(f"{cache.rows:,} ids as {kind} objects in a pickled DataFrame")
@@ -64,17 +66,16 @@ def _memory(folder: Path, cache: Cache, *, pairs: int) -> tuple[Row, list[float]
         split_contents(folder / "out", len(RATIOS), known=known)
         shutil.rmtree(folder / "out")
         times.append(found.seconds)
-        tell(f"{len(times)}: spark-submit: {peak_mb(found):,.0f} MB, {found.seconds:.0f} s")
         return peak_mb(found)
 
     def measure_pandas() -> float:
         found = call("splits.frames:split_pickle", str(split), str(pickled))
         prove_pandas(found.answer, known)
         split.unlink()
-        tell(f"pandas: {peak_mb(found):,.0f} MB, {found.answer['seconds']:.0f} s")
         return peak_mb(found)
 
-    ours, others = in_turn(pairs, {"ours": measure_ours, "pandas": measure_pandas}).values()
+    contenders = {"ours": measure_ours, "pandas": measure_pandas}
+    ours, others = in_turn(pairs, contenders, told=lambda name, mb: f"{name}: {mb:,.0f} MB").values()
     pickled.unlink()
     note = f"{cache.rows:,} rows; RssAnon of all processes together, in MB; ours with a heap of 2 GB, Spark's launcher "
     note += f"and Python included, {statistics.median(times):.0f} s; pandas with ids as "
@@ -84,10 +85,7 @@ def _memory(folder: Path, cache: Cache, *, pairs: int) -> tuple[Row, list[float]
 
 def prove_pandas(answer: Mapping[str, Any], known: Contents) -> None:
     """Raise RuntimeError unless the pandas way has split just these rows, near 8:1:1 in every class."""
-    found = [0] * len(known.counts)
-    for of_split in answer["counts"]:
-        for label, rows in enumerate(of_split):
-            found[label] += rows
+    found = [sum(rows) for rows in zip_longest(*answer["counts"], fillvalue=0)]
     if tuple(found) != known.counts or answer["id_sum"] != known.id_sum:
         raise RuntimeError(f"Wanted the rows of the input from pandas. Found: others, {sum(found):,} of them.")
     slack = len(known.counts)
@@ -98,10 +96,3 @@ def prove_pandas(answer: Mapping[str, Any], known: Contents) -> None:
 def _prove(rows: list[int], ideals: list[float], *, slack: float = 1) -> None:
     if any(abs(found - ideal) > slack for found, ideal in zip(rows, ideals, strict=True)):
         raise RuntimeError(f"Wanted splits of about {ideals} rows. Found: {rows}")
-
-
-def _available_bytes() -> int:
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return 0

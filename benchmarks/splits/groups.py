@@ -2,12 +2,14 @@
 
 import shutil
 from collections.abc import Collection
+from functools import partial
+from operator import attrgetter
 
-from benchmarks.harness.command import tell
-from benchmarks.harness.results import Row
+from benchmarks.harness.pairs import in_turn
+from benchmarks.harness.recount import contents, leaked_groups, split_contents, split_files
+from benchmarks.harness.results import Row, tell
 from benchmarks.splits.caches import plant
 from benchmarks.splits.figures import FIGURES
-from benchmarks.splits.recount import contents, leaked_groups, split_contents, split_files
 from benchmarks.splits.sizes import Sizes
 from benchmarks.splits.stage import RATIOS, Run, SplitStage
 
@@ -20,28 +22,29 @@ def rows_of_groups(stage: SplitStage, sizes: Sizes, wanted: Collection[int]) -> 
     tell(f"{sizes.small:,} rows in {sizes.groups:,} groups")
     cache = plant(stage.spark, stage.folder / "cache-groups", rows=sizes.small, groups=sizes.groups)
     known = contents(cache.files)
-    runs: dict[str | None, list[Run]] = {COLUMN: [], None: []}
     if sizes.warm:
         warm = plant(stage.spark, stage.folder / "cache-warm", rows=sizes.small // 10, groups=sizes.groups // 10)
-        for column in runs:
+        for column in (COLUMN, None):
             stage.ours(warm, group_column=column)
         shutil.rmtree(warm.folder)
-    leaked = 0
-    for turn in range(sizes.group_pairs if 9 in wanted else 1):
-        for column in (COLUMN, None) if turn % 2 == 0 else (None, COLUMN):
-            runs[column].append(stage.ours(cache, group_column=column))
-            tell(f"{turn + 1}: {'groups' if column else 'rows'}: {runs[column][-1].seconds:.1f} s")
-            if column and turn == 0:
-                parts = split_contents(stage.out, len(RATIOS), known=known)
-                files = [split_files(stage.out, number) for number in range(len(RATIOS))]
-                leaked = leaked_groups(cache.files, files)
-                shares = ", ".join(f"{part.rows:,}" for part in parts)
+    counted: list[tuple[int, str]] = []
+
+    def once(column: str | None) -> Run:
+        run = stage.ours(cache, group_column=column)
+        if column and not counted:
+            parts = split_contents(stage.out, len(RATIOS), known=known)
+            files = [split_files(stage.out, number) for number in range(len(RATIOS))]
+            counted.append((leaked_groups(cache.files, files), ", ".join(f"{part.rows:,}" for part in parts)))
+        return run
+
+    turns = sizes.group_pairs if 9 in wanted else 1
+    contenders = {"groups": partial(once, COLUMN), "rows": partial(once, None)}
+    runs = in_turn(turns, contenders, told=lambda name, run: f"{name}: {run.seconds:.1f} s")
+    ((leaked, shares),) = counted
     shutil.rmtree(cache.folder)
     size = f"{sizes.note}{sizes.small:,} rows in {sizes.groups:,} groups of about {sizes.small // sizes.groups}, "
     size += "whose rows are of any class"
-    seconds = [[run.seconds for run in runs[column]] for column in (COLUMN, None)]
-    rows = {
-        9: FIGURES.ratio_row(9, *seconds, note=f"{size}; in seconds"),
+    return {
+        9: FIGURES.ratio_row(9, *runs.values(), by=attrgetter("seconds"), note=f"{size}; in seconds"),
         10: FIGURES.value_row(10, leaked, note=f"{size}; counted from Parquet; splits of {shares} rows"),
     }
-    return rows

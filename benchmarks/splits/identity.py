@@ -6,20 +6,21 @@ those of each case's splits, "killed": attempts}.
 """
 
 import shutil
-import time
+import threading
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError
-from pyspark.sql import SparkSession
 
 from benchmarks.harness.processes import Background
 from benchmarks.harness.results import Row
 from benchmarks.splits.caches import Cache, plant
 from benchmarks.splits.figures import FIGURES
 from benchmarks.splits.processes import call
-from benchmarks.splits.stage import SplitStage, settled_tasks
+from benchmarks.splits.stage import settled_tasks, split_stage
 from schemas.cache import NAME, CacheManifest
 
 NUMBERS = (13,)
@@ -28,26 +29,17 @@ EVERY = 3
 _LOOK_SECONDS = 0.002
 
 
-class Killer(Background):
-    """Kills every third task attempt as soon as it runs; a context manager."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        super().__init__()
-        self._context: Any = spark.sparkContext._jsc.sc()
-
-    def _work(self) -> None:
-        scheduler = self._context.taskScheduler()
-        seen = int(scheduler.nextTaskId())
-        while not self._stop.is_set():
-            following = int(scheduler.nextTaskId())
-            for attempt in range(seen, following):
-                if attempt % EVERY == 0:
-                    try:
-                        self._context.killTaskAttempt(attempt, True, "to be tried again")
-                    except Py4JError:  # its stage has ended meanwhile
-                        continue
-            seen = following
-            time.sleep(_LOOK_SECONDS)
+def kill_attempts(context: Any, stop: threading.Event) -> None:
+    """Kill every third task attempt as soon as it runs."""
+    scheduler = context.taskScheduler()
+    seen = int(scheduler.nextTaskId())
+    while not stop.wait(_LOOK_SECONDS):
+        following = int(scheduler.nextTaskId())
+        for attempt in range(seen, following):
+            if attempt % EVERY == 0:
+                with suppress(Py4JError):  # its stage has ended meanwhile
+                    context.killTaskAttempt(attempt, True, "to be tried again")
+        seen = following
 
 
 def rows_of_identity(folder: Path, rows: int) -> dict[int, Row]:
@@ -74,14 +66,14 @@ def fingerprints(place: str, rows: int) -> dict[str, Any]:
     # A file counts as so large that each is a partition of its own.
     alone = {"spark.sql.files.openCostInBytes": 1 << 30, "spark.sql.files.maxPartitionBytes": 1 << 30}
     found: dict[str, tuple[str, ...]] = {}
-    with SplitStage(folder, master="local[2,4]", options=alone) as stage:
+    with split_stage(folder, master="local[2,4]", options=alone) as stage:
         caches = {
             files: plant(stage.spark, folder / f"identity-{files}", rows=rows, files=files) for files in PARTITIONS
         }
         for files, cache in caches.items():
             found[f"{files} partition{'s' * (files > 1)}"] = stage.ours(cache).fingerprints
         before = settled_tasks(stage.spark).killed
-        with Killer(stage.spark):
+        with Background(partial(kill_attempts, stage.spark.sparkContext._jsc.sc())):
             found["retried tasks"] = stage.ours(caches[PARTITIONS[1]]).fingerprints
         after = settled_tasks(stage.spark).killed
         other = plant(stage.spark, folder / "identity-shuffled", rows=rows, files=PARTITIONS[1], is_shuffled=True)

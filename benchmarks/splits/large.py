@@ -3,13 +3,13 @@
 import shutil
 import statistics
 from collections.abc import Collection, Mapping
+from operator import attrgetter
 
-from benchmarks.harness.command import tell
-from benchmarks.harness.results import Row
+from benchmarks.harness.recount import Contents, cells_off, contents, largest_distance, split_files
+from benchmarks.harness.results import Row, tell
+from benchmarks.splits.baselines import copy, range_sort
 from benchmarks.splits.caches import Cache, plant
 from benchmarks.splits.figures import FIGURES
-from benchmarks.splits.recount import Contents, cells_off, contents, largest_distance, split_files
-from benchmarks.splits.rivals import copy, range_sort
 from benchmarks.splits.sizes import Sizes
 from benchmarks.splits.stage import RATIOS, Run, SplitStage
 
@@ -108,8 +108,8 @@ def rows_of_large(stage: SplitStage, sizes: Sizes, wanted: Collection[int]) -> d
     for number, (one, other) in {1: (OURS, SORTED), 2: (UNPLACED, COPY), 6: (HEAVIER, OURS)}.items():
         if number in wanted:
             pairs = min(rounds[one], rounds[other])
-            seconds = [[run.seconds for run in large.runs[name][:pairs]] for name in (one, other)]
-            rows[number] = FIGURES.ratio_row(number, *seconds, note=_note(large.runs, one, other, sizes))
+            note, runs = _note(large.runs, one, other, sizes), (large.runs[name][:pairs] for name in (one, other))
+            rows[number] = FIGURES.ratio_row(number, *runs, by=attrgetter("seconds"), note=note)
     if {7, 8}.intersection(wanted):
         rows |= _driver_load(stage, sizes, large.runs[OURS])
     note = f"{sizes.note}{sizes.large:,} rows counted again from Parquet, of {' and of '.join(large.cells)}"

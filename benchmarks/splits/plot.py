@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from PIL import Image, ImageDraw, ImageFont
+from matplotlib.figure import Figure
 
 from benchmarks.harness.results import Row
 from benchmarks.splits.figures import FIGURES
@@ -16,31 +16,21 @@ CONTENDERS = {
     9: ("groups kept whole", "without groups"),
 }
 """Figures whose ``ours`` and ``other`` are seconds: their names."""
-_WIDTH, _HEIGHT_A_PAIR, _TOP, _LEFT = 900, 78, 50, 300
-_INK, _BLUE, _LIGHT = "#222222", "#1f6feb", "#9aa7b5"
 
 
 def draw(path: Path, rows: Iterable[Row]) -> Path:
     """Write a PNG with two bars for each such figure, on a scale of their own, with their ratio if there is one."""
     found = {row.figure: row for row in rows}
-    image = Image.new("RGB", (_WIDTH, _TOP + _HEIGHT_A_PAIR * len(CONTENDERS)), "white")
-    pen = ImageDraw.Draw(image)
-    font = ImageFont.load_default(size=15)
-    pen.text((20, 14), "seconds, medians of runs in turn; each pair has a scale of its own", fill=_INK, font=font)
-    for place, (number, names) in enumerate(CONTENDERS.items()):
-        top, row = _TOP + _HEIGHT_A_PAIR * place, found.get(FIGURES[number].text)
-        seconds = (row.ours, row.other) if row else (None, None)
-        longest = max([value for value in seconds if value] or [1.0])
-        for line, (name, value) in enumerate(zip(names, seconds, strict=True)):
-            y = top + 30 * line
-            pen.text((20, y + 4), name, fill=_INK, font=font)
-            if value is None:
-                pen.text((_LEFT, y + 4), "not measured", fill=_INK, font=font)
-                continue
-            end = _LEFT + 430 * value / longest
-            pen.rectangle((_LEFT, y, end, y + 24), fill=_LIGHT if line else _BLUE)
-            text = f"{value:.1f}" if line or not row or not row.value else f"{value:.1f}, ratio {row.value:.2f}"
-            pen.text((end + 8, y + 4), text, fill=_INK, font=font)
+    figure = Figure(figsize=(9, 7), layout="constrained")
+    figure.suptitle("seconds, medians of runs in turn; each pair has a scale of its own")
+    for axes, (number, names) in zip(figure.subplots(len(CONTENDERS)), CONTENDERS.items(), strict=True):
+        row = found.get(FIGURES[number].text)
+        seconds = (row.ours or 0.0, row.other or 0.0) if row else (0.0, 0.0)
+        ratio = f", ratio {row.value:.2f}" if row and row.value else ""
+        words = [f"{one:.1f}" if one else "not measured" for one in seconds]
+        axes.bar_label(axes.barh(names, seconds), [words[0] + ratio, words[1]], padding=4)
+        axes.invert_yaxis()
+        axes.margins(x=0.3)
     path.parent.mkdir(parents=True, exist_ok=True)
-    image.save(path)
+    figure.savefig(path)
     return path

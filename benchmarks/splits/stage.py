@@ -6,22 +6,20 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from benchmarks.harness.picture_rows import session
+from benchmarks.harness.recount import footer_rows
 from benchmarks.splits.caches import Cache
-from benchmarks.splits.recount import footer_rows
 from etl.splits.plan import SplitPlan
 from jobs import split as job
 from schemas import TableName
@@ -33,30 +31,32 @@ _SETTLE_SECONDS = 15.0
 _LEFT_BYTES = 50_000_000
 
 
-def quiet_session(folder: Path, *, master: str, options: Mapping[str, str | int]) -> SparkSession:
-    """A session whose files lie below a folder; a new one has a heap of 4 GB."""
+@contextmanager
+def split_stage(
+    folder: Path, *, master: str = "local[2]", options: Mapping[str, str | int] | None = None
+) -> Iterator["SplitStage"]:
+    """A stage whose files lie below a folder, with a session and a JVM that are ended, so that their memory is free."""
     ours = {"spark.driver.memory": HEAP, "spark.local.dir": str(folder / "spark")}
-    spark = session("benchmark of splits", master=master, options={**ours, **options})
+    spark = session("benchmark of splits", master=master, options={**ours, **(options or {})})
     spark.sparkContext.setLogLevel("OFF")  # what fails comes as an exception
     signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's own asks the JVM in the middle of another call
-    return spark
-
-
-def end(spark: SparkSession, *, orderly: bool = True) -> None:
-    """Stop a session and its JVM, so that its memory is free for what follows."""
-    gateway: Any = SparkContext._gateway
-    if orderly:
+    java: Any = SparkContext._gateway.proc  # type: ignore[union-attr]
+    try:
+        yield SplitStage(folder, spark)
         with suppress(Py4JError, OSError):  # it may have failed
             spark.stop()
-    else:
-        gateway.proc.kill()  # a call was interrupted: it would take the next one's answer for its own
-    gateway.proc.stdin.close()  # which tells it to end
-    try:
-        gateway.proc.wait(timeout=30)
-    except subprocess.TimeoutExpired:
-        gateway.proc.kill()
-        gateway.proc.wait()
-    SparkContext._gateway = SparkContext._jvm = None
+    except BaseException:
+        java.kill()  # a call was interrupted: it would take the next one's answer for its own
+        raise
+    finally:
+        java.stdin.close()  # which tells it to end
+        try:
+            java.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            java.kill()
+            java.wait()
+        SparkContext._gateway = SparkContext._jvm = None
+        shutil.rmtree(folder / "out", ignore_errors=True)
 
 
 @dataclass(frozen=True)
@@ -101,24 +101,11 @@ class Run:
 
 
 class SplitStage:
-    """A session to measure in; a context manager. Each run's output lies in ``out`` until the next."""
+    """A session to measure in. Each run's output lies in ``out`` until the next."""
 
-    def __init__(
-        self, folder: Path, *, master: str = "local[2]", options: Mapping[str, str | int] | None = None
-    ) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, spark: SparkSession) -> None:
+        self.folder, self.spark = folder, spark
         self.out = folder / "out"
-        self._start = partial(quiet_session, folder, master=master, options=options or {})
-
-    def __enter__(self) -> Self:
-        self.spark = self._start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        end(self.spark, orderly=kind is None)
-        shutil.rmtree(self.out, ignore_errors=True)
 
     def ours(self, source: Cache | tuple[TableName, TableName], *, rows: int | None = None, **options: Any) -> Run:
         """Our job over a cache, or over a data and a metadata table of so many rows; ``options`` are of the plan.
@@ -156,7 +143,7 @@ class SplitStage:
         gc.collect()  # Python's references keep Spark's
         while time.monotonic() < deadline:
             self.spark.sparkContext._jvm.java.lang.System.gc()  # type: ignore[union-attr]
-            if folder_bytes(self.folder / "spark") < _LEFT_BYTES:
+            if _folder_bytes(self.folder / "spark") < _LEFT_BYTES:
                 break
             time.sleep(0.5)
         os.sync()
@@ -167,13 +154,8 @@ class SplitStage:
         return int(self.spark.sparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory())  # type: ignore[union-attr]
 
 
-def folder_bytes(folder: Path) -> int:
+def _folder_bytes(folder: Path) -> int:
     """Bytes of all files below a folder, of which some may go meanwhile."""
-    size = 0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            try:
-                size += os.lstat(os.path.join(place, name)).st_size
-            except FileNotFoundError:
-                continue
-    return size
+    with suppress(FileNotFoundError):
+        return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    return _LEFT_BYTES

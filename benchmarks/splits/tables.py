@@ -3,30 +3,30 @@
 import os
 import shutil
 import time
-from contextlib import ExitStack
 from typing import Any
 
 from pyspark.sql import functions as F
 
-from benchmarks.harness.command import tell
-from benchmarks.harness.results import Row
+from benchmarks.harness.cassandra import embedded
+from benchmarks.harness.pairs import in_turn
+from benchmarks.harness.recount import Contents, contents, split_contents
+from benchmarks.harness.results import Row, tell
 from benchmarks.splits.caches import CLASSES, metadata, plant
 from benchmarks.splits.commands import prove_pandas
 from benchmarks.splits.figures import FIGURES
 from benchmarks.splits.processes import call
-from benchmarks.splits.recount import Contents, contents, split_contents
 from benchmarks.splits.sizes import Sizes
 from benchmarks.splits.stage import RATIOS, SplitStage
 from etl.cassandra.tables import uuid_text
 from imagestrata.devstack.servers.cassandra import Cassandra
 from schemas import Columns, TableName
-from schemas.tables import Replication, create_classes, create_data, create_keyspace, create_metadata
+from schemas.tables import create_classes, create_data, create_metadata
 
 NUMBERS = (3,)
 KEYSPACE = "bench"
 DATA, METADATA = TableName(KEYSPACE, "data"), TableName(KEYSPACE, "metadata")
 _FORMAT = "org.apache.spark.sql.cassandra"
-_FEW_PAIRS, _LONG_SECONDS = 3, 300.0
+_LONG_SECONDS = 300.0
 _QUIET_SECONDS = 300.0
 _KEPT_SECONDS = 8.0
 """The connector keeps a session for five."""
@@ -40,19 +40,13 @@ _FAST = {
 
 def rows_of_tables(stage: SplitStage, sizes: Sizes) -> dict[int, Row]:
     """Start a server, fill the tables, measure in turn, end it."""
-    with ExitStack() as stack:
-        tell("server")
-        server = Cassandra(stage.folder / "cassandra")
-        stack.callback(server.clean)
-        server.start()  # not tied to this thread: such a server is compiled for a quick start, not for speed
+    tell("server")
+    tables = [create_data(DATA, Columns()), create_metadata(METADATA, Columns()), create_classes(KEYSPACE)]
+    no_log = f"ALTER KEYSPACE {KEYSPACE} WITH durable_writes = false"
+    with embedded(stage.folder / "cassandra", KEYSPACE, no_log, *tables) as server:
         stage.spark.conf.set("spark.cassandra.connection.host", ",".join(server.hosts))
         stage.spark.conf.set("spark.cassandra.connection.port", str(server.port))
         with server.session() as control:
-            control.execute(create_keyspace(KEYSPACE, Replication.parse("1")))
-            control.execute(f"ALTER KEYSPACE {KEYSPACE} WITH durable_writes = false")
-            control.execute(create_data(DATA, Columns()))
-            control.execute(create_metadata(METADATA, Columns()))
-            control.execute(create_classes(KEYSPACE))
             insert = control.prepare(f"INSERT INTO {KEYSPACE}.classes (dataset, name, label) VALUES (?, ?, ?)")
             for number in range(CLASSES):
                 control.execute(insert, (KEYSPACE, f"class {number}", number))
@@ -102,37 +96,28 @@ def settle(control: Any) -> None:
 
 def _measure(stage: SplitStage, server: Cassandra, known: Contents, sizes: Sizes) -> Row:
     """Our job and the pandas way in turn, once before it counts."""
-    pairs, warm = sizes.table_pairs, 1 if sizes.warm else 0
     pickled = stage.folder / "split.pickle"
-    ours: list[float] = []
-    others: list[float] = []
 
-    def measure_ours() -> None:
+    def measure_ours() -> float:
         run = stage.ours((DATA, METADATA), rows=known.rows)
-        if not ours:
-            split_contents(stage.out, len(RATIOS), known=known)
-        ours.append(run.seconds)
-        tell(f"{len(ours) - warm}: ours: {ours[-1]:.1f} s")
+        split_contents(stage.out, len(RATIOS), known=known)
+        return run.seconds
 
-    def measure_pandas() -> None:
+    def measure_pandas() -> float:
         stage.tidy()
         answer = call("splits.frames:split_table", str(pickled), server.hosts[0], server.port, KEYSPACE).answer
         prove_pandas(answer, known)
         pickled.unlink()
-        others.append(answer["seconds"])
-        tell(f"{len(others) - warm}: pandas: {others[-1]:.1f} s")
+        return float(answer["seconds"])
 
-    started = time.monotonic()
-    for turn in range(warm + pairs):
-        if turn >= warm + _FEW_PAIRS and time.monotonic() - started > _LONG_SECONDS:
-            tell("no more of these pairs: they take long")
-            break
-        for work in (measure_ours, measure_pandas) if turn % 2 == 0 else (measure_pandas, measure_ours):
-            work()
-    note = f"{known.rows:,} rows of 12 columns, the server on the same 2 cores; ours with positions, Parquet and "
-    note += (
-        "report, Spark started before; pandas with ids as UUID objects and a pickle, imports done before; in seconds"
+    contenders = {"ours": measure_ours, "pandas": measure_pandas}
+    in_turn(1 if sizes.warm else 0, contenders)
+    runs = in_turn(
+        sizes.table_pairs, contenders, told=lambda name, seconds: f"{name}: {seconds:.1f} s", enough=_LONG_SECONDS
     )
-    if len(ours) < warm + pairs:
-        note += f"; {len(ours) - warm} pairs instead of {pairs}, which would take too long"
-    return FIGURES.ratio_row(3, ours[warm:], others[warm:], note=note)
+    note = f"{known.rows:,} rows of 12 columns, the server on the same 2 cores; ours with positions, Parquet and "
+    note += "report, Spark started before; pandas with ids as UUID objects and a pickle, imports done before; in "
+    note += "seconds"
+    if (pairs := len(runs["ours"])) < sizes.table_pairs:
+        note += f"; {pairs} pairs instead of {sizes.table_pairs}, which would take too long"
+    return FIGURES.ratio_row(3, *runs.values(), note=note)

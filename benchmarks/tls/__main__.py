@@ -14,18 +14,18 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 
-import numpy as np
-
-from benchmarks.harness.command import Parts, run, tell
+from benchmarks.harness.command import Parts, run
 from benchmarks.harness.figures import Figure, Figures
-from benchmarks.harness.loader_stage import BLOBS, FULL, QUICK, Far, LoaderStage, Run, describe
+from benchmarks.harness.loader_stage import BLOBS, FULL, QUICK, LoaderStage, loader_stage
 from benchmarks.harness.pairs import in_turn
 from benchmarks.harness.pictures import require_room
-from benchmarks.harness.results import Row
+from benchmarks.harness.results import Row, tell
+from benchmarks.harness.runs import Far, Run, describe
 from imagestrata.devstack import SetupError
 
 CLIENTS = ("cassandra-driver", "acsylla")
@@ -41,42 +41,33 @@ FIGURES = Figures(
         6: Figure("client CPU per image over TLS, 150 ms: acsylla", "<=", 0.3, "ms"),
     }
 )
-"""By number."""
 _ROWS = 10_000
 _DISK_BYTES = 4_000_000_000
 
 Runs = Mapping[tuple[str, float], Sequence[Run]]
 
 
-@dataclass(frozen=True)
-class Identity:
-    """A server's certificate, which is its own authority, and its key, as files in PEM."""
+def make_certificate(folder: Path) -> tuple[Path, dict[str, object]]:
+    """A certificate for 127.0.0.1, its own authority; and the lines of cassandra.yaml of a node that has it.
 
-    certificate: Path
-    key: Path
-
-    def options(self) -> dict[str, object]:
-        """The lines of cassandra.yaml with which a node speaks TLS, and plain CQL to those who set the stage."""
-        certificate = self.certificate.read_text(encoding="ascii")
-        pem = {"private_key": self.key.read_text(encoding="ascii") + certificate, "trusted_certificates": certificate}
-        factory = {"class_name": "org.apache.cassandra.security.PEMBasedSslContextFactory", "parameters": pem}
-        return {"client_encryption_options": {"enabled": True, "optional": True, "ssl_context_factory": factory}}
-
-
-def make_identity(folder: Path) -> Identity:
-    """A certificate for 127.0.0.1. Raises `SetupError` without the program openssl."""
+    The node also speaks plain CQL, to those who set the stage. Raises `SetupError` without the program openssl.
+    """
     if (openssl := shutil.which("openssl")) is None:
         raise SetupError("wanted the program openssl for a certificate. Found: none on PATH. Install it.")
-    made = Identity(folder / "server.pem", folder / "server.key")
+    certificate, key = folder / "server.pem", folder / "server.key"
     command = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=bench"]
-    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(made.key), "-out", str(made.certificate)]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
     subprocess.run(command, check=True, capture_output=True)
-    return made
+    text = certificate.read_text(encoding="ascii")
+    pem = {"private_key": key.read_text(encoding="ascii") + text, "trusted_certificates": text}
+    factory = {"class_name": "org.apache.cassandra.security.PEMBasedSslContextFactory", "parameters": pem}
+    options = {"enabled": True, "optional": True, "ssl_context_factory": factory}
+    return certificate, {"client_encryption_options": options}
 
 
-def fetch(stage: LoaderStage, identity: Identity, client: str, rtt: float, rows: int) -> Run:
+def fetch(stage: LoaderStage, certificate: Path, client: str, rtt: float, rows: int) -> Run:
     """One client once."""
-    found = stage.run("loader.consumers:fetch", BLOBS, rows, far=Far(rtt), client=client, ca=str(identity.certificate))
+    found = stage.run("harness.consumers:fetch", BLOBS, rows, far=Far(rtt), client=client, ca=str(certificate))
     connections = found.answer["stats"]["connections"]
     tell(f"{client}, {1e3 * rtt:.0f} ms, {connections} connections: {found.rate:,.0f} images/s")
     return found
@@ -87,8 +78,7 @@ def rows_of(runs: Runs, *, void: str) -> dict[int, Row]:
 
     def ratio(number: int, ours: tuple[str, float], other: tuple[str, float]) -> Row:
         note = "; ".join(f"{client}, {1e3 * rtt:.0f} ms: {said(runs[client, rtt])}" for client, rtt in (ours, other))
-        rates = ([run.rate for run in runs[one]] for one in (ours, other))
-        return FIGURES.ratio_row(number, *rates, note=note, void=void)
+        return FIGURES.ratio_row(number, runs[ours], runs[other], by=attrgetter("rate"), note=note, void=void)
 
     def cost(number: int, client: str) -> Row:
         found = runs[client, RTTS[1]]
@@ -110,39 +100,31 @@ def rows_of(runs: Runs, *, void: str) -> dict[int, Row]:
 def said(runs: Sequence[Run]) -> str:
     """What some runs have in common, for a note."""
     connections = {run.answer["stats"]["connections"] for run in runs}
-    busy = statistics.median(
-        run.rate * (run.course.cpu_ms / 1e3 + (run.server_cpu + _proxy_cpu(run)) / run.course.images) for run in runs
-    )
+    busy = statistics.median(run.rate * (run.course.cpu_ms + run.server_ms + run.proxy_ms) / 1e3 for run in runs)
     return f"{describe(runs)}, {busy:.1f} cores busy of {os.cpu_count()}, {max(connections)} connections"
 
 
-def _proxy_cpu(run: Run) -> float:
-    return run.carried.cpu_seconds if run.carried else 0.0
-
-
-def rows_of_stage(stage: LoaderStage, identity: Identity) -> dict[int, Row]:
+def rows_of_stage(stage: LoaderStage, certificate: Path) -> dict[int, Row]:
     """Alternating runs of each client at each round trip."""
     sizes = stage.sizes
-    stage.look_at_proxy()
-    tell(f"{sizes.blobs:,} blobs")
-    stage.write(BLOBS, np.arange(sizes.blobs, dtype=np.int64))
+    stage.proxy.look()
+    stage.write_all(BLOBS)
     for client in CLIENTS * 4:
-        fetch(stage, identity, client, 0.0, sizes.warm)
-    contenders = {
-        (client, rtt): partial(fetch, stage, identity, client, rtt, sizes.fetched) for client in CLIENTS for rtt in RTTS
-    }
+        fetch(stage, certificate, client, 0.0, sizes.warm)
+    once = partial(fetch, stage, certificate)
+    contenders = {(one, rtt): partial(once, one, rtt, sizes.fetched) for one in CLIENTS for rtt in RTTS}
     runs = in_turn(sizes.many_pairs, contenders)
-    stage.look_at_proxy()
-    return rows_of(runs, void=stage.void(*runs.values()))
+    stage.proxy.look()
+    return rows_of(runs, void=stage.proxy.void(*runs.values()))
 
 
 def measure(parts: Parts, folder: Path) -> None:
     """All rows, of one stage."""
     require_room(folder, bytes=_DISK_BYTES, files=10_000)
     sizes = QUICK if parts.is_quick else replace(FULL, fetched=_ROWS, warm=_ROWS // 4)
-    identity = make_identity(folder)
-    with LoaderStage(folder, sizes, yaml=identity.options()) as stage:
-        parts.measure_whole(FIGURES, partial(rows_of_stage, stage, identity))
+    certificate, yaml = make_certificate(folder)
+    with loader_stage(folder, sizes, yaml=yaml) as stage:
+        parts.measure_whole(FIGURES, partial(rows_of_stage, stage, certificate))
 
 
 if __name__ == "__main__":

@@ -9,34 +9,31 @@ the first epoch of a run counts for nothing. The server is one that has been in 
 QUICK=1 takes less of everything, too little for a value.
 """
 
-import asyncio
 import json
 import os
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import loader
-from benchmarks.harness.bare_client import connect
-from benchmarks.harness.command import Parts, run, tell
+from benchmarks.harness.cassandra import embedded, write
+from benchmarks.harness.command import Parts, run
 from benchmarks.harness.figures import Figure, Figures
-from benchmarks.harness.images import PHOTOGRAPHS, Images
 from benchmarks.harness.pairs import in_turn
-from benchmarks.harness.pictures import require_room
+from benchmarks.harness.pictures import PHOTOGRAPHS, Images, require_room
 from benchmarks.harness.processes import cpu_seconds
-from benchmarks.harness.results import ROOT, Row
+from benchmarks.harness.results import ROOT, Row, tell
 from benchmarks.harness.split_folders import write_folder
 from imagestrata.devstack.servers.cassandra import Cassandra
 from schemas import Columns, TableName
-from schemas.tables import Replication, create_data, create_keyspace
+from schemas.tables import create_data
 
 SCRIPT = ROOT / "training" / "train.py"
 _EPOCHS_OF = "epochs of more than four steps"
@@ -70,11 +67,15 @@ class Run:
     data_share: float
     losses: list[float]
 
+    @property
+    def epoch(self) -> float:
+        """Seconds of a warm epoch."""
+        return statistics.mean(self.epochs)
+
 
 def prepare(folder: Path, server: Cassandra, sizes: Sizes) -> tuple[list[str], list[str]]:
     """Files and tables of the same photographs; the arguments that name them."""
     pictures = Images("train.pictures", kind=4, is_decodable=True)
-    made = []
     for side, first, count in (("train", 0, sizes.train), ("val", sizes.train, sizes.val)):
         for number in range(first, first + count):
             path = folder / side / f"{number % _CLASSES}" / f"{number:06}.jpg"
@@ -83,24 +84,19 @@ def prepare(folder: Path, server: Cassandra, sizes: Sizes) -> tuple[list[str], l
         found = loader.open_folder(folder / side, dataset="bench", or_split=side)
         table = TableName("bench", side)
         with server.session() as session:
-            session.execute(create_keyspace(table.keyspace, Replication.parse("1")))
             session.execute(create_data(table, Columns()))
-        asyncio.run(_write(found, table, server))
+        write(table, rows_of(found), server=server)
         write_folder(folder / f"{side}.rows", found, data_table=str(table))
-        made.append(found)
     where = ["--hosts", server.hosts[0], "--port", str(server.port)]
     rows = [f"--{side}-rows-fn={folder / side}.rows" for side in ("train", "val")]
     return ["--dataset", "bench", str(folder / "train"), str(folder / "val")], [*rows, *where]
 
 
-async def _write(found: loader.Folder, table: TableName, server: Cassandra) -> None:
-    session = await connect(server.hosts[0], server.port)
-    insert = await session.create_prepared(f'INSERT INTO {table.quoted} ("id", "label", "data") VALUES (?, ?, ?)')
+def rows_of(found: loader.Folder) -> Iterator[tuple[bytes, int, bytes]]:
+    """Ids, labels and bytes of the files of a tree."""
     assert found.labels is not None
     for one, path, label in zip(found.ids, found.paths, found.labels.tolist(), strict=True):
-        data = (Path(found.address) / os.fsdecode(path)).read_bytes()
-        await session.execute(insert.bind((str(UUID(bytes=one.tobytes())), label, data)))
-    await session.close()
+        yield one.tobytes(), label, (Path(found.address) / os.fsdecode(path)).read_bytes()
 
 
 def warm(folder: Path, server: Cassandra, reads: int) -> None:
@@ -155,32 +151,27 @@ def _slowest(figures: dict[str, Any]) -> float:
 
 def rows_of_training(folder: Path, sizes: Sizes) -> dict[int, Row]:
     """Trainings from both in turn, on one server."""
-    with ExitStack() as stack:
-        server = Cassandra(folder / "cassandra")
-        stack.callback(server.clean)
-        server.start()
+    with embedded(folder / "cassandra", "bench") as server:
         tell(f"{sizes.train + sizes.val:,} pictures")
         files, tables = prepare(folder, server, sizes)
         warm(folder, server, sizes.reads)
-
-        def once(name: str, arguments: Sequence[str]) -> Run:
-            run = train(arguments, folder)
-            tell(f"{name}: {statistics.mean(run.epochs):.1f} s an epoch, {run.data_share:.1%} for data")
-            return run
-
-        contenders = {"Cassandra": partial(once, "Cassandra", tables), "files": partial(once, "files", files)}
-        ours, others = in_turn(sizes.pairs, contenders).values()
+        contenders = {"Cassandra": partial(train, tables, folder), "files": partial(train, files, folder)}
+        ours, others = in_turn(sizes.pairs, contenders, told=told).values()
     for one, other in zip(ours, others, strict=True):
         check(one, other)
     note = f"{sizes.train:,} photographs of 110 kB, resnet18 at 64 pixels, batches of 2 x 32, "
     note += "server, warm, on the same 2 cores"
-    seconds = [[statistics.mean(run.epochs) for run in runs] for runs in (ours, others)]
     shares = [100 * statistics.median(run.data_share for run in runs) for runs in (ours, others)]
-    told = f"median of {sizes.pairs} runs; from files {shares[1]:.1f} %; {note}"
+    waits = f"median of {sizes.pairs} runs; from files {shares[1]:.1f} %; {note}"
     return {
-        1: FIGURES.ratio_row(1, *seconds, note=note),
-        2: FIGURES.value_row(2, shares[0], note=told, runs=sizes.pairs),
+        1: FIGURES.ratio_row(1, ours, others, by=attrgetter("epoch"), note=note),
+        2: FIGURES.value_row(2, shares[0], note=waits, runs=sizes.pairs),
     }
+
+
+def told(name: str, run: Run) -> str:
+    """A run, for the console."""
+    return f"{name}: {run.epoch:.1f} s an epoch, {run.data_share:.1%} for data"
 
 
 def check(one: Run, other: Run) -> None:

@@ -231,11 +231,9 @@ def imported(file: Path) -> Iterator[tuple[str, int]]:
 def test_tests_import_no_tests_and_of_benchmarks_only_the_harness() -> None:
     borrowed = []
     for file in (ROOT / "tests").rglob("*.py"):
-        is_of_benchmarks = file.parent == ROOT / "tests" / "e2e" / "benchmarks"
-        allowed = {"harness", file.stem.removeprefix("test_")} if is_of_benchmarks else {"harness"}
         for name, line in imported(file):
             package, room, *_ = [*name.split("."), ""]
-            is_strange = package == "benchmarks" and room not in allowed
+            is_strange = package == "benchmarks" and room != "harness"
             if is_strange or any(part.startswith("test_") for part in name.split(".")):
                 borrowed.append(f"{file.relative_to(ROOT)}:{line} imports {name}")
     assert not borrowed, "\n".join(["Move what several tests use to tests/support:", *borrowed])

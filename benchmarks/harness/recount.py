@@ -1,13 +1,8 @@
 """What lies in Parquet files, counted with pyarrow and numpy alone, and whether that is an exact split.
 
-    python -m benchmarks.splits.recount CACHE SPLIT 8,1,1
-
-Prints JSON: cells off the quota matrix, the largest distance of a split's rows from its ideal, and, where the cache's
-rows have a group_id, groups that lie in more than one split. No code of the split job is used.
+No code of the split job is used.
 """
 
-import json
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -146,23 +141,3 @@ def _matrix(columns: Sequence[Sequence[int]]) -> NDArray[np.int64]:
     for number, column in enumerate(columns):
         matrix[: len(column), number] = column
     return matrix
-
-
-def main() -> int:
-    """Count a split by hand."""
-    cache, split, ratios = Path(sys.argv[1]), Path(sys.argv[2]), [int(part) for part in sys.argv[3].split(",")]
-    files = sorted((cache / "rows").glob("*.parquet"))
-    all_rows = contents(files)
-    parts = [contents(split_files(split, number)) for number in range(len(ratios))]
-    report: dict[str, float] = {
-        "cells_off": cells_off(all_rows.counts, [part.counts for part in parts], ratios),
-        "largest_distance": largest_distance(all_rows.rows, [part.rows for part in parts], ratios),
-    }
-    if "group_id" in pq.read_schema(files[0]).names:
-        report["leaked_groups"] = leaked_groups(files, [split_files(split, number) for number in range(len(ratios))])
-    print(json.dumps(report))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

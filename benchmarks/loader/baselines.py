@@ -9,25 +9,20 @@ from uuid import UUID
 import numpy as np
 
 import loader
-from benchmarks.harness.decoding import read_files
-from benchmarks.harness.images import id_sum
-from benchmarks.loader.consumers import Answer, Order, Recorder
+from benchmarks.harness.consumers import Answer, Order, Recorder, read_files
+from benchmarks.harness.pictures import id_sum
 from schemas import Columns, TableName
 
 
 def decode_files(order: Order) -> Answer:
     """One pass over the files of a split's rows, in the graph that `loader.ClassificationIterator` has for training."""
-    split, size, batch = loader.open_split(order["split"], cache=order["cache"]), order["size"], order["batch_size"]
+    split = loader.open_split(order["split"], cache=order["cache"])
     assert split.labels is not None
     labels = split.labels.tolist()
     names = [os.path.join(order["files"], f"{label:06}.jpg") for label in labels]
-    batches = read_files(names, labels, batch_size=batch, size=size, threads=order["threads"])
-    recorder, total = Recorder(order), 0
-    for images, numbers in recorder.take(islice(batches, len(names) // batch), lambda found: len(found[1])):
-        if images.shape != (len(numbers), 3, size, size):
-            raise RuntimeError(f"Wanted {len(numbers)} pictures of {size} pixels. Found: {images.shape}")
-        total += int(numbers.sum())
-    return recorder.answer({"labels": total})
+    batches = islice(read_files(names, labels, order=order), len(names) // order["batch_size"])
+    recorder = Recorder(order)
+    return recorder.answer({"labels": recorder.take_decoded(batches, size=order["size"])})
 
 
 class _Images:

@@ -1,32 +1,25 @@
-"""The parts of the ingest benchmark that can be right or wrong; nothing here is timed."""
+"""Pictures and tables of images that benchmarks read."""
 
 import hashlib
 import io
 import os
 import uuid
+from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from benchmarks.harness.pairs import paired_ratio
-from benchmarks.harness.picture_rows import (
-    DATA,
-    DATA_COLUMNS,
-    METADATA_COLUMNS,
-    Origin,
-    insert,
-    list_paths,
-    our_id,
-    rows_of,
-)
-from benchmarks.harness.pictures import picture, plant_empty, plant_pictures, require_room
-from benchmarks.harness.processes import anonymous_mb, cpu_seconds, descendants, quarter_peaks
-from benchmarks.ingest.plot import draw
+from benchmarks.harness.picture_rows import DATA_COLUMNS, INSERTS, METADATA_COLUMNS, Origin, list_paths, our_id, rows_of
+from benchmarks.harness.pictures import Images, id_sum, picture, plant_empty, plant_pictures, require_room, sums_of
 from etl.pictures.images import read_header
 from schemas import image_id
+
+BLOBS = Images("bench.blobs", kind=1)
+PICTURES = Images("bench.pictures", kind=2, is_decodable=True)
 
 
 @given(seed=st.integers(0, 1 << 40), size=st.integers(1_000, 300_000))
@@ -77,41 +70,33 @@ def test_rows_have_all_columns_and_our_ids() -> None:
     assert (known["bytes"], known["sha256"]) == (5_000, hashlib.sha256(data).digest())
     assert (known["or_label"], known["path"], known["source"]) == ("class_4", path, "file:///data")
     assert isinstance(known["ingest_id"], uuid.UUID)
-    assert insert(DATA, DATA_COLUMNS) == 'INSERT INTO "bench"."data" ("id", "label", "data") VALUES (?, ?, ?)'
+    assert INSERTS[0] == 'INSERT INTO "bench"."data" (id, label, data) VALUES (?, ?, ?)'
 
 
-def test_peaks_are_reported_for_each_quarter_of_the_run() -> None:
-    samples = [(0.0, 5.0), (9.9, 1.0), (10.0, 2.0), (12.6, 3.0), (15.1, 9.0), (15.2, 4.0), (20.0, 6.0), (20.1, 50.0)]
-    assert quarter_peaks(samples, start=10.0, end=20.0) == [2.0, 3.0, 9.0, 6.0]
-    assert quarter_peaks([], start=0.0, end=1.0) == [0.0] * 4
+def test_ids_and_lengths_are_computed_without_generating_the_images() -> None:
+    numbers = np.array([0, 1, 996, 5_000_000_000], dtype=np.int64)
+    for images in (BLOBS, PICTURES):
+        rows = list(images.rows(numbers))
+        assert len({id for id, _, _ in rows}) == 4
+        assert [len(data) for _, _, data in rows] == [images.length(number) for number in numbers.tolist()]
+        assert all(data.startswith(b"\xff\xd8") and data.endswith(id) for id, _, data in rows)
+        assert all(95_000 < len(data) < 125_000 for _, _, data in rows)
+        assert np.array_equal(images.ids(numbers[::-1]), images.ids(numbers)[::-1])
+    many = np.arange(100_000, dtype=np.int64)
+    both = np.concatenate([BLOBS.ids(many), PICTURES.ids(many)])
+    assert len(np.unique(both, axis=0)) == 200_000
 
 
-@given(ratios=st.lists(st.floats(0.1, 10), min_size=2, max_size=10), other=st.floats(0.1, 1e3))
-def test_ratios_are_paired(ratios: list[float], other: float) -> None:
-    others = [other * (1 + number) for number in range(len(ratios))]
-    ours = [ratio * one for ratio, one in zip(ratios, others, strict=True)]
-    ratio, (low, high) = paired_ratio(ours, others)
-    assert min(ratios) * 0.999 <= ratio <= max(ratios) * 1.001
-    assert low <= high
-
-
-def test_equal_ratios_give_an_interval_of_zero_width() -> None:
-    ratio, interval = paired_ratio([2.0, 4.0, 6.0], [1.0, 2.0, 3.0])
-    assert (ratio, *interval) == pytest.approx((2.0, 2.0, 2.0))
-    with pytest.raises(ValueError, match="Found: 1"):
-        paired_ratio([1.0], [1.0])
-
-
-def test_processes_are_found_and_measured() -> None:
-    assert os.getpid() in descendants(os.getppid())
-    assert descendants(os.getpid(), without=(os.getpid(),)) == []
-    assert anonymous_mb(os.getpid()) > 1
-    assert cpu_seconds(os.getpid()) > 0
-    gone = 1 << 30
-    assert (anonymous_mb(gone), cpu_seconds(gone)) == (0.0, 0.0)
-
-
-def test_the_plot_is_a_picture(tmp_path: Path) -> None:
-    speeds = {"ours": [80.0, 82.0], "bare": [93.0], "none": []}
-    with Image.open(draw(tmp_path / "build" / "a.png", speeds=speeds, memory=[(0.0, 100.0), (1.0, 310.0)])) as image:
-        assert image.size == (900, 640)
+def test_sums_count_every_time_an_image_comes() -> None:
+    numbers = np.arange(25, dtype=np.int64) % 10
+    rows = [row for number in numbers for row in BLOBS.rows(np.array([number]))]
+    ids = np.frombuffer(b"".join(id for id, _, _ in rows), dtype=np.uint8).reshape(-1, 16)
+    halves = [int.from_bytes(id[at : at + 8]) for id, _, _ in rows for at in (0, 8)]
+    found = sums_of(BLOBS, numbers)
+    assert id_sum(ids) == sum(halves) % (1 << 64)
+    assert asdict(found) == {
+        "images": 25,
+        "bytes": sum(len(data) for _, _, data in rows),
+        "labels": sum(label for _, label, _ in rows),
+        "ids": id_sum(ids),
+    }

@@ -1,8 +1,13 @@
-"""The bare client: acsylla's own calls with nothing around them, to fill tables and to be compared with."""
+"""The embedded Cassandra, and the bare client: acsylla's own calls with nothing around them.
+
+The bare client fills tables, and consumers are compared with it.
+"""
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -10,11 +15,32 @@ import acsylla
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.harness.images import Images, id_sum
+from benchmarks.harness.pictures import id_sum
+from imagestrata.devstack.servers.cassandra import Cassandra
 from schemas import Columns, TableName
+from schemas.tables import Replication, create_keyspace
 
 _WRITES_IN_FLIGHT = 64
 _THREADS, _CONNECTIONS = 2, 2
+
+
+@contextmanager
+def embedded(
+    folder: Path, keyspace: str, *statements: str, nodes: int = 1, tied: bool = False, **options: Any
+) -> Iterator[Cassandra]:
+    """A server with a keyspace, of which each node has a copy, after these statements; removed with its data.
+
+    One that is not ``tied`` to this thread is compiled for speed, not for a quick start.
+    """
+    server = Cassandra(folder, nodes=nodes, **options)
+    try:
+        server.start(tied=tied)
+        with server.session() as session:
+            for statement in (create_keyspace(keyspace, Replication.parse(str(nodes))), *statements):
+                session.execute(statement)
+        yield server
+    finally:
+        server.clean()
 
 
 async def connect(host: str, port: int) -> Any:
@@ -32,18 +58,15 @@ async def connect(host: str, port: int) -> Any:
     return await cluster.create_session()
 
 
-def write(images: Images, numbers: NDArray[np.int64], *, host: str, port: int) -> None:
-    """Write images by number into their table."""
-    asyncio.run(_write(images, numbers, host, port))
+def write(table: TableName, rows: Iterable[tuple[bytes, int, bytes]], *, server: Cassandra) -> None:
+    """Write rows of ids, labels and images."""
+    asyncio.run(_write(table, iter(rows), server))
 
 
-async def _write(images: Images, numbers: NDArray[np.int64], host: str, port: int) -> None:
-    session, column = await connect(host, port), Columns()
-    insert = await session.create_prepared(
-        f"INSERT INTO {TableName.parse(images.table).quoted} "
-        f'("{column.id}", "{column.label}", "{column.data}") VALUES (?, ?, ?)'
-    )
-    left = images.rows(numbers)
+async def _write(table: TableName, left: Iterator[tuple[bytes, int, bytes]], server: Cassandra) -> None:
+    session, column = await connect(server.hosts[0], server.port), Columns()
+    names = f'"{column.id}", "{column.label}", "{column.data}"'
+    insert = await session.create_prepared(f"INSERT INTO {table.quoted} ({names}) VALUES (?, ?, ?)")
 
     async def one_after_another() -> None:
         for id, label, data in left:

@@ -69,10 +69,10 @@ def test_a_quick_run_has_values_where_its_size_gives_them_a_meaning() -> None:
         assert (parts.rows[2].note == "not at this size, it needs a million rows; 1.50 s; few") == is_quick
 
 
-def test_the_temporary_folder_is_removed_after_success_failure_or_interrupt(
+def test_the_temporary_folder_is_removed_whatever_happens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["bench"])
+    monkeypatch.setattr(sys, "argv", ["bench", "--only", "1"])
     monkeypatch.setattr(command, "PLACE", tmp_path / "bench")
     monkeypatch.setattr(results, "PLACE", tmp_path)
     monkeypatch.setattr(command.signal, "signal", lambda *_: None)
@@ -90,6 +90,11 @@ def test_the_temporary_folder_is_removed_after_success_failure_or_interrupt(
     def whole(parts: Parts, folder: Path) -> None:
         parts.measure([1], lambda _: {1: FIGURES.value_row(1, 0.5, note="")})
 
-    assert [run("x", "", FIGURES, work) for work in (whole, partial, failing, interrupted)] == [0, 1, 1, 130]
+    def forgetful(parts: Parts, folder: Path) -> None:
+        """Measures nothing."""
+
+    works = (whole, partial, failing, interrupted, forgetful)
+    assert [run("x", "", FIGURES, work) for work in works] == [0, 1, 1, 130, 1]
+    assert "no part of the benchmark measures it" in (tmp_path / "x.json").read_text()
     assert "error: Wanted a server. Found: none\n" in capsys.readouterr().err
     assert list((tmp_path / "bench").iterdir()) == []

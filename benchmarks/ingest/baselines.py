@@ -17,19 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.harness import picture_rows, pictures
-from benchmarks.harness.picture_rows import (
-    DATA,
-    DATA_COLUMNS,
-    METADATA,
-    METADATA_COLUMNS,
-    Origin,
-    insert,
-    list_paths,
-    our_id,
-    rows_of,
-)
+from benchmarks.harness.picture_rows import DATA, INSERTS, TABLES, Origin, list_paths, our_id, rows_of
 from etl.cassandra.tables import append_rows
+from etl.ingest.writing.tasks import task_count
 from etl.sources.trees import list_tree
+from imagestrata.devstack.servers.cassandra import Cassandra
 from schemas import TableName
 
 # Executors do not find the benchmarks: what tasks need of these modules travels with them.
@@ -38,17 +30,15 @@ for _module in (pictures, picture_rows, sys.modules[__name__]):
 
 IMAGES_UNTIL_BLOCK = 32
 _ARROW_ROWS = 16
+CORES = 2
 
-Hosts = Sequence[str]
 
-
-def one_at_a_time(root: str, *, hosts: Hosts, port: int, limit: int) -> None:
+def one_at_a_time(spark: SparkSession, root: str, *, server: Cassandra, limit: int) -> None:
     """Read a picture, insert its data row, insert its metadata row, and so on: the Python driver as it comes."""
     from cassandra.cluster import Cluster
 
-    with Cluster(hosts, port=port) as cluster, cluster.connect() as session:
-        put_data = session.prepare(insert(DATA, DATA_COLUMNS))
-        put_metadata = session.prepare(insert(METADATA, METADATA_COLUMNS))
+    with Cluster(server.hosts, port=server.port) as cluster, cluster.connect() as session:
+        put_data, put_metadata = map(session.prepare, INSERTS)
         origin = Origin.of(root)
         for path in list_paths(root)[:limit]:
             data, metadata = rows_of(path, Path(root, path).read_bytes(), id=our_id(path), origin=origin)
@@ -56,19 +46,18 @@ def one_at_a_time(root: str, *, hosts: Hosts, port: int, limit: int) -> None:
             session.execute(put_metadata, metadata)
 
 
-def usual_way(spark: SparkSession, root: str, *, hosts: Hosts, port: int, limit: int) -> None:
+def usual_way(spark: SparkSession, root: str, *, server: Cassandra, limit: int) -> None:
     """The driver lists, executors write what they read through the Python driver, new random ids for all."""
     paths = list_paths(root)[:limit]
-    write = partial(_write_partition, root=root, hosts=hosts, port=port, origin=Origin.of(root))
+    write = partial(_write_partition, root=root, hosts=server.hosts, port=server.port, origin=Origin.of(root))
     spark.sparkContext.parallelize(paths).foreachPartition(write)
 
 
-def _write_partition(paths: Iterable[str], *, root: str, hosts: Hosts, port: int, origin: Origin) -> None:
+def _write_partition(paths: Iterable[str], *, root: str, hosts: Sequence[str], port: int, origin: Origin) -> None:
     from cassandra.cluster import Cluster
 
     with Cluster(hosts, port=port) as cluster, cluster.connect() as session:
-        put_data = session.prepare(insert(DATA, DATA_COLUMNS))
-        put_metadata = session.prepare(insert(METADATA, METADATA_COLUMNS))
+        put_data, put_metadata = map(session.prepare, INSERTS)
         paths = iter(paths)
         while group := list(itertools.islice(paths, IMAGES_UNTIL_BLOCK)):
             waiting = []
@@ -80,17 +69,19 @@ def _write_partition(paths: Iterable[str], *, root: str, hosts: Hosts, port: int
                 future.result()
 
 
-def connector(spark: SparkSession, root: str, *, tasks: int, limit: int) -> None:
+def connector(spark: SparkSession, root: str, *, server: Cassandra, limit: int) -> None:
     """Our listing, read and hashed in Python, written by the Spark connector: the data, then the metadata.
 
     The second write computes its rows again, as Spark does; but without sending the pictures to the JVM once more.
     """
     listing = list_tree(spark, root, dataset=picture_rows.KEYSPACE, splits=[b""], or_split=b"", by_folder=True)
-    last = list_paths(root)[:limit][-1]
-    entries = listing.entries.where(F.col("path") <= F.lit(last.encode())).select("path", "place").repartition(tasks)
+    some = list_paths(root)[:limit]
+    size = sum(Path(root, path).stat().st_size for path in some)
+    tasks = task_count(rows=len(some), size=size, cores=CORES)
+    entries = listing.entries.where(F.col("path") <= F.lit(some[-1].encode())).select("path", "place")
     origin = Origin.of(root)
-    for table, columns in ((DATA, DATA_COLUMNS), (METADATA, METADATA_COLUMNS)):
-        append_rows(_rows(entries, table=table, columns=columns, origin=origin), table=table)
+    for table, columns in TABLES.items():
+        append_rows(_rows(entries.repartition(tasks), table=table, columns=columns, origin=origin), table=table)
 
 
 _TYPES = {
@@ -111,16 +102,13 @@ def _read_batches(
     batches: Iterable[pa.RecordBatch], *, schema: pa.Schema, is_data: bool, origin: Origin
 ) -> Iterator[pa.RecordBatch]:
     """Rows of (path, place) in, rows of one table out, few at a time: pictures fill the memory."""
-    entries = (
-        entry for batch in batches for entry in zip(*(column.to_pylist() for column in batch.columns), strict=True)
-    )
+    entries = (entry for batch in batches for entry in batch.to_pylist())
     while group := list(itertools.islice(entries, _ARROW_ROWS)):
         rows = []
-        for path, place in group:
-            name = path.decode()
-            data, metadata = rows_of(name, Path(place.decode()).read_bytes(), id=our_id(name), origin=origin)
-            rows.append(
-                [str(value) if isinstance(value, uuid.UUID) else value for value in (data if is_data else metadata)]
-            )
-        columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), schema, strict=True)]
-        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+        for entry in group:
+            name = entry["path"].decode()
+            data = Path(entry["place"].decode()).read_bytes()
+            values = rows_of(name, data, id=our_id(name), origin=origin)[0 if is_data else 1]
+            texts = (str(value) if isinstance(value, uuid.UUID) else value for value in values)
+            rows.append(dict(zip(schema.names, texts, strict=True)))
+        yield pa.RecordBatch.from_pylist(rows, schema=schema)

@@ -6,16 +6,21 @@ first request; the source's own statistics.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
+from importlib import import_module
+from itertools import count
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 import loader
-from benchmarks.harness import bare_client
-from benchmarks.harness.images import id_sum
+from benchmarks.harness import cassandra
+from benchmarks.harness.pictures import id_sum
+from loader.adapters.iterators import classification
 from loader.dali import EpochReader
 from loader.order.permutation import epoch_order
 
@@ -26,30 +31,36 @@ Answer = dict[str, Any]
 class Recorder:
     """Takes batches from an iterator, at most ``demand`` images a second, and takes down when each came."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: Order, *, cpu: Callable[[], float] = time.process_time) -> None:
         self._seconds = 1 / order["demand"] if order.get("demand") else 0.0
-        self._began = self._due = time.monotonic()
+        self._cpu = cpu
+        self._began = time.monotonic()
         self.asked: list[float] = []
         self.got: list[float] = []
         self.cpu: list[float] = []
         self.counts: list[int] = []
 
-    def take(self, batches: Iterator[Any], count: Callable[[Any], int]) -> Iterator[Any]:
+    def take(self, batches: Iterator[Any], size: Callable[[Any], int]) -> Iterator[Any]:
         """The batches; each is worked on as long as its images take at the demanded rate."""
-        while True:
-            time.sleep(max(0.0, self._due - time.monotonic()))
-            asked = time.monotonic()
-            try:
-                batch = next(batches)
-            except StopIteration:
-                return
+        asked = time.monotonic()
+        for batch in batches:
             got = time.monotonic()
-            self.cpu.append(time.process_time())
+            self.cpu.append(self._cpu())
             self.asked.append(asked - self._began)
             self.got.append(got - self._began)
-            self.counts.append(count(batch))
-            self._due = got + self._seconds * self.counts[-1]
+            self.counts.append(size(batch))
             yield batch
+            time.sleep(max(0.0, got + self._seconds * self.counts[-1] - time.monotonic()))
+            asked = time.monotonic()
+
+    def take_decoded(self, batches: Iterator[Any], *, size: int) -> int:
+        """Take pictures and labels; the sum of the labels. Raises RuntimeError for pictures of another size."""
+        labels = 0
+        for images, numbers in self.take(batches, lambda batch: len(batch[1])):
+            if images.shape != (len(numbers), 3, size, size):
+                raise RuntimeError(f"Wanted {len(numbers)} pictures of {size} pixels. Found: {images.shape}")
+            labels += int(numbers.sum())
+        return labels
 
     def answer(self, sums: Mapping[str, int], **more: Any) -> Answer:
         """What the process tells."""
@@ -80,12 +91,15 @@ def connect(source: loader.CassandraSource) -> float:
     return time.monotonic() - began
 
 
+def no_sums() -> dict[str, int]:
+    """What no images add up to."""
+    return dict.fromkeys(("images", "bytes", "labels", "ids"), 0)
+
+
 def fetch(order: Order) -> Answer:
     """Batches of one epoch as they are, not decoded; each image must be the one that its id names."""
     with source_of(order) as source:
-        connected = connect(source)
-        sums = dict.fromkeys(("images", "bytes", "labels", "ids"), 0)
-        recorder = Recorder(order)
+        connected, sums, recorder = connect(source), no_sums(), Recorder(order)
         for batch in recorder.take(source.epoch(0), len):
             add(sums, batch)
         return recorder.answer(sums, connected=connected, stats=asdict(source.stats()))
@@ -108,15 +122,8 @@ def feed(order: Order) -> Answer:
         reader = EpochReader(source)
         size = labels = 0
         recorder = Recorder(order)
-
-        def inputs() -> Iterator[Any]:
-            while True:
-                try:
-                    yield reader(SimpleNamespace(epoch_idx=0))
-                except StopIteration:
-                    return
-
-        for images, numbers in recorder.take(inputs(), lambda batch: len(batch[0])):
+        inputs = iter(partial(reader, SimpleNamespace(epoch_idx=0)), None)  # until it stops by itself
+        for images, numbers in recorder.take(inputs, lambda batch: len(batch[0])):
             size += sum(image.size for image in images)
             labels += int(numbers.sum())
             reader.given()
@@ -127,14 +134,27 @@ def decode(order: Order) -> Answer:
     """One epoch, decoded, cropped and normalised on the CPU."""
     with source_of(order) as source:
         connected = connect(source)
-        size, labels = order["size"], 0
-        batches = loader.ClassificationIterator(source, size=size, train=True, num_threads=order["threads"])
+        batches = loader.ClassificationIterator(source, size=order["size"], train=True, num_threads=order["threads"])
         recorder = Recorder(order)
-        for images, numbers in recorder.take(iter(batches), lambda batch: len(batch[1])):
-            if images.shape != (len(numbers), 3, size, size):
-                raise RuntimeError(f"Wanted {len(numbers)} pictures of {size} pixels. Found: {images.shape}")
-            labels += int(numbers.sum())
+        labels = recorder.take_decoded(iter(batches), size=order["size"])
         return recorder.answer({"labels": labels}, connected=connected, stats=asdict(source.stats()))
+
+
+def read_files(names: Sequence[str], labels: Sequence[int], *, order: Order) -> Iterator[tuple[Any, Any]]:
+    """Decoded batches and labels of files without end, from the page cache: DALI's own reader of files.
+
+    Its graph is that of `loader.ClassificationIterator` for training.
+    """
+    fn, pipelines = (import_module(f"nvidia.dali.{name}") for name in ("fn", "pipeline"))
+    for name in set(names):
+        Path(name).read_bytes()  # into the page cache
+    usual = {"device_id": None, "seed": 1, "prefetch_queue_depth": 2, "exec_dynamic": True}
+    pipeline = pipelines.Pipeline(batch_size=order["batch_size"], num_threads=order["threads"], **usual)
+    with pipeline:
+        pictures, numbers = fn.readers.file(files=list(names), labels=list(labels), random_shuffle=True)
+        pipeline.set_outputs(*classification(pictures, numbers, size=order["size"], train=True))
+    pipeline.build()
+    return (tuple(np.from_dlpack(found.as_tensor()) for found in pipeline.run()) for _ in count())  # type: ignore[misc]
 
 
 def read_bare(order: Order) -> Answer:
@@ -143,4 +163,4 @@ def read_bare(order: Order) -> Answer:
     places = epoch_order(len(split), fingerprint=split.fingerprint, seed=0, epoch=0, shuffle=True)
     assert places is not None
     positions = places(np.arange(len(split), dtype=np.int64))
-    return bare_client.read({**order, "table": split.data_table}, np.asarray(split.ids[positions]))
+    return cassandra.read({**order, "table": split.data_table}, np.asarray(split.ids[positions]))

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.command import tell
-from benchmarks.harness.results import PLACE
-from benchmarks.shards.stage import BUCKET, Run, ShardStage
+from benchmarks.harness.results import PLACE, tell
+from benchmarks.harness.runs import Run
+from benchmarks.shards.stage import BUCKET, ShardStage
 
 _INSTALL_SECONDS = 1_200
 
@@ -26,7 +26,7 @@ OPENERS = ("s3fs", "s3torchconnector", "curl")
 
 
 @dataclass(frozen=True)
-class Rival:
+class Baseline:
     """A package, its environment, and the name of its reader and writer."""
 
     name: str
@@ -35,7 +35,7 @@ class Rival:
     @property
     def folder(self) -> Path:
         """Where its environment lies."""
-        return PLACE / f"rivals-{self.name}"
+        return PLACE / f"baseline-{self.name}"
 
     @property
     def python(self) -> Path:
@@ -59,7 +59,7 @@ class Rival:
 
     def prefix(self) -> str:
         """Where its data lie in the bucket."""
-        return f"rival-{self.name}"
+        return f"baseline-{self.name}"
 
     def write(self, stage: ShardStage, **order: Any) -> dict[str, Any]:
         """Write the tree in its format. Raises RuntimeError if that fails."""
@@ -67,9 +67,9 @@ class Rival:
         local = stage.folder / "written"
         shutil.rmtree(local, ignore_errors=True)
         local.mkdir()
-        place = {"tree": str(stage.tree), "url": stage.server.endpoint, "remote": f"s3://{BUCKET}/{self.prefix()}"}
-        more = {"writer": self.name, "local": str(local), "maxsize": stage.sizes.maxsize}
-        answer = stage.process(self.python, "shards.writers:write", {**place, **more, **order})
+        order = {"writer": self.name, "tree": str(stage.tree), "local": str(local), **order}
+        order |= {"remote": f"s3://{BUCKET}/{self.prefix()}", "maxsize": stage.sizes.maxsize}
+        answer = stage.process("shards.writers:write", {"url": stage.server.endpoint, **order}, python=self.python)
         shutil.rmtree(local, ignore_errors=True)
         tell(f"{self.name} wrote {answer['images'] / answer['seconds']:,.0f} images/s")
         return answer
@@ -86,8 +86,8 @@ def _uv(*command: str) -> None:
         raise RuntimeError(f"Wanted uv {command[1]} to succeed. Found: {told}")
 
 
-WEBDATASET = Rival("webdataset", ("webdataset==1.0.2", "s3fs==2026.9.0", "s3torchconnector==1.5.0", "torch==2.15.0"))
-STREAMING = Rival("streaming", ("mosaicml-streaming==0.13.0", "torch==2.15.0", "torchvision==0.29.2"))
-LITDATA = Rival("litdata", ("litdata==0.2.76", "obstore==0.12.1", "torch==2.15.0", "torchvision==0.29.2"))
-BY_ROW: Mapping[int, Rival] = {3: WEBDATASET, 4: STREAMING, 5: LITDATA}
-"""The rivals of the rows."""
+WEBDATASET = Baseline("webdataset", ("webdataset==1.0.2", "s3fs==2026.9.0", "s3torchconnector==1.5.0", "torch==2.15.0"))
+STREAMING = Baseline("streaming", ("mosaicml-streaming==0.13.0", "torch==2.15.0", "torchvision==0.29.2"))
+LITDATA = Baseline("litdata", ("litdata==0.2.76", "obstore==0.12.1", "torch==2.15.0", "torchvision==0.29.2"))
+BY_ROW: Mapping[int, Baseline] = {3: WEBDATASET, 4: STREAMING, 5: LITDATA}
+"""The baselines of the rows."""

@@ -1,0 +1,43 @@
+"""Benchmarks as commands: a cheap row of each, from little data."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMES = sorted(path.parent.name for path in ROOT.glob("benchmarks/*/__main__.py"))
+
+
+def bench(name: str, *options: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", f"benchmarks.{name}", "--quick", *options]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_benchmark_lists_its_rows(name: str) -> None:
+    done = bench(name, "--only", "0")
+    assert done.returncode == 2
+    assert "Wanted numbers of rows from 1 to" in done.stderr
+    assert "\n   1  " in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("ingest", 2),
+        ("loader", 1),
+        ("server", 1),
+        ("service", 8),
+        ("shards", 9),
+        ("splits", 13),
+        ("tls", 1),
+        ("train", 2),
+    ],
+)
+def test_a_benchmark_reports_the_row_that_is_asked_for(name: str, row: int) -> None:
+    done = bench(name, "--only", str(row))
+    assert done.returncode == 0, done.stderr  # else something could not be measured
+    assert f"{name}.json" in done.stdout
