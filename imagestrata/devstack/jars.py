@@ -169,14 +169,7 @@ def _run_ivy(java_home: Path, ivy: Path, missing: list[Jar], total: int, work: P
         for number in range(min(PROCESSES, len(missing))):
             module = work / f"ivy-{number}.xml"
             module.write_text(_module(missing[number::PROCESSES]), encoding="utf-8")
-            command = [
-                str(java_home / "bin" / "java"),
-                "-Xmx128m",
-                "-XX:TieredStopAtLevel=1",
-                *options,
-                "-jar",
-                str(ivy),
-            ]
+            command = [f"{java_home}/bin/java", "-Xmx128m", "-XX:TieredStopAtLevel=1", *options, "-jar", str(ivy)]
             command += ["-settings", str(settings), "-ivy", str(module), "-cache", str(work / f"cache-{number}")]
             command += ["-confs", "default", "-retrieve", f"{work}/arrived/[artifact]-[revision](-[classifier]).[ext]"]
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -251,14 +244,7 @@ def resolve(java_home: Path, ivy: Path) -> str:
         (work / "settings.xml").write_text(_settings(poms=True), encoding="utf-8")
         options = java.network_options(work / "trusted.jks")
         for group, root in ROOTS.items():
-            command = [
-                str(java_home / "bin" / "java"),
-                *options,
-                "-jar",
-                str(ivy),
-                "-cache",
-                str(work / f"cache-{group}"),
-            ]
+            command = [f"{java_home}/bin/java", *options, "-jar", str(ivy), "-cache", f"{work}/cache-{group}"]
             command += ["-settings", str(work / "settings.xml"), "-dependency", *root.split(":"), "-confs", "default"]
             # With type `jar` alone those that Maven calls bundles would be missing.
             command += ["-types", "jar", "bundle", "-retrieve"]

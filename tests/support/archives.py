@@ -9,9 +9,16 @@ from PIL import Image
 
 
 def tar(
-    files: Mapping[str, bytes] | Sequence[tuple[str, bytes]], *, mode: str = "w", format: int = tarfile.GNU_FORMAT
+    files: Mapping[str, bytes] | Sequence[tuple[str, bytes]],
+    *,
+    mode: str = "w",
+    format: int = tarfile.GNU_FORMAT,
+    kinds: Mapping[str, bytes] | None = None,
 ) -> bytes:
-    """A tar of these files, in this order; ``mode`` as tarfile has it. Names may hold surrogates for odd bytes."""
+    """A tar of these files, in this order; ``mode`` as tarfile has it. Names may hold surrogates for odd bytes.
+
+    ``kinds`` are types of members that are no files.
+    """
     pairs = files.items() if isinstance(files, Mapping) else files
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode=mode, format=format, errors="surrogateescape") as archive:  # type: ignore[call-overload]
@@ -19,6 +26,10 @@ def tar(
             member = tarfile.TarInfo(name)
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
+        for name, kind in (kinds or {}).items():
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, "/etc/passwd"
+            archive.addfile(member)
     return buffer.getvalue()
 
 

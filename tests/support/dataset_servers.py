@@ -1,6 +1,5 @@
 """Dataset services for tests, and tars for them."""
 
-import io
 import socket
 import tarfile
 import threading
@@ -8,11 +7,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from benchmarks.harness.processes import anonymous_mb
 from formats.stores.storage import Storage
 from imagestrata.devstack.servers.dataset_server import Answer, DatasetServer
+from tests.support.archives import tar
 
 if TYPE_CHECKING:
     from imagestrata.service.server.connections import Limits
@@ -104,9 +104,7 @@ class ServerInThread(Server):
             self._open = opened.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._open.close()
 
 
@@ -118,22 +116,6 @@ def until(is_so: Callable[[], bool], what: str = "it", *, seconds: float = 60.0)
         time.sleep(0.01)
 
 
-def anonymous_mb(pid: int) -> float:
-    """Anonymous memory of a process: what is mapped from files is not counted."""
-    lines = Path("/proc", str(pid), "status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("RssAnon:")).split()[1]) * 1024 / 1e6
-
-
 def tar_of(files: Mapping[str, bytes], *, kinds: Mapping[str, bytes] | None = None) -> bytes:
     """A tar of files by their names; ``kinds`` are types of members that are none."""
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w") as tar:
-        for name, data in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
-        for name, kind in (kinds or {}).items():
-            member = tarfile.TarInfo(name)
-            member.type, member.linkname = kind, "/etc/passwd"
-            tar.addfile(member)
-    return made.getvalue()
+    return tar(files, format=tarfile.PAX_FORMAT, kinds=kinds)

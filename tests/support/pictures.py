@@ -3,7 +3,8 @@
 import asyncio
 import io
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
 
 import acsylla
 import numpy as np
@@ -50,15 +51,7 @@ def write_table(
     """A data table with these rows (None is a null), with labels where they are given; created if it is not there."""
     table, columns = TableName.parse(name), columns or Columns()
 
-    async def write() -> None:
-        cluster = acsylla.create_cluster(list(hosts), port=port, log_level="critical")
-        session = await cluster.create_session()
-        for statement in (
-            create_keyspace(table.keyspace, Replication.parse("1")),
-            create_data(table, columns, label_type=label_type),
-            f"TRUNCATE {table.quoted}",
-        ):
-            await session.execute(acsylla.create_statement(statement))
+    async def write(session: Any) -> None:
         names = [f'"{name}"' for name in (columns.id, columns.data, *([columns.label] if labels is not None else []))]
         insert = await session.create_prepared(
             f"INSERT INTO {table.quoted} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
@@ -67,20 +60,24 @@ def write_table(
         for start in range(0, len(rows), 64):
             pairs = values[start : start + 64]
             await asyncio.gather(*(session.execute(insert.bind(pair)) for pair in pairs))
-        await session.close()
-        cluster.destroy()
 
-    asyncio.run(write())
+    made = create_data(table, columns, label_type=label_type)
+    keyspace = create_keyspace(table.keyspace, Replication.parse("1"))
+    execute(keyspace, made, f"TRUNCATE {table.quoted}", hosts=hosts, port=port, then=write)
 
 
-def execute(*statements: str, hosts: Sequence[str], port: int) -> None:
-    """Run statements one after another."""
+def execute(
+    *statements: str, hosts: Sequence[str], port: int, then: Callable[[Any], Awaitable[None]] | None = None
+) -> None:
+    """Run statements one after another, ``then`` something with the same session."""
 
     async def run() -> None:
         cluster = acsylla.create_cluster(list(hosts), port=port, log_level="critical")
         session = await cluster.create_session()
         for statement in statements:
             await session.execute(acsylla.create_statement(statement))
+        if then is not None:
+            await then(session)
         await session.close()
         cluster.destroy()
 

@@ -9,7 +9,6 @@ import time
 from collections.abc import Sequence
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from imagestrata.devstack.servers import ports
@@ -30,9 +29,7 @@ class RankPair:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._process is not None:
             self._ask(None)
             self._process.wait(timeout=120)

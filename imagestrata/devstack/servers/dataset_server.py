@@ -16,7 +16,6 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from imagestrata.devstack import NodeError
@@ -80,9 +79,7 @@ class DatasetServer:
         self.url = f"http://{found[1]}:{found[2]}"
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.process.terminate()
         try:
             self.process.wait(_STOP_SECONDS)

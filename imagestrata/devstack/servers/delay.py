@@ -7,7 +7,6 @@ import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from imagestrata.devstack import SetupError, golang
@@ -82,9 +81,7 @@ class DelayProxy:
         found: dict[str, Any] = json.loads(told)
         return Carried(**found)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._process is not None:
             self.end()
 

@@ -186,23 +186,8 @@ class Node:
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         (self.folder / "cassandra.yaml").write_text(self.yaml(), encoding="utf-8")
         (self.folder / "logback.xml").write_text(_LOGBACK.format(logs=self.folder / "logs"), encoding="utf-8")
-        with (self.folder / "logs" / "console.log").open("wb") as console:
-            process = subprocess.Popen(
-                self._command(java_home, class_path, ["-XX:TieredStopAtLevel=1"] if tied else []),
-                stdin=subprocess.DEVNULL,
-                stdout=console,
-                stderr=subprocess.STDOUT,
-                cwd=self.folder,
-                start_new_session=True,
-                preexec_fn=die_with_parent if tied else None,
-            )
-        try:
-            processes.remember(process.pid, self.pid_file)
-        except BaseException:
-            process.kill()
-            process.wait()
-            raise
-        return process
+        command = self._command(java_home, class_path, ["-XX:TieredStopAtLevel=1"] if tied else [])
+        return processes.launch(command, self.pid_file, log=self.folder / "logs" / "console.log", tied=tied)
 
     def refuse_foreign_ports(self) -> None:
         """Raise PortError when a port that this node wants is held."""
@@ -262,10 +247,3 @@ class Node:
         }
         command += [f"-D{name}={value}" for name, value in properties.items()]
         return [*command, "-cp", os.pathsep.join(map(str, class_path)), "org.apache.cassandra.service.CassandraDaemon"]
-
-
-def die_with_parent() -> None:
-    import ctypes
-
-    # prctl(PR_SET_PDEATHSIG, SIGKILL)
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)

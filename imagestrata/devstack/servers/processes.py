@@ -3,7 +3,9 @@
 import contextlib
 import os
 import signal
+import subprocess
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from imagestrata.devstack import NodeError
@@ -19,6 +21,34 @@ def start_time(pid: int) -> str | None:
     # threads are still ending: until then it holds its ports.
     fields = text.rpartition(")")[2].split()
     return None if fields[0] == "Z" and int(fields[17]) <= 1 else fields[19]
+
+
+def launch(
+    command: Sequence[str], path: Path, *, log: Path, tied: bool, environment: Mapping[str, str] | None = None
+) -> "subprocess.Popen[bytes]":
+    """Start a process in the folder of its pid file, which is written, and in a session of its own.
+
+    What it says goes to `log`. A `tied` process dies with the thread that starts it.
+    """
+    with log.open("wb") as said:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, cwd=path.parent, env=environment,
+            start_new_session=True, preexec_fn=_die_with_parent if tied else None,
+        )  # fmt: skip
+    try:
+        remember(process.pid, path)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    return process
+
+
+def _die_with_parent() -> None:
+    import ctypes
+
+    # prctl(PR_SET_PDEATHSIG, SIGKILL)
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def remember(pid: int, path: Path) -> None:

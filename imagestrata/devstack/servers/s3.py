@@ -24,11 +24,9 @@ import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 
 from imagestrata.devstack import NodeError, PortError
 from imagestrata.devstack.servers import ports, processes, versitygw
-from imagestrata.devstack.servers.node import die_with_parent
 from imagestrata.devstack.steps import locked
 
 HOST = "127.0.0.1"
@@ -150,9 +148,7 @@ class S3:
         self.start(tied=True)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop()
 
     def _known(self) -> Settings:
@@ -199,24 +195,9 @@ class S3:
         env = {name: value for name, value in os.environ.items() if not name.startswith(names)}
         env |= {"ROOT_ACCESS_KEY_ID": self.access_key, "ROOT_SECRET_ACCESS_KEY": self.secret_key}
         command = [str(program), "--port", f"{HOST}:{self.port}", "--region", REGION, "--quiet", "--keep-alive"]
-        with (self.folder / "log").open("wb") as log:
-            process = subprocess.Popen(
-                [*command, "posix", *options, str(buckets)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd=self.folder,
-                env=env,
-                start_new_session=True,
-                preexec_fn=die_with_parent if tied else None,
-            )
+        command += ["posix", *options, str(buckets)]
+        process = processes.launch(command, self.folder / "pid", log=self.folder / "log", tied=tied, environment=env)
         self._children.append(process)
-        try:
-            processes.remember(process.pid, self.folder / "pid")
-        except BaseException:
-            process.kill()
-            process.wait()
-            raise
         return process
 
     def _await(self, process: "subprocess.Popen[bytes]") -> None:
