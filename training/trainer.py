@@ -13,7 +13,7 @@ import loader
 from training.checkpoints import Checkpoint
 from training.errors import TrainingError
 from training.feeds import batches_of
-from training.meters import Figures, Scores, Timer
+from training.metrics import Metrics, Scores, Timer
 from training.models import model_of
 from training.precision import mixed_dtype
 from training.ranks import Ranks
@@ -101,7 +101,7 @@ class Trainer:
         """End behind the step that is under way, on all ranks; a validation ends without figures."""
         self._is_told = True
 
-    def train(self, epoch: int) -> Figures:
+    def train(self, epoch: int) -> Metrics:
         """One epoch, or what is left of it."""
         options, scores, timer = self._options, Scores(), Timer()
         steps, first = len(self._train), self._train.first_step(epoch)
@@ -129,9 +129,9 @@ class Trainer:
                 self._save(options.checkpoint)
             if self._is_stopped:
                 break
-        return Figures.of(scores, timer, self._ranks)
+        return Metrics.of(scores, timer, self._ranks)
 
-    def validate(self) -> Figures | None:
+    def validate(self) -> Metrics | None:
         """Each image of validation once; None if a signal ended it."""
         scores, timer = Scores(), Timer()
         self._plain.eval()
@@ -144,7 +144,7 @@ class Trainer:
                 if self._is_told:  # ranks may have a step more or less here: they meet behind the last
                     break
         self._is_stopped = self._ranks.any(self._is_told)
-        return None if self._is_stopped else Figures.of(scores, timer, self._ranks)
+        return None if self._is_stopped else Metrics.of(scores, timer, self._ranks)
 
     def _on_device(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
         images, labels = batch if isinstance(batch, tuple) else (batch["images"], batch["labels"])
@@ -191,14 +191,14 @@ class Trainer:
             line = {"epoch": epoch, "step": batch.step, "loss": loss, "ids": [one.tobytes().hex() for one in batch.ids]}
             _append(f"{self._options.trace}.{self._ranks.rank}", line)
 
-    def _log(self, epoch: int, trained: Figures | None, validated: Figures) -> None:
+    def _log(self, epoch: int, trained: Metrics | None, validated: Metrics) -> None:
         if self._options.figures is not None and self._ranks.is_first:
             _append(
                 self._options.figures, {"epoch": epoch, "train": trained and asdict(trained), "val": asdict(validated)}
             )
 
-    def _tell(self, what: str, figures: Figures, *, epoch: int) -> None:
-        self._say(f"epoch {epoch}  {what:10}  {figures}")
+    def _tell(self, what: str, metrics: Metrics, *, epoch: int) -> None:
+        self._say(f"epoch {epoch}  {what:10}  {metrics}")
 
     def _say(self, text: str) -> None:
         if self._ranks.is_first:

@@ -90,40 +90,34 @@ def rows_of_writing(folder: Path, scale: Scale, speeds: Speeds, wanted: Collecti
     small = plant_pictures(folder / "resumed", scale.resumed, size=scale.resumed_bytes)
     tell("server, Spark, bare writer")
     few = f"{scale.few:,} pictures of them"
-    others = {
-        1: ("bare", ""),
-        2: ("one at a time", f"{scale.one_at_a_time} pictures of them"),
-        3: ("usual Spark way", f"{few}; blocks every 32"),
-        4: ("connector", f"{few}; the connector as it comes: 5 writes in flight a task"),
-    }
     rows: dict[int, Row] = {}
     with ingest_stage(folder, tree) as stage:
         remark = stage.warm_up()
         tell(remark)
-        work: dict[str, Callable[[], Run]] = {
-            "ours": stage.ours,
-            "bare": stage.bare,
-            "one at a time": partial(stage.baseline, one_at_a_time, scale.one_at_a_time),
-            "usual Spark way": partial(stage.baseline, usual_way, scale.few),
-            "connector": partial(stage.baseline, connector, scale.few),
+        slow = f"{few}; the connector as it comes: 5 writes in flight a task"
+        others: dict[int, tuple[str, Callable[[], Run], str]] = {
+            1: ("bare", stage.bare, f"{stage.in_flight} in flight; {remark}"),
+            2: (
+                "one at a time",
+                partial(stage.baseline, one_at_a_time, scale.one_at_a_time),
+                f"{scale.one_at_a_time} pictures of them",
+            ),
+            3: ("usual Spark way", partial(stage.baseline, usual_way, scale.few), f"{few}; blocks every 32"),
+            4: ("connector", partial(stage.baseline, connector, scale.few), slow),
         }
-        names = ["ours", *(name for number, (name, _) in others.items() if number in wanted)]
-        runs: dict[str, list[Run]] = {}
-        if len(names) > 1:
-            runs = in_turn(scale.rounds, {name: work[name] for name in names}, told=_told)
+        others = {number: other for number, other in others.items() if number in wanted}
+        contenders = {"ours": stage.ours, **{name: work for name, work, _ in others.values()}}
+        runs = in_turn(scale.rounds if others else 0, contenders, told=_told)
         if 1 in wanted:
-            more = in_turn(scale.pairs - scale.rounds, {name: work[name] for name in ("ours", "bare")}, told=_told)
-            for name, found in more.items():
+            both = {name: contenders[name] for name in ("ours", "bare")}
+            for name, found in in_turn(scale.pairs - scale.rounds, both, told=_told).items():
                 runs[name] += found
-        in_flight = stage.in_flight
         if 11 in wanted:
             rows[11] = _resuming(stage, small, scale)
-    for number, (name, note) in others.items():
-        if number in wanted:
-            mine = runs["ours"]
-            note = f"ours {describe(mine)}; {name} {describe(runs[name])}; {note or f'{in_flight} in flight; {remark}'}"
-            pair = mine[: len(runs[name])], runs[name]
-            rows[number] = FIGURES.ratio_row(number, *pair, by=attrgetter("mb_per_s"), note=note)
+    for number, (name, _, about) in others.items():
+        pair = runs["ours"][: len(runs[name])], runs[name]
+        note = f"ours {describe(runs['ours'])}; {name} {describe(runs[name])}; {about}"
+        rows[number] = FIGURES.ratio_row(number, *pair, by=attrgetter("mb_per_s"), note=note)
     speeds.update({name: [run.mb_per_s for run in found] for name, found in runs.items()})
     return rows
 

@@ -21,6 +21,5 @@ def draw(path: Path, *, speeds: Mapping[str, Sequence[float]], memory: Sequence[
     line.axhline(300, color="grey")
     line.plot([at for at, _ in memory], [value for _, value in memory])
     line.set_ylim(bottom=0)
-    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
     return path

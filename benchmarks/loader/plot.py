@@ -20,6 +20,5 @@ def draw(path: Path, curves: Mapping[str, Mapping[float, float]]) -> Path:
             axes.annotate(f"{place[1]:,.0f}", place, xytext=(0, 6), textcoords="offset points", ha="center")
     axes.set_ylim(bottom=0)
     axes.legend()
-    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
     return path

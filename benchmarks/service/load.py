@@ -4,8 +4,8 @@ import hashlib
 import http.client
 import random
 import shutil
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from benchmarks.harness.processes import quarter_peaks, run_process, worker
@@ -55,12 +55,13 @@ def rows_of_kills(stage: Stage) -> dict[int, Row]:
     for turn in range(stage.sizes.kills):
         with DatasetServer(root) as service:
             faults += faults_in(service, root, names, acknowledged)
-            threads = [_uploader(service, name, turn, acknowledged) for name in names]
-            time.sleep(chance.uniform(0.0, 1.5))
-            interrupted += sum(thread.is_alive() for thread in threads)
-            service.kill()
-            for thread in threads:
-                thread.join()
+            with ThreadPoolExecutor(_UPLOADS) as pool:
+                uploads = [pool.submit(_upload, service, name, turn, acknowledged) for name in names]
+                time.sleep(chance.uniform(0.0, 1.5))
+                interrupted += sum(not upload.done() for upload in uploads)
+                service.kill()
+            for upload in uploads:
+                upload.result()
         if (turn + 1) % 10 == 0:
             tell(f"killed {turn + 1} times, {interrupted} uploads cut off, {len(faults)} faults")
     with DatasetServer(root) as service:
@@ -106,21 +107,13 @@ def faults_in(
     return found + [f"{path.name} was left behind" for path in left]
 
 
-def _uploader(
-    service: DatasetServer, name: str, turn: int, acknowledged: dict[tuple[str, int], str]
-) -> threading.Thread:
-    """A thread that uploads versions until the server is gone."""
-
-    def upload() -> None:
-        for number in range(1000):
-            body = random.Random(f"{name} {turn} {number}").randbytes(_KILL_BYTES)
-            try:
-                answer = service.ask("PUT", f"/datasets/{name}", body)
-            except (OSError, http.client.HTTPException):
-                return
-            if answer.status == 200:
-                acknowledged[name, answer.json["version"]] = answer.json["sha256"]
-
-    thread = threading.Thread(target=upload)
-    thread.start()
-    return thread
+def _upload(service: DatasetServer, name: str, turn: int, acknowledged: dict[tuple[str, int], str]) -> None:
+    """Upload versions until the server is gone."""
+    for number in range(1000):
+        body = random.Random(f"{name} {turn} {number}").randbytes(_KILL_BYTES)
+        try:
+            answer = service.ask("PUT", f"/datasets/{name}", body)
+        except (OSError, http.client.HTTPException):
+            return
+        if answer.status == 200:
+            acknowledged[name, answer.json["version"]] = answer.json["sha256"]

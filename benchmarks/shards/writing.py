@@ -19,17 +19,14 @@ OURS = "ours"
 
 @dataclass(frozen=True)
 class Written:
-    """Our job twice in one session: seconds of the second run and of the first, and the largest worker's memory."""
+    """Our job twice in one session: the second run's pictures a second, the first's seconds, the largest worker's MB.
 
-    images: int
-    seconds: float
+    Listing and packing are included, once Spark is warm: ShardWriter's imports do not count.
+    """
+
+    rate: float
     cold: float
     worker_mb: float
-
-    @property
-    def rate(self) -> float:
-        """Pictures a second, listing and packing included, once Spark is warm: ShardWriter's imports do not count."""
-        return self.images / self.seconds
 
 
 def shard(stage: ShardStage, prefix: str, *, seed: int = 0, watched: bool = False) -> Written:
@@ -45,7 +42,7 @@ def shard(stage: ShardStage, prefix: str, *, seed: int = 0, watched: bool = Fals
     answer, worker_mb = stage.command([*spark, *ours, "--maxsize", str(stage.sizes.maxsize)], watched=watched)
     if answer["images"] != stage.sizes.pictures:
         raise RuntimeError(f"Wanted {stage.sizes.pictures} pictures in shards. Found: {answer['images']}")
-    written = Written(answer["images"], answer["seconds"], answer["cold"], worker_mb)
+    written = Written(answer["images"] / answer["seconds"], answer["cold"], worker_mb)
     memory = f", largest worker {written.worker_mb:,.0f} MB" if watched else ""
     tell(f"ours wrote {written.rate:,.0f} images/s{memory}")
     return written

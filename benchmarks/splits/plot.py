@@ -31,6 +31,5 @@ def draw(path: Path, rows: Iterable[Row]) -> Path:
         axes.bar_label(axes.barh(names, seconds), [words[0] + ratio, words[1]], padding=4)
         axes.invert_yaxis()
         axes.margins(x=0.3)
-    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
     return path

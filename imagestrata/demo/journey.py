@@ -100,7 +100,7 @@ def run(data: Path | None = None, *, port: int | None = None) -> dict[str, Any]:
     console.print(f"[bold]loader[/]  {EPOCHS} epochs of split 0 through DALI")
     epochs = read_epochs(port)
     page = BUILD / "report.html"
-    facts = {
+    metrics = {
         "images": f"{ingested['images']:,}",
         "bytes": f"{ingested['bytes'] / 1e6:,.1f} MB",
         "classes": f"{ingested['classes']:,}",
@@ -110,9 +110,9 @@ def run(data: Path | None = None, *, port: int | None = None) -> dict[str, Any]:
         "split, the whole job": f"{sum(split['rows']) / split['seconds']:,.0f} images/s",
         "loader, decoded batches": f"{epochs.images_per_s:,.0f} images/s",
     }
-    report.write(page, sheet=epochs.sheet, split_counts=split["counts"], facts=facts)
+    report.write(page, sheet=epochs.sheet, split_counts=split["counts"], metrics=metrics)
     table = Table(show_header=False)
-    for name, value in facts.items():
+    for name, value in metrics.items():
         table.add_row(name, value)
     console.print(table)
     console.print(f"Look at {page}. Cassandra stays up on port {port}; `make down` ends it.", soft_wrap=True)

@@ -35,11 +35,7 @@ def tiles(images: NDArray[np.float32], labels: NDArray[np.int64], names: Mapping
 
 
 def write(
-    path: Path,
-    *,
-    sheet: Sequence[Tile],
-    split_counts: Sequence[Mapping[str, int]],
-    facts: Mapping[str, Any],
+    path: Path, *, sheet: Sequence[Tile], split_counts: Sequence[Mapping[str, int]], metrics: Mapping[str, Any]
 ) -> None:
     """Write the page, whole in one file. ``split_counts``: images by class name, for each split."""
     page = jinja2.Environment(
@@ -54,7 +50,7 @@ def write(
         splits=split_counts,
         totals=[sum(counts.values()) for counts in split_counts],
         most=max((rows for counts in split_counts for rows in counts.values()), default=1),
-        facts=facts,
+        metrics=metrics,
     )
     path.write_text(text, encoding="utf-8")
 

@@ -19,13 +19,13 @@ from schemas.shards import NAME, PIECE_BYTES, ShardManifest
 
 
 class Found(NamedTuple):
-    """A sample of a shard: its key, its picture with the extension, its class number, its facts and all its files."""
+    """A sample of a shard: its key, its picture with the extension, its class number, metadata and all its files."""
 
     key: str
     extension: str
     data: bytes
     label: int | None
-    facts: Mapping[str, Any]
+    metadata: Mapping[str, Any]
     members: Mapping[str, bytes]
 
 
@@ -122,6 +122,6 @@ def _found(tar: tarfile.TarFile, group: list[tarfile.TarInfo]) -> Found:
         members[one.name.partition(".")[2]] = file.read()
     extension = next(iter(members))
     label = int(members["cls"]) if "cls" in members else None
-    facts = json.loads(members["json"])
-    assert facts.get("label") == label
-    return Found(group[0].name.partition(".")[0], extension, members[extension], label, facts, members)
+    metadata = json.loads(members["json"])
+    assert metadata.get("label") == label
+    return Found(group[0].name.partition(".")[0], extension, members[extension], label, metadata, members)

@@ -57,8 +57,8 @@ def shards_of(folder: Path, samples: Sequence[Mapping[str, bytes]], *, together:
                 writer.add(f"{place:09}", samples[place])
             shards.append(writer.end(name))
         storage.write_bytes(index_name(name), writer.index.encode())
-    facts: dict[str, Any] = {"class_names": {}, "counts": {}, "seed": 0, "source": "", "source_fingerprint": ""}
-    publish(storage, manifest_of(shards, label_type="none", options={}, **facts), tag="filler00", before=None)
+    about: dict[str, Any] = {"class_names": {}, "counts": {}, "seed": 0, "source": "", "source_fingerprint": ""}
+    publish(storage, manifest_of(shards, label_type="none", options={}, **about), tag="filler00", before=None)
     return open_shards(str(folder))
 
 

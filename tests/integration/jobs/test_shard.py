@@ -65,7 +65,7 @@ def folders(spark: SparkSession, root: Path, tmp_path_factory: pytest.TempPathFa
 
 def pairs(samples: list[Found]) -> set[tuple[bytes, int | None, Any]]:
     """Pictures with class number and class name."""
-    return {(one.data, one.label, one.facts.get("class")) for one in samples}
+    return {(one.data, one.label, one.metadata.get("class")) for one in samples}
 
 
 WANTED = {(data, LABELS[path], path.partition("/")[0]) for path, data in PICTURES.items()}
@@ -79,10 +79,10 @@ def test_class_folders_are_packed_into_full_shards_with_each_image_once(folders:
     assert pairs(samples) == WANTED
     for one in samples:
         assert list(one.members) == ["png", "cls", "json"]
-        path = one.facts["path"]
+        path = one.metadata["path"]
         assert PICTURES[path] == one.data
-        assert one.facts["id"] == str(image_id("", b"", path.encode()))
-        assert one.facts.keys() == {"id", "path", "class", "label"}
+        assert one.metadata["id"] == str(image_id("", b"", path.encode()))
+        assert one.metadata.keys() == {"id", "path", "class", "label"}
     manifest = manifest_of(folders)
     assert dict(manifest.class_names) == dict(enumerate(CLASSES))
     assert (manifest.num_classes, manifest.label_type, manifest.seed) == (3, "int", 0)
@@ -149,9 +149,9 @@ def test_masks_and_arrays_are_packed_with_their_pictures(spark: SparkSession, tm
     job.run(spark, plan=plan(images, tmp_path / "a", label_type="multi", arrays=str(tmp_path / "arrays")))
     found = {name: checked(tmp_path / name, maxsize=MAXSIZE) for name in "ma"}
     for name, extension, made in (("m", "seg.png", mask), ("a", "npy", lambda i: npy([i, 7]))):
-        assert sorted(one.facts["path"] for one in found[name]) == [f"{i}.png" for i in range(5)]
+        assert sorted(one.metadata["path"] for one in found[name]) == [f"{i}.png" for i in range(5)]
         for one in found[name]:
-            number = int(one.facts["path"][0])
+            number = int(one.metadata["path"][0])
             assert list(one.members) == ["png", extension, "json"]
             assert (one.data, one.members[extension]) == (texture(number, width=16, height=12), made(number))
     assert manifest_of(tmp_path / "m").label_type == "blob"
@@ -242,7 +242,7 @@ def test_smaller_and_compressed_pictures_fill_their_shards_too(spark: SparkSessi
     packed = checked(tmp_path / "zst", maxsize=MAXSIZE)
     assert {one.extension for one in packed} == {"bmp.zst"}
     for one in packed:
-        assert pa.input_stream(pa.BufferReader(one.data), compression="zstd").read() == files[one.facts["path"]]
+        assert pa.input_stream(pa.BufferReader(one.data), compression="zstd").read() == files[one.metadata["path"]]
     assert manifest_of(tmp_path / "zst").bytes < sum(map(len, files.values())) / 2
     assert manifest_of(tmp_path / "zst").options["compress"] == "zstd"
 

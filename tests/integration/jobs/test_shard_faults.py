@@ -76,8 +76,8 @@ def test_existing_shards_are_refused_resumed_or_replaced(
     assert "Found: shards of others, whole" in said(spark, others, OutputExistsError)
     assert times(out) == before
     assert job.run(spark, plan=plan(root, out, seed=1, overwrite=True)).remarks == []
-    replaced = {(one.data, one.label, one.facts["path"]) for one in checked(out, maxsize=MAXSIZE)}
-    assert replaced == {(one.data, one.label, one.facts["path"]) for one in checked(whole, maxsize=MAXSIZE)}
+    replaced = {(one.data, one.label, one.metadata["path"]) for one in checked(out, maxsize=MAXSIZE)}
+    assert replaced == {(one.data, one.label, one.metadata["path"]) for one in checked(whole, maxsize=MAXSIZE)}
     assert contents(out).keys().isdisjoint(contents(whole))
 
 

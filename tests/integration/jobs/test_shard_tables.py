@@ -49,7 +49,7 @@ def test_tables_give_the_shards_of_their_source(
     job.run(spark, plan=plan(None, tmp_path / "tables", **tables))
     job.run(spark, plan=plan(root, tmp_path / "files", dataset=tables["data_table"].keyspace))
     samples = checked(tmp_path / "tables", maxsize=MAXSIZE)
-    assert {one.facts["path"]: (one.data, one.facts["class"], one.label) for one in samples} == {
+    assert {one.metadata["path"]: (one.data, one.metadata["class"], one.label) for one in samples} == {
         path: (data, (name := path.partition("/")[0]), CLASSES.index(name)) for path, data in PICTURES.items()
     }
     assert contents(tmp_path / "tables") == contents(tmp_path / "files")
@@ -69,11 +69,11 @@ def test_a_split_gives_its_images_in_its_order(
         job.run(spark, plan=plan(source, out, split=str(tmp_path / name), index=1))
         samples = checked(out, maxsize=MAXSIZE)
         assert [one.key for one in samples] == [f"{number:09}" for number in range(len(wanted.ids))]
-        assert [bytes.fromhex(one.facts["id"].replace("-", "")) for one in samples] == [
+        assert [bytes.fromhex(one.metadata["id"].replace("-", "")) for one in samples] == [
             one.tobytes() for one in wanted.ids
         ]
         assert [one.label for one in samples] == [int(label) for label in wanted.labels]
-        assert all(PICTURES[one.facts["path"]] == one.data for one in samples)
+        assert all(PICTURES[one.metadata["path"]] == one.data for one in samples)
         assert manifest_of(out).class_names
     assert manifest_of(tmp_path / "shards of folder").source_fingerprint == wanted.fingerprint
     of_tables, of_files = (sorted(contents(out).items()) for out in sorted(tmp_path.glob("shards of *")))
@@ -109,7 +109,7 @@ def test_tables_with_masks_or_without_labels_are_sharded_like_their_splits(
         assert manifest_of(tmp_path / name).label_type == kind
         assert len(samples) == 6
         for one in samples:
-            number = int(one.facts["path"][0])
+            number = int(one.metadata["path"][0])
             made = {"seg.png": mask(number)} if kind == "blob" else {}
             assert {key: data for key, data in one.members.items() if key != "json"} == {
                 "png": texture(number, width=16, height=12),

@@ -56,7 +56,7 @@ class Scores:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class Metrics:
     """A pass over all ranks: means, and images a second by the slowest; by rank, shares of the time waited for data."""
 
     images: int
@@ -70,7 +70,7 @@ class Figures:
     images_per_second_by_rank: list[float]
 
     @classmethod
-    def of(cls, scores: Scores, timer: Timer, ranks: Ranks) -> "Figures":
+    def of(cls, scores: Scores, timer: Timer, ranks: Ranks) -> "Metrics":
         """Put the ranks' numbers together; each must call it."""
         found = ranks.each(
             [scores.images, scores.loss, scores.top1, scores.top5, timer.data, timer.compute, timer.first]
