@@ -24,8 +24,8 @@ from benchmarks.harness.pictures import PICTURE_BYTES, Planted, plant_empty, pla
 from benchmarks.harness.processes import SparkMemory, quarter_peaks, run_process, worker
 from benchmarks.harness.results import PLACE, Row, tell
 from benchmarks.ingest.baselines import connector, one_at_a_time, usual_way
+from benchmarks.ingest.fixture import IngestFixture, Run, describe, ingest_fixture
 from benchmarks.ingest.plot import draw
-from benchmarks.ingest.stage import IngestStage, Run, describe, ingest_stage
 
 PROCESS_SECONDS = 600
 
@@ -91,29 +91,29 @@ def rows_of_writing(folder: Path, scale: Scale, speeds: Speeds, wanted: Collecti
     tell("server, Spark, bare writer")
     few = f"{scale.few:,} pictures of them"
     rows: dict[int, Row] = {}
-    with ingest_stage(folder, tree) as stage:
-        remark = stage.warm_up()
+    with ingest_fixture(folder, tree) as fixture:
+        remark = fixture.warm_up()
         tell(remark)
         slow = f"{few}; the connector as it comes: 5 writes in flight a task"
         others: dict[int, tuple[str, Callable[[], Run], str]] = {
-            1: ("bare", stage.bare, f"{stage.in_flight} in flight; {remark}"),
+            1: ("bare", fixture.bare, f"{fixture.in_flight} in flight; {remark}"),
             2: (
                 "one at a time",
-                partial(stage.baseline, one_at_a_time, scale.one_at_a_time),
+                partial(fixture.baseline, one_at_a_time, scale.one_at_a_time),
                 f"{scale.one_at_a_time} pictures of them",
             ),
-            3: ("usual Spark way", partial(stage.baseline, usual_way, scale.few), f"{few}; blocks every 32"),
-            4: ("connector", partial(stage.baseline, connector, scale.few), slow),
+            3: ("usual Spark way", partial(fixture.baseline, usual_way, scale.few), f"{few}; blocks every 32"),
+            4: ("connector", partial(fixture.baseline, connector, scale.few), slow),
         }
         others = {number: other for number, other in others.items() if number in wanted}
-        contenders = {"ours": stage.ours, **{name: work for name, work, _ in others.values()}}
+        contenders = {"ours": fixture.ours, **{name: work for name, work, _ in others.values()}}
         runs = in_turn(scale.rounds if others else 0, contenders, told=_told)
         if 1 in wanted:
             both = {name: contenders[name] for name in ("ours", "bare")}
             for name, found in in_turn(scale.pairs - scale.rounds, both, told=_told).items():
                 runs[name] += found
         if 11 in wanted:
-            rows[11] = _resuming(stage, small, scale)
+            rows[11] = _resuming(fixture, small, scale)
     for number, (name, _, about) in others.items():
         pair = runs["ours"][: len(runs[name])], runs[name]
         note = f"ours {describe(runs['ours'])}; {name} {describe(runs[name])}; {about}"
@@ -126,10 +126,10 @@ def _told(name: str, run: Run) -> str:
     return f"{name}: {run.mb_per_s:.1f} MB/s, {describe([run])}"
 
 
-def _resuming(stage: IngestStage, tree: Planted, scale: Scale) -> Row:
+def _resuming(fixture: IngestFixture, tree: Planted, scale: Scale) -> Row:
     resumed = []
     for turn in range(scale.rounds):
-        resumed.append(stage.first_and_resumed(tree))
+        resumed.append(fixture.first_and_resumed(tree))
         tell(f"{turn + 1}: first {resumed[-1][0]:.1f} s, resumed {resumed[-1][1]:.1f} s")
     first, again = zip(*resumed, strict=True)
     note = f"{scale.resumed:,} pictures of {scale.resumed_bytes:,} bytes, the first run "

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.harness.command import Draw, Parts, run
-from benchmarks.harness.loader_stage import BLOBS, FULL, PICTURES, QUICK, loader_stage
+from benchmarks.harness.loader_fixture import BLOBS, FULL, PICTURES, QUICK, loader_fixture
 from benchmarks.harness.pictures import require_room
 from benchmarks.harness.results import PLACE, tell
 from benchmarks.loader import copies, decoded, opening, rates
@@ -26,8 +26,6 @@ DISK_BYTES_A_ROW = 60
 """A split's files and its cache."""
 DISK_BYTES_BESIDES = 6_000_000_000
 
-Curves = dict[str, dict[float, float]]
-
 
 def measure(parts: Parts, folder: Path) -> Draw | None:
     """The rows that are wanted, and curves if all are."""
@@ -37,29 +35,29 @@ def measure(parts: Parts, folder: Path) -> Draw | None:
     is_all = parts.wanted == set(FIGURES)
     large = DISK_BYTES_A_ROW * sizes.large if parts.wants(opening.NUMBERS) else 0
     require_room(folder, bytes=DISK_BYTES_BESIDES + large, files=10_000)
-    curves: Curves = {}
-    with loader_stage(folder, sizes) as stage:
-        stage.proxy.look()
+    curves: rates.Curves = {}
+    with loader_fixture(folder, sizes) as fixture:
+        fixture.proxy.look()
         remark = ""
         if parts.wants(rates.NUMBERS):
-            stage.write_all(BLOBS)
-            remark = rates.warm_up(stage, quick=parts.is_quick)
-        parts.measure(rates.DIRECT, lambda here: rates.rows_of_direct(stage, here, remark))
-        parts.measure(rates.FAR, lambda here: rates.rows_of_far(stage, here, curves))
-        parts.measure(rates.DEMANDED, partial(rates.rows_of_demand, stage))
-        parts.measure_whole(rates.HELD, partial(rates.rows_of_holds, stage))
+            fixture.write_all(BLOBS)
+            remark = rates.warm_up(fixture, quick=parts.is_quick)
+        parts.measure(rates.DIRECT, lambda here: rates.rows_of_direct(fixture, here, remark))
+        parts.measure(rates.FAR, lambda here: rates.rows_of_far(fixture, here, curves))
+        parts.measure(rates.DEMANDED, partial(rates.rows_of_demand, fixture))
+        parts.measure_whole(rates.HELD, partial(rates.rows_of_holds, fixture))
         if is_all:
             try:
-                rates.complete(stage, curves)
+                rates.complete(fixture, curves)
             except Exception as error:  # whatever it is, what else was measured is worth keeping
                 tell(f"failed: {error}")
                 parts.is_whole = False
         if parts.wants(decoded.NUMBERS):
-            stage.write_all(PICTURES)
-        parts.measure(decoded.NUMBERS, partial(decoded.rows_of_decoded, stage))
-        parts.measure(opening.NUMBERS, partial(opening.rows_of_opening, stage))
+            fixture.write_all(PICTURES)
+        parts.measure(decoded.NUMBERS, partial(decoded.rows_of_decoded, fixture))
+        parts.measure(opening.NUMBERS, partial(opening.rows_of_opening, fixture))
         is_left_out = parts.is_quick and is_all
-        parts.measure_whole(copies.NUMBERS, partial(copies.rows_of_copies, stage, is_left_out=is_left_out))
+        parts.measure_whole(copies.NUMBERS, partial(copies.rows_of_copies, fixture, is_left_out=is_left_out))
     return (lambda _: draw(PLACE / "loader.png", curves)) if is_all else None
 
 

@@ -3,7 +3,7 @@
 from functools import partial
 from operator import attrgetter
 
-from benchmarks.harness.loader_stage import BLOBS, LoaderStage, loader_stage
+from benchmarks.harness.loader_fixture import BLOBS, LoaderFixture, loader_fixture
 from benchmarks.harness.pairs import in_turn
 from benchmarks.harness.results import Row, tell
 from benchmarks.harness.runs import Run, describe
@@ -13,12 +13,12 @@ NUMBERS = (16,)
 _NODES = 3
 
 
-def rows_of_copies(stage: LoaderStage, *, is_left_out: bool) -> dict[int, Row]:
+def rows_of_copies(fixture: LoaderFixture, *, is_left_out: bool) -> dict[int, Row]:
     """Both levels in turn, on a cluster of its own; a quick run of all figures leaves it out."""
     if is_left_out:
         return {16: FIGURES.value_row(16, None, note="three nodes take a minute to start: QUICK=1 ONLY=16 measures it")}
-    sizes = stage.sizes
-    with loader_stage(stage.folder / "copies", sizes, nodes=_NODES) as cluster:
+    sizes = fixture.sizes
+    with loader_fixture(fixture.folder / "copies", sizes, nodes=_NODES) as cluster:
         tell(f"{_NODES} copies of each image")
         cluster.write_all(BLOBS)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness.loader_stage import PICTURES, LoaderStage
+from benchmarks.harness.loader_fixture import PICTURES, LoaderFixture
 from benchmarks.harness.pairs import in_turn
 from benchmarks.harness.results import Row
 from benchmarks.harness.runs import Far, Run, describe
@@ -18,20 +18,20 @@ SIZE = 224
 THREADS = 2
 
 
-def rows_of_decoded(stage: LoaderStage, wanted: Collection[int]) -> dict[int, Row]:
+def rows_of_decoded(fixture: LoaderFixture, wanted: Collection[int]) -> dict[int, Row]:
     """Measure, and make the rows that are wanted."""
-    rows, pairs = {}, stage.sizes.many_pairs
-    folder = stage.folder / "pictures"
-    plant(folder, count=stage.sizes.pictures)
-    decoded(stage, None, rows=stage.sizes.pictures)  # warm-up
+    rows, pairs = {}, fixture.sizes.many_pairs
+    folder = fixture.folder / "pictures"
+    plant(folder, count=fixture.sizes.pictures)
+    decoded(fixture, None, rows=fixture.sizes.pictures)  # warm-up
     if 8 in wanted:
         rtts = {"150 ms": Far(0.15), "0 ms": Far(0.0)}
-        contenders = {name: partial(decoded, stage, far) for name, far in rtts.items()}
+        contenders = {name: partial(decoded, fixture, far) for name, far in rtts.items()}
         far, near = in_turn(pairs, contenders, told=_told).values()
         note = f"150 ms {describe(far)}; 0 ms {describe(near)}; {SIZE} pixels, {THREADS} threads"
-        rows[8] = FIGURES.ratio_row(8, far, near, by=attrgetter("rate"), note=note, void=stage.proxy.void(far, near))
+        rows[8] = FIGURES.ratio_row(8, far, near, by=attrgetter("rate"), note=note, void=fixture.proxy.void(far, near))
     if 9 in wanted:
-        contenders = {"ours": partial(decoded, stage, None), "files": partial(from_files, stage, folder)}
+        contenders = {"ours": partial(decoded, fixture, None), "files": partial(from_files, fixture, folder)}
         ours, files = in_turn(pairs, contenders, told=_told).values()
         note = f"ours {describe(ours)}; files {describe(files)}; no proxy; {SIZE} pixels, {THREADS} threads"
         rows[9] = FIGURES.ratio_row(9, ours, files, by=lambda run: 1e3 / run.course.cpu_ms, note=note)
@@ -42,16 +42,16 @@ def _told(name: str, run: Run) -> str:
     return f"decoded, {name}: {describe([run])}"
 
 
-def decoded(stage: LoaderStage, far: Far | None, *, rows: int | None = None) -> Run:
+def decoded(fixture: LoaderFixture, far: Far | None, *, rows: int | None = None) -> Run:
     """Our iterator once."""
-    rows = rows or stage.sizes.decoded
-    return stage.run("harness.consumers:decode", PICTURES, rows, far=far, size=SIZE, threads=THREADS)
+    rows = rows or fixture.sizes.decoded
+    return fixture.run("harness.consumers:decode", PICTURES, rows, far=far, size=SIZE, threads=THREADS)
 
 
-def from_files(stage: LoaderStage, folder: Path) -> Run:
+def from_files(fixture: LoaderFixture, folder: Path) -> Run:
     """DALI's reader once."""
-    rows, files = stage.sizes.decoded, str(folder)
-    return stage.run("loader.baselines:decode_files", PICTURES, rows, files=files, size=SIZE, threads=THREADS)
+    rows, files = fixture.sizes.decoded, str(folder)
+    return fixture.run("loader.baselines:decode_files", PICTURES, rows, files=files, size=SIZE, threads=THREADS)
 
 
 def plant(folder: Path, *, count: int) -> None:

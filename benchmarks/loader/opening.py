@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness.loader_stage import OPENED, LoaderStage
+from benchmarks.harness.loader_fixture import OPENED, LoaderFixture
 from benchmarks.harness.pictures import sums_of
 from benchmarks.harness.results import Row, tell
 from benchmarks.harness.runs import check
@@ -22,12 +22,12 @@ NUMBERS = (12, 13, 14, 15)
 _PAUSE = 0.5
 
 
-def rows_of_opening(stage: LoaderStage, wanted: Collection[int]) -> dict[int, Row]:
+def rows_of_opening(fixture: LoaderFixture, wanted: Collection[int]) -> dict[int, Row]:
     """Measure, and make the rows that are wanted. The files of each split lie in the page cache, as they are new."""
     rows: dict[int, Row] = {}
-    sizes, cache = stage.sizes, stage.folder / "opened"
+    sizes, cache = fixture.sizes, fixture.folder / "opened"
     if 12 in wanted:
-        split = _Split(stage, sizes.small, batches=1)
+        split = _Split(fixture, sizes.small, batches=1)
         runs = []
         for _ in range(sizes.opened):
             shutil.rmtree(cache, ignore_errors=True)
@@ -36,7 +36,7 @@ def rows_of_opening(stage: LoaderStage, wanted: Collection[int]) -> dict[int, Ro
         split.remove()
     if not {13, 14, 15}.intersection(wanted):
         return rows
-    split = _Split(stage, sizes.large, batches=sizes.read)
+    split = _Split(fixture, sizes.large, batches=sizes.read)
     shutil.rmtree(cache, ignore_errors=True)
     without = [split.open(cache)]
     rows[13] = _seconds(13, without, sizes.large)
@@ -58,27 +58,27 @@ def rows_of_opening(stage: LoaderStage, wanted: Collection[int]) -> dict[int, Ro
 class _Split:
     """A split of so many rows, and in Cassandra the images that its first epoch begins with."""
 
-    def __init__(self, stage: LoaderStage, rows: int, *, batches: int) -> None:
-        self._stage = stage
-        self._folder: Path = stage.folder / "large"
+    def __init__(self, fixture: LoaderFixture, rows: int, *, batches: int) -> None:
+        self._fixture = fixture
+        self._folder: Path = fixture.folder / "large"
         tell(f"a split of {rows:,} rows")
         part = write_split(self._folder, OPENED, rows=rows)
         places = epoch_order(rows, fingerprint=part.fingerprint, seed=0, epoch=0, shuffle=True)
         assert places is not None
-        ahead = stage.sizes.budget // 100_000  # more images than the budget holds
-        count = min(rows, batches * stage.sizes.batch + ahead)
+        ahead = fixture.sizes.budget // 100_000  # more images than the budget holds
+        count = min(rows, batches * fixture.sizes.batch + ahead)
         self._numbers = places(np.arange(count, dtype=np.int64))
         tell(f"{count:,} images that its epoch begins with")
-        stage.write(OPENED, self._numbers)
-        stage.read(OPENED, self._numbers)  # which warms the server up, too
+        fixture.write(OPENED, self._numbers)
+        fixture.read(OPENED, self._numbers)  # which warms the server up, too
         os.sync()  # or what was written here would be waited for when a cache is put on the disk
 
     def open(self, cache: Path, *, batches: int = 1) -> dict[str, Any]:
         """A rank that opens it and reads so many batches. Raises RuntimeError if they are not those of the order."""
         order: dict[str, Any] = {"split": str(self._folder), "cache": str(cache), "batches": batches, "pause": _PAUSE}
-        answer, _, _ = self._stage.answer("loader.memory:open_and_read", **order)
+        answer, _, _ = self._fixture.answer("loader.memory:open_and_read", **order)
         tell(f"opened in {answer['opened']:.2f} s, first batch {answer['first']:.2f} s, {answer['peak_mb']:,.0f} MB")
-        check(answer, asdict(sums_of(OPENED, self._numbers[: batches * self._stage.sizes.batch])), "opening")
+        check(answer, asdict(sums_of(OPENED, self._numbers[: batches * self._fixture.sizes.batch])), "opening")
         return answer
 
     def remove(self) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from operator import attrgetter
 
-from benchmarks.harness.loader_stage import BLOBS, LoaderStage
+from benchmarks.harness.loader_fixture import BLOBS, LoaderFixture
 from benchmarks.harness.pairs import best_of, in_turn
 from benchmarks.harness.results import Row, tell
 from benchmarks.harness.runs import Far, Run, describe
@@ -16,65 +16,67 @@ FAR = (3, 4, 7)
 DEMANDED = (5, 6)
 HELD = (10, 11)
 NUMBERS = (*DIRECT, *FAR, *DEMANDED, *HELD)
+Curves = dict[str, dict[float, float]]
+"""Images a second by round trip, for each way to read."""
 IN_FLIGHT = (64, 128, 256)
 
 
-def fetch(stage: LoaderStage, rows: int, rtt: float | None, *, hold: float | None = None, **order: object) -> Run:
+def fetch(fixture: LoaderFixture, rows: int, rtt: float | None, *, hold: float | None = None, **order: object) -> Run:
     """Our loader once; ``rtt`` None is without a proxy, ``hold`` seconds stand for one answer of a hundred."""
     far = None if rtt is None else Far(rtt, 0.0 if hold is None else 0.01, hold or 0.0)
-    run = stage.run("harness.consumers:fetch", BLOBS, rows, far=far, **order)
+    run = fixture.run("harness.consumers:fetch", BLOBS, rows, far=far, **order)
     way = "no proxy" if rtt is None else f"{1e3 * rtt:.0f} ms" + (f", held {hold:.0f} s" if hold else "")
     tell(f"fetch, {way}: {run.rate:,.0f} images/s")
     return run
 
 
-def read_bare(stage: LoaderStage, rows: int, in_flight: int) -> Run:
+def read_bare(fixture: LoaderFixture, rows: int, in_flight: int) -> Run:
     """The bare client once."""
-    run = stage.run("harness.consumers:read_bare", BLOBS, rows, in_flight=in_flight)
+    run = fixture.run("harness.consumers:read_bare", BLOBS, rows, in_flight=in_flight)
     tell(f"bare, {in_flight} in flight: {run.rate:,.0f} images/s")
     return run
 
 
-def warm_up(stage: LoaderStage, *, quick: bool) -> str:
+def warm_up(fixture: LoaderFixture, *, quick: bool) -> str:
     """The server by all kinds of readers, the bare client finds its best; returns a remark on that."""
-    rows = stage.sizes.warm
-    fetch(stage, rows, 0.0)
+    rows = fixture.sizes.warm
+    fetch(fixture, rows, 0.0)
     turns = 1 if quick else 2
-    stage.in_flight, found = best_of(IN_FLIGHT, lambda number: read_bare(stage, rows, number).rate, turns=turns)
+    fixture.in_flight, found = best_of(IN_FLIGHT, lambda number: read_bare(fixture, rows, number).rate, turns=turns)
     return f"bare in warm-up: {found}"
 
 
-def rows_of_direct(stage: LoaderStage, wanted: Collection[int], remark: str) -> dict[int, Row]:
+def rows_of_direct(fixture: LoaderFixture, wanted: Collection[int], remark: str) -> dict[int, Row]:
     """Beside the bare client, and the CPU of a whole way to DALI; no proxy."""
-    sizes, rows = stage.sizes, {}
+    sizes, rows = fixture.sizes, {}
     if 1 in wanted:
-        bare_client = partial(read_bare, stage, sizes.fetched, stage.in_flight)
-        contenders = {"ours": partial(fetch, stage, sizes.fetched, None), "bare": bare_client}
+        bare_client = partial(read_bare, fixture, sizes.fetched, fixture.in_flight)
+        contenders = {"ours": partial(fetch, fixture, sizes.fetched, None), "bare": bare_client}
         ours, bare = in_turn(sizes.many_pairs, contenders).values()
         note = f"ours {describe(ours)}; bare {describe(bare)}; {remark}"
         rows[1] = FIGURES.ratio_row(1, ours, bare, by=attrgetter("rate"), note=note)
     if 2 in wanted:
-        fed = [stage.run("harness.consumers:feed", BLOBS, sizes.fetched) for _ in range(sizes.pairs)]
+        fed = [fixture.run("harness.consumers:feed", BLOBS, sizes.fetched) for _ in range(sizes.pairs)]
         value = statistics.median(run.course.cpu_ms for run in fed)
         note = f"user and system, up to what a DALI pipeline is given; {describe(fed)}"
         rows[2] = FIGURES.value_row(2, value, note=note, runs=len(fed))
     return rows
 
 
-def rows_of_far(stage: LoaderStage, wanted: Collection[int], curves: dict[str, dict[float, float]]) -> dict[int, Row]:
+def rows_of_far(fixture: LoaderFixture, wanted: Collection[int], curves: Curves) -> dict[int, Row]:
     """150 ms and 300 ms in turn with 0 ms, all through the proxy; their medians are points of the curve, too."""
-    sizes, rows = stage.sizes, {}
+    sizes, rows = fixture.sizes, {}
     rtts = [rtt for rtt, needed in ((0.0, {3, 4}), (0.15, {3, 7}), (0.3, {4})) if needed.intersection(wanted)]
-    runs = in_turn(sizes.many_pairs, {rtt: partial(fetch, stage, sizes.fetched, rtt) for rtt in rtts})
-    stage.proxy.look()
+    runs = in_turn(sizes.many_pairs, {rtt: partial(fetch, fixture, sizes.fetched, rtt) for rtt in rtts})
+    fixture.proxy.look()
     curves["in order"] = {rtt: statistics.median(run.rate for run in found) for rtt, found in runs.items()}
     for number, rtt in ((3, 0.15), (4, 0.3)):
         if number in wanted:
             note = f"{1e3 * rtt:.0f} ms {describe(runs[rtt])}; 0 ms {describe(runs[0.0])}; "
-            note += f"the proxy alone carries {stage.proxy.mb_per_s:,.0f} MB/s"
+            note += f"the proxy alone carries {fixture.proxy.mb_per_s:,.0f} MB/s"
             pair = runs[rtt], runs[0.0]
             rows[number] = FIGURES.ratio_row(
-                number, *pair, by=attrgetter("rate"), note=note, void=stage.proxy.void(*pair)
+                number, *pair, by=attrgetter("rate"), note=note, void=fixture.proxy.void(*pair)
             )
     if 7 in wanted:
         rows[7] = _ramp(runs[0.15])
@@ -92,12 +94,12 @@ def _ramp(runs: Sequence[Run]) -> Row:
     return FIGURES.value_row(7, value, note=note, runs=len(runs))
 
 
-def rows_of_demand(stage: LoaderStage, wanted: Collection[int]) -> dict[int, Row]:
+def rows_of_demand(fixture: LoaderFixture, wanted: Collection[int]) -> dict[int, Row]:
     """What a consumer of a fixed pace waits."""
     rows = {}
     for number, rtt in ((5, 0.15), (6, 0.3)):
         if number in wanted:
-            run = fetch(stage, stage.sizes.demanded, rtt, demand=DEMAND)
+            run = fetch(fixture, fixture.sizes.demanded, rtt, demand=DEMAND)
             whole = 100 * run.course.stall_share(begins=0)
             note = f"steady part of {run.course.got[-1]:.0f} s; {whole:.2f} % with its beginning; {describe([run])}"
             value = 100 * run.course.stall_share()
@@ -105,14 +107,14 @@ def rows_of_demand(stage: LoaderStage, wanted: Collection[int]) -> dict[int, Row
     return rows
 
 
-def rows_of_holds(stage: LoaderStage) -> dict[int, Row]:
+def rows_of_holds(fixture: LoaderFixture) -> dict[int, Row]:
     """Single answers held for 2 s, in turn with the same proxy that holds them for no time."""
-    sizes = stage.sizes
-    contenders = {hold: partial(fetch, stage, sizes.held, 0.0, hold=hold) for hold in (2.0, 0.0)}
+    sizes = fixture.sizes
+    contenders = {hold: partial(fetch, fixture, sizes.held, 0.0, hold=hold) for hold in (2.0, 0.0)}
     held, prompt = in_turn(sizes.pairs, contenders).values()
-    stage.proxy.look()
+    fixture.proxy.look()
     note = f"0 ms, in order; held {describe(held)}; undisturbed {describe(prompt)}"
-    void = stage.proxy.void(prompt)
+    void = fixture.proxy.void(prompt)
     rows = {10: FIGURES.ratio_row(10, held, prompt, by=attrgetter("rate"), note=note, void=void)}
     extra = 100 * statistics.median(extra_share(run) for run in held)
     carried = [100 * carried_share(run) for run in held]
@@ -139,18 +141,18 @@ def carried_share(run: Run) -> float:
     return float(run.carried.bytes_from_server / delivered - 1)
 
 
-def complete(stage: LoaderStage, curves: dict[str, dict[float, float]]) -> None:
+def complete(fixture: LoaderFixture, curves: Curves) -> None:
     """Add the points that no figure has asked for: rates by round trip, for each way to read."""
-    sizes = stage.sizes
+    sizes = fixture.sizes
     for name, is_ordered in (("in order", True), ("out of order", False)):
         points = curves.setdefault(name, {})
         for rtt in sizes.rtts:
             if rtt not in points:
-                points[rtt] = fetch(stage, sizes.compared, rtt, in_order=is_ordered).rate
+                points[rtt] = fetch(fixture, sizes.compared, rtt, in_order=is_ordered).rate
     points = curves.setdefault("torch DataLoader, 4 workers", {})
     for rtt in sizes.rtts:
         limit = max(4 * sizes.worker_batch, round(min(sizes.compared, 4 * sizes.worker_seconds / (rtt + 0.003))))
         order = {"batch_size": sizes.worker_batch, "limit": limit}
-        run = stage.run("loader.baselines:read_by_workers", BLOBS, sizes.compared, far=Far(rtt), **order)
+        run = fixture.run("loader.baselines:read_by_workers", BLOBS, sizes.compared, far=Far(rtt), **order)
         points[rtt] = run.rate
         tell(f"workers, {1e3 * rtt:.0f} ms: {run.rate:,.0f} images/s")

@@ -16,7 +16,7 @@ from benchmarks.harness.command import Parts, run
 from benchmarks.harness.pictures import require_room
 from benchmarks.service import bodies, load
 from benchmarks.service.figures import FIGURES, FULL, QUICK
-from benchmarks.service.stage import Stage
+from benchmarks.service.fixture import Fixture
 
 PARTS = {
     bodies.UPLOADED: bodies.rows_of_upload,
@@ -31,9 +31,9 @@ def measure(parts: Parts, folder: Path) -> None:
     """The rows that are wanted."""
     sizes = QUICK if parts.is_quick else FULL
     require_room(folder, bytes=4 * sizes.file_bytes + 3 * sizes.files * sizes.of_bytes, files=10_000)
-    stage = Stage(folder, sizes)
+    fixture = Fixture(folder, sizes)
     for numbers, work in PARTS.items():
-        parts.measure_whole(numbers, partial(work, stage))
+        parts.measure_whole(numbers, partial(work, fixture))
 
 
 if __name__ == "__main__":

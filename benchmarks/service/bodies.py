@@ -15,7 +15,7 @@ from benchmarks.harness.pairs import in_turn
 from benchmarks.harness.processes import peak
 from benchmarks.harness.results import Row, tell
 from benchmarks.service.figures import FIGURES
-from benchmarks.service.stage import TAR, Stage, curl, memory_of, put
+from benchmarks.service.fixture import TAR, Fixture, curl, memory_of, put
 from imagestrata.devstack.servers import ports
 
 UPLOADED, FOLDER, DOWNLOADED = (1, 2), (3, 4, 5), (6, 7)
@@ -31,25 +31,26 @@ http {{
 """
 
 
-def rows_of_upload(stage: Stage) -> dict[int, Row]:
+def rows_of_upload(fixture: Fixture) -> dict[int, Row]:
     """One large file, uploaded in turn with cp and sha256sum of it; each upload makes a version of its own."""
     versions, peaks = count(1), []
-    with stage.service() as service:
+    with fixture.service() as service:
         service.create("file")
 
         def upload() -> float:
             if (number := next(versions)) > 1:
                 service.ask("DELETE", f"/datasets/file?version={number - 1}")
-            with open(stage.file, "ab") as file:  # other bytes, or it would be the version that is there
+            with open(fixture.file, "ab") as file:  # other bytes, or it would be the version that is there
                 file.write(bytes([number]))
             with memory_of(service) as samples:
-                rate = stage.file_mb / put(stage.file, f"{service.url}/datasets/file")
+                rate = fixture.file_mb / put(fixture.file, f"{service.url}/datasets/file")
             peaks.append(peak(samples))
             return rate
 
-        contenders = {"upload": upload, "cp and sha256sum": lambda: stage.file_mb / _copied(stage.file)}
-        ours, others = in_turn(stage.sizes.pairs, contenders, told=_told).values()
-    note = f"{stage.file_mb:,.0f} MB by curl, synced to the disk; cp and sha256sum one after the other, without a sync"
+        contenders = {"upload": upload, "cp and sha256sum": lambda: fixture.file_mb / _copied(fixture.file)}
+        ours, others = in_turn(fixture.sizes.pairs, contenders, told=_told).values()
+    size, copied = f"{fixture.file_mb:,.0f} MB", "cp and sha256sum one after the other, without a sync"
+    note = f"{size} by curl, synced to the disk; {copied}"
     rates = f"{statistics.median(ours):,.0f} over {statistics.median(others):,.0f} MB/s"
     return {
         1: FIGURES.value_row(1, max(peaks), note=note, runs=len(ours)),
@@ -57,34 +58,34 @@ def rows_of_upload(stage: Stage) -> dict[int, Row]:
     }
 
 
-def rows_of_folder(stage: Stage) -> dict[int, Row]:
+def rows_of_folder(fixture: Fixture) -> dict[int, Row]:
     """A folder as one tar, up and down."""
     up, down, peaks = [], [], []
-    tar = stage.make_tar()
+    tar = fixture.make_tar()
     size = tar.stat().st_size / 1e6
-    for _ in range(stage.sizes.pairs):
-        with stage.service() as service, memory_of(service) as samples:
+    for _ in range(fixture.sizes.pairs):
+        with fixture.service() as service, memory_of(service) as samples:
             service.create("folder")
             up.append(size / put(tar, f"{service.url}/datasets/folder", kind=TAR))
             down.append(size / curl(f"{service.url}/datasets/folder"))
         peaks.append(peak(samples))
         tell(f"folder up {up[-1]:,.0f} MB/s, down {down[-1]:,.0f} MB/s, {peaks[-1]:.0f} MB")
-    note = f"{stage.sizes.files:,} files of {stage.sizes.of_bytes:,} bytes; the whole, and each file, hashed"
+    note = f"{fixture.sizes.files:,} files of {fixture.sizes.of_bytes:,} bytes; the whole, and each file, hashed"
     values = {3: statistics.median(up), 4: statistics.median(down), 5: max(peaks)}
     return {number: FIGURES.value_row(number, value, note=note, runs=len(up)) for number, value in values.items()}
 
 
-def rows_of_download(stage: Stage) -> dict[int, Row]:
+def rows_of_download(fixture: Fixture) -> dict[int, Row]:
     """One large file, downloaded in turn with nginx, by the same client to the null device."""
-    with stage.service() as service, nginx(stage.folder) as other:
+    with fixture.service() as service, nginx(fixture.folder) as other:
         service.create("file")
-        put(stage.file, f"{service.url}/datasets/file")
-        addresses = {"service": f"{service.url}/datasets/file", "nginx": f"{other}/{stage.file.name}"}
+        put(fixture.file, f"{service.url}/datasets/file")
+        addresses = {"service": f"{service.url}/datasets/file", "nginx": f"{other}/{fixture.file.name}"}
         for address in addresses.values():
             curl(address)  # warm
         contenders = {name: partial(curl, address) for name, address in addresses.items()}
-        seconds = in_turn(max(3, stage.sizes.pairs), contenders)
-    ours, others = ([stage.file_mb / one for one in found] for found in seconds.values())
+        seconds = in_turn(max(3, fixture.sizes.pairs), contenders)
+    ours, others = ([fixture.file_mb / one for one in found] for found in seconds.values())
     note = f"{statistics.median(ours):,.0f} over {statistics.median(others):,.0f} MB/s"
     return {
         6: FIGURES.ratio_row(6, ours, others, note=note),

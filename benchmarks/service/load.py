@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.harness.processes import quarter_peaks, run_process, worker
 from benchmarks.harness.results import Row, tell
 from benchmarks.service.figures import FIGURES
-from benchmarks.service.stage import Stage, memory_of
+from benchmarks.service.fixture import Fixture, memory_of
 from imagestrata.devstack.servers.dataset_server import DatasetServer
 
 CLIENTS, KILLS = (8, 9), (10,)
@@ -19,10 +19,10 @@ _UPLOADS = 4
 _KILL_BYTES = 30_000_000
 
 
-def rows_of_clients(stage: Stage) -> dict[int, Row]:
+def rows_of_clients(fixture: Fixture) -> dict[int, Row]:
     """Many clients for some time; the server's memory in quarters of it."""
-    sizes = stage.sizes
-    with stage.service() as service:
+    sizes = fixture.sizes
+    with fixture.service() as service:
         order = {"port": service.port, "clients": sizes.clients, "seconds": sizes.seconds, "seed": 0}
         with memory_of(service, seconds=0.2) as samples:
             answer = run_process(worker("service.clients:ask", order), limit=sizes.seconds + 300).answer
@@ -43,16 +43,16 @@ def rows_of_clients(stage: Stage) -> dict[int, Row]:
     }
 
 
-def rows_of_kills(stage: Stage) -> dict[int, Row]:
+def rows_of_kills(fixture: Fixture) -> dict[int, Row]:
     """Uploads by several clients, and a server that is killed at a random moment of them, again and again."""
-    root, chance, faults = stage.folder / "killed", random.Random(0), []
+    root, chance, faults = fixture.folder / "killed", random.Random(0), []
     acknowledged: dict[tuple[str, int], str] = {}
     names = [f"set-{number}" for number in range(_UPLOADS)]
     with DatasetServer(root) as service:
         for name in names:
             service.create(name)
     interrupted = 0
-    for turn in range(stage.sizes.kills):
+    for turn in range(fixture.sizes.kills):
         with DatasetServer(root) as service:
             faults += faults_in(service, root, names, acknowledged)
             with ThreadPoolExecutor(_UPLOADS) as pool:
@@ -74,11 +74,11 @@ def rows_of_kills(stage: Stage) -> dict[int, Row]:
     for text in faults[:20]:
         tell(f"fault: {text}")
     note = (
-        f"{stage.sizes.kills} kills among {_UPLOADS} uploads of {_KILL_BYTES / 1e6:.0f} MB, {interrupted} of which "
+        f"{fixture.sizes.kills} kills among {_UPLOADS} uploads of {_KILL_BYTES / 1e6:.0f} MB, {interrupted} of which "
         f"were cut off; {len(acknowledged)} versions were acknowledged"
     )
     tell(note)
-    return {10: FIGURES.value_row(10, float(len(faults)), note=note, runs=stage.sizes.kills)}
+    return {10: FIGURES.value_row(10, float(len(faults)), note=note, runs=fixture.sizes.kills)}
 
 
 def faults_in(

@@ -16,7 +16,7 @@ from benchmarks.harness.command import Parts, run
 from benchmarks.harness.pictures import require_room
 from benchmarks.shards import decoded, listing, order, streaming, writing
 from benchmarks.shards.figures import FIGURES, FULL, QUICK
-from benchmarks.shards.stage import shard_stage
+from benchmarks.shards.fixture import shard_fixture
 
 LISTED = (9,)
 DISK_BYTES_A_PICTURE = 600_000
@@ -28,14 +28,14 @@ def measure(parts: Parts, folder: Path) -> None:
     """The rows that are wanted."""
     sizes = QUICK if parts.is_quick else FULL
     require_room(folder, bytes=DISK_BYTES_BESIDES + DISK_BYTES_A_PICTURE * sizes.pictures, files=100_000)
-    with shard_stage(folder, sizes) as stage:
-        parts.measure(writing.NUMBERS, partial(writing.rows_of_writing, stage))
+    with shard_fixture(folder, sizes) as fixture:
+        parts.measure(writing.NUMBERS, partial(writing.rows_of_writing, fixture))
         for number in streaming.BESIDE:  # each alone: one that cannot be installed takes no other with it
-            parts.measure((number,), partial(streaming.rows_of_baseline, stage))
-        parts.measure(streaming.FAR, partial(streaming.rows_of_far, stage))
-        parts.measure_whole(decoded.NUMBERS, partial(decoded.rows_of_decoded, stage))
-        parts.measure_whole(LISTED, partial(listing.rows_of_listing, stage))
-        parts.measure_whole(order.NUMBERS, partial(order.rows_of_order, stage))
+            parts.measure((number,), partial(streaming.rows_of_baseline, fixture))
+        parts.measure(streaming.FAR, partial(streaming.rows_of_far, fixture))
+        parts.measure_whole(decoded.NUMBERS, partial(decoded.rows_of_decoded, fixture))
+        parts.measure_whole(LISTED, partial(listing.rows_of_listing, fixture))
+        parts.measure_whole(order.NUMBERS, partial(order.rows_of_order, fixture))
 
 
 if __name__ == "__main__":

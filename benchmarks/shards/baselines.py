@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.harness.results import PLACE, tell
 from benchmarks.harness.runs import Run
-from benchmarks.shards.stage import BUCKET, ShardStage
+from benchmarks.shards.fixture import BUCKET, ShardFixture
 
 _INSTALL_SECONDS = 1_200
 
@@ -61,22 +61,22 @@ class Baseline:
         """Where its data lie in the bucket."""
         return f"baseline-{self.name}"
 
-    def write(self, stage: ShardStage, **order: Any) -> dict[str, Any]:
+    def write(self, fixture: ShardFixture, **order: Any) -> dict[str, Any]:
         """Write the tree in its format. Raises RuntimeError if that fails."""
-        stage.remove(self.prefix())
-        local = stage.folder / "written"
+        fixture.remove(self.prefix())
+        local = fixture.folder / "written"
         shutil.rmtree(local, ignore_errors=True)
         local.mkdir()
-        order = {"writer": self.name, "tree": str(stage.tree), "local": str(local), **order}
-        order |= {"remote": f"s3://{BUCKET}/{self.prefix()}", "maxsize": stage.sizes.maxsize}
-        answer = stage.process("shards.writers:write", {"url": stage.server.endpoint, **order}, python=self.python)
+        order = {"writer": self.name, "tree": str(fixture.tree), "local": str(local), **order}
+        order |= {"remote": f"s3://{BUCKET}/{self.prefix()}", "maxsize": fixture.sizes.maxsize}
+        answer = fixture.process("shards.writers:write", {"url": fixture.server.endpoint, **order}, python=self.python)
         shutil.rmtree(local, ignore_errors=True)
         tell(f"{self.name} wrote {answer['images'] / answer['seconds']:,.0f} images/s")
         return answer
 
-    def read(self, stage: ShardStage, **order: Any) -> Run:
+    def read(self, fixture: ShardFixture, **order: Any) -> Run:
         """Read one epoch of what it has written, or of what is ordered."""
-        return stage.read(self.python, self.name, remote=f"s3://{BUCKET}/{self.prefix()}", **order)
+        return fixture.read(self.python, self.name, remote=f"s3://{BUCKET}/{self.prefix()}", **order)
 
 
 def _uv(*command: str) -> None:

@@ -9,7 +9,7 @@ from benchmarks.harness.pairs import in_turn
 from benchmarks.harness.results import Row
 from benchmarks.harness.runs import Course, course_of
 from benchmarks.shards.figures import FIGURES
-from benchmarks.shards.stage import BUCKET, ShardStage
+from benchmarks.shards.fixture import BUCKET, ShardFixture
 from benchmarks.shards.writing import OURS, prepare
 
 NUMBERS = (8,)
@@ -18,18 +18,18 @@ THREADS = 2
 BATCH = 64
 
 
-def decoded(stage: ShardStage, decoder: str) -> Course:
+def decoded(fixture: ShardFixture, decoder: str) -> Course:
     """One decoder once."""
-    order = {"decoder": decoder, "images": stage.sizes.decoded, "batch_size": BATCH, "size": SIZE, "threads": THREADS}
-    place = {"tree": str(stage.tree), "url": stage.server.endpoint, "shards": f"s3://{BUCKET}/{OURS}"}
-    return course_of(stage.process("shards.decoders:decode", {**order, **place}))
+    order = {"decoder": decoder, "images": fixture.sizes.decoded, "batch_size": BATCH, "size": SIZE, "threads": THREADS}
+    place = {"tree": str(fixture.tree), "url": fixture.server.endpoint, "shards": f"s3://{BUCKET}/{OURS}"}
+    return course_of(fixture.process("shards.decoders:decode", {**order, **place}))
 
 
-def rows_of_decoded(stage: ShardStage) -> dict[int, Row]:
+def rows_of_decoded(fixture: ShardFixture) -> dict[int, Row]:
     """Both in turn; the steady part counts, behind the first third."""
-    prepare(stage)
-    contenders = {name: partial(decoded, stage, name) for name in ("shards", "files")}
-    runs = in_turn(stage.sizes.many_pairs, contenders, told=lambda name, run: told(name, [run]))
+    prepare(fixture)
+    contenders = {name: partial(decoded, fixture, name) for name in ("shards", "files")}
+    runs = in_turn(fixture.sizes.many_pairs, contenders, told=lambda name, run: told(name, [run]))
     note = f"{'; '.join(told(name, found) for name, found in runs.items())}; {SIZE} pixels, {THREADS} threads"
     return {8: FIGURES.ratio_row(8, *runs.values(), by=lambda run: 1e3 / run.cpu_ms, note=note)}
 

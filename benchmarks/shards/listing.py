@@ -16,7 +16,7 @@ import loader
 from benchmarks.harness.results import Row
 from benchmarks.harness.runs import measured
 from benchmarks.shards.figures import FIGURES
-from benchmarks.shards.stage import ShardStage
+from benchmarks.shards.fixture import ShardFixture
 from imagestrata.devstack.servers.s3 import S3
 from loader.s3.client import Client, make_client
 
@@ -61,9 +61,9 @@ def timed(work: Callable[[], int]) -> dict[str, float]:
     return {"keys": work(), "seconds": time.monotonic() - started, "cpu": time.process_time() - own}
 
 
-def rows_of_listing(stage: ShardStage) -> dict[int, Row]:
+def rows_of_listing(fixture: ShardFixture) -> dict[int, Row]:
     """Plant keys on a server of their own; list them, and a twentieth of them by plain requests."""
-    keys = stage.sizes.keys
+    keys = fixture.sizes.keys
     with tempfile.TemporaryDirectory(prefix="imagestrata-listing-") as folder, S3(Path(folder) / "s3") as server:
         plant_keys(server, keys=keys, classes=min(CLASSES, keys // 20))
         client = make_client(server.endpoint, server.access_key, server.secret_key)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from benchmarks.harness.results import Row, tell
 from benchmarks.shards.figures import FIGURES, LIMIT
-from benchmarks.shards.stage import ShardStage
+from benchmarks.shards.fixture import ShardFixture
 from benchmarks.shards.writing import shard
 
 NUMBERS = (10,)
@@ -72,21 +72,21 @@ def order_in(folder: Path, places: dict[str, int]) -> list[int]:
     return order
 
 
-def rows_of_order(stage: ShardStage) -> dict[int, Row]:
+def rows_of_order(fixture: ShardFixture) -> dict[int, Row]:
     """Our job over the sorted tree with several seeds."""
     found = []
-    tree = sorted(path.relative_to(stage.tree).as_posix() for path in stage.tree.glob("*/*"))
+    tree = sorted(path.relative_to(fixture.tree).as_posix() for path in fixture.tree.glob("*/*"))
     places = {path: place for place, path in enumerate(tree)}
-    labels = stage.labels()
-    for seed in range(stage.sizes.seeds):
-        shard(stage, _PREFIX, seed=seed)
-        found.append(left_of(order_in(stage.objects(_PREFIX), places), labels))
+    labels = fixture.labels()
+    for seed in range(fixture.sizes.seeds):
+        shard(fixture, _PREFIX, seed=seed)
+        found.append(left_of(order_in(fixture.objects(_PREFIX), places), labels))
         tell(f"seed {seed}: {found[-1].places:.2f} by places, {found[-1].labels:.2f} by labels")
-        stage.remove(_PREFIX)
-    few = [left_of(buffer_shuffled(len(places), stage.sizes.buffer, seed=seed), labels) for seed in range(len(found))]
+        fixture.remove(_PREFIX)
+    few = [left_of(buffer_shuffled(len(places), fixture.sizes.buffer, seed=seed), labels) for seed in range(len(found))]
     note = ", ".join(f"{one.places:.2f} and {one.labels:.2f}" for one in found)
     note = f"by places and by labels of neighbours, for each seed: {note}"
-    note += f"; a buffer of {stage.sizes.buffer:,} samples: {min(one.most for one in few):,.0f} or more"
+    note += f"; a buffer of {fixture.sizes.buffer:,} samples: {min(one.most for one in few):,.0f} or more"
     value: float | None = max(one.most for one in found)
     if any(one.most <= LIMIT for one in few):
         value, note = None, f"void: the buffer passes the test; {note}"

@@ -11,7 +11,7 @@ from benchmarks.harness.results import Row
 from benchmarks.harness.runs import Run, costs
 from benchmarks.shards.baselines import BY_ROW, OPENERS, WEBDATASET, Baseline
 from benchmarks.shards.figures import FIGURES
-from benchmarks.shards.stage import ShardStage, per_cpu_second
+from benchmarks.shards.fixture import ShardFixture, per_cpu_second
 from benchmarks.shards.writing import OURS, prepare
 
 BESIDE = tuple(BY_ROW)
@@ -19,57 +19,57 @@ FAR = (6, 7)
 _FLOOR_MB_PER_S = 100
 
 
-def ours(stage: ShardStage, *, rtt: float | None = None) -> Run:
+def ours(fixture: ShardFixture, *, rtt: float | None = None) -> Run:
     """One epoch by `loader.shards`, of what our job has written."""
-    return stage.read(sys.executable, "ours", folder=OURS, rtt=rtt)
+    return fixture.read(sys.executable, "ours", folder=OURS, rtt=rtt)
 
 
-def rows_of_baseline(stage: ShardStage, wanted: Collection[int]) -> dict[int, Row]:
+def rows_of_baseline(fixture: ShardFixture, wanted: Collection[int]) -> dict[int, Row]:
     """The one baseline that is wanted in turn with ours, after its environment was made and it has written its data."""
-    prepare(stage)
+    prepare(fixture)
     (number,) = wanted
     baseline = BY_ROW[number]
     baseline.install()
-    read, remark = _reader(stage, baseline)
-    contenders: dict[str, Callable[[], Run]] = {"ours": partial(ours, stage), "other": read}
-    mine, others = in_turn(stage.sizes.pairs, contenders).values()
-    stage.remove(baseline.prefix())
+    read, remark = _reader(fixture, baseline)
+    contenders: dict[str, Callable[[], Run]] = {"ours": partial(ours, fixture), "other": read}
+    mine, others = in_turn(fixture.sizes.pairs, contenders).values()
+    fixture.remove(baseline.prefix())
     note = f"ours {describe(mine)}; {baseline.name} {others[0].answer['version']} {describe(others)}; {remark}"
     return {number: FIGURES.ratio_row(number, mine, others, by=per_cpu_second, note=note)}
 
 
-def _reader(stage: ShardStage, baseline: Baseline) -> tuple[Callable[[], Run], str]:
+def _reader(fixture: ShardFixture, baseline: Baseline) -> tuple[Callable[[], Run], str]:
     """How it reads best, and a remark on that. webdataset reads our own shards, the others what they write."""
     if baseline is not WEBDATASET:
-        baseline.write(stage)
+        baseline.write(fixture)
         remark = "the whole epoch counts, imports do not"
-        return lambda: baseline.read(stage), remark
-    keys = stage.shards(OURS)
-    looks = {opener: baseline.read(stage, keys=keys, opener=opener) for opener in OPENERS}
+        return lambda: baseline.read(fixture), remark
+    keys = fixture.shards(OURS)
+    looks = {opener: baseline.read(fixture, keys=keys, opener=opener) for opener in OPENERS}
     best = max(looks, key=lambda opener: per_cpu_second(looks[opener]))
-    baseline.write(stage)
-    pax = baseline.read(stage, keys=stage.shards(baseline.prefix()), opener=best)
+    baseline.write(fixture)
+    pax = baseline.read(fixture, keys=fixture.shards(baseline.prefix()), opener=best)
     found = ", ".join(f"{per_cpu_second(run):,.0f} with {opener}" for opener, run in looks.items())
     remark = f"the same shards, in warm-up {found}; ShardWriter's shards, with PAX headers, {per_cpu_second(pax):,.0f}"
-    return lambda: baseline.read(stage, keys=keys, opener=best), remark
+    return lambda: baseline.read(fixture, keys=keys, opener=best), remark
 
 
-def rows_of_far(stage: ShardStage, wanted: Collection[int]) -> dict[int, Row]:
+def rows_of_far(fixture: ShardFixture, wanted: Collection[int]) -> dict[int, Row]:
     """50 and 150 ms in turn with 0 ms, all through the proxy."""
-    prepare(stage)
+    prepare(fixture)
     rtts = [0.0, *(rtt for number, rtt in zip(FAR, (0.05, 0.15), strict=True) if number in wanted)]
-    stage.proxy.look()
-    ours(stage, rtt=0.0)  # warm-up
-    runs = in_turn(stage.sizes.many_pairs, {rtt: partial(ours, stage, rtt=rtt) for rtt in rtts})
-    stage.proxy.look()
+    fixture.proxy.look()
+    ours(fixture, rtt=0.0)  # warm-up
+    runs = in_turn(fixture.sizes.many_pairs, {rtt: partial(ours, fixture, rtt=rtt) for rtt in rtts})
+    fixture.proxy.look()
     rows = {}
     for number, rtt in zip(FAR, (0.05, 0.15), strict=True):
         if number in wanted:
             speeds = [statistics.median(run.mb_per_s for run in runs[one]) for one in (rtt, 0.0)]
             note = f"whole epochs; behind the first third {speeds[0]:,.0f} over {speeds[1]:,.0f} MB/s; "
             note += f"{1e3 * rtt:.0f} ms {describe(runs[rtt])}; 0 ms {describe(runs[0.0])}; "
-            note += f"3 MB of window a connection; the proxy alone carries {stage.proxy.mb_per_s:,.0f} MB/s"
-            void = stage.proxy.void(runs[rtt], runs[0.0])
+            note += f"3 MB of window a connection; the proxy alone carries {fixture.proxy.mb_per_s:,.0f} MB/s"
+            void = fixture.proxy.void(runs[rtt], runs[0.0])
             if speeds[0] < _FLOOR_MB_PER_S:
                 void = f"{speeds[0]:,.0f} MB/s is less than {_FLOOR_MB_PER_S} MB/s"
             rows[number] = FIGURES.ratio_row(

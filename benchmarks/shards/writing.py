@@ -10,7 +10,7 @@ from benchmarks.harness.pairs import in_turn
 from benchmarks.harness.results import Row, tell
 from benchmarks.shards.baselines import WEBDATASET
 from benchmarks.shards.figures import FIGURES
-from benchmarks.shards.stage import BUCKET, ShardStage
+from benchmarks.shards.fixture import BUCKET, ShardFixture
 
 NUMBERS = (1, 2)
 OURS = "ours"
@@ -29,32 +29,32 @@ class Written:
     worker_mb: float
 
 
-def shard(stage: ShardStage, prefix: str, *, seed: int = 0, watched: bool = False) -> Written:
+def shard(fixture: ShardFixture, prefix: str, *, seed: int = 0, watched: bool = False) -> Written:
     """Our job on two cores, in a session of its own. Raises RuntimeError if it fails or leaves pictures out.
 
     Memory is looked at where it is ``watched``, which takes time of the cores: not where speed counts.
     """
-    stage.remove(prefix)
-    tools, local = Path(sys.executable).parent, stage.folder / "spark"
+    fixture.remove(prefix)
+    tools, local = Path(sys.executable).parent, fixture.folder / "spark"
     local.mkdir(exist_ok=True)
     spark = [str(tools / "spark-submit"), "--master", "local[2]", "--conf", f"spark.local.dir={local}"]
-    ours = ["benchmarks/shards/job.py", str(stage.tree), "--out", f"s3://{BUCKET}/{prefix}", "--seed", str(seed)]
-    answer, worker_mb = stage.command([*spark, *ours, "--maxsize", str(stage.sizes.maxsize)], watched=watched)
-    if answer["images"] != stage.sizes.pictures:
-        raise RuntimeError(f"Wanted {stage.sizes.pictures} pictures in shards. Found: {answer['images']}")
+    ours = ["benchmarks/shards/job.py", str(fixture.tree), "--out", f"s3://{BUCKET}/{prefix}", "--seed", str(seed)]
+    answer, worker_mb = fixture.command([*spark, *ours, "--maxsize", str(fixture.sizes.maxsize)], watched=watched)
+    if answer["images"] != fixture.sizes.pictures:
+        raise RuntimeError(f"Wanted {fixture.sizes.pictures} pictures in shards. Found: {answer['images']}")
     written = Written(answer["images"] / answer["seconds"], answer["cold"], worker_mb)
     memory = f", largest worker {written.worker_mb:,.0f} MB" if watched else ""
     tell(f"ours wrote {written.rate:,.0f} images/s{memory}")
     return written
 
 
-def prepare(stage: ShardStage) -> None:
+def prepare(fixture: ShardFixture) -> None:
     """Our shards, for what reads them, unless they are there."""
-    if not stage.shards(OURS):
-        shard(stage, OURS)
+    if not fixture.shards(OURS):
+        shard(fixture, OURS)
 
 
-def rows_of_writing(stage: ShardStage, wanted: Collection[int]) -> dict[int, Row]:
+def rows_of_writing(fixture: ShardFixture, wanted: Collection[int]) -> dict[int, Row]:
     """Our job in turn with ShardWriter, which reads the same tree and writes the same files of a sample."""
     rows = {}
     if 1 in wanted:
@@ -62,20 +62,20 @@ def rows_of_writing(stage: ShardStage, wanted: Collection[int]) -> dict[int, Row
         written: list[Written] = []
 
         def ours() -> float:
-            written.append(shard(stage, OURS))
+            written.append(shard(fixture, OURS))
             return written[-1].rate
 
         def other() -> float:
-            answer = WEBDATASET.write(stage)
+            answer = WEBDATASET.write(fixture)
             return float(answer["images"] / answer["seconds"])
 
-        rates, others = in_turn(stage.sizes.written, {"ours": ours, "other": other}).values()
-        stage.remove(WEBDATASET.prefix())
+        rates, others = in_turn(fixture.sizes.written, {"ours": ours, "other": other}).values()
+        fixture.remove(WEBDATASET.prefix())
         note = f"ours {statistics.median(rates):,.0f} images/s, listing included, in a session that has run once, "
         note += f"whose first run took {statistics.median(one.cold for one in written):.1f} s; ShardWriter "
         note += f"{statistics.median(others):,.0f} images/s, each shard put whole by botocore"
         rows[1] = FIGURES.ratio_row(1, rates, others, note=note)
     if 2 in wanted:
-        watched = [shard(stage, OURS, watched=True).worker_mb for _ in range(stage.sizes.written)]
+        watched = [shard(fixture, OURS, watched=True).worker_mb for _ in range(fixture.sizes.written)]
         rows[2] = FIGURES.value_row(2, max(watched), note="the largest of all runs", runs=len(watched))
     return rows

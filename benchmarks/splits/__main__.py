@@ -19,9 +19,9 @@ from benchmarks.harness.results import PLACE, tell
 from benchmarks.splits import commands, groups, identity, large, tables
 from benchmarks.splits.caches import Cache, plant
 from benchmarks.splits.figures import FIGURES
+from benchmarks.splits.fixture import split_fixture
 from benchmarks.splits.plot import draw
 from benchmarks.splits.sizes import FULL, QUICK, fitted
-from benchmarks.splits.stage import split_stage
 
 
 def measure(parts: Parts, folder: Path) -> Draw:
@@ -32,15 +32,15 @@ def measure(parts: Parts, folder: Path) -> Draw:
     if sizes.note:
         tell(sizes.note)
     caches: dict[int, Cache] = {}
-    with split_stage(folder) as stage:
+    with split_fixture(folder) as fixture:
         for number, count in ((4, sizes.memory), (5, sizes.command)):
             if parts.wants([number]):
                 place = folder / f"process-{count}"
                 tell(f"{count:,} rows for whole processes")
-                caches[number] = Cache(place, count) if place.exists() else plant(stage.spark, place, rows=count)
-        parts.measure_whole(tables.NUMBERS, partial(tables.rows_of_tables, stage, sizes))
-        parts.measure(groups.NUMBERS, partial(groups.rows_of_groups, stage, sizes))
-        parts.measure(large.NUMBERS, partial(large.rows_of_large, stage, sizes))
+                caches[number] = Cache(place, count) if place.exists() else plant(fixture.spark, place, rows=count)
+        parts.measure_whole(tables.NUMBERS, partial(tables.rows_of_tables, fixture, sizes))
+        parts.measure(groups.NUMBERS, partial(groups.rows_of_groups, fixture, sizes))
+        parts.measure(large.NUMBERS, partial(large.rows_of_large, fixture, sizes))
     commanded = partial(commands.rows_of_commands, folder, caches, sizes, quick=parts.is_quick)
     parts.measure_whole(commands.NUMBERS, commanded)
     parts.measure_whole(identity.NUMBERS, partial(identity.rows_of_identity, folder, sizes.identity))

@@ -14,9 +14,9 @@ from benchmarks.harness.recount import Contents, contents, split_contents
 from benchmarks.harness.results import Row, tell
 from benchmarks.splits.caches import Cache
 from benchmarks.splits.figures import FIGURES
+from benchmarks.splits.fixture import RATIOS
 from benchmarks.splits.processes import call, peak_mb, split_command
 from benchmarks.splits.sizes import Sizes
-from benchmarks.splits.stage import RATIOS
 
 NUMBERS = (4, 5)
 HEAP = "2g"

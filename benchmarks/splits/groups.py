@@ -10,30 +10,30 @@ from benchmarks.harness.recount import contents, leaked_groups, split_contents, 
 from benchmarks.harness.results import Row, tell
 from benchmarks.splits.caches import plant
 from benchmarks.splits.figures import FIGURES
+from benchmarks.splits.fixture import RATIOS, Run, SplitFixture
 from benchmarks.splits.sizes import Sizes
-from benchmarks.splits.stage import RATIOS, Run, SplitStage
 
 NUMBERS = (9, 10)
 COLUMN = "group_id"
 
 
-def rows_of_groups(stage: SplitStage, sizes: Sizes, wanted: Collection[int]) -> dict[int, Row]:
+def rows_of_groups(fixture: SplitFixture, sizes: Sizes, wanted: Collection[int]) -> dict[int, Row]:
     """Measure a split with groups beside the same without, and count groups that are not whole."""
     tell(f"{sizes.small:,} rows in {sizes.groups:,} groups")
-    cache = plant(stage.spark, stage.folder / "cache-groups", rows=sizes.small, groups=sizes.groups)
+    cache = plant(fixture.spark, fixture.folder / "cache-groups", rows=sizes.small, groups=sizes.groups)
     known = contents(cache.files)
     if sizes.warm:
-        warm = plant(stage.spark, stage.folder / "cache-warm", rows=sizes.small // 10, groups=sizes.groups // 10)
+        warm = plant(fixture.spark, fixture.folder / "cache-warm", rows=sizes.small // 10, groups=sizes.groups // 10)
         for column in (COLUMN, None):
-            stage.ours(warm, group_column=column)
+            fixture.ours(warm, group_column=column)
         shutil.rmtree(warm.folder)
     counted: list[tuple[int, str]] = []
 
     def once(column: str | None) -> Run:
-        run = stage.ours(cache, group_column=column)
+        run = fixture.ours(cache, group_column=column)
         if column and not counted:
-            parts = split_contents(stage.out, len(RATIOS), known=known)
-            files = [split_files(stage.out, number) for number in range(len(RATIOS))]
+            parts = split_contents(fixture.out, len(RATIOS), known=known)
+            files = [split_files(fixture.out, number) for number in range(len(RATIOS))]
             counted.append((leaked_groups(cache.files, files), ", ".join(f"{part.rows:,}" for part in parts)))
         return run
 

@@ -19,8 +19,8 @@ from benchmarks.harness.processes import Background
 from benchmarks.harness.results import Row
 from benchmarks.splits.caches import Cache, plant
 from benchmarks.splits.figures import FIGURES
+from benchmarks.splits.fixture import settled_tasks, split_fixture
 from benchmarks.splits.processes import call
-from benchmarks.splits.stage import settled_tasks, split_stage
 from schemas.cache import NAME, CacheManifest
 
 NUMBERS = (13,)
@@ -66,18 +66,18 @@ def fingerprints(place: str, rows: int) -> dict[str, Any]:
     # A file counts as so large that each is a partition of its own.
     alone = {"spark.sql.files.openCostInBytes": 1 << 30, "spark.sql.files.maxPartitionBytes": 1 << 30}
     found: dict[str, tuple[str, ...]] = {}
-    with split_stage(folder, master="local[2,4]", options=alone) as stage:
+    with split_fixture(folder, master="local[2,4]", options=alone) as fixture:
         caches = {
-            files: plant(stage.spark, folder / f"identity-{files}", rows=rows, files=files) for files in PARTITIONS
+            files: plant(fixture.spark, folder / f"identity-{files}", rows=rows, files=files) for files in PARTITIONS
         }
         for files, cache in caches.items():
-            found[f"{files} partition{'s' * (files > 1)}"] = stage.ours(cache).fingerprints
-        before = settled_tasks(stage.spark).killed
-        with Background(partial(kill_attempts, stage.spark.sparkContext._jsc.sc())):
-            found["retried tasks"] = stage.ours(caches[PARTITIONS[1]]).fingerprints
-        after = settled_tasks(stage.spark).killed
-        other = plant(stage.spark, folder / "identity-shuffled", rows=rows, files=PARTITIONS[1], is_shuffled=True)
-        found["shuffled rows"] = stage.ours(turned_round(other)).fingerprints
+            found[f"{files} partition{'s' * (files > 1)}"] = fixture.ours(cache).fingerprints
+        before = settled_tasks(fixture.spark).killed
+        with Background(partial(kill_attempts, fixture.spark.sparkContext._jsc.sc())):
+            found["retried tasks"] = fixture.ours(caches[PARTITIONS[1]]).fingerprints
+        after = settled_tasks(fixture.spark).killed
+        other = plant(fixture.spark, folder / "identity-shuffled", rows=rows, files=PARTITIONS[1], is_shuffled=True)
+        found["shuffled rows"] = fixture.ours(turned_round(other)).fingerprints
     for left in folder.glob("identity-*"):
         shutil.rmtree(left)
     if after == before:

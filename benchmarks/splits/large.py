@@ -10,8 +10,8 @@ from benchmarks.harness.results import Row, tell
 from benchmarks.splits.baselines import copy, range_sort
 from benchmarks.splits.caches import Cache, plant
 from benchmarks.splits.figures import FIGURES
+from benchmarks.splits.fixture import RATIOS, Run, SplitFixture
 from benchmarks.splits.sizes import Sizes
-from benchmarks.splits.stage import RATIOS, Run, SplitStage
 
 NUMBERS = (1, 2, 6, 7, 8, 11, 12)
 HEAVY = 0.9
@@ -25,8 +25,8 @@ _TOGETHER = (HEAVIER, OURS, SORTED, UNPLACED, COPY)
 class Large:
     """Runs contenders over the same rows in turn, and looks at what each has written at first."""
 
-    def __init__(self, stage: SplitStage, names: Collection[str]) -> None:
-        self._stage = stage
+    def __init__(self, fixture: SplitFixture, names: Collection[str]) -> None:
+        self._fixture = fixture
         self._names = [name for name in _TOGETHER if name in names]
         self._files = 1
         self.runs: dict[str, list[Run]] = {name: [] for name in self._names}
@@ -42,9 +42,9 @@ class Large:
             readers = [name for name in self._names if (name == HEAVIER) == bool(heavy)]
             if readers:
                 tell(f"{rows:,} rows of {'a heavy class' if heavy else 'Zipf classes'}")
-                folder = self._stage.folder / f"cache-{'heavy' if heavy else 'usual'}"
+                folder = self._fixture.folder / f"cache-{'heavy' if heavy else 'usual'}"
                 shutil.rmtree(folder, ignore_errors=True)
-                found.update(dict.fromkeys(readers, plant(self._stage.spark, folder, rows=rows, heavy=heavy)))
+                found.update(dict.fromkeys(readers, plant(self._fixture.spark, folder, rows=rows, heavy=heavy)))
         return found
 
     def measure(self, rows: int, *, rounds: Mapping[str, int]) -> None:
@@ -64,19 +64,19 @@ class Large:
 
     def once(self, name: str, cache: Cache) -> Run:
         """One contender; the range sort writes as many files as our run before it did."""
-        stage = self._stage
+        fixture = self._fixture
         if name == COPY:
-            return stage.measure(lambda: copy(stage.spark, cache, stage.out), rows=cache.rows)
+            return fixture.measure(lambda: copy(fixture.spark, cache, fixture.out), rows=cache.rows)
         if name == SORTED:
             files = self._files
-            return stage.measure(lambda: range_sort(stage.spark, cache, stage.out, files=files), rows=cache.rows)
-        run = stage.ours(cache, has_position=name != UNPLACED)
+            return fixture.measure(lambda: range_sort(fixture.spark, cache, fixture.out, files=files), rows=cache.rows)
+        run = fixture.ours(cache, has_position=name != UNPLACED)
         self._files = run.files if name == OURS else self._files
         return run
 
     def _prove(self, name: str, wanted: Contents) -> None:
         """Look whether the ids and labels of the input lie there, and count whether a split of ours is exact."""
-        out = self._stage.out
+        out = self._fixture.out
         if name in (COPY, SORTED):
             found = contents(sorted(out.glob("part-*.parquet")))
         else:
@@ -90,19 +90,19 @@ class Large:
             raise RuntimeError(f"Wanted the rows of the input from {name}. Found: others, {found.rows:,} of them.")
 
 
-def rows_of_large(stage: SplitStage, sizes: Sizes, wanted: Collection[int]) -> dict[int, Row]:
+def rows_of_large(fixture: SplitFixture, sizes: Sizes, wanted: Collection[int]) -> dict[int, Row]:
     """Measure, and make the rows that are wanted."""
     names = {name for number in wanted for name in _NEEDED.get(number, (OURS,))}
     if sizes.warm:
-        warm = Large(stage, names)
+        warm = Large(fixture, names)
         for name, cache in warm.plant(sizes.warm).items():
             warm.once(name, cache)
-    large = Large(stage, names)
+    large = Large(fixture, names)
     rounds = dict.fromkeys(names, sizes.pairs if len(names) > 1 else 1)
     if {HEAVIER, SORTED} <= names:
         rounds[HEAVIER] = sizes.heavy_pairs
     large.measure(sizes.large, rounds=rounds)
-    for folder in stage.folder.glob("cache-*"):
+    for folder in fixture.folder.glob("cache-*"):
         shutil.rmtree(folder)
     rows: dict[int, Row] = {}
     for number, (one, other) in {1: (OURS, SORTED), 2: (UNPLACED, COPY), 6: (HEAVIER, OURS)}.items():
@@ -111,24 +111,24 @@ def rows_of_large(stage: SplitStage, sizes: Sizes, wanted: Collection[int]) -> d
             note, runs = _note(large.runs, one, other, sizes), (large.runs[name][:pairs] for name in (one, other))
             rows[number] = FIGURES.ratio_row(number, *runs, by=attrgetter("seconds"), note=note)
     if {7, 8}.intersection(wanted):
-        rows |= _driver_load(stage, sizes, large.runs[OURS])
+        rows |= _driver_load(fixture, sizes, large.runs[OURS])
     note = f"{sizes.note}{sizes.large:,} rows counted again from Parquet, of {' and of '.join(large.cells)}"
     rows[11] = FIGURES.value_row(11, large.cells_off, note=note)
     rows[12] = FIGURES.value_row(12, large.distance, note=note)
     return rows
 
 
-def _driver_load(stage: SplitStage, sizes: Sizes, runs: list[Run]) -> dict[int, Row]:
+def _driver_load(fixture: SplitFixture, sizes: Sizes, runs: list[Run]) -> dict[int, Row]:
     """What tasks return to the driver, beside a tenth of the rows."""
-    folder = stage.folder / "cache-small"
-    fewer = stage.ours(plant(stage.spark, folder, rows=sizes.small))
+    folder = fixture.folder / "cache-small"
+    fewer = fixture.ours(plant(fixture.spark, folder, rows=sizes.small))
     small, asked = fewer.result_bytes / 1e6, statistics.median(run.asked_bytes for run in runs)
     shutil.rmtree(folder)
     large = statistics.median(run.result_bytes for run in runs) / 1e6
     note = f"{sizes.note}resultSize of all stages in the session's status store; {sizes.large:,} rows"
     kept = f"in MB; rows that the driver asked for: {asked / 1e6:.2f} over {fewer.asked_bytes / 1e6:.2f}, "
     kept += f"{asked / fewer.asked_bytes:.2f}; the rest is what Spark counts of each task"
-    done = f"{note}; all of them done with a heap of {stage.heap_bytes / 2**30:.1f} GB"
+    done = f"{note}; all of them done with a heap of {fixture.heap_bytes / 2**30:.1f} GB"
     return {
         7: FIGURES.ratio_row(7, [large], [small], note=f"{note} over {sizes.small:,}; {kept}"),
         8: FIGURES.value_row(8, large, note=done, runs=len(runs)),

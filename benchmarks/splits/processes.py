@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.harness.processes import Finished, peak, run_process, tree_mb, worker
-from benchmarks.splits.stage import RATIOS, SEED
+from benchmarks.splits.fixture import RATIOS, SEED
 
 _SECONDS_A_LOOK = 0.2
 _PROCESS_SECONDS = 1_800

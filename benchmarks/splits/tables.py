@@ -14,9 +14,9 @@ from benchmarks.harness.results import Row, tell
 from benchmarks.splits.caches import CLASSES, metadata, plant
 from benchmarks.splits.commands import prove_pandas
 from benchmarks.splits.figures import FIGURES
+from benchmarks.splits.fixture import RATIOS, SplitFixture
 from benchmarks.splits.processes import call
 from benchmarks.splits.sizes import Sizes
-from benchmarks.splits.stage import RATIOS, SplitStage
 from etl.cassandra.tables import uuid_text
 from imagestrata.devstack.servers.cassandra import Cassandra
 from schemas import Columns, TableName
@@ -38,30 +38,30 @@ _FAST = {
 }
 
 
-def rows_of_tables(stage: SplitStage, sizes: Sizes) -> dict[int, Row]:
+def rows_of_tables(fixture: SplitFixture, sizes: Sizes) -> dict[int, Row]:
     """Start a server, fill the tables, measure in turn, end it."""
     tell("server")
     tables = [create_data(DATA, Columns()), create_metadata(METADATA, Columns()), create_classes(KEYSPACE)]
     no_log = f"ALTER KEYSPACE {KEYSPACE} WITH durable_writes = false"
-    with embedded(stage.folder / "cassandra", KEYSPACE, no_log, *tables) as server:
-        stage.spark.conf.set("spark.cassandra.connection.host", ",".join(server.hosts))
-        stage.spark.conf.set("spark.cassandra.connection.port", str(server.port))
+    with embedded(fixture.folder / "cassandra", KEYSPACE, no_log, *tables) as server:
+        fixture.spark.conf.set("spark.cassandra.connection.host", ",".join(server.hosts))
+        fixture.spark.conf.set("spark.cassandra.connection.port", str(server.port))
         with server.session() as control:
             insert = control.prepare(f"INSERT INTO {KEYSPACE}.classes (dataset, name, label) VALUES (?, ?, ?)")
             for number in range(CLASSES):
                 control.execute(insert, (KEYSPACE, f"class {number}", number))
-            known = fill(stage, sizes.tables)
+            known = fill(fixture, sizes.tables)
             settle(control)
-        row = _measure(stage, server, known, sizes)
+        row = _measure(fixture, server, known, sizes)
         time.sleep(_KEPT_SECONDS)
     return {3: row}
 
 
-def fill(stage: SplitStage, rows: int) -> Contents:
+def fill(fixture: SplitFixture, rows: int) -> Contents:
     """Write so many rows to the metadata table, with all columns that an ingest writes."""
     tell(f"{rows:,} rows into Cassandra")
-    cache = plant(stage.spark, stage.folder / "cache-tables", rows=rows)
-    frame = metadata(stage.spark, rows=rows, tasks=8).select(
+    cache = plant(fixture.spark, fixture.folder / "cache-tables", rows=rows)
+    frame = metadata(fixture.spark, rows=rows, tasks=8).select(
         uuid_text("id").alias("id"),
         "label",
         F.concat(F.lit("class "), F.col("label")).alias("or_label"),
@@ -94,17 +94,17 @@ def settle(control: Any) -> None:
     os.sync()
 
 
-def _measure(stage: SplitStage, server: Cassandra, known: Contents, sizes: Sizes) -> Row:
+def _measure(fixture: SplitFixture, server: Cassandra, known: Contents, sizes: Sizes) -> Row:
     """Our job and the pandas way in turn, once before it counts."""
-    pickled = stage.folder / "split.pickle"
+    pickled = fixture.folder / "split.pickle"
 
     def measure_ours() -> float:
-        run = stage.ours((DATA, METADATA), rows=known.rows)
-        split_contents(stage.out, len(RATIOS), known=known)
+        run = fixture.ours((DATA, METADATA), rows=known.rows)
+        split_contents(fixture.out, len(RATIOS), known=known)
         return run.seconds
 
     def measure_pandas() -> float:
-        stage.tidy()
+        fixture.tidy()
         answer = call("splits.frames:split_table", str(pickled), server.hosts[0], server.port, KEYSPACE).answer
         prove_pandas(answer, known)
         pickled.unlink()

@@ -2,10 +2,10 @@
 
     make bench-tls
 
-The stage is that of `benchmarks.loader`: one embedded Cassandra on the same cores, images of 110 kB, the proxy in front
-of it at 0 and at 150 ms. The server's certificate is verified. Runs alternate; all ratios are of runs in one process
-tree. The notes say what an image costs the client, the server and the proxy, and how many cores that keeps busy: near
-all of the machine's, a rate is bounded by CPU, not by the distance. QUICK=1 reads less.
+The fixture is that of `benchmarks.loader`: one embedded Cassandra on the same cores, images of 110 kB, the proxy in
+front of it at 0 and at 150 ms. The server's certificate is verified. Runs alternate; all ratios are of runs in one
+process tree. The notes say what an image costs the client, the server and the proxy, and how many cores that keeps
+busy: near all of the machine's, a rate is bounded by CPU, not by the distance. QUICK=1 reads less.
 """
 
 import os
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from benchmarks.harness.command import Parts, run
 from benchmarks.harness.figures import Figure, Figures
-from benchmarks.harness.loader_stage import BLOBS, FULL, QUICK, LoaderStage, loader_stage
+from benchmarks.harness.loader_fixture import BLOBS, FULL, QUICK, LoaderFixture, loader_fixture
 from benchmarks.harness.pairs import in_turn
 from benchmarks.harness.pictures import require_room
 from benchmarks.harness.results import Row, tell
@@ -50,7 +50,7 @@ Runs = Mapping[tuple[str, float], Sequence[Run]]
 def make_certificate(folder: Path) -> tuple[Path, dict[str, object]]:
     """A certificate for 127.0.0.1, its own authority; and the lines of cassandra.yaml of a node that has it.
 
-    The node also speaks plain CQL, to those who set the stage. Raises `SetupError` without the program openssl.
+    The node also speaks plain CQL, to those who prepare the fixture. Raises `SetupError` without the program openssl.
     """
     if (openssl := shutil.which("openssl")) is None:
         raise SetupError("wanted the program openssl for a certificate. Found: none on PATH. Install it.")
@@ -65,9 +65,9 @@ def make_certificate(folder: Path) -> tuple[Path, dict[str, object]]:
     return certificate, {"client_encryption_options": options}
 
 
-def fetch(stage: LoaderStage, certificate: Path, client: str, rtt: float, rows: int) -> Run:
+def fetch(fixture: LoaderFixture, certificate: Path, client: str, rtt: float, rows: int) -> Run:
     """One client once."""
-    found = stage.run("harness.consumers:fetch", BLOBS, rows, far=Far(rtt), client=client, ca=str(certificate))
+    found = fixture.run("harness.consumers:fetch", BLOBS, rows, far=Far(rtt), client=client, ca=str(certificate))
     connections = found.answer["stats"]["connections"]
     tell(f"{client}, {1e3 * rtt:.0f} ms, {connections} connections: {found.rate:,.0f} images/s")
     return found
@@ -104,27 +104,27 @@ def said(runs: Sequence[Run]) -> str:
     return f"{describe(runs)}, {busy:.1f} cores busy of {os.cpu_count()}, {max(connections)} connections"
 
 
-def rows_of_stage(stage: LoaderStage, certificate: Path) -> dict[int, Row]:
+def rows_of_fixture(fixture: LoaderFixture, certificate: Path) -> dict[int, Row]:
     """Alternating runs of each client at each round trip."""
-    sizes = stage.sizes
-    stage.proxy.look()
-    stage.write_all(BLOBS)
+    sizes = fixture.sizes
+    fixture.proxy.look()
+    fixture.write_all(BLOBS)
     for client in CLIENTS * 4:
-        fetch(stage, certificate, client, 0.0, sizes.warm)
-    once = partial(fetch, stage, certificate)
+        fetch(fixture, certificate, client, 0.0, sizes.warm)
+    once = partial(fetch, fixture, certificate)
     contenders = {(one, rtt): partial(once, one, rtt, sizes.fetched) for one in CLIENTS for rtt in RTTS}
     runs = in_turn(sizes.many_pairs, contenders)
-    stage.proxy.look()
-    return rows_of(runs, void=stage.proxy.void(*runs.values()))
+    fixture.proxy.look()
+    return rows_of(runs, void=fixture.proxy.void(*runs.values()))
 
 
 def measure(parts: Parts, folder: Path) -> None:
-    """All rows, of one stage."""
+    """All rows, of one fixture."""
     require_room(folder, bytes=_DISK_BYTES, files=10_000)
     sizes = QUICK if parts.is_quick else replace(FULL, fetched=_ROWS, warm=_ROWS // 4)
     certificate, yaml = make_certificate(folder)
-    with loader_stage(folder, sizes, yaml=yaml) as stage:
-        parts.measure_whole(FIGURES, partial(rows_of_stage, stage, certificate))
+    with loader_fixture(folder, sizes, yaml=yaml) as fixture:
+        parts.measure_whole(FIGURES, partial(rows_of_fixture, fixture, certificate))
 
 
 if __name__ == "__main__":

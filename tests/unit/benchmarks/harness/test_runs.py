@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.harness.loader_stage import FULL, QUICK
+from benchmarks.harness.loader_fixture import FULL, QUICK
 from benchmarks.harness.pictures import TABLE_CLASSES
 from benchmarks.harness.proxy import ProxyLimit
 from benchmarks.harness.runs import Course, Run, check, describe

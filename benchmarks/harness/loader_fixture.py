@@ -69,16 +69,16 @@ QUICK = Sizes(**_FEW, rtts=(0.0, 0.15, 0.3), worker_seconds=2.0)
 
 
 @contextmanager
-def loader_stage(
+def loader_fixture(
     folder: Path, sizes: Sizes, *, nodes: int = 1, yaml: Mapping[str, object] | None = None
-) -> Iterator["LoaderStage"]:
-    """A stage of ``nodes``, each with a copy of each image; ``yaml`` are lines of their cassandra.yaml."""
+) -> Iterator["LoaderFixture"]:
+    """A fixture of ``nodes``, each with a copy of each image; ``yaml`` are lines of their cassandra.yaml."""
     tables = [create_data(TableName.parse(images.table), Columns()) for images in (BLOBS, PICTURES, OPENED)]
     with embedded(folder / "cassandra", KEYSPACE, *tables, nodes=nodes, yaml=yaml) as server:
-        yield LoaderStage(folder, sizes, server)
+        yield LoaderFixture(folder, sizes, server)
 
 
-class LoaderStage:
+class LoaderFixture:
     """The server and its tables."""
 
     def __init__(self, folder: Path, sizes: Sizes, server: Cassandra) -> None:

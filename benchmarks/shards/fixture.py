@@ -27,18 +27,18 @@ END_OF_JPEG = b"\xff\xd9"
 
 
 @contextmanager
-def shard_stage(folder: Path, sizes: Sizes) -> Iterator["ShardStage"]:
-    """A stage, with a server that is ended and removed."""
+def shard_fixture(folder: Path, sizes: Sizes) -> Iterator["ShardFixture"]:
+    """A fixture, with a server that is ended and removed."""
     server = S3(folder / "s3")
     try:
         server.start()
         server.make_bucket(BUCKET)
-        yield ShardStage(folder, sizes, server)
+        yield ShardFixture(folder, sizes, server)
     finally:
         server.clean()
 
 
-class ShardStage:
+class ShardFixture:
     """The server and the tree."""
 
     def __init__(self, folder: Path, sizes: Sizes, server: S3) -> None:

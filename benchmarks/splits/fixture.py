@@ -32,17 +32,17 @@ _LEFT_BYTES = 50_000_000
 
 
 @contextmanager
-def split_stage(
+def split_fixture(
     folder: Path, *, master: str = "local[2]", options: Mapping[str, str | int] | None = None
-) -> Iterator["SplitStage"]:
-    """A stage whose files lie below a folder, with a session and a JVM that are ended, so that their memory is free."""
+) -> Iterator["SplitFixture"]:
+    """One whose files lie below a folder, with a session and a JVM that are ended, so that their memory is free."""
     ours = {"spark.driver.memory": HEAP, "spark.local.dir": str(folder / "spark")}
     spark = session("benchmark of splits", master=master, options={**ours, **(options or {})})
     spark.sparkContext.setLogLevel("OFF")  # what fails comes as an exception
     signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's own asks the JVM in the middle of another call
     java: Any = SparkContext._gateway.proc  # type: ignore[union-attr]
     try:
-        yield SplitStage(folder, spark)
+        yield SplitFixture(folder, spark)
         with suppress(Py4JError, OSError):  # it may have failed
             spark.stop()
     except BaseException:
@@ -83,7 +83,7 @@ def settled_tasks(spark: SparkSession) -> Tasks:
     asked = [stage for stage in found if not stage.shuffleWriteBytes() and not stage.outputBytes()]
     return Tasks(
         sum(stage.resultSize() for stage in found),
-        sum(stage.resultSize() for stage in asked),
+        sum(fixture.resultSize() for fixture in asked),
         sum(stage.numKilledTasks() for stage in found),
     )
 
@@ -100,7 +100,7 @@ class Run:
     fingerprints: tuple[str, ...] = ()
 
 
-class SplitStage:
+class SplitFixture:
     """A session to measure in. Each run's output lies in ``out`` until the next."""
 
     def __init__(self, folder: Path, spark: SparkSession) -> None:

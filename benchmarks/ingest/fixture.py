@@ -69,7 +69,7 @@ def plan_of(tree: Planted, *, resume: bool = False) -> IngestPlan:
 
 
 @contextmanager
-def ingest_stage(folder: Path, tree: Planted) -> Iterator["IngestStage"]:
+def ingest_fixture(folder: Path, tree: Planted) -> Iterator["IngestFixture"]:
     """The server, Spark and the bare writer, for the pictures of a tree."""
     statements = plan_of(tree).tables.definitions.values()
     with (
@@ -81,13 +81,13 @@ def ingest_stage(folder: Path, tree: Planted) -> Iterator["IngestStage"]:
         spark = session("benchmark of ingest", master=f"local[{CORES}]", options=options)
         try:
             with server.session() as control:
-                yield IngestStage(folder, tree, server, control, spark, bare)
+                yield IngestFixture(folder, tree, server, control, spark, bare)
         finally:
             spark.sparkContext.setLogLevel("OFF")  # the connector would complain that its server is gone
             spark.stop()
 
 
-class IngestStage:
+class IngestFixture:
     """Where contenders run."""
 
     def __init__(

@@ -24,7 +24,7 @@ def memory_of(service: DatasetServer, *, seconds: float = 0.02) -> AbstractConte
     return watched(partial(anonymous_mb, service.process.pid), seconds=seconds)
 
 
-class Stage:
+class Fixture:
     """A folder with one large file and one tar of many small ones."""
 
     def __init__(self, folder: Path, sizes: Sizes) -> None:
