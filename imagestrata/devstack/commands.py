@@ -39,13 +39,14 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         prog="imagestrata", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, text in (
-        ("up", "start the server and wait until it answers"),
-        ("down", "end it"),
-        ("status", "say whether it is up"),
-        ("clean-data", "end it and remove its data"),
+    for name, run, text in (
+        ("up", up, "start the server and wait until it answers"),
+        ("down", down, "end it"),
+        ("status", status, "say whether it is up"),
+        ("clean-data", clean_data, "end it and remove its data"),
     ):
         command = commands.add_parser(name, help=text, description=text)
+        command.set_defaults(run=run)
         command.add_argument(
             "--data", type=Path, default=DATA, metavar="DIR", help="folder of data and logs (build/cassandra)"
         )
@@ -56,20 +57,21 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
             command.add_argument("--port", type=int, help=f"of CQL (default: the one it ran on last, or {PORT})")
             command.add_argument("--auth", action="store_true", help="ask for user and password (cassandra, cassandra)")
             command.add_argument("--heap", type=int, default=512, metavar="MB", help="heap of each node in MB (512)")
-    for name, text in (
-        ("s3-up", "start the S3 server and wait until it answers; says how to use it"),
-        ("s3-down", "end it"),
-        ("s3-status", "say whether it is up"),
-        ("s3-clean-data", "end it and remove its buckets"),
-        ("s3-build", "build its program, if it is not there"),
+    for name, run, text in (
+        ("s3-up", s3_up, "start the S3 server and wait until it answers; says how to use it"),
+        ("s3-down", s3_down, "end it"),
+        ("s3-status", s3_status, "say whether it is up"),
+        ("s3-clean-data", s3_clean_data, "end it and remove its buckets"),
+        ("s3-build", s3_build, "build its program, if it is not there"),
     ):
         command = commands.add_parser(name, help=text, description=text)
+        command.set_defaults(run=run)
         command.add_argument("--data", type=Path, default=S3_DATA, metavar="DIR", help="folder of buckets (build/s3)")
         if name == "s3-up":
             command.add_argument("--port", type=int, help=f"(default: the one it ran on last, or {S3_PORT})")
             command.add_argument("--bucket", action="append", default=[], metavar="NAME", help="a bucket to be made")
     text = "find a Chromium, or install Debian's where this user may"
-    commands.add_parser("chromium", help=text, description=text)
+    commands.add_parser("chromium", help=text, description=text).set_defaults(run=browser)
     args = parser.parse_args(argv)
     if args.command in ("up", "s3-up") and args.port is not None and not 1024 <= args.port <= 65535:
         parser.error(f"--port: wanted 1024 to 65535. Found: {args.port}")
@@ -225,18 +227,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; see the module's text."""
     args = parse_args(argv)
     try:
-        return {
-            "up": up,
-            "down": down,
-            "status": status,
-            "clean-data": clean_data,
-            "s3-up": s3_up,
-            "s3-down": s3_down,
-            "s3-status": s3_status,
-            "s3-clean-data": s3_clean_data,
-            "s3-build": s3_build,
-            "chromium": browser,
-        }[args.command](args)
+        return int(args.run(args))
     except DevstackError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

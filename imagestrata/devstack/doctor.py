@@ -36,12 +36,15 @@ _SERVICE_PORT = 8080
 _LATE_SECONDS, _REFUSED_SECONDS = 5, 900  # S3 servers refuse requests from clocks that are a quarter of an hour off
 
 
+State = Literal["ok", "warning", "error"]
+
+
 @dataclass(frozen=True)
 class Check:
     """What one check found, and what to do about it."""
 
     name: str
-    state: Literal["ok", "warning", "error"]
+    state: State
     found: str
     advice: str = ""
 
@@ -124,13 +127,13 @@ def java_runtime() -> Check:
 
 def disk(free: float) -> Check:
     """Room for data."""
-    state: Literal["ok", "warning", "error"] = "ok" if free > 10 * _GB else "warning" if free > _GB else "error"
+    state: State = "ok" if free > 10 * _GB else "warning" if free > _GB else "error"
     return Check("disk", state, f"{free / _GB:.1f} GB free", "" if state == "ok" else "free 10 GB or more")
 
 
 def memory(available: float) -> Check:
     """Memory for Cassandra (its heap and as much again) and Spark."""
-    state: Literal["ok", "warning", "error"] = "ok" if available > 3 * _GB else "warning"
+    state: State = "ok" if available > 3 * _GB else "warning"
     advice = "" if state == "ok" else "end other programs: Cassandra and Spark need 3 GB"
     return Check("memory", state, f"{available / _GB:.1f} GB available", advice)
 
@@ -148,9 +151,7 @@ def clock(whose: str, here: float, there: float | None) -> Check:
         is_absurd = not 2025 <= datetime.fromtimestamp(here, UTC).year <= 2100
         return Check(name, "error" if is_absurd else "ok", shown, "set the clock, and keep it with NTP" * is_absurd)
     off = abs(here - there)
-    state: Literal["ok", "warning", "error"] = (
-        "ok" if off <= _LATE_SECONDS else "warning" if off < _REFUSED_SECONDS else "error"
-    )
+    state: State = "ok" if off <= _LATE_SECONDS else "warning" if off < _REFUSED_SECONDS else "error"
     return Check(name, state, f"{off:.0f} s apart", "" if state == "ok" else "keep both clocks with NTP")
 
 
@@ -201,7 +202,7 @@ def web(name: str, asked: str | None, usual: str, path: str, start: str) -> Iter
         told = answer.getheader("Date")
         connection.close()
     except (OSError, ValueError, http.client.HTTPException) as error:
-        state: Literal["ok", "warning", "error"] = "error" if asked else "warning"
+        state: State = "error" if asked else "warning"
         yield Check(name, state, f"no answer at {address}: {error}", f"start it: {start}, or name another")
         return
     yield Check(name, "ok", f"answers at {address}")
