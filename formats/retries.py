@@ -63,8 +63,11 @@ class Attempts:
         Pauses are at random, so that those who failed together do not come back together.
         """
         wait = pause(self.count) * random.uniform(0.5, 1.0)
-        if self.count >= self._retries.least and self.seconds + wait > self._retries.seconds:
-            return False
+        if self.count >= self._retries.least:
+            left = self._retries.seconds - self.seconds
+            if left <= 0:
+                return False
+            wait = min(wait, left)  # the last attempt is at the end of the time
         wake = time.monotonic() + wait
         while not self._retries.is_stopped():
             left = wake - time.monotonic()

@@ -95,7 +95,7 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _usual(args: argparse.Namespace) -> Mapping[str, str]:
-    if args.data_table:
+    if args.data_table is not None:
         return {}
     try:
         data_table = data_table_of(TableName.parse(args.metadata_table))
@@ -109,7 +109,7 @@ def _plan(args: argparse.Namespace) -> SplitPlan:
     return options.plan_of(
         SplitPlan,
         args,
-        data_table=TableName.parse(args.data_table) if args.data_table else data_table_of(metadata_table),
+        data_table=TableName.parse(args.data_table) if args.data_table is not None else data_table_of(metadata_table),
         metadata_table=metadata_table,
         out=args.rows_fn,
         ratios=(Fraction(1),),

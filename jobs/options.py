@@ -113,7 +113,7 @@ def tolerance(args: argparse.Namespace) -> Tolerance:
 
 def tables_of(args: argparse.Namespace) -> dict[str, Any]:
     """Those tables of the pair that have been named. Raises ValueError for names that cannot be."""
-    return {name: TableName.parse(text) for name in PAIR if (text := getattr(args, name))}
+    return {name: TableName.parse(text) for name in PAIR if (text := getattr(args, name)) is not None}
 
 
 def columns_of(args: argparse.Namespace) -> Columns:

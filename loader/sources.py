@@ -207,7 +207,8 @@ class ShardSource(Source):
         )  # fmt: skip
         batches = ShardBatches(shards.label_type)
         self.not_taken = batches.not_taken
-        of_shards: dict[str, Any] = {"mix": mix, "streams": streams, "cache": cache, "cache_bytes": cache_bytes}
+        of_shards: dict[str, Any] = {"mix": mix, "streams": streams, "cache_bytes": cache_bytes}
+        of_shards["cache"] = None if cache is None else Path(cache).absolute()  # workers may be in another folder
         super().__init__(
             shards,
             **parts_of_shards(shards, options, batches, **of_shards),
@@ -258,7 +259,7 @@ def parts_of_shards(
     *,
     mix: int | None,
     streams: int,
-    cache: str | os.PathLike[str] | None,
+    cache: Path | None,
     cache_bytes: int,
 ) -> dict[str, Any]:
     """What a `Source` is made of that reads shards. Raises `OptionError`."""
@@ -273,7 +274,7 @@ def parts_of_shards(
         shards,
         budget=_checked_budget(options.memory_budget, shards),
         threads=options.max_in_flight,
-        cache=None if cache is None else Path(cache).absolute(),
+        cache=cache,
         cache_bytes=check_int("cache_bytes", cache_bytes, 0),
         timeout=options.timeout,
     )

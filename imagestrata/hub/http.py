@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import urllib3
 from urllib3.connection import HTTPConnection
-from urllib3.exceptions import HTTPError, LocationValueError, MaxRetryError, ResponseError
+from urllib3.exceptions import HTTPError, LocationValueError
 
 from formats.retries import Attempts, Retries
 from formats.stores.http import ca_bundle, tls_context
@@ -22,8 +22,7 @@ from imagestrata.hub.errors import AccessError, DatasetError, OptionError, Unrea
 
 TIMEOUT_SECONDS = 30.0
 _AWAY = (408, 429, 502, 503, 504)
-# Another's tag is not the one that the service knows, and the token is nobody else's.
-_REDIRECTS = urllib3.Retry(None, False, False, 5, other=False, remove_headers_on_redirect=["Authorization", "If-Range"])
+_MOST_REDIRECTS = 5
 _SOCKET_OPTIONS = [*HTTPConnection.default_socket_options, (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
 """A host that vanishes is noticed."""
 _MOST_TOLD = 1 << 16
@@ -87,13 +86,13 @@ class Tries:
 
     def again(self, error: Exception) -> None:
         """Wait a little before the next attempt. Raises `UnreachableError` when there have been enough."""
-        words = _words(error)
+        found = words(error)
         if self._attempts is None:
             self._attempts = Retries(seconds=self._service.retry_seconds).begin()
-            log.warning("%s: %s; trying again for %.0f s", self._service.url, words, self._service.retry_seconds)
+            log.warning("%s: %s; trying again for %.0f s", self._service.url, found, self._service.retry_seconds)
         if not self._attempts.again():
             raise UnreachableError(
-                f"Wanted an answer from {self._service.url}. Found: {words}, {self._attempts.count} times in "
+                f"Wanted an answer from {self._service.url}. Found: {found}, {self._attempts.count} times in "
                 f"{self._attempts.seconds:.0f} s (see that the service runs; then call this again, it goes on)"
             ) from error
 
@@ -106,15 +105,15 @@ class Connection:
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        tls: dict[str, Any] = {"ca_certs": ca_bundle()}
-        if service.url.startswith("https:"):
+        tls: dict[str, Any] = {}
+        if service.url.startswith("https:") or ca_bundle():
             try:
                 tls = {"ssl_context": tls_context()}
             except OSError as error:
                 raise OptionError(
-                    f"Wanted certificates in {ca_bundle()} ($AWS_CA_BUNDLE). Found: {_words(error)}"
+                    f"Wanted certificates in {ca_bundle()} ($AWS_CA_BUNDLE). Found: {words(error)}"
                 ) from None
-        self._pools = urllib3.PoolManager(socket_options=_SOCKET_OPTIONS, retries=_REDIRECTS, **tls)
+        self._pools = urllib3.PoolManager(socket_options=_SOCKET_OPTIONS, retries=False, **tls)
 
     def __enter__(self) -> Self:
         return self
@@ -155,23 +154,36 @@ class Connection:
         With ``follow`` the answer is from where the service says that the bytes lie; the token is for the service only.
         Raises `LostError`, `AccessError` for a certificate, `DatasetError`, and what making the body raises.
         """
-        told = {**headers, **({"Authorization": f"Bearer {self.service.token}"} if self.service.token else {})}
+        url, told = self.service.url + path, dict(headers)
+        for _ in range(_MOST_REDIRECTS + 1):
+            if self.service.token and urlsplit(url)[:2] == urlsplit(self.service.url)[:2]:  # it is nobody else's
+                told["Authorization"] = f"Bearer {self.service.token}"
+            answer = self._sent(method, url, told, body, seconds)
+            if not follow or not (moved := answer.get_redirect_location()):
+                return answer
+            answer.close()
+            url = urljoin(url, moved)
+            told = {name: value for name, value in headers.items() if name != "If-Range"}  # another's tag is not known
+        raise DatasetError(f"Wanted bytes from {self.service.url}. Found: too many redirects")
+
+    def _sent(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | Iterable[bytes] | None, seconds: float
+    ) -> Response:
         timeout = urllib3.Timeout(connect=TIMEOUT_SECONDS, read=seconds)
         try:
             return self._pools.request(
-                method, self.service.url + path, headers=told, body=body, timeout=timeout, redirect=follow,
-                preload_content=False, decode_content=False,
+                method, url, headers=headers, body=body, timeout=timeout, redirect=False, preload_content=False,
+                decode_content=False,
             )  # fmt: skip
+        except LocationValueError as error:
+            raise DatasetError(f"Wanted bytes from {self.service.url}. Found: {words(error)}") from None
         except HTTPError as error:
-            cause = _cause(error)
-            if isinstance(error, MaxRetryError) and isinstance(cause, ssl.SSLCertVerificationError):
+            if isinstance(_cause(error), ssl.SSLCertVerificationError):
                 raise AccessError(
-                    f"Wanted a certificate of {error.pool.host} that is trusted here. Found: {_words(error)} (name the "
-                    "file with its authority in $AWS_CA_BUNDLE)"
+                    f"Wanted a certificate of {urlsplit(url).hostname} that is trusted here. Found: {words(error)} "
+                    "(name the file with its authority in $AWS_CA_BUNDLE)"
                 ) from None
-            if isinstance(cause, (ResponseError, LocationValueError)):  # too many redirects, or one to what is not HTTP
-                raise DatasetError(f"Wanted bytes from {self.service.url}. Found: {_words(error)}") from None
-            raise LostError(_words(error)) from error
+            raise LostError(words(error)) from error
 
     def whole(self, answer: Response, fine: tuple[int, ...]) -> Answer:
         """All of an answer. Raises `LostError`, and as `ask` for one that is not ``fine``."""
@@ -180,7 +192,7 @@ class Connection:
             try:
                 body = answer.read(_MOST_TOLD if is_problem else None)
             except HTTPError as error:
-                raise LostError(_words(error)) from error
+                raise LostError(words(error)) from error
         found = None
         with suppress(ValueError):
             found = json.loads(body) if body else None
@@ -208,7 +220,8 @@ def _cause(error: Exception) -> Exception:
     return _cause(found[0]) if found else error
 
 
-def _words(error: Exception) -> str:
+def words(error: Exception) -> str:
+    """What an error says, in one line."""
     cause = error if isinstance(error, LostError) else _cause(error)
     return _line((isinstance(cause, OSError) and cause.strerror) or cause) or type(cause).__name__
 

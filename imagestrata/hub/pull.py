@@ -4,14 +4,14 @@ import hashlib
 import os
 import re
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import IO, Any, Protocol
 
 from urllib3.exceptions import HTTPError
 
 from imagestrata.hub.errors import DatasetError
-from imagestrata.hub.http import Connection, LostError, Response, Tries
+from imagestrata.hub.http import Connection, LostError, Response, Tries, words
 from imagestrata.hub.local_copy import LocalCopy, disk_told
 from schemas.datasets import check_path
 from schemas.errors import SchemaError
@@ -155,9 +155,11 @@ def _opened(connection: Connection, wanted: dict[str, Any], have: int) -> Respon
 
 
 def _received(answer: Response, most: int) -> bytes:
-    with suppress(HTTPError):
+    try:
         if block := answer.read(most):
             return block
+    except HTTPError as error:
+        raise LostError(f"it broke off ({words(error)})") from error
     raise LostError("it broke off")
 
 

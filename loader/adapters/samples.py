@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,7 +47,9 @@ _NO_POSITIONS = np.empty(0, dtype=np.int64)
 
 def sample_source(shards: Shards, *, rank: int | None, world_size: int | None, **given: Any) -> Source:
     """A source whose batches have the samples' files and nothing else, with the options of `ShardSource`."""
-    of_shards = {name: given.pop(name) for name in ("mix", "streams", "cache", "cache_bytes")}
+    of_shards = {name: given.pop(name) for name in ("mix", "streams", "cache_bytes")}
+    cache = given.pop("cache")
+    of_shards["cache"] = None if cache is None else Path(cache).absolute()  # workers may be in another folder
     options = Options.checked(rank=rank, world_size=world_size, **given)
     return Source(
         shards,

@@ -11,18 +11,18 @@ from jobs import cache_rows, ingest, shard, split, verify
 Parse = Callable[[Sequence[str]], Any]
 
 
-@pytest.mark.parametrize(
-    ("parse_args", "others"),
-    [
-        (ingest.parse_args, ["/data"]),
-        (split.parse_args, ["-o", "o"]),
-        (split.parse_args, ["--metadata-ifn", "cache", "-o", "o"]),
-        (shard.parse_args, ["--out", "o"]),
-        (shard.parse_args, ["--split", "s", "--out", "o"]),
-        (verify.parse_args, []),
-        (cache_rows.parse_args, ["--rows-fn", "r"]),
-    ],
-)
+OTHERS = [
+    (ingest.parse_args, ["/data"]),
+    (split.parse_args, ["-o", "o"]),
+    (split.parse_args, ["--metadata-ifn", "cache", "-o", "o"]),
+    (shard.parse_args, ["--out", "o"]),
+    (shard.parse_args, ["--split", "s", "--out", "o"]),
+    (verify.parse_args, []),
+    (cache_rows.parse_args, ["--rows-fn", "r"]),
+]
+
+
+@pytest.mark.parametrize(("parse_args", "others"), OTHERS)
 @pytest.mark.parametrize(
     ("typed", "missing"), [("--data-table", "--metadata-table"), ("--metadata-table", "--data-table")]
 )
@@ -37,6 +37,17 @@ def test_half_a_pair_of_tables_is_refused(
     told = capsys.readouterr().err
     assert "Wanted --data-table and --metadata-table together" in told
     assert f"Found: {typed} other.data alone. Add {missing}." in told
+
+
+@pytest.mark.parametrize(("parse_args", "others"), OTHERS)
+def test_an_empty_name_of_a_table_is_refused(
+    parse_args: Parse, others: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        parse_args([*others, "--data-table", "", "--metadata-table", "ks.metadata"])
+    assert stopped.value.code == 2
+    assert (told := capsys.readouterr().err).endswith("Found: ''\n")
+    assert "Wanted a table as keyspace.table" in told
 
 
 @pytest.mark.parametrize(

@@ -141,6 +141,18 @@ def test_pieces_use_buffers_of_one_size(shards: Shards) -> None:
         reader.close()
 
 
+def test_a_copy_of_a_source_uses_the_same_cache_from_another_folder(
+    shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    packed = pickle.dumps(make(shards, cache="kept"))
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with pickle.loads(packed) as source:
+        next(source.epoch(0))
+    assert [path.name for path in tmp_path.iterdir() if list(path.iterdir())] == ["kept"]
+
+
 @settings(max_examples=20)
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(50, 120))
 def test_a_cache_never_exceeds_its_size(sizes: list[int], most: int) -> None:

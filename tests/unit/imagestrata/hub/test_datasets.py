@@ -96,8 +96,17 @@ def test_no_token_is_sent_to_another_host_on_redirect(tmp_path: Path) -> None:
     assert there.asked[1][1]["range"] == "bytes=4000-"
 
 
+def test_a_redirect_on_the_same_host_keeps_the_token_and_not_the_tag(tmp_path: Path) -> None:
+    with served() as (url, here):
+        assert read(hub.connect(url, "secret-token").pull("far", tmp_path / "to")) == {"a": b"1" * 5000}
+    assert all(headers["authorization"] == "Bearer secret-token" for _, headers in here.asked)
+    moved = [headers for path, headers in here.asked if path.startswith("/bucket/")]
+    assert [headers.get("range") for headers in moved] == [None, "bytes=4000-", "bytes=8000-"]
+    assert not any("if-range" in headers for headers in moved)
+
+
 def test_a_pull_that_begins_anew_each_time_ends(tmp_path: Path) -> None:
-    with served(has_ranges=False) as (url, _), pytest.raises(hub.UnreachableError, match=r"broke off, [0-9]+ times"):
+    with served(has_ranges=False) as (url, _), pytest.raises(hub.UnreachableError, match=r"broke off.*, [0-9]+ times"):
         hub.connect(url, patience=0.5).pull("far", tmp_path)
 
 
