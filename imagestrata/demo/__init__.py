@@ -1,1 +1,1 @@
-"""The demo: real pictures from a folder into Cassandra, into splits, through DALI, onto a page. Not installed."""
+"""The demo: real pictures into Cassandra, into splits, through DALI, onto a page. `make demo` installs all of it."""

@@ -149,7 +149,7 @@ class _Run:
         if threading.current_thread() is not self._thread:  # the garbage collector may call from there
             self._thread.join(_CLOSE_SECONDS)
             if self._thread.is_alive():
-                _log.info("Cassandra has not answered all reads: the connections close in the background")
+                _log.info("not all reads were answered: the connections close in the background")
 
     def _body(self) -> None:
         try:
