@@ -13,8 +13,8 @@ SETUP = $(IN) if [ -z "$(PYTHON)" ]; then echo "error: wanted Python 3.11 on PAT
 	"$(PYTHON)" -m imagestrata.devstack.environment
 # A process for each core. Each takes whole files of tests; tests/conftest.py has one take all that need Spark.
 PYTEST := -m pytest -n logical --max-worker-restart 1
-DEMO := --extra spark --extra loader --group demo
-DEV := --extra spark --extra loader --extra train --extra s3 --extra shards --extra looks --extra metrics --extra lightning --extra notebooks --extra service --group dev
+DEMO := --extra spark --extra cuda120 --group demo
+DEV := --extra spark --extra loader --extra cuda120 --extra train --extra s3 --extra shards --extra looks --extra metrics --extra lightning --extra notebooks --extra service --group dev
 MEASURED := schemas formats etl jobs loader training imagestrata
 OURS := $(MEASURED) benchmarks
 

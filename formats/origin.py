@@ -1,7 +1,9 @@
-"""What manifests tell of their making: when, and by which version of this software."""
+"""The version of this software, and when and by which version a file was written."""
 
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+
+# The one place of the version. It is code, not metadata: it is right in a checkout, a wheel and a zip for executors.
+VERSION = "0.2.0"
 
 
 def created() -> str:
@@ -10,8 +12,5 @@ def created() -> str:
 
 
 def code_version() -> str:
-    """The installed version of this software, or ``unknown`` where it is shipped as a zip."""
-    try:
-        return version("imagestrata")
-    except PackageNotFoundError:
-        return "unknown"
+    """The version that manifests record."""
+    return VERSION

@@ -6,7 +6,8 @@ A command imports what it uses when it runs: the set-up's and the servers' need 
 import importlib
 import sys
 from collections.abc import Callable, Sequence
-from importlib import metadata
+
+from imagestrata import __version__
 
 # Command: its module, how to bring what that needs, and what it does. The mains of `commands` get its name, too.
 _COMMANDS = {
@@ -43,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _say(sys.stdout.write)
         return 0
     if command == "--version":
-        sys.stdout.write(f"imagestrata {metadata.version('imagestrata')}\n")
+        sys.stdout.write(f"imagestrata {__version__}\n")
         return 0
     if command not in _COMMANDS:
         _say(sys.stderr.write)

@@ -32,7 +32,7 @@ class Batches(Protocol):
 
 def dali(module: str) -> Any:
     """A module of DALI's. Raises `MissingExtraError` without DALI."""
-    return require(f"nvidia.dali.{module}", extra="loader", purpose="decoding images")
+    return require(f"nvidia.dali.{module}", extra="cuda120", purpose="decoding images", note="For CUDA 13: cuda130.")
 
 
 class EpochReader:

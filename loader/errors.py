@@ -57,13 +57,13 @@ class ClosedError(LoaderError):
     """A source is used after it was closed."""
 
 
-def require(module: str, *, extra: str, purpose: str) -> Any:
+def require(module: str, *, extra: str, purpose: str, note: str = "") -> Any:
     """Import a library that belongs to an extra; raises `MissingExtraError` where it is not installed."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise MissingExtraError(
             f"Wanted {module} for {purpose}. Found: it cannot be imported ({error}). "
-            f"Install it: pip install 'imagestrata[{extra}]'",
+            f"Install it: pip install 'imagestrata[{extra}]'{'. ' if note else ''}{note}",
             name=module,
         ) from error

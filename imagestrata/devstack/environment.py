@@ -1,6 +1,6 @@
 """The set-up: from a bare Python 3.11 to an environment in which everything here runs.
 
-    python3.11 -m imagestrata.devstack.environment --extra spark --extra loader --group demo
+    python3.11 -m imagestrata.devstack.environment --extra spark --extra cuda120 --group demo
 
 Steps, one line each: virtual environment (.venv), uv, packages (held to requirements.lock, hashes included), and with
 the extra `spark` Java 17, jars, Spark's configuration. What was done is not done again; what was asked for earlier
@@ -69,12 +69,13 @@ class Environment:
         project = tomllib.loads((self.root / "pyproject.toml").read_text(encoding="utf-8"))
         parts = [project.get(name) for name in ("build-system", "project", "dependency-groups")]
         digest = hashlib.sha256(json.dumps([*parts, project.get("tool", {}).get("hatch")], sort_keys=True).encode())
-        for lock in (
+        for name in (
+            "formats/origin.py",  # has the version
             "requirements.lock",
             "imagestrata/devstack/installer.lock",
             "imagestrata/devstack/build.lock",
         ):
-            digest.update((self.root / lock).read_bytes())
+            digest.update((self.root / name).read_bytes())
         return digest.hexdigest()
 
     def installed(self) -> tuple[Wanted, bool]:

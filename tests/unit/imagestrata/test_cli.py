@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
-from importlib import metadata
+from importlib import metadata, resources
 
 import pytest
 
+import imagestrata
+from formats.origin import code_version
 from imagestrata import cli
 
 
@@ -22,7 +24,13 @@ def test_help_lists_every_command_and_each_has_its_own(capsys: pytest.CaptureFix
 
 def test_the_version_is_the_package_s(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--version"]) == 0
-    assert capsys.readouterr().out == f"imagestrata {metadata.version('imagestrata')}\n"
+    assert capsys.readouterr().out == f"imagestrata {imagestrata.__version__}\n"
+    assert imagestrata.__version__ == code_version() == metadata.version("imagestrata")
+
+
+def test_every_installed_package_is_typed() -> None:
+    for package in ("schemas", "formats", "etl", "jobs", "loader", "imagestrata"):
+        assert resources.files(package).joinpath("py.typed").is_file(), package
 
 
 def test_a_wrong_command_or_option_is_exit_code_2() -> None:

@@ -91,8 +91,8 @@ def test_importing_the_loader_and_opening_a_split_imports_nothing_heavy(folder: 
     ("module", "use", "extra"),
     [
         ("acsylla", lambda source: next(source.epoch(0)), "loader"),
-        ("nvidia", lambda source: source.read(), "loader"),
-        ("nvidia", lambda source: loader.ClassificationIterator(source, size=8, train=True), "loader"),
+        ("nvidia", lambda source: source.read(), "cuda120"),
+        ("nvidia", lambda source: loader.ClassificationIterator(source, size=8, train=True), "cuda120"),
         ("torch", lambda source: loader.ClassificationIterator(source, size=8, train=True, output="torch"), "train"),
     ],
     ids=["acsylla", "DALI", "DALI's iterator", "torch"],

@@ -17,8 +17,10 @@ SITE_PACKAGES = Path(sys.prefix) / "lib" / "python3.11" / "site-packages"
 
 def checkout(folder: Path) -> Environment:
     (folder / "imagestrata" / "devstack").mkdir(parents=True)
+    (folder / "formats").mkdir()
     for name in (
         "pyproject.toml",
+        "formats/origin.py",
         "requirements.lock",
         "imagestrata/devstack/installer.lock",
         "imagestrata/devstack/build.lock",
