@@ -17,6 +17,8 @@ DEMO := --extra spark --extra cuda120 --group demo
 DEV := --extra spark --extra loader --extra cuda120 --extra train --extra s3 --extra shards --extra looks --extra metrics --extra lightning --extra notebooks --extra service --group dev
 MEASURED := schemas formats etl jobs loader training imagestrata
 OURS := $(MEASURED) benchmarks
+# Their docstrings agree with their signatures.
+DOCUMENTED := $(filter-out loader,$(MEASURED))
 
 .PHONY: help demo train-demo setup test test-unit test-e2e test-all coverage check format up down service s3-up s3-down status clean-data clean lock deps.zip bench-demo bench-ingest bench-loader bench-server bench-service bench-shards bench-splits bench-tls bench-train
 
@@ -56,9 +58,10 @@ coverage: setup  ## the share of lines and branches of each package that `make t
 test-all: test  ## all tests
 	@$(MAKE) --no-print-directory -C "$(HERE)" test-e2e ALL=1
 
-check: setup  ## lint, format and types
+check: setup  ## lint, format, docstrings and types
 	@$(RUN) ruff check .
 	@$(RUN) ruff format --check .
+	@$(RUN) pydoclint --quiet $(DOCUMENTED)
 	@$(RUN) mypy $(OURS)
 
 format: setup  ## put the code into its format, mend what lint can

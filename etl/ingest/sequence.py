@@ -92,6 +92,9 @@ def take_run(
         ingest_id: The id that its rows have.
         after: A write time, in microseconds, that the clock must be later than.
 
+    Returns:
+        The run: its sequence number and its clock.
+
     Raises:
         EtlError: Clocks disagree by more than five minutes.
         UnreachableError: Cassandra does not answer, or other runs were faster for too long.

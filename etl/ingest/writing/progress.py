@@ -117,15 +117,18 @@ class Watch:
 def collect_watched(
     frame: DataFrame, *, group: str, description: str, counters: Counters, files: int, allowed: int
 ) -> list[Row] | None:
-    """The rows of a DataFrame whose tasks count what they do; None if it was stopped, because too much was rejected.
+    """Collect a DataFrame whose tasks write images, show the progress, and stop if too many images are rejected.
 
     Args:
-        frame: What writes when it is computed.
-        group: A name for its jobs, to stop them by.
-        description: What Spark's own pages say of them.
-        counters: What its tasks count with.
-        files: How many files there are.
-        allowed: How many of them may be rejected.
+        frame: The DataFrame; its tasks write while it is computed.
+        group: The job group of its Spark jobs, used to cancel them.
+        description: The description of these jobs in Spark's web UI.
+        counters: The accumulators that its tasks increment.
+        files: The number of files to write.
+        allowed: The number of files that may be rejected.
+
+    Returns:
+        The rows, or None if the jobs were cancelled because more than ``allowed`` files were rejected.
     """
     context = frame.sparkSession.sparkContext
     context.setJobGroup(group, description)

@@ -57,20 +57,22 @@ def quotas(
     fixed: Sequence[Sequence[int]] | None = None,
     margins: Sequence[Sequence[int]] = (),
 ) -> Quotas:
-    """Round the stratum x split matrix of image counts; ties are broken in a seeded order.
+    """Round the stratum x split matrix of image counts, breaking ties in a seeded order.
 
-    Time and memory grow with the matrix.
+    Time and memory grow with the size of the matrix.
 
     Args:
-        totals: Images by stratum.
-        ratios: Positive numbers by split.
-        seed: Of the order that breaks ties.
-        fixed: Images of a stratum that are in a split already, of the shape of the matrix. A cell that holds more than
-            its ideal keeps them, and the other splits share what is left in proportion.
-        margins: Columns, the most important first: for each stratum the number of its value. Totals of a value in a
-            split are roundings of their ideals, too: those of the first column always, with all columns that are nested
-            in each other; those of columns that cross them as far as they can all hold at once, which for two splits
-            and two columns they do.
+        totals: The number of images in each stratum.
+        ratios: A positive number for each split.
+        seed: The seed of the order that breaks ties.
+        fixed: The images that are in a split already, in the shape of the matrix. A cell that holds more than its ideal
+            keeps them, and the other splits share the rest in proportion.
+        margins: Columns, the most important first: for each stratum, the number of its value. The totals of a value are
+            rounded from their ideals too: always for the first column and for all columns that nest in each other; for
+            columns that cross them, as far as all totals can hold at once. With two splits and two columns they can.
+
+    Returns:
+        The matrix, int64 of shape ``(len(totals), len(ratios))``, and the margins whose totals do not all hold.
     """
     scale = lcm(*(ratio.denominator for ratio in ratios))
     parts = [int(ratio * scale) for ratio in ratios]
