@@ -21,8 +21,8 @@ examples:
   spark-submit jobs/split.py -d ks.data -m ks.metadata --extend splits/first -o splits/second
   spark-submit jobs/split.py --metadata-ifn build/metadata -o splits/for-others.pckl
 
-The folder that it writes holds split=0/, split=1/, ... as Parquet files of (id, label, position), report.html, and
-manifest.json, written last: tables, class names, options, counts and fingerprints. Read it with
+The folder that it writes holds split=0/, split=1/, ... as Parquet files of (id, label, position), _report.html, and
+_manifest.json, written last: tables, class names, options, counts and fingerprints. Read it with
 loader.open_split(FOLDER, index=0). A name that ends with .pckl or .pkl is a split dictionary instead, for other tools.
 
 Defaults come from spark-defaults.conf: spark.imagestrata.split-ofn, and the pair spark.imagestrata.data-table and

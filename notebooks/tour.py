@@ -78,7 +78,7 @@ def ingest_digits(session: SparkSession) -> None:
 def digits_split(server: Cassandra) -> Path:
     """Four fifths of each digit for training, the rest for validation; made where it is not there."""
     out = SPLITS / "digits"
-    if not (out / "manifest.json").is_file():
+    if not (out / "_manifest.json").is_file():
         session = spark(server)
         try:
             ingest_digits(session)

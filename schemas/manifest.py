@@ -12,7 +12,11 @@ from schemas.tables import Columns
 FORMAT = 1
 """The format version that this software writes, and the newest that it reads."""
 
-NAME = "manifest.json"
+NAME = "_manifest.json"
+"""Its name. Readers of Parquet folders, such as pandas and Polars, skip files whose names begin with ``_``."""
+
+NAMES = (NAME, "manifest.json")
+"""Where to look for it, in this order: version 0.1 wrote it without the underscore."""
 
 
 @dataclass(frozen=True, slots=True)

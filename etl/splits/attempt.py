@@ -2,7 +2,7 @@
 
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Self
 
 from etl.errors import OutputExistsError
@@ -35,7 +35,7 @@ class Attempt:
         """What others have put there."""
 
     def _check_free(
-        self, *, old: str, manifest: str, is_ours: Callable[[str], bool], overwrite: bool, otherwise: str
+        self, *, old: str, manifests: Collection[str], is_ours: Callable[[str], bool], overwrite: bool, otherwise: str
     ) -> None:
         """Raise `OutputExistsError` unless nothing is there, or an ``old`` output that ``overwrite`` may replace."""
         place = self._storage.address
@@ -45,7 +45,7 @@ class Attempt:
                 f"Found: {', '.join(strangers[:3])} in it. Name another folder."
             )
         if (self._there or self._stale) and not overwrite:
-            state = "is there already" if manifest in self._there else "was left half-written"
+            state = "is there already" if set(manifests) & set(self._there) else "was left half-written"
             raise OutputExistsError(
                 f"Wanted a new folder for the {self._what} at {place}. Found: a {old} that {state}. "
                 f"Give --overwrite to replace it, or {otherwise}."

@@ -201,7 +201,7 @@ class CacheOutput(Attempt):
         """Raises `OutputExistsError` if the place is taken, unless by a cache that ``overwrite`` allows to replace."""
         super().__init__(address, what="metadata")
         is_ours, otherwise = {MANIFEST, _ROWS}.__contains__, "read it with --metadata-ifn"
-        self._check_free(old="cache", manifest=MANIFEST, is_ours=is_ours, overwrite=overwrite, otherwise=otherwise)
+        self._check_free(old="cache", manifests=[MANIFEST], is_ours=is_ours, overwrite=overwrite, otherwise=otherwise)
 
     def publish(self, metadata: Metadata, *, sums: tuple[int, int], sizes: Mapping[str, int]) -> CacheManifest:
         """Put the files in their place and the manifest last. ``sizes`` are rows by file, as Spark names it."""

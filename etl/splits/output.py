@@ -24,13 +24,14 @@ from etl.splits.positions import added_up
 from formats.origin import code_version, created
 from formats.splits.dictionary import fingerprint_of, read_dictionary, write_dictionary
 from formats.splits.fingerprint import split_fingerprint
-from formats.splits.folder import SplitFolder
+from formats.splits.folder import SplitFolder, read_manifest
 from formats.stores.storage import Storage
 from schemas import FormatVersionError, SchemaError, SplitFile, SplitManifest, SplitPart
 from schemas.manifest import NAME as MANIFEST
+from schemas.manifest import NAMES as MANIFESTS
 from schemas.splits import SPARK_SCHEMA, UNPLACED_SCHEMA
 
-PAGE = "report.html"
+PAGE = "_report.html"
 # Ids and positions are all different: a dictionary of them is work for nothing. Version 2 writes positions as steps of
 # one, which costs next to nothing to compress and to read.
 _PARQUET = {
@@ -40,7 +41,8 @@ _PARQUET = {
     "parquet.enable.dictionary#position": "false",
     "parquet.block.size": str(8 << 20),
 }
-_BESIDE = re.compile(r"report\.html|\.(manifest\.json|report\.html)\.[0-9.]+")  # whole, or as a killed writer leaves it
+_OLD = ("manifest.json", "report.html")  # as version 0.1 called them
+_BESIDE = re.compile(r"_?report\.html|\._?(manifest\.json|report\.html)\.[0-9a-f.]+")  # whole, or of a killed writer
 _SPLIT = re.compile(r"split=[0-9]+")
 _PART = re.compile(r"\.?part-.*\.parquet(\.crc)?")
 
@@ -56,7 +58,7 @@ class SplitOutput(Attempt):
         super().__init__(address, what="split")
         otherwise = "name another folder with -o"
         self._check_free(
-            old="split", manifest=MANIFEST, is_ours=self._is_ours, overwrite=overwrite, otherwise=otherwise
+            old="split", manifests=MANIFESTS, is_ours=self._is_ours, overwrite=overwrite, otherwise=otherwise
         )
         try:
             self._storage.make_folder(self._attempt)
@@ -67,9 +69,9 @@ class SplitOutput(Attempt):
             ) from None
 
     def _is_ours(self, name: str) -> bool:
-        if name == MANIFEST:
+        if name in MANIFESTS:
             try:
-                SplitFolder.open(self._storage.address)
+                read_manifest(self._storage, name)
             except FormatVersionError as error:
                 raise OutputExistsError(f"{error} Or name another folder.") from None
             except SchemaError:
@@ -114,7 +116,7 @@ class SplitOutput(Attempt):
     ) -> SplitManifest:
         """Move the files to their places and put the manifest last; what it does not name is removed.
 
-        ``page`` is the report as HTML, for `report.html`.
+        ``page`` is the report as HTML.
         """
         manifest = SplitManifest(
             data_table=str(metadata.data_table),
@@ -138,6 +140,8 @@ class SplitOutput(Attempt):
         self._storage.write_bytes(PAGE, page.encode())
         self._storage.settle([*named, PAGE])
         self._storage.publish_text(MANIFEST, manifest.to_json())
+        for name in _OLD:
+            self._storage.remove(name)
         self._remove_stale()
         for folder in filter(_SPLIT.fullmatch, self._storage.names()):
             for file in self._storage.files(folder):

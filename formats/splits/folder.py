@@ -3,9 +3,13 @@
 ::
 
     splits/imagenette/
-      manifest.json               what readers trust, written last
+      _manifest.json              what readers trust, written last
+      _report.html                the report, for people
       split=0/part-*.parquet      id, label, position
       split=1/part-*.parquet
+
+Version 0.1 wrote ``manifest.json`` and ``report.html``. Such folders can be read. If a folder has both manifests,
+because a run that replaced it was killed, ``_manifest.json`` is the one that counts.
 """
 
 import os
@@ -24,7 +28,7 @@ from formats.splits.fingerprint import row_sums, split_fingerprint
 from formats.splits.seeded_order import SeededOrder
 from formats.stores.storage import Storage
 from schemas import SchemaError, SplitFile, SplitManifest, SplitPart
-from schemas.manifest import NAME as MANIFEST
+from schemas.manifest import NAMES as MANIFESTS
 from schemas.splits import ID_BYTES
 
 _KINDS = {"id": pa.binary(ID_BYTES), "label": pa.int32(), "position": pa.int64()}
@@ -48,15 +52,14 @@ class SplitFolder:
         Raises `NotASplitError` where there is none, `schemas.FormatVersionError` for a newer format.
         """
         storage = Storage(address)
-        try:
-            text = storage.read_text(MANIFEST)
-        except (FileNotFoundError, NotADirectoryError):
-            raise NotASplitError(
-                f"Wanted a split folder at {storage.address}. Found: no {MANIFEST} there. Make one with jobs/split.py."
-            ) from None
-        except UnicodeDecodeError as error:
-            raise SchemaError(f"Wanted a split manifest in {storage.address}. Found: {error}") from None
-        return cls(storage, SplitManifest.from_json(text, place=f"{storage.address}/{MANIFEST}"))
+        for name in MANIFESTS:
+            try:
+                return cls(storage, read_manifest(storage, name))
+            except (FileNotFoundError, NotADirectoryError):
+                pass
+        raise NotASplitError(
+            f"Wanted a split folder at {storage.address}. Found: no {MANIFESTS[0]} there. Make one with jobs/split.py."
+        )
 
     @property
     def address(self) -> str:
@@ -148,6 +151,15 @@ class SplitFolder:
             f"Wanted {part.rows} rows of fingerprint {part.fingerprint} in split {part.index} of {self.address}. "
             f"Found: {found}. Its files were changed after it was made: make the split again."
         )
+
+
+def read_manifest(storage: Storage, name: str) -> SplitManifest:
+    """The manifest in the file of this name. Raises FileNotFoundError, NotADirectoryError and schemas.SchemaError."""
+    place = f"{storage.address}/{name}"
+    try:
+        return SplitManifest.from_json(storage.read_text(name), place=place)
+    except UnicodeDecodeError as error:
+        raise SchemaError(f"Wanted a split manifest in {place}. Found: {error}") from None
 
 
 def _array(batch: pa.RecordBatch, name: str) -> NDArray[Any]:

@@ -49,7 +49,7 @@ def train(epochs: int, console: Console) -> dict[str, float | int]:
     port = demo.start_cassandra(None, console)
     with Control(Cluster(hosts=("127.0.0.1",), port=port)) as control:
         is_filled = control.columns(TableName(demo.KEYSPACE, "data")) is not None
-    if not (is_filled and (demo.SPLIT / "manifest.json").is_file()):
+    if not (is_filled and (demo.SPLIT / "_manifest.json").is_file()):
         demo.run()
     device_id = 0 if torch.cuda.is_available() else None
     device = torch.device("cpu" if device_id is None else f"cuda:{device_id}")

@@ -123,7 +123,7 @@ def test_every_command_does_what_the_readme_says(output: str, checkout: Path) ->
     assert epochs == ["1,797", "1,438", "1,438"]
     measured = r"^(?:no figure: wanted epochs of 1 s or more\.|mean of 2 epochs: .* MB/s$)"  # digits are soon read
     assert len(re.findall(measured, output, re.MULTILINE)) == 3
-    assert (checkout / "splits" / "digits" / "manifest.json").is_file()
+    assert (checkout / "splits" / "digits" / "_manifest.json").is_file()
     assert (checkout / "build" / "digits-metadata" / "cache.json").is_file()
 
 

@@ -14,7 +14,7 @@ from formats.tar_index import TarIndex, TarMember
 from schemas import SchemaError, SplitManifest
 from schemas.cache import NAME as CACHE
 from schemas.cache import CacheManifest
-from schemas.manifest import NAME as SPLITS
+from schemas.manifest import NAMES as SPLITS
 from schemas.shards import NAME as SHARDS
 from schemas.shards import ShardManifest
 
@@ -96,7 +96,7 @@ def _of_shards(text: str, _: Beside) -> Card:
 
 
 def _of_splits(text: str, _: Beside) -> Card:
-    found = SplitManifest.from_json(text, place=SPLITS)
+    found = SplitManifest.from_json(text, place=SPLITS[0])
     splits = [
         {"name": str(part.index), "images": int(part.rows), **_classes(part.counts, found.class_names)}
         for part in found.splits[:_MOST_SPLITS]
@@ -146,7 +146,11 @@ def _labels(cache: CacheManifest, beside: Beside) -> Counter[int] | None:
     return counts
 
 
-_MANIFESTS: Mapping[str, Callable[[str, Beside], Card]] = {SHARDS: _of_shards, SPLITS: _of_splits, CACHE: _of_cache}
+_MANIFESTS: Mapping[str, Callable[[str, Beside], Card]] = {
+    SHARDS: _of_shards,
+    **dict.fromkeys(SPLITS, _of_splits),
+    CACHE: _of_cache,
+}
 
 
 def _of_pictures(files: TarIndex, folder: Path) -> Card:

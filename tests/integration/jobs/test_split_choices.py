@@ -82,7 +82,7 @@ def test_classes_are_divided_exactly_and_named(usual: SplitReport, place: Path) 
     assert usual.rows == [320, 80]
     assert usual.counts == [{"ant": 160, "bee": 96, "cat": 48, "dog": 16}, {"ant": 40, "bee": 24, "cat": 12, "dog": 4}]
     assert usual.ideals == [320, 80]
-    page = (place / "usual" / "report.html").read_text()
+    page = (place / "usual" / "_report.html").read_text()
     assert "bee" in page
     assert usual.fingerprints[0][:12] in page
 
@@ -129,7 +129,7 @@ def test_folds_have_the_sizes_of_stratified_k_folds_and_pair_up(spark: SparkSess
         assert sorted(fold[label] for fold in ours) == sorted(fold[label] for fold in theirs)
     assert sorted(map(len, validation)) == sorted(sum(fold.values()) for fold in theirs)
     assert [report.rows[2 * k + 1] for k in range(3)] == [len(split) for split in validation]
-    assert "fold 2 validation" in (place / "folds" / "report.html").read_text()
+    assert "fold 2 validation" in (place / "folds" / "_report.html").read_text()
 
 
 def test_folds_keep_groups_whole(spark: SparkSession, cache: str, place: Path) -> None:
@@ -180,6 +180,7 @@ def test_groups_of_held_out_images_are_excluded_with_a_warning(spark: SparkSessi
     test = [number for number, label in enumerate(CLASSES) if number % 25 == 0]
     rows = [uuid.UUID(bytes=COLUMNS["id"][number]) for number in test], [CLASSES[number] for number in test]
     others = write_split_folder(place / "others", [rows], metadata_table="ks.others")
+    (others / "_manifest.json").rename(others / "manifest.json")  # as version 0.1 called it
     wanted = plan(cache, place / "no-group", exclude=(SplitRef(str(others)),), group_column="group_id")
     found, warnings = chosen(spark, wanted)
     known = {COLUMNS["group_id"][number] for number in test}
@@ -207,6 +208,7 @@ def old_split(folder: Path, numbers: Sequence[int], *, split_of: Callable[[int],
 
 def test_a_split_grows_in_its_own_ratios_and_no_image_moves(spark: SparkSession, place: Path, cache: str) -> None:
     old = old_split(place / "old", range(100, ROWS), split_of=lambda number: int(number % 4 == 0))
+    (old / "_manifest.json").rename(old / "manifest.json")  # as version 0.1 called it
     report = run(spark, plan=plan(cache, place / "grown", extend=str(old)))  # a class has grown by half since
     for before, after in zip(members(old), members(place / "grown"), strict=True):
         assert before <= after

@@ -48,7 +48,7 @@ def publish_splits(root: Path, version: int) -> str:
         parts = [SplitPart(index, ROWS, {0: ROWS}, f"{version:064x}", tuple(files[index])) for index in (0, 1)]
         plan = SplitPlan(out=str(root), **TABLES)  # type: ignore[arg-type]
         output.publish(parts, plan=plan, metadata=METADATA, warnings=[], page=f"page {version}")
-    return "manifest.json"
+    return "_manifest.json"
 
 
 def publish_cache(root: Path, version: int) -> str:
@@ -113,7 +113,7 @@ def _trusted(root: Path, name: str) -> bytes | None:
 def _files(root: Path) -> dict[str, bytes]:
     """All files that a reader of a folder needs: the page of a split is for people, and changes before the split."""
     paths = [path for path in root.rglob("*") if path.is_file() and not path.is_symlink()]
-    others = ("lock", "version.json", "report.html")
+    others = ("lock", "version.json", "_report.html")
     return {str(path.relative_to(root)): path.read_bytes() for path in paths if path.name not in others}
 
 

@@ -8,6 +8,7 @@ import pytest
 from formats import SplitFolder, SplitRows, read_dictionary
 from formats.shards.layout import contents_of
 from formats.splits.cache import cached_rows
+from schemas import SchemaError
 from schemas.shards import ShardManifest
 from tests.support.stored import unpack
 
@@ -44,6 +45,17 @@ def test_a_split_folder_is_read_in_its_order(tmp_path: Path) -> None:
     assert tuple(part.fingerprint for part in manifest.splits) == FINGERPRINTS
     for index, wanted in enumerate((TRAIN, VAL)):
         assert list(rows(folder.rows(index, cache=tmp_path / "cache")).items()) == list(wanted.items())
+
+
+def test_the_newer_of_two_manifests_in_a_folder_counts(tmp_path: Path) -> None:
+    """A run that replaced an earlier version's split and was killed leaves both."""
+    split = unpack("split_folder", tmp_path / "split")
+    text = (split / "manifest.json").read_text()
+    (split / "_manifest.json").write_text(text.replace('"seed": 5', '"seed": 6'))
+    assert SplitFolder.open(split).manifest.seed == 6
+    (split / "_manifest.json").write_text("cut")
+    with pytest.raises(SchemaError, match=r"split/_manifest\.json"):
+        SplitFolder.open(split)
 
 
 def no_fill(*_: object) -> None:

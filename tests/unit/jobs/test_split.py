@@ -79,7 +79,7 @@ def test_bad_arguments_exit_with_code_2_and_say_what_is_expected(
 
 
 def test_a_newer_manifest_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "manifest.json").write_text('{"format": 99}')
+    (tmp_path / "_manifest.json").write_text('{"format": 99}')
     with pytest.raises(SystemExit) as stopped:
         parse_args(["-d", "ks.data", "-m", "ks.metadata", "-o", str(tmp_path), "--overwrite"])
     assert stopped.value.code == 2

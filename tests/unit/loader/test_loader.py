@@ -136,9 +136,9 @@ def test_an_invalid_index_is_refused(folder: Path, index: object) -> None:
 
 
 def test_a_place_that_is_not_a_split_is_refused(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(loader.SplitError, match=r"Wanted a split folder at .*nowhere\. Found: no manifest"):
+    with pytest.raises(loader.SplitError, match=r"Wanted a split folder at .*nowhere\. Found: no _manifest"):
         loader.open_split(tmp_path / "nowhere")
-    manifest = folder / "manifest.json"
+    manifest = folder / "_manifest.json"
     good = json.loads(manifest.read_text())
     for change, message in [
         ({"format": 99}, "Found: format 99"),

@@ -33,15 +33,15 @@ def test_a_crafted_fingerprint_or_path_leads_nowhere(tmp_path: Path) -> None:
         write_split_folder(tmp_path / "split", [(image_ids(6), [0, 1, 2, 0, 1, 2])]),
         tmp_path / "a" / "cache",
     )
-    told = json.loads((split / "manifest.json").read_text())
+    told = json.loads((split / "_manifest.json").read_text())
     for change in ({"fingerprint": "../../out"}, {"fingerprint": str(tmp_path / "out")}, {"fingerprint": ".."}):
         crafted = {**told, "splits": [{**told["splits"][0], **change}]}
-        (split / "manifest.json").write_text(json.dumps(crafted))
+        (split / "_manifest.json").write_text(json.dumps(crafted))
         with pytest.raises(loader.SplitError, match=r"split manifest at .*manifest\.json.* Wanted 64 digits"):
             loader.open_split(split, cache=cache)
     (split / "split=0").rename(tmp_path / "split=0")
     crafted = json.dumps(told).replace('"split=0/', '"../split=0/')
-    (split / "manifest.json").write_text(crafted)
+    (split / "_manifest.json").write_text(crafted)
     with pytest.raises(loader.SplitError, match=r"split manifest at .*manifest\.json.* Wanted the relative path"):
         loader.open_split(split, cache=cache)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["split", "split=0"]

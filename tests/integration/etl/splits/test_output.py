@@ -15,6 +15,7 @@ from etl.splits.plan import SplitPlan
 from etl.splits.splitting import run
 from formats import SplitFolder
 from formats.hashing import xxhash64
+from tests.support.parquet_readers import READERS
 from tests.support.split_caches import ids, write_cache
 
 LABELS = [0] * 200 + [3] * 61 + [4] * 13 + [9]
@@ -47,6 +48,10 @@ def test_a_split_is_read_back_whole_in_seeded_order(split: Path, tmp_path: Path)
         assert np.all(np.diff(hashes) > 0)
         found |= dict(zip(map(bytes, rows.ids), rows.labels.tolist(), strict=True))
     assert found == dict(zip(IDS, LABELS, strict=True))
+    for library, read in READERS.items():  # the same rows, and the split from the folders' names
+        rows = read(split)
+        assert [(row[0], row[1]) for row in rows] == [(0, n) for n in range(220)] + [(1, n) for n in range(55)], library
+        assert {row[2]: row[3] for row in rows} == found, library
     assert folder.manifest.options["split-ratio"] == "8,2"
     assert [part.rows for part in folder.manifest.splits] == [220, 55]
     assert [sum(part.counts.values()) for part in folder.manifest.splits] == [220, 55]
@@ -73,17 +78,17 @@ def test_an_existing_split_is_replaced_whole_and_only_with_overwrite(
     shutil.copytree(split, out)
     (out / "split=0" / "part-00000-killed.zstd.parquet").touch()  # as killed runs leave them
     (out / "_attempt-0123456789ab" / "rows").mkdir(parents=True)
-    before = (out / "manifest.json").read_bytes()
+    before = (out / "_manifest.json").read_bytes()
     with pytest.raises(OutputExistsError, match="--overwrite"):
         run(spark, plan=plan(cache, out))
-    assert (out / "manifest.json").read_bytes() == before
+    assert (out / "_manifest.json").read_bytes() == before
     report = run(spark, plan=plan(cache, out, overwrite=True))
     assert report.fingerprints == [part.fingerprint for part in SplitFolder.open(split).manifest.splits]
-    manifest = json.loads((out / "manifest.json").read_text())
+    manifest = json.loads((out / "_manifest.json").read_text())
     named = {file["path"] for part in manifest["splits"] for file in part["files"]}
     assert {str(file.relative_to(out)) for file in out.rglob("*.parquet")} == named
     assert named.isdisjoint(file["path"] for part in json.loads(before)["splits"] for file in part["files"])
-    assert sorted(path.name for path in out.iterdir()) == ["manifest.json", "report.html", "split=0", "split=1"]
+    assert sorted(path.name for path in out.iterdir()) == ["_manifest.json", "_report.html", "split=0", "split=1"]
 
 
 def test_a_failed_write_publishes_nothing_and_leaves_nothing(

@@ -1,20 +1,31 @@
 """Places for a split: what may be written over, what is refused before anything is read, and counts that are off."""
 
 import pickle
+import shutil
 from pathlib import Path
 
 import pytest
 
 from etl.errors import EtlError, OutputExistsError
-from etl.splits.metadata import CacheOutput
+from etl.splits.metadata import CacheOutput, Metadata
 from etl.splits.output import DictionaryOutput, SplitOutput, check_parts, parts
 from etl.splits.plan import SplitPlan
-from formats import NotASplitError
-from schemas import SplitFile, SplitPart, TableName
+from formats import NotASplitError, SplitFolder
+from schemas import Columns, SplitFile, SplitPart, TableName
+from tests.support.parquet_readers import READERS
 from tests.support.split_dictionaries import theirs
 from tests.support.split_folders import image_ids, write_split_folder
+from tests.support.stored import unpack
 
 PLAN = SplitPlan(data_table=TableName("ks", "data"), metadata_table=TableName("ks", "metadata"), seed=7)
+METADATA = Metadata(
+    rows=None,  # type: ignore[arg-type]
+    data_table=TableName("ks", "data"),
+    metadata_table=TableName("ks", "metadata"),
+    columns=Columns(),
+    label_type="int",
+    class_names={},
+)
 
 
 def test_a_folder_with_other_things_in_it_is_refused_even_with_overwrite(tmp_path: Path) -> None:
@@ -25,7 +36,7 @@ def test_a_folder_with_other_things_in_it_is_refused_even_with_overwrite(tmp_pat
 
 
 @pytest.mark.parametrize(
-    "name", ["split=train/precious.parquet", "split=notes.txt", "split=0/notes.txt", "manifest.json"]
+    "name", ["split=train/precious.parquet", "split=notes.txt", "split=0/notes.txt", "_manifest.json", "manifest.json"]
 )
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_files_that_only_resemble_a_split_are_never_replaced(tmp_path: Path, name: str, overwrite: bool) -> None:
@@ -43,7 +54,49 @@ def test_an_existing_split_is_accepted_only_with_overwrite(tmp_path: Path) -> No
     with SplitOutput(str(folder), overwrite=True):
         assert len(list(folder.glob("_attempt-*"))) == 1
     assert list(folder.glob("_attempt-*")) == []
-    assert (folder / "manifest.json").is_file()
+    assert (folder / "_manifest.json").is_file()
+
+
+def publish(out: Path, *, of: Path) -> None:
+    """Put the splits of one folder into another, as a run does that has written their files."""
+    splits = SplitFolder.open(of).manifest.splits
+    with SplitOutput(str(out), overwrite=True) as output:
+        rows = Path(output.aside("rows").removeprefix("file://"))
+        for part in splits:
+            shutil.copytree(of / f"split={part.index}", rows / f"split={part.index}")
+        output.publish(splits, plan=PLAN, metadata=METADATA, warnings=[], page="<html></html>")
+
+
+@pytest.mark.parametrize("library", READERS)
+def test_other_libraries_read_a_split_folder_as_it_is(tmp_path: Path, library: str) -> None:
+    parts = [(image_ids(5), [0, 1, 2, 0, 1]), (image_ids(3, first=5), [2, 1, 0])]
+    publish(tmp_path / "out", of=write_split_folder(tmp_path / "written", parts))
+    assert {path.name for path in (tmp_path / "out").iterdir() if path.is_file()} == {"_manifest.json", "_report.html"}
+    assert READERS[library](tmp_path / "out") == [
+        (split, position, one.bytes, label)
+        for split, (ids, labels) in enumerate(parts)
+        for position, (one, label) in enumerate(zip(ids, labels, strict=True))
+    ]
+
+
+def test_a_split_that_an_earlier_version_wrote_is_replaced_with_its_names(tmp_path: Path) -> None:
+    out = unpack("split_folder", tmp_path / "out")
+    (out / "report.html").touch()
+    new = write_split_folder(tmp_path / "new", [(image_ids(5), [0, 1, 2, 0, 1])])
+    with pytest.raises(OutputExistsError, match=r"a split that is there already\. Give --overwrite"):
+        SplitOutput(str(out), overwrite=False)
+    publish(out, of=new)
+    assert sorted(path.name for path in out.iterdir() if path.is_file()) == ["_manifest.json", "_report.html"]
+    named = SplitFolder.open(out).manifest.splits[0].files
+    assert sorted(str(path.relative_to(out)) for path in out.rglob("*.parquet")) == sorted(file.path for file in named)
+
+
+def test_what_a_killed_writer_leaves_of_a_manifest_is_replaced(tmp_path: Path) -> None:
+    out = write_split_folder(tmp_path / "out", [(image_ids(3), [0, 1, 2])])
+    for name in ("_manifest.json", "manifest.json", "_report.html"):
+        (out / f".{name}.0a1b2c3d4e5f6789").touch()
+    with SplitOutput(str(out), overwrite=True):
+        pass
 
 
 def test_a_half_written_split_is_accepted_only_with_overwrite(tmp_path: Path) -> None:
@@ -97,7 +150,7 @@ def test_a_failed_attempt_leaves_no_new_folder(tmp_path: Path) -> None:
 
 
 def test_a_newer_split_is_not_replaced(tmp_path: Path) -> None:
-    (tmp_path / "manifest.json").write_text('{"format": 99}')
+    (tmp_path / "_manifest.json").write_text('{"format": 99}')
     with pytest.raises(OutputExistsError, match=r"Found: format 99\..* Or name another folder"):
         SplitOutput(str(tmp_path), overwrite=True)
 

@@ -59,20 +59,20 @@ def test_a_missing_split_is_named(folder: Path, index: int) -> None:
 @pytest.mark.parametrize("make", [lambda path: None, lambda path: path.mkdir(), lambda path: path.write_text("x")])
 def test_a_folder_without_a_split_is_named(tmp_path: Path, make) -> None:
     make(tmp_path / "nothing")
-    with pytest.raises(NotASplitError, match=r"nothing\. Found: no manifest\.json"):
+    with pytest.raises(NotASplitError, match=r"nothing\. Found: no _manifest\.json"):
         SplitFolder.open(tmp_path / "nothing")
 
 
 def test_a_newer_format_is_refused(folder: Path) -> None:
-    text = (folder / "manifest.json").read_text()
-    (folder / "manifest.json").write_text(json.dumps(json.loads(text) | {"format": 2}))
+    text = (folder / "_manifest.json").read_text()
+    (folder / "_manifest.json").write_text(json.dumps(json.loads(text) | {"format": 2}))
     with pytest.raises(FormatVersionError, match=r"Found: format 2\. .*upgrade"):
         SplitFolder.open(folder)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1}', '{"format": "one"}', '{"format": 0}', "\xff\xfe"])
 def test_a_damaged_manifest_is_named(folder: Path, text: str) -> None:
-    (folder / "manifest.json").write_bytes(text.encode("latin-1"))
+    (folder / "_manifest.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(SchemaError, match="Found: "):
         SplitFolder.open(folder)
 

@@ -32,10 +32,12 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return made
 
 
-def test_the_card_of_a_split_lists_its_parts(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["_manifest.json", "manifest.json"])  # the latter of version 0.1
+def test_the_card_of_a_split_lists_its_parts(folder: Path, tmp_path: Path, name: str) -> None:
     ids = image_ids(7)
     splits = [(ids[:5], [0, 1, 1, 0, 2]), (ids[5:], [1, 2])]
     write_split_folder(folder, splits, class_names={0: "cat", 1: "dog"})
+    (folder / "_manifest.json").rename(folder / name)
     assert card(tmp_path / "folder", tmp_path / "x") == {
         "type": "splits",
         "images": 7,
@@ -99,7 +101,7 @@ def test_class_folders_are_images_and_folders_of_other_things_are_files(folder: 
     assert (found["type"], found["images"], found["classes"]) == ("images", 3, {"cat": 2, "dog": 1})
     assert [(part["name"], part["images"]) for part in found["splits"]] == [("train", 2), ("val", 1)]
     (tmp_path / "other").mkdir()
-    for name in ("manifest.json", "shards.json", "cache.json"):
+    for name in ("_manifest.json", "shards.json", "cache.json"):
         (tmp_path / "other" / name).write_text('{"format": 1}')
     assert card(tmp_path / "other", tmp_path / "y") == {"type": "files"}
 
