@@ -1,16 +1,20 @@
 """A split as the loader sees it: ids and labels by position, and where the images are."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loader.errors import OptionError, SplitError
+from loader.errors import OptionError, SplitError, require
 from schemas import Columns, TableName
 from schemas.tables import LABEL_TYPES
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,6 +57,64 @@ class Split:
             f"Split({self.address!r}, index={self.index}: {len(self):,} images of {self.num_classes} classes "
             f"from {self.data_table}, fingerprint {self.fingerprint[:12]})"
         )
+
+    def to_arrow(
+        self,
+        *,
+        metadata: bool | Sequence[str] = False,
+        metadata_cache: str | os.PathLike[str] | None = None,
+        hosts: str | Sequence[str] | None = None,
+        port: int | None = None,
+        **access: Any,
+    ) -> "pyarrow.Table":
+        """The rows as an Arrow table, in the order of their positions.
+
+        Columns: ``id``, the UUID as text, as in cqlsh and in messages (``ids`` has its bytes, in the same order);
+        ``label``, int32, and ``class_name``, text, null for a class whose name is not known, both only if the split
+        knows class numbers; ``position``, int64, from 0. The columns of the metadata follow. If one of them has the
+        name of a column above, it is called ``metadata_NAME``.
+
+        A metadata cache is read as a whole: seconds for millions of rows. Cassandra is asked for each row by its id, a
+        few thousand rows a second. Use a cache for large splits.
+
+        Args:
+            metadata: Columns of the metadata table, such as ``["path", "width"]``; True for all.
+            metadata_cache: Where to read them: a folder that ``jobs/split.py --metadata-ofn`` wrote.
+            hosts: Where to read them if there is no cache: Cassandra's contact points.
+            port: Cassandra's port, by default 9042.
+            **access: Other options of `CassandraSource` about the cluster: ``username``, ``password``, ``access``,
+                ``datacenter``, ``consistency``, ``client``, ``connections``.
+
+        Returns:
+            A ``pyarrow.Table`` of as many rows as the split has.
+
+        Raises:
+            OptionError: A column is not in the cache, or the options name no place to read metadata from, or two.
+            SplitError: There is no metadata cache at this place, or its files are damaged.
+            MissingImageError: The metadata of an image of the split is missing.
+            TableError: The metadata table or one of the columns is missing in Cassandra.
+            UnreachableError: Cassandra does not answer.
+            AccessError: Cassandra refuses access.
+        """
+        from loader.adapters.arrow_table import arrow_table
+
+        return arrow_table(self, metadata=metadata, metadata_cache=metadata_cache, hosts=hosts, port=port, **access)
+
+    def to_pandas(self, **options: Any) -> "pandas.DataFrame":
+        """The rows as a pandas DataFrame. Columns, order, options and errors are those of `to_arrow`.
+
+        Args:
+            **options: The options of `to_arrow`.
+
+        Returns:
+            A ``pandas.DataFrame`` with the rows' positions as its index, too.
+
+        Raises:
+            MissingExtraError: pandas is not installed.
+        """
+        require("pandas", extra="spark", purpose="to_pandas()")
+        frame: pandas.DataFrame = self.to_arrow(**options).to_pandas()
+        return frame
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.is_opened:

@@ -14,11 +14,11 @@ from loader.cassandra.fetch_driver import DriverFetcher
 from loader.cassandra.target import Consistency, Kind, Target
 from loader.errors import MissingExtraError
 from loader.options import check_choice, check_int
-from loader.prefetch.fetcher import Fetcher
 from loader.splits import Split
 from schemas import TableName
 
 ClientName: TypeAlias = Literal["acsylla", "cassandra-driver"]
+TableReader: TypeAlias = AcsyllaFetcher | DriverFetcher
 
 _MOST_CONNECTIONS = 1024  # to each node: more than any link asks for, fewer than a node refuses
 
@@ -79,7 +79,7 @@ def _origin(split: Split) -> str:
     )
 
 
-def fetcher(target: Target, *, client: ClientName | None, connections: int | None) -> Fetcher:
+def fetcher(target: Target, *, client: ClientName | None, connections: int | None) -> TableReader:
     """A reader of the target over this client, or over the default one, with ``connections`` to each node.
 
     Raises `MissingExtraError`.

@@ -7,11 +7,10 @@ from functools import partial
 from typing import Any, Self, get_args
 
 from loader.cassandra.access import Access
-from loader.cassandra.clients import ClientName, check_client, fetcher, target_of
+from loader.cassandra.clients import ClientName, TableReader, check_client, fetcher, target_of
 from loader.cassandra.target import Consistency
 from loader.errors import OptionError
 from loader.options import check_choice, check_int, check_names
-from loader.prefetch.fetcher import Fetcher
 from loader.splits import Split
 
 _HOST = re.compile(r"[^,\s/:]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%\w+)?")  # a name or IPv4, or an IPv6
@@ -70,7 +69,7 @@ class Cluster:
             consistency=consistency,
         )
 
-    def fetchers(self, split: Split) -> Callable[[], Fetcher]:
+    def fetchers(self, split: Split) -> Callable[[], TableReader]:
         """What makes readers of a split's table, one for each process."""
         target = target_of(
             split,

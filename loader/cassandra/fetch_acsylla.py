@@ -91,10 +91,10 @@ class AcsyllaFetcher:
         if not done:
             raise UnreachableError(f"Wanted Cassandra at {target.place}. Found: no answer in {CONNECT_SECONDS:.0f} s")
         self._session = self._connecting.result()
-        target.check(await self._columns(target.table))
+        target.check(await self.columns(target.table))
         self._select = await self._session.create_prepared(target.select)
         if target.metadata:
-            target.check_metadata(await self._columns(target.metadata_table))
+            target.check_metadata(await self.columns(target.metadata_table))
             self._select_metadata = await self._session.create_prepared(target.select_metadata)
 
     async def read(self, one: bytes, /) -> tuple[bytes, Label]:
@@ -107,7 +107,7 @@ class AcsyllaFetcher:
             # Said, too, where nodes are there and refuse to prepare the statement again, because the table is gone, or
             # know that too few replicas are up.
             with suppress(self._errors.CassException):
-                self._target.check(await self._columns(self._target.table))
+                self._target.check(await self.columns(self._target.table))
                 raise self._target.too_few(self.wanted(one), str(error).strip()) from error
             raise self._translate(error, self.wanted(one)) from error
         except self._errors.CassException as error:
@@ -144,7 +144,8 @@ class AcsyllaFetcher:
             await self._connecting.result().close()
         self._cluster.destroy()
 
-    async def _columns(self, table: TableName) -> dict[str, tuple[str, str]]:
+    async def columns(self, table: TableName) -> dict[str, tuple[str, str]]:
+        """The type and kind of each column of a table by its name; none if there is no such table."""
         statement = self._acsylla.create_statement(
             "SELECT column_name, type, kind FROM system_schema.columns WHERE keyspace_name = ? AND table_name = ?", 2
         )

@@ -79,10 +79,10 @@ class DriverFetcher:
         try:
             self._sessions = self._connecting.result()
             self._turns = itertools.cycle(self._sessions)
-            target.check(await self._columns(target.table))
+            target.check(await self.columns(target.table))
             self._select = await _in_thread(partial(self._sessions[0].prepare, target.select))
             if target.metadata:
-                target.check_metadata(await self._columns(target.metadata_table))
+                target.check_metadata(await self.columns(target.metadata_table))
                 self._select_metadata = await _in_thread(partial(self._sessions[0].prepare, target.select_metadata))
         except LoaderError:
             raise
@@ -214,7 +214,8 @@ class DriverFetcher:
         )
         return await answer
 
-    async def _columns(self, table: TableName) -> dict[str, tuple[str, str]]:
+    async def columns(self, table: TableName) -> dict[str, tuple[str, str]]:
+        """The type and kind of each column of a table by its name; none if there is no such table."""
         rows = await self._ask(
             "SELECT column_name, type, kind FROM system_schema.columns WHERE keyspace_name = %s AND table_name = %s",
             (table.keyspace, table.table),

@@ -27,6 +27,12 @@ def batcher_of(
     return begin
 
 
+def steps_of(rows: int, *, batch_size: int) -> Iterator[Step]:
+    """All positions of a split in their order, cut into batches."""
+    for number, start in enumerate(range(0, rows, batch_size)):
+        yield Step(number, np.arange(start, min(start + batch_size, rows), dtype=np.int64), 0)
+
+
 def batch_of(filled: Filled, epoch: int, /, *, split: Split, metadata: Sequence[str] = ()) -> Batch:
     """What has been read for a batch, with labels as the split has them."""
     samples = filled.samples

@@ -1,0 +1,133 @@
+"""Rows of a split's metadata table by id, without the images."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import date
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from loader.cassandra.clients import TableReader
+from loader.cassandra.cluster import Cluster
+from loader.errors import OptionError, TableError
+from loader.prefetch.engine import FetchEngine
+from loader.prefetch.fetcher import Label
+from loader.prefetch.split_batches import batcher_of, steps_of
+from loader.splits import Split
+from schemas import SchemaError, TableName
+
+_ROWS = 4096  # that are read ahead as one batch
+_BUDGET = 64_000_000
+_TIMEOUT_SECONDS = 60.0
+_ARROW = {
+    "ascii": pa.string(),
+    "bigint": pa.int64(),
+    "blob": pa.binary(),
+    "boolean": pa.bool_(),
+    "date": pa.date32(),
+    "double": pa.float64(),
+    "float": pa.float32(),
+    "int": pa.int32(),
+    "smallint": pa.int16(),
+    "text": pa.string(),
+    "timestamp": pa.timestamp("ms", "UTC"),
+    "timeuuid": pa.string(),
+    "tinyint": pa.int8(),
+    "uuid": pa.string(),
+    "varchar": pa.string(),
+    "list<int>": pa.list_(pa.int32()),
+}
+# The clients have classes of their own for these, with the same text.
+_CONVERT: dict[str, Callable[[str], Any]] = {"date": date.fromisoformat, "timeuuid": str, "uuid": str}
+
+
+class MetadataFetcher:
+    """Reads metadata rows only: as a `Fetcher`, it gives an empty image without asking for one."""
+
+    def __init__(self, make: Callable[[], TableReader]) -> None:
+        self._reader = make()
+        self.connect, self.metadata, self.close = self._reader.connect, self._reader.metadata, self._reader.close
+        self.wanted = self._reader.wanted
+
+    @property
+    def connections(self) -> int:
+        return self._reader.connections
+
+    @property
+    def most_in_flight(self) -> int | None:
+        return self._reader.most_in_flight
+
+    async def read(self, one: bytes, /) -> tuple[bytes, Label]:
+        return b"", None
+
+
+def read_metadata(split: Split, columns: Sequence[str] | None, **where: Any) -> pa.Table:
+    """Columns of the split's metadata table, by position; None: all but id and label.
+
+    Raises `OptionError`, `TableError` for columns that are not there, `MissingImageError` for an id without a row,
+    `UnreachableError`, `AccessError`.
+    """
+    try:
+        table = TableName.parse(split.metadata_table)
+    except SchemaError:
+        raise OptionError(f"Wanted a split that names its metadata table. Found: {split!r}") from None
+    usual: dict[str, Any] = {"port": 9042, "datacenter": None, "consistency": "LOCAL_QUORUM"}
+    usual |= dict.fromkeys(("connections", "client", "username", "password", "access"))
+    if strange := where.keys() - {"hosts", *usual}:
+        raise OptionError(f"Wanted the options {', '.join(usual)}. Found: {', '.join(sorted(strange))}")
+    cluster = Cluster.checked(metadata=() if columns is None else columns, **usual | where)
+    kinds = _kinds(cluster.fetchers(split), table)
+    if columns is None:
+        names = tuple(name for name in kinds if name not in (split.columns.id, split.columns.label))
+        cluster = replace(cluster, metadata=names)
+    engine = FetchEngine(
+        partial(MetadataFetcher, cluster.fetchers(split)),
+        batcher_of(split, batch_size=_ROWS),
+        budget=_BUDGET,
+        max_in_flight=4096,
+        timeout=_TIMEOUT_SECONDS,
+        on_missing="raise",
+        with_metadata=True,
+    )
+    found: list[list[Any]] = [[] for _ in cluster.metadata]
+    stream = engine.stream(iter([steps_of(len(split), batch_size=_ROWS)]))
+    try:
+        while (batch := stream.take()) is not None:
+            for values, column in zip(found, zip(*(one.metadata for one in batch.samples), strict=True), strict=True):
+                values.extend(column)
+    finally:
+        stream.close()
+        engine.close()
+    return pa.table(
+        {name: _array(table, name, kinds[name], values) for name, values in zip(cluster.metadata, found, strict=True)}
+    )
+
+
+def _kinds(make: Callable[[], TableReader], table: TableName) -> dict[str, str]:
+    """The CQL type of each column of a table; asked in a thread, because notebooks have a running event loop."""
+
+    async def ask() -> dict[str, str]:
+        reader = make()
+        try:
+            await reader.connect()
+            return {name: kind for name, (kind, _) in (await reader.columns(table)).items()}
+        finally:
+            await reader.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(lambda: asyncio.run(ask())).result()
+
+
+def _array(table: TableName, name: str, kind: str, values: Sequence[Any]) -> pa.Array:
+    kind = kind.removeprefix("frozen<").removesuffix(">") if kind.startswith("frozen<") else kind
+    try:
+        if convert := _CONVERT.get(kind):
+            values = [None if value is None else convert(str(value)) for value in values]
+        return pa.array(values, type=_ARROW.get(kind))
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise TableError(
+            f"Wanted values of {table}.{name} that Arrow can hold. Found: {kind} ({error}). Leave the column out."
+        ) from error
