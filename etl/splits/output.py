@@ -21,6 +21,7 @@ from etl.splits.attempt import Attempt
 from etl.splits.metadata import Metadata
 from etl.splits.plan import SplitPlan
 from etl.splits.positions import added_up
+from formats import croissant
 from formats.origin import code_version, created
 from formats.splits.dictionary import fingerprint_of, read_dictionary, write_dictionary
 from formats.splits.fingerprint import split_fingerprint
@@ -42,7 +43,10 @@ _PARQUET = {
     "parquet.block.size": str(8 << 20),
 }
 _OLD = ("manifest.json", "report.html")  # as version 0.1 called them
-_BESIDE = re.compile(r"_?report\.html|\._?(manifest\.json|report\.html)\.[0-9a-f.]+")  # whole, or of a killed writer
+# Whole, or as a killed writer leaves it.
+_BESIDE = re.compile(
+    r"_?report\.html|_croissant\.json|\.(_?manifest\.json|_?report\.html|_croissant\.json)\.[0-9a-f.]+"
+)
 _SPLIT = re.compile(r"split=[0-9]+")
 _PART = re.compile(r"\.?part-.*\.parquet(\.crc)?")
 
@@ -138,10 +142,12 @@ class SplitOutput(Attempt):
         for path in sorted(named):
             self._storage.move(f"{self._attempt}/rows/{path}", path)
         self._storage.write_bytes(PAGE, page.encode())
+        name = self.address.rpartition("/")[2]
+        croissant.write(self._storage, croissant.SPLIT_NAME, croissant.split_croissant(manifest, name=name))
         self._storage.settle([*named, PAGE])
         self._storage.publish_text(MANIFEST, manifest.to_json())
-        for name in _OLD:
-            self._storage.remove(name)
+        for old in _OLD:
+            self._storage.remove(old)
         self._remove_stale()
         for folder in filter(_SPLIT.fullmatch, self._storage.names()):
             for file in self._storage.files(folder):

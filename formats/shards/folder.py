@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from formats import croissant
 from formats.origin import code_version, created
 from formats.shards.layout import content_fingerprint, index_name
 from formats.stores.storage import Storage
@@ -59,6 +60,8 @@ def publish(storage: Storage, manifest: ShardManifest, *, tag: str, before: Shar
     All names of its files begin with ``tag``. Shards of other runs, which may be under way, stay: their tags are given
     back, sorted. Raises OSError if the manifest cannot be written; what cannot be removed is a warning of the log.
     """
+    name = storage.address.rpartition("/")[2]
+    croissant.write(storage, croissant.SHARDS_NAME, croissant.shards_croissant(manifest, name=name))
     storage.settle(_files(manifest))
     storage.publish_text(NAME, manifest.to_json())
     try:

@@ -18,6 +18,7 @@ from imagestrata.service.errors import NotThereError, UnreadableError
 from imagestrata.service.guard import Guard
 from imagestrata.service.server import downloads, pages, problems
 from imagestrata.service.server.admission import Admission
+from imagestrata.service.server.croissant_routes import add_croissant_routes
 from imagestrata.service.server.description_routes import add_description_routes
 from imagestrata.service.server.early_answers import EarlyAnswers
 from imagestrata.service.server.hosts import Hosts
@@ -331,5 +332,6 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
         head(endpoint)
     add_sheet_routes(routes, store, guard)
     add_description_routes(routes, store, guard)
+    add_croissant_routes(routes, store, guard)
     add_upload_routes(routes, uploads, counted, guard)
     return routes

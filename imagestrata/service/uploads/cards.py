@@ -46,22 +46,29 @@ def card_of(tar: Path, index: Path) -> Card:
     metadata cache is of type ``tables``.
     """
     with TarIndex(index) as files:
-        for name, read in _MANIFESTS.items():
-            member = files.find(name) or _in_one_folder(files, name)
-            if member is None or member.bytes > _MOST_MANIFEST:
-                continue
+        for folder, member in manifests(files):
             with open(tar, "rb") as file:
                 text = os.pread(file.fileno(), member.bytes, member.start).decode("utf-8", "replace")
-            above = member.path.removesuffix(name)
 
-            def beside(path: str, above: str = above) -> tuple[Path, TarMember | None]:
-                return tar, files.find(above + path)
+            def beside(path: str, folder: str = folder) -> tuple[Path, TarMember | None]:
+                return tar, files.find(folder + path)
 
             try:
-                return read(text, beside)
+                return _MANIFESTS[member.path.removeprefix(folder)](text, beside)
             except (SchemaError, TypeError, ValueError, AttributeError):  # a file that happens to be called so
                 continue
         return _of_pictures(files, index.parent)
+
+
+def manifests(files: TarIndex) -> Iterator[tuple[str, TarMember]]:
+    """Find the files that are manifests by their names, at the top or in the one folder that holds all files.
+
+    Yields the folder, empty or ending with ``/``, and the file.
+    """
+    for name in _MANIFESTS:
+        member = files.find(name) or _in_one_folder(files, name)
+        if member is not None and member.bytes <= _MOST_MANIFEST:
+            yield member.path.removesuffix(name), member
 
 
 def pictures(files: TarIndex) -> Iterable[TarMember]:

@@ -15,6 +15,7 @@ from etl.splits.plan import SplitPlan
 from etl.splits.splitting import run
 from formats import SplitFolder
 from formats.hashing import xxhash64
+from tests.support.croissants import records
 from tests.support.parquet_readers import READERS
 from tests.support.split_caches import ids, write_cache
 
@@ -88,7 +89,25 @@ def test_an_existing_split_is_replaced_whole_and_only_with_overwrite(
     named = {file["path"] for part in manifest["splits"] for file in part["files"]}
     assert {str(file.relative_to(out)) for file in out.rglob("*.parquet")} == named
     assert named.isdisjoint(file["path"] for part in json.loads(before)["splits"] for file in part["files"])
-    assert sorted(path.name for path in out.iterdir()) == ["_manifest.json", "_report.html", "split=0", "split=1"]
+    assert sorted(path.name for path in out.iterdir()) == [
+        "_croissant.json",
+        "_manifest.json",
+        "_report.html",
+        "split=0",
+        "split=1",
+    ]
+
+
+def test_a_split_folder_can_be_read_by_its_croissant_description(split: Path) -> None:
+    found = {(int(one["split"]), one["position"]): (one["id"], one["label"]) for one in records(
+        split / "_croissant.json", "samples"
+    )}  # fmt: skip
+    folder = SplitFolder.open(split)
+    for index, part in enumerate(folder.manifest.splits):
+        rows = folder.rows(index, cache=split.parent / "cache-of-croissant")
+        expected = [(bytes(id), label) for id, label in zip(rows.ids, rows.labels.tolist(), strict=True)]
+        assert [found.pop((index, position)) for position in range(part.rows)] == expected
+    assert not found
 
 
 def test_a_failed_write_publishes_nothing_and_leaves_nothing(
