@@ -20,7 +20,7 @@ OURS := $(MEASURED) benchmarks
 # Their docstrings agree with their signatures.
 DOCUMENTED := $(filter-out loader,$(MEASURED))
 
-.PHONY: help demo train-demo setup test test-unit test-e2e test-all coverage check format up down service s3-up s3-down status clean-data clean lock deps.zip bench-demo bench-ingest bench-loader bench-server bench-service bench-shards bench-splits bench-tls bench-train
+.PHONY: help demo train-demo setup test test-unit test-e2e test-all coverage check docs format up down service s3-up s3-down status clean-data clean lock deps.zip bench-demo bench-ingest bench-loader bench-server bench-service bench-shards bench-splits bench-tls bench-train
 
 help:  ## list the targets
 	@echo "make TARGET, where TARGET is:"; sed -nE 's/^([a-zA-Z][a-zA-Z0-9.-]*):.*## (.*)/  \1\t\2/p' "$(HERE)Makefile" | expand -t 16
@@ -54,6 +54,10 @@ coverage: setup  ## the share of lines and branches of each package that `make t
 	@$(RUN) python -m coverage run $(PYTEST) $(or $(TESTS),tests/unit tests/integration)
 	@$(RUN) python -m coverage combine --quiet 2>/dev/null && rm -f build/coverage/data.*  # of processes that were killed while they wrote
 	@$(RUN) bash -c 'for p in $(MEASURED); do echo "$$p $$(python -m coverage report --format=total --precision=1 --include="$$p/*" | grep -E "^[0-9.]+$$" || echo none) %"; done'
+
+docs: setup  ## the documentation as a site, in build/docs/index.html
+	@$(RUN) python -m sphinx -E -W --keep-going -n -q docs build/docs
+	@echo "$(HERE)build/docs/index.html"
 
 test-all: test  ## all tests
 	@$(MAKE) --no-print-directory -C "$(HERE)" test-e2e ALL=1
