@@ -5,7 +5,7 @@ from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# `command_lines` lies here; the training scripts are not installed.
+# `command_lines` and `sizing` are here; the training scripts are not installed.
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
 project = "imagestrata"
@@ -18,6 +18,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "command_lines",
+    "sizing",
     "sphinx_copybutton",
 ]
 needs_sphinx = "9.0"
