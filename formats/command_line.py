@@ -1,0 +1,140 @@
+"""The parser of every command line: one line for a mistake, with the nearest option and where the help is."""
+
+import argparse
+import difflib
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
+
+from formats.sizes import parse_size
+
+Explain = Callable[[str, Sequence[str]], str | None]
+"""Explains an unknown option, given its name and the command line; None if it has nothing to say."""
+
+# argparse's own messages, in all versions since Python 3.8, and ours.
+_MESSAGES = (
+    (r"argument (.+?): expected one argument", r"Wanted a value for \1. Found: none"),
+    (r"argument (.+?): expected at least one argument", r"Wanted at least one value for \1. Found: none"),
+    (r"argument (.+?): expected (\d+) arguments", r"Wanted \2 values for \1. Found: another number"),
+    (r"argument (.+?): not allowed with argument (.+)", r"Wanted \1 or \2. Found: both"),
+    (r"argument (.+?): ignored explicit argument (.+)", r"\1 takes no value. Found: \2"),
+    (r"the following arguments are required: (.+)", r"Wanted \1. Found: none"),
+    (r"one of the arguments (.+) is required", r"Wanted one of \1. Found: none"),
+    (r"unrecognized arguments: (.+)", r"unexpected argument \1"),
+    (r"argument (.+?): (.+)", r"\1: \2"),
+)
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose help keeps its layout, and whose errors are one line.
+
+    Options cannot be abbreviated. Exits with 2 for a wrong command line.
+
+    Args:
+        prog: The name of the command in its help and errors.
+        manual: The description, printed as it is written.
+        epilog: What the help ends with, printed as it is written.
+        explain: Explains an unknown option better than the nearest known one.
+    """
+
+    def __init__(
+        self,
+        prog: str | None = None,
+        *,
+        manual: str | None = None,
+        epilog: str | None = None,
+        explain: Explain = lambda name, argv: None,
+    ) -> None:
+        layout = argparse.RawDescriptionHelpFormatter
+        super().__init__(prog, description=manual, epilog=epilog, formatter_class=layout, allow_abbrev=False)
+        self.register("type", int, whole_number)
+        self.register("type", float, number)
+        self._explain = explain
+        self._given: Sequence[str] = ()
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """Parse a command line; exits with 2 if it is wrong."""
+        self._given = list(sys.argv[1:] if args is None else args)
+        return super().parse_args(self._given, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """Print one line that says what is wrong and where the help is, and exit with 2."""
+        given, self._given = self._given, ()
+        told = self._unknown_option(given) or _translated(message)
+        told = told if told.endswith((".", "?")) else f"{told}."
+        self.exit(2, f"{self.prog}: error: {told} See {self.prog} --help.\n")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            known = [str(choice) for choice in action.choices]
+            raise argparse.ArgumentError(action, f"wanted {_either(known)}. Found: {value}.{_guess(str(value), known)}")
+
+    def _unknown_option(self, given: Sequence[str]) -> str | None:
+        """What is wrong with the first unknown option; None if all options are known."""
+        known = self._option_string_actions
+        for word in given:
+            name, _, _ = word.partition("=")
+            if word == "--":
+                return None
+            if not re.fullmatch(r"--?[A-Za-z][\w.-]*", name) or name in known or (name[:2] in known and name[1] != "-"):
+                continue
+            return self._explain(name, given) or f"unknown option {name}.{_guess(name, known)}"
+        return None
+
+
+def whole_number(text: str) -> int:
+    """The type of an option that is a whole number."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"wanted a whole number. Found: {text!r}") from None
+
+
+def number(text: str) -> float:
+    """The type of an option that is a number."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"wanted a number. Found: {text!r}") from None
+
+
+def size(text: str) -> int:
+    """The type of an option that is a number of bytes: see `formats.sizes`."""
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"w{str(error)[1:]}") from None
+
+
+def port(text: str) -> int:
+    """The type of an option that is the port of a server to connect to."""
+    return _port(text, 1)
+
+
+def own_port(text: str) -> int:
+    """The type of an option that is the port on which to start a server without special rights."""
+    return _port(text, 1024)
+
+
+def _port(text: str, least: int) -> int:
+    if not text.isascii() or not text.isdigit() or not least <= int(text) <= 65535:
+        raise argparse.ArgumentTypeError(f"wanted a port from {least} to 65535. Found: {text!r}")
+    return int(text)
+
+
+def _translated(message: str) -> str:
+    for pattern, ours in _MESSAGES:
+        if re.fullmatch(pattern, message, re.DOTALL):
+            return re.sub(pattern, ours, message, count=1, flags=re.DOTALL)
+    return message
+
+
+def _either(words: Sequence[str]) -> str:
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def _guess(word: str, known: Iterable[str]) -> str:
+    names = list(known)
+    near = [name for name in names if name.startswith(word)] or difflib.get_close_matches(word, names, n=1)
+    return f" Did you mean {near[0]}?" if near else ""

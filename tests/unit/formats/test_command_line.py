@@ -1,0 +1,91 @@
+"""What a wrong command line says: one line, the nearest option, and exit code 2."""
+
+import pytest
+
+from formats.command_line import Parser, own_port, port, size
+
+
+def parser() -> Parser:
+    made = Parser("tool", manual="What it does:\n  as written")
+    made.add_argument("place", nargs="?")
+    made.add_argument("--img-format", choices=("JPEG", "PNG"))
+    made.add_argument("-n", "--count", type=int)
+    made.add_argument("--share", type=float)
+    made.add_argument("--maxsize", type=size)
+    made.add_argument("--port", type=port)
+    made.add_argument("--own-port", type=own_port)
+    made.add_argument("--quick", action="store_true")
+    return made
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--image-format", "JPEG"], "unknown option --image-format. Did you mean --img-format?"),
+        (["--image-format=JPEG"], "unknown option --image-format. Did you mean --img-format?"),
+        (["x", "y", "--cuont", "1"], "unknown option --cuont. Did you mean --count?"),
+        (["--count", "x", "--cuont", "1"], "unknown option --cuont. Did you mean --count?"),
+        (["--something-else"], "unknown option --something-else."),
+        (["-x"], "unknown option -x."),
+        (["--img", "PNG"], "unknown option --img. Did you mean --img-format?"),  # no abbreviations
+        (["--img-format", "JPG"], "--img-format: wanted JPEG or PNG. Found: JPG. Did you mean JPEG?"),
+        (["--img-format", "bmp"], "--img-format: wanted JPEG or PNG. Found: bmp."),
+        (["--count"], "Wanted a value for -n/--count. Found: none."),
+        (["--count", "many"], "-n/--count: wanted a whole number. Found: 'many'."),
+        (["--share", "many"], "--share: wanted a number. Found: 'many'."),
+        (["--maxsize", "1 lot"], "--maxsize: wanted a size in bytes or with a unit, such as 500M, 1GiB or 3e8. "
+         "Found: '1 lot'."),
+        (["--port", "abc"], "--port: wanted a port from 1 to 65535. Found: 'abc'."),
+        (["--own-port", "80"], "--own-port: wanted a port from 1024 to 65535. Found: '80'."),
+        (["--quick=1"], "--quick takes no value. Found: '1'."),
+        (["a", "b"], "unexpected argument b."),
+    ],
+)  # fmt: skip
+def test_a_wrong_command_line_says_one_line(argv: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        parser().parse_args(argv)
+    assert stopped.value.code == 2
+    told = capsys.readouterr()
+    assert told.err == f"tool: error: {message} See tool --help.\n"
+    assert told.out == ""
+
+
+def test_values_that_look_like_options_after_two_dashes_are_arguments() -> None:
+    assert parser().parse_args(["--", "--img"]).place == "--img"
+
+
+def test_short_options_may_touch_their_values() -> None:
+    assert parser().parse_args(["-n3"]).count == 3
+
+
+def test_a_required_option_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    made = parser()
+    made.add_argument("-o", "--out", required=True)
+    with pytest.raises(SystemExit):
+        made.parse_args([])
+    assert capsys.readouterr().err == "tool: error: Wanted -o/--out. Found: none. See tool --help.\n"
+    with pytest.raises(SystemExit):
+        made.parse_args(["--otu", "x"])
+    assert "unknown option --otu. Did you mean --out?" in capsys.readouterr().err
+
+
+def test_options_that_exclude_each_other_are_both_named(capsys: pytest.CaptureFixture[str]) -> None:
+    made = Parser("tool")
+    group = made.add_mutually_exclusive_group()
+    group.add_argument("--version", type=int)
+    group.add_argument("--keep", action="store_true")
+    with pytest.raises(SystemExit):
+        made.parse_args(["--version", "1", "--keep"])
+    assert capsys.readouterr().err == "tool: error: Wanted --keep or --version. Found: both. See tool --help.\n"
+
+
+def test_help_keeps_the_layout_of_the_manual() -> None:
+    assert "What it does:\n  as written" in parser().format_help()
+
+
+def test_an_error_of_the_caller_s_own_is_told_the_same_way(capsys: pytest.CaptureFixture[str]) -> None:
+    made = parser()
+    made.parse_args(["--quick"])
+    with pytest.raises(SystemExit, match="2"):
+        made.error("Wanted a place. Found: none")
+    assert capsys.readouterr().err == "tool: error: Wanted a place. Found: none. See tool --help.\n"
