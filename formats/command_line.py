@@ -62,8 +62,8 @@ class Parser(argparse.ArgumentParser):
         """Print one line that says what is wrong and where the help is, and exit with 2."""
         given, self._given = self._given, ()
         told = self._unknown_option(given) or _translated(message)
-        told = told if told.endswith((".", "?")) else f"{told}."
-        self.exit(2, f"{self.prog}: error: {told} See {self.prog} --help.\n")
+        end = "\n" if "\n" in told else " " if told.endswith((".", "?")) else ". "
+        self.exit(2, f"{self.prog}: error: {told}{end}See {self.prog} --help.\n")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

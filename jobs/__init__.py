@@ -1,1 +1,1 @@
-"""What spark-submit runs. A job is a plan, a ``run(spark, *, plan)`` and a report; ``main`` alone makes a session."""
+"""What spark-submit runs. A job has options that make a plan, ``run(spark, *, plan)`` and a report."""

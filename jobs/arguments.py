@@ -1,29 +1,27 @@
-"""How the jobs parse command lines: defaults from Spark's configuration, and a first line that tells of them."""
+"""How jobs parse their command lines: defaults come from Spark's configuration, and the first line lists them."""
 
 import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TypeVar
 
-from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkException
-
+from formats.command_line import Parser
 from jobs.command import NO_JAVA, failed
+from jobs.submission import misplaced
 
 PREFIX = "spark.imagestrata."
 PAIR = ("data_table", "metadata_table")
-"""The two tables of one ingest: both are typed, or both come from Spark's configuration."""
+"""The two tables of an ingest. The command line gives both or neither; Spark's configuration gives the default."""
 _LISTS = {"split_subdir"}
-"""Options whose configured value is a list with commas."""
+"""Options whose configured value is a comma-separated list."""
 
 Needed = Mapping[str, Sequence[str]]
 P = TypeVar("P")
 
 
-def make_parser(name: str, *, manual: str | None, epilog: str | None = None) -> argparse.ArgumentParser:
-    """A parser whose help is a manual page."""
-    layout = argparse.RawDescriptionHelpFormatter
-    return argparse.ArgumentParser(name, description=manual, epilog=epilog, formatter_class=layout, allow_abbrev=False)
+def make_parser(name: str, *, manual: str | None, epilog: str | None = None) -> Parser:
+    """A job's parser: its help is a manual page, and it knows the options of spark-submit."""
+    return Parser(name, manual=manual, epilog=epilog, explain=misplaced)
 
 
 def parse(
@@ -36,21 +34,21 @@ def parse(
     usual: Callable[[argparse.Namespace], Mapping[str, str]] = lambda args: {},
     lone: str | None = None,
 ) -> tuple[P, argparse.Namespace]:
-    """Parse a command line, and print its tables and where each option came from that was not typed.
+    """Parse a command line, and print the tables and every default with its origin.
 
-    What the command line lacks of what is ``needed`` comes from ``spark.imagestrata.NAME``. Spark's configuration is
-    read only when something is missing, because reading it may start a JVM. The data table and the metadata table are
-    a pair: both are typed, or both come from the configuration.
+    Needed options that the command line lacks come from ``spark.imagestrata.NAME``. Spark's configuration is read only
+    if one is missing, because reading it may start a JVM.
 
     Args:
         parser: The job's options.
-        argv: The command line; None means that of the process.
-        plan: Makes the job's plan of all options; raises ValueError.
-        needed: Gives, for what was typed, the destinations of options that must have a value, each with those that come
-            along with it: a configured source brings its configured split folders, a typed source does not.
-        check: Looks at what was typed before Spark's configuration is read; raises ValueError.
-        usual: Gives built-in defaults that are worth a word, by destination, for options that have no value yet.
-        lone: The destination of the one table that may be typed without the other.
+        argv: The command line; None for that of the process.
+        plan: Makes the job's plan from all options; raises ValueError.
+        needed: Returns the destinations that must have a value. Each maps to the destinations that are configured
+            together with it: a configured source also has the configured split folders, a source from the command line
+            does not.
+        check: Checks the options of the command line before Spark's configuration is read; raises ValueError.
+        usual: Returns the built-in defaults to print, by destination.
+        lone: The destination of the table that may be given without the other one.
 
     Returns:
         The plan and the options. Exits with 2 for bad arguments.
@@ -71,24 +69,27 @@ def parse(
 
 
 def _check_pair(parser: argparse.ArgumentParser, args: argparse.Namespace, *, lone: str | None) -> None:
-    """Raise ValueError if one of the two tables was typed without the other."""
+    """Raise ValueError if the command line has one of the two tables without the other."""
     typed = [name for name in PAIR if getattr(args, name, None) is not None]
     if len(typed) == 1 and typed[0] != lone:
         other = _spelling(parser, PAIR[1 - PAIR.index(typed[0])])
         raise ValueError(
-            f"Wanted {' and '.join(_spelling(parser, name) for name in PAIR)} together, the two tables of one ingest. "
-            f"Found: {_spelling(parser, typed[0])} {getattr(args, typed[0])} alone. Add {other}."
+            f"Wanted both {' and '.join(_spelling(parser, name) for name in PAIR)}. "
+            f"Found: only {_spelling(parser, typed[0])} {getattr(args, typed[0])}. Add {other}."
         )
 
 
 def _configure(parser: argparse.ArgumentParser, args: argparse.Namespace, *, needed: Needed) -> Set[str]:
-    """Set what is needed and was not typed from Spark's configuration; returns what was set."""
+    """Take needed options that the command line lacks from Spark's configuration; returns those that it has."""
     configured: set[str] = set()
     missing = [name for name in needed if getattr(args, name) is None]
     if not missing:
         return configured
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkException
+
     try:
-        SparkContext._ensure_initialized()  # without its JVM, SparkConf() knows nothing of spark-defaults.conf
+        SparkContext._ensure_initialized()  # SparkConf() reads spark-defaults.conf only once the JVM runs
     except PySparkException:
         sys.exit(failed(parser.prog, NO_JAVA))
     conf = SparkConf()
@@ -99,14 +100,14 @@ def _configure(parser: argparse.ArgumentParser, args: argparse.Namespace, *, nee
             configured.add(name)
     if still := [name for name in missing if getattr(args, name) is None]:
         names = ", ".join(_spelling(parser, name) for name in still)
-        parser.error(f"wanted {names} (or {', '.join(map(_key, still))} in spark-defaults.conf). Found: neither.")
+        parser.error(f"Wanted {names}, or {', '.join(map(_key, still))} in spark-defaults.conf. Found: neither")
     return configured
 
 
 def _origins(
     parser: argparse.ArgumentParser, args: argparse.Namespace, *, configured: Set[str], usual: Mapping[str, str]
 ) -> str:
-    """The tables, and all options that were not typed, each with its origin."""
+    """The tables, and the other options that have a default, each with its origin."""
     found = []
     for action in parser._actions:
         name = action.dest

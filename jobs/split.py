@@ -1,12 +1,8 @@
 """Assign every ingested image to a split, and save the splits as Parquet.
 
-Reads the metadata table once, never a picture. Every class is shared out exactly: each count is its ideal rounded down
-or up, and so is each split's total. Rows are chosen and ordered by hashes of their ids and the seed, so that the same
-table gives the same splits on any machine, with any number of executors, in any retry.
-
-Before anything is published, a sample of each split's ids is looked up in the data table. Tables that do not belong
-together are refused, and so are images whose pictures are lost. With a metadata cache and no Cassandra nothing can be
-looked up; the report says so.
+Reads the metadata table once; it reads no pictures. Splits are exact: the number of images of each class in a split is
+the ideal number rounded down or up, and so is each split's total. Images are chosen and ordered by hashes of their ids
+and the seed. The same table gives the same splits on any machine, with any number of executors, in any retry.
 
 examples:
   spark-submit jobs/split.py -d imagenette.data -m imagenette.metadata -r 8,2 -o splits/imagenette
@@ -21,43 +17,61 @@ examples:
   spark-submit jobs/split.py -d ks.data -m ks.metadata --extend splits/first -o splits/second
   spark-submit jobs/split.py --metadata-ifn build/metadata -o splits/for-others.pckl
 
-The folder that it writes holds split=0/, split=1/, ... as Parquet files of (id, label, position), _report.html, and
-_manifest.json, written last: tables, class names, options, counts and fingerprints. Read it with
-loader.open_split(FOLDER, index=0). A name that ends with .pckl or .pkl is a split dictionary instead, for other tools.
+A split folder has Parquet files of (id, label, position) in split=0/, split=1/, ..., _report.html, and _manifest.json with
+the tables, class names, options, counts and fingerprints. The manifest is written last. Read a split with
+loader.open_split(FOLDER, index=0). If PLACE ends with .pckl or .pkl, a split dictionary for other tools is written.
 
-Defaults come from spark-defaults.conf: spark.imagestrata.split-ofn, and the pair spark.imagestrata.data-table and
-spark.imagestrata.metadata-table. One table of the pair alone is refused. The first line names the tables, and tells
-where each option came from that was not typed. Cassandra's address and user come from spark.cassandra.*.
-
-exit codes:
-  0  the split is there; the last line tells its rows, its place and its fingerprints
-  1  failed, and nothing was published; one line says why
-  2  bad arguments, found before anything was read
+Before it publishes a split, the job looks up a sample of the ids in the data table. It fails if the tables do not
+belong together or if pictures are missing. With --metadata-ifn and without Cassandra it cannot look them up; the report
+says so.
 """
 
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from etl.splits.plan import SplitPlan
-from etl.splits.report import SplitReport
-from etl.splits.splitting import explain, run
+from formats.command_line import Parser
 from jobs import split_options
 from jobs.command import execute
 
-__all__ = ["SplitReport", "explain", "main", "parse_args", "run"]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from etl.splits.report import SplitReport
+
+
+def parser() -> Parser:
+    """The options; their help is the manual page."""
+    return split_options.parser(__doc__)
 
 
 def parse_args(argv: Sequence[str] | None = None) -> tuple[SplitPlan, argparse.Namespace]:
-    """The plan of a command line, and its other options, ``json`` and ``explain``; exits with 2 for bad arguments."""
-    return split_options.parse_args(argv, manual=__doc__)
+    """The plan, and the options ``json`` and ``explain``. Exits with 2 for bad arguments."""
+    return split_options.parse_args(parser(), argv)
+
+
+def run(spark: "SparkSession", *, plan: SplitPlan) -> "SplitReport":
+    """Write the splits. Raises `etl.EtlError`, `formats.FormatsError`; then nothing was published."""
+    from etl.splits import splitting
+
+    return splitting.run(spark, plan=plan)
+
+
+def explain(spark: "SparkSession", *, plan: SplitPlan) -> "SplitReport":
+    """Compute the splits and write nothing. Raises as `run` does."""
+    from etl.splits import splitting
+
+    return splitting.explain(spark, plan=plan)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit code."""
+    """The command; returns its exit code."""
     plan, args = parse_args(argv)
     job = explain if args.explain else run
-    return execute("split.py", lambda spark: job(spark, plan=plan), as_json=args.json)
+    needs_cassandra = plan.metadata_in is None
+    return execute("split.py", lambda spark: job(spark, plan=plan), as_json=args.json, needs_cassandra=needs_cassandra)
 
 
 if __name__ == "__main__":

@@ -3,60 +3,78 @@
 import argparse
 from collections.abc import Mapping, Sequence
 
-from etl.splits.conditions import check_condition
 from etl.splits.plan import USUAL_RATIOS, Pin, SplitPlan, SplitRef, listed, parse_balance, parse_numbers
-from formats import NotASplitError, SplitFolder
-from formats.splits.dictionary import is_dictionary
+from formats.command_line import Parser
+from formats.errors import NotASplitError
 from jobs import options
 from jobs.arguments import PAIR, Needed, make_parser, parse
 from schemas import FormatVersionError, SchemaError, TableName
 
+EPILOG = """
+Options default to spark.imagestrata.NAME in spark-defaults.conf: split-ofn, and data-table together with
+metadata-table. Give both tables or neither. The first line lists the tables and the defaults in use.
 
-def parse_args(argv: Sequence[str] | None, *, manual: str | None) -> tuple[SplitPlan, argparse.Namespace]:
-    """The plan of a command line, and its other options, ``json`` and ``explain``; exits with 2 for bad arguments."""
-    parser = make_parser("split.py", manual=manual)
-    add = parser.add_argument_group("what is split").add_argument
+The second line names the Cassandra cluster. Set spark.cassandra.connection.host and .port, and
+spark.cassandra.auth.username and .password. Without a host, the job uses the Cassandra that `imagestrata up` started
+in this checkout, otherwise 127.0.0.1 port 9042.
+
+exit codes:
+  0  done; the last line has the rows, the place and the fingerprints
+  1  failed, and nothing was published; one line says why
+  2  bad arguments; nothing was read
+"""
+
+
+def parser(manual: str | None) -> Parser:
+    """The options, below a manual."""
+    made = make_parser("split.py", manual=manual, epilog=EPILOG)
+    add = made.add_argument_group("input").add_argument
     add("-d", "--data-table", metavar="KS.TABLE", help="the table of pictures")
-    add("-m", "--metadata-table", metavar="KS.TABLE", help="the table that is read")
-    add("--metadata-ifn", metavar="FOLDER", help="read the metadata from this cache; no Cassandra is needed then")
-    add("--metadata-ofn", metavar="FOLDER", help="keep the metadata that were read as a cache")
-    add("--dataset", metavar="NAME", help="whose class names to use (default: the dataset of the metadata table)")
-    add("--id-col", metavar="COL", default="id", help="the id column of both tables (default: id)")
-    add("--label-col", metavar="COL", default="label", help="the label column of both tables (default: label)")
-    add("--data-col", metavar="COL", default="data", help="the picture column of the data table (default: data)")
-    add = parser.add_argument_group("shares").add_argument
-    add("-r", "--split-ratio", metavar="N,N,...", help="the splits' shares, any count (default: 8,2)")
+    add("-m", "--metadata-table", metavar="KS.TABLE", help="the table to read")
+    add("--metadata-ifn", metavar="FOLDER", help="read the metadata from this cache; Cassandra is not needed")
+    add("--metadata-ofn", metavar="FOLDER", help="save the metadata that were read as a cache")
+    add("--dataset", metavar="NAME", help="the dataset of the class names (default: that of the metadata table)")
+    options.add_column_options(add)
+    add = made.add_argument_group("proportions").add_argument
+    add("-r", "--split-ratio", metavar="N,N,...", help="the proportions of the splits, one number each (default: 8,2)")
     add("--folds", type=int, metavar="K",
-        help="K pairs for cross-validation: fold k trains on split 2k, validates on 2k+1")  # fmt: skip
+        help="K pairs for cross-validation: fold k trains on split 2k and validates on split 2k+1")  # fmt: skip
     add("-b", "--balance", metavar="HOW", default="original",
-        help="original: the classes' own proportions; uniform: equally many of each; random: seeded weights; or one "
-        "weight a class, in the order of class numbers (2,1,0.5) or by name (cat=2,dog=1), 0 to leave a class out "
-        "(default: original)")  # fmt: skip
+        help="original: the classes' own proportions; uniform: the same number of each class; random: seeded weights; "
+        "or a weight for each class, in the order of class numbers (2,1,0.5) or by name (cat=2,dog=1); 0 leaves a "
+        "class out (default: original)")  # fmt: skip
     add("--per-class", type=int, metavar="N", help="at most N images of each class")
-    add("--limit", type=int, metavar="N", help="at most N images in all, in the proportions that the balance asks for")
+    add("--limit", type=int, metavar="N", help="at most N images in total, in the proportions of --balance")
     add("--stratify", metavar="COL,...",
-        help="share out every combination of these columns exactly, and the values of each column as well (default: "
-        "label; labels, where images have several)")  # fmt: skip
+        help="divide every combination of values in these columns exactly, and the values of each column too (default: "
+        "label; for images with several labels: labels)")  # fmt: skip
     add("--group-column", metavar="COL",
-        help="keep images with the same value here in one split; an image without a value is a group of its own"
-    )  # fmt: skip
-    add("--min-per-split", type=int, metavar="N", default=0, help="fail if a class has fewer images in a split")
-    add("--seed", type=int, default=0, help="the seed of the choice and of the order (default: 0)")
-    add = parser.add_argument_group("which images, and where they must go").add_argument
-    add("--where", metavar="EXPRESSION", help="only these images: a Spark SQL expression over the metadata's columns")
+        help="put images with the same value in this column into the same split; an image without a value is a group "
+        "by itself")  # fmt: skip
+    add("--min-per-split", type=int, metavar="N", default=0, help="fail if a split has fewer images of a class")
+    add("--seed", type=int, default=0, metavar="N", help="the seed of the choice and the order (default: 0)")
+    add = made.add_argument_group("selection").add_argument
+    add("--where", metavar="EXPRESSION", help="only images for which this Spark SQL expression over the metadata is "
+        "true")  # fmt: skip
     add("--exclude", metavar="SPLIT", action="append", default=[],
-        help="no image of this split folder, or of one of its splits (splits/OTHER:1); may be repeated")  # fmt: skip
+        help="leave out images in this split folder, or in one of its splits (splits/OTHER:1); repeatable"
+    )  # fmt: skip
     add("--pin", metavar="COL=VALUE:SPLIT", action="append", default=[],
-        help="images whose column has this value go to that split, as in or_split=val:1; may be repeated")  # fmt: skip
-    add("--extend", metavar="SPLIT", help="let the images of this split folder stay where they are; share out the new")
-    add = parser.add_argument_group("result").add_argument
-    add("-o", "--split-ofn", metavar="PLACE", help="a folder for the split; or NAME.pckl or .pkl, a split dictionary")
-    add("--no-position", action="store_true", help="leave the order of the rows to their readers: a faster job")
-    add("--no-leak-check", action="store_true", help="do not count copies and look-alikes that lie in two splits")
+        help="put images with this value in this column into that split: or_split=val:1; repeatable")  # fmt: skip
+    add("--extend", metavar="SPLIT", help="keep the images of this split folder where they are; divide the new images")
+    add = made.add_argument_group("output").add_argument
+    add("-o", "--split-ofn", metavar="PLACE", help="a folder, or NAME.pckl or NAME.pkl for a split dictionary")
+    add("--no-position", action="store_true", help="store no positions; faster, and readers compute the order")
+    add("--no-leak-check", action="store_true", help="do not count duplicates and near-duplicates across splits")
     add("--overwrite", action="store_true",
-        help="replace a split, and a metadata cache, that is there, or what a killed run left of it")  # fmt: skip
-    add("--explain", action="store_true", help="tell how many images of each class would go where; write nothing")
-    add("--json", action="store_true", help="print the report as one JSON object on the last line")
+        help="replace an existing split and metadata cache, also those that a killed run left")  # fmt: skip
+    add("--explain", action="store_true", help="print how many images of each class go where; write nothing")
+    add("--json", action="store_true", help="print the report as JSON on the last line")
+    return made
+
+
+def parse_args(parser: Parser, argv: Sequence[str] | None) -> tuple[SplitPlan, argparse.Namespace]:
+    """The plan of a command line, and the options ``json`` and ``explain``. Exits with 2 for bad arguments."""
     return parse(parser, argv, plan=_plan, needed=_needed, check=_check, usual=_usual)
 
 
@@ -105,14 +123,21 @@ def _draft(args: argparse.Namespace, **missing: TableName) -> SplitPlan:
 def _plan(args: argparse.Namespace) -> SplitPlan:
     plan = _draft(args)
     if plan.where:
+        from etl.splits.conditions import check_condition  # starts Spark's JVM
+
         check_condition(plan.where)
-    if plan.overwrite and plan.out and not is_dictionary(plan.out):
+    if plan.overwrite and plan.out:
         _check_replaceable(plan.out)
     return plan
 
 
 def _check_replaceable(out: str) -> None:
-    """Raise `schemas.FormatVersionError` if a newer version's split stands there: this one cannot know its files."""
+    """Raise `schemas.FormatVersionError` for a split of a newer version, whose files this one does not know."""
+    from formats.splits.dictionary import is_dictionary
+    from formats.splits.folder import SplitFolder
+
+    if is_dictionary(out):
+        return
     try:
         SplitFolder.open(out)
     except FormatVersionError:

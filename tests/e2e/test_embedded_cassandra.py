@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from formats.local_node import LocalNode
 from imagestrata.devstack import NodeError
 from imagestrata.devstack.commands import main
 from imagestrata.devstack.servers import ports
@@ -26,20 +27,24 @@ def test_a_second_node_starts_stops_and_keeps_its_writes_when_killed(
     arguments = ["--data", str(data)]
     try:
         assert main(["up", "--port", str(port), "--auth", *arguments]) == 0
-        assert "up after" in capsys.readouterr().out
+        assert "started in" in capsys.readouterr().out
         server = Cassandra(data, auth=True)
         assert server.port == port != cassandra.port
         pid = server.nodes[0].pid
 
         assert main(["up", "--port", str(port), "--auth", *arguments]) == 0
-        assert "was up" in capsys.readouterr().out
+        assert "is already running" in capsys.readouterr().out
         assert server.nodes[0].pid == pid
         assert main(["status", *arguments]) == 0
+        note = LocalNode.find(data / "node.json")
+        assert note is not None
+        assert (note.hosts, note.port, note.is_running) == (("127.0.0.1",), port, True)
 
         with pytest.raises(NodeError), session_refused():
             release_version("127.0.0.1", port, timeout_s=0)
         ids = _write_until_killed(server)
         assert main(["status", *arguments]) == 1
+        assert not note.is_running
 
         assert main(["up", "--port", str(port), "--auth", *arguments]) == 0
         with server.session() as cql:
@@ -47,9 +52,11 @@ def test_a_second_node_starts_stops_and_keeps_its_writes_when_killed(
         assert len(ids) > 50
         assert set(ids) <= found
 
+        assert LocalNode.find(data / "node.json") != note
         assert main(["down", *arguments]) == 0
+        assert LocalNode.find(data / "node.json") is None
         assert main(["down", *arguments]) == 0
-        assert "was not up" in capsys.readouterr().out
+        assert "was not running" in capsys.readouterr().out
         assert not ports.is_held(port, "127.0.0.1")
         assert cassandra.is_up()
     finally:

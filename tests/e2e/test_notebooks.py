@@ -58,7 +58,7 @@ def test_the_first_notebook_ingests_the_digits(folder: Path) -> None:
     assert "ingested 1,797 images" in said
     assert re.search(r"cut\.png.*\n.*text\.png", said)
     assert "1797 images of 10 digits by 90 writers" in said
-    assert "cached 1,797 rows of 10 classes" in said
+    assert "wrote 1,797 rows of 10 classes" in said
     assert pictures == 2
 
 

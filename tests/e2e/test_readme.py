@@ -116,7 +116,7 @@ def test_every_command_does_what_the_readme_says(output: str, checkout: Path) ->
     assert re.search(r"^going on from build/train/checkpoint\.pt: epoch 1, step 0$", output, re.MULTILINE)
     assert re.search(r"^epoch 1  validation  loss ", output, re.MULTILINE)
     assert re.search(r"^top-1 \d+\.\d\d%$", output, re.MULTILINE)
-    assert any(line.startswith("cached 1,797 rows of 10 classes at ") for line in lines)
+    assert any(line.startswith("wrote 1,797 rows of 10 classes to ") for line in lines)
     assert re.search(r'"version":1,"kind":"folder".*"images":1797', output)
     assert re.search(r"^digits version 1: 1,\d\d\d files", output, re.MULTILINE)
     epochs = re.findall(r"^epoch 2: (1,[47]\d\d) images in ", output, re.MULTILINE)

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from formats import local_node
 from imagestrata.devstack import NodeError, PortError, jars, java
 from imagestrata.devstack.servers import ports
 from imagestrata.devstack.servers.node import DATACENTER, Node
@@ -142,6 +143,7 @@ class Cassandra:
             if self.is_up() and self._same_port():
                 for node in self.nodes:
                     release_version(node.host, node.port, auth=node.auth, tls=self._tls)
+                self._write_note()
                 return False
             java_home = java.find(_site_packages()).home
             class_path = jars.paths("cassandra")
@@ -158,6 +160,7 @@ class Cassandra:
                         process = node.start(java_home, class_path, tied=tied)
                         self._children.append(process)
                         self._await(node, process, functools.partial(_tell, progress, number + 1))
+                    self._write_note()
                     return True
                 except PortError:
                     # A fixed port is the user's word; a free one that was taken meanwhile is drawn anew.
@@ -173,6 +176,7 @@ class Cassandra:
     def stop(self) -> bool:
         """End every node and wait for it; False when none ran."""
         ran = [node.stop() for node in reversed(self.nodes)]
+        self._note.unlink(missing_ok=True)
         return any(ran)
 
     def kill(self, number: int = 0) -> bool:
@@ -199,6 +203,15 @@ class Cassandra:
     def session(self) -> AbstractContextManager[Any]:
         """A session of the Python driver with `execute(query, values)`, as its default user where there is log-in."""
         return connect(self.hosts, self.port, auth=self._auth, tls=self._tls)
+
+    @property
+    def _note(self) -> Path:
+        return self.folder / local_node.NAME
+
+    def _write_note(self) -> None:
+        """Say where the nodes are; jobs and trainings of a checkout look in its usual folder."""
+        pids = [pid for node in self.nodes if (pid := node.pid) is not None]
+        local_node.LocalNode.of(self.hosts, self.port, pids).write(self._note)
 
     def _known(self) -> Settings:
         if self._settings is None:

@@ -8,19 +8,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from formats.local_node import start_time
 from imagestrata.devstack import NodeError
-
-
-def start_time(pid: int) -> str | None:
-    """When the kernel started `pid`, in its own ticks; None when it does not run. With the pid it names one process."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    # The name, in brackets, may hold anything; what follows it is plain. A zombie runs no more, but for one whose other
-    # threads are still ending: until then it holds its ports.
-    fields = text.rpartition(")")[2].split()
-    return None if fields[0] == "Z" and int(fields[17]) <= 1 else fields[19]
 
 
 def launch(

@@ -36,7 +36,7 @@ def test_a_table_is_written_to_a_rows_file_with_each_image_once(
     wanted = {image_id(keyspace, b"", str(number).encode()).bytes: number % 3 for number in range(50)}
     assert split.labels is not None
     assert dict(zip(map(bytes, split.ids), split.labels.tolist(), strict=True)) == wanted
-    assert str(report).startswith(f"cached 50 rows of 3 classes at {out} in ")
+    assert str(report).startswith(f"wrote 50 rows of 3 classes to {out} in ")
     with pytest.raises(OutputExistsError):
         run(spark, plan=plan)
 

@@ -19,9 +19,10 @@ from etl.errors import OutputExistsError, TableError, UnreachableError
 from etl.splits.conditions import check_condition
 from etl.splits.metadata_reading import open_metadata
 from etl.splits.plan import SplitPlan
+from etl.splits.report import SplitReport
 from formats import SplitFolder
 from imagestrata.devstack.servers.cassandra import Cassandra
-from jobs.split import SplitReport, explain, parse_args, run
+from jobs.split import explain, parse_args, run
 from schemas import Columns, TableName, image_id
 from schemas.tables import Replication, create_classes, create_data, create_keyspace, create_metadata
 from tests.support.services import fresh_name

@@ -20,9 +20,10 @@ import loader
 from etl.errors import OutputExistsError, TableError
 from etl.splits.metadata_reading import open_metadata
 from etl.splits.plan import Pin, SplitPlan, SplitRef
+from etl.splits.report import SplitReport
 from etl.splits.taking_part import candidates, dealing_seed, of_others
 from formats import NotASplitError, SplitFolder
-from jobs.split import SplitReport, explain, run
+from jobs.split import explain, run
 from schemas import Columns, TableName
 from tests.support.split_caches import ids, write_cache
 from tests.support.split_folders import write_split_folder

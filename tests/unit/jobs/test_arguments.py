@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from jobs import cache_rows, ingest, shard, split, verify
+from tests.support.imports import heavy_imports
 
 Parse = Callable[[Sequence[str]], Any]
 
@@ -35,8 +36,8 @@ def test_half_a_pair_of_tables_is_refused(
         parse_args([*others, typed, "other.data"])
     assert stopped.value.code == 2
     told = capsys.readouterr().err
-    assert "Wanted --data-table and --metadata-table together" in told
-    assert f"Found: {typed} other.data alone. Add {missing}." in told
+    assert "Wanted both --data-table and --metadata-table." in told
+    assert f"Found: only {typed} other.data. Add {missing}." in told
 
 
 @pytest.mark.parametrize(("parse_args", "others"), OTHERS)
@@ -46,8 +47,9 @@ def test_an_empty_name_of_a_table_is_refused(
     with pytest.raises(SystemExit) as stopped:
         parse_args([*others, "--data-table", "", "--metadata-table", "ks.metadata"])
     assert stopped.value.code == 2
-    assert (told := capsys.readouterr().err).endswith("Found: ''\n")
+    told = capsys.readouterr().err
     assert "Wanted a table as keyspace.table" in told
+    assert "Found: ''." in told
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,7 @@ def test_an_empty_name_of_a_table_is_refused(
         (
             cache_rows.parse_args,
             ["-m", "a.metadata_val", "-o", "r"],
-            "--metadata-table a.metadata_val, --data-table a.data_val (by the metadata table's name)",
+            "--metadata-table a.metadata_val, --data-table a.data_val (from the name of the metadata table)",
         ),
         (verify.parse_args, ["-d", "a.data", "-m", "a.metadata"], "--data-table a.data, --metadata-table a.metadata"),
     ],
@@ -89,3 +91,15 @@ def test_help_prints_the_manual(job: ModuleType, capsys: pytest.CaptureFixture[s
     assert f"  spark-submit jobs/{name}.py " in page
     assert "exit codes:\n  0  " in page
     assert max(map(len, page.splitlines())) <= 120
+
+
+def test_help_and_wrong_options_import_no_spark() -> None:
+    code = """
+import contextlib
+from jobs import cache_rows, ingest, shard, split, verify
+for job in (cache_rows, ingest, shard, split, verify):
+    for option in ("--help", "--no-such"):
+        with contextlib.suppress(SystemExit):
+            job.main([option])
+"""
+    assert heavy_imports(code) == set()

@@ -12,7 +12,7 @@ from schemas import TableName
         ([], "--rows-fn"),
         (
             ["--rows-fn", "r", "--metadata-table", "ks.facts"],
-            "Wanted --data-table, or metadata in the",
+            "Wanted --data-table, or a metadata table with metadata in its name",
         ),
         (["--rows-fn", "r", "--metadata-table", "metadata"], "keyspace.table"),
         (["--rows-fn", "r", "--metadata-table", "ks.metadata", "--data-table", "ks.metadata"], "two different tables"),
@@ -37,4 +37,4 @@ def test_tables_of_pictures_are_found_by_name(metadata: str, data: str) -> None:
 
 def test_a_report_fits_a_line() -> None:
     report = RowsReport("train.rows", rows=9469, classes=10, fingerprint="0123456789abcdef", seconds=1.26)
-    assert str(report) == "cached 9,469 rows of 10 classes at train.rows in 1.3 s; fingerprint 0123456789ab"
+    assert str(report) == "wrote 9,469 rows of 10 classes to train.rows in 1.3 s; fingerprint 0123456789ab"

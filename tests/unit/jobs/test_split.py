@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.split import SplitReport, main, parse_args
+from etl.splits.report import SplitReport
+from jobs.split import main, parse_args
 
 GOOD = ["-d", "ks.data", "-m", "ks.metadata", "-o", "unused"]
 

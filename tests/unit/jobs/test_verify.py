@@ -23,7 +23,7 @@ def refused(command: Callable[[], object], capsys: pytest.CaptureFixture[str]) -
         (["--split-subdir", "train"], "Wanted a SOURCE"),
         (["--id-col", "label"], "three different columns"),
         (["nowhere"], "Wanted a folder at"),
-        (["--check", "full"], "invalid choice: 'full'"),
+        (["--check", "full"], "wanted sizes or hashes. Found: full."),
         (["--img-size", "9"], "Wanted an image format"),
     ],
 )

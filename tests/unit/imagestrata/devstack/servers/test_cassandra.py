@@ -13,7 +13,7 @@ from imagestrata.devstack.servers.cassandra import Cassandra
 
 
 def test_bad_arguments_are_refused_before_anything_starts(tmp_path: Path) -> None:
-    for arguments in (["up", "--port", "80"], ["up", "--nodes", "4"], ["up", "--heap", "1"], ["sideways"], []):
+    for arguments in (["up", "--port", "80"], ["up", "--nodes", "4"], ["up", "--heap", "512"], ["down", "--port", "1"]):
         with pytest.raises(SystemExit) as refused:
             main(arguments)
         assert refused.value.code == 2

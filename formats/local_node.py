@@ -1,0 +1,83 @@
+"""The Cassandra that `imagestrata up` started in this checkout: the note by which jobs and trainings find it.
+
+The note is `build/cassandra/node.json` of the checkout that this module is in. An installed package has none, and
+neither has a Cassandra that was started with ``--data`` in another folder.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from schemas.parsing import parsed
+
+NEWEST_FORMAT = 1
+NAME = "node.json"
+PLACE = Path(__file__).resolve().parents[1] / "build" / "cassandra" / NAME
+
+
+@dataclass(frozen=True, slots=True)
+class LocalNode:
+    """The address of a Cassandra on this machine, and its processes."""
+
+    hosts: tuple[str, ...]
+    port: int
+    processes: tuple[tuple[int, str], ...]
+    """The pid of each node, and when the kernel started it: see `start_time`."""
+
+    @classmethod
+    def find(cls, place: Path | None = None) -> Self | None:
+        """Read the note of this checkout, or of another place; None if there is none.
+
+        Raises `schemas.SchemaError` if it cannot be read.
+        """
+        place = place or PLACE
+        try:
+            text = place.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        return parsed(text, cls._read, what="note of a local Cassandra", place=str(place), newest=NEWEST_FORMAT)
+
+    @classmethod
+    def _read(cls, found: dict[str, Any]) -> Self:
+        processes = tuple((int(pid), str(started)) for pid, started in found["processes"])
+        return cls(tuple(map(str, found["hosts"])), int(found["port"]), processes)
+
+    @classmethod
+    def of(cls, hosts: Sequence[str], port: int, pids: Sequence[int]) -> Self:
+        """A Cassandra whose nodes run now."""
+        return cls(tuple(hosts), port, tuple((pid, start_time(pid) or "") for pid in pids))
+
+    def write(self, place: Path) -> None:
+        """Write the note, whole or not at all."""
+        new = place.with_name(f".{place.name}.new")
+        new.write_text(json.dumps({"format": NEWEST_FORMAT, **asdict(self)}) + "\n", encoding="utf-8")
+        new.replace(place)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether one of these very processes still runs."""
+        return any(start_time(pid) == started for pid, started in self.processes)
+
+    def __str__(self) -> str:
+        return f"{','.join(self.hosts)} port {self.port}"
+
+    def not_running(self, setting: str) -> str:
+        """The message for a node that has ended; ``setting`` is where the user may name another Cassandra."""
+        return (
+            f"Wanted the Cassandra at {self}, which `imagestrata up` started. Found: it is not running. Start it with "
+            f"`imagestrata up`, or set {setting} to use another one."
+        )
+
+
+def start_time(pid: int) -> str | None:
+    """When the kernel started a process, in clock ticks; None if it does not run. With the pid it names one process."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # The name, in brackets, may contain anything; the fields after it are plain. A zombie no longer runs, except if its
+    # other threads are still ending: until then it holds its ports.
+    fields = text.rpartition(")")[2].split()
+    return None if fields[0] == "Z" and int(fields[17]) <= 1 else fields[19]

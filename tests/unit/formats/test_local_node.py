@@ -1,0 +1,54 @@
+"""The note by which jobs and trainings find the Cassandra of this checkout."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from formats import local_node
+from formats.local_node import LocalNode
+from schemas import FormatVersionError, SchemaError
+
+
+def test_a_note_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    node = LocalNode.of(["127.0.0.1", "127.0.0.2"], 9151, [os.getpid()])
+    node.write(tmp_path / "node.json")
+    assert LocalNode.find(tmp_path / "node.json") == node
+    assert node.is_running
+    assert str(node) == "127.0.0.1,127.0.0.2 port 9151"
+
+
+def test_without_a_note_there_is_no_node(tmp_path: Path) -> None:
+    assert LocalNode.find(tmp_path / "node.json") is None
+
+
+def test_the_note_is_in_the_folder_that_imagestrata_up_uses(tmp_path: Path) -> None:
+    from imagestrata.devstack.commands import DATA
+
+    assert local_node.PLACE.parent == DATA
+
+
+def test_a_node_that_ended_does_not_run_even_if_its_pid_is_used_again() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        node = LocalNode.of(["127.0.0.1"], 9042, [child.pid])
+        assert node.is_running
+        child.kill()
+    assert not node.is_running
+    assert not LocalNode(("127.0.0.1",), 9042, ((os.getpid(), "1"),)).is_running
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"format": 1}', '{"format": 1, "hosts": ["h"], "port": "x", "processes": []}']
+)
+def test_a_damaged_note_is_refused_with_its_place(tmp_path: Path, text: str) -> None:
+    (tmp_path / "node.json").write_text(text)
+    with pytest.raises(SchemaError, match=str(tmp_path / "node.json")):
+        LocalNode.find(tmp_path / "node.json")
+
+
+def test_a_note_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "node.json").write_text('{"format": 2}')
+    with pytest.raises(FormatVersionError, match="format 2"):
+        LocalNode.find(tmp_path / "node.json")

@@ -1,0 +1,57 @@
+"""Which Cassandra a job uses, and what of it is said."""
+
+import os
+
+import pytest
+from pyspark import SparkConf
+
+from etl.errors import UnreachableError
+from formats.local_node import LocalNode
+from jobs.command import HOST, PORT, locate
+
+RUNNING = LocalNode.of(["127.0.0.1", "127.0.0.2"], 9151, [os.getpid()])
+ENDED = LocalNode(("127.0.0.1",), 9151, ((os.getpid(), "an earlier process"),))
+
+
+def conf(**settings: str) -> SparkConf:
+    return SparkConf(loadDefaults=False).setAll([(f"spark.{name}", value) for name, value in settings.items()])
+
+
+def test_without_configuration_a_job_uses_the_local_node_and_says_so() -> None:
+    found = conf(master="local[2]")
+    assert "imagestrata up" in locate(found, RUNNING)
+    assert (found.get(HOST), found.get(PORT)) == ("127.0.0.1,127.0.0.2", "9151")
+
+
+@pytest.mark.parametrize("node", [RUNNING, ENDED, None])
+def test_a_configured_host_or_port_wins_over_the_local_node(node: LocalNode | None) -> None:
+    for settings, address in (
+        ({HOST: "10.0.0.1"}, ("10.0.0.1", "9042")),
+        ({PORT: "9999"}, ("127.0.0.1", "9999")),
+        ({HOST: "10.0.0.1", PORT: "9999"}, ("10.0.0.1", "9999")),
+    ):
+        found = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+        assert locate(found, node) == ""
+        assert (found.get(HOST), found.get(PORT)) == address
+
+
+def test_without_configuration_and_local_node_it_is_the_default() -> None:
+    found = conf()
+    assert locate(found, None) == " (default)"
+    assert (found.get(HOST), found.get(PORT)) == ("127.0.0.1", "9042")
+
+
+def test_a_node_that_ended_is_refused_with_how_to_start_it() -> None:
+    with pytest.raises(UnreachableError, match=r"127\.0\.0\.1 port 9151.*not running. Start it with `imagestrata up`"):
+        locate(conf(), ENDED)
+
+
+def test_a_job_that_can_do_without_cassandra_keeps_the_address_of_a_node_that_ended() -> None:
+    found = conf()
+    locate(found, ENDED, needs_cassandra=False)
+    assert found.get(PORT) == "9151"  # rather than another server at the usual port
+
+
+def test_executors_on_other_machines_need_a_configured_host() -> None:
+    with pytest.raises(UnreachableError, match=f"Wanted {HOST} for executors of spark://m:7077"):
+        locate(conf(master="spark://m:7077"), RUNNING)

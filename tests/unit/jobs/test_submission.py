@@ -1,0 +1,36 @@
+"""Options of spark-submit that follow the script."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobs import cache_rows, ingest, shard, split, verify
+
+
+@pytest.mark.parametrize(
+    ("argv", "command"),
+    [
+        (["/data", "--conf", "spark.ui.enabled=false"], "--conf spark.ui.enabled=false jobs/{}.py /data"),
+        (["--master", "local[2]", "/data", "--json"], "--master 'local[2]' jobs/{}.py /data --json"),
+        (["/data", "--packages=a:b:1", "--json"], "--packages=a:b:1 jobs/{}.py /data --json"),
+        (["--driver-memory", "4g", "--verbose", "/my data"], "--driver-memory 4g --verbose jobs/{}.py '/my data'"),
+        (["/data", "--conf"], "--conf jobs/{}.py /data"),
+        (["--conf", "spark.cassandra.auth.password=hush", "--conf", "spark.imagestrata.s3.secret.key=hush"],
+         "--conf spark.cassandra.auth.password=... --conf spark.imagestrata.s3.secret.key=... jobs/{}.py"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("job", [ingest, split, shard, verify, cache_rows])
+def test_options_of_spark_submit_after_the_script_get_the_corrected_command(
+    job: object, argv: list[str], command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = job.__name__.rpartition(".")[2]  # type: ignore[attr-defined]
+    monkeypatch.setattr(sys, "argv", [str(Path("jobs", f"{name}.py").resolve())])
+    with pytest.raises(SystemExit) as stopped:
+        job.main(argv)  # type: ignore[attr-defined]
+    assert stopped.value.code == 2
+    option = next(word for word in argv if word.startswith("--")).partition("=")[0]
+    assert capsys.readouterr().err == (
+        f"{name}.py: error: {option} is an option of spark-submit and goes before the script: "
+        f"spark-submit {command.format(name)}. See {name}.py --help.\n"
+    )
