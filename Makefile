@@ -1,17 +1,17 @@
-# Every target brings what it needs. `make help` lists them.
+# Every target installs what it needs. `make help` lists them.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 SHELL := /bin/bash
-# Absolute, for paths with spaces too; from elsewhere say `make --no-print-directory -C FOLDER TARGET`.
+# Absolute, also for paths with spaces. From another folder, use `make --no-print-directory -C FOLDER TARGET`.
 HERE := $(CURDIR)/
 PYTHON ?= $(shell for p in python3.11 python3 python; do "$$p" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo "$$p" && break; done)
 IN := cd "$(HERE)" &&
-# Commands run as in the activated environment: what they start (spark-submit, torchrun) is found. Modules are compiled
-# once, not by each process, also where the environment says otherwise.
+# Commands run as in the activated environment, so that they find spark-submit and torchrun. Modules are compiled once
+# and not by each process, even if the environment sets PYTHONDONTWRITEBYTECODE.
 RUN := $(IN) PATH="$(HERE).venv/bin:$$PATH" VIRTUAL_ENV="$(HERE).venv" PYTHONDONTWRITEBYTECODE=
-SETUP = $(IN) if [ -z "$(PYTHON)" ]; then echo "error: wanted Python 3.11 on PATH. Found: none. Say 'make PYTHON=/path/to/python3.11 $@'." >&2; exit 1; fi; \
+SETUP = $(IN) if [ -z "$(PYTHON)" ]; then echo "error: wanted Python 3.11 on PATH. Found: none. Run 'make PYTHON=/path/to/python3.11 $@'." >&2; exit 1; fi; \
 	"$(PYTHON)" -m imagestrata.devstack.environment
-# A process for each core. Each takes whole files of tests; tests/conftest.py has one take all that need Spark.
+# A process for each core. Each runs whole files of tests; tests/conftest.py gives all Spark tests to one of them.
 PYTEST := -m pytest -n logical --max-worker-restart 1
 DEMO := --extra spark --extra cuda120 --group demo
 DEV := --extra spark --extra loader --extra cuda120 --extra train --extra s3 --extra shards --extra looks --extra metrics --extra lightning --extra notebooks --extra service --group dev
@@ -22,125 +22,140 @@ DOCUMENTED := $(filter-out loader,$(MEASURED))
 
 .PHONY: help demo train-demo setup test test-unit test-e2e test-all coverage check docs format up down service s3-up s3-down status clean-data clean lock deps.zip bench-demo bench-ingest bench-loader bench-server bench-service bench-shards bench-splits bench-tls bench-train
 
+## First steps
+
 help:  ## list the targets
-	@echo "make TARGET, where TARGET is:"; sed -nE 's/^([a-zA-Z][a-zA-Z0-9.-]*):.*## (.*)/  \1\t\2/p' "$(HERE)Makefile" | expand -t 16
+	@echo "usage: make TARGET [VARIABLE=value ...]"; sed -nE -e 's/^## (.*)/\n\1:/p' -e 's/^([a-zA-Z][a-zA-Z0-9.-]*):.*## (.*)/  \1\t\2/p' "$(HERE)Makefile" | expand -t 16
 
-demo:  ## everything on real pictures: set-up, Cassandra, ingest, split, two epochs, a report (DATA=/my/tree, PORT=9042)
+DEMO_OPTIONS = $(if $(DATA),--data "$(DATA)") $(if $(PORT),--port "$(PORT)")
+
+demo:  ## run everything on real pictures, from the set-up to a report (DATA=/my/tree, PORT=9042)
+	@$(IN) if [ -n "$(PYTHON)" ]; then "$(PYTHON)" -c 'from imagestrata.demo.command import parse_args; parse_args()' $(DEMO_OPTIONS); fi
 	@$(SETUP) $(DEMO)
-	@$(RUN) imagestrata demo $(if $(DATA),--data "$(DATA)") $(if $(PORT),--port "$(PORT)")
+	@$(RUN) imagestrata demo $(DEMO_OPTIONS)
 
-train-demo:  ## train a small network from the demo's batches (brings torch)
+train-demo:  ## train a small network on the demo's images (installs torch)
 	@$(SETUP) $(DEMO) --extra train
 	@$(RUN) python -m imagestrata.demo.train
 
-setup:  ## the environment of developers in .venv, jars, Spark's configuration
+## Development
+
+setup:  ## install the developers' environment in .venv, the jars and Spark's configuration
 	@$(SETUP) $(DEV)
 
-test: setup  ## the unit and integration tests
+test: setup  ## run the unit and integration tests
 	@$(RUN) imagestrata s3-build >/dev/null
 	@$(RUN) python $(PYTEST) tests/unit tests/integration
 
-test-unit: setup  ## the tests that need no services
+test-unit: setup  ## run the tests that need no services
 	@$(RUN) python $(PYTEST) tests/unit
 
-test-e2e: setup  ## the README as a script, trainings, the browser, clusters, kills (ALL=1: also those that take minutes each)
+test-e2e: setup  ## run the end-to-end tests: README, trainings, browser, clusters, kills (ALL=1: also those of minutes each)
 	@$(RUN) imagestrata s3-build >/dev/null
-	@$(RUN) imagestrata chromium >/dev/null || true  # then the tests of the page say what they lack
+	@$(RUN) imagestrata chromium >/dev/null || true  # the tests of the page then say what is missing
 	@$(RUN) python $(PYTEST) tests/e2e $(if $(ALL),,-m "not slow")
 
-coverage: setup  ## the share of lines and branches of each package that `make test` runs (TESTS=folders or files: that these run)
+coverage: setup  ## print the share of lines and branches of each package that `make test` runs (TESTS=folders or files)
 	@$(RUN) imagestrata s3-build >/dev/null
 	@$(IN) rm -rf build/coverage && mkdir -p build/coverage
 	@$(RUN) python -m coverage run $(PYTEST) $(or $(TESTS),tests/unit tests/integration)
 	@$(RUN) python -m coverage combine --quiet 2>/dev/null && rm -f build/coverage/data.*  # of processes that were killed while they wrote
 	@$(RUN) bash -c 'for p in $(MEASURED); do echo "$$p $$(python -m coverage report --format=total --precision=1 --include="$$p/*" | grep -E "^[0-9.]+$$" || echo none) %"; done'
 
-docs: setup  ## the documentation as a site, in build/docs/index.html
+docs: setup  ## build the documentation as a site, build/docs/index.html
 	@$(RUN) python -m sphinx -E -W --keep-going -n -q docs build/docs
 	@echo "$(HERE)build/docs/index.html"
 
-test-all: test  ## all tests
+test-all: test  ## run all tests
 	@$(MAKE) --no-print-directory -C "$(HERE)" test-e2e ALL=1
 
-check: setup  ## lint, format, docstrings and types
+check: setup  ## check lint, format, docstrings and types
 	@$(RUN) ruff check .
 	@$(RUN) ruff format --check .
 	@$(RUN) pydoclint --quiet $(DOCUMENTED)
 	@$(RUN) mypy $(OURS)
 
-format: setup  ## put the code into its format, mend what lint can
+format: setup  ## format the code and apply automatic fixes
 	@$(RUN) ruff check --fix .
 	@$(RUN) ruff format .
+
+## Servers
 
 up:  ## start the embedded Cassandra (PORT=9042, NODES=1)
 	@$(SETUP) --extra spark
 	@$(RUN) imagestrata up $(if $(PORT),--port "$(PORT)") --nodes $(or $(NODES),1)
 
-down:  ## end it; its data stay
+down:  ## stop it and keep its data
 	@$(SETUP) --extra spark
 	@$(RUN) imagestrata down
 
-service:  ## serve datasets over REST, at http://127.0.0.1:8080 (ROOT=build/service/root, PORT=8080)
+service:  ## serve datasets over REST at http://127.0.0.1:8080 (ROOT=build/service/root, PORT=8080)
 	@$(SETUP) --extra service
 	@$(RUN) imagestrata serve --root "$(or $(ROOT),build/service/root)" --port $(or $(PORT),8080)
 
-s3-up:  ## start the embedded S3 server (PORT=7070, BUCKET=name); its program is built once, which takes two minutes
+s3-up:  ## start the embedded S3 server (PORT=7070, BUCKET=name); the first start on a machine takes two minutes
 	@$(SETUP) --extra spark --extra s3
 	@$(RUN) imagestrata s3-up $(if $(PORT),--port "$(PORT)") $(if $(BUCKET),--bucket "$(BUCKET)")
 
-s3-down:  ## end it; its buckets stay
+s3-down:  ## stop it and keep its buckets
 	@$(SETUP) --extra spark
 	@$(RUN) imagestrata s3-down
 
-status:  ## say whether Cassandra and the S3 server are up
+status:  ## show whether Cassandra and the S3 server are running
 	@$(SETUP) --extra spark 2>/dev/null
 	@$(RUN) imagestrata status || true
 	@$(RUN) imagestrata s3-status || true
 
-clean-data:  ## end both and remove their data
+clean-data:  ## stop both and delete their data
 	@$(SETUP) --extra spark
 	@$(RUN) imagestrata clean-data
 	@$(RUN) imagestrata s3-clean-data
 
-deps.zip:  ## build/deps.zip for spark-submit --py-files on a cluster of yours
+## Your cluster
+
+deps.zip:  ## write build/deps.zip for spark-submit --py-files on your cluster
 	@$(SETUP)
 	@$(RUN) python -m imagestrata.devstack.archive build/deps.zip
 
-# QUICK=1: less of everything. ONLY=1,memory: these rows, by number or by a regular expression over their texts.
+# QUICK=1: less of everything. ONLY=1,memory: some rows, by number or by a regular expression over their texts.
 BENCH = $(RUN) python -m benchmarks.$(@:bench-%=%) $(if $(QUICK),--quick) $(if $(ONLY),--only "$(ONLY)")
 
-bench-demo: setup  ## time and memory of the demo from a fresh clone with empty caches (QUICK=1: with yours; ONLY=rows)
+## Benchmarks (QUICK=1: less of everything; ONLY=1,memory: some rows)
+
+bench-demo: setup  ## time and memory of the demo from a fresh clone with empty caches (QUICK=1: with your caches)
 	@$(BENCH)
 
-bench-ingest: setup  ## the ingest beside other ways to write, its memory, listing and resuming; 23 minutes (QUICK=1: 4; ONLY=rows)
+bench-ingest: setup  ## ingest compared with other ways to write, its memory, listing and resuming; 23 minutes (QUICK=1: 4)
 	@$(BENCH)
 
-bench-loader: setup  ## the loader beside a bare client, files and torch's workers, near and far; half an hour (QUICK=1: 4 minutes; ONLY=rows)
+bench-loader: setup  ## the loader compared with a bare client, files and torch's workers, near and far; 30 minutes (QUICK=1: 4)
 	@$(BENCH)
 
-bench-service: setup  ## the dataset service beside cp and nginx, many clients at once, and killed in mid-upload; 17 minutes (QUICK=1: 2; ONLY=rows)
+bench-service: setup  ## the dataset service compared with cp and nginx, many clients, killed uploads; 17 minutes (QUICK=1: 2)
 	@$(BENCH)
 
-bench-shards: setup  ## shards on S3 beside webdataset, MosaicML streaming and LitData, near and far; half an hour (QUICK=1: 4 minutes; ONLY=rows)
+bench-shards: setup  ## shards on S3 compared with webdataset, MosaicML streaming and LitData; 30 minutes (QUICK=1: 4)
 	@$(BENCH)
 
-bench-splits: setup  ## splits beside plain Spark and pandas, up to 100 million rows; an hour (QUICK=1: 5 minutes; ONLY=rows)
+bench-splits: setup  ## splits compared with plain Spark and pandas, up to 100 million rows; 1 hour (QUICK=1: 5 minutes)
 	@$(BENCH)
 
-bench-tls: setup  ## reading over TLS with each client, near and far; 6 minutes (QUICK=1: 2; ONLY=rows)
+bench-tls: setup  ## reads over TLS with each client, near and far; 6 minutes (QUICK=1: 2)
 	@$(BENCH)
 
-bench-train: setup  ## a training from Cassandra beside one from files, on two CPU ranks; half an hour (QUICK=1: 3 minutes; ONLY=rows)
+bench-train: setup  ## training from Cassandra compared with files, on two CPU ranks; 30 minutes (QUICK=1: 3)
 	@$(BENCH)
 
-bench-server: setup  ## what settings of the server are worth for writing pictures; 11 minutes (QUICK=1: less; ONLY=rows)
+bench-server: setup  ## the effect of server settings on writing pictures; 11 minutes (QUICK=1: fewer)
 	@$(BENCH)
 
-lock:  ## resolve the dependencies again: requirements.lock and those of the set-up
+## Maintenance
+
+lock:  ## resolve the dependencies again and write the lock files
 	@$(SETUP)
 	@$(RUN) python -m imagestrata.devstack.locks
 
-clean:  ## remove the environment and all that was built (ends the servers; shared downloads stay in the cache)
+clean:  ## stop the servers, and remove the environment and everything that was built (shared downloads stay)
 	@$(IN) if [ -x .venv/bin/python ] && [ -d build/cassandra ]; then .venv/bin/imagestrata clean-data; fi
 	@$(IN) if [ -x .venv/bin/python ] && [ -d build/s3 ]; then .venv/bin/imagestrata s3-clean-data; fi
 	@$(IN) rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis

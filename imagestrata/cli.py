@@ -1,67 +1,89 @@
-"""One command for the operator: the demo, the embedded servers, the dataset service and its client.
+"""The command `imagestrata`: the demo, the embedded servers, the dataset service and its client.
 
-A command imports what it uses when it runs: the set-up's and the servers' need the extra `spark` at most.
+A command is imported when it runs, so that each needs only its own extra.
 """
 
+import difflib
 import importlib
 import sys
 from collections.abc import Callable, Sequence
 
 from imagestrata import __version__
 
-# Command: its module, how to bring what that needs, and what it does. The mains of `commands` get its name, too.
-_COMMANDS = {
-    "demo": (
-        "demo.journey",
-        "make demo",
-        "everything once, on real pictures: ingest, split, batches, a report",
-    ),
-    "up": ("devstack.commands", "spark", "start the embedded Cassandra"),
-    "down": ("devstack.commands", "spark", "end it; its data stay"),
-    "status": ("devstack.commands", "spark", "say whether it is up"),
-    "clean-data": ("devstack.commands", "spark", "end it and remove its data"),
-    "s3-up": ("devstack.commands", "s3", "start the embedded S3 server; says how to use it"),
-    "s3-down": ("devstack.commands", "s3", "end it; its buckets stay"),
-    "s3-status": ("devstack.commands", "s3", "say whether it is up"),
-    "s3-clean-data": ("devstack.commands", "s3", "end it and remove its buckets"),
-    "s3-build": ("devstack.commands", "s3", "build its program, if it is not there"),
-    "chromium": ("devstack.commands", "spark", "find a Chromium for tests of the page, or install Debian's"),
-    "doctor": ("devstack.doctor", "spark", "check Java, ports, versions, disk, memory, clock and the servers"),
-    "serve": ("service.commands", "service", "serve datasets over REST"),
-    "token": ("service.commands", "service", "create, list and revoke tokens that open a service"),
-    "list": ("service.commands", "service", "list the datasets of a service"),
-    "push": ("service.commands", "service", "publish a folder or a file as a version of a dataset"),
-    "pull": ("service.commands", "service", "have a dataset in a folder of this machine"),
-    "restore": ("service.commands", "service", "make an older version the newest one again"),
-    "run": ("service.commands", "service", "run a training job, or print it for Kubernetes"),
+# By group and command: the module, what brings its libraries, and what it does. The modules `commands` have several.
+_GROUPS = {
+    "first steps": {
+        "demo": ("demo.command", "make demo", "ingest, split and read real pictures, and write a report"),
+        "doctor": ("devstack.doctor", "spark", "check Java, ports, versions, disk, memory, the clock and the servers"),
+    },
+    "embedded Cassandra": {
+        "up": ("devstack.commands", "spark", "start it; jobs and trainings of this checkout find it"),
+        "down": ("devstack.commands", "spark", "stop it and keep its data"),
+        "status": ("devstack.commands", "spark", "show whether it is running"),
+        "clean-data": ("devstack.commands", "spark", "stop it and delete its data"),
+    },
+    "embedded S3 server": {
+        "s3-up": ("devstack.commands", "s3", "start it and show how to use it"),
+        "s3-down": ("devstack.commands", "s3", "stop it and keep its buckets"),
+        "s3-status": ("devstack.commands", "s3", "show whether it is running"),
+        "s3-clean-data": ("devstack.commands", "s3", "stop it and delete its buckets"),
+        "s3-build": ("devstack.commands", "s3", "build its program, once per machine"),
+    },
+    "dataset service": {
+        "serve": ("service.commands", "service", "serve datasets over REST"),
+        "token": ("service.commands", "service", "create, list and revoke access tokens of a service"),
+    },
+    "client of a dataset service": {
+        "list": ("service.commands", "service", "list datasets"),
+        "push": ("service.commands", "service", "upload a folder or a file as a new version of a dataset"),
+        "pull": ("service.commands", "service", "download a dataset to a folder"),
+        "restore": ("service.commands", "service", "make an older version the newest again"),
+        "run": ("service.commands", "service", "run a training job, or print it for Kubernetes"),
+    },
+    "development": {
+        "chromium": ("devstack.commands", "spark", "find a Chromium for browser tests, or install Debian's"),
+    },
 }
+COMMANDS = {name: command for group in _GROUPS.values() for name, command in group.items()}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; returns its exit code: 0 done, 1 failed, 2 bad arguments, 130 interrupted."""
+    """Run a command.
+
+    Args:
+        argv: The command and its options; None for the command line of the process.
+
+    Returns:
+        The exit code: 0 done, 1 failed, 2 bad arguments, 130 interrupted.
+    """
     command, *rest = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     if command in ("-h", "--help"):
-        _say(sys.stdout.write)
+        _print_help(sys.stdout.write)
         return 0
     if command == "--version":
         sys.stdout.write(f"imagestrata {__version__}\n")
         return 0
-    if command not in _COMMANDS:
-        _say(sys.stderr.write)
-        sys.stderr.write(f"imagestrata: error: wanted a command. Found: {command!r}\n")
+    if command not in COMMANDS:
+        kind = "option" if command.startswith("-") else "command"
+        near = difflib.get_close_matches(command, [*COMMANDS, "--help", "--version"], n=1)
+        guess = f" Did you mean {near[0]}?" if near else ""
+        sys.stderr.write(f"imagestrata: error: unknown {kind} {command}.{guess} See imagestrata --help.\n")
         return 2
-    module, extra, _ = _COMMANDS[command]
+    module, extra, _ = COMMANDS[command]
     try:
         given = [command, *rest] if module.endswith(".commands") else rest
         return int(importlib.import_module(f"imagestrata.{module}").main(given))
     except ModuleNotFoundError as error:
-        cure = extra if extra.startswith("make ") else f"pip install 'imagestrata[{extra}]'"
-        sys.stderr.write(f"error: wanted {error.name} for 'imagestrata {command}'. Found: none. Install it: {cure}\n")
+        remedy = extra if extra.startswith("make ") else f"pip install 'imagestrata[{extra}]'"
+        sys.stderr.write(f"error: Wanted {error.name} for 'imagestrata {command}'. Found: none. Install it: {remedy}\n")
         return 1
 
 
-def _say(write: Callable[[str], object]) -> None:
-    write("usage: imagestrata COMMAND [OPTION ...]     (imagestrata COMMAND --help says its options)\n\n")
-    for name, (_, _, text) in _COMMANDS.items():
-        write(f"  {name:<15}{text}\n")
-    write(f"  {'--version':<15}the version of this package\n")
+def _print_help(write: Callable[[str], object]) -> None:
+    write("usage: imagestrata COMMAND [OPTION ...]\n\n")
+    write("Run 'imagestrata COMMAND --help' for the options of a command, 'imagestrata --version' for the version.\n")
+    for group, commands in _GROUPS.items():
+        write(f"\n{group}:\n")
+        for name, (_, _, text) in commands.items():
+            write(f"  {name:<15}{text}\n")
+    write("\nexit codes: 0 done, 1 failed, 2 bad arguments, 130 interrupted\n")

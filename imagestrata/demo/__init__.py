@@ -1,1 +1,1 @@
-"""The demo: real pictures into Cassandra, into splits, through DALI, onto a page. `make demo` installs all of it."""
+"""The demo: it ingests, splits and reads real pictures, and writes a report. `make demo` installs what it needs."""

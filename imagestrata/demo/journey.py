@@ -1,14 +1,5 @@
-"""Everything once, on an embedded Cassandra: pictures, ingest, split, two epochs through DALI, a report to look at.
+"""The steps of the demo: an embedded Cassandra, pictures, an ingest, a split, two epochs through DALI, a report."""
 
-    make demo                    # 1,797 handwritten digits
-    make demo DATA=/my/tree      # your own tree: CLASS/**/image, or SPLIT/CLASS/**/image with folders train and val
-
-It overwrites its own keyspace "demo" and its own files in build/demo, so it may be run again and again. Cassandra stays
-up afterwards, for `spark-submit jobs/ingest.py` and the like; `make down` ends it. Exit codes: 0 done, 1 failed, 2 bad
-arguments. The last line is one JSON object.
-"""
-
-import argparse
 import json
 import os
 import subprocess
@@ -31,7 +22,7 @@ from etl.errors import EtlError
 from imagestrata.demo import digits, report
 from imagestrata.devstack import DevstackError, java, sparkconf
 from imagestrata.devstack.commands import DATA as CASSANDRA_FOLDER
-from imagestrata.devstack.commands import PORT, usual_port
+from imagestrata.devstack.commands import usual_port
 from imagestrata.devstack.servers.cassandra import Cassandra
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,12 +35,12 @@ EPOCHS = 2
 
 
 class DemoError(Exception):
-    """A step of the demo failed; what it printed says why."""
+    """A step of the demo failed; its own output says why."""
 
 
 @dataclass(frozen=True)
 class Epochs:
-    """What came out of the loader: samples in each epoch, different images over all, time, and one batch to show."""
+    """What the loader delivered: samples of each epoch, different images in all epochs, the rate, and one batch."""
 
     samples: int
     distinct_ids: int
@@ -57,46 +48,42 @@ class Epochs:
     sheet: list[report.Tile]
 
 
-def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The options; exits with 2 for bad ones."""
-    parser = argparse.ArgumentParser(
-        prog="imagestrata demo", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, metavar="TREE", help="a tree of your own (default: the digits)")
-    parser.add_argument("--port", type=int, help=f"Cassandra's port (default: the one it ran on last, or {PORT})")
-    args = parser.parse_args(argv)
-    if args.data is not None and not args.data.is_dir():
-        parser.error(f"wanted a folder of images in --data. Found: {args.data}, which is none")
-    return args
+def main(data: Path | None = None, *, port: int | None = None) -> int:
+    """Run the demo and print its results; returns the exit code.
 
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit code."""
-    args = parse_args(argv)
+    Args:
+        data: A tree of images; None for the digits.
+        port: The port of Cassandra; None for that of its last run, or the usual one.
+    """
     try:
-        print(json.dumps(run(args.data, port=args.port), ensure_ascii=False), flush=True)
+        print(json.dumps(run(data, port=port), ensure_ascii=False), flush=True)
     except (DemoError, DevstackError, EtlError, loader.LoaderError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("demo: interrupted; run it again when you like. `make down` ends Cassandra.", file=sys.stderr)
+        print("demo: interrupted. Run it again at any time; `make down` stops Cassandra.", file=sys.stderr)
         return 130
     return 0
 
 
 def run(data: Path | None = None, *, port: int | None = None) -> dict[str, Any]:
-    """All steps, each with a line; returns what the last line prints."""
+    """Run all steps, with a line for each; returns the results that the last line prints.
+
+    Args:
+        data: A tree of images; None for the digits.
+        port: The port of Cassandra; None for that of its last run, or the usual one.
+    """
     console = Console(stderr=True, highlight=False)
     port = start_cassandra(port, console)
     tree = digits.write(BUILD / "digits") if data is None else data.resolve()
     subdirs = [name for name in digits.SPLITS if (tree / name).is_dir()]
-    configure(tree, subdirs, port)
+    configure(tree, subdirs)
     with Control(Cluster(hosts=("127.0.0.1",), port=port)) as control:
         control.define(f'DROP KEYSPACE IF EXISTS "{KEYSPACE}"')
     console.print(f"[bold]ingest[/]  spark-submit jobs/ingest.py {tree}", soft_wrap=True)
-    ingested = job("ingest.py", "--overwrite")
+    ingested = job("ingest.py", "--overwrite", port=port)
     console.print("[bold]split[/]   spark-submit jobs/split.py -r 8,2 --balance original --seed 7")
-    split = job("split.py", "-r", "8,2", "--balance", "original", "--seed", "7", "--overwrite")
+    split = job("split.py", "-r", "8,2", "--balance", "original", "--seed", "7", "--overwrite", port=port)
     console.print(f"[bold]loader[/]  {EPOCHS} epochs of split 0 through DALI")
     epochs = read_epochs(port)
     page = BUILD / "report.html"
@@ -106,8 +93,8 @@ def run(data: Path | None = None, *, port: int | None = None) -> dict[str, Any]:
         "classes": f"{ingested['classes']:,}",
         "rejected": f"{ingested['quarantined']:,}",
         "splits": " + ".join(f"{rows:,}" for rows in split["rows"]),
-        "ingest, the whole job": f"{ingested['images_per_s']:,.0f} images/s",
-        "split, the whole job": f"{sum(split['rows']) / split['seconds']:,.0f} images/s",
+        "ingest, whole job": f"{ingested['images_per_s']:,.0f} images/s",
+        "split, whole job": f"{sum(split['rows']) / split['seconds']:,.0f} images/s",
         "loader, decoded batches": f"{epochs.images_per_s:,.0f} images/s",
     }
     report.write(page, sheet=epochs.sheet, split_counts=split["counts"], metrics=metrics)
@@ -115,7 +102,7 @@ def run(data: Path | None = None, *, port: int | None = None) -> dict[str, Any]:
     for name, value in metrics.items():
         table.add_row(name, value)
     console.print(table)
-    console.print(f"Look at {page}. Cassandra stays up on port {port}; `make down` ends it.", soft_wrap=True)
+    console.print(f"Open {page}. Cassandra keeps running on port {port}; `make down` stops it.", soft_wrap=True)
     return {
         "images": ingested["images"],
         "classes": ingested["classes"],
@@ -130,20 +117,22 @@ def run(data: Path | None = None, *, port: int | None = None) -> dict[str, Any]:
 
 
 def start_cassandra(port: int | None, console: Console) -> int:
-    """Bring the embedded Cassandra up, if it is not; returns its port. Raises DevstackError."""
+    """Start the embedded Cassandra unless it is running; returns its port. Raises `DevstackError`."""
     server = Cassandra(CASSANDRA_FOLDER, port=usual_port(CASSANDRA_FOLDER, port))
     started = time.monotonic()
     with console.status("Cassandra is starting"):
         fresh = server.start()
-    took = f"{'up after' if fresh else 'was up'} {time.monotonic() - started:.1f} s"
+    took = f"started in {time.monotonic() - started:.1f} s" if fresh else "already running"
     console.print(f"[bold]Cassandra[/]  {took}  {server.runtime.describe() if server.runtime else ''}", soft_wrap=True)
     return server.port
 
 
-def configure(tree: Path, subdirs: Sequence[str], port: int) -> None:
-    """Make the demo's tree, tables and split folder the defaults of the environment's Spark."""
+def configure(tree: Path, subdirs: Sequence[str]) -> None:
+    """Make the demo's tree, tables and split folder the defaults of the environment's Spark.
+
+    The address of Cassandra is none of them: jobs find the node that runs, and this file outlives it.
+    """
     extra = {
-        "spark.cassandra.connection.port": str(port),
         "spark.imagestrata.source": str(tree),
         "spark.imagestrata.data-table": f"{KEYSPACE}.data",
         "spark.imagestrata.metadata-table": f"{KEYSPACE}.metadata",
@@ -156,11 +145,18 @@ def configure(tree: Path, subdirs: Sequence[str], port: int) -> None:
     sparkconf.write(extra, site_packages=site_packages, java_home=java_home, python=Path(sys.executable))
 
 
-def job(name: str, *args: str) -> dict[str, Any]:
-    """Run a job as users do, passing on what it says; returns its report. Raises `DemoError`."""
+def job(name: str, *args: str, port: int) -> dict[str, Any]:
+    """Run a job as users do and show its output; returns its report. Raises `DemoError`."""
     scripts = sysconfig.get_path("scripts")
     bar = str(sys.stderr.isatty()).lower()
-    command = [f"{scripts}/spark-submit", "--conf", f"spark.ui.showConsoleProgress={bar}", str(ROOT / "jobs" / name)]
+    # The demo's own Cassandra, whatever spark-defaults.conf says.
+    settings = {"connection.host": "127.0.0.1", "connection.port": port}
+    conf = [
+        f"spark.ui.showConsoleProgress={bar}",
+        *(f"spark.cassandra.{key}={value}" for key, value in settings.items()),
+    ]
+    options = [word for setting in conf for word in ("--conf", setting)]
+    command = [f"{scripts}/spark-submit", *options, str(ROOT / "jobs" / name)]
     environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ.get('PATH', '')}"}
     last = ""
     with subprocess.Popen([*command, *args, "--json"], env=environment, stdout=subprocess.PIPE, text=True) as process:
@@ -169,30 +165,30 @@ def job(name: str, *args: str) -> dict[str, Any]:
                 print(f"  {last}", file=sys.stderr)
             last = line.rstrip()
     if process.returncode:
-        raise DemoError(f"jobs/{name} ended with {process.returncode}: {last}")
+        raise DemoError(f"jobs/{name} failed with exit code {process.returncode}. {last}".rstrip())
     found: dict[str, Any] = json.loads(last)
     return found
 
 
 class CountedSource(loader.CassandraSource):
-    """A source that remembers which images it delivered."""
+    """A source that records the ids that it delivers."""
 
     seen: set[bytes]
 
     def batches(self, epoch: int, /, *, offset: int = 0, every: int = 1) -> Any:
-        """As the source's own, noting the ids."""
+        """The batches of the source; records their ids."""
         for batch in super().batches(epoch, offset=offset, every=every):
             self.seen.update(map(bytes, batch.ids))
             yield batch
 
 
 def read_epochs(port: int) -> Epochs:
-    """Read split 0 twice, augmented, and check that each epoch has every image once. Raises `DemoError`."""
+    """Read split 0 twice with augmentation, and check that each epoch has every image once. Raises `DemoError`."""
     split = loader.open_split(SPLIT, index=0)
     sheet: list[report.Tile] = []
     with CountedSource(split, hosts=["127.0.0.1"], port=port, batch_size=BATCH_SIZE, seed=7) as source:
         source.seen = set()
-        # Digits in a mirror would look as if their names were wrong.
+        # A mirrored digit looks like another one.
         batches = loader.ClassificationIterator(
             source, size=SIZE, train=True, crop_area=(0.6, 1.0), mirror=False, num_threads=2
         )
@@ -206,7 +202,7 @@ def read_epochs(port: int) -> Epochs:
                 split.counts.get(label, 0) for label in range(split.num_classes)
             ]:
                 raise DemoError(
-                    f"wanted every image of split 0 once in an epoch. Found: {len(labels)} of {len(split)}."
+                    f"Wanted every image of split 0 once in an epoch. Found: {len(labels)} of {len(split)}."
                 )
         seconds = time.monotonic() - started
     return Epochs(len(split), len(source.seen), EPOCHS * len(split) / seconds, sheet)

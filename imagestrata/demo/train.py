@@ -1,51 +1,71 @@
-"""Train a small network from the demo's batches: from Cassandra, through DALI, on the CPU or on a GPU.
+"""Train a small network on the demo's images: from Cassandra, through DALI, on the CPU or a GPU.
 
-    make train-demo
+  make train-demo
 
-Runs the demo first if there is no split of it yet. The last line is one JSON object with the validation accuracy.
+Runs the demo first if its split does not exist. The last line is one JSON object with the validation accuracy.
+
+exit codes: 0 done, 1 failed, 2 bad arguments
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import torch
-from rich.console import Console
-from torch import nn
+from formats.command_line import Parser
 
-import loader
-from etl.cassandra.cluster import Cluster
-from etl.cassandra.control import Control
-from etl.errors import EtlError
-from imagestrata.demo import journey as demo
-from imagestrata.devstack import DevstackError
-from schemas import TableName
+if TYPE_CHECKING:
+    from rich.console import Console
+    from torch import nn
+
+    import loader
 
 SIZE = 32
 
 
-def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The options; exits with 2 for bad ones."""
-    parser = argparse.ArgumentParser(
-        prog="python -m imagestrata.demo.train",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--epochs", type=int, default=8, help="passes over split 0 (default: 8)")
-    return parser.parse_args(argv)
+def parser() -> Parser:
+    """The options."""
+    made = Parser("python -m imagestrata.demo.train", manual=__doc__)
+    made.add_argument("--epochs", type=int, default=8, metavar="N", help="passes over split 0 (default: 8)")
+    return made
 
 
-def network(classes: int) -> nn.Module:
-    """Three convolutions and a linear layer: pictures float32 ``(b, 3, 32, 32)`` in, logits ``(b, classes)`` out."""
+def network(classes: int) -> "nn.Module":
+    """Make a network of three convolutions and a linear layer.
+
+    Args:
+        classes: The number of classes.
+
+    Returns:
+        A module that takes pictures, float32 of shape ``(b, 3, 32, 32)``, and returns logits of shape ``(b, classes)``.
+    """
+    from torch import nn
+
     layers: list[nn.Module] = []
     for inputs, outputs in ((3, 32), (32, 64), (64, 128)):
         layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU(), nn.MaxPool2d(2)]
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(4 * 128, classes))
 
 
-def train(epochs: int, console: Console) -> dict[str, float | int]:
-    """Train on split 0, measure on split 1 after each epoch; returns the last accuracy and the image counts."""
+def train(epochs: int, console: "Console") -> dict[str, float | int]:
+    """Train on split 0 and validate on split 1 after each epoch.
+
+    Args:
+        epochs: Passes over split 0.
+        console: Where the progress is printed.
+
+    Returns:
+        The numbers of images and epochs, and the accuracy after the last epoch.
+    """
+    import torch
+    from torch import nn
+
+    import loader
+    from etl.cassandra.cluster import Cluster
+    from etl.cassandra.control import Control
+    from imagestrata.demo import journey as demo
+    from schemas import TableName
+
     port = demo.start_cassandra(None, console)
     with Control(Cluster(hosts=("127.0.0.1",), port=port)) as control:
         is_filled = control.columns(TableName(demo.KEYSPACE, "data")) is not None
@@ -62,7 +82,7 @@ def train(epochs: int, console: Console) -> dict[str, float | int]:
         model = network(learned.split.num_classes).to(device)
         optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=1e-2)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 3e-3, total_steps=epochs * len(learned))
-        # A digit is another one, or none, in a mirror, and when much of it is cut off.
+        # A digit that is mirrored or mostly cut off looks like another one, or like none.
         training, validation = (
             loader.ClassificationIterator(
                 one,
@@ -97,18 +117,28 @@ def train(epochs: int, console: Console) -> dict[str, float | int]:
         }
 
 
-def source(index: int, *, port: int, shuffle: bool) -> loader.CassandraSource:
+def source(index: int, *, port: int, shuffle: bool) -> "loader.CassandraSource":
     """The images of one split of the demo."""
+    import loader
+    from imagestrata.demo import journey as demo
+
     split = loader.open_split(demo.SPLIT, index=index)
     return loader.CassandraSource(split, hosts=["127.0.0.1"], port=port, batch_size=64, seed=7, shuffle=shuffle)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit code."""
-    args = parse_args(argv)
+    """The command; returns its exit code."""
+    args = parser().parse_args(argv)
+    from rich.console import Console
+
+    import loader
+    from etl.errors import EtlError
+    from imagestrata.demo.journey import DemoError
+    from imagestrata.devstack import DevstackError
+
     try:
         print(json.dumps(train(args.epochs, Console(stderr=True, highlight=False))), flush=True)
-    except (demo.DemoError, DevstackError, EtlError, loader.LoaderError) as error:
+    except (DemoError, DevstackError, EtlError, loader.LoaderError) as error:
         print(f"train-demo: {error}", file=sys.stderr)
         return 1
     return 0

@@ -1,17 +1,29 @@
-"""The archive for `spark-submit --py-files`: what executors on a cluster of yours import. Same files, same bytes."""
+"""Write the archive for `spark-submit --py-files`: the packages that executors on your cluster import.
 
-import argparse
+The same files give the same bytes.
+"""
+
 import sys
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+
+from formats.command_line import Parser
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("schemas", "formats", "etl", "jobs")
 
 
 def write(path: Path, root: Path = ROOT) -> int:
-    """Write the packages with their data files (.cql, .j2) to `path`; returns the number of files."""
+    """Write the packages with their data files to an archive.
+
+    Args:
+        path: The archive.
+        root: The folder with the packages.
+
+    Returns:
+        The number of files.
+    """
     files = sorted(
         file
         for package in PACKAGES
@@ -22,7 +34,7 @@ def write(path: Path, root: Path = ROOT) -> int:
     new = path.with_name(f".{path.name}.new")
     with zipfile.ZipFile(new, "w") as archive:
         for file in files:
-            # A fixed time and mode: the bytes depend on nothing but the contents.
+            # A fixed time and mode, so that the bytes depend only on the contents.
             entry = zipfile.ZipInfo(file.relative_to(root).as_posix(), date_time=(1980, 1, 1, 0, 0, 0))
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, file.read_bytes(), compress_type=zipfile.ZIP_DEFLATED)
@@ -31,9 +43,9 @@ def write(path: Path, root: Path = ROOT) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the archive and say so."""
-    parser = argparse.ArgumentParser(prog="python -m imagestrata.devstack.archive", description=__doc__)
-    parser.add_argument("path", type=Path, help="of the archive, such as build/deps.zip")
+    """The command; returns its exit code."""
+    parser = Parser("python -m imagestrata.devstack.archive", manual=__doc__)
+    parser.add_argument("path", type=Path, help="the archive, such as build/deps.zip")
     args = parser.parse_args(argv)
     print(f"{args.path}  {write(args.path)} files")
     return 0

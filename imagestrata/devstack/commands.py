@@ -1,16 +1,6 @@
-"""The embedded Cassandra and the embedded S3 server by hand, and a browser for tests.
+"""The commands for the embedded Cassandra, the embedded S3 server, and a browser for tests.
 
-    imagestrata up [--nodes 1] [--port PORT] [--data DIR] [--auth]
-    imagestrata status | down | clean-data [--data DIR]
-    imagestrata s3-up [--port PORT] [--data DIR] [--bucket NAME ...]
-    imagestrata s3-status | s3-down | s3-clean-data [--data DIR]
-    imagestrata s3-build
-    imagestrata chromium
-
-Data stay in build/cassandra and build/s3 between runs until `clean-data` and `s3-clean-data`. The S3 server's program
-is built before its first start, once a machine. `chromium` says where one is for the tests of the dataset service's
-page; where there is none, it installs Debian's, as root. Exit codes: 0 = done (also when there was nothing to do; for
-`status`: it is up), 1 = failed or, for `status`, not up, with one clear line, 2 = bad arguments.
+Data stay in build/cassandra and build/s3 between runs, until `clean-data` and `s3-clean-data`.
 """
 
 import argparse
@@ -18,10 +8,13 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
+from formats import sizes
+from formats.command_line import Parser, own_port, size
 from imagestrata.devstack import DevstackError, chromium
 from imagestrata.devstack.servers import versitygw
 from imagestrata.devstack.servers.cassandra import DEFAULT_PASSWORD, DEFAULT_USER, MAX_NODES, Cassandra
@@ -32,56 +25,91 @@ PORT = 9042
 S3_DATA = DATA.with_name("s3")
 S3_PORT = 7070
 
+_MIB = 1 << 20
+_LEAST_HEAP_MIB = 256
 
-def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command and its options."""
-    parser = argparse.ArgumentParser(
-        prog="imagestrata", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+_UP = f"""Start the embedded Cassandra and wait until it answers.
+
+  imagestrata up
+  imagestrata up --port 9151
+  imagestrata up --nodes 3        three nodes, on 127.0.0.1, 127.0.0.2 and 127.0.0.3
+
+Jobs and trainings of this checkout use it if you do not configure another Cassandra; their first lines name the
+address. With --data, they do not find it: give them its address.
+
+{sizes.HELP}.
+
+exit codes: 0 started, or already running; 1 failed; 2 bad arguments; 130 interrupted
+"""
+_DONE = "exit codes: 0 done, also if there was nothing to do; 1 failed; 2 bad arguments"
+_STATUS = "exit codes: 0 running; 1 not running; 2 bad arguments"
+_S3_UP = f"""Start the embedded S3 server, wait until it answers, and print how to use it.
+
+  imagestrata s3-up --bucket my-bucket
+
+Its program is built before the first start on a machine, which takes two minutes.
+
+{_DONE}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command: what it does, its manual page, and what adds its options."""
+
+    run: Callable[[argparse.Namespace], int]
+    manual: str
+    add_options: Callable[[Parser], object] = lambda parser: None
+
+
+def parser(name: str) -> Parser:
+    """The options of a command."""
+    made = Parser(f"imagestrata {name}", manual=COMMANDS[name].manual)
+    COMMANDS[name].add_options(made)
+    return made
+
+
+def _add_folder(parser: Parser) -> None:
+    parser.add_argument(
+        "--data", type=Path, default=DATA, metavar="DIR", help="the folder of data and logs (default: build/cassandra)"
     )
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, run, text in (
-        ("up", up, "start the server and wait until it answers"),
-        ("down", down, "end it"),
-        ("status", status, "say whether it is up"),
-        ("clean-data", clean_data, "end it and remove its data"),
-    ):
-        command = commands.add_parser(name, help=text, description=text)
-        command.set_defaults(run=run)
-        command.add_argument(
-            "--data", type=Path, default=DATA, metavar="DIR", help="folder of data and logs (build/cassandra)"
-        )
-        if name == "up":
-            command.add_argument(
-                "--nodes", type=int, default=1, choices=range(1, MAX_NODES + 1), help="on 127.0.0.1 to .3"
-            )
-            command.add_argument("--port", type=int, help=f"of CQL (default: the one it ran on last, or {PORT})")
-            command.add_argument("--auth", action="store_true", help="ask for user and password (cassandra, cassandra)")
-            command.add_argument("--heap", type=int, default=512, metavar="MB", help="heap of each node in MB (512)")
-    for name, run, text in (
-        ("s3-up", s3_up, "start the S3 server and wait until it answers; says how to use it"),
-        ("s3-down", s3_down, "end it"),
-        ("s3-status", s3_status, "say whether it is up"),
-        ("s3-clean-data", s3_clean_data, "end it and remove its buckets"),
-        ("s3-build", s3_build, "build its program, if it is not there"),
-    ):
-        command = commands.add_parser(name, help=text, description=text)
-        command.set_defaults(run=run)
-        command.add_argument("--data", type=Path, default=S3_DATA, metavar="DIR", help="folder of buckets (build/s3)")
-        if name == "s3-up":
-            command.add_argument("--port", type=int, help=f"(default: the one it ran on last, or {S3_PORT})")
-            command.add_argument("--bucket", action="append", default=[], metavar="NAME", help="a bucket to be made")
-    text = "find a Chromium, or install Debian's where this user may"
-    commands.add_parser("chromium", help=text, description=text).set_defaults(run=browser)
-    args = parser.parse_args(argv)
-    if args.command in ("up", "s3-up") and args.port is not None and not 1024 <= args.port <= 65535:
-        parser.error(f"--port: wanted 1024 to 65535. Found: {args.port}")
-    if args.command == "up" and args.heap < 256:
-        parser.error(f"--heap: wanted 256 MB or more. Found: {args.heap}")
-    return args
+
+
+def _add_up(parser: Parser) -> None:
+    _add_folder(parser)
+    add = parser.add_argument
+    add("--port", type=own_port, metavar="N", help=f"the CQL port (default: the port of its last run, or {PORT})")
+    add("--nodes", type=int, default=1, choices=range(1, MAX_NODES + 1), help="the number of nodes (default: 1)")
+    add("--auth", action="store_true", help="require a user and a password: cassandra, cassandra")
+    add("--heap", type=_heap, default=512 * _MIB, metavar="SIZE", help="the heap of each node (default: 512MiB)")
+
+
+def _add_s3_folder(parser: Parser) -> None:
+    parser.add_argument(
+        "--data", type=Path, default=S3_DATA, metavar="DIR", help="the folder of buckets (default: build/s3)"
+    )
+
+
+def _add_s3_up(parser: Parser) -> None:
+    _add_s3_folder(parser)
+    add = parser.add_argument
+    add("--port", type=own_port, metavar="N", help=f"the port (default: the port of its last run, or {S3_PORT})")
+    add("--bucket", action="append", default=[], metavar="NAME", help="create this bucket; repeatable")
+
+
+def _heap(text: str) -> int:
+    found = size(text)
+    if found < _LEAST_HEAP_MIB * _MIB:
+        hint = f" Add a unit: {text}M." if text.isdigit() else ""
+        raise argparse.ArgumentTypeError(f"wanted {_LEAST_HEAP_MIB}MiB or more. Found: {found:,} bytes.{hint}")
+    return found
 
 
 def existing(folder: Path) -> Cassandra | None:
-    """The server that once was started in `folder`, whatever its settings."""
+    """The server that was started in a folder before, with its settings; None if there was none.
+
+    Raises `DevstackError` if its settings cannot be read.
+    """
     path = folder / "cluster.json"
     if not path.is_file():
         return None
@@ -90,12 +118,12 @@ def existing(folder: Path) -> Cassandra | None:
         return Cassandra(folder, nodes=settings["nodes"], auth=settings["auth"])
     except (ValueError, KeyError, TypeError) as error:
         raise DevstackError(
-            f"wanted a cluster's settings in {path}. Found: {error}. Remove {folder} by hand."
+            f"Wanted the settings of a cluster in {path}. Found: {error}. Delete {folder} by hand."
         ) from error
 
 
 def usual_port(folder: Path, asked: int | None) -> int | None:
-    """The port to start a server on: the one asked for, the one of its last run (None), or the usual one."""
+    """The port to start a server on: ``asked``, else None for that of its last run, else the usual one."""
     return asked or (None if (folder / "cluster.json").is_file() else PORT)
 
 
@@ -104,14 +132,14 @@ def _places(server: Cassandra) -> str:
 
 
 def _runtime(server: Cassandra) -> str:
-    """The Java that runs it, as the end of a line."""
+    """The Java that it runs on, as the end of a line."""
     return f"  {server.runtime.describe()}" if server.runtime else ""
 
 
 def up(args: argparse.Namespace) -> int:
-    """Start, and say where."""
+    """Start the Cassandra and print where it is."""
     server = Cassandra(
-        args.data, port=usual_port(args.data, args.port), nodes=args.nodes, auth=args.auth, heap_mb=args.heap
+        args.data, port=usual_port(args.data, args.port), nodes=args.nodes, auth=args.auth, heap_mb=args.heap // _MIB
     )
     started = time.monotonic()
     shown = sys.stderr.isatty()
@@ -127,55 +155,60 @@ def up(args: argparse.Namespace) -> int:
     fresh = server.start(progress=progress)
     if shown:
         print("\r\033[K", end="", file=sys.stderr)
-    word = f"up after {time.monotonic() - started:.1f} s" if fresh else "was up"
+    word = f"started in {time.monotonic() - started:.1f} s" if fresh else "is already running"
     user = f"  user {DEFAULT_USER}, password {DEFAULT_PASSWORD}" if args.auth else ""
     print(f"Cassandra {word}: {_places(server)}{user}  data and logs in {server.folder}{_runtime(server)}")
+    if args.data.resolve() != DATA:
+        print(
+            f"Jobs find it with --conf spark.cassandra.connection.host={','.join(server.hosts)} "
+            f"--conf spark.cassandra.connection.port={server.port}"
+        )
     return 0
 
 
 def down(args: argparse.Namespace) -> int:
-    """End it; nothing to end is fine."""
+    """Stop the Cassandra."""
     server = existing(args.data)
     ran = server is not None and server.stop()
-    print("Cassandra ended, its data stay" if ran else "Cassandra was not up")
+    print("Cassandra stopped; its data stay" if ran else "Cassandra was not running")
     return 0
 
 
 def status(args: argparse.Namespace) -> int:
-    """Say what runs."""
+    """Show what runs."""
     server = existing(args.data)
     if server is not None and server.is_up():
-        print(f"Cassandra is up: {_places(server)}  data and logs in {server.folder}{_runtime(server)}")
+        print(f"Cassandra is running: {_places(server)}  data and logs in {server.folder}{_runtime(server)}")
         if server.runtime and (warning := server.runtime.warning(date.today())):
             print(f"warning: {warning}", file=sys.stderr)
         return 0
     if server is not None and any(node.pid for node in server.nodes):
-        print(f"Cassandra is partly up: {_places(server)}  logs in {server.folder}/node*/logs")
+        print(f"Some nodes of Cassandra are running: {_places(server)}  logs in {server.folder}/node*/logs")
         return 1
-    print("Cassandra is not up")
+    print("Cassandra is not running")
     return 1
 
 
 def clean_data(args: argparse.Namespace) -> int:
-    """Remove the folder; one that is not a server's is left alone."""
+    """Delete the folder, unless it is not a server's."""
     server = existing(args.data)
     if server is None:
         print("Cassandra has no data")
         return 0
     server.clean()
-    print(f"Cassandra's data removed from {server.folder}")
+    print(f"Deleted Cassandra's data in {server.folder}")
     return 0
 
 
 def s3_up(args: argparse.Namespace) -> int:
-    """Start the S3 server, and say where it is and how to use it; the secret stays in its file."""
+    """Start the S3 server, and print where it is and how to use it; the secret key stays in its file."""
     known = (args.data / "settings.json").is_file()
     server = S3(args.data, port=args.port or (None if known else S3_PORT))
     started = time.monotonic()
     fresh = server.start()
     for bucket in args.bucket:
         server.make_bucket(bucket)
-    word = f"up after {time.monotonic() - started:.1f} s" if fresh else "was up"
+    word = f"started in {time.monotonic() - started:.1f} s" if fresh else "is already running"
     print(f"S3 {word}: {server.endpoint} (pid {server.pid})  buckets in {server.folder / 'buckets'}")
     settings = shlex.quote(str(server.folder / "settings.json"))
     reader = f"""sed -nE 's/.*"secret_key": "([^"]*)".*/\\1/p' {settings}"""
@@ -187,50 +220,71 @@ def s3_up(args: argparse.Namespace) -> int:
 
 
 def s3_down(args: argparse.Namespace) -> int:
-    """End the S3 server; nothing to end is fine."""
-    print("S3 ended, its buckets stay" if S3(args.data).stop() else "S3 was not up")
+    """Stop the S3 server."""
+    print("S3 stopped; its buckets stay" if S3(args.data).stop() else "S3 was not running")
     return 0
 
 
 def s3_status(args: argparse.Namespace) -> int:
-    """Say whether the S3 server runs."""
+    """Show whether the S3 server runs."""
     server = S3(args.data)
     up = server.is_up()
-    print(f"S3 is up: {server.endpoint} (pid {server.pid})  buckets in {server.folder}" if up else "S3 is not up")
+    where = f"{server.endpoint} (pid {server.pid})  buckets in {server.folder}"
+    print(f"S3 is running: {where}" if up else "S3 is not running")
     return 0 if up else 1
 
 
 def s3_clean_data(args: argparse.Namespace) -> int:
-    """Remove the folder; one that is not a server's is left alone."""
+    """Delete the folder, unless it is not a server's."""
     if not (args.data / "settings.json").is_file():
         print("S3 has no data")
         return 0
     server = S3(args.data)
     server.clean()
-    print(f"S3's buckets removed from {server.folder}")
+    print(f"Deleted S3's buckets in {server.folder}")
     return 0
 
 
 def s3_build(args: argparse.Namespace) -> int:
-    """Build the S3 server's program."""
+    """Build the S3 server's program and print its path."""
     print(versitygw.build())
     return 0
 
 
 def browser(args: argparse.Namespace) -> int:
-    """Find a Chromium, or install it."""
+    """Find or install a Chromium and print its path."""
     print(chromium.bring())
     return 0
 
 
+COMMANDS = {
+    "up": Command(up, _UP, _add_up),
+    "down": Command(down, f"Stop the embedded Cassandra and keep its data.\n\n{_DONE}\n", _add_folder),
+    "status": Command(status, f"Show whether the embedded Cassandra is running.\n\n{_STATUS}\n", _add_folder),
+    "clean-data": Command(clean_data, f"Stop the embedded Cassandra and delete its data.\n\n{_DONE}\n", _add_folder),
+    "s3-up": Command(s3_up, _S3_UP, _add_s3_up),
+    "s3-down": Command(s3_down, f"Stop the embedded S3 server and keep its buckets.\n\n{_DONE}\n", _add_s3_folder),
+    "s3-status": Command(s3_status, f"Show whether the embedded S3 server is running.\n\n{_STATUS}\n", _add_s3_folder),
+    "s3-clean-data": Command(
+        s3_clean_data, f"Stop the embedded S3 server and delete its buckets.\n\n{_DONE}\n", _add_s3_folder
+    ),
+    "s3-build": Command(s3_build, f"Build the S3 server's program unless it exists; print its path.\n\n{_DONE}\n"),
+    "chromium": Command(
+        browser,
+        f"Print the path of a Chromium for browser tests. Without one, install Debian's; this needs root.\n\n{_DONE}\n",
+    ),
+}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; see the module's text."""
-    args = parse_args(argv)
+    """Run a command, the first word of the command line; returns its exit code."""
+    name, *rest = list(sys.argv[1:] if argv is None else argv)
+    args = parser(name).parse_args(rest)
     try:
-        return int(args.run(args))
+        return COMMANDS[name].run(args)
     except DevstackError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("interrupted: what was started is ended", file=sys.stderr)
+        print("interrupted: everything that was started is stopped", file=sys.stderr)
         return 130

@@ -1,9 +1,12 @@
-"""Whether this machine has what imagestrata needs, and whether the servers answer: one line a check.
+"""Check that this machine has what imagestrata needs and that the servers answer. Prints one line for each check.
 
-    imagestrata doctor [--hosts HOST,HOST] [--port 9042] [--s3-endpoint URL] [--url URL] [--json]
+  imagestrata doctor
+  imagestrata doctor --hosts 10.0.0.1,10.0.0.2 --s3-endpoint http://10.0.0.3:9000
 
-A server that you name (by option or environment) must answer; one that you do not name may be down. Exit codes: 0 = no
-errors (there may be warnings), 1 = errors, 2 = bad arguments.
+A server that you name, by option or environment variable, must answer. Without --hosts and --port, the Cassandra that
+`imagestrata up` started is checked, otherwise 127.0.0.1 port 9042.
+
+exit codes: 0 no errors, perhaps warnings; 1 errors; 2 bad arguments
 """
 
 import argparse
@@ -24,6 +27,9 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
+from formats.command_line import Parser
+from formats.command_line import port as port_number
+from formats.local_node import LocalNode
 from imagestrata.devstack import DevstackError, java
 from imagestrata.devstack.commands import DATA, PORT, S3_DATA, S3_PORT, existing
 from imagestrata.devstack.environment import Environment
@@ -33,7 +39,7 @@ from imagestrata.devstack.servers.s3 import S3
 
 _GB = 1e9
 _SERVICE_PORT = 8080
-_LATE_SECONDS, _REFUSED_SECONDS = 5, 900  # S3 servers refuse requests from clocks that are a quarter of an hour off
+_LATE_SECONDS, _REFUSED_SECONDS = 5, 900  # S3 servers refuse requests if clocks differ by 15 minutes
 
 
 State = Literal["ok", "warning", "error"]
@@ -41,7 +47,7 @@ State = Literal["ok", "warning", "error"]
 
 @dataclass(frozen=True)
 class Check:
-    """What one check found, and what to do about it."""
+    """The result of one check, and what to do about it."""
 
     name: str
     state: State
@@ -49,25 +55,21 @@ class Check:
     advice: str = ""
 
 
-def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The options; exits with 2 for bad ones."""
-    parser = argparse.ArgumentParser(
-        prog="imagestrata doctor", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--hosts", help="of Cassandra, with commas between (127.0.0.1)")
-    parser.add_argument("--port", type=int, help=f"of CQL ({PORT})")
+def parser() -> Parser:
+    """The options."""
+    made = Parser("imagestrata doctor", manual=__doc__)
+    add = made.add_argument
+    add("--hosts", metavar="HOST,...", help="contact points of Cassandra")
+    add("--port", type=port_number, metavar="N", help=f"its CQL port (default: {PORT})")
     endpoint, url = os.environ.get("AWS_ENDPOINT_URL"), os.environ.get("IMAGESTRATA_URL")
-    parser.add_argument("--s3-endpoint", default=endpoint, metavar="URL", help="of S3 ($AWS_ENDPOINT_URL)")
-    parser.add_argument("--url", default=url, help="of the dataset service ($IMAGESTRATA_URL)")
-    parser.add_argument("--json", action="store_true", help="one JSON list instead of lines")
-    args = parser.parse_args(argv)
-    if args.port is not None and not 1 <= args.port <= 65535:
-        parser.error(f"--port: wanted 1 to 65535. Found: {args.port}")
-    return args
+    add("--s3-endpoint", default=endpoint, metavar="URL", help="the S3 endpoint (default: $AWS_ENDPOINT_URL)")
+    add("--url", default=url, help="the dataset service (default: $IMAGESTRATA_URL)")
+    add("--json", action="store_true", help="print a JSON list")
+    return made
 
 
 def checks(args: argparse.Namespace) -> Iterator[Check]:
-    """All checks, as they are made."""
+    """Make the checks one by one."""
     yield python()
     yield packages(metadata.requires("imagestrata") or [])
     yield java_runtime()
@@ -83,7 +85,7 @@ def checks(args: argparse.Namespace) -> Iterator[Check]:
 
 
 def python() -> Check:
-    """Python's version."""
+    """Check Python's version."""
     found = platform.python_version()
     if found.startswith("3.11."):
         return Check("Python", "ok", found)
@@ -91,7 +93,7 @@ def python() -> Check:
 
 
 def packages(wanted: Sequence[str]) -> Check:
-    """The versions of the libraries that are installed, and of those that every installation has."""
+    """Check the versions of installed libraries, and that those that every installation needs are there."""
     bad, count = [], 0
     for line in sorted(set(wanted)):
         parts = re.match(r"([\w.-]+)(?:\[[^\]]*\])?\s*(>=|==)?\s*([\w.]*)(.*)", line)
@@ -108,7 +110,7 @@ def packages(wanted: Sequence[str]) -> Check:
             bad.append(f"{name} {found} instead of {sign}{version}")
     if bad:
         return Check("packages", "error", "; ".join(bad), "run 'make setup', or pip install --upgrade imagestrata")
-    return Check("packages", "ok", f"{count} libraries have the versions that this package wants")
+    return Check("packages", "ok", f"{count} libraries have supported versions")
 
 
 def _key(version: str) -> tuple[int, ...]:
@@ -116,7 +118,7 @@ def _key(version: str) -> tuple[int, ...]:
 
 
 def java_runtime() -> Check:
-    """Java's version and age."""
+    """Check Java's version and age."""
     try:
         runtime = java.find(Environment().site_packages)
     except DevstackError as error:
@@ -126,15 +128,15 @@ def java_runtime() -> Check:
 
 
 def disk(free: float) -> Check:
-    """Room for data."""
+    """Check the free disk space, in bytes."""
     state: State = "ok" if free > 10 * _GB else "warning" if free > _GB else "error"
     return Check("disk", state, f"{free / _GB:.1f} GB free", "" if state == "ok" else "free 10 GB or more")
 
 
 def memory(available: float) -> Check:
-    """Memory for Cassandra (its heap and as much again) and Spark."""
+    """Check the available memory, in bytes: Cassandra needs twice its heap, and Spark needs memory too."""
     state: State = "ok" if available > 3 * _GB else "warning"
-    advice = "" if state == "ok" else "end other programs: Cassandra and Spark need 3 GB"
+    advice = "" if state == "ok" else "stop other programs: Cassandra and Spark need 3 GB"
     return Check("memory", state, f"{available / _GB:.1f} GB available", advice)
 
 
@@ -144,15 +146,21 @@ def _available_memory() -> float:
 
 
 def clock(whose: str, here: float, there: float | None) -> Check:
-    """This machine's clock, by itself or beside a server's: versions of rows and S3's signatures depend on it."""
-    name = "clock" if there is None else f"clock beside {whose}"
+    """Check this machine's clock, alone or against a server's: row versions and S3 signatures depend on it.
+
+    Args:
+        whose: The server in the check's name.
+        here: This machine's time in seconds since 1970.
+        there: The server's time; None to check that this machine's year is plausible.
+    """
+    name = "clock" if there is None else f"clock of {whose}"
     shown = datetime.fromtimestamp(here, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     if there is None:
         is_absurd = not 2025 <= datetime.fromtimestamp(here, UTC).year <= 2100
-        return Check(name, "error" if is_absurd else "ok", shown, "set the clock, and keep it with NTP" * is_absurd)
+        return Check(name, "error" if is_absurd else "ok", shown, "set the clock and use NTP" * is_absurd)
     off = abs(here - there)
     state: State = "ok" if off <= _LATE_SECONDS else "warning" if off < _REFUSED_SECONDS else "error"
-    return Check(name, state, f"{off:.0f} s apart", "" if state == "ok" else "keep both clocks with NTP")
+    return Check(name, state, f"{off:.0f} s apart", "" if state == "ok" else "use NTP on both machines")
 
 
 def _pids_of_cassandra() -> list[int | None]:
@@ -161,19 +169,24 @@ def _pids_of_cassandra() -> list[int | None]:
 
 
 def port(number: int, ours: Sequence[int]) -> Check:
-    """A usual port: free, or held by a server of ours."""
+    """Check that a default port is free or used by one of our servers."""
     if not ports.is_held(number, "127.0.0.1"):
         return Check(f"port {number}", "ok", "free")
     if any(ports.holds(pid, number, "127.0.0.1") for pid in ours):
-        return Check(f"port {number}", "ok", "held by our server")
+        return Check(f"port {number}", "ok", "used by our server")
     return Check(
-        f"port {number}", "warning", f"held by {ports.holder(number, '127.0.0.1')}", "say --port to start there"
+        f"port {number}",
+        "warning",
+        f"used by {ports.holder(number, '127.0.0.1')}",
+        "use --port to start a server on another port",
     )
 
 
 def cassandra(hosts: str | None, port_asked: int | None) -> Iterator[Check]:
-    """Whether Cassandra answers, and its clock."""
+    """Check that Cassandra answers, and its clock."""
     names, number = (hosts or "127.0.0.1").split(","), port_asked or PORT
+    if hosts is None and port_asked is None and (node := LocalNode.find()) is not None:
+        names, number = list(node.hosts), node.port
     place = f"{','.join(names)}:{number}"
     try:
         with connect(names, number, timeout_s=1) as session:
@@ -182,16 +195,16 @@ def cassandra(hosts: str | None, port_asked: int | None) -> Iterator[Check]:
             yield clock("Cassandra", time.time(), row[1] / 1000)
     except DevstackError as error:
         if "Authentication" in str(error):
-            yield Check("Cassandra", "ok", f"asks for user and password at {place}")
+            yield Check("Cassandra", "ok", f"requires a user and a password at {place}")
             return
         is_named = hosts is not None or port_asked is not None
         yield Check(
-            "Cassandra", "error" if is_named else "warning", f"no answer at {place}", "start it: imagestrata up"
+            "Cassandra", "error" if is_named else "warning", f"no answer at {place}", "start one: imagestrata up"
         )
 
 
 def web(name: str, asked: str | None, usual: str, path: str, start: str) -> Iterator[Check]:
-    """Whether a server answers over HTTP, whatever it answers, and its clock."""
+    """Check that a server answers over HTTP, with any status, and its clock."""
     address = (asked or usual).rstrip("/")
     parts = urlsplit(address)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
@@ -203,7 +216,7 @@ def web(name: str, asked: str | None, usual: str, path: str, start: str) -> Iter
         connection.close()
     except (OSError, ValueError, http.client.HTTPException) as error:
         state: State = "error" if asked else "warning"
-        yield Check(name, state, f"no answer at {address}: {error}", f"start it: {start}, or name another")
+        yield Check(name, state, f"no answer at {address}: {error}", f"start one: {start}, or name another")
         return
     yield Check(name, "ok", f"answers at {address}")
     if told:
@@ -211,9 +224,9 @@ def web(name: str, asked: str | None, usual: str, path: str, start: str) -> Iter
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Make all checks and print them; see the module's text."""
-    args = parse_args(argv)
-    logging.getLogger("cassandra").setLevel(logging.CRITICAL)  # what matters is in our own line
+    """The command; returns its exit code."""
+    args = parser().parse_args(argv)
+    logging.getLogger("cassandra").setLevel(logging.CRITICAL)  # our own line has what matters
     made = []
     for check in checks(args):
         made.append(check)

@@ -103,6 +103,18 @@ def test_make_refuses_another_python_in_one_line(tmp_path: Path) -> None:
     assert "error: wanted Python 3.11" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [("DATA=/nope", "Found: no folder at /nope."), ("PORT=abc", "--port: wanted a port from 1024 to 65535.")],
+)
+def test_make_demo_refuses_bad_options_before_it_sets_anything_up(option: str, message: str) -> None:
+    done = make("demo", option, f"PYTHON={sys.executable}")
+    assert done.returncode == 2
+    ours, end = done.stderr.splitlines()  # the other line is make's own
+    assert message in ours
+    assert end.startswith("make: ***")
+
+
 def test_make_passes_paths_with_spaces_on() -> None:
     done = make("--dry-run", "demo", "DATA=/my data/tree")
     assert 'imagestrata demo --data "/my data/tree"' in done.stdout

@@ -9,11 +9,13 @@ import pytest
 import imagestrata
 from formats.origin import code_version
 from imagestrata import cli
+from tests.support.imports import ROOT, heavy_imports
 
 
 def test_help_lists_every_command_and_each_has_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--help"]) == 0
-    names = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  ")][:-1]
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
+    assert names == list(cli.COMMANDS)
     assert {"demo", "up", "down", "status", "doctor", "serve", "token", "pull", "push", "run"} <= set(names)
     for name in names:
         with pytest.raises(SystemExit) as ended:
@@ -50,12 +52,64 @@ def test_a_missing_library_says_what_to_install(
     assert "pip install 'imagestrata[service]'" in capsys.readouterr().err
 
 
-def test_version_and_the_servers_commands_import_no_library() -> None:
-    code = (
-        "import contextlib, sys\nfrom imagestrata.cli import main\nmain(['--version'])\n"
-        "with contextlib.suppress(SystemExit): main(['up', '--help'])\n"
-        "sys.exit(str(sorted({'cassandra', 'fastapi', 'numpy', 'pyarrow', 'rich'} & set(sys.modules))) if "
-        "{'cassandra', 'fastapi', 'numpy', 'pyarrow', 'rich'} & set(sys.modules) else 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+def test_help_of_every_command_imports_nothing_that_takes_long() -> None:
+    code = """
+import contextlib
+from imagestrata import cli
+from imagestrata.demo import train
+cli.main(["--version"])
+for name in cli.COMMANDS:
+    with contextlib.suppress(SystemExit):
+        cli.main([name, "--help"])
+with contextlib.suppress(SystemExit):
+    train.main(["--help"])
+"""
+    assert heavy_imports(code) == set()
+
+
+def test_options_of_the_demo_need_the_standard_library_alone() -> None:
+    code = "from imagestrata.demo.command import parse_args; parse_args(['--port', '9151'])"
+    command = [sys.executable, "-S", "-c", code]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--data", "/nope"], "Wanted a folder of images in --data (DATA= of make). Found: no folder at /nope."),
+        (["--data", __file__], f"Found: a file at {__file__}."),
+        (["--port", "abc"], "--port: wanted a port from 1024 to 65535. Found: 'abc'."),
+    ],
+)
+def test_the_demo_refuses_what_it_cannot_use_in_one_line(
+    argv: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["demo", *argv])
+    told = capsys.readouterr().err
+    assert message in told
+    assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["pusch", "x"], "unknown command pusch. Did you mean push? See imagestrata --help."),
+        (["--versoin"], "unknown option --versoin. Did you mean --version? See imagestrata --help."),
+        (["serve", "--root", "x", "--max-uplaod", "1M"], "unknown option --max-uplaod. Did you mean --max-upload?"),
+        (["serve", "--root", "x", "--quota", "0"], "--quota: wanted a size in bytes or with a unit"),
+        (["up", "--heap", "512"], "--heap: wanted 256MiB or more. Found: 512 bytes. Add a unit: 512M."),
+    ],
+)
+def test_a_mistake_is_one_line_with_its_remedy(
+    argv: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = cli.main(argv)
+    except SystemExit as stopped:
+        code = stopped.code  # type: ignore[assignment]
+    assert code == 2
+    told = capsys.readouterr().err
+    assert message in told
+    assert told.count("\n") == 1

@@ -20,4 +20,4 @@ def test_servers_that_answer_are_ok_and_their_clocks_agree(
     told = {check["name"]: check["state"] for check in json.loads(capsys.readouterr().out)}
     for name in ("Cassandra", "S3", "dataset service"):
         assert told[name] == "ok"
-        assert told[f"clock beside {name}"] == "ok"
+        assert told[f"clock of {name}"] == "ok"

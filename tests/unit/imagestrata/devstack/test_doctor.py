@@ -44,7 +44,7 @@ def test_a_port_is_free_or_ours_or_somebody_s() -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as held:
         number = held.getsockname()[1]
-        assert doctor.port(number, [os.getpid()]).found == "held by our server"
+        assert doctor.port(number, [os.getpid()]).found == "used by our server"
         assert (found := doctor.port(number, [])).state == "warning"
         assert str(os.getpid()) in found.found
     assert doctor.port(number, []).state == "ok"
@@ -74,4 +74,4 @@ def test_a_server_with_a_wrong_clock_is_told_and_the_exit_code_is_1(
         server.shutdown()
     told = {check["name"]: check["state"] for check in json.loads(capsys.readouterr().out)}
     assert told["dataset service"] == "ok"
-    assert told["clock beside dataset service"] == "error"
+    assert told["clock of dataset service"] == "error"

@@ -1,0 +1,54 @@
+"""The command line of the demo. It needs only the standard library: make checks it before it installs anything."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from formats.command_line import Parser, own_port
+
+if TYPE_CHECKING:
+    import argparse
+
+MANUAL = """Ingest, split and read real pictures with an embedded Cassandra, and write a report.
+
+  make demo                    # 1,797 handwritten digits
+  make demo DATA=/my/tree      # your own tree: CLASS/**/image, or SPLIT/CLASS/**/image with the folders train and val
+
+The demo replaces its own keyspace "demo" and its own files in build/demo, so you can run it again at any time.
+Afterwards Cassandra keeps running, and `spark-submit jobs/ingest.py` and the other jobs use it; `make down` stops it.
+The last line is one JSON object.
+
+exit codes: 0 done, 1 failed, 2 bad arguments, 130 interrupted
+"""
+
+
+def parser() -> Parser:
+    """The options."""
+    made = Parser("imagestrata demo", manual=MANUAL)
+    made.add_argument("--data", type=Path, metavar="DIR", help="your own tree of images (default: the digits)")
+    made.add_argument("--port", type=own_port, metavar="N",
+        help="the port of Cassandra (default: the port of its last run, or 9042)")  # fmt: skip
+    return made
+
+
+def parse_args(argv: Sequence[str] | None = None) -> "argparse.Namespace":
+    """The options. Exits with 2 for bad ones."""
+    made = parser()
+    args = made.parse_args(argv)
+    if args.data is not None and not args.data.is_dir():
+        found = "a file" if args.data.exists() else "no folder"
+        made.error(f"Wanted a folder of images in --data (DATA= of make). Found: {found} at {args.data}")
+    return cast("argparse.Namespace", args)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    args = parse_args(argv)
+    from imagestrata.demo import journey
+
+    return journey.main(args.data, port=args.port)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
