@@ -43,6 +43,7 @@ from rich.console import Console
 from rich.progress import track
 
 import loader
+from formats.command_line import Parser
 from training.errors import TrainingError
 
 READERS = ("cassandra", "s3", "file", "shards")
@@ -119,9 +120,7 @@ class Epoch:
 
 def parse_args(argv: Sequence[str] | None = None) -> LoopOptions:
     """The options of a command line; exits with 2 for bad ones."""
-    parser = argparse.ArgumentParser(
-        "loop_read.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = Parser("loop_read.py", manual=__doc__)
     add = parser.add_argument
     add("--reader", choices=READERS, help="(default: cassandra)")
     add("--split", "--split-fn", metavar="PLACE", help="a split folder or a split dictionary (.pckl)")

@@ -1,10 +1,11 @@
 """The options of training/train.py."""
 
-import argparse
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
+
+from formats.command_line import Parser
 
 MANUAL = """Train a classifier of torchvision's from Cassandra, shards or class folders, on CPUs or any number of GPUs.
 
@@ -153,9 +154,7 @@ class TrainOptions:
 
 def parse_args(argv: Sequence[str] | None = None) -> TrainOptions:
     """The options of a command line; exits with 2 for bad ones."""
-    parser = argparse.ArgumentParser(
-        "train.py", description=MANUAL, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = Parser("train.py", manual=MANUAL)
     groups = {"images": _data, "model": _model, "training": _training, "devices": _devices, "results": _results}
     for name, fill in groups.items():
         fill(parser.add_argument_group(name).add_argument)

@@ -1,6 +1,5 @@
 """The command of a benchmark: its arguments, a folder of its own, its rows also where a part fails, its report."""
 
-import argparse
 import shutil
 import signal
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from benchmarks.harness.figures import Figures
 from benchmarks.harness.results import PLACE, Row, publish, tell
+from formats.command_line import Parser
 from imagestrata.devstack import DevstackError
 
 
@@ -54,7 +54,7 @@ Work = Callable[[Parts, Path], Draw | None]
 
 def asked(doc: str | None, figures: Figures, *, quick: str) -> Parts:
     """The arguments of this process, ``--quick`` and ``--only``; it ends with 2 where they cannot be."""
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(manual=doc)
     parser.add_argument("--quick", action="store_true", help=f"{quick}; figures that need more have no value")
     parser.add_argument(
         "--only",

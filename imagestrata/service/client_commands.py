@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from formats.command_line import Parser
+
 if TYPE_CHECKING:
     from imagestrata.hub import Dataset, Datasets, PushedDataset
 
@@ -118,8 +120,8 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def _parser(command: str, text: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(f"imagestrata {command}", description=text, allow_abbrev=False)
+def _parser(command: str, text: str) -> Parser:
+    parser = Parser(f"imagestrata {command}", manual=text)
     parser.add_argument(
         "--url",
         default=os.environ.get("IMAGESTRATA_URL") or _URL,

@@ -37,7 +37,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from formats import FormatsError
+from formats import FormatsError, sizes
+from formats.command_line import Parser, size
 from formats.stores.s3 import is_s3
 from formats.stores.storage import Storage
 from imagestrata.service.client_commands import list_datasets, pull, push, restore
@@ -48,8 +49,6 @@ from schemas import SchemaError
 
 if TYPE_CHECKING:
     from imagestrata.service.stores.store import Store
-
-_SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def serve(argv: Sequence[str]) -> int:
     """Serve until told to end."""
-    parser = _parser("imagestrata serve", __doc__ or "")
+    parser = Parser("imagestrata serve", manual=f"{__doc__}\n{sizes.HELP}.\n")
     parser.add_argument(
         "--root", required=True, type=_root, metavar="DIR", help="the folder of datasets, or s3://bucket/prefix"
     )
@@ -92,10 +91,8 @@ def serve(argv: Sequence[str]) -> int:
         help="the address or network of a proxy whose X-Forwarded-For and -Proto are true (repeatable; none)",
     )
     parser.add_argument("--insecure", action="store_true", help="let everyone in, also from other machines")
-    parser.add_argument(
-        "--max-upload", type=_size, metavar="SIZE", help="the largest body, as in 500M or 2T (no limit)"
-    )
-    parser.add_argument("--quota", type=_size, metavar="SIZE", help="the most for all versions together (no limit)")
+    parser.add_argument("--max-upload", type=size, metavar="SIZE", help="the largest body, as in 500M or 2T (no limit)")
+    parser.add_argument("--quota", type=size, metavar="SIZE", help="the most for all versions together (no limit)")
     args = parser.parse_args(argv)
     if not 0 <= args.port <= 65535:
         parser.error(f"wanted a port from 0 to 65535. Found: {args.port}")
@@ -123,7 +120,7 @@ def serve(argv: Sequence[str]) -> int:
 
 def token(argv: Sequence[str]) -> int:
     """Create, list and revoke tokens."""
-    parser = _parser("imagestrata token", "Manage the tokens that open a service; only their hashes are stored.")
+    parser = Parser("imagestrata token", manual="Manage the tokens that open a service; only their hashes are stored.")
     parser.add_argument("do", choices=("create", "list", "revoke"))
     parser.add_argument("--root", required=True, type=_root, metavar="DIR", help="the folder of the service")
     parser.add_argument("--name", help="the name of the token")
@@ -175,12 +172,6 @@ def _store(root: str, spool: str | None) -> "Store":
     return BucketStore(Storage(root), spool=spool or cache / hashlib.sha256(root.encode()).hexdigest()[:16])
 
 
-def _parser(prog: str, text: str) -> argparse.ArgumentParser:
-    return argparse.ArgumentParser(
-        prog, description=text, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
-
-
 @contextmanager
 def _private() -> Iterator[None]:
     """Make files for this user alone: what is behind tokens is nobody else's."""
@@ -209,13 +200,6 @@ def _proxy(text: str) -> str:
         return str(ipaddress.ip_network(text, strict=False))
     except ValueError:
         raise argparse.ArgumentTypeError(f"wanted an address or a network, as 10.0.0.0/8. Found: {text!r}") from None
-
-
-def _size(text: str) -> int:
-    found = re.fullmatch(r"(\d{1,15})([kmgt]?)b?", text.lower())
-    if found is None or not int(found[1]):
-        raise argparse.ArgumentTypeError(f"wanted a size such as 500M or 2T. Found: {text!r}")
-    return int(found[1]) * _SIZES[found[2]]
 
 
 def _is_loopback(host: str) -> bool:

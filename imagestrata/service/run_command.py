@@ -61,6 +61,7 @@ from pathlib import Path
 from typing import get_args
 from urllib.parse import urlsplit
 
+from formats.command_line import Parser, size
 from imagestrata.service.jobs.errors import JobError, JobFileError
 from imagestrata.service.jobs.kubernetes_names import check_image, check_object_name, check_size
 from imagestrata.service.jobs.manifests import Kind, RenderOptions, rendered
@@ -102,13 +103,8 @@ def _tell(line: str) -> None:
     sys.stderr.flush()
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "imagestrata run",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+def _parser() -> Parser:
+    parser = Parser("imagestrata run", manual=__doc__)
     parser.add_argument("job", type=_file, metavar="job.yaml", help="the job file")
     url = os.environ.get("IMAGESTRATA_URL") or None
     parser.add_argument("--url", type=_url, default=url, help="the service that has the dataset (IMAGESTRATA_URL)")
@@ -149,7 +145,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     render.add_argument(
         "--volume-size",
-        type=_checked(check_size, "the size of a volume"),
+        type=_volume_size,
         default="100Gi",
         metavar="SIZE",
         help="the size of the job's claim, at least twice the dataset's (100Gi)",
@@ -174,6 +170,15 @@ def _checked(check: Callable[[str, str], object], what: str) -> Callable[[str], 
         return text
 
     return checked
+
+
+def _volume_size(text: str) -> str:
+    """A quantity of Kubernetes; other ways to write a size become bytes."""
+    try:
+        check_size(text, "the size of a volume")
+        return text
+    except ValueError:
+        return str(size(text))
 
 
 def _file(text: str) -> Path:

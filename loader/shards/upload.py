@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from formats.sizes import parse_size
 from loader.errors import LoaderError, OptionError, ShardError, SplitError, require
 from loader.options import check_bools, check_choice, check_int
 from loader.s3.client import Client, told
@@ -73,7 +74,7 @@ def upload_cv_dataset(
     client: Client,
     bucket: str,
     base_folder: str = "",
-    maxsize: float = 1e8,
+    maxsize: float | str = 1e8,
     maxcount: float = 100_000,
     workers: int | None = None,
     seed: int = 0,
@@ -93,9 +94,10 @@ def upload_cv_dataset(
     ImageFolder without transforms, go as they are. Other pictures are encoded as ``image_format`` ("jpg", "png" or
     "webp", the first and the last with ``quality``), by ``workers`` processes (default: as many as there are
     processors; 0: in this process), into a temporary folder first, because sizes are not known before. Then each
-    process writes whole shards: of at most ``maxsize`` bytes, headers counted, and ``maxcount`` images, fully shuffled
-    by ``seed``. The shards are the same for any number of workers. Ids are those that an ingest of ``dataset`` gives to
-    the same paths; of items without paths, they follow from their numbers. A bucket that is missing is made with
+    process writes whole shards: of at most ``maxsize`` bytes, headers counted (a number, or a text with a unit:
+    ``"100MB"``), and ``maxcount`` images, fully shuffled by ``seed``. The shards are the same for any number of
+    workers. Ids are those that an ingest of ``dataset`` gives to the same paths; of items without paths, they follow
+    from their numbers. A bucket that is missing is made with
     ``create_bucket=True``; the folders of a local client are made anyway.
 
     The manifest comes last: an upload that was killed leaves no dataset; calling this again makes it, and removes what
@@ -106,7 +108,7 @@ def upload_cv_dataset(
     if not isinstance(client, Client):
         raise OptionError(f"Wanted a client, as loader.shards.make_client gives it. Found: {client!r}")
     workers = check_int("workers", os.cpu_count() or 1 if workers is None else workers, 0)
-    maxsize, maxcount = _whole("maxsize", maxsize), _whole("maxcount", maxcount)
+    maxsize, maxcount = _size("maxsize", maxsize), _whole("maxcount", maxcount)
     check_int("maxsize", maxsize, 10_240, None if client.is_local else MOST_BYTES_ON_S3)
     check_int("maxcount", maxcount, 1)
     check_int("seed", seed, -(1 << 63), (1 << 63) - 1)
@@ -163,6 +165,16 @@ def _count(ds: Any) -> int | None:
     if not count:
         raise OptionError(_NO_ITEM)
     return count
+
+
+def _size(name: str, value: float | str) -> int:
+    """A number of bytes, which may have a unit as on command lines: ``"100MB"``."""
+    if not isinstance(value, str):
+        return _whole(name, value)
+    try:
+        return parse_size(value)
+    except ValueError as error:
+        raise OptionError(f"{name}: {error}") from None
 
 
 def _whole(name: str, value: float) -> int:

@@ -54,7 +54,9 @@ class Classifier(lightning.LightningModule):
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The options; exits with 2 for bad ones."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--split", required=True, metavar="DIR", help="a split of class numbers")
     parser.add_argument("--hosts", default="127.0.0.1", help="Cassandra's contact points (default: %(default)s)")
     parser.add_argument("--port", type=int, default=9042, help="(default: %(default)s)")

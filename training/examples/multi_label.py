@@ -48,7 +48,9 @@ def network(labels: int) -> nn.Module:
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The options; exits with 2 for bad ones."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--split", required=True, metavar="DIR", help="a split of images with arrays of labels")
     parser.add_argument("--labels", type=int, required=True, help="numbers of each array")
     parser.add_argument("--hosts", default="127.0.0.1", help="Cassandra's contact points (default: %(default)s)")

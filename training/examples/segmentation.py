@@ -60,7 +60,9 @@ def mean_iou(confusion: torch.Tensor) -> float:
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The options; exits with 2 for bad ones."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--split", required=True, metavar="DIR", help="a split of images with masks")
     parser.add_argument("--classes", type=int, required=True, help="the masks' values are below this number")
     parser.add_argument("--hosts", default="127.0.0.1", help="Cassandra's contact points (default: %(default)s)")

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from tests.support.imports import heavy_imports
 from training.train_options import parse_args
 
 
@@ -26,10 +27,21 @@ from training.train_options import parse_args
         (["--split", "s", "--loss-scale", "much"], "--loss-scale as a number above 0, or dynamic. Found: 'much'"),
         (["--split", "s", "--label-smoothing", "1"], "from 0 to below 1"),
         (["--split", "s", "--classes", "0"], "--classes of 1 or more"),
-        (["--split", "s", "--opt-level", "O3"], "invalid choice: 'O3'"),
+        (["--split", "s", "--opt-level", "O3"], "wanted O0, O1 or O2. Found: O3."),
     ],
 )
 def test_invalid_options_are_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         parse_args(arguments)
     assert re.search(message, capsys.readouterr().err)
+
+
+def test_help_imports_no_torch() -> None:
+    code = """
+import contextlib
+from training import loop_read, train
+for script in (loop_read, train):
+    with contextlib.suppress(SystemExit):
+        script.main(["--help"])
+"""
+    assert heavy_imports(code) == set()

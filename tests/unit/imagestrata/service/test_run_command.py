@@ -1,5 +1,6 @@
 """Jobs and arguments that `run` refuses before it starts anything."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def test_a_job_that_cannot_run_is_reported_with_what_is_missing(
         ["--render", "--volume-claim=-x"],
         ["--render", "--token-secret", "A"],
         ["--render", "--storage-class", ""],
-        ["--render", "--volume-size", "100GB"],
+        ["--render", "--volume-size", "100XB"],
         ["--render", "--kind", "Job"],
     ],
 )
@@ -46,6 +47,15 @@ def test_invalid_arguments_are_refused(tmp_path: Path, arguments: list[str]) -> 
     with pytest.raises(SystemExit) as ended:
         run_command.run([*job, *arguments])
     assert ended.value.code == 2
+
+
+@pytest.mark.parametrize(("text", "quantity"), [("100Gi", "100Gi"), ("100G", "100G"), ("1.5GB", "1500000000")])
+def test_the_size_of_a_volume_takes_units_of_kubernetes_and_ours(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, quantity: str
+) -> None:
+    job = str(write_job(tmp_path, ["python", "main.py"]))
+    assert run_command.run([job, "--render", "--url", "http://h:1", "--volume-size", text]) == 0
+    assert re.search(rf"storage: ['\"]?{quantity}['\"]?$", capsys.readouterr().out, re.MULTILINE)
 
 
 def test_a_password_in_the_address_is_refused_and_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

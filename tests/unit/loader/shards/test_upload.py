@@ -51,6 +51,15 @@ def test_pictures_are_encoded_as_requested(tmp_path: Path) -> None:
                 assert np.array_equal(np.asarray(image), np.asarray(Pictures(6)[number][0]))
 
 
+def test_the_size_of_shards_may_have_a_unit(tmp_path: Path) -> None:
+    client = make_client(tmp_path)
+    upload(client, "b", "number", count=40, maxsize=60_000, workers=1)
+    upload(client, "b", "text", count=40, maxsize="60kB", workers=1)
+    names = [sorted(path.name for path in (tmp_path / "b" / place).glob("*.tar")) for place in ("number", "text")]
+    assert names[0] == names[1]
+    assert len(names[0]) > 1
+
+
 def test_existing_shards_are_replaced_only_on_request(tmp_path: Path) -> None:
     client = make_client(tmp_path)
     upload(client, "b", "x", count=20, workers=1)
@@ -275,7 +284,8 @@ def test_invalid_options_are_refused(tmp_path: Path) -> None:
     for options, message in [
         ({"maxsize": 100}, "maxsize as a whole number of at least 10240"),
         ({"maxcount": 0}, "maxcount"),
-        ({"maxsize": "1e8"}, r"maxsize as a whole number, as 100000 or 1e5\. Found: '1e8'"),
+        ({"maxsize": "many"}, r"maxsize: Wanted a size in bytes or with a unit, .* Found: 'many'"),
+        ({"maxsize": "1kB"}, "maxsize as a whole number of at least 10240"),
         ({"maxsize": float("inf")}, "maxsize as a whole number"),
         ({"seed": 1 << 70}, "seed"),
         ({"base_folder": "../x"}, "a bucket and a folder"),
