@@ -126,14 +126,26 @@ def token(argv: Sequence[str]) -> int:
     parser.add_argument("--name", help="the name of the token")
     scope = "what the token permits; write includes read (read)"
     parser.add_argument("--scope", choices=SCOPES, default="read", help=scope)
+    parser.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="create: store the token in this file instead of a random one; a second run changes nothing",
+    )
     args = parser.parse_args(argv)
+    if args.token_file and args.do != "create":
+        parser.error(f"wanted --token-file with 'create'. Found: it with {args.do!r}")
     if args.do != "list" and not re.fullmatch(r"[A-Za-z0-9._@-]{1,64}", args.name or ""):
         parser.error(f"wanted --name, 1 to 64 letters, digits and '.', '_', '@', '-'. Found: {args.name!r}")
     tokens = Tokens(Storage(args.root))
-    if args.do == "create":
+    if args.do == "create" and args.token_file:
+        text = args.token_file.read_text(encoding="utf-8", errors="surrogateescape").strip()
+        with _private():
+            tokens.create(args.name, args.scope, text=text)
+    elif args.do == "create":
         with _private():
             print(tokens.create(args.name, args.scope))
-        print("Keep it: it is not shown again, as the service has only its hash.", file=sys.stderr)
+        print("Store this token now: it cannot be shown again. The service stores only its hash.", file=sys.stderr)
     elif args.do == "revoke":
         with _private():
             tokens.revoke(args.name)

@@ -5,6 +5,7 @@ A token has 256 random bits, so that a plain hash of it tells nothing and can be
 
 import hashlib
 import json
+import re
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -24,6 +25,7 @@ _LOCK = "tokens.lock"
 _LOCK_SECONDS = 30.0
 _FORMAT = 1
 _PREFIX = "ist_"
+_TEXT = re.compile(r"[!-~]{32,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +57,38 @@ class Tokens:
             return []
         return self._parsed(text)
 
-    def create(self, name: str, scope: Scope) -> str:
-        """A new token, which is told here and nowhere else. Raises `SchemaError` for a name that is taken."""
-        text = _PREFIX + secrets.token_urlsafe(32)
+    def create(self, name: str, scope: Scope, *, text: str | None = None) -> str:
+        """Create a token and store its hash.
+
+        Args:
+            name: A name that no other token has.
+            scope: What the token permits.
+            text: The token itself; by default a random one. Nothing changes if it was stored before under this name
+                and scope, so that a container can store it at each start.
+
+        Returns:
+            The token. It is not stored and cannot be shown again.
+
+        Raises:
+            SchemaError: Another token has the name, or ``text`` can be guessed: it is shorter than 32 characters, or
+                not printable ASCII without spaces.
+        """
+        if text is not None and not _TEXT.fullmatch(text):
+            raise SchemaError(
+                f"Wanted a token of at least 32 printable ASCII characters without spaces. Found: {len(text)} "
+                "characters. Make one: openssl rand -hex 32"
+            )
+        text = text or _PREFIX + secrets.token_urlsafe(32)
         new = Token(name, scope, _hashed(text), created())
 
         def add(kept: list[Token]) -> list[Token]:
-            if new in kept:
+            if any((one.name, one.scope, one.sha256) == (new.name, new.scope, new.sha256) for one in kept):
                 return kept
             if any(token.name == name for token in kept):
-                raise SchemaError(f"Wanted a name for a new token. Found: {name!r}, which one has already")
+                raise SchemaError(
+                    f"Wanted a new name for a token. Found: {name!r}, which another token has. "
+                    "Revoke that one first, or choose another name."
+                )
             return [*kept, new]
 
         self._change(add)

@@ -44,5 +44,5 @@ def test_changes_of_many_processes_at_once_all_last(kind: str, tmp_path: Path, s
         f"{process}.{number}" for process in range(_PROCESSES) for number in range(0, _EACH, 2)
     )
     assert len(tokens.all()) == len(texts)
-    with pytest.raises(SchemaError, match="which one has already"):
+    with pytest.raises(SchemaError, match="which another token has"):
         tokens.create("0.0", "read")

@@ -1,0 +1,59 @@
+"""Tokens that a file brings, as a container mounts a secret."""
+
+from pathlib import Path
+
+import pytest
+
+from formats.stores.storage import Storage
+from imagestrata.service.commands import main
+from imagestrata.service.tokens import Tokens
+from schemas.errors import SchemaError
+
+TOKEN = "0123456789abcdef" * 4
+
+
+def create(root: Path, text: str, *, name: str = "admin", scope: str = "write") -> int:
+    (file := root.parent / "token").write_text(text)
+    told = ["--name", name, "--scope", scope, "--token-file", str(file)]
+    return main(["token", "create", "--root", str(root), *told])
+
+
+def test_a_token_from_a_file_opens_the_service_and_is_not_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert create(tmp_path / "root", f"{TOKEN}\n") == 0
+    tokens = Tokens(Storage(tmp_path / "root"))
+    found = Tokens.find_in(tokens.all(), TOKEN)
+    assert found is not None
+    assert (found.name, found.scope) == ("admin", "write")
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "")
+    assert TOKEN not in (tmp_path / "root" / "tokens.json").read_text()
+
+
+def test_the_same_token_again_changes_nothing(tmp_path: Path) -> None:
+    assert create(tmp_path / "root", TOKEN) == 0
+    before = (tmp_path / "root" / "tokens.json").read_bytes()
+    assert create(tmp_path / "root", TOKEN) == 0
+    assert (tmp_path / "root" / "tokens.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(("text", "scope"), [(TOKEN[::-1], "write"), (TOKEN, "read")])
+def test_another_token_or_scope_under_the_same_name_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, scope: str
+) -> None:
+    assert create(tmp_path / "root", TOKEN) == 0
+    assert create(tmp_path / "root", text, scope=scope) == 1
+    assert "Revoke that one first" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["", "secret", "a" * 31, f"{TOKEN[:20]} {TOKEN[:20]}", "\u00e9" * 40])
+def test_a_token_that_can_be_guessed_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(SchemaError, match="at least 32"):
+        Tokens(Storage(tmp_path)).create("x", "read", text=text)
+
+
+def test_a_token_file_is_only_for_create(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["token", "list", "--root", str(tmp_path), "--token-file", "x"])
+    assert ended.value.code == 2
