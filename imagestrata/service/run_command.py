@@ -128,7 +128,7 @@ def _parser() -> Parser:
         type=_checked(check_image, "an image"),
         default="imagestrata",
         metavar="IMAGE",
-        help="the image that pulls: it has this package and its extras service and loader (imagestrata)",
+        help="the image that pulls: it has this package with its extra service (imagestrata)",
     )
     render.add_argument(
         "--token-secret",
