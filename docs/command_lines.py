@@ -117,7 +117,9 @@ def _paragraph(text: str) -> nodes.paragraph:
     """A paragraph in which options are code."""
     parts = enumerate(_OPTION.split(text))
     return nodes.paragraph(
-        "", "", *(nodes.literal("", part) if place % 2 else nodes.Text(part) for place, part in parts)
+        "",
+        "",
+        *(nodes.literal("", part, classes=["option"]) if place % 2 else nodes.Text(part) for place, part in parts),
     )
 
 
