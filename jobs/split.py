@@ -17,8 +17,8 @@ examples:
   spark-submit jobs/split.py -d ks.data -m ks.metadata --extend splits/first -o splits/second
   spark-submit jobs/split.py --metadata-ifn build/metadata -o splits/for-others.pckl
 
-A split folder has Parquet files of (id, label, position) in split=0/, split=1/, ..., _report.html, and _manifest.json with
-the tables, class names, options, counts and fingerprints. The manifest is written last. Read a split with
+A split folder has Parquet files of (id, label, position) in split=0/, split=1/, ..., and _report.html.
+_manifest.json has the tables, class names, options, counts and fingerprints; it is written last. Read a split with
 loader.open_split(FOLDER, index=0). If PLACE ends with .pckl or .pkl, a split dictionary for other tools is written.
 
 Before it publishes a split, the job looks up a sample of the ids in the data table. It fails if the tables do not
