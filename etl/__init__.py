@@ -20,6 +20,7 @@ from etl.errors import (
     UnreachableError,
     WeightsError,
 )
+from etl.missing_libraries import explain_in_jobs
 
 __all__ = [
     "ConflictError",
@@ -30,3 +31,5 @@ __all__ = [
     "UnreachableError",
     "WeightsError",
 ]
+
+explain_in_jobs()

@@ -16,6 +16,9 @@ _GROUPS = {
         "demo": ("demo.command", "make demo", "ingest, split and read real pictures, and write a report"),
         "doctor": ("devstack.doctor", "spark", "check Java, ports, versions, disk, memory, the clock and the servers"),
     },
+    "Spark jobs": {
+        "job": ("job_files", "spark", "print the path of a job's script, or of Spark's defaults, for spark-submit"),
+    },
     "embedded Cassandra": {
         "up": ("devstack.commands", "spark", "start it; jobs and trainings of this checkout find it"),
         "down": ("devstack.commands", "spark", "stop it and keep its data"),

@@ -8,7 +8,7 @@ import pytest
 
 import imagestrata
 from formats.origin import code_version
-from imagestrata import cli
+from imagestrata import cli, job_files
 from tests.support.imports import ROOT, heavy_imports
 
 
@@ -113,3 +113,14 @@ def test_a_mistake_is_one_line_with_its_remedy(
     told = capsys.readouterr().err
     assert message in told
     assert told.count("\n") == 1
+
+
+def test_the_path_of_each_job_and_of_the_defaults_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    scripts = {path.stem for path in (ROOT / "jobs").glob("*.py") if "__main__" in path.read_text()}
+    assert scripts == set(job_files.JOBS)
+    for name, path in (
+        (job_files.DEFAULTS, "spark-defaults.conf"),
+        *((job, f"jobs/{job}.py") for job in job_files.JOBS),
+    ):
+        assert cli.main(["job", name]) == 0
+        assert capsys.readouterr().out == f"{ROOT / path}\n"

@@ -1,0 +1,39 @@
+"""Print the path of a job's script, for spark-submit.
+
+    spark-submit --properties-file "$(imagestrata job defaults)" "$(imagestrata job split)" --help
+
+`defaults` is the path of the recommended spark-defaults.conf. In an environment that `make setup` made, Spark uses it
+anyway. Elsewhere, Spark also needs the Cassandra connector: add
+`--packages com.datastax.spark:spark-cassandra-connector_2.12:3.5.1`.
+"""
+
+import argparse
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+JOBS = ("ingest", "split", "verify", "shard", "cache_rows")
+DEFAULTS = "defaults"
+
+
+def path_of(name: str) -> Path:
+    """The file of a job, or of Spark's defaults. Imports nothing: Spark need not be installed."""
+    spec = find_spec("jobs")
+    assert spec is not None
+    assert spec.origin is not None
+    folder = Path(spec.origin).resolve().parent
+    if name != DEFAULTS:
+        return folder / f"{name}.py"
+    # The wheel has a copy among the jobs; in a checkout the file is in the root folder.
+    installed = folder / "spark-defaults.conf"
+    return installed if installed.is_file() else folder.with_name(installed.name)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print one path; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="imagestrata job", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("name", choices=(*JOBS, DEFAULTS), help="of the job")
+    print(path_of(parser.parse_args(argv).name))
+    return 0
