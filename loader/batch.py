@@ -2,14 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
 
+from loader.errors import require
 
-@dataclass(frozen=True, slots=True, eq=False)
+if TYPE_CHECKING:
+    import PIL.Image
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Batch:
     """One rank's samples of one step, in the order of the epoch.
 
@@ -32,6 +37,37 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.images)
+
+    def __repr__(self) -> str:
+        size = sum(map(len, self.images)) / 1e6
+        parts = [f"{len(self)} images of {size:,.1f} MB"]
+        if len(self.labels):
+            parts.append(f"{len(np.unique(self.labels))} classes")
+        if self.label_blobs:
+            parts.append(f"{len(self.label_blobs)} masks or arrays")
+        parts += [f"metadata {', '.join(self.metadata)}"] if self.metadata else []
+        parts += [f"epoch={self.epoch}, step={self.step}"]
+        parts += [f"repeats={self.repeats}"] if self.repeats else []
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    def show(self, class_names: Mapping[int, str] | None = None, *, count: int = 16) -> "PIL.Image.Image":
+        """Show the first images on one picture, as `Split.show` does.
+
+        Args:
+            class_names: Names by class number, as ``split.class_names``; without them, numbers are shown.
+            count: How many images, at most 64.
+
+        Returns:
+            A ``PIL.Image.Image``, which a notebook shows.
+
+        Raises:
+            OptionError: ``count`` is above 64.
+            MissingExtraError: Pillow is not installed.
+        """
+        require("PIL", extra="train", purpose="show()")
+        from loader.adapters.contact_sheet import sheet_of_batch
+
+        return sheet_of_batch(self, class_names or {}, count)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,11 @@ def check_names(name: str, value: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
+def name_of(function: Any) -> str:
+    """A function's name for `repr`; for an object that is called, its class's."""
+    return str(getattr(function, "__qualname__", None) or ("None" if function is None else type(function).__name__))
+
+
 def check_bools(**values: bool) -> None:
     """True or False, by their names."""
     for name, value in values.items():

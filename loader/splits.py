@@ -14,6 +14,7 @@ from schemas.tables import LABEL_TYPES
 
 if TYPE_CHECKING:
     import pandas
+    import PIL.Image
     import pyarrow
 
 
@@ -115,6 +116,40 @@ class Split:
         require("pandas", extra="spark", purpose="to_pandas()")
         frame: pandas.DataFrame = self.to_arrow(**options).to_pandas()
         return frame
+
+    def show(
+        self,
+        which: int | Sequence[int] = 16,
+        *,
+        hosts: str | Sequence[str] | None = None,
+        port: int | None = None,
+        **access: Any,
+    ) -> "PIL.Image.Image":
+        """Read some images and show them on one picture, with the names of their classes and their positions.
+
+        A notebook shows the picture. Images are as PIL decodes them for the transforms of `ImageDataset` and
+        `TorchDataset`. A mask is below its image, with a colour for each of its numbers; a label array is written out.
+        An image that cannot be decoded says so.
+
+        Args:
+            which: How many images, from position 0 on, which is a random choice; or the positions themselves. At
+                most 64. Shards have no positions to choose by.
+            hosts: Cassandra's contact points. Class folders and shards need none.
+            port: Cassandra's port, by default 9042.
+            **access: Other options of `CassandraSource` about the cluster, as in `to_arrow`.
+
+        Returns:
+            A ``PIL.Image.Image``, which has ``save``.
+
+        Raises:
+            OptionError: There are more than 64 images, or a position is not in the split.
+            MissingExtraError: Pillow is not installed.
+            MissingImageError: An image of the split is missing.
+        """
+        require("PIL", extra="train", purpose="show()")
+        from loader.adapters.contact_sheet import sheet_of_split
+
+        return sheet_of_split(self, which, hosts=hosts, port=port, **access)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.is_opened:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
+from loader.adapters.collation import Sample
 from loader.adapters.pictures import decoded_picture
 from loader.adapters.undecodable import decode_error
 from loader.batch import Batch
@@ -23,10 +24,9 @@ from loader.errors import OptionError
 from loader.folder.files import FileFetcher
 from loader.folder.folders import Folder
 from loader.options import check_int, check_seconds
-from loader.order.schedule import Step
 from loader.prefetch.engine import FetchEngine
 from loader.prefetch.fetcher import Fetcher
-from loader.prefetch.split_batches import batch_of, batcher_of
+from loader.prefetch.split_batches import batcher_of, read_batch
 from loader.splits import Split
 
 _ADVICE = "Leave it out with torch.utils.data.Subset."
@@ -135,14 +135,14 @@ class ImageDataset(Dataset[Any]):
         positions = [self._position(index) for index in indices]
         if not positions:
             return []
-        batch = self._read(np.array(positions, dtype=np.int64))
+        batch = read_batch(self._engine(), self.split, np.array(positions, dtype=np.int64))
         labels: Sequence[Any] = batch.label_blobs or batch.labels.tolist()
         images = [self._decoded(batch, place) for place in range(len(batch))]
         if not labels:
             return images
         if self.target_transform is not None:
             labels = list(map(self.target_transform, labels))
-        return list(zip(images, labels, strict=True))
+        return [Sample(pair) for pair in zip(images, labels, strict=True)]
 
     def close(self) -> None:
         """Give up this process's connections. Safe to call twice; reading raises `ClosedError` afterwards."""
@@ -161,15 +161,6 @@ class ImageDataset(Dataset[Any]):
         if not 0 <= found < len(self):
             raise IndexError(f"Wanted an index from {-len(self)} to {len(self) - 1}. Found: {index}")
         return found
-
-    def _read(self, positions: NDArray[np.int64]) -> Batch:
-        stream = self._engine().stream(iter([iter([Step(0, positions, 0)])]))
-        try:
-            filled = stream.take()
-        finally:
-            stream.close()
-        assert filled is not None
-        return batch_of(filled, 0, split=self.split)
 
     def _decoded(self, batch: Batch, place: int) -> Any:
         image = decoded_picture(batch.images[place])

@@ -12,7 +12,7 @@ from loader.adapters.undecodable import OnUndecodable, decode_error, left_out
 from loader.batch import Batch
 from loader.dali import EpochReader, dali, undecodable
 from loader.errors import OptionError, require
-from loader.options import check_bools, check_choice, check_int, check_names, check_numbers
+from loader.options import check_bools, check_choice, check_int, check_names, check_numbers, name_of
 from loader.source import Source, check_source
 
 Output: TypeAlias = Literal["numpy", "torch"]
@@ -66,13 +66,22 @@ class GenericIterator:
         if not self._names:
             raise OptionError("Wanted names of the graph's outputs. Found: none")
         self._device_id, self._num_threads = device_id, num_threads
-        self._skips = on_undecodable == "skip"
+        self._output, self._skips = output, on_undecodable == "skip"
         self._library: Any = require("torch", extra="train", purpose="output='torch'") if output == "torch" else np
         dali("pipeline")
         self._idle: tuple[EpochReader, Any] | None = None
         self.given: Batch | None = None
         """What the arrays that were given last were made of: ids, positions, metadata, the files' bytes."""
         self._begin()
+
+    def __repr__(self) -> str:
+        where = "" if self._device_id is None else f", device_id={self._device_id}"
+        return f"{type(self).__name__}({self._source!r}, {self._what}{where}, output={self._output!r})"
+
+    @property
+    def _what(self) -> str:
+        """What `repr` says of the graph."""
+        return f"{name_of(self._graph)}, names={list(self._names)}"
 
     def __len__(self) -> int:
         """The batches of one epoch on this rank."""
@@ -208,6 +217,7 @@ class ClassificationIterator(GenericIterator):
             raise OptionError(f"Wanted std above 0 for each of R, G, B. Found: {std!r}")
         if source.label_type != "int":
             raise OptionError(f"Wanted a split with class numbers. Found: labels of type {source.label_type!r}")
+        self._size, self._train = size, train
         super().__init__(
             source,
             partial(
@@ -226,6 +236,10 @@ class ClassificationIterator(GenericIterator):
             output=output,
             on_undecodable=on_undecodable,
         )
+
+    @property
+    def _what(self) -> str:
+        return f"size={self._size}, train={self._train}"
 
     def _convert(self, arrays: list[Any]) -> Any:
         return tuple(arrays)

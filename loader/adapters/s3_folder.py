@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
+from loader.adapters.collation import Sample
 from loader.adapters.pictures import decoded_picture
 from loader.adapters.undecodable import OnUndecodable
 from loader.errors import DecodeError, MissingImageError, OptionError, SplitError
@@ -193,7 +194,7 @@ class S3ImageFolder(Dataset[Any]):
             )
         return data
 
-    def decoded(self, index: int, data: bytes, /) -> tuple[Any, Any]:
+    def decoded(self, index: int, data: bytes, /) -> Sample:
         """The sample that an object's bytes make, transformed. Raises `DecodeError`."""
         picture, label = decoded_picture(data), self.samples.label(index)
         if isinstance(picture, Exception):
@@ -201,9 +202,11 @@ class S3ImageFolder(Dataset[Any]):
                 f"Wanted a picture that PIL can decode at {self.url(index)}. "
                 f"Found: {len(data)} bytes that begin with {data[:12]!r}."
             ) from picture
-        return (
-            picture if self.transform is None else self.transform(picture),
-            label if self.target_transform is None else self.target_transform(label),
+        return Sample(
+            (
+                picture if self.transform is None else self.transform(picture),
+                label if self.target_transform is None else self.target_transform(label),
+            )
         )
 
     def url(self, index: int, /) -> str:

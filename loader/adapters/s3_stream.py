@@ -8,6 +8,7 @@ import numpy as np
 from torch.utils.data import IterableDataset
 
 from loader.adapters.accelerate import check_not_prepared
+from loader.adapters.collation import Sample
 from loader.adapters.passes import Pass, Passes, this_worker
 from loader.adapters.s3_folder import S3ImageFolder
 from loader.errors import DecodeError, OptionError
@@ -128,7 +129,7 @@ class S3ImageStream(IterableDataset[Any]):
                 continue
             for function in self._functions:
                 sample = function(sample)
-            yield sample
+            yield Sample(sample) if type(sample) is tuple else sample
         self._passes.confirm(begun, timeout=self.folder.timeout)
 
     def _indices(self, places: range, epoch: int) -> Iterator[int]:

@@ -30,7 +30,7 @@ else:
         Base = object
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SampleBatch(Batch):
     """A batch of samples as they are in the shards: dictionaries of bytes, with ``__key__`` and ``__url__``."""
 

@@ -5,15 +5,16 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn, get_args
 
 import torch
-from torch.utils.data import IterableDataset, default_collate, get_worker_info
+from torch.utils.data import IterableDataset, get_worker_info
 
 from loader.adapters.accelerate import check_not_prepared, check_sharded
+from loader.adapters.collation import collated
 from loader.adapters.passes import Pass, Passes, this_worker
 from loader.adapters.pictures import decoded_picture
 from loader.adapters.undecodable import OnUndecodable, decode_error, left_out
 from loader.batch import Batch
 from loader.errors import DeliveryError, LoaderError, OptionError, StateError
-from loader.options import check_bools, check_choice, check_int
+from loader.options import check_bools, check_choice, check_int, name_of
 from loader.source import Source, check_source
 
 _FORMAT = 1
@@ -86,6 +87,9 @@ class TorchDataset(IterableDataset[Any]):
         self._begun: Pass | None = None
         self._stands: tuple[int, int] | None = None
         source.delivery.leave()  # workers give batches away where the source does not see it
+
+    def __repr__(self) -> str:
+        return f"TorchDataset({self.source!r}, transform={name_of(self._transform)})"
 
     @property
     def source(self) -> Source:
@@ -207,7 +211,7 @@ class TorchDataset(IterableDataset[Any]):
                 yield batch
             elif (decoded := self._decoded(source, batch, before)) is not None:
                 before, images = decoded
-                yield _collated(before, list(map(self._transform, images)))
+                yield _transformed(before, list(map(self._transform, images)))
         self._passes.confirm(begun, timeout=source.timeout)
         source.note(epoch + 1)
 
@@ -226,7 +230,8 @@ def _refuse(error: LoaderError) -> NoReturn:
     raise error
 
 
-def _collated(batch: Batch, images: list[Any]) -> Any:
+def _transformed(batch: Batch, images: list[Any]) -> Any:
+    together = collated(images)
     if len(batch.labels):
-        return default_collate(images), torch.from_numpy(batch.labels).to(torch.int64)
-    return (default_collate(images), batch.label_blobs) if batch.label_blobs else default_collate(images)
+        return together, torch.from_numpy(batch.labels).to(torch.int64)
+    return (together, batch.label_blobs) if batch.label_blobs else together

@@ -33,16 +33,16 @@ class Cluster:
     def checked(
         cls,
         *,
-        hosts: str | Sequence[str] | None,
-        port: int,
+        hosts: str | Sequence[str] | None = None,
+        port: int = 9042,
         metadata: Sequence[str] = (),
-        connections: int | None,
-        client: ClientName | None,
-        username: str | None,
-        password: str | None,
-        access: Access | None,
-        datacenter: str | None,
-        consistency: Consistency,
+        connections: int | None = None,
+        client: ClientName | None = None,
+        username: str | None = None,
+        password: str | None = None,
+        access: Access | None = None,
+        datacenter: str | None = None,
+        consistency: Consistency = "LOCAL_QUORUM",
     ) -> Self:
         """The cluster that these options describe. Raises `OptionError`."""
         names = check_names("metadata", metadata)

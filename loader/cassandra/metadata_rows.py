@@ -74,11 +74,7 @@ def read_metadata(split: Split, columns: Sequence[str] | None, **where: Any) -> 
         table = TableName.parse(split.metadata_table)
     except SchemaError:
         raise OptionError(f"Wanted a split that names its metadata table. Found: {split!r}") from None
-    usual: dict[str, Any] = {"port": 9042, "datacenter": None, "consistency": "LOCAL_QUORUM"}
-    usual |= dict.fromkeys(("connections", "client", "username", "password", "access"))
-    if strange := where.keys() - {"hosts", *usual}:
-        raise OptionError(f"Wanted the options {', '.join(usual)}. Found: {', '.join(sorted(strange))}")
-    cluster = Cluster.checked(metadata=() if columns is None else columns, **usual | where)
+    cluster = Cluster.checked(metadata=() if columns is None else columns, **where)
     kinds = _kinds(cluster.fetchers(split), table)
     if columns is None:
         names = tuple(name for name in kinds if name not in (split.columns.id, split.columns.label))

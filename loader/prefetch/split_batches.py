@@ -3,10 +3,12 @@
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loader.batch import Batch
 from loader.order.schedule import Step
 from loader.prefetch.batcher import Batcher, Filled, InOrder, OutOfOrder
+from loader.prefetch.engine import FetchEngine
 from loader.splits import Split
 
 _REORDER = 4096
@@ -31,6 +33,17 @@ def steps_of(rows: int, *, batch_size: int) -> Iterator[Step]:
     """All positions of a split in their order, cut into batches."""
     for number, start in enumerate(range(0, rows, batch_size)):
         yield Step(number, np.arange(start, min(start + batch_size, rows), dtype=np.int64), 0)
+
+
+def read_batch(engine: FetchEngine, split: Split, positions: NDArray[np.int64]) -> Batch:
+    """The images at some positions of a split, read side by side. Raises what reading raises."""
+    stream = engine.stream(iter([iter([Step(0, positions, 0)])]))
+    try:
+        filled = stream.take()
+    finally:
+        stream.close()
+    assert filled is not None
+    return batch_of(filled, 0, split=split)
 
 
 def batch_of(filled: Filled, epoch: int, /, *, split: Split, metadata: Sequence[str] = ()) -> Batch:

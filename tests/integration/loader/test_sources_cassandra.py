@@ -137,6 +137,13 @@ def test_bytes_and_labels_are_those_of_the_id(opened: Open) -> None:
             assert batch.labels.tolist() == [LABELS[position] for position in batch.positions]
 
 
+def test_images_of_a_split_are_shown(tables: Tables, client: str) -> None:
+    sheet = tables.split("data", IDS[:3], LABELS[:3]).show(2, client=client, **tables.where)
+    assert sheet.width == 2 * 136 + 8
+    with pytest.raises(loader.MissingImageError, match=str(MISSING)):
+        tables.split("data", [MISSING], [0]).show(**tables.where)
+
+
 def test_two_ranks_read_each_id_once_even_with_one_out_of_order(opened: Open) -> None:
     ranks = [opened(rank=rank, world_size=2, in_order=rank == 0, memory_budget=200) for rank in range(2)]
     found = [batch for source in ranks for batch in source.epoch(0)]

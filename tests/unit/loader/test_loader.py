@@ -1,7 +1,9 @@
 """The loader's public face: names, options, splits, and imports; no database."""
 
+import dataclasses
 import inspect
 import json
+import operator
 import os
 import pickle
 import pkgutil
@@ -18,6 +20,7 @@ import loader
 from formats import SplitFolder, write_dictionary
 from formats.stores.storage import Storage
 from schemas import Columns
+from tests.support.pictures import picture
 from tests.support.split_dictionaries import theirs
 from tests.support.split_folders import image_ids, packed, write_split_folder
 
@@ -127,6 +130,24 @@ def test_a_split_knows_its_ids_labels_and_table(folder: Path) -> None:
     assert "index=0: 12 images of 3 classes from test.data" in repr(split)
     with pytest.raises(ValueError, match="read-only"):
         split.ids[0] = 0
+
+
+def test_what_delivers_batches_says_what_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "tree" / "cat" / "1.png"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(picture(1))
+    folder = loader.open_folder(tmp_path / "tree")
+    with loader.FolderSource(folder, batch_size=4, last_batch_policy="FILL", rank=0, world_size=1) as source:
+        batch = next(source.epoch(3))
+        assert repr(batch) == "Batch(4 images of 0.0 MB, 1 classes, epoch=3, step=0, repeats=3)"
+        masks = dataclasses.replace(batch, labels=batch.labels[:0], label_blobs=[b"x"] * 4, metadata={"path": []})
+        assert repr(masks) == "Batch(4 images of 0.0 MB, 4 masks or arrays, metadata path, epoch=3, step=0, repeats=3)"
+        dataset = loader.TorchDataset(source, transform=operator.itemgetter(0))
+        assert repr(dataset) == f"TorchDataset({source!r}, transform=itemgetter)"
+        batches = loader.ClassificationIterator(source, size=8, train=False)
+        assert repr(batches) == f"ClassificationIterator({source!r}, size=8, train=False, output='numpy')"
+        arrays = loader.GenericIterator(source, Touch, names=["images"])
+        assert repr(arrays) == f"GenericIterator({source!r}, Touch, names=['images'], output='numpy')"
 
 
 @pytest.mark.parametrize("index", [-1, 2, True, "0", 0.0])

@@ -130,7 +130,6 @@ def test_metadata_that_are_missing_are_named_and_never_left_out(split: loader.Sp
         ({"metadata": "path", "metadata_cache": "CACHE"}, "a list of different names"),
         ({"metadata_cache": "CACHE"}, "Found: only metadata_cache"),
         ({"hosts": "h"}, "Found: only hosts"),
-        ({"metadata": True, "hosts": "h", "datacentre": "x"}, "Found: datacentre"),
         ({"metadata": True, "metadata_cache": "OTHERS"}, "Found: .*others is a cache of ks.metadata"),
     ],
 )

@@ -1,0 +1,176 @@
+"""Contact sheets: the pictures of a batch or a split on one PIL image, as PIL decodes them for transforms."""
+
+import colorsys
+import io
+import math
+import unicodedata
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont, ImageOps
+
+from loader.adapters.pictures import FORMATS, decoded_picture
+from loader.batch import Batch
+from loader.cassandra.cluster import Cluster
+from loader.errors import OptionError
+from loader.folder.files import FileFetcher
+from loader.folder.folders import Folder
+from loader.options import check_int
+from loader.prefetch.engine import FetchEngine
+from loader.prefetch.split_batches import batcher_of, read_batch
+from loader.shards.shard_set import Shards
+from loader.sources import ShardSource
+from loader.splits import Split
+
+MOST = 64
+"""As many pictures are on a sheet at most."""
+
+_CELL, _GAP, _LINE, _MOST_COLUMNS = 128, 8, 15, 8
+_PAPER, _FRAME, _INK, _FAINT, _ALARM = (255, 255, 255), (232, 232, 232), (20, 20, 20), (110, 110, 110), (190, 30, 30)
+_ARRAY = b"\x93NUMPY"
+_BUDGET, _TIMEOUT_SECONDS = 256_000_000, 60.0
+_HUE_STEP = 0.618034  # of the golden ratio, so that neighbouring numbers have different colours
+_COLOURS = np.array([(0, 0, 0), *(colorsys.hsv_to_rgb(number * _HUE_STEP % 1, 0.7, 1) for number in range(1, 256))])
+
+
+def sheet_of_split(split: Split, which: int | Sequence[int], **where: Any) -> Image.Image:
+    """What `Split.show` returns."""
+    where = {name: value for name, value in where.items() if value is not None}
+    if isinstance(split, (Folder, Shards)) and where:
+        raise OptionError(f"Wanted no {min(where)}: the images are read from {split.address}. Found: one")
+    if isinstance(split, Shards):
+        return sheet_of_batch(_first_of_shards(split, which), split.class_names)
+    if isinstance(which, int):
+        positions = np.arange(min(_checked(which), len(split)), dtype=np.int64)
+    else:
+        positions = np.array([check_int("position", one, 0, len(split) - 1) for one in which], dtype=np.int64)
+        _checked(len(positions))
+    make = partial(FileFetcher, split) if isinstance(split, Folder) else Cluster.checked(**where).fetchers(split)
+    engine = FetchEngine(
+        make,
+        batcher_of(split, batch_size=MOST),
+        budget=_BUDGET,
+        max_in_flight=MOST,
+        timeout=_TIMEOUT_SECONDS,
+        on_missing="raise",
+    )
+    try:
+        return sheet_of_batch(read_batch(engine, split, positions), split.class_names)
+    finally:
+        engine.close()
+
+
+def sheet_of_batch(batch: Batch, class_names: Mapping[int, str], count: int = MOST) -> Image.Image:
+    """What `Batch.show` returns."""
+    tiles = [_tile(batch, place, class_names) for place in range(min(_checked(count), len(batch)))]
+    if not tiles:
+        raise _nothing()
+    columns = min(_MOST_COLUMNS, math.ceil(math.sqrt(2 * len(tiles))))
+    width, height = tiles[0].width + _GAP, max(tile.height for tile in tiles) + _GAP
+    rows = -(-len(tiles) // columns)
+    sheet = Image.new("RGB", (min(columns, len(tiles)) * width + _GAP, rows * height + _GAP), _PAPER)
+    for number, tile in enumerate(tiles):
+        sheet.paste(tile, (_GAP + number % columns * width, _GAP + number // columns * height))
+    return sheet
+
+
+def _checked(count: int) -> int:
+    return check_int("the number of pictures", count, 1, MOST)
+
+
+def _nothing() -> OptionError:
+    return OptionError("Wanted a picture to show. Found: none")
+
+
+def _first_of_shards(shards: Shards, which: int | Sequence[int]) -> Batch:
+    if not isinstance(which, int):
+        raise OptionError(f"Wanted a number of pictures: shards have no positions to choose by. Found: {which!r}")
+    with ShardSource(shards, batch_size=_checked(which), rank=0, world_size=1, shuffle=False) as source:
+        for batch in source.epoch(0):
+            return batch
+    raise _nothing()
+
+
+def _tile(batch: Batch, place: int, class_names: Mapping[int, str]) -> Image.Image:
+    """A picture, its mask below it if it has one, the name of its class and its position."""
+    cells, caption = [_cell(batch.images[place])], ""
+    if len(batch.labels):
+        label = int(batch.labels[place])
+        caption = _printable(class_names.get(label, ""), instead=f"class {label}")
+    elif batch.label_blobs:
+        blob = batch.label_blobs[place]
+        if blob.startswith(_ARRAY):
+            caption = _array_text(blob)
+        else:
+            cells.append(_mask_cell(blob))
+    height = len(cells) * (_CELL + 2) + 2 * _LINE
+    tile = Image.new("RGB", (_CELL, height), _PAPER)
+    for number, cell in enumerate(cells):
+        tile.paste(cell, (0, number * (_CELL + 2)))
+    draw, top = ImageDraw.Draw(tile), len(cells) * (_CELL + 2)
+    _write(draw, (0, top), caption, _INK)
+    _write(draw, (0, top + _LINE * bool(caption)), f"#{batch.positions[place]}", _FAINT)
+    return tile
+
+
+def _cell(data: bytes) -> Image.Image:
+    """A whole picture on a square; what is no picture says so."""
+    picture = decoded_picture(data)
+    if isinstance(picture, Exception):
+        return _no_picture(f"{len(data):,} bytes")
+    return _square(picture, Image.Resampling.LANCZOS)
+
+
+def _mask_cell(data: bytes) -> Image.Image:
+    """A mask with a colour for each of its numbers, 0 black; a mask with colours as it is."""
+    try:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as mask:
+            numbers = np.asarray(mask)
+            if numbers.ndim == 3:
+                return _square(mask.convert("RGB"), Image.Resampling.NEAREST)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+        return _no_picture(f"label of {len(data):,} bytes")
+    colours = (255 * _COLOURS[numbers.astype(np.int64) % len(_COLOURS)]).astype(np.uint8)
+    return _square(Image.fromarray(colours), Image.Resampling.NEAREST)
+
+
+def _square(picture: Image.Image, how: Image.Resampling) -> Image.Image:
+    if max(picture.size) < _CELL // 2:
+        how = Image.Resampling.NEAREST  # the pixels of a small picture can be seen
+    return ImageOps.pad(picture, (_CELL, _CELL), how, color=_FRAME)
+
+
+def _no_picture(what: str) -> Image.Image:
+    cell = Image.new("RGB", (_CELL, _CELL), _FRAME)
+    draw = ImageDraw.Draw(cell)
+    draw.rectangle((0, 0, _CELL - 1, _CELL - 1), outline=_ALARM, width=2)
+    for line, text in enumerate(("cannot be", "decoded", what)):
+        _write(draw, (8, 40 + line * _LINE), text, _ALARM)
+    return cell
+
+
+def _array_text(data: bytes) -> str:
+    try:
+        values = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+    except (OSError, ValueError):
+        return "cannot be decoded"
+    return " ".join(f"{value:g}" for value in values.ravel()[:MOST].tolist())
+
+
+def _printable(name: str, *, instead: str) -> str:
+    """A name in the letters that Pillow's own font has, which are those of ASCII: without accents, or else a number."""
+    text = "".join(one for one in unicodedata.normalize("NFKD", name) if not unicodedata.combining(one))
+    return text if text and text.isascii() else instead
+
+
+def _write(draw: ImageDraw.ImageDraw, place: tuple[int, int], text: str, colour: tuple[int, int, int]) -> None:
+    """One line of text, cut where it does not fit."""
+    font = ImageFont.load_default(12)
+    room = _CELL - place[0]
+    if font.getlength(text) > room:
+        while text and font.getlength(f"{text}…") > room:
+            text = text[:-1]
+        text = f"{text}…"
+    draw.text(place, text, colour, font=font)
