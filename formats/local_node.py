@@ -71,6 +71,18 @@ class LocalNode:
         )
 
 
+def hosts_of_script(hosts: Sequence[str] | None) -> Sequence[str] | None:
+    """Contact points for the loader in a script: as given, None for it to find the local node, else 127.0.0.1."""
+    return ("127.0.0.1",) if hosts is None and LocalNode.find() is None else hosts
+
+
+def described(hosts: Sequence[str], port: int) -> str:
+    """An address of Cassandra for people, who also see if it is that of this checkout's note."""
+    node = LocalNode.find()
+    is_local = node is not None and (tuple(hosts), port) == (node.hosts, node.port)
+    return f"{','.join(hosts)} port {port}" + " (started by `imagestrata up` in this checkout)" * is_local
+
+
 def start_time(pid: int) -> str | None:
     """When the kernel started a process, in clock ticks; None if it does not run. With the pid it names one process."""
     try:

@@ -44,8 +44,9 @@ class CassandraSource(Source):
     who insist. ``metadata`` names columns of the split's metadata table, which are read beside the images: a second
     read for each. Labels that the split does not know are read with the images.
 
-    ``hosts`` are contact points, one name or address as a string or several in a list; ``datacenter`` is the one to
-    read from, by default the one of the first contact point that answers. ``username`` and ``password`` log in;
+    ``hosts`` are contact points, one name or address as a string or several in a list. Without hosts, this
+    is the Cassandra that `imagestrata up` started in this checkout. ``datacenter`` is the one to read from, by default
+    the one of the first contact point that answers. ``username`` and ``password`` log in;
     ``access`` says all that `Access` can, with a bundle also where to go, without hosts. Without ``access``, what is
     not given comes from the environment: `Access.from_environment`.
 
@@ -66,7 +67,7 @@ class CassandraSource(Source):
         split: Split,
         *,
         hosts: str | Sequence[str] | None = None,
-        port: int = 9042,
+        port: int | None = None,
         batch_size: int,
         rank: int | None = None,
         world_size: int | None = None,

@@ -1,6 +1,7 @@
 """Where the images of a training come from. A further source is a function in `KINDS`."""
 
 import importlib
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import loader
+from formats.local_node import described, hosts_of_script
 from training.errors import TrainingError, one_line
 from training.named import named
 from training.ranks import Ranks
@@ -21,7 +23,7 @@ def _from_split(options: TrainOptions, side: Side) -> Callable[..., loader.Sourc
     assert options.split is not None
     index = options.train_index if side == "train" else options.val_index
     split = loader.open_split(options.split, index=index)
-    return partial(loader.CassandraSource, split, hosts=options.hosts, port=options.port)
+    return partial(loader.CassandraSource, split, hosts=hosts_of_script(options.hosts), port=options.port)
 
 
 def _from_rows(options: TrainOptions, side: Side) -> Callable[..., loader.Source]:
@@ -30,7 +32,7 @@ def _from_rows(options: TrainOptions, side: Side) -> Callable[..., loader.Source
     table = options.train_data_table if is_training else options.val_data_table
     assert place is not None
     split = loader.open_rows(place, data_table=table)
-    return partial(loader.CassandraSource, split, hosts=options.hosts, port=options.port)
+    return partial(loader.CassandraSource, split, hosts=hosts_of_script(options.hosts), port=options.port)
 
 
 def _from_folders(options: TrainOptions, side: Side) -> Callable[..., loader.Source]:
@@ -64,6 +66,8 @@ def open_sources(options: TrainOptions, ranks: Ranks) -> Iterator[tuple[loader.S
         kind(options, "val")(**share, shuffle=False) as val,
     ):
         check_sides(train, val, options)
+        if isinstance(train, loader.CassandraSource) and ranks.rank == 0:
+            print(f"cassandra: {described(train.hosts, train.port)}", file=sys.stderr, flush=True)
         train.connect()
         val.connect()
         yield train, val

@@ -43,7 +43,8 @@ from rich.console import Console
 from rich.progress import track
 
 import loader
-from formats.command_line import Parser
+from formats.command_line import Parser, port
+from formats.local_node import described, hosts_of_script
 from training.errors import TrainingError
 
 READERS = ("cassandra", "s3", "file", "shards")
@@ -65,8 +66,8 @@ class LoopOptions:
     data_table: str | None = None
     file_root: str | None = None
     shards: str | None = None
-    hosts: tuple[str, ...] = ("127.0.0.1",)
-    port: int = 9042
+    hosts: tuple[str, ...] | None = None
+    port: int | None = None
     use_gpu: bool = False
     decode: bool = False
     batch_size: int = 128
@@ -129,8 +130,9 @@ def parse_args(argv: Sequence[str] | None = None) -> LoopOptions:
     add("--data-table", metavar="KS.TABLE", help="the table of its pictures (default: the one it names)")
     add("--file-root", metavar="DIR", help="a tree of class folders, for --reader file")
     add("--shards", metavar="PLACE", help="a folder, or s3://bucket/prefix, for --reader s3 and --reader shards")
-    add("--hosts", type=_hosts, metavar="HOST,...", help="Cassandra (default: 127.0.0.1)")
-    add("--port", type=int, metavar="N", help="its port (default: %(default)s)")
+    add("--hosts", type=_hosts, metavar="HOST,...", help="contact points of Cassandra (default: the one that "
+        "`imagestrata up` started in this checkout, otherwise 127.0.0.1)")  # fmt: skip
+    add("--port", type=port, metavar="N", help="its port (default: that of `imagestrata up`, otherwise 9042)")
     add("--use-gpu", action="store_true", help="bring the images into the memory of the GPU of each process")
     add("--decode", action=argparse.BooleanOptionalAction, help="decode them (default: --no-decode)")
     add("--bs", "--batch-size", type=int, metavar="N", dest="batch_size",
@@ -199,6 +201,8 @@ def _reader(
         return
     share: dict[str, Any] = {"batch_size": options.batch_size, "rank": rank, "world_size": world_size, "seed": epoch}
     with _source(options, share) as source:
+        if isinstance(source, loader.CassandraSource) and rank == 0 and epoch == 0:
+            _say(f"cassandra: {described(source.hosts, source.port)}", options)
         source.connect()
         pipeline = _pipeline(options, epoch, device_id, source.read)
 
@@ -221,7 +225,8 @@ def _source(options: LoopOptions, share: dict[str, Any]) -> loader.Source:
     else:
         assert options.split is not None
         split = loader.open_split(options.split, index=options.index)
-    return loader.CassandraSource(split, hosts=options.hosts, port=options.port, **share)
+    hosts = hosts_of_script(options.hosts)
+    return loader.CassandraSource(split, hosts=hosts, port=options.port, **share)
 
 
 def _from_files(

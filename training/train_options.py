@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
-from formats.command_line import Parser
+from formats.command_line import Parser, port
 
 MANUAL = """Train a classifier of torchvision's from Cassandra, shards or class folders, on CPUs or any number of GPUs.
 
@@ -61,8 +61,8 @@ class TrainOptions:
     val_shards: str | None = None
     validate_on_training: bool = False
     classes: int | None = None
-    hosts: tuple[str, ...] = ("127.0.0.1",)
-    port: int = 9042
+    hosts: tuple[str, ...] | None = None
+    port: int | None = None
     arch: str = "resnet50"
     size: int = 224
     transforms: str | None = None
@@ -198,8 +198,14 @@ def _data(add: Callable[..., Any]) -> None:
     )
     add("--validate-on-training", action="store_true", help="let validation have the images of training")
     add("--classes", **_WHOLE, help="the outputs of the model (default: as many as the data has classes)")
-    add("--hosts", type=_hosts, metavar="HOST,...", help="Cassandra (default: 127.0.0.1)")
-    add("--port", **_WHOLE, help="its port (default: %(default)s)")
+    add(
+        "--hosts",
+        type=_hosts,
+        metavar="HOST,...",
+        help="contact points of Cassandra (default: the one that `imagestrata up` "
+        "started in this checkout, otherwise 127.0.0.1)",
+    )
+    add("--port", type=port, metavar="N", help="its port (default: that of `imagestrata up`, otherwise 9042)")
 
 
 def _hosts(text: str) -> tuple[str, ...]:

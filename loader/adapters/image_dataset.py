@@ -60,7 +60,7 @@ class ImageDataset(Dataset[Any]):
         target_transform: Callable[[Any], Any] | None = None,
         *,
         hosts: str | Sequence[str] | None = None,
-        port: int = 9042,
+        port: int | None = None,
         memory_budget: int = 256_000_000,
         timeout: float = 60.0,
         max_in_flight: int = 4096,

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self, get_args
 
+from formats.local_node import LocalNode
 from loader.cassandra.access import Access
 from loader.cassandra.clients import ClientName, TableReader, check_client, fetcher, target_of
 from loader.cassandra.target import Consistency
-from loader.errors import OptionError
+from loader.errors import OptionError, UnreachableError
 from loader.options import check_choice, check_int, check_names
 from loader.splits import Split
 
+_PORT = 9042
 _HOST = re.compile(r"[^,\s/:]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%\w+)?")  # a name or IPv4, or an IPv6
 
 
@@ -34,7 +36,7 @@ class Cluster:
         cls,
         *,
         hosts: str | Sequence[str] | None = None,
-        port: int = 9042,
+        port: int | None = None,
         metadata: Sequence[str] = (),
         connections: int | None = None,
         client: ClientName | None = None,
@@ -44,7 +46,10 @@ class Cluster:
         datacenter: str | None = None,
         consistency: Consistency = "LOCAL_QUORUM",
     ) -> Self:
-        """The cluster that these options describe. Raises `OptionError`."""
+        """The cluster that these options describe; without hosts, the one of `imagestrata up` in this checkout.
+
+        Raises `OptionError`, and `UnreachableError` if that one no longer runs.
+        """
         names = check_names("metadata", metadata)
         if access is None:
             access = Access.from_environment(username=username, password=password)
@@ -52,15 +57,19 @@ class Cluster:
             raise OptionError(f"Wanted access as loader.Access(...). Found: {type(access).__name__}")
         elif username is not None or password is not None:
             raise OptionError("Wanted access, or username and password. Found: both. Put them into the access.")
+        if hosts is None and access.bundle is None and (node := LocalNode.find()) is not None:
+            if port in (None, node.port) and not node.is_running:
+                raise UnreachableError(node.not_running("hosts"))
+            hosts, port = node.hosts, node.port if port is None else port
         found = _hosts(hosts, access)
-        check_int("port", port, 1, 65535)
+        port = check_int("port", _PORT if port is None else port, 1, 65535)
         if datacenter is not None and not (isinstance(datacenter, str) and datacenter):
             raise OptionError(f"Wanted datacenter as a name. Found: {datacenter!r}")
         check_choice("consistency", consistency, get_args(Consistency))
         check_client(client, connections)
         return cls(
             hosts=found,
-            port=int(port),
+            port=port,
             metadata=names,
             connections=connections,
             client=client,

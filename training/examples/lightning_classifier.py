@@ -58,8 +58,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("--split", required=True, metavar="DIR", help="a split of class numbers")
-    parser.add_argument("--hosts", default="127.0.0.1", help="Cassandra's contact points (default: %(default)s)")
-    parser.add_argument("--port", type=int, default=9042, help="(default: %(default)s)")
+    parser.add_argument("--hosts", help="contact points of Cassandra (default: that of `imagestrata up`)")
+    parser.add_argument("--port", type=int, help="its port (default: that of `imagestrata up`; with --hosts, 9042)")
     parser.add_argument("--size", type=int, default=32, help="side of the images (default: %(default)s)")
     parser.add_argument("--b", type=int, default=64, help="images of a batch on each rank (default: %(default)s)")
     parser.add_argument("--epochs", type=int, default=3, help="(default: %(default)s)")
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> float | None:
     if args.resume:
         check_checkpoint(args.resume)
     train, val = (loader.open_split(args.split, index=index) for index in (0, 1))
-    make = partial(loader.CassandraSource, hosts=args.hosts.split(","), port=args.port)
+    make = partial(loader.CassandraSource, hosts=args.hosts and args.hosts.split(","), port=args.port)
     data = ClassificationData(partial(make, train), partial(make, val), batch_size=args.b, size=args.size)
     lightning.seed_everything(0)
     saved = ModelCheckpoint(args.out, save_top_k=0, save_last=True, every_n_train_steps=args.checkpoint_every)

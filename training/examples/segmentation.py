@@ -65,8 +65,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--split", required=True, metavar="DIR", help="a split of images with masks")
     parser.add_argument("--classes", type=int, required=True, help="the masks' values are below this number")
-    parser.add_argument("--hosts", default="127.0.0.1", help="Cassandra's contact points (default: %(default)s)")
-    parser.add_argument("--port", type=int, default=9042, help="(default: %(default)s)")
+    parser.add_argument("--hosts", help="contact points of Cassandra (default: that of `imagestrata up`)")
+    parser.add_argument("--port", type=int, help="its port (default: that of `imagestrata up`; with --hosts, 9042)")
     parser.add_argument("--size", type=int, default=128, help="side of the images (default: %(default)s)")
     parser.add_argument("--b", type=int, default=16, help="images of a batch (default: %(default)s)")
     parser.add_argument("--epochs", type=int, default=10, help="(default: %(default)s)")
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> float:
     """Train; returns the last mean IoU of validation."""
     device_id = 0 if torch.cuda.is_available() else None
     device = torch.device("cpu" if device_id is None else f"cuda:{device_id}")
-    place = {"hosts": args.hosts.split(","), "port": args.port, "batch_size": args.b}
+    place = {"hosts": args.hosts and args.hosts.split(","), "port": args.port, "batch_size": args.b}
     train, val = (loader.open_split(args.split, index=index) for index in (0, 1))
     if train.label_type != "blob":
         raise loader.SplitError(f"Wanted a split of images with masks. Found: {train} with {train.label_type!r} labels")
