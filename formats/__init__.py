@@ -9,7 +9,7 @@ No Spark, no Cassandra, no torch. Errors::
     ├── ShardError               samples cannot be packed into shards
     └── StorageError(OSError)    a storage does not answer, refuses us, or cannot be used at all
         ├── RefusedError         it answers, but not to these keys, or has no such bucket (NoBucketError)
-        └── AddressError         its address has a password, which logs would show
+        └── AddressError         its address is not supported, has a typo, or has a password, which logs would show
 """
 
 import importlib

@@ -34,4 +34,4 @@ class NoBucketError(RefusedError):
 
 
 class AddressError(StorageError, ValueError):
-    """An address has a password, which logs would show."""
+    """An address is one of a store that is not supported, has a typo, or has a password, which logs would show."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TypeVar
 
 from formats.command_line import Parser
+from formats.stores.addresses import check_store
 from jobs.command import NO_JAVA, failed
 from jobs.submission import misplaced
 
@@ -14,6 +15,12 @@ PAIR = ("data_table", "metadata_table")
 """The two tables of an ingest. The command line gives both or neither; Spark's configuration gives the default."""
 _LISTS = {"split_subdir"}
 """Options whose configured value is a comma-separated list."""
+
+_PLACES = (
+    *("source", "labels", "masks", "arrays", "target_dir", "out", "rows_fn", "split", "split_ofn", "extend"),
+    *("metadata_ifn", "metadata_ofn"),
+)
+"""Options that are paths or addresses."""
 
 Needed = Mapping[str, Sequence[str]]
 P = TypeVar("P")
@@ -55,6 +62,7 @@ def parse(
     """
     args = parser.parse_args(argv)
     try:
+        _check_places(args)
         _check_pair(parser, args, lone=lone)
         check(args)
     except ValueError as error:
@@ -63,9 +71,17 @@ def parse(
     if origins := _origins(parser, args, configured=configured, usual=usual(args)):
         print(f"options: {origins}", file=sys.stderr, flush=True)
     try:
+        _check_places(args)
         return plan(args), args
     except ValueError as error:
         parser.error(str(error))
+
+
+def _check_places(args: argparse.Namespace) -> None:
+    """Raise ValueError for an address that no store has."""
+    for name in _PLACES:
+        if (address := getattr(args, name, None)) is not None:
+            check_store(address)
 
 
 def _check_pair(parser: argparse.ArgumentParser, args: argparse.Namespace, *, lone: str | None) -> None:

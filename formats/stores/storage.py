@@ -18,7 +18,8 @@ import fsspec.asyn
 from fsspec.implementations.local import LocalFileSystem
 
 from formats.durability import sync_files, sync_folders, whole_file
-from formats.errors import FormatsError, NoBucketError, StorageError
+from formats.errors import AddressError, FormatsError, NoBucketError, StorageError
+from formats.stores.addresses import check_store, not_supported
 from formats.stores.s3 import CHECK_SECONDS, S3Access, check_address, code, is_down, is_foreign, is_s3, refusal
 from formats.stores.s3_pages import list_page
 from formats.stores.uploads import Upload
@@ -49,16 +50,23 @@ class Storage:
     def __init__(self, address: str | os.PathLike[str], s3: S3Access | None = None) -> None:
         text = os.fspath(address)
         check_address(text)
+        check_store(text)
         self._access = (s3 or S3Access.from_environment()) if is_s3(text) else None
         try:
             self.filesystem, self.root = fsspec.core.url_to_fs(
                 text if "://" in text else os.path.abspath(text), **(self._access.options() if self._access else {})
             )
         except ImportError as error:
-            mend = "Install it: pip install 'imagestrata[s3]'." if self._access else "Install what it names."
-            raise StorageError(f"Wanted a package that opens {text}. Found: {error}. {mend}") from None
-        except (ValueError, OSError) as error:  # an unknown scheme; a Hadoop that is not there
-            raise StorageError(f"Wanted an address that can be opened. Found: {text}: {error}") from None
+            if self._access is None:
+                raise AddressError(not_supported(text)) from None
+            mend = "Install it: pip install 'imagestrata[s3]'"
+            raise StorageError(f"Wanted a package that opens {text}. Found: {error}. {mend}.") from None
+        except (ValueError, OSError):
+            if text.startswith("hdfs://"):
+                raise StorageError(
+                    f"Wanted a Hadoop client to open {text}. Found: none that works. Set HADOOP_HOME and CLASSPATH."
+                ) from None
+            raise AddressError(not_supported(text)) from None
         if self._access is not None:
             self.filesystem.retries = _RETRIES
             _opened[id(self.filesystem)] = self.filesystem

@@ -39,6 +39,8 @@ from typing import TYPE_CHECKING
 
 from formats import FormatsError, sizes
 from formats.command_line import Parser, size
+from formats.errors import AddressError
+from formats.stores.addresses import check_store
 from formats.stores.s3 import is_s3
 from formats.stores.storage import Storage
 from imagestrata.service.client_commands import list_datasets, pull, push, restore
@@ -197,6 +199,12 @@ def _private() -> Iterator[None]:
 def _root(text: str) -> str:
     if not text.strip():
         raise argparse.ArgumentTypeError("wanted a folder, or s3://bucket/prefix. Found: an empty text")
+    try:
+        check_store(text)
+    except AddressError as error:
+        raise argparse.ArgumentTypeError(f"w{str(error)[1:]}") from None
+    if "://" in text and not is_s3(text):
+        raise argparse.ArgumentTypeError(f"wanted a folder, or s3://bucket/prefix. Found: {text}")
     return text
 
 

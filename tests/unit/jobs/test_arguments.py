@@ -103,3 +103,22 @@ for job in (cache_rows, ingest, shard, split, verify):
             job.main([option])
 """
     assert heavy_imports(code) == set()
+
+
+@pytest.mark.parametrize(
+    ("job", "argv"),
+    [
+        (ingest, ["s3:/b/x", "--data-table", "k.d", "--metadata-table", "k.m"]),
+        (ingest, [".", "--target-dir", "s3:/b/x"]),
+        (split, ["-d", "k.d", "-m", "k.m", "-o", "s3:/b/x"]),
+        (shard, [".", "--out", "s3:/b/x"]),
+        (verify, ["s3:/b/x", "-d", "k.d", "-m", "k.m"]),
+        (cache_rows, ["-m", "k.metadata", "-o", "s3:/b/x"]),
+    ],
+)
+def test_a_typo_in_an_address_is_refused_before_anything_starts(
+    job: ModuleType, argv: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        job.main(argv)
+    assert "Found: s3:/b/x. Did you mean s3://b/x?" in capsys.readouterr().err

@@ -41,7 +41,7 @@ def test_invalid_endpoints_and_missing_keys_are_refused(monkeypatch: pytest.Monk
         Storage("s3://storage", S3Access("http://127.0.0.1:9")).check()
     with pytest.raises(StorageError, match="Invalid endpoint: nonsense"):
         Storage("s3://storage", S3Access("nonsense", "a", "b")).check()
-    with pytest.raises(StorageError, match="with a bucket"):
+    with pytest.raises(StorageError, match="no bucket"):
         Storage("s3://")
 
 

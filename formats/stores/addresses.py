@@ -1,0 +1,48 @@
+"""Addresses of folders and objects: which stores are supported, and what typos look like."""
+
+import os
+import re
+
+from formats.errors import AddressError
+
+SUPPORTED = "a local path, s3://bucket/prefix or hdfs://host/path"
+"""The stores that are supported, for messages."""
+
+_SCHEME = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9+.-]*):(?P<slashes>/*)(?P<rest>.*)", re.DOTALL)
+_KNOWN = {"s3": (2,), "s3a": (2,), "hdfs": (2, 3), "file": (2, 3)}
+"""Supported schemes, and how many slashes may follow."""
+_OTHERS = ("abfs", "abfss", "az", "dbfs", "ftp", "gcs", "gs", "http", "https", "oss", "sftp", "wasb", "wasbs")
+_WEB = ("http", "https")
+
+
+def check_store(address: str) -> None:
+    """Refuse an address that no store has.
+
+    Only the text is looked at. Stores that are not supported but may work with a package of fsspec pass.
+
+    Raises:
+        AddressError: A typo such as ``s3:/bucket``, an S3 address without a bucket, or the address of a web server.
+    """
+    parts = _SCHEME.match(address)
+    if parts is None or os.path.exists(address):
+        return
+    scheme, slashes, rest = parts["name"].lower(), parts["slashes"], parts["rest"]
+    if "://" not in address[: parts.start("rest")] and scheme not in (*_KNOWN, *_OTHERS):
+        return  # a local path with a colon in it
+    wanted = f"Wanted {SUPPORTED}. Found: {address}"
+    if scheme in _WEB:
+        raise AddressError(
+            f"{wanted}. Web servers are not supported. For an S3 server, use s3://bucket/prefix and set "
+            "AWS_ENDPOINT_URL to its address."
+        )
+    is_right = len(slashes) in _KNOWN[scheme] and parts["name"] == scheme if scheme in _KNOWN else True
+    if not is_right and rest:
+        guess = f"{scheme}:///{rest}" if scheme == "file" else f"{scheme}://{rest}"
+        raise AddressError(f"{wanted}. Did you mean {guess}?")
+    if scheme in ("s3", "s3a") and not rest:
+        raise AddressError(f"{wanted}, which has no bucket")
+
+
+def not_supported(address: str) -> str:
+    """The message for an address that no installed package opens."""
+    return f"Wanted {SUPPORTED}. Found: {address}. {address.partition('://')[0]}:// is not supported."

@@ -1,0 +1,75 @@
+"""Addresses that no store has, and stores that are not supported."""
+
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from formats.errors import AddressError, StorageError
+from formats.stores.addresses import check_store
+from formats.stores.storage import Storage
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("s3://bucket", "s3://bucket/a:b", "s3a://bucket/x", "hdfs://host:9000/x", "hdfs:///x", "file:///tmp", "x"),
+        *("/data/a:b", "C:data", "memory://place", "gs://bucket/x", "DIR/x-{0000..0146}.tar", "keyspace.table", ""),
+    ],
+)
+def test_addresses_that_may_be_right_pass(address: str) -> None:
+    check_store(address)
+
+
+@pytest.mark.parametrize(
+    ("address", "guess"),
+    [
+        ("s3:/bucket/x", "s3://bucket/x"), ("s3:bucket", "s3://bucket"), ("s3:///bucket/x", "s3://bucket/x"),
+        ("S3://bucket", "s3://bucket"), ("s3a:/bucket", "s3a://bucket"), ("hdfs:/host/x", "hdfs://host/x"),
+        ("file:/tmp/x", "file:///tmp/x"),
+    ],
+)  # fmt: skip
+def test_a_typo_is_refused_with_the_likely_address(address: str, guess: str) -> None:
+    with pytest.raises(AddressError, match=rf"Found: {address}\. Did you mean {guess}\?"):
+        check_store(address)
+
+
+@pytest.mark.parametrize("address", ["http://host/x", "https://host/x", "http:/host"])
+def test_a_web_server_is_refused(address: str) -> None:
+    with pytest.raises(AddressError, match=r"Wanted a local path, s3://bucket/prefix .* Web servers are not supported"):
+        check_store(address)
+
+
+def test_an_address_on_s3_needs_a_bucket() -> None:
+    with pytest.raises(AddressError, match="no bucket"):
+        check_store("s3://")
+
+
+def test_a_local_path_that_looks_like_a_typo_passes_if_it_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "s3:").mkdir()
+    monkeypatch.chdir(tmp_path)
+    check_store("s3:")
+
+
+@pytest.mark.parametrize("address", ["gs://bucket/x", "abfs://a/b", "foo://x"])
+def test_a_store_that_is_not_supported_is_refused_with_those_that_are(address: str) -> None:
+    with pytest.raises(AddressError) as error:
+        Storage(address)
+    assert str(error.value) == (
+        f"Wanted a local path, s3://bucket/prefix or hdfs://host/path. Found: {address}. "
+        f"{address.partition(':')[0]}:// is not supported."
+    )
+
+
+def test_hdfs_without_hadoop_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("Unable to load libjvm\nand many more lines")
+
+    monkeypatch.setattr(fsspec.core, "url_to_fs", fail)
+    with pytest.raises(StorageError) as error:
+        Storage("hdfs://host/x")
+    assert str(error.value) == (
+        "Wanted a Hadoop client to open hdfs://host/x. Found: none that works. Set HADOOP_HOME and CLASSPATH."
+    )
