@@ -6,8 +6,8 @@ FROM python:3.11-slim-bookworm AS build
 WORKDIR /opt/imagestrata
 COPY . .
 # The set-up of `make setup`: pip and uv verify the hashes of requirements.lock.
-RUN --mount=type=cache,target=/root/.cache/uv \
-    python -m imagestrata.devstack.environment --extra service --extra s3
+RUN --mount=type=cache,target=/var/cache/uv \
+    UV_CACHE_DIR=/var/cache/uv python -m imagestrata.devstack.environment --extra service --extra s3
 
 FROM python:3.11-slim-bookworm
 COPY --from=build /opt/imagestrata /opt/imagestrata
