@@ -13,32 +13,21 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from imagestrata.demo import journey
-from imagestrata.devstack import commands as servers
-from imagestrata.devstack import doctor
-from imagestrata.service import commands as service
+from imagestrata import cli
 from jobs import cache_rows, ingest, shard, split, verify
-from training import loop_read, train_options
+from training import loop_read, train
 
-_SERVERS = (
-    *("up", "down", "status", "clean-data", "chromium"),
+_CLI = (
+    *("demo", "doctor", "up", "down", "status", "clean-data"),
     *("s3-up", "s3-down", "s3-status", "s3-clean-data", "s3-build"),
+    *("serve", "token", "list", "push", "pull", "restore", "run", "chromium"),
 )
-_SERVICE = ("serve", "token", "list", "push", "pull", "restore", "run")
+_SCRIPTS = (ingest, verify, split, shard, cache_rows, train, loop_read)
 COMMANDS: dict[str, Callable[[], object]] = {
-    "ingest.py": partial(ingest.parse_args, []),
-    "verify.py": partial(verify.parse_args, []),
-    "split.py": partial(split.parse_args, []),
-    "shard.py": partial(shard.parse_args, []),
-    "cache_rows.py": partial(cache_rows.parse_args, []),
-    "train.py": partial(train_options.parse_args, []),
-    "loop_read.py": partial(loop_read.parse_args, []),
-    "imagestrata demo": partial(journey.main, []),
-    "imagestrata doctor": partial(doctor.parse_args, []),
-    **{f"imagestrata {name}": partial(servers.parse_args, []) for name in _SERVERS},
-    **{f"imagestrata {name}": partial(service.main, [name]) for name in _SERVICE},
+    **{f"{script.__name__.rpartition('.')[2]}.py": partial(script.main, []) for script in _SCRIPTS},
+    **{f"imagestrata {name}": partial(cli.main, [name]) for name in _CLI},
 }
-"""Each command, and a call that makes its parser, or one of which it is a subcommand, and parses with it."""
+"""Each command, called without arguments."""
 
 
 class _ParserMade(Exception):

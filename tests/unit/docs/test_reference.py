@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import re
+import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ import loader
 import loader.shards
 from etl.secrets import PROPERTIES
 from imagestrata import hub
-from jobs import cache_rows, ingest, shard, split, split_options, verify
+from jobs import arguments, cache_rows, ingest, shard, split, verify
 from loader.order.state import State
 from schemas import cache, datasets, manifest, shards
 
@@ -113,8 +114,9 @@ def configured_options(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         found.update(wanted, *wanted.values())
         return None, argparse.Namespace(json=False)
 
-    for module in (cache_rows, ingest, shard, split_options, verify):
-        monkeypatch.setattr(module, "parse", parse)
+    for module in [one for name, one in sys.modules.items() if name.startswith("jobs.") and one is not arguments]:
+        if getattr(module, "parse", None) is arguments.parse:
+            monkeypatch.setattr(module, "parse", parse)
     for job in (ingest, split, verify):
         job.parse_args([])
     cache_rows.parse_args(["-o", "x"])
