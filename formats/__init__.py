@@ -1,15 +1,15 @@
-"""How things lie on disk: splits as folders and as dictionaries, shards, hash and permutation, and their storage.
+"""File formats and storage: split folders and dictionaries, shards, hashes, permutations, and object stores.
 
-No Spark, no Cassandra, no torch. Errors::
+This package uses neither Spark, Cassandra nor torch. Errors::
 
     FormatsError(Exception)
-    ├── NotASplitError           a place holds no split folder or dictionary that can be read
-    ├── DamagedError             files and manifest disagree: lengths, counts or fingerprint
-    ├── ArchiveError             a tar is damaged, or holds what it must not
+    ├── NotASplitError           there is no readable split folder or dictionary at an address
+    ├── DamagedError             files do not match their manifest: lengths, counts or fingerprint
+    ├── ArchiveError             a tar is damaged, or has members that are not allowed
     ├── ShardError               samples cannot be packed into shards
-    └── StorageError(OSError)    a storage does not answer, refuses us, or cannot be used at all
-        ├── RefusedError         it answers, but not to these keys, or has no such bucket (NoBucketError)
-        └── AddressError         its address is not supported, has a typo, or has a password, which logs would show
+    └── StorageError(OSError)    a storage does not answer, denies access, or cannot be used
+        ├── RefusedError         it denies access with these keys, or has no such bucket (NoBucketError)
+        └── AddressError         its address is not supported, has a typo, or contains a password
 """
 
 import importlib
@@ -32,7 +32,7 @@ if typing.TYPE_CHECKING:
     from formats.splits.dictionary import SplitDictionary, is_dictionary, read_dictionary, write_dictionary
     from formats.splits.folder import SplitFolder
 
-# Not before they are asked for: numpy and pyarrow take as much memory as a whole dataset service does besides.
+# Imported on first use: numpy and pyarrow take as much memory as all the rest of a dataset service.
 _LATER = {
     "Permutation": "permutation",
     "SplitDictionary": "splits.dictionary",

@@ -1,14 +1,14 @@
-"""Whether the topmost folders of a tree are its classes or lie above them, from the number of images in each folder.
+"""Detection of trees whose topmost folders are not the classes, from the number of images in each folder.
 
-Users forget to name a split folder, or archives have an outer folder around everything: then the classes would be
-"train" and "val", or all images would be of one class. The shape of the tree shows it. The topmost folders are taken
-for folders above the classes in three cases:
+A user forgets `--split-subdir`, or an archive has an outer folder: then the classes would be "train" and "val", or
+there would be a single class. The shape of the tree shows it. The topmost folders are probably not the classes if:
 
-- there is one of them, and its images lie in deeper folders;
-- their names are those of splits (train, val, test, ...);
-- nearly all images lie in deeper folders, and these have the same names in several of the topmost folders.
+- there is only one of them, and its images are in deeper folders;
+- they have names of splits (train, val, test, ...);
+- nearly all images are in deeper folders, and several of the topmost folders have deeper folders of the same names.
 
-Classes with images directly in them pass, and so do classes whose deeper folders have names of their own (patients).
+Folders with images directly in them are classes, and so are folders whose deeper folders have different names
+(patients, for example).
 """
 
 from collections import Counter
@@ -34,9 +34,10 @@ _Folder: TypeAlias = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One way to read a tree: the class folders are those directly in ``root``, or in the ``splits`` in there.
+    """One interpretation of a tree.
 
-    ``root`` is empty for the tree itself. ``classes`` is 0 where there are no class folders.
+    The class folders are directly in ``root``, or in the folders ``splits`` of ``root``.
+    ``root`` is empty for the tree itself. ``classes`` is 0 if there are no class folders.
     """
 
     root: str
@@ -46,11 +47,11 @@ class Reading:
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """The folders that hold the class folders, relative to the tree."""
+        """The parents of the class folders, relative to the tree."""
         return tuple(_joined(self.root, split) for split in self.splits) or (self.root,)
 
     def counted(self) -> str:
-        """Classes and images in words."""
+        """The numbers of classes and images as text."""
         return f"{_many(self.classes, 'class', 'classes') if self.classes else 'no class folders'}, " + _many(
             self.images, "image", "images"
         )
@@ -58,7 +59,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """Why the topmost folders are probably not the classes, what they would be, and the most likely readings."""
+    """The reason why the topmost folders are probably not the classes, and the most likely interpretations."""
 
     why: str
     top: Reading
@@ -66,9 +67,9 @@ class Doubt:
 
 
 def is_possible(tops: Mapping[str, tuple[int, int]]) -> bool:
-    """Whether `doubt_of` can have something to say, from little: False spares the caller to count folders.
+    """Whether `doubt_of` could find anything. If False, the caller need not count the images in each folder.
 
-    ``tops`` are the topmost folders: how many images each holds, and how many of these not directly in it.
+    ``tops`` has for each topmost folder the number of its images, and how many of them are in deeper folders.
     """
     shown = {name: counts for name, counts in tops.items() if counts[0] and not _is_hidden(name)}
     images, deeper = (sum(counts[place] for counts in shown.values()) for place in (0, 1))
@@ -78,17 +79,17 @@ def is_possible(tops: Mapping[str, tuple[int, int]]) -> bool:
 
 
 def doubt_of(counts: Mapping[str, int]) -> Doubt | None:
-    """What speaks against the topmost folders as classes, or None.
+    """Return why the topmost folders are probably not the classes, or None.
 
-    ``counts`` are the images directly in each folder, by its path relative to the tree with ``/`` between the names.
-    Paths may be cut to a few names, with the images of all deeper folders added up, where a tree has too many folders.
+    ``counts`` has the number of images directly in each folder, by its path relative to the tree with ``/`` between the
+    names. If a tree has too many folders, paths may be cut to a few names and the images of deeper folders added up.
     """
     level = _Level.of({tuple(path.split("/")): count for path, count in counts.items() if path and count})
     if not level.tops:
         return None
     whole = Reading("", (), len(level.tops), level.images)
     chain, level = _descended(level)
-    if len(level.tops) == 1 and chain:  # folders in folders, and images in the innermost alone
+    if len(level.tops) == 1 and chain:  # a chain of folders, with images only in the innermost
         why = f"all images are in one folder, {'/'.join((*chain, *level.tops))}"
         return Doubt(why, whole, (Reading("/".join((*chain, *level.tops)), (), 0, level.images),))
     if (reason := level.why_splits()) is not None:
@@ -100,10 +101,10 @@ def doubt_of(counts: Mapping[str, int]) -> Doubt | None:
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """The folders below one or several others, by the names of the topmost."""
+    """The folders below one or several others, by the name of the topmost folder."""
 
     tops: Mapping[str, Counter[_Folder]]
-    """For each the images by the folder below it, ``()`` for those directly in it."""
+    """For each topmost folder, the number of images in each folder below it; ``()`` counts those directly in it."""
 
     @classmethod
     def of(cls, counts: Mapping[_Folder, int]) -> "_Level":
@@ -122,14 +123,14 @@ class _Level:
         return sum(below.total() - below[()] for below in self.tops.values())
 
     def below(self, names: Collection[str]) -> "_Level":
-        """The level below some of the folders, taken together."""
+        """The level below some of the folders, merged."""
         merged: Counter[_Folder] = Counter()
         for name in names:
             merged.update(self.tops[name])
         return _Level.of(merged)
 
     def why_splits(self) -> str | None:
-        """Why the folders are splits rather than classes, if they are."""
+        """The reason why the folders are splits rather than classes, or None."""
         words = [name for name in self.tops if _is_split(name)]
         named = sum(self.tops[name].total() - self.tops[name][()] for name in words)
         if words and (len(words) == len(self.tops) or named >= _NEARLY_ALL * self.images):
@@ -147,7 +148,7 @@ class _Level:
 
     @staticmethod
     def of_each(tops: Iterable[Counter[_Folder]]) -> Iterable[Counter[str]]:
-        """For each folder the images in the folders directly in it."""
+        """For each folder, the number of images in each of its direct subfolders."""
         for below in tops:
             names: Counter[str] = Counter()
             for folder, count in below.items():
@@ -157,7 +158,7 @@ class _Level:
 
 
 def _descended(level: _Level) -> tuple[list[str], _Level]:
-    """The folders around everything, from the outermost, and the level in the innermost of them."""
+    """The folders that enclose all images, outermost first, and the level inside the innermost of them."""
     chain: list[str] = []
     while len(level.tops) == 1 and level.deeper >= _HALF * level.images and level.deeper:
         chain += level.tops
@@ -176,7 +177,7 @@ def _split_readings(level: _Level, root: str) -> tuple[Reading, ...]:
     readings = [_reading(level, root, family)] if 1 < len(family) <= _MOST_SPLITS else []
     first = sorted(family, key=lambda name: (_rank(name)[0], -level.tops[name].total(), name))
     readings += [_reading(level, root, [name]) for name in first[:2]]
-    if root:  # the same folder, named at once
+    if root:  # the same folder as one path
         one = _reading(level, root, first[:1])
         readings = [*readings[: _MOST_READINGS - 1], Reading("", one.folders, one.classes, one.images)]
     return tuple(readings[:_MOST_READINGS])
@@ -198,7 +199,7 @@ def _root_readings(level: _Level, chain: Sequence[str]) -> tuple[Reading, ...]:
 
 
 def _is_alike(one: Collection[str], other: Collection[str]) -> bool:
-    """Whether two splits can be of the same classes."""
+    """Whether two splits may have the same classes."""
     return len({*one} & {*other}) >= _HALF * min(len(one), len(other))
 
 
@@ -207,7 +208,7 @@ def _is_split(name: str) -> bool:
 
 
 def _is_hidden(name: str) -> bool:
-    """Whether a folder holds notes of a file system or of a tool."""
+    """Whether a folder belongs to a file system or a tool."""
     return name.startswith(".") or name == "__MACOSX"
 
 

@@ -1,8 +1,8 @@
 """Files and folders on local disks that survive a power cut.
 
-Without a sync, the system writes names and bytes to the disk in any order: after a power cut, a file may be there
-without its bytes. So sync the files that a manifest names and the folders that lead to them (`sync_files`), then write
-the manifest (`whole_file`), and only then remove what it replaces.
+Without a sync, the system writes names and bytes to the disk in any order: after a power cut, a file may exist without
+its contents. So sync the files that a manifest names and their folders (`sync_files`), then write the manifest
+(`whole_file`), and only then remove what it replaces.
 """
 
 import errno
@@ -18,10 +18,10 @@ _REFUSALS = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EACCE
 
 
 def sync(path: str | os.PathLike[str]) -> None:
-    """Put a file on the disk, also one that another process wrote, or the names in a folder. Raises OSError.
+    """Sync a file, even one that another process wrote, or the names in a folder, to the disk. Raises OSError.
 
-    Nothing happens for a folder where that is not possible: some network file systems refuse it, because they need no
-    such request, and so do folders that we may not read.
+    A folder that cannot be synced is skipped: some network file systems do not support it because they do not need it,
+    and a folder without read permission cannot be opened.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY)
@@ -35,7 +35,7 @@ def sync(path: str | os.PathLike[str]) -> None:
 
 
 def sync_files(paths: Iterable[str]) -> None:
-    """Put files on the disk, several at a time, then all folders that lead to them. Raises OSError."""
+    """Sync files to the disk, several at a time, and then all their parent folders. Raises OSError."""
     files = [os.path.abspath(path) for path in paths]
     with ThreadPoolExecutor(_TOGETHER, thread_name_prefix="sync") as pool:
         for _ in pool.map(sync, files):
@@ -44,7 +44,7 @@ def sync_files(paths: Iterable[str]) -> None:
 
 
 def sync_folders(*paths: str) -> None:
-    """Put folders on the disk, and those above them: any may be new. It ends where their file system is mounted."""
+    """Sync folders and their parents, any of which may be new, up to the mount point of their file system."""
     folders = set()
     for path in paths:
         folder = os.path.abspath(path)
@@ -59,13 +59,21 @@ def sync_folders(*paths: str) -> None:
 
 @contextmanager
 def whole_file(path: str | os.PathLike[str], *, durable: bool = False) -> Iterator[IO[bytes]]:
-    """A local file that takes its place when the block ends, whole; the folders above it are made.
+    """Write a local file that appears complete, under its name, when the block ends. Parent folders are created.
 
-    With ``durable`` it survives a power cut from then on, under its name. Raises OSError.
+    Args:
+        path: The path of the file.
+        durable: Whether the file survives a power cut once the block has ended.
+
+    Yields:
+        The file, open for writing.
+
+    Raises:
+        OSError: The file cannot be written.
     """
     folder, last = os.path.split(os.path.abspath(path))
     os.makedirs(folder, exist_ok=True)
-    aside = f"{folder}/.{last}.{secrets.token_hex(8)}"  # of this attempt alone, whichever host another may be on
+    aside = f"{folder}/.{last}.{secrets.token_hex(8)}"  # unique to this attempt, even among hosts
     try:
         with open(aside, "wb") as file:
             yield file

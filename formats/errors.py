@@ -1,16 +1,16 @@
-"""The exception tree of this package, drawn in the package's docstring."""
+"""The exceptions of this package. The package's docstring shows the tree."""
 
 
 class FormatsError(Exception):
-    """Something on disk cannot be read or written as its format says."""
+    """A file cannot be read or written in its format."""
 
 
 class NotASplitError(FormatsError):
-    """A place holds no split folder or dictionary that can be read."""
+    """There is no readable split folder or dictionary at an address."""
 
 
 class DamagedError(FormatsError):
-    """Files and manifest disagree, or the parts of a split dictionary."""
+    """Files do not match their manifest, or the parts of a split dictionary do not match each other."""
 
 
 class ShardError(FormatsError):
@@ -18,15 +18,15 @@ class ShardError(FormatsError):
 
 
 class ArchiveError(FormatsError):
-    """A tar is damaged, or holds what it must not."""
+    """A tar is damaged, or has members that are not allowed."""
 
 
 class StorageError(FormatsError, OSError):
-    """A storage does not answer, refuses us, or cannot be used at all."""
+    """A storage does not answer, denies access, or cannot be used."""
 
 
 class RefusedError(StorageError):
-    """A storage answers, but not to these keys, or has no such bucket."""
+    """A storage denies access with these keys, or has no such bucket."""
 
 
 class NoBucketError(RefusedError):
@@ -34,4 +34,4 @@ class NoBucketError(RefusedError):
 
 
 class AddressError(StorageError, ValueError):
-    """An address is one of a store that is not supported, has a typo, or has a password, which logs would show."""
+    """An address is not supported, has a typo, or contains a password, which logs would show."""

@@ -1,7 +1,7 @@
-"""Spark's hashes in numpy, so that what Spark wrote, or where it will send a row, is known without Spark.
+"""Spark's hash functions in NumPy: they compute Spark's hashes and the partition of a row without Spark.
 
-The method of ``xxhash64`` is XXH64 (Yann Collet's published specification), which Spark chains over a row's columns:
-the hash of one column is the seed of the next. Fixed-width columns need only the branch for inputs below 32 bytes.
+``xxhash64`` is XXH64 (Yann Collet's published specification). Spark chains it over the columns of a row: the hash of
+one column is the seed of the next. Fixed-width columns need only the branch for inputs below 32 bytes.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SPARK_SEED = 42
-"""The seed that Spark's hashes always start from."""
+"""The seed that Spark always uses for the first column."""
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
 _P2 = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -20,17 +20,24 @@ _P4 = np.uint64(0x85EBCA77C2B2AE63)
 _P5 = np.uint64(0x27D4EB2F165667C5)
 
 _PIECE_ROWS = 8192
-"""So many rows are hashed at a time, because what lies between two steps then stays in a core's own cache."""
+"""The number of rows that are hashed at a time, so that intermediate results fit in the cache of a core."""
 
 Column: TypeAlias = NDArray[np.int32] | NDArray[np.int64] | NDArray[np.uint8]
 Hashes: TypeAlias = NDArray[np.uint64]
 
 
 def xxhash64(columns: Sequence[Column], *, seed: int = SPARK_SEED) -> NDArray[np.int64]:
-    """The hash of each row, as ``F.xxhash64(*columns)`` gives it.
+    """Hash each row as ``F.xxhash64(*columns)`` does.
 
-    Columns are int32 ``(n,)``, int64 ``(n,)``, or bytes as uint8 ``(n, w)`` with ``w`` a multiple of 8 below 32.
-    Returns int64 ``(n,)``. Raises TypeError for other columns.
+    Args:
+        columns: int32 ``(n,)``, int64 ``(n,)``, or bytes as uint8 ``(n, w)`` with ``w`` a multiple of 8 below 32.
+        seed: The seed of the first column.
+
+    Returns:
+        The hashes, int64 ``(n,)``.
+
+    Raises:
+        TypeError: A column has another dtype or shape.
     """
     found: Hashes = np.full(len(columns[0]), seed, dtype=np.int64).view(np.uint64)
     with np.errstate(over="ignore"):
@@ -44,9 +51,9 @@ def xxhash64(columns: Sequence[Column], *, seed: int = SPARK_SEED) -> NDArray[np
 
 
 def murmur3(column: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The hash of each row, as ``F.hash(column)`` gives it, by which Spark sends rows to partitions; int32 ``(n,)``.
+    """Hash each row as ``F.hash(column)`` does, which decides the partition of a row; returns int32 ``(n,)``.
 
-    MurmurHash3 for 32 bits (Austin Appleby, public domain), of one block.
+    This is 32-bit MurmurHash3 (Austin Appleby, public domain) of one block.
     """
     with np.errstate(over="ignore"):
         block = column.view(np.uint32) * np.uint32(0xCC9E2D51)
@@ -60,7 +67,7 @@ def murmur3(column: NDArray[np.int32]) -> NDArray[np.int32]:
 
 
 def mix64(values: Hashes) -> Hashes:
-    """The final mixing of XXH64: a bijection on uint64 in which every input bit moves every output bit."""
+    """The final mixing step of XXH64: a bijection on uint64 in which each input bit affects each output bit."""
     with np.errstate(over="ignore"):
         return _mix(values)
 

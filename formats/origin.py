@@ -7,7 +7,7 @@ VERSION = "0.2.0"
 
 
 def created() -> str:
-    """Now, in UTC and to the second, as ISO 8601."""
+    """The current time in UTC, to the second, as ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 

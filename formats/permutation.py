@@ -1,9 +1,9 @@
 """A keyed permutation of 0..n-1 that is computed, not stored.
 
-A balanced Feistel network over the smallest even number of bits that holds n, with cycle walking: a value that falls
-outside 0..n-1 is put through again until it falls inside (Black and Rogaway, "Ciphers with Arbitrary Finite Domains").
-The domain is below 4 n, so a walk takes four rounds at the most on average. Not a cipher: the round function is a fast
-mixer, chosen for shuffling data, not for keeping secrets.
+It is a balanced Feistel network over the smallest even number of bits that can represent n, with cycle walking: a value
+outside 0..n-1 is permuted again until it is inside (Black and Rogaway, "Ciphers with Arbitrary Finite Domains"). The
+domain is smaller than 4 n, so a walk takes at most four rounds on average. This is not a cipher: the round function is
+a fast mixer for shuffling data and does not protect secrets.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ _ROUNDS = 8
 
 
 class Permutation:
-    """A random-looking order of 0..n-1, the same for the same key on every machine, in constant memory."""
+    """A pseudorandom order of 0..n-1 in constant memory. The same key gives the same order on every machine."""
 
     def __init__(self, n: int, key: bytes, /) -> None:
         if n < 0 or n >= 1 << 62:
@@ -32,13 +32,13 @@ class Permutation:
         return self._n
 
     def __call__(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What stands at each of these places of the order: int64 in, int64 of the same shape out.
+        """Return the values at positions of the order, int64 of the same shape as ``places``.
 
-        Raises IndexError for a place outside 0..n-1.
+        Raises IndexError for a position outside 0..n-1.
         """
         places = np.asarray(places, dtype=np.int64)
         if places.size and (places.min() < 0 or places.max() >= self._n):
-            raise IndexError(f"Wanted places from 0 to {self._n - 1}. Found: {places.min()} to {places.max()}")
+            raise IndexError(f"Wanted positions from 0 to {self._n - 1}. Found: {places.min()} to {places.max()}")
         values = self._shuffle(places.ravel().astype(np.uint64))
         outside = np.flatnonzero(values >= self._n)
         while outside.size:

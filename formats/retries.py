@@ -1,4 +1,4 @@
-"""When something that failed is tried again, and when it is given up."""
+"""Retry policies."""
 
 import random
 import time
@@ -14,15 +14,23 @@ Found = TypeVar("Found")
 
 
 def pause(failures: int, /, *, longest: float = _LONGEST_PAUSE) -> float:
-    """Seconds before the next attempt after so many failures: they double with each, up to ``longest``."""
+    """Compute the pause before the next attempt. It doubles with each failure.
+
+    Args:
+        failures: The number of failures so far.
+        longest: The longest pause in seconds.
+
+    Returns:
+        The pause in seconds.
+    """
     return float(min(_FIRST_PAUSE * 2 ** min(failures - 1, 10), longest))
 
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """How long something is repeated: at least ``least`` times in all, and until ``seconds`` have passed.
+    """A retry policy: at least ``least`` attempts in all, and further ones until ``seconds`` have passed.
 
-    It is given up earlier once ``is_stopped`` says so. ``note`` is called before each repetition.
+    Retrying stops early if ``is_stopped`` returns True. ``note`` is called before each retry.
     """
 
     least: int = 1
@@ -31,11 +39,11 @@ class Retries:
     note: Callable[[], None] = lambda: None
 
     def begin(self) -> "Attempts":
-        """The attempts at one thing; its time begins now."""
+        """Start counting attempts and time for one operation."""
         return Attempts(self)
 
     def run(self, call: Callable[[], Found], error: type[Exception], /) -> Found:
-        """What ``call`` returns. It is repeated while it raises ``error``, which is raised when it is given up."""
+        """Call ``call`` and return its result. It is retried while it raises ``error``; the last one is raised."""
         attempts = self.begin()
         while True:
             try:
@@ -46,7 +54,7 @@ class Retries:
 
 
 class Attempts:
-    """The attempts at one thing: how many there were, and since when."""
+    """The number of attempts at one operation, and the time since the first."""
 
     def __init__(self, retries: Retries) -> None:
         self._retries, self._begun = retries, time.monotonic()
@@ -54,20 +62,20 @@ class Attempts:
 
     @property
     def seconds(self) -> float:
-        """How long ago the first one began."""
+        """The seconds since the first attempt began."""
         return time.monotonic() - self._begun
 
     def again(self) -> bool:
-        """After a failure: wait and return True, or return False if it is given up.
+        """After a failure, wait and return True, or return False if there is no further attempt.
 
-        Pauses are at random, so that those who failed together do not come back together.
+        Pauses are random, so that clients that failed together do not retry together.
         """
         wait = pause(self.count) * random.uniform(0.5, 1.0)
         if self.count >= self._retries.least:
             left = self._retries.seconds - self.seconds
             if left <= 0:
                 return False
-            wait = min(wait, left)  # the last attempt is at the end of the time
+            wait = min(wait, left)  # the last attempt is at the time limit
         wake = time.monotonic() + wait
         while not self._retries.is_stopped():
             left = wake - time.monotonic()

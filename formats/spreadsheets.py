@@ -1,21 +1,28 @@
-"""Tables for people, as CSV that spreadsheets open without running anything from it."""
+"""CSV tables that are safe to open in spreadsheets."""
 
 import csv
 import io
 import re
 from collections.abc import Iterable, Sequence
 
-_SIGNS = "=+\\-@＝＋－＠"  # spreadsheets read the last four, too
-# Where Excel's list separator is a semicolon, as in much of Europe, each one begins a new cell, also inside quotes.
+_SIGNS = "=+\\-@＝＋－＠"  # spreadsheets treat the full-width signs alike
+# If Excel's list separator is a semicolon, as in much of Europe, a semicolon starts a new cell even inside quotes.
 _START = re.compile(f'^(?=[{_SIGNS}\t\r\n])|(?<=[;\t\r\n])(?="*[{_SIGNS}])')
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table as CSV with a line of column names.
+    """Format a table as CSV with a header line.
 
-    A text that a spreadsheet would run as a formula gets an apostrophe in front, as OWASP advises; so does the part
-    behind a semicolon, a tab or a line break. Numbers stay as they are. Use it only for tables that no program of ours
-    reads.
+    Text that a spreadsheet would run as a formula is prefixed with an apostrophe, as OWASP advises, and so is text
+    after a semicolon, a tab or a line break. Numbers are unchanged. Use this only for tables that people read, not
+    programs.
+
+    Args:
+        columns: The column names.
+        rows: The cells of each row.
+
+    Returns:
+        The CSV text.
     """
     text = io.StringIO(newline="")
     lines = csv.writer(text)

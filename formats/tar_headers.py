@@ -1,8 +1,8 @@
-"""Headers of tars, read strictly: where the bytes of each member begin and how many they are.
+"""A strict parser of tar headers, which finds the byte range of each member.
 
-ustar, pax and GNU archives are read, with long names, sizes over 8 GB and names that are not text: names are raw bytes.
-A header that GNU tar and Python's tarfile read in different ways is damaged: otherwise tar would extract members, links
-among them, that an index of the same bytes does not have.
+It reads ustar, pax and GNU archives with long names and sizes over 8 GB. Names are raw bytes and need not be text. A
+header that GNU tar and Python's tarfile interpret differently counts as damaged: otherwise tar could extract members,
+even links, that an index of the same bytes does not have.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 BLOCK = 512
 MAX_EXTENDED = 1 << 20
-"""The most bytes of an extended header, which is read whole. The longest paths of a system have a few kilobytes."""
+"""The largest extended header, which is read into memory. The longest paths have a few kilobytes."""
 
 _NOTHING = bytes(BLOCK)
 _MOST_BYTES = 1 << 62
@@ -27,7 +27,7 @@ _WITHOUT_SIZE = b"15"  # all readers skip nothing after these, whatever size the
 
 
 class TarError(ValueError):
-    """An archive cannot be read further; ``at`` is the place in bytes, ``name`` the member's if it is known."""
+    """An archive cannot be read further. ``at`` is the offset in bytes, ``name`` the member's name if it is known."""
 
     def __init__(self, reason: str, at: int, name: bytes | None = None) -> None:
         super().__init__(reason)
@@ -35,13 +35,13 @@ class TarError(ValueError):
 
 
 class NoEndError(TarError):
-    """An archive ends after a whole member, without its end mark."""
+    """An archive ends after a complete member, without an end mark."""
 
 
 class Header(NamedTuple):
     """A member: its ``size`` bytes begin at ``start``, and the next header is at ``end``.
 
-    ``type`` is the header's own letter; ``target`` is where a link leads.
+    ``type`` is the letter in the header; ``target`` is the target of a link.
     """
 
     kind: Kind
@@ -58,11 +58,14 @@ class Header(NamedTuple):
 
 
 def headers(read: Callable[[int, int], bytes], start: int = 0) -> Iterator[Header]:
-    """The members of the archive that begins at ``start``, up to its end mark.
+    """Parse the members of an archive up to its end mark.
 
     Args:
-        read: Gives so many bytes from an offset, fewer where the archive ends. Offsets rise.
-        start: Where the archive begins.
+        read: Reads a number of bytes from an offset, fewer at the end of the archive. Offsets increase.
+        start: The offset at which the archive begins.
+
+    Yields:
+        The members in order.
 
     Raises:
         TarError: A header is damaged, or the archive ends too early.
@@ -93,16 +96,16 @@ def headers(read: Callable[[int, int], bytes], start: int = 0) -> Iterator[Heade
         except TarError:
             raise
         except ValueError as error:
-            raise TarError(f"damaged: {error}; nothing behind it can be read", at) from None
+            raise TarError(f"damaged: {error}; nothing after it can be read", at) from None
         if kind == b"S":
             header = header._replace(start=_after_sparse_map(read, block, body))
-        if kind != b"V":  # the name of the archive itself
+        if kind != b"V":  # a volume label, not a member
             yield header
         at, extended = header.end, _Extended()
 
 
 def number(field: bytes) -> int:
-    """The number in a field of a header: octal digits with blanks and NULs around them, or base 256.
+    """Parse the number in a header field: octal digits with blanks and NULs around them, or base 256.
 
     Raises ValueError for anything else, and for negative numbers.
     """
@@ -112,7 +115,7 @@ def number(field: bytes) -> int:
 
 
 def whole_blocks(size: int) -> int:
-    """The bytes that so many take, padded."""
+    """A size in bytes, rounded up to whole blocks."""
     return -(-size // BLOCK) * BLOCK
 
 
@@ -130,7 +133,7 @@ def _parse(block: bytes) -> tuple[bytes, int, bytes, int]:
     except ValueError:
         raise ValueError("no tar header here") from None
     if written != sum(block) - sum(block[148:156]) + 8 * 32:
-        signed = sum(byte - 256 * (byte > 127) for byte in block[:148] + block[156:])  # as very old tars counted
+        signed = sum(byte - 256 * (byte > 127) for byte in block[:148] + block[156:])  # the checksum of very old tars
         if written != signed + 8 * 32:
             raise ValueError("no tar header here")
     name = block[:100].partition(b"\0")[0]
@@ -160,7 +163,7 @@ def _member(type: bytes, extended: "_Extended", name: bytes, body: int, size: in
 
 
 def _after_sparse_map(read: Callable[[int, int], bytes], header: bytes, at: int) -> int:
-    """Where the bytes of a GNU sparse file begin: its map may go on in further blocks."""
+    """The offset of the bytes of a GNU sparse file, whose map may continue in further blocks."""
     more = header[482]
     while more:
         block = read(at, BLOCK)
@@ -170,7 +173,7 @@ def _after_sparse_map(read: Callable[[int, int], bytes], header: bytes, at: int)
 
 
 class _Extended:
-    """What extended headers say of the next member. Those that readers order differently raise ValueError."""
+    """The extended headers of the next member. Combinations that readers interpret differently raise ValueError."""
 
     def __init__(self) -> None:
         self.types: set[bytes] = set()
@@ -180,14 +183,14 @@ class _Extended:
         self.is_sparse = False
 
     def take(self, type: bytes, content: bytes) -> None:
-        """Read one more extended header."""
+        """Parse one more extended header."""
         if type == b"g":
             if any(key in (b"path", b"size") or key.startswith(_SPARSE) for key in dict(_records(content))):
                 raise ValueError("a name or size for all members")
             return
         type = b"x" if type == b"X" else type
         if type in self.types:
-            raise ValueError("two extended headers of one member")
+            raise ValueError("two extended headers for one member")
         self.types.add(type)
         if type == b"L":
             self._call(content.partition(b"\0")[0])
@@ -214,7 +217,7 @@ class _Extended:
 
 
 def _records(content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The ``key=value`` records of a pax header. Raises ValueError for anything else but padding."""
+    """Parse the ``key=value`` records of a pax header. Raises ValueError for anything but records and padding."""
     at, last = 0, len(content.rstrip(b"\0"))
     while at < last:
         found = _LENGTH.match(content, at)

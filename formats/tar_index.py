@@ -1,6 +1,6 @@
-"""The files in a tar and where each lies: a tar is checked once, and then any file of it is a range of bytes.
+"""An index of the files in a tar: the tar is checked once, and then each file is a range of bytes.
 
-The index is an SQLite file, so that a tar of a million files takes no memory::
+The index is an SQLite file, so a tar of a million files takes no memory::
 
     files(path TEXT PRIMARY KEY, start INTEGER, bytes INTEGER, sha256 BLOB)
 """
@@ -27,8 +27,8 @@ _PACKED = {
     b"\x28\xb5\x2f\xfd": "zstandard",
     b"PK\x03\x04": "zip",
 }
-_LAST = "\U0010ffff"  # behind all letters: no path has it, as it cannot be printed
-# A path without its last part is what remains when all letters but slashes are cut from its end.
+_LAST = "\U0010ffff"  # after all letters; no path has it, because it is not printable
+# Stripping all characters but slashes from the end of a path leaves its folder.
 _IN_FOLDER = """
 AND instr('/' || path, ?) > 0
 AND substr('/' || rtrim(path, replace(path, '/', '')), -length(?)) = ?
@@ -52,7 +52,7 @@ class TarMember:
 
 
 class TarIndex:
-    """An index that is there, for one thread at a time. Use it as a context manager."""
+    """An existing index, for one thread at a time. Use it as a context manager."""
 
     def __init__(self, place: str | os.PathLike[str]) -> None:
         address = f"{Path(os.path.abspath(place)).as_uri()}?mode=ro&immutable=1"  # with quotes around '#', '?' and '%'
@@ -73,9 +73,9 @@ class TarIndex:
         return None if row is None else _member(row)
 
     def page(self, *, after: str = "", prefix: str = "", label: str | None = None, limit: int) -> list[TarMember]:
-        """Files whose paths begin with ``prefix`` and follow ``after``, in the order of their paths' UTF-8.
+        """List files whose paths start with ``prefix`` and come after ``after``, in the order of their UTF-8 paths.
 
-        With ``label``, only those directly in a folder of this name, wherever it is.
+        With ``label``, only files directly in a folder of this name, at any depth.
         """
         rows = self._rows.execute(
             f"SELECT path, start, bytes, sha256 FROM files WHERE path > ? AND path >= ? AND path < ? "
@@ -85,13 +85,13 @@ class TarIndex:
         return [_member(row) for row in rows]
 
     def level(self, *, after: str = "", prefix: str = "", limit: int) -> list[TarMember | str]:
-        """One level below ``prefix``: files, and folders as paths that end with a slash; in the order of `page`.
+        """List one level below ``prefix``: files, and folders as paths that end with a slash, in the order of `page`.
 
-        ``after`` is the path of the last file or folder before.
+        ``after`` is the path of the last file or folder on the previous page.
         """
         found: list[TarMember | str] = []
         while len(found) < limit:
-            # One look finds each, however many files a folder has.
+            # One query finds each, however many files a folder has.
             rows = self.page(after=after + _LAST if after.endswith("/") else after, prefix=prefix, limit=1)
             if not rows:
                 break
@@ -101,16 +101,24 @@ class TarIndex:
         return found
 
     def in_place(self) -> Iterator[TarMember]:
-        """All files, as they lie in the tar."""
+        """All files, in the order of the tar."""
         for row in self._rows.execute("SELECT path, start, bytes, sha256 FROM files ORDER BY start, path"):
             yield _member(row)
 
 
 def write_index(tar: str | os.PathLike[str], place: str | os.PathLike[str]) -> int:
-    """Check a tar and write its index; how many files it has.
+    """Check a tar and write its index.
 
-    Raises `ArchiveError` for one that is cut off or none at all; for links, devices and sparse files; for paths that
-    lead out of it, or come twice.
+    Args:
+        tar: The path of the tar.
+        place: The path of the index.
+
+    Returns:
+        The number of files.
+
+    Raises:
+        ArchiveError: The file is not a complete tar, has links, devices or sparse files, or has paths that lead out of
+            its folder or occur twice.
     """
     with suppress(FileNotFoundError):
         os.unlink(place)
@@ -145,11 +153,11 @@ def _fill(rows: sqlite3.Connection, file: IO[bytes]) -> int:
 def _check_folders(rows: sqlite3.Connection) -> None:
     both = rows.execute("SELECT path FROM files JOIN folders USING (path) LIMIT 1").fetchone()
     if both:
-        raise ArchiveError(f"Wanted files and folders of a tar with names of their own. Found: {both[0]!r} as both")
+        raise ArchiveError(f"Wanted different names for files and folders of the tar. Found: {both[0]!r} as both")
 
 
 class TarEntry(NamedTuple):
-    """A file or folder of a tar: its path, where its bytes begin in the tar, and how many they are."""
+    """A file or folder in a tar: its path, the offset of its bytes in the tar, and its size in bytes."""
 
     path: str
     start: int
@@ -169,35 +177,35 @@ def entries(file: IO[bytes]) -> Iterator[TarEntry]:
         for header in headers(lambda place, count: os.pread(descriptor, count, place)):
             path, end = _path_of(header), header.end
             if header.start + header.size > length:
-                raise ArchiveError(f"Wanted a whole tar. Found: it ends in the middle of {path!r}")
+                raise ArchiveError(f"Wanted a complete tar. Found: it ends in the middle of {path!r}")
             if path:
                 yield TarEntry(path, header.start, header.size, header.kind == "folder", header.is_executable)
     except NoEndError:
-        raise ArchiveError("Wanted a whole tar. Found: it ends without its end mark (was tar broken off?)") from None
+        raise ArchiveError("Wanted a complete tar. Found: no end mark (was tar interrupted?)") from None
     except TarError as error:
         raise ArchiveError(f"Wanted a tar. Found: {_packed(file) or f'{error} (byte {error.at:,})'}") from None
     _check_end(file, end)
 
 
 def _check_end(file: IO[bytes], end: int) -> None:
-    """Raise `ArchiveError` unless there are only zeros behind the last file."""
+    """Raise `ArchiveError` unless only zeros follow the last file."""
     while block := os.pread(file.fileno(), _BLOCK, end):
         if block.strip(b"\0"):
-            raise ArchiveError("Wanted one tar. Found: more bytes behind its end (another tar?)")
+            raise ArchiveError("Wanted one tar. Found: more bytes after its end (another tar?)")
         end += len(block)
 
 
 def _packed(file: IO[bytes]) -> str:
-    """What a file is that many take for a tar; nothing if it is none of them."""
+    """The kind of a compressed or packed file that is not a tar, or an empty text."""
     first = os.pread(file.fileno(), 8, 0)
     found = next((name for mark, name in _PACKED.items() if first.startswith(mark)), "")
-    return f"{found} (send the tar itself, unpacked)" if found else ""
+    return f"{found} (send an uncompressed tar)" if found else ""
 
 
 def _path_of(header: Header) -> str:
-    """The path of a file or folder in a tar; empty for the folder that holds all.
+    """The path of a file or folder in a tar; empty for the top folder.
 
-    Raises `ArchiveError` for what is neither, and for paths that lead out.
+    Raises `ArchiveError` for other members, and for paths that lead out of the top folder.
     """
     name = header.name.decode("utf-8", "surrogateescape")
     while name.startswith("./"):
@@ -205,17 +213,17 @@ def _path_of(header: Header) -> str:
     if header.kind == "folder" and name in ("", "."):
         return ""
     if header.kind not in ("file", "folder"):
-        raise ArchiveError(f"Wanted files and folders in a tar. Found: {_other(header)}")
+        raise ArchiveError(f"Wanted only files and folders in the tar. Found: {_other(header)}")
     try:
         return check_path(name.rstrip("/") if header.kind == "folder" else name)
     except SchemaError as error:
-        raise ArchiveError(f"Wanted a tar that stays in its folder. {error}") from None
+        raise ArchiveError(f"Wanted a tar whose paths stay in its folder. {error}") from None
 
 
 def _other(header: Header) -> str:
-    """What a member is that is neither a file nor a folder; for links, how to store the files themselves."""
+    """Describe a member that is neither a file nor a folder; for links, say how to store the files instead."""
     name, target = (repr(one[:200].decode("utf-8", "surrogateescape")) for one in (header.name, header.target))
-    if header.type == b"2":  # GNU tar stores a second name of the same file as a hard link, also under -h
+    if header.type == b"2":  # GNU tar stores a second name of the same file as a hard link, even with -h
         return (
             f"a symbolic link, {name} to {target}. Make the tar with `tar -h --hard-dereference`: it stores the files "
             "that links lead to"

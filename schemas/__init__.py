@@ -1,10 +1,10 @@
-"""The contracts as data: table definitions, split files, identities and manifests. Imports nothing of ours.
+"""Table definitions, file schemas, image ids and manifests. This package imports no other package of the project.
 
 Errors::
 
-    SchemaError(ValueError)      a name, a table or a file that does not keep its contract
-    ├── IdentifierError          a keyspace, table or column name that Cassandra would not take unquoted
-    └── FormatVersionError       a manifest written by a newer version of this software, or by something else
+    SchemaError(ValueError)      a name, table or file is not valid
+    ├── IdentifierError          Cassandra does not accept a keyspace, table or column name without quotes
+    └── FormatVersionError       this version cannot read the manifest's format
 """
 
 from schemas.errors import FormatVersionError, IdentifierError, SchemaError

@@ -1,7 +1,7 @@
-"""The manifest of a metadata cache: ``cache.json``, written last, beside Parquet files of a metadata table's rows.
+"""The manifest of a metadata cache: a folder of Parquet files with the rows of a metadata table, and ``cache.json``.
 
-In the files the id is ``id`` (16 big-endian bytes) and the label ``label``, whatever the table calls them; the other
-columns have the table's own names.
+``cache.json`` is written last. In the Parquet files, the columns ``id`` (16 big-endian bytes) and ``label`` have these
+names whatever the table calls them. The other columns have the names that they have in the table.
 """
 
 import json
@@ -19,9 +19,9 @@ NAME = "cache.json"
 
 @dataclass(frozen=True, slots=True)
 class CacheManifest:
-    """What a metadata cache holds, and of which tables.
+    """The contents of a metadata cache and the tables that they come from.
 
-    ``fingerprint`` is that of its rows' ids and labels, in any order. ``created``: ISO 8601, UTC.
+    ``fingerprint`` covers the ids and labels of all rows, in any order. ``created`` is in ISO 8601, UTC.
     """
 
     data_table: str
@@ -41,7 +41,7 @@ class CacheManifest:
 
     @classmethod
     def from_json(cls, text: str, *, place: str) -> "CacheManifest":
-        """Read a manifest; ``place`` is named in errors. Raises `FormatVersionError`, `SchemaError`."""
+        """Read a manifest; error messages name ``place``. Raises `FormatVersionError`, `SchemaError`."""
         return parsed(text, cls._read, what="metadata cache", place=place, newest=FORMAT)
 
     @classmethod

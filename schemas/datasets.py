@@ -1,4 +1,4 @@
-"""What a dataset service keeps: names of datasets, and a manifest for each version of one."""
+"""Names of datasets in a dataset service, and the manifest of a dataset version."""
 
 import json
 import re
@@ -15,17 +15,15 @@ FORMAT = 1
 VERSION_NAME = "version.json"
 
 NAME_PATTERN = r"^[A-Za-z0-9](?:[A-Za-z0-9._\-]{0,98}[A-Za-z0-9_\-])?$"
-"""Names of datasets: 1 to 100 letters, digits, dots, dashes, underscores, all of ASCII: none looks like another."""
+"""Names of datasets. They are ASCII, so that no two names look alike."""
 
 _NAME = re.compile(NAME_PATTERN[:-1])
-_RESERVED = re.compile(
-    r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE
-)  # what file systems take for devices
+_RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)  # reserved device names on Windows
 _MOST_PATH, _MOST_PART = 4096, 255
 
 
 def check_name(name: object) -> str:
-    """A dataset's name. Raises `SchemaError` for one that is none."""
+    """Return a valid dataset name unchanged. Raises `SchemaError` for any other text."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         shown = repr(name if not isinstance(name, str) or len(name) <= 100 else f"{name[:40]}…, {len(name)} characters")
         raise SchemaError(
@@ -33,17 +31,17 @@ def check_name(name: object) -> str:
             f"digit and not ending with '.'. Found: {shown}"
         )
     if _RESERVED.fullmatch(name):
-        raise SchemaError(f"Wanted a dataset's name. Found: {name!r}, which some systems keep for a device")
+        raise SchemaError(f"Wanted a dataset's name. Found: {name!r}, which is a reserved device name on some systems")
     return name
 
 
 def is_name(name: str) -> bool:
-    """Whether a dataset may be called so."""
+    """Whether a text is a valid dataset name."""
     return _NAME.fullmatch(name) is not None and _RESERVED.fullmatch(name) is None
 
 
 def check_path(path: str) -> str:
-    """The path of a file in a dataset, relative, with ``/`` between its parts. Raises `SchemaError` for others."""
+    """Return a valid path of a file in a dataset: relative, with ``/`` between its parts. Raises `SchemaError`."""
     try:
         encoded = path.encode("utf-8")
     except UnicodeEncodeError:
@@ -65,9 +63,9 @@ def check_path(path: str) -> str:
 class DatasetVersion:
     """One version of a dataset; it never changes.
 
-    ``kind`` is ``file`` or ``folder``; a folder's ``bytes`` and ``sha256`` are those of its tar, as it came.
-    ``filename`` is the name under which it is downloaded. ``by`` is the token with which it was uploaded, by its name.
-    ``card`` tells what is known of its contents: images, classes, splits.
+    ``kind`` is ``file`` or ``folder``. For a folder, ``bytes`` and ``sha256`` are those of the uploaded tar.
+    ``filename`` is the file name of downloads. ``by`` is the name of the token that uploaded the version.
+    ``card`` describes the contents: images, classes, splits.
     """
 
     number: int
@@ -88,7 +86,7 @@ class DatasetVersion:
 
     @classmethod
     def from_json(cls, text: str, *, place: str) -> "DatasetVersion":
-        """A manifest out of JSON text. Raises `SchemaError`, `FormatVersionError`."""
+        """Read a manifest; error messages name ``place``. Raises `FormatVersionError`, `SchemaError`."""
         return parsed(text, _read, what="version of a dataset", place=place, newest=FORMAT)
 
 

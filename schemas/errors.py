@@ -1,13 +1,13 @@
-"""The exception tree of this package, drawn in the package's docstring."""
+"""The exceptions of this package. The package's docstring shows the tree."""
 
 
 class SchemaError(ValueError):
-    """A name, a table or a file does not keep its contract."""
+    """A name, table or file is not valid."""
 
 
 class IdentifierError(SchemaError):
-    """A name is not one that Cassandra takes for a keyspace, table or column."""
+    """Cassandra does not accept a keyspace, table or column name without quotes."""
 
 
 class FormatVersionError(SchemaError):
-    """A manifest is of a format that this version does not read."""
+    """This version cannot read the manifest's format."""

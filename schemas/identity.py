@@ -1,11 +1,11 @@
-"""The identity of an image: the same picture at the same place has the same id, on every machine and in every run."""
+"""Image ids: the same dataset, split folder and path give the same id on every machine and in every run."""
 
 import hashlib
 import uuid
 from collections.abc import Callable
 
 NAMESPACE = uuid.UUID("8f0b7c1e-52d5-5b1c-9a56-3d6d1f1c2a40")
-"""The one namespace of all image ids. Changing it changes every id ever written: never."""
+"""The namespace of all image ids. Never change it: that would change every id ever written."""
 
 VECTORS: tuple[tuple[str, bytes, bytes, str], ...] = (
     ("digits", b"train", b"7/0001.png", "7c743c2e-685c-55f2-9f8b-e10df2a8a6a6"),
@@ -17,10 +17,15 @@ VECTORS: tuple[tuple[str, bytes, bytes, str], ...] = (
 
 
 def image_id(dataset: str, or_split: bytes, path: bytes) -> uuid.UUID:
-    """The id of one image: the UUIDv5 (RFC 9562, SHA-1) of ``dataset NUL or_split NUL path``.
+    """Return the id of one image: the UUIDv5 (RFC 9562, SHA-1) of ``dataset NUL or_split NUL path``.
 
-    ``or_split`` and ``path`` are the raw bytes of the names on disk: ``or_split`` is empty where a tree has no
-    split folders, ``path`` is relative to ``DIR/SPLIT`` with ``/`` between its parts. Nothing is normalised.
+    Args:
+        dataset: The name of the dataset.
+        or_split: The raw bytes of the split folder's name on disk; empty if the tree has no split folders.
+        path: The raw bytes of the path relative to ``DIR/SPLIT``, with ``/`` between its parts. It is not normalised.
+
+    Returns:
+        The id.
     """
     name = b"\0".join((dataset.encode(), or_split, path))
     digest = hashlib.sha1(NAMESPACE.bytes + name, usedforsecurity=False).digest()
@@ -28,7 +33,15 @@ def image_id(dataset: str, or_split: bytes, path: bytes) -> uuid.UUID:
 
 
 def image_ids(dataset: str, or_split: bytes) -> Callable[[bytes], bytes]:
-    """`image_id` for many images of one split: a function from a path to the 16 bytes of its id."""
+    """Make `image_id` for many images of one split.
+
+    Args:
+        dataset: The name of the dataset.
+        or_split: The raw bytes of the split folder's name on disk; empty if the tree has no split folders.
+
+    Returns:
+        A function that takes the raw bytes of a path and returns the 16 big-endian bytes of its id.
+    """
     begun = hashlib.sha1(NAMESPACE.bytes + b"\0".join((dataset.encode(), or_split, b"")), usedforsecurity=False)
 
     def number(path: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""How manifests are read: JSON objects that begin with the format that they are of."""
+"""Parsing of manifests: JSON objects with a format version."""
 
 import json
 import re
@@ -13,9 +13,21 @@ _DIGEST = re.compile(r"[0-9a-f]+")
 
 
 def parsed(text: str, read: Callable[[dict[str, Any]], T], *, what: str, place: str, newest: int) -> T:
-    """What ``read`` makes of a JSON object of format ``newest`` or older; errors tell ``what`` was wanted at ``place``.
+    """Parse a manifest.
 
-    Raises `FormatVersionError` for a newer format, `SchemaError` for anything else that cannot be read.
+    Args:
+        text: The JSON text.
+        read: Makes the manifest from the JSON object.
+        what: The kind of manifest, for error messages.
+        place: The path or address of the manifest, for error messages.
+        newest: The newest format version that can be read.
+
+    Returns:
+        What ``read`` returns.
+
+    Raises:
+        FormatVersionError: The manifest has a newer format.
+        SchemaError: The text is not such a manifest.
     """
     try:
         found = json.loads(text)
@@ -27,25 +39,25 @@ def parsed(text: str, read: Callable[[dict[str, Any]], T], *, what: str, place: 
     if version > newest:
         raise FormatVersionError(
             f"Wanted a {what} of format {newest} or older at {place}. Found: format {version}. "
-            "It was written by a newer imagestrata: upgrade this one."
+            "It was written by a newer version of imagestrata. Upgrade imagestrata."
         )
     try:
         return read(found)
     except SchemaError as error:
-        raise SchemaError(f"Wanted a whole {what} at {place}. Found: one that is damaged. {error}") from None
+        raise SchemaError(f"Wanted a valid {what} at {place}. Found: a damaged one. {error}") from None
     except (LookupError, TypeError, AttributeError, ValueError) as error:
-        raise SchemaError(f"Wanted a whole {what} at {place}. Found: one that is damaged ({error!r})") from None
+        raise SchemaError(f"Wanted a valid {what} at {place}. Found: a damaged one ({error!r})") from None
 
 
 def check_digest(text: object, digits: int = 64) -> str:
-    """A fingerprint or checksum, which becomes the name of a file in caches. Raises `SchemaError` for other text."""
+    """Return a valid fingerprint or checksum, which caches use as a file name. Raises `SchemaError`."""
     if not isinstance(text, str) or len(text) != digits or not _DIGEST.fullmatch(text):
         raise SchemaError(f"Wanted {digits} digits of 0-9 and a-f as fingerprint. Found: {str(text)[:100]!r}")
     return text
 
 
 def check_count(number: object) -> int:
-    """A number of rows, samples or bytes. Raises `SchemaError` for anything else."""
+    """Return a valid number of rows, samples or bytes. Raises `SchemaError`."""
     if not isinstance(number, int) or isinstance(number, bool) or number < 0:
         raise SchemaError(f"Wanted a count of 0 or more. Found: {str(number)[:100]!r}")
     return number

@@ -1,4 +1,4 @@
-"""The manifest of a folder of shards: the one file that readers trust, written last."""
+"""The manifest of a folder of shards. It is written last, and readers rely on it alone."""
 
 import json
 import re
@@ -16,20 +16,20 @@ FORMAT = 1
 NAME = "shards.json"
 
 PIECE_BYTES = 5 << 20
-"""No piece but a shard's last is smaller: it is the least that S3 takes as a part of an upload."""
+"""The smallest size of a piece, except the last of a shard: the minimum for a part of a multipart upload to S3."""
 
 MOST_BYTES_ON_S3 = 10_000 * PIECE_BYTES
-"""No shard is larger there: an upload has at most 10,000 parts, and each has a piece."""
+"""The largest size of a shard on S3: a multipart upload has at most 10,000 parts, and each part is one piece."""
 
 _SHARD_NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f\x7f]+")  # of a file beside the manifest, and neither "." nor ".."
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Samples of a shard that follow each other and are read together: their number, their bytes, and XXH3-128 of them.
+    """Consecutive samples of a shard that are read together: their number, size in bytes and XXH3-128 hash.
 
-    XXH3 finds what was cut off, swapped or damaged, in a tenth of the time that SHA-256 takes, so that every read can
-    be checked; the shard's SHA-256 is for those who look for more.
+    XXH3 detects truncated, swapped or damaged bytes in a tenth of the time that SHA-256 takes, so every read is
+    checked. The shard's SHA-256 is there for cryptographic checks.
     """
 
     samples: int
@@ -39,7 +39,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One shard: its file's name, its samples, its bytes with all headers, their SHA-256, and its pieces in order."""
+    """One shard: file name, number of samples, size in bytes including headers, SHA-256, and pieces in order."""
 
     name: str
     samples: int
@@ -50,12 +50,13 @@ class Shard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardManifest:
-    """What a folder of shards holds and how it was made.
+    """The contents of a folder of shards and how it was made.
 
-    Samples are numbered through all shards in their order; a sample's key is its number. ``num_classes`` is one more
-    than the largest class number. ``counts``: samples by class number, empty without class numbers. ``fingerprint``
-    follows from the shards' contents, ``source_fingerprint`` is what the maker knew of the images before: a split's
-    own, or one of ids, labels and sizes. ``options`` are the maker's, verbatim.
+    Samples are numbered through all shards in order; the key of a sample is its number. ``num_classes`` is one more
+    than the largest class number. ``counts`` has the number of samples of each class number; it is empty if there are
+    no class numbers. ``fingerprint`` is computed from the shards' contents. ``source_fingerprint`` identifies the
+    images that went in: the fingerprint of the split, or one of ids, labels and sizes. ``options`` are the job's
+    options.
     """
 
     samples: int
@@ -75,7 +76,7 @@ class ShardManifest:
     format: int = field(default=FORMAT)
 
     def to_json(self) -> str:
-        """The manifest as JSON text, a line for each shard: its pieces are told as ``[samples, bytes, XXH3]``."""
+        """The manifest as JSON text with one line per shard. Pieces are written as ``[samples, bytes, XXH3]``."""
         shards = [
             {**asdict(shard), "pieces": [[one.samples, one.bytes, one.xxh3] for one in shard.pieces]}
             for shard in self.shards
@@ -87,10 +88,9 @@ class ShardManifest:
 
     @classmethod
     def from_json(cls, text: str, *, place: str) -> "ShardManifest":
-        """Read a manifest; ``place`` is named in errors.
+        """Read a manifest; error messages name ``place``.
 
-        Raises `FormatVersionError` for a newer format, `SchemaError` for anything that is no manifest, or one whose
-        numbers disagree.
+        Raises `FormatVersionError` for a newer format, and `SchemaError` for other text and for inconsistent numbers.
         """
         manifest = parsed(text, cls._read, what="manifest of shards", place=place, newest=FORMAT)
         manifest._check(place)
@@ -114,7 +114,7 @@ class ShardManifest:
             count = counts[str(name)]
             if count > 1 or not isinstance(name, str) or not _SHARD_NAME.fullmatch(name):
                 raise SchemaError(
-                    f"Wanted shards in {place} with names of their own, without folders. "
+                    f"Wanted unique shard names without folders in {place}. "
                     f"Found: {name!r}, in {count} of {len(self.shards)}"
                 )
         for shard in self.shards:

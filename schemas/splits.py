@@ -1,7 +1,7 @@
-"""The rows of a split file, as Arrow and as Spark see them.
+"""The schema of split files, for Arrow and for Spark.
 
 ``id``: the 16 big-endian bytes of the UUID (Spark writes no fixed-length type, so readers check the length).
-``label``: the class number. ``position``: the row's place 0..n-1 in its split's own random order.
+``label``: the class number. ``position``: the row's position, 0..n-1, in the random order of its split.
 """
 
 import pyarrow as pa
@@ -19,4 +19,4 @@ ARROW_SCHEMA = pa.schema(
 SPARK_SCHEMA = "id BINARY NOT NULL, label INT NOT NULL, position BIGINT NOT NULL, split INT NOT NULL"
 
 UNPLACED_SCHEMA = "id BINARY NOT NULL, label INT NOT NULL, split INT NOT NULL"
-"""A split that was written without positions: readers order its rows themselves."""
+"""The schema of splits without positions: readers compute the order."""

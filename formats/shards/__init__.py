@@ -1,1 +1,1 @@
-"""WebDataset shards on disk: how samples are laid out in them, and the folders that publish them."""
+"""WebDataset shards: their layout, and the folders that contain them."""

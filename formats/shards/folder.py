@@ -1,4 +1,4 @@
-"""A folder of shards: published by its manifest, which comes last, and then rid of what nobody needs any more."""
+"""A folder of shards: its manifest, which is written last, and the removal of files that are no longer needed."""
 
 import logging
 import re
@@ -27,7 +27,21 @@ def manifest_of(
     source_fingerprint: str,
     options: Mapping[str, Any],
 ) -> ShardManifest:
-    """The manifest of shards that were written just now; `ShardManifest` says what the arguments mean."""
+    """Make the manifest of shards that were written just now.
+
+    Args:
+        shards: The shards in their order.
+        label_type: One of `schemas.tables.LABEL_TYPES`.
+        class_names: The name of each class number.
+        counts: The number of samples of each class number; empty if there are no class numbers.
+        seed: The seed of the order of the samples.
+        source: The split, folder or table that the images come from.
+        source_fingerprint: The fingerprint of the images that went in.
+        options: The options of the job.
+
+    Returns:
+        The manifest.
+    """
     return ShardManifest(
         samples=sum(shard.samples for shard in shards),
         bytes=sum(shard.bytes for shard in shards),
@@ -47,7 +61,18 @@ def manifest_of(
 
 
 def missing(storage: Storage, shards: Sequence[Shard]) -> list[str]:
-    """The names of those shards that are not there as they should be, or whose index is not. Raises OSError."""
+    """List shards that are missing, have another size, or have no index.
+
+    Args:
+        storage: The folder of the shards.
+        shards: The shards that should be there.
+
+    Returns:
+        The names of the incomplete shards.
+
+    Raises:
+        OSError: The folder cannot be listed.
+    """
     there = _sizes(storage)
     return [
         shard.name for shard in shards if there.get(shard.name) != shard.bytes or index_name(shard.name) not in there
@@ -55,10 +80,21 @@ def missing(storage: Storage, shards: Sequence[Shard]) -> list[str]:
 
 
 def publish(storage: Storage, manifest: ShardManifest, *, tag: str, before: ShardManifest | None) -> list[str]:
-    """Put the manifest in place, then remove the shards of the one ``before`` it, and what killed runs of its tag left.
+    """Publish the manifest, then remove the previous shards and what killed runs with the same tag left.
 
-    All names of its files begin with ``tag``. Shards of other runs, which may be under way, stay: their tags are given
-    back, sorted. Raises OSError if the manifest cannot be written; what cannot be removed is a warning of the log.
+    Shards of other runs, which may still be running, are not removed. If files cannot be removed, a warning is logged.
+
+    Args:
+        storage: The folder of the shards.
+        manifest: The manifest to publish.
+        tag: The prefix of the names of all its files.
+        before: The manifest that it replaces.
+
+    Returns:
+        The tags of other runs, sorted.
+
+    Raises:
+        OSError: The manifest cannot be written.
     """
     name = storage.address.rpartition("/")[2]
     croissant.write(storage, croissant.SHARDS_NAME, croissant.shards_croissant(manifest, name=name))
@@ -67,7 +103,7 @@ def publish(storage: Storage, manifest: ShardManifest, *, tag: str, before: Shar
     try:
         return _tidy(storage, manifest, tag=tag, before=before)
     except OSError as error:
-        log.warning("What is not needed any more could not be removed: %s", error)
+        log.warning("Could not remove files that are no longer needed: %s", error)
         return []
 
 

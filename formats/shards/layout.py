@@ -1,7 +1,8 @@
-"""WebDataset shards: tars in which the files of a sample follow each other, and the index of each that DALI reads.
+"""WebDataset shards: tars with the files of each sample side by side, and the index files that DALI reads.
 
-A sample's files are named ``KEY.EXTENSION``: ``000000042.jpg``, ``000000042.cls``, ``000000042.json``. Headers are
-USTAR, of time 0, user 0 and group 0: the same samples give the same bytes anywhere. Sizes count headers and padding::
+The files of a sample are named ``KEY.EXTENSION``: ``000000042.jpg``, ``000000042.cls``, ``000000042.json``. Headers are
+USTAR with time 0, user 0 and group 0, so the same samples give the same bytes everywhere. Sizes include headers and
+padding::
 
     | header 512 | data, filled up to a multiple of 512 | header | data | ... | 1,024 zeros |
 """
@@ -20,21 +21,21 @@ from formats.tar_headers import BLOCK, number, whole_blocks
 from schemas.shards import PIECE_BYTES, Piece, Shard
 
 END = bytes(2 * BLOCK)
-"""What a tar ends with."""
+"""The end mark of a tar."""
 
 _PADDING = bytes(BLOCK)
 _MOST_BYTES = 8**11 - 1
-_SMALL_BYTES = 16 << 10  # below it, a copy costs less than a call
+_SMALL_BYTES = 16 << 10  # below this size, a copy is cheaper than a call
 _INDEX_VERSION = "v1.2"
 _KEY = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _EXTENSION = re.compile(r"[a-z0-9]+(\.[a-z0-9]+)*")
 
 
 class ShardWriter:
-    """One shard, given away piece by piece: ``write(*parts)`` gets its bytes in order, `PIECE_BYTES` or more at a time.
+    """Write one shard piece by piece: ``write(*parts)`` gets its bytes in order, at least `PIECE_BYTES` at a time.
 
-    Parts are not put together, as that would cost more than their digests. A piece ends with a sample, so that it can
-    be read alone; it is what parts of an upload and reads are made of.
+    Parts are not joined, because that would take longer than hashing them. A piece ends at the end of a sample, so it
+    can be read by itself. Parts of an upload and read requests consist of whole pieces.
     """
 
     def __init__(self, write: Callable[..., object]) -> None:
@@ -45,13 +46,13 @@ class ShardWriter:
         self._piece_bytes = self._piece_samples = 0
         self._pieces: list[Piece] = []
         self.bytes = len(END)
-        """What the shard has, if it ends here."""
+        """The size of the shard if it ends here."""
 
     def add(self, key: str, members: Mapping[str, bytes]) -> None:
-        """One sample: its files by extension, in their order.
+        """Add one sample: its files by extension, in order.
 
-        Raises `ShardError` for keys that are not short, ASCII and without dots, for extensions that are not in lower
-        case, and for files that a tar cannot hold.
+        Raises `ShardError` for a key that is too long, not ASCII or has a dot, for an extension that is not in lower
+        case, and for a file that is too large for a tar.
         """
         if not _KEY.fullmatch(key):
             raise ShardError(f"Wanted a key of up to 80 letters, digits, - and _. Found: {key!r}")
@@ -61,9 +62,9 @@ class ShardWriter:
             if not _EXTENSION.fullmatch(extension):
                 raise ShardError(f"Wanted an extension of lower-case letters and digits. Found: {extension!r} of {key}")
         headers = [header(f"{key}.{extension}", len(data)) for extension, data in members.items()]
-        if self._piece_bytes >= PIECE_BYTES:  # not behind the last sample, where the end of the tar is to follow
+        if self._piece_bytes >= PIECE_BYTES:  # later, so that the end mark is in the last piece
             self._give_away()
-        entries = []  # nothing was written before all was checked: no half of a sample
+        entries = []  # nothing is written until all is checked, so there are no partial samples
         for block, (extension, data) in zip(headers, members.items(), strict=True):
             place = self.bytes - len(END) + BLOCK
             self._put(block)
@@ -74,9 +75,9 @@ class ShardWriter:
         self._piece_samples += 1
 
     def end(self, name: str) -> Shard:
-        """Write the end of the tar; what it has become."""
+        """Write the end mark of the tar and return the finished shard."""
         self._put(END)
-        self.bytes -= len(END)  # it was counted from the beginning
+        self.bytes -= len(END)  # its size was included from the start
         self._give_away()
         return Shard(name, len(self._lines), self.bytes, self._digest.hexdigest(), tuple(self._pieces))
 
@@ -104,22 +105,20 @@ class ShardWriter:
 _BEFORE_SIZE = b"0000644\0" + b"0000000\0" + b"0000000\0"  # mode, user, group
 _BEHIND_SIZE = b"%011o\0" % 0  # time
 _BEHIND_SUM = b"0" + bytes(100) + b"ustar\x0000" + bytes(BLOCK - 265)  # a regular file; no link
-_SUM = sum(_BEFORE_SIZE) + sum(_BEHIND_SIZE) + sum(_BEHIND_SUM) + 8 * ord(" ")  # the checksum, as it counts for itself
+_SUM = sum(_BEFORE_SIZE) + sum(_BEHIND_SIZE) + sum(_BEHIND_SUM) + 8 * ord(" ")  # the checksum field counts as spaces
 
 
 def header(name: str, size: int) -> bytes:
     """The 512 bytes before a regular file. Raises `ShardError` for a file of 8 GiB or more."""
     if size > _MOST_BYTES:
-        raise ShardError(
-            f"Wanted a file below 8 GiB, which is the most that a tar's header can tell. Found: {name}, {size}"
-        )
+        raise ShardError(f"Wanted a file below 8 GiB, the limit of a tar header. Found: {name}, {size}")
     text, digits = name.encode("ascii"), b"%011o\0" % size
     checksum = b"%06o\0 " % (_SUM + sum(text) + sum(digits))
     return b"".join((text.ljust(100, b"\0"), _BEFORE_SIZE, digits, _BEHIND_SIZE, checksum, _BEHIND_SUM))
 
 
 def _together(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Parts in their order, neighbours that are small put together, so that each is worth a call."""
+    """Join adjacent small parts, so that there are fewer calls."""
     small: list[bytes] = []
     for part in parts:
         if len(part) < _SMALL_BYTES:
@@ -134,7 +133,7 @@ def _together(parts: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def piece_digest(*parts: bytes | memoryview) -> str:
-    """XXH3-128 (Yann Collet's published specification) of a piece, as 32 hexadecimal digits."""
+    """The XXH3-128 hash (Yann Collet's published specification) of a piece, as 32 hexadecimal digits."""
     digest = xxhash.xxh3_128()
     for part in parts:
         digest.update(part)
@@ -143,10 +142,11 @@ def piece_digest(*parts: bytes | memoryview) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The samples of a shard, or of a piece of one: keys, and where their files lie.
+    """The samples of a shard or of a piece: their keys and the byte ranges of their files.
 
-    Sample ``i`` has the files ``firsts[i]`` to ``firsts[i + 1]``, each with its extension and its bytes from ``starts``
-    to ``stops``. Lists of plain values, because Python looks through containers of containers again and again.
+    Sample ``i`` has the files ``firsts[i]`` to ``firsts[i + 1]`` (exclusive), each with an extension and its bytes from
+    ``starts`` to ``stops``. These are lists of plain values, because the garbage collector repeatedly traverses nested
+    containers.
     """
 
     keys: list[str]
@@ -159,18 +159,18 @@ class Contents:
         return len(self.keys)
 
     def files(self, number: int, data: memoryview) -> dict[str, bytes]:
-        """A sample's files by their extensions, out of the bytes that these are the contents of."""
+        """Return the files of a sample by extension, from the bytes that these contents describe."""
         files = range(self.firsts[number], self.firsts[number + 1])
         return {self.extensions[file]: bytes(data[self.starts[file] : self.stops[file]]) for file in files}
 
     def size(self, number: int) -> int:
-        """The bytes of a sample's files, without headers."""
+        """The total size of a sample's files, without headers."""
         files = range(self.firsts[number], self.firsts[number + 1])
         return sum(self.stops[file] - self.starts[file] for file in files)
 
 
 def contents_of(data: memoryview) -> Contents:
-    """What lies in a shard, or in a piece of one. Raises ValueError for bytes that no `ShardWriter` wrote."""
+    """Parse a shard, or a piece of one. Raises ValueError for bytes that no `ShardWriter` wrote."""
     found = Contents([], [], [], [], [])
     place, before = 0, None
     while place < len(data) and data[place]:
@@ -189,25 +189,34 @@ def contents_of(data: memoryview) -> Contents:
         found.stops.append(place + BLOCK + size)
         place += BLOCK + whole_blocks(size)
     if place > len(data):
-        raise ValueError(f"a file of {found.stops[-1] - found.starts[-1]:,} bytes that goes on behind the end")
+        raise ValueError(f"a file of {found.stops[-1] - found.starts[-1]:,} bytes that extends past the end")
     found.firsts.append(len(found.extensions))
     return found
 
 
 def sample_bytes(sizes: Iterable[int]) -> int:
-    """What a sample takes in a shard, by the sizes of its files."""
+    """The size of a sample in a shard, from the sizes of its files."""
     return sum(BLOCK + whole_blocks(size) for size in sizes)
 
 
 def cut(
     sizes: NDArray[np.int64], *, maxsize: int, maxcount: int, order: NDArray[np.int64] | None = None
 ) -> NDArray[np.int64]:
-    """Where shards begin, and the last one ends, if samples of these sizes (`sample_bytes`) are packed in their order.
+    """Pack samples into shards in order.
 
-    int64 ``(shards + 1,)`` from 0 to ``len(sizes)``. Each shard takes as many as it can hold, so that but for the last
-    each is full to within one sample. ``order``, int64 and ascending, are the numbers that samples are sorted by: those
-    with the same number stay together. Raises `ShardError` for a sample that is larger than a shard may be, and for a
-    ``maxcount`` below 1.
+    Each shard takes as many samples as fit, so each but the last is full to within one sample.
+
+    Args:
+        sizes: The size of each sample in bytes, as `sample_bytes` computes it.
+        maxsize: The largest size of a shard in bytes, with the end mark.
+        maxcount: The largest number of samples in a shard.
+        order: The numbers by which samples are sorted, int64, ascending. Samples with the same number stay together.
+
+    Returns:
+        The first sample of each shard, and then ``len(sizes)``: int64 ``(shards + 1,)``.
+
+    Raises:
+        ShardError: A sample or a group of equal numbers does not fit in a shard, or ``maxcount`` is below 1.
     """
     if maxcount < 1:
         raise ShardError(f"Wanted shards of 1 sample or more. Found: --maxcount {maxcount}")
@@ -235,21 +244,39 @@ def cut(
 
 
 def shard_name(tag: str, number: int, shards: int) -> str:
-    """``TAG-000012.tar``: numbers are as wide as the largest, and six digits at least."""
+    """Make the file name of a shard, such as ``TAG-000012.tar``.
+
+    Args:
+        tag: The prefix.
+        number: The number of the shard, from 0.
+        shards: The number of shards, which decides how many digits there are: six or more.
+
+    Returns:
+        The file name.
+    """
     return f"{tag}-{number:0{max(6, len(str(shards - 1)))}}.tar"
 
 
 def index_name(name: str) -> str:
-    """Where the index of a shard is: ``TAG-000012.idx``."""
+    """Make the file name of a shard's index, such as ``TAG-000012.idx``."""
     return f"{name.removesuffix('.tar')}.idx"
 
 
 def keys(first: int, count: int, samples: int) -> Sequence[str]:
-    """The keys of a shard's samples: their numbers over all shards, all equally wide."""
+    """Make the keys of a shard's samples: their numbers over all shards, padded to the same width.
+
+    Args:
+        first: The number of the shard's first sample.
+        count: The number of samples in the shard.
+        samples: The number of samples in all shards.
+
+    Returns:
+        The keys in order.
+    """
     width = max(9, len(str(samples - 1)))
     return [f"{number:0{width}}" for number in range(first, first + count)]
 
 
 def content_fingerprint(shards: Iterable[Shard]) -> str:
-    """The identity of all that shards hold, in their order: SHA-256 over those of the shards."""
+    """The fingerprint of the contents of shards, in order: the SHA-256 of their SHA-256 digests."""
     return hashlib.sha256("\n".join(["shards 1", *(shard.sha256 for shard in shards)]).encode()).hexdigest()

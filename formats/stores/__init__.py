@@ -1,1 +1,1 @@
-"""Where files are: local disks and object stores, and the requests to them."""
+"""Local disks and object stores, and requests to them."""

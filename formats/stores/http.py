@@ -1,7 +1,7 @@
-"""Requests to signed addresses of an object store, with little CPU: bodies go straight to and from the caller's memory.
+"""HTTP requests to presigned URLs of an object store, without copies: bodies go directly to and from caller's buffers.
 
-The client libraries copy what they carry several times, and hash what they send; with a signed address neither is
-needed. The addresses come from `Storage.signed`.
+The client libraries copy bodies several times and hash what they send. With a presigned URL, neither is needed. The
+URLs come from `Storage.signed`.
 """
 
 import http.client
@@ -18,7 +18,7 @@ from formats.retries import Retries
 _TIMEOUT_SECONDS = 20.0
 _READS = 8
 _SENDS = 6
-"""How often a request is sent: what reads has nobody who tries again behind it, what writes has Spark."""
+"""How often a request is sent. Writes have fewer attempts, because Spark retries their tasks."""
 _TRY_AGAIN = (408, 429, 500, 502, 503, 504)
 _CODE = re.compile(rb"<Code>([^<]*)</Code>")
 
@@ -26,20 +26,20 @@ Found = TypeVar("Found")
 
 
 def ca_bundle() -> str | None:
-    """The file of certificates that the environment names, as S3's client takes it; None: the system's own."""
+    """The file of CA certificates that the environment names, as for the S3 client, or None for the system's."""
     return os.environ.get("AWS_CA_BUNDLE") or os.environ.get("REQUESTS_CA_BUNDLE") or None
 
 
 def tls_context() -> ssl.SSLContext:
-    """What checks a server's certificate and name. Raises OSError for a `ca_bundle` that cannot be read."""
+    """A TLS context that verifies the server's certificate and name. Raises OSError if `ca_bundle` cannot be read."""
     return ssl.create_default_context(cafile=ca_bundle())
 
 
 class Requests:
-    """One connection that is kept between requests; for one thread. Requests that fail are sent again a few times.
+    """One persistent connection, for one thread. Failed requests are retried a few times.
 
-    Raises FileNotFoundError for what is not there, and `StorageError` for what is refused or does not answer, naming
-    ``place``, which is no address with a signature. ``reads`` says for how long reads are repeated.
+    Raises FileNotFoundError for a missing object, and `StorageError` if the store denies access or does not answer.
+    Messages name ``place``, which is the address without a signature. ``reads`` is the retry policy for reads.
     """
 
     def __init__(self, reads: Retries | None = None) -> None:
@@ -48,21 +48,21 @@ class Requests:
         self._server: tuple[str, str] | None = None
 
     def read_into(self, url: str, start: int, into: memoryview, *, place: str) -> int:
-        """Read so many bytes of an object from there as fit; how many there were: fewer where it ends."""
+        """Read bytes of an object from ``start`` into a buffer; return how many were read (fewer at the end)."""
 
         def read(connection: http.client.HTTPConnection, path: str) -> int:
             connection.request("GET", path, headers={"Range": f"bytes={start}-{start + len(into) - 1}"})
             answer = connection.getresponse()
-            if answer.status == 416:  # it begins behind the end
+            if answer.status == 416:  # the range begins after the end
                 answer.read()
                 return 0
             _check(answer, (200, 206), place)
-            if answer.status == 200 and start:  # a store that knows no ranges
-                raise StorageError(f"Wanted bytes from {start} of {place}. Found: the whole, not a part of it")
+            if answer.status == 200 and start:  # the store does not support ranges
+                raise StorageError(f"Wanted bytes from {start} of {place}. Found: a store that ignores ranges")
             done = 0
             while done < len(into) and (more := answer.readinto(into[done:])):
                 done += more
-            if answer.length:  # more than was asked for
+            if answer.length:  # more than was requested
                 self._close()
             elif done < len(into) and answer.headers.get("Content-Length") != str(done):
                 raise http.client.IncompleteRead(b"", len(into) - done)
@@ -71,16 +71,16 @@ class Requests:
         return self._tried(url, read, place, self._reads)
 
     def put(self, url: str, data: Sequence[bytes], *, place: str) -> str:
-        """Send a body, of one or several parts; the ETag that the store gives it."""
+        """Send a body in one or several parts, and return its ETag."""
         size = sum(map(len, data))
 
         def send(connection: http.client.HTTPConnection, path: str) -> str:
             broken = None
             try:
                 connection.request("PUT", path, body=data, headers={"Content-Length": str(size)})
-            except OSError as error:  # it may have refused already, before it has read all
+            except OSError as error:  # the store may have answered with an error before it read the whole body
                 broken = error
-                if connection.sock is None:  # it has not even taken the connection
+                if connection.sock is None:  # the connection was never made
                     raise
             try:
                 answer = connection.getresponse()
@@ -93,7 +93,7 @@ class Requests:
         return self._tried(url, send, place, Retries(_SENDS))
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._close()
 
     def _tried(
@@ -109,7 +109,7 @@ class Requests:
                 self._close()
                 if isinstance(error, (StorageError, FileNotFoundError)):
                     raise
-                # No repetition makes a certificate good.
+                # Retrying does not help against a bad certificate.
                 if isinstance(error, ssl.SSLCertVerificationError) or not attempts.again():
                     raise StorageError(f"Wanted {place}. Found: {_words(error)}, {attempts.count} times") from error
 
@@ -130,11 +130,11 @@ class Requests:
 
 
 class _LostError(OSError):
-    """A connection ended before the answer."""
+    """The connection ended before the response."""
 
 
 class _BusyError(Exception):
-    """The store asks to be left alone for a while."""
+    """The store asks clients to slow down."""
 
 
 def _check(answer: http.client.HTTPResponse, wanted: tuple[int, ...], place: str) -> None:
@@ -148,7 +148,7 @@ def _check(answer: http.client.HTTPResponse, wanted: tuple[int, ...], place: str
     if answer.status == 404 and code != "NoSuchBucket":
         raise FileNotFoundError(f"Wanted {place}. Found: no such object ({code})")
     if answer.status in (401, 403):
-        raise RefusedError(f"Wanted {place}. Found: it is refused, not allowed to these keys ({code})")
+        raise RefusedError(f"Wanted {place}. Found: access denied with these keys ({code})")
     kind = RefusedError if code == "NoSuchBucket" else StorageError
     raise kind(f"Wanted {place}. Found: {answer.status} {code}")
 

@@ -1,4 +1,4 @@
-"""Parts of files of a storage, read into the caller's memory by many threads at once."""
+"""Reads of byte ranges of stored files into the caller's buffers, by many threads at once."""
 
 import os
 import threading
@@ -17,9 +17,9 @@ class _Signed:
 
 
 class RangeReader:
-    """Reads ranges of a storage's files; safe to be used by several threads, which have a connection each.
+    """Reads byte ranges of files in a storage. It is thread-safe; each thread has its own connection.
 
-    ``retries`` says for how long reads of an object store are repeated.
+    ``retries`` is the retry policy for reads from an object store.
     """
 
     def __init__(self, storage: Storage, retries: Retries | None = None) -> None:
@@ -30,7 +30,7 @@ class RangeReader:
         self._own = threading.local()
 
     def read_into(self, name: str, start: int, into: memoryview) -> int:
-        """Read so many bytes of a file from there as fit; how many there were, fewer where it ends.
+        """Read bytes of a file from ``start`` into a buffer; return how many were read, fewer at the end of the file.
 
         Raises FileNotFoundError, OSError, `StorageError`.
         """
@@ -43,7 +43,7 @@ class RangeReader:
         return len(data)
 
     def leave(self) -> None:
-        """Let go of the connection of the thread that calls; it may read again."""
+        """Close the connection of the calling thread, which may read again later."""
         requests: Requests | None = getattr(self._own, "requests", None)
         if requests is not None:
             requests.close()
@@ -55,7 +55,7 @@ class RangeReader:
         return requests
 
     def _url(self, name: str) -> str:
-        """A signed address, which all threads use until it is nearly over."""
+        """A presigned URL, which all threads use until shortly before it expires."""
         with self._lock:
             found = self._signed.get(name)
             if found is None or found.until < time.monotonic():
@@ -64,7 +64,7 @@ class RangeReader:
             return found.url
 
     def _read_local(self, name: str, start: int, into: memoryview) -> int:
-        # Opened each time: a descriptor that others may close meanwhile could be of another file by then.
+        # Opened for each read: if another thread closed a shared descriptor, its number could belong to another file.
         with open(self._storage.path(name), "rb", buffering=0) as file:
             done = 0
             while done < len(into) and (more := os.preadv(file.fileno(), [into[done:]], start + done)):

@@ -1,4 +1,4 @@
-"""S3 endpoints: how to get in, how long to wait, and what their errors mean."""
+"""S3 endpoints: credentials, timeouts and error messages."""
 
 import os
 from collections.abc import Mapping
@@ -8,24 +8,24 @@ from typing import Any
 from formats.errors import AddressError, NoBucketError, RefusedError, StorageError
 
 CHECK_SECONDS = 10.0
-"""An endpoint that is to be looked at answers within this time, or it is down."""
+"""The time limit for the check whether an endpoint is up."""
 
 _CONNECT_SECONDS = 3.0
 _READ_SECONDS = 15.0
 _ATTEMPTS = 3
-_BLOCK = 4 << 20  # what is read ahead of a reader: several are open in a process
+_BLOCK = 4 << 20  # read-ahead of each open file, of which a process has several
 _REFUSED = (
     *("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "TokenRefreshRequired"),
-    "XAdminUserNotFound",  # versitygw's word for a key that it does not know
+    "XAdminUserNotFound",  # versitygw's code for an unknown key
 )
 _NO_KEYS = ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError")
 
 
 @dataclass(frozen=True, slots=True)
 class S3Access:
-    """An endpoint and the keys to it; whatever is None is for the environment of the process to say.
+    """An endpoint and its keys. The environment of the process supplies what is None.
 
-    Without an endpoint it is Amazon's. The secrets are in no repr.
+    The default endpoint is Amazon's. Secrets do not appear in the repr.
     """
 
     endpoint: str | None = None
@@ -38,7 +38,7 @@ class S3Access:
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str] = os.environ) -> "S3Access":
-        """What ``AWS_*`` variables say; profiles and roles are found by the client itself."""
+        """Read the ``AWS_*`` variables. The client finds profiles and roles itself."""
         get = env.get
         return cls(
             endpoint=get("AWS_ENDPOINT_URL_S3") or get("AWS_ENDPOINT_URL") or None,
@@ -49,16 +49,16 @@ class S3Access:
 
     @property
     def place(self) -> str:
-        """The endpoint as messages name it."""
+        """The endpoint for messages."""
         return self.endpoint or "the S3 endpoint of this environment"
 
     def options(self) -> dict[str, Any]:
-        """The arguments of the file system; no listing is kept, because others write as well."""
+        """The arguments of the file system. Listings are not cached, because other processes write too."""
         given = {"endpoint_url": self.endpoint, "key": self.key, "secret": self.secret, "token": self.token}
         config = {
             "connect_timeout": _CONNECT_SECONDS,
             "read_timeout": _READ_SECONDS,
-            "signature_version": "s3v4",  # of signed addresses too, where the client would take an older one
+            "signature_version": "s3v4",  # also for presigned URLs, where the client would use an older version
             "retries": {"mode": "standard", "total_max_attempts": _ATTEMPTS},
             "max_pool_connections": 64,
         }
@@ -71,7 +71,7 @@ class S3Access:
 
 
 def is_s3(address: str) -> bool:
-    """Whether an address is of an S3 storage."""
+    """Whether an address is an S3 address."""
     return address.startswith(("s3://", "s3a://"))
 
 
@@ -81,22 +81,22 @@ def check_address(address: str) -> None:
     if ":" in user:
         raise AddressError(
             f"Wanted an address without a password: logs and manifests show addresses. Found: one for {host}. "
-            "Give keys in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or as the storage's package reads them."
+            "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what the storage's package reads."
         )
 
 
 def is_foreign(error: BaseException) -> bool:
-    """Whether an error is of the client's own kinds, which callers do not know."""
+    """Whether the client library defines an error's class, which callers do not know."""
     return type(error).__module__.partition(".")[0] in ("botocore", "aiobotocore", "aiohttp", "fsspec")
 
 
 def is_down(error: BaseException) -> bool:
-    """Whether nobody answered."""
+    """Whether the endpoint did not answer."""
     return any("Connect" in kind.__name__ or "Timeout" in kind.__name__ for kind in type(error).__mro__)
 
 
 def code(error: BaseException) -> str | None:
-    """The endpoint's own code for an error, as in ``NoSuchBucket``."""
+    """The endpoint's code for an error, such as ``NoSuchBucket``."""
     for one in (error, error.__cause__, error.__context__):
         response = getattr(one, "response", None)
         if isinstance(response, dict):
@@ -105,17 +105,17 @@ def code(error: BaseException) -> str | None:
 
 
 def refusal(error: BaseException, *, address: str, bucket: str, access: S3Access) -> StorageError:
-    """The one line that a user reads of an error, naming the address and the endpoint."""
+    """Make a one-line error for users that names the address and the endpoint."""
     wanted = f"Wanted {address} at {access.place}."
     found = code(error)
     if found == "NoSuchBucket":
         return NoBucketError(f"{wanted} Found: no bucket {bucket!r} there.")
     if found in _REFUSED:
         return RefusedError(
-            f"{wanted} Found: it refuses the keys ({found}). Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+            f"{wanted} Found: the keys are rejected ({found}). Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
         )
     if found == "AccessDenied":
-        return RefusedError(f"{wanted} Found: the keys are not allowed to do that (AccessDenied).")
+        return RefusedError(f"{wanted} Found: the keys lack the permission (AccessDenied).")
     if type(error).__name__ in _NO_KEYS:
         return RefusedError(f"{wanted} Found: no keys. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.")
     if is_down(error):

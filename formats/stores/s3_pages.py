@@ -1,7 +1,7 @@
-"""Pages of an S3 listing, read for keys and sizes alone.
+"""Pages of an S3 listing, parsed for keys and sizes only.
 
-A client that also reads each object's time, tag, owner and class takes a tenth of a second for a page of a thousand
-keys, several times what the endpoint does.
+A client that also parses the time, ETag, owner and storage class of each object takes a tenth of a second for a page of
+a thousand keys, several times as long as the endpoint.
 """
 
 from contextvars import ContextVar
@@ -14,13 +14,13 @@ _is_lean = ContextVar("is_lean", default=False)
 
 
 async def list_page(filesystem: Any, /, **request: Any) -> dict[str, Any]:
-    """A page of ``list_objects_v2`` of an S3 file system, as the client gives it, with ``Key`` and ``Size`` alone.
+    """Request a page with ``list_objects_v2`` of an S3 file system; objects have only ``Key`` and ``Size``.
 
-    What the client raises is raised. Other listings of the same client are left as they are.
+    The client's exceptions propagate. Other listings of the same client are not affected.
     """
     await filesystem.set_session()
     client = await filesystem.get_s3(request["Bucket"])
-    # With a wildcard it comes before the client's own handler, which parses the page to see whether it is an error.
+    # With a wildcard it runs before the client's own handler, which parses the page to see whether it is an error.
     client.meta.events.register("before-parse.*.ListObjectsV2", _take, unique_id="imagestrata-pages")
     _is_lean.set(True)  # in this task only
     page: dict[str, Any] = await filesystem._call_s3("list_objects_v2", **request)
@@ -28,7 +28,7 @@ async def list_page(filesystem: Any, /, **request: Any) -> dict[str, Any]:
 
 
 def _take(*, response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: Any) -> None:
-    """Read a page's objects before the client does, which then finds none; the arguments' names are the client's."""
+    """Take the objects out of a page before the client parses it. The client defines the names of the arguments."""
     if not _is_lean.get() or response_dict["status_code"] != 200:
         return
     if (found := objects(response_dict["body"])) is not None:
@@ -36,7 +36,7 @@ def _take(*, response_dict: dict[str, Any], customized_response_dict: dict[str, 
 
 
 def objects(page: bytes, /) -> tuple[list[dict[str, Any]], bytes] | None:
-    """Key and size of each object of a page of XML, and the page without them; None if it is written unusually."""
+    """The key and size of each object in a page of XML, and the page without them; None for an unusual layout."""
     rest, *parts = page.split(b"<Contents>")
     if b"&#" in page or b"<!" in page or page.count(b"</Contents>") != len(parts):
         return None

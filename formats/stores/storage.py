@@ -1,8 +1,8 @@
-"""The one place that opens files, by local path or by any address that fsspec knows.
+"""Access to files by local path or by any address that fsspec supports.
 
-Local folders and ``s3://bucket/prefix`` are what the tests run. ``hdfs://`` goes the same way, through Arrow's HDFS
-client (it needs a Hadoop installation, ``HADOOP_HOME`` and ``CLASSPATH``); it has not been run here. That client cannot
-ask HDFS to put a file on the disk: HDFS's own settings decide what survives a power cut of all its replicas.
+The tests run with local folders and ``s3://bucket/prefix``. ``hdfs://`` uses the same code through Arrow's HDFS client,
+which needs a Hadoop installation, ``HADOOP_HOME`` and ``CLASSPATH``; we have not run it. That client cannot sync a file
+to the disk: HDFS's settings decide what survives a power cut of all replicas.
 """
 
 import os
@@ -25,26 +25,32 @@ from formats.stores.s3_pages import list_page
 from formats.stores.uploads import Upload
 
 SIGNED_SECONDS = 3600
-_HOME_REGIONS = (None, "us-east-1", "aws-global")  # where buckets lie whose place nobody names
-_TOGETHER = 1000  # objects that one request may remove
+_HOME_REGIONS = (None, "us-east-1", "aws-global")  # the regions of buckets that are created without a location
+_TOGETHER = 1000  # the most objects that one request can remove
 _MOST_REPLACED = 100
 _SETTLE_SECONDS = 0.3
 _CHANGED = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
-_RETRIES = 2  # of whole requests, whose connections are tried again below them
+_RETRIES = 2  # of whole requests; connections are retried below them
 
-# A forked process shares its parent's epoll: were the parent's connections freed there, the parent would never hear
-# from them again. So it keeps them, unused; it opens its own.
+# A forked process shares its parent's epoll instance: if it freed the parent's connections, the parent would get no
+# more events for them. So it keeps them unused and opens its own.
 _opened: "weakref.WeakValueDictionary[int, Any]" = weakref.WeakValueDictionary()
 _parents: list[Any] = []
 os.register_at_fork(after_in_child=lambda: _parents.extend(_opened.values()))
 
 
 class Storage:
-    """A folder, local or remote. Paths below it are relative and have ``/`` between their parts.
+    """A local or remote folder. Paths in it are relative and have ``/`` between their parts.
 
-    Without ``s3``, an S3 storage is reached as the environment says. Nothing is asked of a storage before it is used;
-    then one that does not answer, that has no such bucket or refuses us raises `StorageError`, an OSError, which names
-    address and endpoint. Raises it at once for addresses that no installed package knows.
+    The constructor sends no request. Later, a storage that does not answer, has no such bucket or denies access raises
+    `StorageError`, an OSError, which names the address and the endpoint.
+
+    Args:
+        address: A local path or an address such as ``s3://bucket/prefix``.
+        s3: The endpoint and keys of an S3 storage. By default the environment supplies them.
+
+    Raises:
+        StorageError: No installed package supports the address.
     """
 
     def __init__(self, address: str | os.PathLike[str], s3: S3Access | None = None) -> None:
@@ -73,7 +79,7 @@ class Storage:
         self.is_local = isinstance(self.filesystem, LocalFileSystem)
         self.is_s3 = self._access is not None
         self.address = self.root if self.is_local else text.rstrip("/")
-        """The folder as messages and Spark name it."""
+        """The address of the folder for messages and for Spark."""
         if self._access is not None and not self.root:
             raise StorageError(f"Wanted an address with a bucket, s3://bucket/prefix. Found: {text}")
 
@@ -81,19 +87,19 @@ class Storage:
         return f"Storage({self.address!r})"
 
     def __getstate__(self) -> NoReturn:
-        raise TypeError("Wanted the address of a storage in a closure. Found: the storage itself, with its keys.")
+        raise TypeError("Cannot serialize a storage, because it has secret keys. Pass its address.")
 
     def path(self, name: str = "") -> str:
-        """The full path, without the address's scheme."""
+        """The full path, without the scheme of the address."""
         return f"{self.root}/{name}" if name else self.root
 
     def url(self, name: str = "") -> str:
-        """The address of a file or folder as Spark takes it, with a scheme where it is local, too."""
+        """The address of a file or folder for Spark, with a scheme even if it is local."""
         place = f"{self.address}/{name}" if name else self.address
         return f"file://{place}" if self.is_local else place
 
     def check(self) -> None:
-        """Ask an S3 storage whether it is there and lets us in; within 15 seconds, and nothing for others."""
+        """Check within 15 seconds that an S3 storage answers and grants access. Does nothing for other storages."""
         if self._access is None:
             return
         bucket, prefix = self._prefix("")
@@ -111,7 +117,7 @@ class Storage:
             raise refusal(error, address=self.address, bucket=bucket, access=self._access) from None
 
     def make_bucket(self) -> None:
-        """Make the bucket of an S3 storage, unless it is there; nothing for others. Raises `StorageError`."""
+        """Create the bucket of an S3 storage unless it exists. Does nothing elsewhere. Raises `StorageError`."""
         if self._access is None:
             return
         try:
@@ -125,16 +131,16 @@ class Storage:
         try:
             self.filesystem.call_s3("create_bucket", Bucket=bucket, **({} if region in _HOME_REGIONS else where))
         except Exception as error:
-            if code(error) not in ("BucketAlreadyOwnedByYou", "BucketAlreadyExists"):  # another was quicker
+            if code(error) not in ("BucketAlreadyOwnedByYou", "BucketAlreadyExists"):  # another process was faster
                 raise refusal(error, address=self.address, bucket=bucket, access=self._access) from None
 
     def exists(self, name: str = "") -> bool:
-        """Whether a file or folder is there."""
+        """Whether a file or folder exists."""
         with self._told():
             return bool(self.filesystem.exists(self.path(name)))
 
     def is_folder(self, name: str = "") -> bool:
-        """Whether a folder is there."""
+        """Whether a folder exists."""
         with self._told():
             return bool(self.filesystem.isdir(self.path(name)))
 
@@ -144,56 +150,56 @@ class Storage:
             return int(self.filesystem.info(self.path(name))["size"])
 
     def make_folder(self, name: str) -> None:
-        """Make a folder and those above it; nothing happens where it is, and on S3, which has none. Raises OSError."""
+        """Create a folder and its parents unless they exist. Does nothing on S3. Raises OSError."""
         if self._access is None:
             self.filesystem.makedirs(self.path(name), exist_ok=True)
 
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
-        """Open a file for reading bytes. Raises FileNotFoundError, OSError."""
+        """Open a file for reading in binary mode. Raises FileNotFoundError, OSError."""
         with self._told():
             file = self.filesystem.open(self.path(name), "rb")
         with file, self._told(foreign_only=True):
             yield file
 
     def read_bytes(self, name: str) -> bytes:
-        """A whole file. Raises FileNotFoundError, OSError."""
-        # In one request: without this, an S3 file system first asks how long it is.
+        """Read a whole file. Raises FileNotFoundError, OSError."""
+        # One request: otherwise an S3 file system requests the length first.
         options = {} if self._access is None else {"max_concurrency": 1}
         with self._told():
             return bytes(self.filesystem.cat_file(self.path(name), **options))
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
-        """So many bytes of a file from there; fewer where it ends. Raises FileNotFoundError, OSError."""
+        """Read ``length`` bytes of a file from ``start``, fewer at its end. Raises FileNotFoundError, OSError."""
         if length <= 0:
             return b""
         try:
             with self._told():
                 return bytes(self.filesystem.cat_file(self.path(name), start=start, end=start + length))
         except OSError as error:
-            if code(error) == "InvalidRange":  # it begins behind the end
+            if code(error) == "InvalidRange":  # the range begins after the end
                 return b""
             raise
 
     def read_text(self, name: str) -> str:
-        """A whole UTF-8 file. Raises FileNotFoundError."""
+        """Read a whole UTF-8 file. Raises FileNotFoundError."""
         return self.read_bytes(name).decode("utf-8")
 
     def write_bytes(self, name: str, data: bytes, *, durable: bool = False) -> None:
-        """Write a file so that readers see the old one or the new one, whole; the folders above it are made.
+        """Write a file and create its parent folders. Readers see either the complete old file or the complete new one.
 
-        With ``durable`` it survives a power cut.
+        With ``durable``, the file survives a power cut.
         """
         self._write(name, data, durable=durable)
 
     def publish_text(self, name: str, text: str) -> None:
-        """Write a durable UTF-8 file as `write_bytes` does. What it names must be durable before: `settle`."""
+        """Write a durable UTF-8 file as `write_bytes` does. First call `settle` with the files that it names."""
         self._write(name, text.encode("utf-8"), durable=True)
 
     def settle(self, names: Iterable[str]) -> None:
-        """Make files, and the names in their folders, survive a power cut; does nothing for remote storages.
+        """Sync files and their folders to the disk, so that they survive a power cut. Does nothing for remote storages.
 
-        Files that another machine wrote to a shared file system must have been put on the disk there. Raises OSError.
+        Files that another machine wrote to a shared file system must be synced on that machine. Raises OSError.
         """
         if self.is_local:
             sync_files(map(self.path, names))
@@ -203,8 +209,8 @@ class Storage:
     def create(self, name: str) -> Iterator[Callable[..., None]]:
         """Write a file piece by piece, each of one or several ``bytes``: ``write(b"head", b"body")``.
 
-        It appears, whole and durable, at the end of the block, and not at all after an error. On S3 each piece is
-        a part of an upload, of which all but the last have 5 MiB or more; the next piece is made while one is sent.
+        The file appears complete and durable when the block ends, and does not appear after an error. On S3, each piece
+        is one part of a multipart upload, so each but the last needs 5 MiB or more. Parts are sent in the background.
         Raises OSError, `StorageError`.
         """
         if self.is_local:
@@ -224,18 +230,19 @@ class Storage:
                 yield upload.write
 
     def signed(self, name: str, *, method: str = "get_object", seconds: int = SIGNED_SECONDS, **more: str | int) -> str:
-        """An address under which whoever has it may read an object of an S3 storage; or other methods.
+        """Make a presigned URL: anyone who has it can read an object of an S3 storage, or do what ``method`` names.
 
-        A request must begin within so many seconds; it may take longer.
+        A request must start within ``seconds``; it may take longer.
         """
         with self._told():
             return str(self.filesystem.url(self.path(name), expires=seconds, client_method=method, **more))
 
     def replace_text(self, name: str, change: Callable[[str | None], str]) -> None:
-        """Replace a UTF-8 file of an S3 storage by what ``change`` makes of it, None if there is none.
+        """Replace the text of a UTF-8 file of an S3 storage by what ``change`` returns for it (None: no file).
 
-        ``change`` is called until it has nothing to change, because others may replace the file at the same time. Some
-        stores check a condition and then write, so the file is looked at again a moment later. Raises OSError.
+        ``change`` is called until it returns the text unchanged, because other processes may replace the file
+        concurrently. Some stores check a condition and then write, so the file is read again a moment later. Raises
+        OSError.
         """
         key = self.key(name)
         for _ in range(_MOST_REPLACED):
@@ -254,10 +261,10 @@ class Storage:
                     raise
             else:
                 time.sleep(_SETTLE_SECONDS)
-        raise StorageError(f"Wanted to change {self.address}/{name}. Found: others change it all the time.")
+        raise StorageError(f"Cannot change {self.address}/{name}: other processes keep changing it.")
 
     def ask(self, method: str, **named: Any) -> dict[str, Any]:
-        """A request to an S3 storage by its name in the API, about this bucket; raises what `open` raises."""
+        """Send a request about this bucket to an S3 storage, by its name in the API. Raises what `open` raises."""
         bucket, _ = self._prefix("")
         with self._told():
             return dict(self.filesystem.call_s3(method, Bucket=bucket, **named))
@@ -291,9 +298,9 @@ class Storage:
         return sorted(name for name, _ in self.walk(folder))
 
     def entries(self, folder: str = "") -> Iterator[tuple[str, int, bool]]:
-        """What lies directly below a folder, in no order: (name, size in bytes, whether it is a folder).
+        """List the direct contents of a folder in no order: (name, size in bytes, whether it is a folder).
 
-        On S3 it comes page by page, and a folder that is not there is empty. Raises FileNotFoundError, OSError.
+        On S3 the listing is read page by page, and a missing folder is empty. Raises FileNotFoundError, OSError.
         """
         if self._access is not None:
             yield from self._objects(folder, Delimiter="/")
@@ -303,9 +310,9 @@ class Storage:
             yield name, int(found["size"] or 0), found["type"] == "directory"
 
     def walk(self, folder: str = "") -> Iterator[tuple[str, int]]:
-        """Every file at any depth below a folder: (name relative to it, size in bytes); in no order.
+        """List all files at any depth below a folder in no order: (name relative to it, size in bytes).
 
-        On S3 it comes page by page. A folder that is not there is empty.
+        On S3 the listing is read page by page. A missing folder is empty.
         """
         if self._access is not None:
             yield from ((name, size) for name, size, _ in self._objects(folder))
@@ -323,7 +330,7 @@ class Storage:
                     yield path, size
 
     def _objects(self, folder: str, **delimiter: str) -> Iterator[tuple[str, int, bool]]:
-        """Pages of a listing; marks of empty folders, objects whose names end with a slash, are left out."""
+        """Pages of a listing, without objects whose names end with a slash, which mark empty folders."""
         bucket, prefix = self._prefix(folder)
         page: dict[str, str] = {}
         while True:
@@ -345,20 +352,20 @@ class Storage:
         return bucket, f"{prefix}/" if prefix else ""
 
     def move(self, source: str, target: str) -> None:
-        """Move one file within this storage; the folders of the target are made."""
+        """Move one file within this storage. Creates the folders of the target."""
         with self._told():
             if self._access is None:
                 self.filesystem.makedirs(self.path(target).rpartition("/")[0], exist_ok=True)
             self.filesystem.mv(self.path(source), self.path(target))
 
     def remove(self, name: str) -> None:
-        """Remove a file or a whole folder; nothing happens where there is none."""
+        """Remove a file or a whole folder. Does nothing if there is none."""
         if self.exists(name):
             with self._told():
                 self.filesystem.rm(self.path(name), recursive=True)
 
     def remove_files(self, names: Collection[str]) -> None:
-        """Remove many files, together where the storage can; nothing happens for those that are not there."""
+        """Remove many files, with as few requests as the storage allows. Missing files are ignored."""
         if self._access is None:
             for name in names:
                 self.remove(name)
@@ -368,17 +375,17 @@ class Storage:
             self.ask("delete_objects", Delete={"Objects": keys[start : start + _TOGETHER], "Quiet": True})
 
     def abandon(self, start: str) -> int:
-        """Give up all uploads whose names begin so and that are not completed, also those under way; how many.
+        """Abort all incomplete uploads whose names begin with ``start``, even active ones; return how many there were.
 
-        Their parts take room on S3, where no listing shows them. Raises OSError, `StorageError`.
+        Their parts take up space on S3, and no listing of files shows them. Raises OSError, `StorageError`.
         """
         gone: set[tuple[str, str]] = set()
         is_more = self.is_s3
-        while is_more:  # the first page each time: some stores refuse their own marks of where the next one begins
+        while is_more:  # the first page each time: some stores reject their own markers of the next page
             page = self.ask("list_multipart_uploads", Prefix=self.key(start))
             begun = {(str(one["Key"]), str(one["UploadId"])) for one in page.get("Uploads", ())} - gone
             for key, upload in begun:
-                with suppress(FileNotFoundError):  # it ended in between
+                with suppress(FileNotFoundError):  # it was completed or aborted meanwhile
                     self.ask("abort_multipart_upload", Key=key, UploadId=upload)
             gone |= begun
             is_more = bool(begun and page.get("IsTruncated"))
@@ -386,7 +393,7 @@ class Storage:
 
     @contextmanager
     def _told(self, *, foreign_only: bool = False) -> Iterator[None]:
-        """Turn what an S3 client raises into the errors that our callers know."""
+        """Translate the exceptions of the S3 client into those of this package."""
         try:
             yield
         except FormatsError:
@@ -395,7 +402,7 @@ class Storage:
             if self._access is None or (foreign_only and not is_foreign(error)):
                 raise
             if not is_down(error) and code(error) != "InvalidRange":
-                self.check()  # it knows wrong keys from one object that we may not see
+                self.check()  # tells wrong keys from a single forbidden object
             if not is_foreign(error):
                 raise
             bucket, _ = self._prefix("")

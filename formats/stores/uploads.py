@@ -1,4 +1,4 @@
-"""Objects of an S3 storage that are sent piece by piece and appear when they are whole."""
+"""Multipart uploads: objects of an S3 storage that are sent piece by piece and appear when they are complete."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -13,16 +13,16 @@ _SENDERS = 2
 
 
 class Bucket(Protocol):
-    """What is asked of an S3 storage."""
+    """The requests to an S3 storage that an upload needs."""
 
     address: str
 
     def ask(self, method: str, **named: Any) -> dict[str, Any]:
-        """A request by its name in the API."""
+        """Send a request by its name in the API."""
         ...
 
     def signed(self, name: str, *, method: str, seconds: int = ..., **more: str | int) -> str:
-        """An address under which whoever has it may do this."""
+        """Make a presigned URL for a method."""
         ...
 
     def key(self, name: str) -> str:
@@ -31,9 +31,9 @@ class Bucket(Protocol):
 
 
 class Upload:
-    """One object of an S3 storage, sent in parts, three of which are in memory: it appears when the block ends.
+    """One object of an S3 storage, sent in parts, three of which are in memory. It appears when the block ends.
 
-    After an error nothing is left of it; what a killed process leaves is given up by `Storage.abandon`.
+    After an error the upload is aborted. `Storage.abandon` removes the uploads of killed processes.
     """
 
     def __init__(self, bucket: Bucket, name: str) -> None:
@@ -49,7 +49,7 @@ class Upload:
         return self
 
     def write(self, *parts: bytes) -> None:
-        """Send the next part of the object, in one or several of bytes, once few enough are on their way."""
+        """Send the next part, given as one or several ``bytes``. Waits while too many parts are being sent."""
         while len(self._sending) >= _SENDERS:
             self._await()
         number = len(self._tags) + len(self._sending) + 1

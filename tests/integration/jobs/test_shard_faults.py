@@ -117,7 +117,7 @@ def test_wrong_keys_buckets_and_endpoints_are_reported_before_listing(
     s3.make_bucket(bucket := fresh_name("bucket"))
     use(s3, monkeypatch, secret="wrong")
     line = said(spark, plan(tmp_path / "empty", f"s3://{bucket}/x"))
-    assert f"Wanted s3://{bucket}/x at {s3.endpoint}. Found: it refuses the keys" in line
+    assert f"Wanted s3://{bucket}/x at {s3.endpoint}. Found: the keys are rejected" in line
     use(s3, monkeypatch)
     line = said(spark, plan(tmp_path / "empty", "s3://no-such-bucket/x"))
     assert "Found: no bucket 'no-such-bucket' there." in line

@@ -115,7 +115,7 @@ def test_any_other_number_is_damage(field: bytes, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="instead of a number"):
         number(field)
     body = header(b"1.cls", size=field) + bytes(4096)
-    with pytest.raises(TarError, match=r"damaged: .* instead of a number; nothing behind"):
+    with pytest.raises(TarError, match=r"damaged: .* instead of a number; nothing after"):
         found(body)
     with pytest.raises(ValueError, match="instead of a number"):
         contents_of(memoryview(body))
@@ -177,7 +177,7 @@ def test_global_headers_take_no_memory() -> None:
 
 
 def test_a_member_that_goes_on_behind_the_end_of_a_piece_is_damage() -> None:
-    with pytest.raises(ValueError, match="1,000 bytes that goes on behind the end"):
+    with pytest.raises(ValueError, match="1,000 bytes that extends past the end"):
         contents_of(memoryview(header(b"1.cls", b"1750") + bytes(BLOCK)))
 
 

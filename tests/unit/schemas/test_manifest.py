@@ -22,11 +22,11 @@ def test_damaged_manifests_are_refused_with_what_is_wrong(kind: type[SplitManife
         ("{}", rf"^Wanted a {what} at HERE\. Found: no JSON object with a format \(KeyError\('format'\)\)"),
         ('{"format": "1"}', rf"^Wanted a {what} at HERE\. Found: format '1'$"),
         ('{"format": 0}', rf"^Wanted a {what} at HERE\. Found: format 0$"),
-        ('{"format": 1}', rf"^Wanted a whole {what} at HERE\. Found: one that is damaged \(KeyError\("),
+        ('{"format": 1}', rf"^Wanted a valid {what} at HERE\. Found: a damaged one \(KeyError\("),
     ]:
         with pytest.raises(SchemaError, match=message):
             kind.from_json(text, place="HERE")
-    newer = rf"^Wanted a {what} of format 1 or older at HERE\. Found: format 2\. It was written by a newer imagestrata"
+    newer = rf"^Wanted a {what} of format 1 or older at HERE\. Found: format 2\. It was written by a newer version of imagestrata"
     with pytest.raises(FormatVersionError, match=newer):
         kind.from_json('{"format": 2}', place="HERE")
 
@@ -91,7 +91,7 @@ def test_fingerprints_are_64_digits_because_they_name_files(digest: Any) -> None
         (DatasetVersion, version(sha256=digest)),
     ]
     for kind, text in made:
-        with pytest.raises(SchemaError, match=r"at HERE\. Found: one that is damaged\. Wanted (64|32) digits"):
+        with pytest.raises(SchemaError, match=r"at HERE\. Found: a damaged one\. Wanted (64|32) digits"):
             kind.from_json(text, place="HERE")
 
 
@@ -103,10 +103,10 @@ def test_paths_stay_in_the_folder_of_the_manifest(path: str) -> None:
         (DatasetVersion, version(filename=path)),
     ]
     for kind, text in made:
-        with pytest.raises(SchemaError, match=r"at HERE\. Found: one that is damaged\. Wanted .* path of a file"):
+        with pytest.raises(SchemaError, match=r"at HERE\. Found: a damaged one\. Wanted .* path of a file"):
             kind.from_json(text, place="HERE")
     if path != "\ud800":
-        with pytest.raises(SchemaError, match="with names of their own, without folders"):
+        with pytest.raises(SchemaError, match="unique shard names without folders"):
             ShardManifest.from_json(shards(shard={"name": path}), place="HERE")
 
 
@@ -118,7 +118,7 @@ def test_counts_are_whole_and_not_negative() -> None:
         *((DatasetVersion, version(number=number)) for number in (0, -1, "1")),
     ]
     for kind, text in made:
-        with pytest.raises(SchemaError, match=r"at HERE\. Found: one that is damaged\."):
+        with pytest.raises(SchemaError, match=r"at HERE\. Found: a damaged one\."):
             kind.from_json(text, place="HERE")
     made = [(SplitManifest, split()), (CacheManifest, cache()), (ShardManifest, shards())]
     for kind, text in made:

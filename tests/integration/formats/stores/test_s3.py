@@ -46,7 +46,7 @@ def test_every_operation_reports_wrong_keys(s3: S3, bucket: str) -> None:
             with pytest.raises(StorageError) as raised:
                 ask(storage)
             assert str(raised.value).startswith(
-                f"Wanted s3://{bucket}/x at {s3.endpoint}. Found: it refuses the keys ("
+                f"Wanted s3://{bucket}/x at {s3.endpoint}. Found: the keys are rejected ("
             )
             assert "\n" not in str(raised.value)
             assert s3.secret_key not in str(raised.value)

@@ -115,7 +115,7 @@ def test_a_damaged_header_keeps_what_is_before_it() -> None:
     data[1024:1030] = b"\xff" * 6
     assert list(members(_ranged(bytes(data)))) == [
         Member(b"a/1", 512, 1),
-        Member(b"@1024", 1024, 0, "damaged: no tar header here; nothing behind it can be read"),
+        Member(b"@1024", 1024, 0, "damaged: no tar header here; nothing after it can be read"),
     ]
 
 
