@@ -22,12 +22,11 @@ def read_table(
     *,
     columns: Sequence[str],
     page_rows: int | None = None,
-    write_time_of: str | None = None,
 ) -> DataFrame:
     """The rows of a table, these columns in this order; uuids are text (see `uuid_bytes`).
 
     ``page_rows`` is how many rows the server sends at a time: few where rows hold pictures, because it has whole pages
-    in memory. ``write_time_of`` adds ``write_time``, the write time of that column in microseconds.
+    in memory.
     Raises `TableError` naming all columns that are missing, `UnreachableError`.
     """
     with Control.from_spark(spark) as control:
@@ -43,8 +42,7 @@ def read_table(
         reader = reader.option("spark.cassandra.input.split.sizeInMB", split)
     # The connector would turn joins on uuids that we made binary into look-ups by uuid, and fail.
     frame = _load(reader.option("directJoinSetting", "off"))
-    time_of = [] if write_time_of is None else [F.expr(f"writetime(`{check_column(write_time_of)}`) AS write_time")]
-    return frame.select(*(F.col(check_column(name)) for name in columns), *time_of)
+    return frame.select(*(F.col(check_column(name)) for name in columns))
 
 
 def _load(reader: DataFrameReader) -> DataFrame:

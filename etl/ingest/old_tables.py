@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -19,10 +18,11 @@ from etl.cassandra.class_numbers import class_names
 from etl.cassandra.control import Control
 from etl.cassandra.table_records import TableRecord
 from etl.cassandra.tables import read_table, uuid_bytes
-from etl.errors import ConflictError, TableError
+from etl.cassandra.write_times import latest_write
+from etl.errors import ConflictError
 from etl.sources.labels import all_integers
 from etl.workers import map_batches
-from schemas import Columns, TableName, image_id
+from schemas import Columns, image_id
 from schemas.tables import LabelType
 
 OTHER_TOOLS = (
@@ -30,7 +30,7 @@ OTHER_TOOLS = (
     "shard.py and the loader, with --id-col, --label-col and --data-col."
 )
 
-_COUNTS = "rows BIGINT, foreign BIGINT, example STRING, by_name BIGINT, by_number BIGINT, latest BIGINT"
+_COUNTS = "rows BIGINT, foreign BIGINT, example STRING, by_name BIGINT, by_number BIGINT"
 _ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")
 
 
@@ -42,16 +42,8 @@ class OldTable:
     latest_write: int
 
 
-def latest_write(spark: SparkSession, control: Control, *, metadata_table: TableName, columns: Columns) -> int:
-    """The latest write time of paths in a metadata table, in microseconds; 0 if there are none. Runs Spark."""
-    if "path" not in (control.columns(metadata_table) or {}):
-        return 0
-    rows = _rows(spark, metadata_table, columns=[columns.id]).agg(F.max("write_time").alias("latest")).collect()
-    return rows[0].latest or 0
-
-
 def examine(spark: SparkSession, control: Control, *, wanted: TableRecord, columns: Columns) -> OldTable:
-    """Look at all rows of a metadata table without a record, in one pass; says what the tables hold. Runs Spark.
+    """Look at all rows of a metadata table without a record; says what the tables hold. Runs Spark.
 
     Raises `ConflictError` if they are not rows of this dataset with these labels, as an ingest has written them.
     """
@@ -68,11 +60,9 @@ def examine(spark: SparkSession, control: Control, *, wanted: TableRecord, colum
         )
     names = class_names(control, keyspace=wanted.metadata_table.keyspace, dataset=wanted.dataset)
     label = [columns.label] if found == "int" else []
-    read = _rows(spark, wanted.metadata_table, columns=[columns.id, "or_split", "path", "or_label", *label])
+    read = read_table(spark, wanted.metadata_table, columns=[columns.id, "or_split", "path", "or_label", *label])
     label_column = F.col(columns.label) if label else F.lit(None).cast("int")
-    rows = read.select(
-        uuid_bytes(columns.id).alias("id"), "or_split", "path", "or_label", label_column.alias("label"), "write_time"
-    )
+    rows = read.select(uuid_bytes(columns.id).alias("id"), "or_split", "path", "or_label", label_column.alias("label"))
     counts = rows.transform(count_rows, dataset=wanted.dataset, names=names).collect()[0]
     if counts["foreign"]:
         raise ConflictError(
@@ -91,7 +81,7 @@ def examine(spark: SparkSession, control: Control, *, wanted: TableRecord, colum
                 "Ingest the images into other tables, with --data-table and --metadata-table."
             )
         record = replace(wanted, numbering="number" if counts["by_name"] else "name")
-    return OldTable(record, counts["latest"] or 0)
+    return OldTable(record, latest_write(control, wanted.metadata_table, key=columns.id, column="path"))
 
 
 def label_type_of(control: Control, record: TableRecord, /, *, columns: Columns) -> LabelType:
@@ -109,11 +99,11 @@ def count_rows(rows: DataFrame, /, *, dataset: str, names: Mapping[str, int]) ->
 
     ``foreign`` are those whose ids do not follow from dataset, split and path; ``by_name`` those whose labels are not
     the numbers of ``names``; ``by_number`` those whose labels are not their class names. The rows are ``id``
-    (16 bytes), ``or_split``, ``path``, ``or_label``, ``label``, ``write_time``.
+    (16 bytes), ``or_split``, ``path``, ``or_label``, ``label``.
     """
     counted = map_batches(rows, task=partial(_count_batches, dataset=dataset, names=dict(names)), schema=_COUNTS)
     sums = [F.sum(name).alias(name) for name in ("rows", "foreign", "by_name", "by_number")]
-    return counted.agg(*sums, F.min("example").alias("example"), F.max("latest").alias("latest"))
+    return counted.agg(*sums, F.min("example").alias("example"))
 
 
 def _count_batches(
@@ -126,16 +116,15 @@ def _count_batches(
 
 def _count(rows: Iterable[tuple[Any, ...]], dataset: str, names: Mapping[str, int]) -> tuple[Any, ...]:
     count = foreign = by_name = by_number = 0
-    example, latest = None, 0
-    for image, or_split, path, or_label, label, written in rows:
+    example = None
+    for image, or_split, path, or_label, label in rows:
         count += 1
-        latest = max(latest, written or 0)
         if path is None or not is_id_of(image, dataset=dataset, or_split=or_split or "", path=path):
             foreign += 1
             example = example or ("a row without a path" if path is None else ascii(path))
         by_name += label is None or names.get(or_label) != label
         by_number += label is None or not _is_number(or_label, label)
-    return count, foreign, example, by_name, by_number, latest
+    return count, foreign, example, by_name, by_number
 
 
 def _is_number(name: str | None, label: int) -> bool:
@@ -153,15 +142,3 @@ def is_id_of(image: bytes, /, *, dataset: str, or_split: str, path: str) -> bool
 
 def _byte(escape: re.Match[bytes]) -> bytes:
     return bytes([int(escape[1], 16)])
-
-
-def _rows(spark: SparkSession, table: TableName, *, columns: list[str]) -> DataFrame:
-    try:
-        return read_table(spark, table, columns=columns, write_time_of="path")
-    except AnalysisException as error:
-        if "routine" not in str(error).lower():
-            raise
-        raise TableError(
-            f"Wanted the write times of {table}, whose runs nothing has recorded yet. Found: Spark without the "
-            "connector's functions. Set spark.sql.extensions to com.datastax.spark.connector.CassandraSparkExtensions."
-        ) from None

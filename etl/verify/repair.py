@@ -6,16 +6,16 @@ from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control
+from etl.cassandra.write_times import latest_write
 from etl.errors import EtlError
 from etl.frames import kept
 from etl.ingest.destination import find_destination
 from etl.ingest.listed_images import ListedImages
 from etl.ingest.near_duplicate_groups import clear_replaced
-from etl.ingest.old_tables import latest_write
 from etl.ingest.plan import IngestPlan, new_ingest_id
 from etl.ingest.sequence import Run, create_sequence, has_runs, take_run
 from etl.ingest.writing.image_writer import Nowhere, WriteOrder
@@ -69,7 +69,7 @@ def delete_halves(control: Control, problems: DataFrame, *, plan: VerifyPlan) ->
         has_metadata = bool(control.execute(known, (image,)))
         return has_metadata != has_blob(image) and has_metadata == (kind == MISSING_BLOB)
 
-    run = _run_of_its_own(control, problems.sparkSession, plan=plan)
+    run = _run_of_its_own(control, plan=plan)
     mended: Counter[str] = Counter()
     for row in sorted(rows, key=lambda row: bytes(row["id"])):
         kind, image = row["kind"], uuid.UUID(bytes=bytes(row["id"]))
@@ -81,12 +81,12 @@ def delete_halves(control: Control, problems: DataFrame, *, plan: VerifyPlan) ->
     return Repaired(dict(mended), run, unchanged=len(rows) - mended.total())
 
 
-def _run_of_its_own(control: Control, spark: SparkSession, *, plan: VerifyPlan) -> Run:
+def _run_of_its_own(control: Control, *, plan: VerifyPlan) -> Run:
     """A place in the sequence of runs for a repair without a source, of tables that may be other people's."""
     create_sequence(control, keyspace=plan.metadata_table.keyspace)
     after = 0
-    if not has_runs(control, plan.metadata_table):
-        after = latest_write(spark, control, metadata_table=plan.metadata_table, columns=plan.columns)
+    if not has_runs(control, plan.metadata_table) and "path" in (control.columns(plan.metadata_table) or {}):
+        after = latest_write(control, plan.metadata_table, key=plan.columns.id, column="path")
     table, ingest_id = plan.metadata_table, new_ingest_id()
     return take_run(control, table=table, kind="repair", dataset="", source="", ingest_id=ingest_id, after=after)
 

@@ -123,7 +123,6 @@ class Place:
             "spark.executor.extraJavaOptions": log,
             "spark.executor.memory": "512m",
             "spark.logConf": "true",
-            "spark.sql.extensions": "com.datastax.spark.connector.CassandraSparkExtensions",
             **conf,
         }
         (self.own / "defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in lines.items()))
