@@ -1,4 +1,4 @@
-"""The demo's pictures: the 1,797 handwritten digits that scikit-learn ships, written out as a tree of files."""
+"""The pictures of the demo: the 1,797 handwritten digits of scikit-learn, written as a tree of files."""
 
 import shutil
 from pathlib import Path
@@ -13,9 +13,16 @@ SPLITS = ("train", "val")
 
 
 def write(folder: Path) -> Path:
-    """Write ``folder/{train,val}/DIGIT/NUMBER.png``, each fifth picture to val, each tenth as JPEG; returns the folder.
+    """Write ``folder/{train,val}/DIGIT/NUMBER.png`` unless the folder exists.
 
-    Written aside and renamed, so that a tree that is there is whole; then nothing is done.
+    Every fifth picture goes to val, every tenth is a JPEG. The tree is written to another folder and renamed, so that
+    it is complete if it exists.
+
+    Args:
+        folder: The root of the tree.
+
+    Returns:
+        The folder.
     """
     if folder.is_dir():
         return folder
@@ -35,6 +42,6 @@ def write(folder: Path) -> Path:
 
 
 def picture(pixels: NDArray[np.float64]) -> Image.Image:
-    """8 x 8 pixels of 0 to 16 as dark ink on white paper, 64 x 64 in RGB."""
+    """Draw 8 x 8 pixels of 0 to 16 as dark ink on white, in RGB of 64 x 64 pixels."""
     paper = Image.fromarray((255 - pixels * (255 / 16)).astype(np.uint8))
     return paper.resize((SIDE, SIDE), Image.Resampling.BICUBIC).convert("RGB")

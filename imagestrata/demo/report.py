@@ -1,4 +1,4 @@
-"""The demo's page: one augmented batch to look at, the classes of each split, and how fast it went."""
+"""The report of the demo: one augmented batch, the classes of each split, and the rates."""
 
 import base64
 import io
@@ -19,14 +19,20 @@ _STD = np.array([0.229, 0.224, 0.225], dtype=np.float32)
 
 @dataclass(frozen=True)
 class Tile:
-    """One picture of the contact sheet: a data URL, and the name of its class."""
+    """A picture of the contact sheet: a data URL and the name of its class."""
 
     picture: str
     name: str
 
 
 def tiles(images: NDArray[np.float32], labels: NDArray[np.int64], names: Mapping[int, str]) -> list[Tile]:
-    """A batch as pictures: normalised float32 ``(b, 3, h, w)`` and labels ``(b,)``."""
+    """Turn a batch into pictures.
+
+    Args:
+        images: Normalised float32 of shape ``(b, 3, h, w)``.
+        labels: Class numbers of shape ``(b,)``.
+        names: Class names by number.
+    """
     shown = np.clip((images.transpose(0, 2, 3, 1) * _STD + _MEAN) * 255, 0, 255).astype(np.uint8)
     return [
         Tile(_data_url(pixels), names.get(label, str(label)))
@@ -37,7 +43,14 @@ def tiles(images: NDArray[np.float32], labels: NDArray[np.int64], names: Mapping
 def write(
     path: Path, *, sheet: Sequence[Tile], split_counts: Sequence[Mapping[str, int]], metrics: Mapping[str, Any]
 ) -> None:
-    """Write the page, whole in one file. ``split_counts``: images by class name, for each split."""
+    """Write the report as one file.
+
+    Args:
+        path: The file.
+        sheet: The pictures to show.
+        split_counts: For each split, the number of images by class name.
+        metrics: Values by name.
+    """
     page = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined
     ).get_template("report.html.j2")

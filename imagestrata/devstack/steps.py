@@ -1,4 +1,4 @@
-"""Steps of the set-up: one line each with its time, progress while they last, locks between processes."""
+"""Steps of the set-up: one line for each with its time, progress while they run, and locks between processes."""
 
 import fcntl
 import os
@@ -11,12 +11,12 @@ from typing import TextIO
 
 from imagestrata.devstack import SetupError
 
-# A plain progress line (no terminal) comes at most this often.
+# Without a terminal, progress is printed at most this often.
 PLAIN_INTERVAL_S = 10.0
 
 
 class Step:
-    """One step: `detail` is shown with its time at the end, `progress` speaks while it lasts."""
+    """One step. `detail` is shown with its time at the end; `progress` shows a text while it runs."""
 
     def __init__(self, name: str, stream: TextIO) -> None:
         self.name = name
@@ -27,7 +27,7 @@ class Step:
         self._spoken = self._started
 
     def progress(self, text: str) -> None:
-        """Show `text` at once on a terminal, and every ten seconds as a plain line elsewhere."""
+        """Show `text`: at once on a terminal, elsewhere as a line every ten seconds."""
         now = time.monotonic()
         if self._stream.isatty():
             self._stream.write(f"\r\033[K{self.name:<20} {text}")
@@ -39,7 +39,7 @@ class Step:
         self._stream.flush()
 
     def end(self) -> str:
-        """Clear the progress and return the step's one line."""
+        """Clear the progress and return the line of the step."""
         if self._stream.isatty():
             self._stream.write("\r\033[K")
             self._stream.flush()
@@ -49,7 +49,7 @@ class Step:
 
 @contextmanager
 def step(name: str) -> Iterator[Step]:
-    """Time the block and print its line when it ended well (to standard error: standard output is the program's)."""
+    """Time the block, and print its line to standard error if it succeeds."""
     current = Step(name, sys.stderr)
     try:
         yield current
@@ -61,7 +61,7 @@ def step(name: str) -> Iterator[Step]:
 
 @contextmanager
 def locked(path: Path, *, timeout_s: float, what: str) -> Iterator[None]:
-    """Hold an exclusive lock on the file `path`; waits for another holder up to `timeout_s`, then raises SetupError."""
+    """Hold an exclusive lock on the file `path`. Raises `SetupError` if another process holds it for `timeout_s`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -75,10 +75,10 @@ def locked(path: Path, *, timeout_s: float, what: str) -> Iterator[None]:
                 if time.monotonic() > deadline:
                     raise SetupError(
                         f"{what}: wanted the lock {path} within {timeout_s:.0f} s. "
-                        "Found: another process holds it. Let it end, then run this again."
+                        "Found: another process holds it. Wait until it ends, then run this again."
                     ) from None
                 if not told:
-                    print(f"{what}: another process is at it, waiting for it", file=sys.stderr, flush=True)
+                    print(f"{what}: waiting for another process that does the same", file=sys.stderr, flush=True)
                     told = True
                 time.sleep(0.2)
         yield

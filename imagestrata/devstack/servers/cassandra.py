@@ -1,7 +1,7 @@
-"""An embedded Cassandra of one to three nodes on 127.0.0.1 to .3: up, down, status.
+"""An embedded Cassandra of one to three nodes, on 127.0.0.1 to 127.0.0.3.
 
-`Cassandra(folder, ...)` describes it; what stands in `folder` (settings and data) outlives the processes. As a context
-manager it is a fresh server on free ports for a test:
+`Cassandra(folder, ...)` describes it. Its settings and data stay in `folder` when the processes end. As a context
+manager, it is a new server on free ports for a test:
 
     with Cassandra(tmp_path) as server:
         connect(server.hosts, server.port)
@@ -29,7 +29,7 @@ from imagestrata.devstack.steps import locked
 
 START_TIMEOUT_S = 120.0
 MAX_NODES = 3
-# Free ports may be taken between the look and the start.
+# Another process may take a free port before the node starts.
 START_ATTEMPTS = 3
 DEFAULT_USER = "cassandra"
 DEFAULT_PASSWORD = "cassandra"
@@ -37,7 +37,7 @@ DEFAULT_PASSWORD = "cassandra"
 
 @dataclass(frozen=True)
 class Settings:
-    """What stays the same for a folder as long as it holds data; `cluster.json` there."""
+    """The settings that are fixed while a folder has data; in its `cluster.json`."""
 
     nodes: int
     port: int
@@ -45,15 +45,24 @@ class Settings:
     auth: bool
 
     def words(self) -> str:
-        """The settings that data are bound to, for messages."""
+        """The settings that fit the data, for messages."""
         return f"{self.nodes} node{'s' * (self.nodes > 1)} {'with' if self.auth else 'without'} log-in"
 
 
 class Cassandra:
-    """A server whose data lie in `folder`; `port=None` takes the folder's last one, or a free one.
+    """A server with its data in a folder.
 
-    `yaml` are lines of cassandra.yaml that are written instead of ours. Where they have the nodes speak TLS, `tls` is
-    what our own sessions speak.
+    Args:
+        folder: Its settings, data and logs.
+        port: The CQL port; None for that of the folder's last run, or a free one.
+        nodes: The number of nodes, 1 to 3.
+        auth: Require a user and a password: cassandra, cassandra.
+        heap_mb: The heap of each node in MiB.
+        yaml: Settings of cassandra.yaml that replace ours.
+        tls: The TLS context of our own sessions, if these settings make the nodes use TLS.
+
+    Raises:
+        NodeError: A value is out of range, or the folder has data with other settings.
     """
 
     def __init__(
@@ -79,19 +88,19 @@ class Cassandra:
         self._nodes = nodes
         self._auth = auth
         self._settings: Settings | None = self._read_settings()
-        # Kept, because Python complains of children that are forgotten while they run.
+        # Kept, because Python warns about running children that nothing refers to.
         self._children: list[subprocess.Popen[bytes]] = []
 
     datacenter = DATACENTER
 
     @property
     def hosts(self) -> list[str]:
-        """The nodes' addresses, the contact points."""
+        """The addresses of the nodes."""
         return [f"127.0.0.{number + 1}" for number in range(self._nodes)]
 
     @property
     def port(self) -> int:
-        """The CQL port, the same on every host; raises NodeError before the first start."""
+        """The CQL port, the same for all nodes. Raises `NodeError` before the first start."""
         return self._known().port
 
     @property
@@ -108,7 +117,7 @@ class Cassandra:
                 port=settings.port,
                 storage_port=settings.storage_port,
                 seed=self.hosts[0],
-                # One token each, evenly over the ring: no bootstrap is needed for even shares.
+                # One token each, evenly spaced, so that the shares are equal without a bootstrap.
                 token=None if self._nodes == 1 else -(2**63) + (2 * number + 1) * (2**63 // self._nodes),
                 auth=settings.auth,
                 heap_mb=self.heap_mb,
@@ -128,14 +137,23 @@ class Cassandra:
         return self.folder / "node1" / "logs" / "system.log"
 
     def is_up(self) -> bool:
-        """Whether every node is ours and holds its port."""
+        """Whether every node runs and listens on its port."""
         return bool(self.nodes) and all(node.listens() for node in self.nodes)
 
     def start(self, *, tied: bool = False, progress: Callable[[str], None] = lambda text: None) -> bool:
-        """Start what does not run and wait until it answers; False when all was up.
+        """Start the nodes that do not run, and wait until they answer.
 
-        Raises PortError when a port is a stranger's, JavaError without a Java 17, NodeError when a node does not come
-        up; what this call had started is ended then. `tied` nodes die with the thread that starts them.
+        Args:
+            tied: Kill the nodes when the thread that starts them ends.
+            progress: Called with a text while nodes start.
+
+        Returns:
+            False if all nodes were running.
+
+        Raises:
+            PortError: Another process uses a port.
+            JavaError: There is no Java 17.
+            NodeError: A node does not start. The nodes that this call started are stopped.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         with locked(self.folder / "lock", timeout_s=START_TIMEOUT_S * self._nodes, what=f"Cassandra in {self.folder}"):
@@ -163,7 +181,7 @@ class Cassandra:
                     self._write_note()
                     return True
                 except PortError:
-                    # A fixed port is the user's word; a free one that was taken meanwhile is drawn anew.
+                    # Keep a port that the user chose; replace a free one that another process took.
                     self._end(started)
                     if self._asked_port is not None or attempt == START_ATTEMPTS - 1:
                         raise
@@ -174,18 +192,18 @@ class Cassandra:
         raise AssertionError("unreachable")
 
     def stop(self) -> bool:
-        """End every node and wait for it; False when none ran."""
+        """Stop all nodes and wait until they end; False if none ran."""
         ran = [node.stop() for node in reversed(self.nodes)]
         self._note.unlink(missing_ok=True)
         return any(ran)
 
     def kill(self, number: int = 0) -> bool:
-        """End node `number` (from 0) with kill -9; False when it did not run."""
+        """Kill node `number`, from 0, with SIGKILL; False if it did not run."""
         return self.nodes[number].kill()
 
     def clean(self) -> None:
-        """End the nodes and remove the folder with all its data."""
-        # Nothing is to be kept: no need for an orderly end, which takes seconds.
+        """Stop the nodes and delete the folder with all its data."""
+        # The data are deleted: an orderly stop would only take seconds longer.
         for node in self.nodes:
             node.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -196,12 +214,12 @@ class Cassandra:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # What a test leaves is thrown away: no need for an orderly end, which takes seconds.
+        # A test's data are deleted: an orderly stop would only take seconds longer.
         for node in self.nodes:
             node.kill()
 
     def session(self) -> AbstractContextManager[Any]:
-        """A session of the Python driver with `execute(query, values)`, as its default user where there is log-in."""
+        """A session of the Python driver with `execute(query, values)`, as the default user if log-in is required."""
         return connect(self.hosts, self.port, auth=self._auth, tls=self._tls)
 
     @property
@@ -209,7 +227,7 @@ class Cassandra:
         return self.folder / local_node.NAME
 
     def _write_note(self) -> None:
-        """Say where the nodes are; jobs and trainings of a checkout look in its usual folder."""
+        """Write the note by which jobs and trainings find the Cassandra in the usual folder of their checkout."""
         pids = [pid for node in self.nodes if (pid := node.pid) is not None]
         local_node.LocalNode.of(self.hosts, self.port, pids).write(self._note)
 
@@ -226,13 +244,13 @@ class Cassandra:
             settings = Settings(**json.loads(path.read_text(encoding="utf-8")))
         except (ValueError, TypeError) as error:
             raise NodeError(
-                f"wanted a cluster's settings in {path}. Found: {error}. 'make clean-data' begins anew."
+                f"wanted a cluster's settings in {path}. Found: {error}. Run 'make clean-data' to delete the data."
             ) from error
         if settings.nodes != self._nodes or settings.auth != self._auth:
             wanted = Settings(self._nodes, settings.port, settings.storage_port, self._auth)
             raise NodeError(
                 f"wanted {wanted.words()} in {self.folder}. Found: data of {settings.words()}. "
-                "'make clean-data' removes them."
+                "Run 'make clean-data' to delete them."
             )
         return settings
 
@@ -240,7 +258,7 @@ class Cassandra:
         return self._asked_port is None or self._known().port == self._asked_port
 
     def _settle(self) -> None:
-        """Decide the ports and write the settings, before any node starts."""
+        """Choose the ports and write the settings, before any node starts."""
         if self._settings is not None and self._same_port():
             return
         if self._settings is not None and any(node.pid for node in self.nodes):
@@ -251,7 +269,7 @@ class Cassandra:
         if self._asked_port is None:
             port, storage_port = ports.free(self.hosts, 2)
         else:
-            # Between nodes; known in advance so that the nodes find each other again.
+            # Between nodes; fixed, so that the nodes find each other again.
             port = self._asked_port
             storage_port = port + 10000 if port + 10000 <= 65535 else port - 10000
         self._settings = Settings(self._nodes, port, storage_port, self._auth)
@@ -278,7 +296,7 @@ class Cassandra:
                     node.refuse_foreign_ports()
                 raise NodeError(
                     f"wanted a Cassandra node in {node.folder}. "
-                    f"Found: it ended with {process.returncode}: {node.complaint()}"
+                    f"Found: it ended with exit code {process.returncode}: {node.complaint()}"
                 )
             if waited > START_TIMEOUT_S:
                 raise NodeError(
@@ -299,7 +317,7 @@ def _tell(progress: Callable[[str], None], number: int, text: str) -> None:
 def connect(
     hosts: list[str], port: int, *, auth: bool = False, tls: ssl.SSLContext | None = None, timeout_s: float = 30.0
 ) -> Iterator[Any]:
-    """A session of the Python driver, for control queries; raises NodeError when nothing answers in time."""
+    """A session of the Python driver for control queries. Raises `NodeError` if nothing answers in time."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from cassandra.auth import PlainTextAuthProvider
@@ -322,7 +340,7 @@ def connect(
             break
         except NoHostAvailable as error:
             cluster.shutdown()
-            # With log-in the first user is made just after the port opens.
+            # The default user is created just after the port opens.
             if time.monotonic() > deadline:
                 raise NodeError(
                     f"wanted an answer by CQL from {', '.join(hosts)} port {port} within {timeout_s:.0f} s. "
@@ -338,7 +356,7 @@ def connect(
 def release_version(
     host: str, port: int, *, auth: bool = False, tls: ssl.SSLContext | None = None, timeout_s: float = 30.0
 ) -> str:
-    """Ask a node for its version by CQL; raises NodeError when it does not answer in time."""
+    """Query a node's version. Raises `NodeError` if it does not answer in time."""
     with connect([host], port, auth=auth, tls=tls, timeout_s=timeout_s) as session:
         return str(session.execute("SELECT release_version FROM system.local").one().release_version)
 

@@ -1,10 +1,10 @@
-"""A dataset service on the loopback, a process of its own until the block ends, for tests and benchmarks:
+"""A dataset service on 127.0.0.1 in its own process, for tests and benchmarks. It stops when the block ends:
 
     with DatasetServer(tmp_path / "root") as server:
         server.create("x")
         server.ask("PUT", "/datasets/x", b"bytes").json["version"]
 
-What stands in its folder outlives it; what it writes of its requests is beside the folder, in ``root.log``.
+Its folder stays. The log of its requests is beside the folder, in ``root.log``.
 """
 
 import http.client
@@ -27,7 +27,7 @@ _STOP_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back: the status, the headers by their names in lower case, and the body."""
+    """A response: the status, the headers by lower-case name, and the body."""
 
     status: int
     headers: dict[str, str]
@@ -35,14 +35,20 @@ class Answer:
 
     @property
     def json(self) -> Any:
-        """What the body says."""
+        """The body, parsed as JSON."""
         return json.loads(self.body)
 
 
 class DatasetServer:
-    """`imagestrata serve` over the folder ``root``, on a free port; over a bucket, ``root`` is the spool.
+    """`imagestrata serve`, as a context manager that raises `NodeError` if the service does not start.
 
-    ``limit`` is a command of bash before it, such as a ulimit. Raises `NodeError` if it does not start.
+    Args:
+        root: The folder of datasets; with ``bucket``, the spool.
+        options: More options of `imagestrata serve`.
+        limit: A bash command to run before it, such as ``ulimit -v 1000000``.
+        port: The port; 0 for a free one.
+        bucket: The address of a bucket, to serve from S3.
+        environment: The environment of the process; None for that of this process.
     """
 
     def __init__(
@@ -87,7 +93,7 @@ class DatasetServer:
             self.kill()
 
     def kill(self) -> None:
-        """End it as a power cut would."""
+        """Kill it with SIGKILL."""
         self.process.kill()
         self.process.wait()
 
@@ -98,7 +104,7 @@ class DatasetServer:
         body: bytes | Iterable[bytes] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """One request on a connection of its own. Raises OSError, http.client.HTTPException."""
+        """Send a request over a new connection. Raises OSError, http.client.HTTPException."""
         connection = http.client.HTTPConnection(self.host, self.port, timeout=60)
         try:
             connection.request(method, path, body=body, headers=dict(headers or {}))
@@ -109,7 +115,7 @@ class DatasetServer:
             connection.close()
 
     def create(self, name: str) -> None:
-        """Make a dataset. Raises `NodeError`."""
+        """Create a dataset. Raises `NodeError`."""
         body = json.dumps({"name": name}).encode()
         answer = self.ask("POST", "/datasets", body, {"Content-Type": "application/json"})
         if answer.status != 201:

@@ -1,4 +1,4 @@
-"""A node far away: a TCP proxy, in Go, that delays every byte and bounds how many are on their way."""
+"""A TCP proxy, written in Go, that delays every byte and limits the bytes in flight, as if a node were far away."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ _END_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Carried:
-    """What a proxy has carried: connections, bytes each way, answers that it held, and the CPU seconds it took."""
+    """The traffic of a proxy: connections, bytes in each direction, delayed responses, and CPU seconds."""
 
     connections: int
     bytes_to_server: int
@@ -30,10 +30,16 @@ class Carried:
 
 
 class DelayProxy:
-    """A proxy on a free port of the loopback before a server's port; a context manager.
+    """A proxy on a free port of 127.0.0.1 in front of a server; a context manager.
 
-    ``rtt`` in seconds, half of it each way; ``window``: bytes on their way in each direction of a connection;
-    ``hold_share`` of the server's answers with rows arrive ``hold`` seconds later, drawn anew each time.
+    Args:
+        port: The port of the server.
+        rtt: The round-trip time in seconds; half of it is added in each direction.
+        window: The most bytes in flight in each direction of a connection.
+        hold_share: The share of responses with rows, chosen at random, that are delayed further.
+        hold: By how many seconds.
+        seed: The seed of the choice.
+        host: The host of the server.
     """
 
     def __init__(
@@ -58,18 +64,18 @@ class DelayProxy:
         line = process.stdout.readline()
         if not line.strip():
             process.wait()
-            raise RuntimeError(f"Wanted a proxy that tells its port. Found: it ended with {process.returncode}")
+            raise RuntimeError(f"Wanted the port of a proxy. Found: it ended with exit code {process.returncode}")
         self.port, self._process = int(line), process
         return self
 
     @property
     def pid(self) -> int:
-        """Its process, while it runs."""
+        """The pid of its process, while it runs."""
         assert self._process is not None
         return self._process.pid
 
     def end(self) -> Carried:
-        """End it, with all its connections, and tell what it has carried."""
+        """Stop it with all its connections, and return its traffic."""
         assert self._process is not None
         process, self._process = self._process, None
         try:
@@ -87,7 +93,7 @@ class DelayProxy:
 
 
 def build() -> Path:
-    """The program, built once a machine for this source. Raises SetupError with Go's own word on what went wrong."""
+    """The path of the program, built once per machine and source. Raises `SetupError` with the error of Go."""
     sources = [*sorted(SOURCE.glob("*.go")), SOURCE / "go.mod"]
     digest = hashlib.sha256(b"\0".join(file.read_bytes() for file in sources)).hexdigest()[:16]
     target = cache_root() / "delayproxy" / digest / "delayproxy"
@@ -103,7 +109,7 @@ def build() -> Path:
             [str(go), "build", "-o", str(made), "."], cwd=SOURCE, env=env, capture_output=True, text=True, timeout=600
         )
         if found.returncode:
-            raise SetupError(f"wanted a proxy built by {go}. Found: {found.stderr.strip() or 'no word of why'}")
+            raise SetupError(f"wanted a proxy built by {go}. Found: {found.stderr.strip() or 'no error message'}")
         made.replace(target)
-        current.detail = "built, once"
+        current.detail = "built"
     return target

@@ -1,4 +1,4 @@
-"""One Cassandra process: its folder, its written configuration, its start, its end.
+"""One Cassandra process: its folder, its configuration, how it starts and stops.
 
     FOLDER/cassandra.yaml  logback.xml  pid
            logs/system.log  logs/console.log
@@ -20,7 +20,7 @@ from imagestrata.devstack.servers import ports, processes
 
 DATACENTER = "datacenter1"
 STOP_TIMEOUT_S = 60.0
-# Half a segment is the largest mutation: pictures of up to 32 MiB.
+# A mutation has at most half a segment, so a picture at most 32 MiB.
 _SEGMENT_MIB = 64
 _EXPORTS = (
     "java.base/jdk.internal.misc",
@@ -75,7 +75,7 @@ _LOGBACK = """\
 
 @dataclass(frozen=True)
 class Node:
-    """One process of a cluster; everything about it follows from these fields."""
+    """One process of a cluster."""
 
     folder: Path
     cluster: str
@@ -87,7 +87,7 @@ class Node:
     auth: bool = False
     heap_mb: int = 512
     changes: Mapping[str, object] = field(default_factory=dict)
-    """Lines of cassandra.yaml instead of ours."""
+    """Settings of cassandra.yaml that replace ours."""
 
     @property
     def pid_file(self) -> Path:
@@ -99,12 +99,12 @@ class Node:
 
     @property
     def pid(self) -> int | None:
-        """The process when it runs, or None."""
+        """The pid of the process, or None if it does not run."""
         return processes.recall(self.pid_file)
 
     @property
     def runtime(self) -> java.Java | None:
-        """The Java that runs the process, or None."""
+        """The Java that the process runs on, or None."""
         pid = self.pid
         try:
             return java.read(Path(os.readlink(f"/proc/{pid}/exe")).parents[1]) if pid is not None else None
@@ -112,12 +112,12 @@ class Node:
             return None
 
     def listens(self) -> bool:
-        """Whether our own process holds the CQL port."""
+        """Whether our process listens on the CQL port."""
         pid = self.pid
         return pid is not None and ports.holds(pid, self.port, self.host)
 
     def yaml(self) -> str:
-        """The node's configuration; JSON, which is YAML too."""
+        """The node's configuration as JSON, which is valid YAML."""
         settings: dict[str, object] = {
             "cluster_name": self.cluster,
             "partitioner": "org.apache.cassandra.dht.Murmur3Partitioner",
@@ -145,10 +145,10 @@ class Node:
             "commitlog_total_space": "1024MiB",
             "native_transport_max_frame_size": f"{_SEGMENT_MIB // 2}MiB",
             "native_transport_max_message_size": f"{_SEGMENT_MIB // 2}MiB",
-            # By default a fortieth of the heap: too little for one large picture.
+            # The default, a fortieth of the heap, is too little for one large picture.
             "native_transport_max_request_data_in_flight": f"{2 * _SEGMENT_MIB}MiB",
             "native_transport_max_request_data_in_flight_per_ip": f"{_SEGMENT_MIB}MiB",
-            # Each write holds a thread until the group is synced.
+            # A write holds a thread until its group is synced.
             "concurrent_writes": 256,
             "concurrent_reads": 32,
             "disk_failure_policy": "stop",
@@ -171,15 +171,17 @@ class Node:
         if self.token is not None:
             settings["initial_token"] = str(self.token)
         settings |= self.changes
-        if settings["commitlog_sync"] != "group":  # the server refuses what its way of syncing does not know
+        if settings["commitlog_sync"] != "group":  # the server refuses settings of another way of syncing
             del settings["commitlog_sync_group_window"]
         return json.dumps(settings, indent=2) + "\n"
 
     def start(self, java_home: Path, class_path: list[Path], *, tied: bool = False) -> "subprocess.Popen[bytes]":
-        """Start the process without waiting until it is ready; raises PortError when a port is a stranger's.
+        """Start the process; does not wait until it is ready. Raises `PortError` if another process uses a port.
 
-        A `tied` node dies with the thread that started it and is compiled for a quick start, not for a long life
-        (tests); any other lives on.
+        Args:
+            java_home: The Java to run on.
+            class_path: The jars of Cassandra.
+            tied: Kill the process when the thread that started it ends, and compile for a quick start (for tests).
         """
         self.refuse_foreign_ports()
         for name in ("data", "commitlog", "hints", "saved_caches", "tmp", "logs"):
@@ -190,24 +192,24 @@ class Node:
         return processes.launch(command, self.pid_file, log=self.folder / "logs" / "console.log", tied=tied)
 
     def refuse_foreign_ports(self) -> None:
-        """Raise PortError when a port that this node wants is held."""
-        for port, use in ((self.port, "CQL"), (self.storage_port, "the nodes' own talk")):
+        """Raise `PortError` if another process uses a port of this node."""
+        for port, use in ((self.port, "CQL"), (self.storage_port, "traffic between nodes")):
             if ports.is_held(port, self.host):
                 raise PortError(
                     f"wanted port {port} of {self.host} for {use}. "
-                    f"Found: {ports.holder(port, self.host)} listens there. End it, or take another port with --port."
+                    f"Found: {ports.holder(port, self.host)} uses it. Stop it, or choose another port with --port."
                 )
 
     def stop(self) -> bool:
-        """End the process orderly and wait for it; False when none ran."""
+        """Stop the process and wait until it ends; False if it did not run."""
         return processes.end(self.pid_file, timeout_s=STOP_TIMEOUT_S)
 
     def kill(self) -> bool:
-        """End the process as a power cut would (kill -9); False when none ran."""
+        """Kill the process with SIGKILL; False if it did not run."""
         return processes.end(self.pid_file, timeout_s=STOP_TIMEOUT_S, by=signal.SIGKILL)
 
     def complaint(self) -> str:
-        """The first error that the logs tell of the last start, for messages."""
+        """The first error in the logs since the last start, for messages."""
         for log in (self.folder / "logs" / "console.log", self.log):
             try:
                 lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -218,14 +220,14 @@ class Node:
             errors = [line for line in lines if "ERROR" in line or "Exception" in line or "rror:" in line]
             if errors:
                 return errors[0].strip()
-        return "nothing in its logs"
+        return "no error in its logs"
 
     def _command(self, java_home: Path, class_path: list[Path], options: list[str]) -> list[str]:
         agent = [path for path in class_path if path.name.startswith("jamm-")]
         if not agent:
             raise NodeError("wanted the jar jamm in Cassandra's set. Found: none. Run 'make setup'.")
         command = [str(java_home / "bin" / "java"), *options, f"-Xms{self.heap_mb}m", f"-Xmx{self.heap_mb}m"]
-        # The serial collector keeps the memory small on few cores.
+        # The serial garbage collector needs little memory on few cores.
         command += ["-XX:+UseSerialGC", "-Xss512k", "-XX:+ExitOnOutOfMemoryError", "-XX:-UsePerfData", "-Xshare:auto"]
         command += [f"-XX:MaxDirectMemorySize={self.heap_mb}m", f"-XX:HeapDumpPath={self.folder / 'tmp'}"]
         command += [f"-javaagent:{agent[0]}", "-Djdk.attach.allowAttachSelf=true"]

@@ -1,4 +1,4 @@
-"""Listening TCP ports and the processes that hold them, read from /proc (Linux)."""
+"""Listening TCP ports and the processes that use them, read from /proc (Linux)."""
 
 import os
 import socket
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def _listening_inodes(port: int, host: str) -> set[str]:
-    """Socket inodes that listen on `port` of the IPv4 address `host`, or of every address."""
+    """Inodes of sockets that listen on `port` of the IPv4 address `host`, or of all addresses."""
     inodes = set()
     packed = socket.inet_aton(host)[::-1].hex().upper()
     everywhere = {"0" * 8, "0" * 32}
@@ -26,7 +26,7 @@ def _listening_inodes(port: int, host: str) -> set[str]:
 
 
 def sockets(pid: int) -> set[str]:
-    """Inodes of the sockets that `pid` holds; none when it has ended or is another user's."""
+    """Inodes of the sockets of `pid`; none if it has ended or belongs to another user."""
     inodes = set()
     try:
         with os.scandir(f"/proc/{pid}/fd") as entries:
@@ -43,7 +43,7 @@ def sockets(pid: int) -> set[str]:
 
 
 def is_held(port: int, host: str) -> bool:
-    """Whether anything listens there."""
+    """Whether a process listens there."""
     return bool(_listening_inodes(port, host))
 
 
@@ -54,7 +54,7 @@ def holds(pid: int, port: int, host: str) -> bool:
 
 
 def holder(port: int, host: str) -> str:
-    """Words for who listens on `host`:`port`: name and pid where they may be known."""
+    """The process that listens on `host`:`port`, for messages: its name and pid if this user may see them."""
     inodes = _listening_inodes(port, host)
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and not inodes.isdisjoint(sockets(int(entry.name))):
@@ -67,7 +67,7 @@ def holder(port: int, host: str) -> str:
 
 
 def free(hosts: list[str], count: int) -> list[int]:
-    """`count` ports that are free on all `hosts`; another process may still take one before it is used."""
+    """Ports that are free on all `hosts`, as many as `count`. Another process may take one before it is used."""
     ports: list[int] = []
     held: list[socket.socket] = []
     try:

@@ -1,4 +1,4 @@
-"""Processes that we started, remembered in pid files that survive us and never name a stranger's process."""
+"""Processes that we started, recorded in pid files. A pid file never refers to another process with the same pid."""
 
 import contextlib
 import os
@@ -15,9 +15,14 @@ from imagestrata.devstack import NodeError
 def launch(
     command: Sequence[str], path: Path, *, log: Path, tied: bool, environment: Mapping[str, str] | None = None
 ) -> "subprocess.Popen[bytes]":
-    """Start a process in the folder of its pid file, which is written, and in a session of its own.
+    """Start a process in a new session, and write its pid file.
 
-    What it says goes to `log`. A `tied` process dies with the thread that starts it.
+    Args:
+        command: The program and its arguments.
+        path: The pid file; the process runs in its folder.
+        log: The file for its output.
+        tied: Kill the process when the thread that starts it ends.
+        environment: Its environment; None for that of this process.
     """
     with log.open("wb") as said:
         process = subprocess.Popen(
@@ -41,14 +46,14 @@ def _die_with_parent() -> None:
 
 
 def remember(pid: int, path: Path) -> None:
-    """Write the pid file of a process that runs."""
+    """Write the pid file of a running process."""
     new = path.with_name(f".{path.name}.new")
     new.write_text(f"{pid} {start_time(pid)}\n", encoding="ascii")
     new.replace(path)
 
 
 def recall(path: Path) -> int | None:
-    """The pid of the pid file when that very process still runs, or None."""
+    """The pid in a pid file, or None if that process no longer runs."""
     try:
         pid, started = path.read_text(encoding="ascii").split()
     except (OSError, ValueError):
@@ -57,9 +62,18 @@ def recall(path: Path) -> int | None:
 
 
 def end(path: Path, *, timeout_s: float, by: signal.Signals = signal.SIGTERM) -> bool:
-    """End the pid file's process and wait for it, killing it after `timeout_s`; False when none ran.
+    """Stop the process of a pid file and wait until it ends.
 
-    Raises NodeError when it does not even end by being killed.
+    Args:
+        path: The pid file.
+        timeout_s: After this many seconds, the process is killed.
+        by: The signal to stop it.
+
+    Returns:
+        False if it did not run.
+
+    Raises:
+        NodeError: It still runs after it was killed.
     """
     pid = recall(path)
     if pid is not None:
@@ -87,6 +101,6 @@ def _has_ended(pid: int, path: Path, timeout_s: float) -> bool:
 
 
 def _reap(pid: int) -> None:
-    """Collect the process if it is our child, so that it does not stay as a zombie."""
+    """Reap the process if it is our child, so that it does not stay as a zombie."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)

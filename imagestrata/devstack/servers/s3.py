@@ -1,14 +1,14 @@
-"""An embedded S3 server on the loopback: versitygw over a folder, keys checked for real.
+"""An embedded S3 server on 127.0.0.1: versitygw over a folder. It checks keys and signatures.
 
-`S3(folder)` describes it; what stands in `folder` (settings, keys, buckets) outlives the process. As a context manager
-it is a fresh server on a free port for a test:
+`S3(folder)` describes it. Its settings, keys and buckets stay in `folder` when the process ends. As a context manager,
+it is a new server on a free port for a test:
 
     with S3(tmp_path) as server:
         server.make_bucket("pictures")
         Storage("s3://pictures", S3Access(server.endpoint, server.access_key, server.secret_key))
 
-    FOLDER/settings.json (readable by its owner alone)  pid  log
-           buckets/  sidecar/ (what the file system cannot keep as attributes)
+    FOLDER/settings.json (readable only by its owner)  pid  log
+           buckets/  sidecar/ (attributes that the file system cannot store)
 """
 
 import datetime
@@ -33,13 +33,13 @@ HOST = "127.0.0.1"
 REGION = "us-east-1"
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 20.0
-# A free port may be taken between the look and the start.
+# Another process may take a free port before the server starts.
 START_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What stays the same for a folder; `settings.json` there."""
+    """The settings of a folder; in its `settings.json`."""
 
     port: int
     access_key: str
@@ -47,9 +47,13 @@ class Settings:
 
 
 class S3:
-    """A server whose buckets lie in `folder`; `port=None` takes the folder's last one, or a free one.
+    """A server with its buckets in a folder.
 
-    Keys are the folder's, by default made at random.
+    Args:
+        folder: Its settings and buckets.
+        port: The port; None for that of the folder's last run, or a free one.
+        access_key: Its access key; None for that of the folder, at first a random one.
+        secret_key: Its secret key; None for that of the folder, at first a random one.
     """
 
     def __init__(
@@ -61,12 +65,12 @@ class S3:
         self._asked_port = port
         self._asked_keys = (access_key, secret_key)
         self._settings = self._read_settings()
-        # Kept, because Python complains of children that are forgotten while they run.
+        # Kept, because Python warns about running children that nothing refers to.
         self._children: list[subprocess.Popen[bytes]] = []
 
     @property
     def port(self) -> int:
-        """Where it listens; raises NodeError before the first start."""
+        """The port. Raises `NodeError` before the first start."""
         return self._known().port
 
     @property
@@ -76,29 +80,37 @@ class S3:
 
     @property
     def access_key(self) -> str:
-        """The name of its one user."""
+        """The access key of its only user."""
         return self._known().access_key
 
     @property
     def secret_key(self) -> str:
-        """The secret of its one user."""
+        """The secret key of its only user."""
         return self._known().secret_key
 
     @property
     def pid(self) -> int | None:
-        """The process when it runs, or None."""
+        """The pid of the process, or None if it does not run."""
         return processes.recall(self.folder / "pid")
 
     def is_up(self) -> bool:
-        """Whether our own process holds the port."""
+        """Whether our process listens on the port."""
         pid = self.pid
         return pid is not None and self._settings is not None and ports.holds(pid, self.port, HOST)
 
     def start(self, *, tied: bool = False) -> bool:
-        """Start it if it does not run and wait until it answers; False when it was up.
+        """Start the server unless it runs, and wait until it answers.
 
-        Raises PortError when the port is a stranger's, SetupError when the program cannot be built, NodeError when it
-        does not come up. A `tied` server dies with the thread that starts it.
+        Args:
+            tied: Kill the server when the thread that starts it ends.
+
+        Returns:
+            False if it was running.
+
+        Raises:
+            PortError: Another process uses the port.
+            SetupError: The program cannot be built.
+            NodeError: The server does not start.
         """
         program = versitygw.build()
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -129,17 +141,17 @@ class S3:
         raise AssertionError("unreachable")
 
     def stop(self) -> bool:
-        """End it and wait for it; False when it did not run."""
+        """Stop the server and wait until it ends; False if it did not run."""
         return self._stop()
 
     def clean(self) -> None:
-        """End it and remove the folder with all buckets."""
+        """Stop the server and delete the folder with all buckets."""
         self._stop()
         shutil.rmtree(self.folder, ignore_errors=True)
         self._settings = None
 
     def make_bucket(self, name: str) -> None:
-        """Make a bucket; nothing happens where it is. Raises NodeError."""
+        """Create a bucket unless it exists. Raises `NodeError`."""
         status, said = self._ask("PUT", f"/{name}")
         if status != 200 and b"BucketAlreadyOwnedByYou" not in said:
             raise NodeError(f"wanted a bucket {name} at {self.endpoint}. Found: {status} {said.decode()[:200]}")
@@ -163,11 +175,11 @@ class S3:
         try:
             settings = Settings(**json.loads(path.read_text(encoding="utf-8")))
         except (ValueError, TypeError) as error:
-            raise NodeError(f"wanted an S3 server's settings in {path}. Found: {error}. Remove that file.") from error
+            raise NodeError(f"wanted an S3 server's settings in {path}. Found: {error}. Delete that file.") from error
         return settings
 
     def _settle(self) -> None:
-        """Decide port and keys and write them down, before the process starts."""
+        """Choose the port and the keys and save them, before the process starts."""
         old = self._settings
         access_key = self._asked_keys[0] or (old.access_key if old else secrets.token_hex(10).upper())
         secret_key = self._asked_keys[1] or (old.secret_key if old else secrets.token_urlsafe(30))
@@ -182,15 +194,15 @@ class S3:
     def _launch(self, program: Path, *, tied: bool) -> "subprocess.Popen[bytes]":
         if ports.is_held(self.port, HOST):
             raise PortError(
-                f"wanted port {self.port} of {HOST} for S3. Found: {ports.holder(self.port, HOST)} listens there. "
-                "End it, or take another port with --port."
+                f"wanted port {self.port} of {HOST} for S3. Found: {ports.holder(self.port, HOST)} uses it. "
+                "Stop it, or choose another port with --port."
             )
         buckets = self.folder / "buckets"
         buckets.mkdir(exist_ok=True)
         options = [] if _keeps_attributes(buckets) else ["--sidecar", str(self.folder / "sidecar")]
         if options:
             (self.folder / "sidecar").mkdir(exist_ok=True)
-        # Keys go by the environment: a command line is everybody's to read.
+        # Keys are passed in the environment: every user can read a command line.
         names = ("VGW_", "ROOT_ACCESS", "ROOT_SECRET", "AWS_", "WEBHOOK", "LOGFILE")
         env = {name: value for name, value in os.environ.items() if not name.startswith(names)}
         env |= {"ROOT_ACCESS_KEY_ID": self.access_key, "ROOT_SECRET_ACCESS_KEY": self.secret_key}
@@ -205,10 +217,10 @@ class S3:
         while not self.is_up():
             if process.poll() is not None:
                 if "in use" in self._complaint():
-                    raise PortError(f"wanted port {self.port} of {HOST} for S3. Found: it was taken meanwhile.")
+                    raise PortError(f"wanted port {self.port} of {HOST} for S3. Found: another process took it.")
                 raise NodeError(
                     f"wanted an S3 server in {self.folder}. "
-                    f"Found: it ended with {process.returncode}: {self._complaint()}"
+                    f"Found: it ended with exit code {process.returncode}: {self._complaint()}"
                 )
             if time.monotonic() - started > START_TIMEOUT_S:
                 raise NodeError(
@@ -222,11 +234,11 @@ class S3:
         status, said = self._ask("GET", "/")
         if status != 200:
             raise NodeError(
-                f"wanted {self.endpoint} to take the keys of {self.folder}. Found: {status} {said.decode()[:200]}"
+                f"wanted {self.endpoint} to accept the keys of {self.folder}. Found: {status} {said.decode()[:200]}"
             )
 
     def _ask(self, method: str, path: str) -> tuple[int, bytes]:
-        """One signed request without a body: status and answer."""
+        """Send a signed request without a body; returns the status and the response."""
         connection = http.client.HTTPConnection(HOST, self.port, timeout=10)
         try:
             connection.request(method, path, headers=signature(method, path, settings=self._known()))
@@ -240,7 +252,7 @@ class S3:
     def _complaint(self) -> str:
         text = (self.folder / "log").read_text(encoding="utf-8", errors="replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        return lines[-1] if lines else "nothing in its log"
+        return lines[-1] if lines else "its log is empty"
 
     def _stop(self) -> bool:
         ran = processes.end(self.folder / "pid", timeout_s=STOP_TIMEOUT_S, by=signal.SIGTERM)
@@ -250,7 +262,7 @@ class S3:
 
 
 def signature(method: str, path: str, *, settings: Settings) -> dict[str, str]:
-    """The headers of a signed request (AWS signature 4) that has neither query nor body."""
+    """The headers of a request without query and body, signed with AWS signature version 4."""
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
     scope = f"{stamp[:8]}/{REGION}/s3/aws4_request"
     empty = hashlib.sha256(b"").hexdigest()
@@ -269,7 +281,7 @@ def signature(method: str, path: str, *, settings: Settings) -> dict[str, str]:
 
 
 def _keeps_attributes(folder: Path) -> bool:
-    """Whether the file system keeps extended attributes of users."""
+    """Whether the file system stores extended user attributes."""
     try:
         os.setxattr(folder, "user.imagestrata", b"1")
     except OSError:

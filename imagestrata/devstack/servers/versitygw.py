@@ -1,6 +1,6 @@
-"""The S3 server's program: versitygw, built once a machine from its own source, shared by all clones.
+"""The program of the S3 server: versitygw, built from source once per machine and shared by all checkouts.
 
-It lies in `$XDG_CACHE_HOME/imagestrata/versitygw/<version>/`. Modules come the way that your Go is told.
+It is in `$XDG_CACHE_HOME/imagestrata/versitygw/<version>/`. Go downloads modules as it is configured.
 """
 
 import os
@@ -19,14 +19,14 @@ TIMEOUT_S = 1800.0
 
 
 def program() -> Path:
-    """Where the program lies once `build` was here."""
+    """The path of the program after `build`."""
     return cache_root() / "versitygw" / VERSION / "versitygw"
 
 
 def build() -> Path:
-    """The program, built if it is not there: two minutes, once. An interrupted build goes on from where it was.
+    """The path of the program, which is built if it does not exist; this takes two minutes.
 
-    Raises SetupError with Go's own word on what went wrong.
+    An interrupted build continues where it stopped. Raises `SetupError` with the error of Go.
     """
     target = program()
     if os.access(target, os.X_OK):
@@ -35,14 +35,14 @@ def build() -> Path:
         if not os.access(target, os.X_OK):
             with step("versitygw") as current:
                 _build(target, current)
-                current.detail = f"{VERSION} built, once"
+                current.detail = f"{VERSION} built"
     return target
 
 
 def _build(target: Path, current: Step) -> None:
     go = golang.find_or_bring(current)
     target.parent.mkdir(parents=True, exist_ok=True)
-    # Aside: a program that is there is whole. Go itself keeps what it has fetched and compiled.
+    # In another folder first, so that the program appears whole. Go caches what it downloads and compiles.
     with tempfile.TemporaryDirectory(prefix=".new-", dir=target.parent) as staging:
         env = {**os.environ, "GOBIN": staging, "GO111MODULE": "on"}
         env.pop("GOOS", None)
@@ -52,32 +52,32 @@ def _build(target: Path, current: Step) -> None:
         if code != 0:
             raise SetupError(
                 f"wanted versitygw {VERSION}, built by {go}. Found: {said}. "
-                "Where the Go module proxy cannot be reached, set GOPROXY to yours; then run this again, it goes on."
+                "If the Go module proxy cannot be reached, set GOPROXY to yours. Then run this again; it continues."
             )
         (Path(staging) / "versitygw").replace(target)
 
 
 def _run(command: list[str], env: dict[str, str], current: Step) -> tuple[int, str]:
-    """Run Go; what it compiles is the step's progress. Returns its exit code and its last words."""
+    """Run Go and show what it compiles as progress; returns its exit code and its last lines."""
     said: list[str] = []
     with subprocess.Popen(command, env=env, cwd=tempfile.gettempdir(), stderr=subprocess.PIPE, text=True) as process:
         timer = threading.Timer(TIMEOUT_S, process.kill)
         timer.start()
         try:
             assert process.stderr is not None
-            current.progress("fetching modules")
+            current.progress("downloading modules")
             compiled = 0
             for line in process.stderr:
                 said = [*said[-4:], line.strip()]
                 if line.startswith("go: downloading"):
-                    current.progress("fetching modules")
+                    current.progress("downloading modules")
                 else:
                     compiled += 1
-                    current.progress(f"{compiled} packages compiled, about two minutes in all")
+                    current.progress(f"{compiled} packages compiled; about two minutes in total")
             code = process.wait()
         except BaseException:
             process.kill()
             raise
         finally:
             timer.cancel()
-    return code, "; ".join(line for line in said[-2:] if line) or "no word of why"
+    return code, "; ".join(line for line in said[-2:] if line) or "no error message"

@@ -30,7 +30,7 @@ def test_the_command_line_starts_reports_and_stops_the_server(
     data = ["--data", str(tmp_path / "with space")]
     assert main(["s3-status", *data]) == 1
     assert main(["s3-up", "--port", str(s3.port), *data]) == 1
-    assert f"versitygw (pid {s3.pid}) listens there" in capsys.readouterr().err
+    assert f"versitygw (pid {s3.pid}) uses it" in capsys.readouterr().err
     port = ports.free(["127.0.0.1"], 1)[0]
     try:
         assert main(["s3-up", "--port", str(port), "--bucket", "demo", *data]) == 0
