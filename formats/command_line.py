@@ -58,6 +58,11 @@ class Parser(argparse.ArgumentParser):
         self._given = list(sys.argv[1:] if args is None else args)
         return super().parse_args(self._given, namespace)
 
+    def format_help(self) -> str:
+        """The manual page. Its first line names what must be given; the options are listed below."""
+        self.usage = self.usage or " ".join(["%(prog)s", "[OPTION ...]", *filter(None, map(_synopsis, self._actions))])
+        return super().format_help()
+
     def error(self, message: str) -> NoReturn:
         """Print one line that says what is wrong and where the help is, and exit with 2."""
         given, self._given = self._given, ()
@@ -121,6 +126,15 @@ def _port(text: str, least: int) -> int:
     if not text.isascii() or not text.isdigit() or not least <= int(text) <= 65535:
         raise argparse.ArgumentTypeError(f"wanted a port from {least} to 65535. Found: {text!r}")
     return int(text)
+
+
+def _synopsis(action: argparse.Action) -> str:
+    """A required option or an argument in the first line of a help page; nothing for other options."""
+    name = "{" + ",".join(map(str, action.choices)) + "}" if action.choices else action.dest.upper()
+    text = str(action.metavar or name)
+    if action.option_strings:
+        return f"{action.option_strings[-1]} {text}" if action.required else ""
+    return f"[{text}]" if action.nargs in ("?", "*") else text
 
 
 def _translated(message: str) -> str:

@@ -32,7 +32,7 @@ Without --data-table, the data table has the name of the metadata table with "da
 imagenette.data_train. Without both, spark.imagestrata.metadata-table and spark.imagestrata.data-table in
 spark-defaults.conf are used. --data-table alone is refused. The first line lists the tables.
 
-The second line names the Cassandra cluster. Set spark.cassandra.connection.host and .port, and
+The next line names the Cassandra cluster. Set spark.cassandra.connection.host and .port, and
 spark.cassandra.auth.username and .password. Without a host, the job uses the Cassandra that `imagestrata up` started
 in this checkout, otherwise 127.0.0.1 port 9042.
 

@@ -14,7 +14,7 @@ EPILOG = """
 Options default to spark.imagestrata.NAME in spark-defaults.conf: split-ofn, and data-table together with
 metadata-table. Give both tables or neither. The first line lists the tables and the defaults in use.
 
-The second line names the Cassandra cluster. Set spark.cassandra.connection.host and .port, and
+The next line names the Cassandra cluster. Set spark.cassandra.connection.host and .port, and
 spark.cassandra.auth.username and .password. Without a host, the job uses the Cassandra that `imagestrata up` started
 in this checkout, otherwise 127.0.0.1 port 9042.
 

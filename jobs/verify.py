@@ -47,7 +47,7 @@ EPILOG = (
 Without tables, spark.imagestrata.data-table and spark.imagestrata.metadata-table in spark-defaults.conf are used. Give
 both tables or neither. SOURCE has no default. The first line lists the tables.
 
-The second line names the Cassandra cluster. Set spark.cassandra.connection.host and .port, and
+The next line names the Cassandra cluster. Set spark.cassandra.connection.host and .port, and
 spark.cassandra.auth.username and .password. Without a host, the job uses the Cassandra that `imagestrata up` started
 in this checkout, otherwise 127.0.0.1 port 9042.
 

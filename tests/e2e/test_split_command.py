@@ -39,7 +39,7 @@ def test_without_a_java_the_last_line_says_what_to_do(tmp_path: Path) -> None:
         done = command(*args, JAVA_HOME=str(tmp_path), SPARK_CONF_DIR=str(tmp_path))
         assert done.returncode == 1
         assert "Traceback" not in done.stderr
-        assert "on a Java 17. Found: it did not" in done.stderr.splitlines()[-1]
+        assert "on Java 17. Found: it did not start" in done.stderr.splitlines()[-1]
         assert str(tmp_path) in done.stderr.splitlines()[-1]
 
 

@@ -79,8 +79,13 @@ def test_options_that_exclude_each_other_are_both_named(capsys: pytest.CaptureFi
     assert capsys.readouterr().err == "tool: error: Wanted --keep or --version. Found: both. See tool --help.\n"
 
 
-def test_help_keeps_the_layout_of_the_manual() -> None:
-    assert "What it does:\n  as written" in parser().format_help()
+def test_help_keeps_the_layout_of_the_manual_and_begins_with_what_must_be_given() -> None:
+    made = parser()
+    made.add_argument("-o", "--out", metavar="PLACE", required=True)
+    made.add_argument("do", choices=("create", "list"))
+    page = made.format_help()
+    assert page.startswith("usage: tool [OPTION ...] [PLACE] --out PLACE {create,list}\n\nWhat it does:\n  as written")
+    assert "  --maxsize MAXSIZE" in page
 
 
 def test_an_error_of_the_caller_s_own_is_told_the_same_way(capsys: pytest.CaptureFixture[str]) -> None:
