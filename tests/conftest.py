@@ -34,7 +34,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 SPARK = ("tests/integration/etl/", "tests/integration/jobs/")
 """Where tests use the Spark session. One process runs all of them, so that a run has one session."""
 
-LONGEST = (*SPARK, "tests/e2e/test_readme.py", "tests/e2e/test_train.py")
+LONGEST = (*SPARK, "tests/e2e/test_docs.py", "tests/e2e/test_train.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -262,7 +262,12 @@ def test_tests_of_a_module_are_named_after_it_in_a_folder_that_mirrors_its_packa
     for file in sorted((ROOT / "tests").rglob("test_*.py")):
         tier, *folders = file.relative_to(ROOT / "tests").parts[:-1] or ("",)
         place, name = ROOT.joinpath(*folders), file.stem.removeprefix("test_")
-        if tier == "e2e" or (tier, name) in {("unit", "house"), ("unit", "docstrings")}:
+        if tier == "e2e" or (tier, name) in {
+            ("unit", "house"),
+            ("unit", "docstrings"),
+            ("unit", "documents"),
+            ("unit", "notebooks"),
+        }:
             continue
         inside = [one for one in place.iterdir() if one.suffix == ".py" or one.is_dir()] if place.is_dir() else []
         modules = {place.name, *(one.stem.lstrip("_") for one in inside)} if folders and inside else set()
