@@ -1,53 +1,55 @@
-"""Batches for training, from a split and the images that Cassandra holds::
+"""Batches for training, from a split and the images in Cassandra::
 
     import loader
 
     split = loader.open_split("splits/imagenette", index=0)
+    split.show(hosts=["127.0.0.1"])                # some of its images, with their classes
     with loader.CassandraSource(split, hosts=["127.0.0.1"], batch_size=256, seed=0) as source:    # ranks are detected
         for images, labels in loader.ClassificationIterator(source, size=224, train=True):
-            ...                                        # float32 (b, 3, 224, 224) and int64 (b,); one epoch a pass
+            ...                                    # float32 (b, 3, 224, 224) and int64 (b,); one epoch a pass
 
-        for batch in source.epoch(0):                  # the files' bytes, without DALI
+        for batch in source.epoch(0):              # the encoded images, without DALI
             batch.images, batch.labels, batch.ids
 
         for arrays in loader.GenericIterator(source, graph, names=["images", "boxes"]):
-            arrays["boxes"]                            # a DALI graph of your own
-        images, labels = source.read()                 # inside a DALI pipeline that you run yourself
+            arrays["boxes"]                        # the outputs of your own DALI graph
+        images, labels = source.read()             # inside a DALI pipeline that you run yourself
 
-        dataset = loader.TorchDataset(source, transform=...)     # of pictures of PIL, in processes of their own:
+        dataset = loader.TorchDataset(source, transform=...)     # transforms of PIL images, in worker processes
         for images, labels in torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=4):
-            ...                                        # what the transform makes of them, and int64 (b,)
+            ...                                    # the transformed images, and int64 (b,)
 
         pictures = loader.ImageDataset(split, transform, hosts=["127.0.0.1"])    # by index, for accelerate and samplers
         for images, labels in torch.utils.data.DataLoader(pictures, batch_size=256, shuffle=True, num_workers=4):
             ...
 
-        folder = loader.open_folder("/data/imagenette/train")    # class folders instead of tables: all else is the same
+        folder = loader.open_folder("/data/imagenette/train")    # class folders instead of tables; the rest is the same
         source = loader.FolderSource(folder, batch_size=256, seed=0)
 
-        shards = loader.open_shards("s3://bucket/imagenette")    # what jobs/shard.py wrote: see also loader.shards
+        shards = loader.open_shards("s3://bucket/imagenette")    # written by jobs/shard.py; see also loader.shards
         source = loader.ShardSource(shards, batch_size=256, seed=0)
 
         pictures = loader.S3ImageFolder("bucket", "imagenette/train", transform)     # torchvision's ImageFolder on S3
         for images, labels in torch.utils.data.DataLoader(pictures, batch_size=256, shuffle=True, num_workers=4):
-            ...                                        # pictures.stream() is the iterable form
+            ...                                    # pictures.stream() is the iterable form
 
-        state = source.state_dict()                    # in the middle of an epoch; later, on any number of ranks:
-        source.load_state_dict(state)                  # epoch source.first_epoch goes on at the very next sample
+        frame = split.to_pandas(metadata=True, metadata_cache="build/metadata")      # ids, labels, paths, ...
+        state = source.state_dict()                # in the middle of an epoch; later, on any number of ranks:
+        source.load_state_dict(state)              # epoch source.first_epoch continues with the next sample
 
 DALI, torch and the Cassandra driver are imported when they are first used. Errors::
 
     LoaderError(Exception)
     ├── OptionError(ValueError)         an option is out of its range, or two contradict each other
     ├── MissingExtraError(ImportError)  a library is not installed; the message says what to install
-    ├── SplitError                      no split that can be read at the place named
+    ├── SplitError                      no readable split at the named place
     ├── StateError(ValueError)          a state of another split or order, or of one rank where all are needed
-    ├── TableError                      the data table is not there, or has other columns than the split names
+    ├── TableError                      a table is missing, or has other columns than the split names
     ├── AccessError                     user, password, certificates or TLS are refused, or the right to read
     ├── UnreachableError                Cassandra, or a store, does not answer
-    ├── MissingImageError               an image of a split is not in the data table, or too many are not
-    ├── ShardError                      a shard is missing, damaged or another than its manifest says
-    ├── DecodeError                     an image is not a picture, or a sample's file cannot be decoded
+    ├── MissingImageError               an image of a split, or its metadata, is missing, or too many are
+    ├── ShardError                      a shard is missing, damaged or does not match its manifest
+    ├── DecodeError                     an image or a file of a sample cannot be decoded
     ├── DeliveryError                   an epoch has more or fewer samples than it should, or workers disagree on it
     └── ClosedError                     a source is used after it was closed
 """
@@ -126,7 +128,7 @@ __all__ = [
 ]
 
 
-# Classes of torch's, which takes seconds to import.
+# These need torch, which takes seconds to import.
 _OF_TORCH = {
     "ImageDataset": "image_dataset",
     "S3ImageFolder": "s3_folder",

@@ -1,4 +1,4 @@
-"""What a source delivers."""
+"""Batches, and the samples that were left out of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,13 +16,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Batch:
-    """One rank's samples of one step, in the order of the epoch.
+    """The samples of one rank and one step, in the order of the epoch.
 
-    ``images``: the ``b`` files' bytes, as they were ingested; ``labels``: int32 ``(b,)``, or ``(0,)`` without class
-    numbers; ``label_blobs``: the bytes of the ``b`` masks or arrays of a split that has these, else none; ``ids``:
-    uint8 ``(b, 16)``, big-endian UUIDs; ``positions``: int64 ``(b,)``, where the samples stand in the split;
-    ``metadata``: the ``b`` values of each column that was asked for. ``step`` counts the epoch's batches from 0, the
-    same on all ranks. The last ``repeats`` samples repeat the one before them, so that the batch is whole.
+    Attributes:
+        images: The encoded images, as they were ingested; ``b`` byte strings.
+        labels: Class numbers, int32 ``(b,)``, or ``(0,)`` if the split has none.
+        ids: UUIDs, uint8 ``(b, 16)``, big-endian.
+        positions: Positions in the split, int64 ``(b,)``.
+        epoch: The number of the epoch.
+        step: The number of the batch in the epoch, from 0; the same on all ranks.
+        repeats: How many samples at the end repeat the sample before them, to fill the batch.
+        label_blobs: The encoded masks or label arrays, if the split has them; ``b`` byte strings, or none.
+        metadata: For each requested metadata column, its ``b`` values.
     """
 
     images: list[bytes] = field(repr=False)
@@ -72,7 +77,14 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A sample that was done without, and why: its image or metadata are not there, or it is no picture."""
+    """A sample that was left out, and why: its image or metadata are missing, or it is not a picture.
+
+    Attributes:
+        id: The id of the image.
+        position: Its position in the split.
+        epoch: The number of the epoch.
+        reason: The message of the error.
+    """
 
     id: UUID
     position: int

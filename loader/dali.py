@@ -1,4 +1,4 @@
-"""The source inside DALI: what a pipeline calls for each batch, and which of its images it cannot decode."""
+"""The source inside DALI: what a pipeline calls for each batch, and which of its images DALI cannot decode."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -13,16 +13,16 @@ from loader.errors import TableError, require
 
 
 class Batches(Protocol):
-    """What is asked of a source."""
+    """What `EpochReader` needs of a source."""
 
     @property
     def metadata(self) -> tuple[str, ...]:
-        """The columns that its batches have."""
+        """The metadata columns of its batches."""
         ...
 
     @property
     def label_type(self) -> str:
-        """What its labels are."""
+        """The type of its labels."""
         ...
 
     def batches(self, epoch: int, /) -> Iterator[Batch]:
@@ -31,12 +31,12 @@ class Batches(Protocol):
 
 
 def dali(module: str) -> Any:
-    """A module of DALI's. Raises `MissingExtraError` without DALI."""
+    """A module of DALI. Raises `MissingExtraError` without DALI."""
     return require(f"nvidia.dali.{module}", extra="cuda120", purpose="decoding images", note="For CUDA 13: cuda130.")
 
 
 class EpochReader:
-    """What a DALI pipeline calls for each batch; DALI's own count of epochs says which epoch it wants."""
+    """What a DALI pipeline calls for each batch. DALI counts epochs and says which one it needs."""
 
     def __init__(self, source: Batches, *, first_epoch: int = 0) -> None:
         self._source = source
@@ -45,7 +45,7 @@ class EpochReader:
         self._batches: Iterator[Batch] = iter(())
         self._again: deque[Batch] = deque()
         self.pending: deque[Batch] = deque()
-        """The batches that DALI was given, but for those that were `given`: it may be working on them."""
+        """The batches that DALI has taken and not yet delivered: it may be working on them."""
 
     def outputs(self) -> tuple[Any, ...]:
         """Images, labels and metadata as outputs of the pipeline that is being defined."""
@@ -53,14 +53,14 @@ class EpochReader:
         source = self._source
         labels = [] if source.label_type == "none" else [types.INT32 if source.label_type == "int" else types.UINT8]
         known = {"dtype": [types.UINT8, *labels], "ndim": 1} if not source.metadata else {}
-        # DALI keeps the arrays that it is given, and with them the bytes, until it is done: nothing is copied.
+        # DALI holds a reference to the arrays until it has read them, so nothing is copied.
         outputs = fn.external_source(
             self, num_outputs=1 + len(labels) + len(source.metadata), batch_info=True, no_copy=True, **known
         )
         return tuple(outputs)
 
     def __call__(self, info: Any) -> tuple[Any, ...]:
-        # DALI reads ahead, and calls again behind the end of an epoch: that is no new epoch, but StopIteration again.
+        # DALI reads ahead and calls again after the end of an epoch. Then StopIteration is raised again.
         epoch = self._first_epoch + info.epoch_idx
         if epoch != self._epoch:
             self._epoch = epoch
@@ -71,24 +71,24 @@ class EpochReader:
         return [_bytes(image) for image in batch.images], *_labels(batch), *columns
 
     def given(self) -> Batch:
-        """Take note that the pipeline has given out its next batch, and tell which."""
+        """The next batch that the pipeline has delivered; records that it has."""
         return self.pending.popleft()
 
     def repeat(self, batches: Iterable[Batch], *, epoch: int) -> None:
-        """Let a new pipeline begin with these batches of an epoch, and go on behind them."""
+        """Let a new pipeline begin with these batches of an epoch and continue after them."""
         self._again = deque(batches)
         self.pending.clear()
         self._first_epoch = epoch
 
     def close(self) -> None:
-        """Give up the epoch that is being read."""
+        """Stop reading the current epoch."""
         self._batches = iter(())
         self._again.clear()
         self.pending.clear()
 
 
 def undecodable(batch: Batch) -> list[int]:
-    """The places of a batch's images that are no pictures."""
+    """The places of a batch's images that DALI cannot decode."""
     return [place for place, image in enumerate(batch.images) if not _is_decodable(image)]
 
 
@@ -106,7 +106,7 @@ def _column(batch: Batch, name: str) -> list[NDArray[Any]]:
     values = batch.metadata[name]
     if None in values:
         one = UUID(bytes=batch.ids[values.index(None)].tobytes())
-        raise TableError(f"Wanted a value of {name} for image {one}, as DALI has no nulls. Found: null")
+        raise TableError(f"Wanted a value of {name} for image {one}, because DALI has no nulls. Found: null")
     if all(isinstance(value, int) for value in values):
         return [np.array([value], dtype=np.int64) for value in values]
     if all(isinstance(value, (int, float)) for value in values):

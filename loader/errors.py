@@ -1,11 +1,11 @@
-"""The exception tree of this package, drawn in the package's docstring, and imports that raise one of it."""
+"""The exceptions of this package (drawn in the package's docstring), and imports that raise one of them."""
 
 import importlib
 from typing import Any
 
 
 class LoaderError(Exception):
-    """Images cannot be loaded as asked."""
+    """The base class of all errors of this package."""
 
 
 class OptionError(LoaderError, ValueError):
@@ -13,36 +13,37 @@ class OptionError(LoaderError, ValueError):
 
 
 class MissingExtraError(LoaderError, ImportError):
-    """A library that is needed here is not installed; the message says what to install."""
+    """A required library is not installed. The message says what to install."""
 
 
 class SplitError(LoaderError):
-    """There is no split that can be read at the place named."""
+    """There is no readable split at the named place."""
 
 
 class StateError(LoaderError, ValueError):
-    """A state is of another split, seed or order, or of one rank where all are needed."""
+    """A state belongs to another split, seed or order, or to one rank where the states of all are needed."""
 
 
 class TableError(LoaderError):
-    """The data table is not there, or its columns are not those that the split names."""
+    """A table is missing, or its columns are not those that the split names."""
 
 
 class AccessError(LoaderError):
-    """Cassandra or a store answers, but one side refuses the other: user, password, certificates, TLS
-    or the right to read or write."""
+    """Cassandra or a store answers but refuses access: user, password, certificates, TLS, or the right to read or
+    write.
+    """
 
 
 class UnreachableError(LoaderError):
-    """Cassandra or a store does not answer, at the start or later."""
+    """Cassandra or a store does not answer."""
 
 
 class MissingImageError(LoaderError):
-    """The data table does not hold an image that a split names, or more of them than may be missing."""
+    """An image of the split, or its metadata, is missing; or more images are missing than may be."""
 
 
 class ShardError(LoaderError):
-    """A shard is missing, cut off or another than the manifest says, or cannot be written."""
+    """A shard is missing, truncated or does not match its manifest, or cannot be written."""
 
 
 class DecodeError(LoaderError):
@@ -50,7 +51,7 @@ class DecodeError(LoaderError):
 
 
 class DeliveryError(LoaderError):
-    """An epoch ended with more or fewer samples than it has, or its workers did not all take part: do not use it."""
+    """An epoch had too many or too few samples, or not all of its workers took part. Do not use this epoch."""
 
 
 class ClosedError(LoaderError):

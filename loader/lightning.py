@@ -10,8 +10,8 @@ data = ClassificationData(
     batch_size=64,
     size=224,
 )
-lightning.Trainer().fit(model, data)                         # and later, in the middle of an epoch as well:
-lightning.Trainer().fit(model, data, ckpt_path="last.ckpt")  # goes on at the very next image
+lightning.Trainer().fit(model, data)                         # and later, also in the middle of an epoch:
+lightning.Trainer().fit(model, data, ckpt_path="last.ckpt")  # continues with the next image
 """
 
 from collections.abc import Callable
@@ -24,18 +24,26 @@ import loader
 
 
 class ClassificationData(lightning.LightningDataModule):
-    """A `loader.ClassificationIterator` each for training and validation, on each of Lightning's ranks.
+    """A `loader.ClassificationIterator` each for training and validation, on every rank of Lightning.
 
-    ``train`` and ``val`` make a source once they are told ``batch_size`` (of a rank), ``rank``, ``world_size`` and
-    ``seed``: `loader.CassandraSource` or `loader.FolderSource` with all else filled in. Batches are those of the
-    iterator: float32 ``(b, 3, size, size)`` and int64 ``(b,)``, on the rank's GPU where it has one; ``options`` are its
-    other arguments. Training has a new order each epoch, the same on all ranks, and as many whole batches on each;
-    validation has every image once, in one order.
+    Batches are float32 ``(b, 3, size, size)`` and int64 ``(b,)``, on the rank's GPU if it has one. Training has a new
+    order in each epoch, the same on all ranks, and the same number of full batches on each. Validation has every image
+    once, in one order.
 
-    Lightning's checkpoints hold where training stands, because the iterator has a state: ``fit(ckpt_path=...)`` goes on
-    at the very next image, on the same number of ranks or another that makes the same global batch; Lightning itself
-    counts batches. Raises what the sources raise, and
-    `loader.OptionError` for fewer images than one batch of all ranks.
+    Lightning's checkpoints include the position of the training, because the iterator has a state:
+    ``fit(ckpt_path=...)`` continues with the next image, on the same number of ranks, or on another one that makes the
+    same global batch, because Lightning counts batches. `setup` and the loaders raise what the sources raise, and
+    `loader.OptionError` if there are fewer images than one batch of all ranks.
+
+    Args:
+        train: Makes the source of the training when it is called with ``batch_size``, ``rank``, ``world_size``,
+            ``seed`` and ``last_batch_policy``: `loader.CassandraSource` or `loader.FolderSource` with everything else
+            filled in.
+        val: Makes the source of the validation, with ``shuffle`` instead of ``last_batch_policy``.
+        batch_size: Images of a batch on one rank.
+        size: The height and width of the images in pixels.
+        seed: The seed of the order.
+        **options: Other arguments of `loader.ClassificationIterator`.
     """
 
     def __init__(
@@ -55,7 +63,7 @@ class ClassificationData(lightning.LightningDataModule):
         self._sources: dict[str, loader.Source] = {}
 
     def setup(self, stage: str) -> None:
-        """Make the sources; they connect when they are first read."""
+        """Make the sources. They connect when they are first read."""
         assert self.trainer is not None
         share = {"rank": self.trainer.global_rank, "world_size": self.trainer.world_size}
         for side, make in self._make.items():
@@ -65,20 +73,20 @@ class ClassificationData(lightning.LightningDataModule):
         if not len(train):
             raise loader.OptionError(
                 f"Wanted at least one batch of {train.batch_size * train.world_size} images. "
-                f"Found: {len(train.split)} in {train.split}. Take a smaller batch_size."
+                f"Found: {len(train.split)} in {train.split}. Use a smaller batch_size."
             )
 
     def teardown(self, stage: str) -> None:
-        """Give up connections, and what was read ahead."""
+        """Close the sources."""
         while self._sources:
             self._sources.popitem()[1].close()
 
     def train_dataloader(self) -> loader.ClassificationIterator:
-        """Batches of training."""
+        """The batches of the training."""
         return self._batches("train")
 
     def val_dataloader(self) -> loader.ClassificationIterator:
-        """Batches of validation."""
+        """The batches of the validation."""
         return self._batches("val")
 
     def _batches(self, side: str) -> loader.ClassificationIterator:

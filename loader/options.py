@@ -1,4 +1,4 @@
-"""Options as callers give them, checked. All raise `OptionError`."""
+"""Checks of options as callers give them. All raise `OptionError`."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ _COLUMN = re.compile(r"[A-Za-z]\w*", re.ASCII)
 
 
 def check_int(name: str, value: int, least: int | None = None, most: int | None = None) -> int:
-    """The value itself, if it is a whole number in its range (NumPy's are welcome)."""
+    """The value, if it is a whole number in its range. NumPy's are accepted."""
     is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not is_whole or (least is not None and value < least) or (most is not None and value > most):
         span = f" from {least} to {most}" if most is not None else f" of at least {least}" if least is not None else ""

@@ -1,4 +1,4 @@
-"""Which process of a job this is, and of how many."""
+"""The rank of this process, and the number of ranks."""
 
 import logging
 import os
@@ -14,23 +14,28 @@ _logged: set[str] = set()
 
 
 def ranks(rank: int | None = None, world_size: int | None = None, /) -> tuple[int, int]:
-    """The rank, from 0, and the number of ranks: as given, else as detected.
+    """The rank, from 0, and the number of ranks: as given, else detected.
 
-    Detection asks, in this order: torch.distributed, if it is initialised; ``RANK`` and ``WORLD_SIZE``, which torchrun
-    sets; Slurm, for a step of several tasks. Without any of them the process is alone: ``(0, 1)``.
+    Detection looks at torch.distributed, if it is initialised; then at ``RANK`` and ``WORLD_SIZE``, which torchrun
+    sets; then at Slurm, for a step of several tasks. Without any of them it is ``(0, 1)``. A detected pair other than
+    that is logged at INFO, once per process.
+
+    Args:
+        rank: The rank, or None.
+        world_size: The number of ranks, or None.
 
     Returns:
-        ``(rank, world_size)``. A detected pair other than ``(0, 1)`` is logged at INFO, once per process.
+        ``(rank, world_size)``.
 
     Raises:
-        OptionError: One value is given without the other, the rank is not below the number of ranks, or the
-            environment sets only one variable of a pair, or something that is not a number.
+        OptionError: One value is given without the other, the rank is not below the number of ranks, or the environment
+            sets only one variable of a pair, or something that is not a number.
     """
     if (rank is None) != (world_size is None):
         missing = "rank" if rank is None else "world_size"
         raise OptionError(
-            f"Wanted rank and world_size, or neither, which detects both. Found: rank={rank}, world_size={world_size}. "
-            f"Give {missing} as well; a process that reads everything alone has rank=0, world_size=1."
+            f"Wanted rank and world_size, or neither to detect them. Found: rank={rank}, world_size={world_size}. "
+            f"Give {missing} as well. For a process that reads everything alone, give rank=0, world_size=1."
         )
     if rank is not None and world_size is not None:
         world_size = check_int("world_size", world_size, 1)
@@ -45,11 +50,7 @@ def ranks(rank: int | None = None, world_size: int | None = None, /) -> tuple[in
 
 
 def check_detected(rank: int, world_size: int, /) -> None:
-    """Compare ranks that were detected earlier with torch.distributed, which may have been initialised since.
-
-    Raises:
-        OptionError: torch.distributed has other ranks.
-    """
+    """Compare detected ranks with torch.distributed, which may have been initialised since. Raises `OptionError`."""
     found = _of_torch()
     if found is not None and found != (rank, world_size):
         raise OptionError(
@@ -60,7 +61,7 @@ def check_detected(rank: int, world_size: int, /) -> None:
 
 
 def _detected(environment: Mapping[str, str]) -> tuple[int, int, str]:
-    """Rank, number of ranks, and what says so."""
+    """Rank, number of ranks, and where they come from."""
     if (found := _of_torch()) is not None:
         return *found, "torch.distributed"
     names = ("RANK", "WORLD_SIZE")
@@ -73,7 +74,7 @@ def _detected(environment: Mapping[str, str]) -> tuple[int, int, str]:
 
 
 def _of_torch() -> tuple[int, int] | None:
-    distributed: Any = sys.modules.get("torch.distributed")  # whoever has initialised it has imported it
+    distributed: Any = sys.modules.get("torch.distributed")  # imported already, if it is initialised
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
     return distributed.get_rank(), distributed.get_world_size()
@@ -84,8 +85,9 @@ def _of_variables(environment: Mapping[str, str], rank_name: str, size_name: str
     is_good = rank.isascii() and rank.isdecimal() and size.isascii() and size.isdecimal() and int(rank) < int(size)
     if not is_good:
         raise OptionError(
-            f"Wanted {rank_name} and {size_name} in the environment as numbers, the first the smaller, or neither. "
+            f"Wanted {rank_name} and {size_name} in the environment as numbers, the first one smaller, or neither. "
             f"Found: {rank_name}={rank or 'not set'}, {size_name}={size or 'not set'}. "
-            "Set both, unset both, or give rank= and world_size=; a process that reads alone has rank=0, world_size=1."
+            "Set both, unset both, or give rank= and world_size=. For a process that reads everything alone, give "
+            "rank=0, world_size=1."
         )
     return int(rank), int(size)

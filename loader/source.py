@@ -1,4 +1,4 @@
-"""What all sources do: the batches of a plan, epoch after epoch, which an engine reads ahead of their use."""
+"""Sources: the batches of a plan, epoch after epoch, which an engine reads ahead."""
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +23,7 @@ from loader.splits import Split
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The options that every source has, checked; see `Source`."""
+    """The options that every source has, checked. `Source` explains them."""
 
     batch_size: int
     rank: int
@@ -37,7 +37,7 @@ class Options:
 
     @classmethod
     def checked(cls, *, rank: int | None, world_size: int | None, shuffle: bool, **given: Any) -> Self:
-        """The options as callers give them, with ranks detected unless both are given. Raises `OptionError`."""
+        """Check options as callers give them; ranks are detected unless both are given. Raises `OptionError`."""
         check_bools(shuffle=shuffle)
         rank, world_size = ranks(rank, world_size)
         checked = {
@@ -50,47 +50,46 @@ class Options:
         return cls(rank=rank, world_size=world_size, shuffle=shuffle, **(given | checked))
 
     def of_the_order(self) -> dict[str, Any]:
-        """Those that say which sample comes when."""
+        """The options that decide which sample comes when."""
         names = ("batch_size", "rank", "world_size", "seed", "shuffle", "last_batch_policy")
         return {name: getattr(self, name) for name in names}
 
 
 class Source:
-    """Batches of a split on one rank, read ahead of their use: `CassandraSource`, `FolderSource`, `ShardSource`.
+    """Batches of a split on one rank, read ahead: `CassandraSource`, `FolderSource`, `ShardSource`.
 
-    An epoch's global order is a function of (split fingerprint, ``seed``, epoch) alone; with ``shuffle=False`` it is
-    the split's own. Ranks take interleaved batches from it, so that all ranks of a job need the same ``batch_size``,
-    ``world_size``, ``seed`` and policy. ``rank`` and ``world_size`` are detected unless both are given: from
-    torch.distributed if it is initialised, else ``RANK`` and ``WORLD_SIZE``, else Slurm's step of several tasks, else
-    0 of 1. A process that reads everything alone among several says ``rank=0, world_size=1``. ::
+    **Order.** The global order of an epoch depends only on the split's fingerprint, ``seed`` and the epoch; with
+    ``shuffle=False`` it is the order of the split. Ranks take interleaved batches from it, so all ranks of a job need
+    the same ``batch_size``, ``world_size``, ``seed`` and policy::
 
-        order    0 1 2  3 4 5 | 6 7 8 9 10 11 | 12 13 14 15      16 samples, batch_size=3, world_size=2
-        rank 0   0 1 2        | 6 7 8         | 12 13            PARTIAL; 12 13 13 if FILL, nothing if DROP
-        rank 1          3 4 5 |       9 10 11 |       14 15      PARTIAL; 14 15 15 if FILL, nothing if DROP
+        order    0 1 2  3 4 5 | 6 7 8  9 10 11 | 12 13 14 15      16 samples, batch_size=3, world_size=2
+        rank 0   0 1 2        | 6 7 8          | 12 13            PARTIAL; 12 13 13 with FILL, nothing with DROP
+        rank 1          3 4 5 |        9 10 11 |       14 15      PARTIAL; 14 15 15 with FILL, nothing with DROP
 
-    PARTIAL delivers every sample of the split exactly once an epoch, over all ranks; FILL repeats a rank's last sample
-    until its batch is whole, as DALI does; DROP leaves out the last global batch if it is partial. With FILL and DROP
-    all ranks have the same number of whole batches.
+    PARTIAL delivers every sample exactly once per epoch, over all ranks. FILL repeats the last sample of a rank until
+    its batch is full, as DALI does. DROP leaves out the last global batch if it is not full. With FILL and DROP, all
+    ranks have the same number of full batches.
 
-    Batches come in this order. With ``in_order=False`` they are made of the samples that have arrived: none
-    overtakes one of a later batch of its rank by 4,096 or more, nor the end of an epoch.
+    Batches come in this order. With ``in_order=False``, a batch has the samples that have arrived. A sample never
+    overtakes one of its rank that is 4,096 or more places ahead of it, and never the end of an epoch.
 
-    ``memory_budget`` bounds, in bytes, what is read ahead: what is here and not taken, and what is in flight. Reads in
-    flight follow the times and the rate that are measured; ``max_in_flight`` is for those who insist. The next epoch's
-    first batches are read while the last of one are taken; a source that was asked for another epoch than the next
-    stops guessing.
+    **Ranks.** Unless you give both ``rank`` and ``world_size``, they come from torch.distributed if it is initialised,
+    else from ``RANK`` and ``WORLD_SIZE``, else from a Slurm step of several tasks, else they are 0 and 1. If one of
+    several processes reads everything alone, give it ``rank=0, world_size=1``.
 
-    A read that fails is tried again, and one that takes too long is sent a second time, until ``timeout`` seconds have
-    passed since its first. An image that is not there, or has 0 bytes, ends the epoch with an error, or with
-    ``on_missing="skip"`` is left out and noted in `skipped`: then PARTIAL's batch is smaller, or left out if nothing is
-    left of it, and FILL and DROP repeat the last sample. An epoch of which more than ``max_missing``, a share from 0 to
-    1, is missing fails with `MissingImageError` as soon as that is certain; where ranks or workers each see a part, one
-    fails whose part has more of them than chance explains.
+    **Reading ahead.** The bytes that are read ahead or in flight stay below ``memory_budget``. The number of reads in
+    flight follows from the measured times and rates. The first batches of the next epoch are read while you take the
+    last ones of this epoch, until you ask for another epoch than the next one. Reading begins at the first use. It ends
+    with `close`, with the end of a ``with`` block, or with the process.
 
-    Reading begins at the first use, and is ended by `close`, by the end of a ``with`` block or of the process. Raises
-    `OptionError` for an option out of its range; reading raises `MissingImageError` and, after `close`, `ClosedError`.
+    **Failures.** A failed read is repeated, and a slow one is sent a second time, until ``timeout`` seconds have passed
+    since the first attempt. A missing or empty image ends the epoch with an error. With ``on_missing="skip"`` it is
+    left out and recorded in `skipped`: PARTIAL then has a smaller batch, or none if nothing is left of it, and FILL and
+    DROP repeat the last sample. If more than ``max_missing`` of an epoch is missing, `MissingImageError` is raised as
+    soon as that is certain. Where ranks or workers each see a part, one fails if its part misses more than chance
+    explains.
 
-    A source pickles as its options, secrets among them, its split and the loaded state: it begins anew where it is
+    A pickled source has its options (with any passwords), its split and the loaded state. It starts anew where it is
     unpickled.
     """
 
@@ -109,31 +108,34 @@ class Source:
         max_missing: float = 0.0,
         where: str = "",
     ) -> None:
-        """Sources are put together in `loader.sources`.
+        """`loader.sources` puts sources together.
 
         Args:
             split: What is read.
-            plan: Which sample when.
-            engine: How bytes come. It must not hold the source, which is to be free to go.
+            plan: Which sample comes when.
+            engine: How bytes are read. It must not hold the source, which would then never be garbage-collected.
             batch_of: Makes a `Batch` of what the engine's streams give, and the epoch.
-            options: As given by the caller.
-            has_detected_ranks: Whether the ranks in ``options`` are not the caller's.
-            remake: Makes the same source again, but for the options that it is called with.
-            metadata: The columns that batches have.
+            options: The options, checked.
+            has_detected_ranks: Whether the ranks in ``options`` were detected.
+            remake: Makes the same source again, except for the options that it is called with.
+            metadata: The metadata columns of the batches.
             in_order: Whether batches come in the order of the plan.
-            max_missing: The share of an epoch that may be missing.
-            where: What `repr` tells of the store.
+            max_missing: The share of an epoch that may be missing, from 0 to 1.
+            where: What `repr` shows of the store.
+
+        Raises:
+            OptionError: An option is out of its range.
         """
         self.split, self.plan, self.options = split, plan, options
         self.metadata, self.in_order = metadata, in_order
         self.delivery = Delivery(in_order=in_order)
-        """What was delivered, which `state_dict` tells."""
+        """What was delivered, for `state_dict`."""
         self.skipped: list[Skipped] = []
         self._engine, self._batch_of, self._remake = engine, batch_of, remake
         self._max_missing, self._where = max_missing, where
         self._has_detected_ranks = has_detected_ranks
         self._ahead = Ahead()
-        # Runs when the source is forgotten, and at the end of the process at the latest.
+        # Runs when the source is garbage-collected, and at the end of the process at the latest.
         self._closing = weakref.finalize(self, engine.close)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -142,42 +144,44 @@ class Source:
         return _again, (self._remake, {}, state, self._has_detected_ranks)
 
     def again(self, **changes: Any) -> Self:
-        """A source that has not begun, with the same options but for the changes, and the state that is loaded now."""
+        """A source that has not begun, with the same options except for the changes, and with the state that is loaded
+        now.
+        """
         _, (remake, _, *more) = self.__reduce__()
         made: Self = _again(remake, changes, *more)
         return made
 
     def __repr__(self) -> str:
-        told = self.options
+        options = self.options
         return (
             f"{type(self).__name__}({self.split!r}, {self._where}"
-            f"batch_size={told.batch_size}, rank={told.rank}, world_size={told.world_size}, "
-            f"seed={told.seed}, shuffle={told.shuffle}, last_batch_policy={told.last_batch_policy!r}, "
+            f"batch_size={options.batch_size}, rank={options.rank}, world_size={options.world_size}, "
+            f"seed={options.seed}, shuffle={options.shuffle}, last_batch_policy={options.last_batch_policy!r}, "
             f"in_order={self.in_order})"
         )
 
     def __len__(self) -> int:
-        """The batches of a whole epoch on this rank; the last may be smaller."""
+        """The number of batches of a full epoch on this rank. The last one may be smaller."""
         return self.plan.whole.steps
 
     @property
     def batch_size(self) -> int:
-        """The samples of a whole batch."""
+        """The number of samples in a full batch."""
         return self.options.batch_size
 
     @property
     def rank(self) -> int:
-        """Which share of each global batch this source delivers, from 0."""
+        """The number of this rank, from 0."""
         return self.options.rank
 
     @property
     def world_size(self) -> int:
-        """Into how many shares each global batch is dealt."""
+        """The number of ranks."""
         return self.options.world_size
 
     @property
     def timeout(self) -> float:
-        """The seconds after which a read is given up."""
+        """Seconds after which a read fails."""
         return self.options.timeout
 
     @property
@@ -187,42 +191,63 @@ class Source:
 
     @property
     def seed(self) -> int:
-        """What the order of epochs follows from, beside the split."""
+        """The seed of the order of epochs."""
         return self.options.seed
 
     @property
     def label_type(self) -> str:
-        """What the labels are: "int", "blob", "multi" or "none"; see `Split`."""
+        """The type of the labels: "int", "blob", "multi" or "none"; see `Split`."""
         return self.split.label_type
 
     @property
     def first_epoch(self) -> int:
-        """The epoch to begin with: the one that the loaded state stands in, or 0."""
+        """The epoch to start with: the one of the loaded state, or 0."""
         return self.plan.first_epoch
 
     @property
     def samples(self) -> int:
-        """The samples of a whole epoch on this rank; those that FILL repeats count."""
+        """The number of samples of a full epoch on this rank, including those that FILL repeats."""
         return self.plan.whole.samples
 
     def connect(self) -> None:
-        """Be ready to read now, rather than at the first use; errors of access and tables come to light here."""
+        """Connect now rather than at the first use. Errors of access and of tables are raised here."""
         self._engine.connect()
 
     def epoch(self, epoch: int, /) -> Iterator[Batch]:
-        """The batches of one epoch, the same at every call; they are fetched ahead from the first ``next`` on.
+        """Iterate over the batches of one epoch.
 
-        Of the epoch that a loaded state stands in, those that are left. `state_dict` counts what is taken from here.
-        An iterator that is left early gives up its reads when it is closed or forgotten. Epochs may be read side by
-        side, each within a memory budget of its own.
+        Every call gives the same batches. In the epoch of a loaded state, only the rest of it is left. Reading starts
+        with the first ``next``. `state_dict` counts the batches that you take from here. If you leave an iterator
+        early, its reads end when it is closed or garbage-collected. You may read several epochs side by side, each
+        within its own memory budget.
+
+        Args:
+            epoch: The number of the epoch, from 0.
+
+        Returns:
+            An iterator over `Batch` objects.
+
+        Raises:
+            OptionError: ``epoch`` is not a whole number of at least 0.
         """
         return self._counted(check_int("epoch", epoch, 0))
 
     def batches(self, epoch: int, /, *, offset: int = 0, every: int = 1) -> Iterator[Batch]:
-        """As `epoch`, for those who read ahead: `state_dict` does not count these batches; see `note`.
+        """Iterate over batches of one epoch without counting them for `state_dict`; for code that reads ahead.
 
-        Of the batches that the epoch has left, ``every`` so many-th from number ``offset`` on: several processes share
-        them so. Then the next epoch is not read ahead.
+        Call `note` for the batches that you have delivered. With ``every`` above 1, several processes can share the
+        batches that are left of the epoch; the next epoch is not read ahead then.
+
+        Args:
+            epoch: The number of the epoch, from 0.
+            offset: The first of the remaining batches to read.
+            every: Read every so-many-th batch from there.
+
+        Yields:
+            `Batch` objects.
+
+        Raises:
+            DeliveryError: The epoch had too many or too few samples.
         """
         check_int("epoch", epoch, 0)
         check_int("offset", offset, 0)
@@ -262,29 +287,41 @@ class Source:
             raise DeliveryError(f"Wanted {wanted} samples in epoch {epoch} on rank {self.rank}. Found: {delivered}")
 
     def note(self, epoch: int, steps: int | None = None, /) -> None:
-        """Take down for `state_dict` that the batches of an epoch up to number ``steps`` - 1 were given away.
+        """Record for `state_dict` that batches of an epoch have been delivered.
 
-        None: what this epoch began with.
+        Args:
+            epoch: The number of the epoch.
+            steps: The batches before this number have been delivered. None: those with which this epoch began.
         """
         self.delivery.note(epoch, steps)
 
     def skip(self, sample: Skipped, /) -> None:
-        """Take down in `skipped` a sample that is done without."""
+        """Record in `skipped` a sample that is left out."""
         self.skipped.append(sample)
         self._engine.meter.skipped += 1
 
     def first_step(self, epoch: int, /) -> int:
-        """The number of an epoch's first batch: 0 but for the epoch that a loaded state stands in."""
+        """The number of an epoch's first batch: 0, except in the epoch of a loaded state."""
         return self.plan.first_step(epoch)
 
     def state_dict(self, *, epoch: int | None = None, steps: int | None = None) -> dict[str, Any]:
-        """Where delivery stands, exact to the sample: dictionaries, lists, texts and numbers.
+        """The position of the delivery, exact to the sample.
 
-        By default behind the batch that `epoch` or an iterator of this package gave last. A pipeline of your own reads
-        ahead, so that only you know: give the ``epoch``, and the ``steps`` that have left it, counted from its batch 0.
-        In order, the states of all ranks at one step are equal, and any number of ranks can go on from there. Out of
-        order, a rank knows of its own samples only: `merge_states` makes the state of all. Raises `OptionError` for
-        more batches than the epoch has, and where nobody knows.
+        By default it is the position after the batch that `epoch` or an iterator of this package has delivered last.
+        Your own DALI pipeline reads ahead, so only you know what has left it: give ``epoch`` and ``steps``.
+
+        In order, the states of all ranks at one step are equal, and any number of ranks can continue from one of them.
+        Out of order, a rank knows only its own samples: `merge_states` joins the states of all ranks.
+
+        Args:
+            epoch: The number of the epoch; give both, or neither.
+            steps: How many batches of it have been delivered, counted from batch 0.
+
+        Returns:
+            A dictionary of dictionaries, lists, texts and numbers.
+
+        Raises:
+            OptionError: The epoch has fewer batches, or the position is not known.
         """
         if (epoch is None) != (steps is None):
             raise OptionError("Wanted epoch and steps, or neither. Found: one of them")
@@ -293,10 +330,10 @@ class Source:
         return self.delivery.state(self.plan, epoch, steps).to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
-        """Go on from a state: its epoch, `first_epoch`, has from now on what was left of it, the others are whole.
+        """Continue from a state: its epoch, `first_epoch`, then has what was left of it, and other epochs are complete.
 
-        Batch size and number of ranks may be others than before. Raises `StateError` for a state of another split, seed
-        or order.
+        Batch size and number of ranks may differ from those of the state. Raises `StateError` for a state of another
+        split, seed or order.
         """
         self.plan = self.plan.going_on(state)
         self.delivery.begin(self.first_epoch)
@@ -305,13 +342,12 @@ class Source:
     def read(self) -> tuple[Any, ...]:
         """Images, labels and metadata as outputs of the DALI pipeline that is being defined.
 
-        Images are uint8 samples of shape ``(bytes,)``, not decoded; class numbers are int32 samples of shape ``(1,)``,
-        as DALI's readers give them, masks and arrays uint8 samples as images are; a split without labels has no such
-        output. Then come the ``metadata`` columns in their order: whole numbers as int64 and others as float64 samples
+        Images are uint8 samples of shape ``(bytes,)``, not decoded. Class numbers are int32 samples of shape ``(1,)``,
+        as from DALI's readers; masks and arrays are uint8 samples as images are; a split without labels has no such
+        output. The ``metadata`` columns follow in their order: integers as int64 and other numbers as float64 samples
         of shape ``(1,)``, texts in UTF-8 and blobs as uint8 samples. ``StopIteration`` ends each epoch, and the
-        pipeline's ``reset()`` begins the next one, from `first_epoch` on. Each pipeline counts its own epochs. DALI
-        reads ahead, so that `state_dict` must be told what has left the pipeline. Raises `MissingExtraError` without
-        DALI.
+        pipeline's ``reset()`` starts the next one, from `first_epoch` on. Each pipeline counts its own epochs. DALI
+        reads ahead, so you must tell `state_dict` what has left the pipeline. Raises `MissingExtraError` without DALI.
         """
         from loader.dali import EpochReader
 
@@ -319,14 +355,24 @@ class Source:
         return EpochReader(self, first_epoch=self.first_epoch).outputs()
 
     def stats(self) -> Stats:
-        """What was delivered so far, and how reading goes."""
+        """What has been delivered so far, and how reading performs."""
         return self._engine.stats()
 
     def serve_metrics(self, *, port: int, host: str = "127.0.0.1") -> int:
-        """Answer Prometheus at ``http://host:port/metrics`` with `stats`, until the source is closed; gives the port.
+        """Serve `stats` to Prometheus at ``http://host:port/metrics`` until the source is closed.
 
-        Port 0 takes a free one. Nobody is asked who he is: open it to hosts that you trust. Raises `OptionError` for an
-        address that cannot be had, and `MissingExtraError` without prometheus-client.
+        Requests are not authenticated; bind to trusted networks.
+
+        Args:
+            port: The port; 0 takes a free one.
+            host: The address to bind to.
+
+        Returns:
+            The port.
+
+        Raises:
+            OptionError: The address cannot be used.
+            MissingExtraError: prometheus-client is not installed.
         """
         from loader.prefetch.metrics import MetricsServer
 
@@ -337,7 +383,9 @@ class Source:
         return server.port
 
     def close(self) -> None:
-        """Give up all reads, what was read ahead and connections, within about two seconds. Safe to call twice."""
+        """End all reads, drop what was read ahead, and close connections, within about two seconds. You may call it
+        twice.
+        """
         self._ahead.drop()
         self._closing()
 
@@ -357,7 +405,7 @@ class Source:
         for batch in self.batches(epoch):
             self.note(epoch, batch.step + 1)
             yield batch
-        self.note(epoch + 1)  # also on a rank that had a step fewer than others
+        self.note(epoch + 1)  # also on a rank that had one step less than others
 
     def _batch(self, filled: Taken, epoch: int) -> Batch:
         for sample in filled.skipped:
@@ -369,11 +417,11 @@ class Source:
 def check_source(source: Source) -> None:
     """Raises `OptionError` for anything else."""
     if not isinstance(source, Source):
-        raise OptionError(f"Wanted a source, as loader.CassandraSource. Found: {source!r}")
+        raise OptionError(f"Wanted a source, such as loader.CassandraSource. Found: {source!r}")
 
 
 def _epochs(plan: Plan, epoch: int, is_followed: bool, offset: int, every: int) -> Iterator[Iterator[Any]]:
-    """The epochs to be read, one after another. It must not hold the source, which ends its reads when forgotten."""
+    """The epochs to read, one after another. It must not hold the source, whose reads end once nobody refers to it."""
     while True:
         yield plan.steps(epoch, offset=offset, every=every)
         if not is_followed or not plan.whole.samples:

@@ -1,4 +1,4 @@
-"""The public sources, each put together from a plan, an engine and what makes batches of what the engine reads."""
+"""The public sources, each put together from a plan, an engine, and a function that makes batches of what is read."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -36,30 +36,48 @@ _LEAST_MIX, _MOST_MIX = 8, 1024
 
 
 class CassandraSource(Source):
-    """Batches of a split on one rank, read from Cassandra ahead of their use.
+    """Batches of a split on one rank, read ahead from Cassandra.
 
-    Order, ranks, policies, faults and the options that all sources have are as in `Source`.
+    `Source` explains order, ranks, policies and failures.
 
-    Connections, too, follow the round trip and the rate that are measured; ``connections`` (to each node) is for those
-    who insist. ``metadata`` names columns of the split's metadata table, which are read beside the images: a second
-    read for each. Labels that the split does not know are read with the images.
+    acsylla reads more than twice as many images a second as cassandra-driver, but its wheel bundles OpenSSL 1.1.1k,
+    which the security updates of your system do not replace. The driver uses Python's OpenSSL. So the default client is
+    acsylla without TLS and cassandra-driver with TLS, or the other one if that is not installed.
 
-    ``hosts`` are contact points, one name or address as a string or several in a list. Without hosts, this
-    is the Cassandra that `imagestrata up` started in this checkout. ``datacenter`` is the one to read from, by default
-    the one of the first contact point that answers. ``username`` and ``password`` log in;
-    ``access`` says all that `Access` can, with a bundle also where to go, without hosts. Without ``access``, what is
-    not given comes from the environment: `Access.from_environment`.
+    LOCAL_QUORUM finds what the last ingest (also with ``--overwrite``) or repair wrote. LOCAL_ONE costs the servers
+    less, but a replica that missed a write returns old bytes. With one copy of each row both are the same. If the
+    writer is in another datacenter, use QUORUM.
 
-    ``consistency`` says how many replicas answer a read, in CQL's words. LOCAL_QUORUM finds what an ingest, also one
-    with ``--overwrite``, or a repair wrote last; LOCAL_ONE saves the servers work, but a replica that missed a write
-    gives old bytes. With one copy of each row both are the same. Where the writer is in another datacenter, say QUORUM.
+    Args:
+        split: What `open_split` or `open_rows` returned.
+        hosts: Contact points: a name or address, or a list of them, without ports. By default the Cassandra that
+            ``imagestrata up`` started in this checkout.
+        port: Cassandra's port, by default 9042, or that of the Cassandra of this checkout.
+        batch_size: Samples of a batch on this rank.
+        rank: The number of this rank, from 0. Give both ``rank`` and ``world_size``, or neither.
+        world_size: The number of ranks.
+        seed: The seed of the order.
+        shuffle: Whether each epoch has a new order; else all have the split's.
+        last_batch_policy: How an epoch ends: "PARTIAL", "FILL" or "DROP".
+        in_order: Whether batches keep the order, or take samples as they arrive.
+        metadata: Columns of the metadata table, read beside the images: one more read for each image.
+        on_missing: "raise", or "skip" to leave out images that are missing.
+        max_missing: With "skip", the share of an epoch that may be missing, from 0 to 1.
+        memory_budget: Bytes that may be read ahead and in flight.
+        timeout: Seconds after which the read of an image fails.
+        max_in_flight: An upper limit for the reads in flight, which follow from measurements.
+        connections: Connections to each node; by default they follow from the measured round trip and rate.
+        client: "acsylla" or "cassandra-driver".
+        username: The user to log in as. What you do not give comes from the environment: `Access.from_environment`.
+        password: The user's password.
+        access: Everything about access and TLS, instead of ``username`` and ``password``; with a bundle, instead of
+            ``hosts``, too.
+        datacenter: The datacenter to read from, by default that of the first contact point that answers.
+        consistency: How many replicas answer a read, in CQL's words.
 
-    ``client`` is the library that reads. By default it is ``"acsylla"`` without TLS and ``"cassandra-driver"`` over
-    TLS; if one is not installed, the other. acsylla reads more than twice as many images a second, but its wheel
-    bundles OpenSSL 1.1.1k, which your system's security updates do not reach; the driver uses the OpenSSL of Python.
-
-    Raises `OptionError` for an option out of its range. Reading raises `UnreachableError`, `AccessError`,
-    `TableError`, `MissingImageError` and, after `close`, `ClosedError`.
+    Raises:
+        OptionError: An option is out of its range. Reading raises `UnreachableError`, `AccessError`, `TableError`,
+            `MissingImageError` and, after `close`, `ClosedError`.
     """
 
     def __init__(
@@ -90,7 +108,7 @@ class CassandraSource(Source):
         consistency: Consistency = "LOCAL_QUORUM",
     ) -> None:
         if not isinstance(split, Split) or isinstance(split, Folder):
-            raise OptionError(f"Wanted a split, as loader.open_split gives it. Found: {split!r}")
+            raise OptionError(f"Wanted a split from loader.open_split. Found: {split!r}")
         options = Options.checked(
             batch_size=batch_size, rank=rank, world_size=world_size, seed=seed, shuffle=shuffle,
             last_batch_policy=last_batch_policy, memory_budget=memory_budget, timeout=timeout,
@@ -112,13 +130,30 @@ class CassandraSource(Source):
 
 
 class FolderSource(Source):
-    """Batches of a tree of class folders on one rank, read from a local disk, or a mounted one, ahead of their use.
+    """Batches of a tree of class folders on one rank, read ahead from a local or mounted disk.
 
-    Order, ranks, policies, faults and options are as in `Source`: a training that reads its files with this one sees
-    the batches that it sees with `CassandraSource` and a split of the same images; see `open_folder`.
+    `Source` explains order, ranks, policies and failures. A training sees the same batches as with `CassandraSource`
+    and a split of the same images; see `open_folder`.
 
-    Raises `OptionError` for an option out of its range. Reading raises `MissingImageError` for a file that is not there
-    or is empty, `AccessError` for one that may not be read, `UnreachableError` for a disk that fails.
+    Args:
+        folder: What `open_folder` returned.
+        batch_size: Samples of a batch on this rank.
+        rank: The number of this rank, from 0. Give both ``rank`` and ``world_size``, or neither.
+        world_size: The number of ranks.
+        seed: The seed of the order.
+        shuffle: Whether each epoch has a new order; else all have the folder's.
+        last_batch_policy: How an epoch ends: "PARTIAL", "FILL" or "DROP".
+        in_order: Whether batches keep the order, or take samples as they arrive.
+        on_missing: "raise", or "skip" to leave out images that are missing.
+        max_missing: With "skip", the share of an epoch that may be missing, from 0 to 1.
+        memory_budget: Bytes that may be read ahead and in flight.
+        timeout: Seconds after which the read of an image fails.
+        max_in_flight: An upper limit for the reads in flight, which follow from measurements.
+
+    Raises:
+        OptionError: An option is out of its range. Reading raises `MissingImageError` for a missing or empty file,
+            `AccessError` for one without permission, `UnreachableError` for a failing disk, and `ClosedError` after
+            `close`.
     """
 
     def __init__(
@@ -139,7 +174,7 @@ class FolderSource(Source):
         max_in_flight: int = 4096,
     ) -> None:
         if not isinstance(folder, Folder):
-            raise OptionError(f"Wanted a folder, as loader.open_folder gives it. Found: {folder!r}")
+            raise OptionError(f"Wanted a folder from loader.open_folder. Found: {folder!r}")
         options = Options.checked(
             batch_size=batch_size, rank=rank, world_size=world_size, seed=seed, shuffle=shuffle,
             last_batch_policy=last_batch_policy, memory_budget=memory_budget, timeout=timeout,
@@ -155,30 +190,44 @@ class FolderSource(Source):
 
 
 class ShardSource(Source):
-    """Batches of shards on one rank, read ahead of their use in large pieces, from an object store or a disk.
+    """Batches of shards on one rank, read ahead in large pieces from an object store or a disk.
 
-    Ranks, policies, states and all that is done with sources is as in `Source`; the order is one for shards. An epoch
-    puts all pieces of all shards (some 5 MB each) into a new order, which follows from (fingerprint, ``seed``, epoch)
-    alone, and gives each rank a stretch of it, so that ranks read different parts of the shards. A rank's stretch is
-    read as ``streams`` side by side, which give a batch in turn; in each, ``mix`` samples of several pieces are mixed
-    anew. With as many workers as divide ``streams`` (1, 2, 3, 4, 6 or 12 of 12), each reads pieces of its own; with any
-    number the order is the same. A state goes on exactly, at the very next batch; with another ``batch_size``,
-    ``world_size``, ``streams`` or ``mix``, what is left of the epoch is dealt anew, each sample once.
+    `Source` explains ranks, policies and states. The order is different: each epoch puts all pieces of all shards
+    (about 5 MB each) into a new order, which depends only on the fingerprint, ``seed`` and the epoch, and gives each
+    rank a contiguous part of it, so that ranks read different parts of the shards. A rank reads its part as ``streams``
+    side by side, which deliver batches in turn. Within each stream, ``mix`` samples of several pieces are shuffled
+    again. Workers whose number divides ``streams`` (1, 2, 3, 4, 6 or 12 for 12) read different pieces; the order is the
+    same for any number of workers. A state continues exactly with the next batch. With another ``batch_size``,
+    ``world_size``, ``streams`` or ``mix``, the rest of the epoch is distributed anew, each sample once.
 
-    ``memory_budget`` bounds, in bytes a rank, what is in memory or on its way, besides the batch that is put together;
-    each of torch's k workers has a k-th of it, which must hold the largest piece. ``mix`` is by default as many samples
-    as 200 MB hold for all streams, from 8 to 1,024 (150 of 110 kB), which follows from their mean size. A budget that
-    does not hold them changes no order: pieces are read again then, which is slow, logged once, and counted in
-    ``stats().rereads``. ``max_in_flight`` requests are under way, each on a connection of its own. A request that
-    fails, also one that begins a pass, is tried again until ``timeout`` seconds have passed. Every piece is checked
-    against its XXH3; `Shards.verify` compares whole shards with their SHA-256. ``cache`` is a folder on a local disk in
-    which up to ``cache_bytes`` of pieces are kept.
+    A budget that does not hold all mixed samples does not change the order. Pieces are then read again, which is slow:
+    it is logged once, and counted in ``stats().rereads``. Every piece is compared with its XXH3; `Shards.verify`
+    compares whole shards with their SHA-256.
 
-    A batch has a sample's first file, which is its picture, its class number or its mask or array, and its id. Other
-    files of samples are counted in ``not_taken``, by extension, in the process that reads; `RemoteDataset` gives all.
+    A batch has the first file of each sample, which is its image, the class number or the mask or array, and the id.
+    Other files are counted in ``not_taken``, by extension, in the process that reads; `RemoteDataset` delivers all
+    files.
 
-    Raises `OptionError` for an option out of its range. Reading raises `ShardError` for a shard that is missing, cut
-    off or another than its manifest says, `AccessError`, `UnreachableError`.
+    Args:
+        shards: What `open_shards` returned.
+        batch_size: Samples of a batch on this rank.
+        rank: The number of this rank, from 0. Give both ``rank`` and ``world_size``, or neither.
+        world_size: The number of ranks.
+        seed: The seed of the order.
+        shuffle: Whether each epoch has a new order; else all have the shards'.
+        last_batch_policy: How an epoch ends: "PARTIAL", "FILL" or "DROP".
+        mix: Samples that each stream shuffles, by default as many as 200 MB hold for all streams, from 8 to 1,024.
+        streams: Parts that a rank reads side by side.
+        memory_budget: Bytes that may be read ahead and in flight. Each of k workers has a k-th of it, which must hold
+            the largest piece.
+        timeout: Seconds after which a failing request is not repeated any more.
+        max_in_flight: Requests at the same time, each on its own connection.
+        cache: A folder on a local disk in which pieces are kept.
+        cache_bytes: The most bytes that the cache may hold.
+
+    Raises:
+        OptionError: An option is out of its range. Reading raises `ShardError` for a shard that is missing, truncated
+            or does not match its manifest, `AccessError` and `UnreachableError`.
     """
 
     def __init__(
@@ -200,7 +249,7 @@ class ShardSource(Source):
         cache_bytes: int = 100_000_000_000,
     ) -> None:
         if not isinstance(shards, Shards):
-            raise OptionError(f"Wanted shards, as loader.open_shards gives them. Found: {shards!r}")
+            raise OptionError(f"Wanted shards from loader.open_shards. Found: {shards!r}")
         options = Options.checked(
             batch_size=batch_size, rank=rank, world_size=world_size, seed=seed, shuffle=shuffle,
             last_batch_policy=last_batch_policy, memory_budget=memory_budget, timeout=timeout,
@@ -228,7 +277,7 @@ def parts_by_id(
     max_missing: float,
     metadata: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """What a `Source` is made of that reads the images of a split by id. Raises `OptionError`."""
+    """The parts of a `Source` that reads images of a split by id. Raises `OptionError`."""
     check_bools(in_order=in_order)
     check_choice("on_missing", on_missing, get_args(OnMissing))
     plan = Schedule(fingerprint=split.fingerprint, rows=len(split), **options.of_the_order())
@@ -263,7 +312,7 @@ def parts_of_shards(
     cache: Path | None,
     cache_bytes: int,
 ) -> dict[str, Any]:
-    """What a `Source` is made of that reads shards. Raises `OptionError`."""
+    """The parts of a `Source` that reads shards. Raises `OptionError`."""
     plan = ShardSchedule(
         fingerprint=shards.fingerprint,
         pieces=np.array([one.samples for one in locations_of(shards)], dtype=np.int64),
@@ -286,13 +335,13 @@ def _checked_budget(budget: int, shards: Shards) -> int:
     least = max((one.bytes for one in locations_of(shards)), default=1)
     if budget < least:
         raise OptionError(
-            f"Wanted memory_budget of at least {least:,} bytes, for the largest piece of {shards.address}; each of "
-            f"torch's workers has an equal share of it and needs as much. Found: {budget:,}"
+            f"Wanted memory_budget of at least {least:,} bytes, for the largest piece of {shards.address}. Found: "
+            f"{budget:,}. The workers of a DataLoader share memory_budget, and each needs as much."
         )
     return budget
 
 
 def usual_mix(shards: Shards, streams: int) -> int:
-    """How many samples each stream mixes unless that is said: as many as some memory holds, by their mean size."""
+    """The samples that each stream mixes by default: as many as fit into a fixed memory, by their mean size."""
     mean = max(1, shards.contents.bytes // max(1, len(shards)))
     return max(_LEAST_MIX, min(_MOST_MIX, _MIXED_BYTES // (streams * mean)))

@@ -1,4 +1,4 @@
-"""A split as the loader sees it: ids and labels by position, and where the images are."""
+"""Splits as the loader uses them: ids and labels by position, and where the images are."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -22,16 +22,27 @@ if TYPE_CHECKING:
 class Split:
     """One split, opened for reading.
 
-    ``ids``: uint8 ``(n, 16)``, big-endian UUIDs; ``labels``: int32 ``(n,)``; both by position and read-only, and mapped
-    into memory from a split folder, so that the ranks of a host share them. ``label_type``: "int" for class numbers,
-    "blob" for masks, "multi" for arrays, "none". ``labels`` is None but for class numbers, and where a split dictionary
-    does not tell these: sources read labels with the images then. ``counts``: rows by class number, empty without
-    labels. ``class_names`` may be fewer than ``num_classes``, where the tables do not tell them. ``recorded_table`` is
-    the data table that a rows file names, where ``data_table`` was given in its place; else empty.
+    `open_split` and `open_rows` return it. The arrays of a split folder are memory-mapped, so all ranks of a host share
+    them. A split that was opened this way is pickled as its address and fingerprint, and a worker process opens it
+    again; that raises `SplitError` if the split has been replaced. Other splits are pickled with their arrays.
 
-    What `open_split` opened (``is_opened``, with the ``cache`` that it was given) pickles as the place and the
-    fingerprint, and is opened again where it is unpickled, in a worker process; that raises `SplitError` if there is
-    another split by then. Any other pickles with its arrays.
+    Attributes:
+        ids: UUIDs by position, uint8 ``(n, 16)``, big-endian, read-only.
+        labels: Class numbers by position, int32 ``(n,)``, read-only. None if labels are not class numbers, or if a
+            split dictionary does not have them; sources then read labels with the images.
+        index: The number of the split in its folder, from 0.
+        num_classes: One more than the highest class number.
+        class_names: Names by class number. Some may be missing.
+        counts: Images by class number; empty without labels.
+        data_table: The table of the images, as ``keyspace.table``.
+        metadata_table: The table of their metadata.
+        columns: The names of the id, label and data columns.
+        fingerprint: 64 hexadecimal digits that identify the rows and their order.
+        address: Where the split is.
+        label_type: "int" for class numbers, "blob" for masks, "multi" for label arrays, "none".
+        cache: The cache folder that was given when the split was opened.
+        is_opened: Whether a worker process opens the split again from its address.
+        recorded_table: The data table that a rows file names, if another one was given; else empty.
     """
 
     ids: NDArray[np.uint8] = field(repr=False)
@@ -160,16 +171,25 @@ class Split:
 def open_split(
     address: str | os.PathLike[str], *, index: int = 0, cache: str | os.PathLike[str] | None = None
 ) -> Split:
-    """Open one split of a split folder or split dictionary, at a local path or an address such as ``s3://bucket/name``.
+    """Open one split of a split folder or of a split dictionary.
 
-    Of a folder, the first opening on a host reads the Parquet files, checks them against their fingerprint and writes
-    ids and labels to ``cache`` (by default ``$IMAGESTRATA_CACHE``, or a folder in the user's cache), 20 bytes an image;
-    later ones map those, and look at their sizes only. A dictionary, a file whose name ends with ``.pckl`` or ``.pkl``,
-    may be another tool's: it is read whole at each opening, and nothing that it might want to run is run.
+    The first time that a host opens a split of a folder, the Parquet files are read, compared with their fingerprint,
+    and written to the cache as raw arrays, 20 bytes an image. Later calls map these arrays into memory and check only
+    their sizes. A split dictionary (``.pckl`` or ``.pkl``) is read whole each time; it may come from another tool, and
+    none of the code that a pickle can name is run.
 
-    Raises `OptionError` for an index that is not there, `SplitError` for a place without a split, of a newer format,
-    with labels of an unknown type, whose parts disagree, for a pickle of anything else than a split, or for a
-    cache that cannot be written.
+    Args:
+        address: A local path, or an address such as ``s3://bucket/name``.
+        index: Which split, from 0.
+        cache: The folder of opened splits, by default ``$IMAGESTRATA_CACHE`` or a folder in your user cache.
+
+    Returns:
+        The split, with ids and labels by position.
+
+    Raises:
+        OptionError: There is no split with this index.
+        SplitError: There is no readable split: none at all, one of a newer format, one whose files have changed, or a
+            pickle of something else. Also if the cache cannot be written.
     """
     return _open(address, index, cache)
 
@@ -179,19 +199,28 @@ def open_rows(
 ) -> Split:
     """Open a rows file, which jobs/cache_rows.py makes of a whole table, as a split.
 
-    ``data_table``, as ``keyspace.table``, is read in place of the one that the file names. Places, the ``cache`` and
-    what is raised are as with `open_split`; a place with more than one split raises `SplitError`.
+    Args:
+        address: A local path, or an address such as ``s3://bucket/name``.
+        data_table: The table to read images from, as ``keyspace.table``, instead of the one that the file names.
+        cache: As for `open_split`.
+
+    Returns:
+        All rows of the table as one split.
+
+    Raises:
+        OptionError: ``data_table`` is not the name of a table.
+        SplitError: As for `open_split`; also if there is more than one split.
     """
     try:
         split = _open(address, None, cache)
     except SplitError as error:
-        raise SplitError(f"{error} A rows file is made with jobs/cache_rows.py.") from error
+        raise SplitError(f"{error} Rows files are made with jobs/cache_rows.py.") from error
     return split if data_table is None else _read_from(split, _table(data_table))
 
 
 def _open(address: str | os.PathLike[str], index: int | None, cache: str | os.PathLike[str] | None) -> Split:
-    """Open a split; None is the only one."""
-    # Parquet and storage take a third of a second to import: not before a split is opened.
+    """Open a split. With ``index`` None there must be exactly one."""
+    # These take a third of a second to import.
     from formats import FormatsError, is_dictionary
     from schemas import SchemaError
 
@@ -265,14 +294,15 @@ def _open_again(address: str, index: int, cache: str | None, fingerprint: str, d
     split = open_split(address, index=index, cache=cache)
     if split.fingerprint != fingerprint:
         raise SplitError(
-            f"Wanted the split {address}, index {index}, with the fingerprint {fingerprint}, as it was opened first. "
-            f"Found: {split.fingerprint}. It was made again since: start anew, or give each split a name of its own."
+            f"Wanted the split {address}, index {index}, with the fingerprint {fingerprint}, as when it was first "
+            f"opened. Found: {split.fingerprint}. The split was replaced. Open it again, or give each split its own "
+            "name."
         )
     return _read_from(split, data_table)
 
 
 def _read_from(split: Split, data_table: str) -> Split:
-    """The split with images from this table, which may be another than its file names."""
+    """The split, with its images read from this table."""
     recorded = "" if data_table == split.data_table else split.data_table
     return replace(split, data_table=data_table, recorded_table=recorded)
 
@@ -286,7 +316,7 @@ def _checked(address: str, index: int | None, splits: int, label_type: str, data
     if index is None:
         if splits != 1:
             raise SplitError(
-                f"Wanted a rows file, as jobs/cache_rows.py makes it, at {address}. Found: {splits} splits. "
+                f"Wanted a rows file of jobs/cache_rows.py at {address}. Found: {splits} splits. "
                 "Open one of them with loader.open_split."
             )
         index = 0

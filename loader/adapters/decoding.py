@@ -1,6 +1,6 @@
-"""Decoding of shard members by their extensions, with nothing that runs code from a member.
+"""Decoding of shard members by their extensions, without running code from a member.
 
-webdataset's own defaults unpickle ``.pyd``, ``.pkl`` and ``.pth`` members, also those that a pipeline does not select.
+webdataset's own defaults unpickle ``.pyd``, ``.pkl`` and ``.pth`` members, even those that a pipeline does not select.
 Here only the types below are decoded; members of other types stay bytes.
 """
 
@@ -25,14 +25,11 @@ Handler = Callable[[str, bytes], Any]
 
 
 class Decoding:
-    """A stage that decodes all files of each sample: first with the given handlers, then by `decoded`.
+    """A stage that decodes all files of each sample: first with the given handlers, then with `decoded`.
 
-    A handler is a function of ``.extension`` and bytes that returns None for files it does not decode, or one of
-    webdataset's names of picture types. ``pre`` and ``post`` replace the handlers before and after; ``only``,
-    ``partial`` and ``handler`` work as in webdataset.
-
-    Raises:
-        OptionError: A name is not a picture type.
+    A handler is a function of ``.extension`` and bytes that returns None for files that it does not decode, or one of
+    webdataset's names of image types. ``pre`` and ``post`` replace the handlers before and after; ``only``, ``partial``
+    and ``handler`` work as in webdataset. Raises `OptionError` for a name that is not an image type.
     """
 
     def __init__(
@@ -60,7 +57,7 @@ class Decoding:
 
 
 def decoded(extension: str, data: bytes) -> Any:
-    """A file's value by its last extension: number, text, JSON or array; None for any other type."""
+    """A file's value by its last extension: number, text, JSON or array; None for other types."""
     match extension.rpartition(".")[2].lower():
         case "cls" | "cls2" | "index" | "inx" | "id":
             return integer_in(data)
@@ -79,11 +76,11 @@ SAFE_STREAM_DECODERS = [("*.bin", filters.decode_bin), ("*.txt", filters.decode_
 
 
 class _Pictures:
-    """webdataset's decoder of pictures, for raster formats only: for others Pillow may start a program."""
+    """webdataset's decoder of images, for raster formats only: for others Pillow may start a program."""
 
     def __init__(self, kind: str) -> None:
         if kind not in autodecode.imagespecs:
-            raise OptionError(f"Wanted a picture type: {', '.join(autodecode.imagespecs)}. Found: {kind!r}")
+            raise OptionError(f"Wanted an image type: {', '.join(autodecode.imagespecs)}. Found: {kind!r}")
         self._decode = autodecode.imagehandler(kind, _PICTURES)
 
     def __call__(self, extension: str, data: bytes) -> Any:

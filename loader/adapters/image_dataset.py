@@ -1,4 +1,4 @@
-"""A split as torch's map-style dataset: images by index, a batch of them read side by side."""
+"""A split as torch's map-style dataset: images by index, those of a batch read side by side."""
 
 import os
 import sys
@@ -35,22 +35,40 @@ _ADVICE = "Leave it out with torch.utils.data.Subset."
 class ImageDataset(Dataset[Any]):
     """The images of a split by index, for ``DataLoader(dataset, batch_size=b, shuffle=True, num_workers=k)``.
 
-    ``dataset[i]`` is ``(image, label)`` of position i of the split: an RGB picture of PIL, or what ``transform`` makes
-    of it, and an int, or the bytes of a mask or an array, or what ``target_transform`` makes of these. A split without
-    labels gives images alone.
+    ``dataset[i]`` is ``(image, label)`` of position i of the split: an RGB image of PIL, or what ``transform`` makes of
+    it, and an int, or the encoded mask or array, or what ``target_transform`` makes of these. A split without labels
+    gives images alone.
 
-    Here the caller's sampler chooses the order, and shares out samples to ranks: take this dataset for what works by
-    index, such as accelerate's ``prepare``, Hugging Face's ``Trainer`` and torch's samplers. A source with
-    `TorchDataset` reads further ahead, balances ranks and resumes exactly.
+    Your sampler chooses the order and distributes samples to ranks. Use this dataset with what works by index, such as
+    accelerate's ``prepare``, Hugging Face's ``Trainer`` and torch's samplers. A source with `TorchDataset` reads
+    further ahead, balances ranks and resumes exactly.
 
-    A batch that a DataLoader asks for is read side by side. Each process, worker processes among them, opens
-    connections of its own when it first reads. ``split`` is what `open_split` or `open_rows` gives, read from the
-    cluster at ``hosts``, or what `open_folder` gives, read from its files. The other options are those of
-    `CassandraSource`.
+    Each process, and each worker process, opens its own connections when it first reads. Reading raises
+    `MissingImageError` and `DecodeError`, which name the image, `UnreachableError`, `AccessError`, `TableError`,
+    IndexError and, after `close`, `ClosedError`. Errors of a transform are raised as they are.
 
-    Raises `OptionError` for an option out of its range. Reading raises `MissingImageError` and `DecodeError`, which
-    name the image, `UnreachableError`, `AccessError`, `TableError`, IndexError and, after `close`, `ClosedError`. What
-    a transform raises is raised.
+    Args:
+        split: What `open_split` or `open_rows` returned, read from ``hosts``; or what `open_folder` returned, read from
+            its files.
+        transform: Called with each RGB image of PIL.
+        target_transform: Called with each label.
+        hosts: Cassandra's contact points: a name or address, or a list of them, without ports. By default the
+            Cassandra that ``imagestrata up`` started in this checkout.
+        port: Cassandra's port, by default 9042, or that of the Cassandra of this checkout.
+        memory_budget: Bytes that may be read ahead and in flight.
+        timeout: Seconds after which the read of an image fails.
+        max_in_flight: An upper limit for the reads in flight, which follow from measurements.
+        connections: Connections to each node; by default they follow from measurements.
+        client: "acsylla" or "cassandra-driver"; see `CassandraSource`.
+        username: The user to log in as.
+        password: The user's password.
+        access: Everything about access and TLS, instead of ``username`` and ``password``.
+        datacenter: The datacenter to read from.
+        consistency: How many replicas answer a read.
+
+    Raises:
+        OptionError: An option is out of its range. A DataLoader raises it for images that do not make a batch, such as
+            tensors of different sizes, or images of PIL because there is no ``transform``.
     """
 
     def __init__(
@@ -73,7 +91,7 @@ class ImageDataset(Dataset[Any]):
         consistency: Consistency = "LOCAL_QUORUM",
     ) -> None:
         if not isinstance(split, Split):
-            raise OptionError(f"Wanted a split, as loader.open_split gives it, or a folder. Found: {split!r}")
+            raise OptionError(f"Wanted a split from loader.open_split, or a folder. Found: {split!r}")
         for name, function in (("transform", transform), ("target_transform", target_transform)):
             if function is not None and not callable(function):
                 raise OptionError(f"Wanted {name} as a function. Found: {function!r}")
@@ -82,7 +100,7 @@ class ImageDataset(Dataset[Any]):
         self._make_fetcher: Callable[[], Fetcher]
         if isinstance(split, Folder):
             if hosts is not None:
-                raise OptionError(f"Wanted a folder alone, whose files are read. Found: hosts={hosts!r} as well")
+                raise OptionError(f"Wanted no hosts for a folder, whose files are read. Found: hosts={hosts!r}")
             self._make_fetcher = partial(FileFetcher, split)
         else:
             cluster = Cluster.checked(
@@ -99,7 +117,7 @@ class ImageDataset(Dataset[Any]):
         self._begin()
 
     def _begin(self) -> None:
-        self._engines: dict[int, FetchEngine] = {}  # by process: a forked one keeps its parent's, and leaves it alone
+        self._engines: dict[int, FetchEngine] = {}  # by process: a forked one does not use its parent's
         self._closing = weakref.finalize(self, _close, self._engines)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -117,12 +135,12 @@ class ImageDataset(Dataset[Any]):
 
     @property
     def classes(self) -> list[str]:
-        """The names of the classes by their numbers; numbers where names are not known."""
+        """The names of the classes by their numbers; the number itself where a name is not known."""
         return [self.split.class_names.get(label, str(label)) for label in range(self.split.num_classes)]
 
     @property
     def targets(self) -> NDArray[np.int64]:
-        """Class numbers by index: int64 ``(n,)``. Raises `OptionError` for a split that does not know any."""
+        """Class numbers by index: int64 ``(n,)``. Raises `OptionError` for a split that has none."""
         if self.split.labels is None:
             raise OptionError(f"Wanted a split that knows class numbers. Found: {self.split!r}")
         return self.split.labels.astype(np.int64)
@@ -131,7 +149,7 @@ class ImageDataset(Dataset[Any]):
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """The samples of a batch, read side by side; what torch's DataLoader asks for."""
+        """The samples of a batch, read side by side. torch's DataLoader calls this."""
         positions = [self._position(index) for index in indices]
         if not positions:
             return []
@@ -145,7 +163,7 @@ class ImageDataset(Dataset[Any]):
         return [Sample(pair) for pair in zip(images, labels, strict=True)]
 
     def close(self) -> None:
-        """Give up this process's connections. Safe to call twice; reading raises `ClosedError` afterwards."""
+        """Close this process's connections. You may call it twice. Reading raises `ClosedError` afterwards."""
         self._engine().close()
 
     def __enter__(self) -> Self:
@@ -171,7 +189,7 @@ class ImageDataset(Dataset[Any]):
     def _engine(self) -> FetchEngine:
         """The engine of this process, which connects when it first reads."""
         if (own := self._engines.get(os.getpid())) is None:
-            batcher = batcher_of(self.split, batch_size=sys.maxsize)  # what is asked for at once is one batch
+            batcher = batcher_of(self.split, batch_size=sys.maxsize)  # each request is one batch
             own = FetchEngine(self._make_fetcher, batcher, on_missing="raise", **self._options)
             own = self._engines.setdefault(os.getpid(), own)
         return own

@@ -1,4 +1,4 @@
-"""Batches of a source through a DALI graph: one of your own, or the usual one for classification."""
+"""Batches of a source through a DALI graph: your own, or the usual one for classification."""
 
 import hashlib
 import math
@@ -26,21 +26,28 @@ _IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
 class GenericIterator:
-    """Batches of a source through a DALI graph of your own: ``{name: array}``, one epoch a pass.
+    """Batches of a source through your own DALI graph: ``{name: array}``, one epoch a pass.
 
-    ``graph`` is called while the pipeline is defined, with what `Source.read` gives (images, labels,
-    metadata), and returns as many outputs as there are ``names``. Of samples of one shape, an array ``(b, ...)``; of
-    others, a list of ``b`` arrays. ``output="numpy"`` gives read-only arrays; ``output="torch"`` gives tensors, on the
-    GPU ``device_id`` where there is one, else on the CPU. Without ``device_id`` DALI works on the CPU and needs no GPU.
+    Samples of one shape become an array ``(b, ...)``, others a list of ``b`` arrays. Each pass is the next epoch,
+    starting with the source's first one, also after a pass that you left early. `state_dict` counts the batches that
+    you were given, not what DALI has prepared ahead. Random operators follow the source's seed and rank: the same
+    passes give the same numbers for any number of threads. A pass raises what reading the source raises, and
+    `DecodeError` for an image that is not a picture.
 
-    Each pass is the next epoch, from the source's first on, also after a pass that was left early. `state_dict` counts
-    the batches that were given, not what DALI has prepared ahead. Random operators follow the source's seed and rank:
-    the same passes give the same numbers, on any number of threads. ``on_undecodable="skip"`` leaves out images that
-    are no pictures and notes them in the source's ``skipped``, as ``on_missing="skip"`` does with those that are gone;
-    DALI's work ahead is done again then.
+    Args:
+        source: The source.
+        graph: Called while the pipeline is defined, with what `Source.read` gives (images, labels, metadata). It
+            returns as many outputs as there are ``names``.
+        names: The names of the outputs.
+        device_id: The GPU that DALI uses; None for the CPU alone, which needs no GPU.
+        num_threads: DALI's threads.
+        output: "numpy" for read-only arrays, "torch" for tensors, on the GPU ``device_id`` if there is one.
+        on_undecodable: "raise", or "skip" to leave out images that are not pictures and record them in the source's
+            ``skipped``. DALI's work ahead is then repeated.
 
-    Raises `OptionError` for an option out of its range and `MissingExtraError` without DALI or torch; a pass raises
-    what reading the source raises, and `DecodeError` for an image that is no picture.
+    Raises:
+        OptionError: An option is out of its range.
+        MissingExtraError: DALI or torch is not installed.
     """
 
     def __init__(
@@ -71,7 +78,7 @@ class GenericIterator:
         dali("pipeline")
         self._idle: tuple[EpochReader, Any] | None = None
         self.given: Batch | None = None
-        """What the arrays that were given last were made of: ids, positions, metadata, the files' bytes."""
+        """The batch behind the last arrays: ids, positions, metadata, encoded images."""
         self._begin()
 
     def __repr__(self) -> str:
@@ -88,18 +95,18 @@ class GenericIterator:
         return len(self._source)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where delivery stands, behind the batch that was given last; see `Source.state_dict`."""
+        """The position after the batch that was delivered last; see `Source.state_dict`."""
         return self._source.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
-        """Let the next pass go on from a state; see `Source.load_state_dict`."""
+        """Continue the next pass from a state; see `Source.load_state_dict`."""
         self._source.load_state_dict(state)
 
     def __iter__(self) -> Iterator[Any]:
         if self._plan is not self._source.plan:  # a state was loaded since
             self._begin()
-        # A pipeline is kept for the next pass only from a pass that reached its end: after one that was left early,
-        # what DALI has prepared ahead belongs to an epoch that is over.
+        # A pipeline is used again only after a pass that reached its end. After one that was left early, DALI has
+        # prepared batches of an epoch that is over.
         epoch = self._next_epoch
         reader, pipeline = self._idle or self._build(EpochReader(self._source, first_epoch=epoch), epoch)
         self._idle = None
@@ -118,7 +125,7 @@ class GenericIterator:
                     continue
                 self.given = reader.given()
                 step = self.given.step + 1
-                self._source.note(epoch, step)  # what DALI has prepared beyond this batch is not given away
+                self._source.note(epoch, step)  # what DALI has prepared beyond this batch is not delivered
                 yield self._convert([self._array(output) for output in outputs])
         finally:
             reader.close()
@@ -127,7 +134,7 @@ class GenericIterator:
         self._idle = reader, pipeline
 
     def _begin(self) -> None:
-        """Start with the source's first epoch, as it is after the state that it has loaded now."""
+        """Start with the source's first epoch, after the state that it has loaded."""
         self._plan = self._source.plan
         self._next_epoch = self._source.first_epoch
         self._source.note(self._next_epoch)
@@ -140,7 +147,7 @@ class GenericIterator:
             device_id=self._device_id,
             seed=_augmentation_seed(self._source.seed, self._source.rank, epoch, step),
             prefetch_queue_depth=_DEPTH,
-            exec_dynamic=True,  # outputs own their memory, so that they can be handed on without a copy
+            exec_dynamic=True,  # outputs own their memory, so no copy is needed
         )
         with pipeline:
             found = self._graph(*reader.outputs())
@@ -154,7 +161,7 @@ class GenericIterator:
     def _without_undecodable(self, batches: Sequence[Batch], error: RuntimeError) -> list[Batch]:
         """The batches that DALI was working on, without the images that it cannot decode.
 
-        Raises the error that names the first of these, unless they are skipped, or DALI's own where all can be decoded.
+        Raises the error that names the first of these, unless they are skipped, or DALI's own if all can be decoded.
         """
         found = [(batch, undecodable(batch)) for batch in batches]
         for batch, places in found:
@@ -183,12 +190,27 @@ class GenericIterator:
 class ClassificationIterator(GenericIterator):
     """Decoded, cropped and normalised batches of a source: ``(images, labels)``, one epoch a pass.
 
-    ``images``: float32 ``(b, 3, size, size)``, RGB, ``(value / 255 - mean) / std`` for each channel; ``labels``: int64
-    ``(b,)``. The last batch of an epoch may be smaller. With ``train=True`` a random crop (``crop_area`` of the
-    picture, sides 3:4 to 4:3) is resized to ``size`` and, with ``mirror``, mirrored half the time; otherwise the
-    shorter side is resized to ``size * 256 / 224`` and the centre is cropped.
+    ``images`` is float32 ``(b, 3, size, size)``, RGB, ``(value / 255 - mean) / std`` for each channel; ``labels`` is
+    int64 ``(b,)``. The last batch of an epoch may be smaller. Passes, states, seeds and errors are as in
+    `GenericIterator`.
 
-    Passes, states, seeds, GPUs and errors are as in `GenericIterator`.
+    Args:
+        source: The source; its labels must be class numbers.
+        size: The height and width of the output in pixels.
+        train: True: a random crop is resized to ``size`` and, with ``mirror``, mirrored half the time. False: the
+            shorter side is resized to ``size * 256 / 224`` and the centre is cropped.
+        crop_area: The smallest and largest share of the image that a random crop has; its sides are 3:4 to 4:3.
+        mirror: Whether random crops are mirrored half the time.
+        device_id: The GPU that DALI uses; None for the CPU alone.
+        num_threads: DALI's threads.
+        mean: The mean of each channel, from 0 to 1.
+        std: The standard deviation of each channel.
+        output: "numpy" for read-only arrays, "torch" for tensors, on the GPU ``device_id`` if there is one.
+        on_undecodable: "raise", or "skip" to leave out images that are not pictures.
+
+    Raises:
+        OptionError: An option is out of its range, or the labels are not class numbers.
+        MissingExtraError: DALI or torch is not installed.
     """
 
     def __init__(
@@ -211,7 +233,7 @@ class ClassificationIterator(GenericIterator):
         check_bools(train=train, mirror=mirror)
         smallest, largest = check_numbers("crop_area", crop_area, 2)
         if not 0 < smallest <= largest <= 1:
-            raise OptionError(f"Wanted crop_area as two shares of a picture, ascending. Found: {crop_area!r}")
+            raise OptionError(f"Wanted crop_area as two shares of an image, in ascending order. Found: {crop_area!r}")
         check_numbers("mean", mean, 3)
         if min(check_numbers("std", std, 3)) <= 0:
             raise OptionError(f"Wanted std above 0 for each of R, G, B. Found: {std!r}")

@@ -1,12 +1,13 @@
-"""Which epoch a pass of torch's workers is: workers of one pass find each other, agree, and check that all did.
+"""Which epoch a pass of torch's workers is: workers of one pass find each other, agree on it, and check that all did.
 
-torch does not tell a worker which pass it works for. All workers of one DataLoader iterator have a base seed in common,
-but so have those of other iterators if the caller reseeds torch. What differs is their birth: one thread starts the
-workers of an iterator, one after another, so that a worker's birth among those of its thread, less its number, is the
-iterator's own. Workers that live on (``persistent_workers``) begin the iterator's next pass, and count these.
+torch does not tell a worker which pass it works for. All workers of one DataLoader iterator have the same base seed,
+but other iterators have it too if the caller reseeds torch. What differs is when they were started: one thread starts
+the workers of an iterator, one after another. So the number of a worker among all processes that this thread has
+started, minus the number of the worker, identifies the iterator. Workers that live on (``persistent_workers``) begin
+the iterator's next pass, and count their passes.
 
 The first worker of a pass takes the next epoch, under a lock; the others find its entry and join. A worker ends the
-pass only when all have joined, so that a worker that was counted to another pass is an error and never a lost sample.
+pass only when all have joined. So a worker that was counted to another pass is an error and never a lost sample.
 """
 
 import fcntl
@@ -32,11 +33,11 @@ _POLL_SECONDS = 0.01
 _LENGTH_BYTES = 8
 
 Birth: TypeAlias = tuple[str, int, int]
-"""How a process was started (forked, or with a copy), by which thread of its parent, as which of that thread's."""
+"""How a process was started ("fork", or as a "copy"), by which thread of its parent, and that thread's count."""
 
 
 class _Thread(threading.local):
-    """This thread: its number in the process, and how often it has forked."""
+    """This thread: its number in the process, and how many times it has forked."""
 
     _numbers = itertools.count()
 
@@ -57,7 +58,7 @@ def _before_fork() -> None:
 def _in_child() -> None:
     global _born, _guard
     _born = ("fork", _thread.number, _thread.forks)
-    _guard = threading.Lock()  # another thread of the parent may hold it for ever
+    _guard = threading.Lock()  # another thread of the parent may hold it, which the child does not have
 
 
 os.register_at_fork(before=_before_fork, after_in_child=_in_child)
@@ -65,7 +66,14 @@ os.register_at_fork(before=_before_fork, after_in_child=_in_child)
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """What the workers of one pass have in common: base seed, number of workers, birth, and which of its passes."""
+    """What the workers of one pass have in common.
+
+    Attributes:
+        seed: The base seed.
+        count: The number of workers.
+        birth: How and as which process worker 0 was started, computed from this worker's own birth.
+        turn: The number of the pass among those of these workers.
+    """
 
     seed: int
     count: int
@@ -74,7 +82,7 @@ class Team:
     turn: int
 
     def is_that_of(self, other: "Team") -> bool:
-        """Whether both are of one pass, even if their thread started something else between its workers."""
+        """Whether both are of one pass, even if their thread started another process between its workers."""
         mine, theirs = (
             (self.seed, self.count, self.turn, self.birth[:2]),
             (other.seed, other.count, other.turn, other.birth[:2]),
@@ -84,7 +92,7 @@ class Team:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A pass that a process has begun: its epoch and, of several workers, the team and the number in it."""
+    """A pass that a process has begun: its epoch and, if there are several workers, the team and the number in it."""
 
     epoch: int
     number: int = 0
@@ -102,10 +110,9 @@ class Ledger:
         self._passes: list[tuple[Team, int, list[int]]] = []  # team, epoch, numbers of the workers that have joined
 
     def begin(self, team: Team | None, number: int, *, first_epoch: int, epoch: int | None = None) -> Pass:
-        """The pass that a worker begins: that of its team, or a new one of the epoch given or else the next.
+        """The pass that a worker begins: that of its team, or a new one of the given epoch, or else of the next.
 
-        Raises:
-            DeliveryError: The team has another epoch than the one given.
+        Raises `DeliveryError` if the team has another epoch than the given one.
         """
         found = None if team is None else self._of(team, but=number)
         if found is None:
@@ -117,7 +124,7 @@ class Ledger:
             self._passes = [*self._passes[1 - _KEPT :], found]
         if epoch not in (None, found[1]):
             raise DeliveryError(
-                f"Wanted epoch {epoch} in worker {number}, as its state says. Found: epoch {found[1]} in others of the "
+                f"Wanted epoch {epoch} in worker {number}, as in its state. Found: epoch {found[1]} in others of the "
                 f"same pass. {_remedy(found[1])}"
             )
         found[2].append(number)
@@ -129,13 +136,13 @@ class Ledger:
         return sorted(next((joined for team, _, joined in self._passes if team == begun.team), []))
 
     def to_json(self) -> list[Any]:
-        """As `from_json` takes it."""
+        """The form that `from_json` reads."""
         passes = [[one.seed, one.count, one.birth, one.turn, epoch, joined] for one, epoch, joined in self._passes]
         return [self.following, self.loads, passes]
 
     @classmethod
     def from_json(cls, found: list[Any]) -> "Ledger":
-        """What `to_json` gave."""
+        """Read what `to_json` returned."""
         following, loads, passes = found
         ledger = cls(following, loads)
         ledger._passes = [
@@ -152,12 +159,12 @@ class Ledger:
 class Passes:
     """The ledgers of a dataset, in memory that the main process and all workers share.
 
-    A process that is forked or spawned with the dataset, as ranks are, has a ledger of its own for itself and its
-    workers. A pickle for any other purpose makes passes of their own.
+    A process that is forked or spawned with the dataset, as ranks are, has its own ledger for itself and its workers. A
+    pickle for any other purpose makes new passes.
     """
 
     def __init__(self) -> None:
-        self._base: tuple[int | None, int] = (None, 0)  # what a new ledger begins with
+        self._base: tuple[int | None, int] = (None, 0)  # the start of a new ledger
         self._copies: dict[int, int] = {}  # by the thread that made them for processes it has started
         self._copied: tuple[Birth, int] | None = None  # as which copy this was made, and for which process
         self._turns = (0, 0)  # the process, and the passes that it has begun
@@ -181,12 +188,12 @@ class Passes:
 
     @property
     def loads(self) -> int:
-        """How often states were loaded in the process that the workers belong to."""
+        """How many times states were loaded in the process that the workers belong to."""
         with self._ledger() as ledger:
             return ledger.loads
 
     def restart(self, epoch: int | None, *, is_load: bool = False) -> int:
-        """Let the next pass be this epoch; None: the source's first. Returns how often states were loaded."""
+        """Make the next pass this epoch; None: the source's first. Returns how many times states were loaded."""
         with self._ledger() as ledger:
             ledger.following = epoch
             ledger.loads += is_load
@@ -194,10 +201,9 @@ class Passes:
             return ledger.loads
 
     def begin(self, *, first_epoch: int, epoch: int | None = None) -> Pass:
-        """Begin a pass of this process: the epoch that is given, or the one whose turn it is.
+        """Begin a pass of this process: the given epoch, or else the next one.
 
-        Raises:
-            DeliveryError: Another worker of the pass has begun another epoch.
+        Raises `DeliveryError` if another worker of the pass has begun another epoch.
         """
         info = get_worker_info()
         team = None
@@ -210,10 +216,9 @@ class Passes:
             return ledger.begin(team, 0 if info is None else info.id, first_epoch=first_epoch, epoch=epoch)
 
     def confirm(self, begun: Pass, *, timeout: float) -> None:
-        """Wait until all workers of a pass have begun it, which they usually have long ago.
+        """Wait until all workers of a pass have begun it; usually they have.
 
-        Raises:
-            DeliveryError: Not all have within ``timeout`` seconds: they may have begun another epoch.
+        Raises `DeliveryError` if not all have within ``timeout`` seconds: they may have begun another epoch.
         """
         if begun.team is None:
             return
@@ -241,11 +246,13 @@ class Passes:
 
     @contextmanager
     def _ledger(self) -> Iterator[Ledger]:
-        """The ledger of this process or, in a worker, of the one that it belongs to; nobody else changes it now."""
+        """The ledger of this process or, in a worker, of the process that it belongs to. Nobody else can change it
+        meanwhile.
+        """
         parent = multiprocessing.parent_process()
         owner = str(os.getpid() if get_worker_info() is None or parent is None else parent.pid)
         with _guard:
-            # A lock of the process, which the system takes back from one that is killed.
+            # A lock of the process, which the system releases if the process is killed.
             fcntl.lockf(self._fd, fcntl.LOCK_EX)
             try:
                 length = int.from_bytes(os.pread(self._fd, _LENGTH_BYTES, 0), "little")
@@ -265,11 +272,11 @@ def this_worker() -> tuple[int, int]:
 
 
 def _remedy(epoch: int) -> str:
-    return f"Do not use this pass: call dataset.set_epoch({epoch}) and begin it again with a new DataLoader."
+    return f"Do not use this pass: call dataset.set_epoch({epoch}) and start again with a new DataLoader."
 
 
 def _unnamed_file() -> int:
-    """Where there is no memory to share by descriptor."""
+    """A file instead of shared memory, on systems that have none with a descriptor."""
     import tempfile
 
     with tempfile.TemporaryFile() as file:

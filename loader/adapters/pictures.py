@@ -1,4 +1,4 @@
-"""Pictures of PIL from the bytes of their files."""
+"""Images of PIL from encoded bytes."""
 
 import io
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 from loader.errors import require
 
 FORMATS = ("JPEG", "PNG", "TIFF", "BMP", "WEBP", "JPEG2000", "PPM", "GIF")
-"""What is opened, by Pillow's names: for others, as PostScript, it may start a program."""
+"""The formats that are opened, by Pillow's names: for others, such as PostScript, it may start a program."""
 
 
 def decoded_picture(image: bytes) -> Any:
-    """An RGB picture of PIL, or the error that says why it is none."""
+    """An RGB image of PIL, or the error that says why the bytes are not a picture."""
     pictures = require("PIL.Image", extra="train", purpose="decoding images")
     try:
         return pictures.open(io.BytesIO(image), formats=FORMATS).convert("RGB")

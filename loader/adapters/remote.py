@@ -1,4 +1,4 @@
-"""Shards as an iterable dataset, whose samples are decoded and put into tuples by webdataset's own functions."""
+"""Shards as an iterable dataset. webdataset's own functions decode samples and make tuples of them."""
 
 import copy
 import os
@@ -23,7 +23,7 @@ Collate = Callable[[list[Any]], Any]
 
 
 def _refused(name: str, why: str) -> Callable[..., NoReturn]:
-    """A function of webdataset's chains that cannot keep what `RemoteDataset` promises; ``why`` says what to write."""
+    """A function of webdataset that would break what `RemoteDataset` promises; ``why`` says what to use instead."""
 
     def refuse(self: "RemoteDataset", *_: Any, **__: Any) -> NoReturn:
         raise OptionError(f"Wanted a chain that keeps each sample of a pass once. Found: {name}(). {why}")
@@ -39,25 +39,45 @@ _LEAVES_OUT = (
 
 
 class RemoteDataset(Base):
-    """The samples of a folder of shards in a bucket: dictionaries of bytes by extension, a new order each pass.
+    """The samples of a folder of shards in a bucket: dictionaries of bytes by extension, in a new order each pass.
 
     A sample also has ``__key__`` and ``__url__``, its shard. `decode`, `to_tuple`, `map`, `map_tuple`, `map_dict`,
-    `rename`, `rename_keys`, `extract_keys` and `xdecode` are webdataset's, and give a new dataset; `batched` makes
-    batches of samples, behind which `map` and the others see batches; `slice` ends each pass earlier. Functions that
-    would change the number of samples, as `select`, raise `OptionError` and say what to write instead. It runs under
-    torch's ``DataLoader(dataset, num_workers=k, batch_size=None)``, in a plain loop, and where torch is not installed.
+    `rename`, `rename_keys`, `extract_keys` and `xdecode` are webdataset's and return a new dataset. `batched` makes
+    batches of samples, and later functions then get batches. `slice` ends each pass earlier. Functions that would
+    change the number of samples, such as `select`, raise `OptionError` and say what to use instead. A dataset works
+    under torch's ``DataLoader(dataset, num_workers=k, batch_size=None)``, in a plain loop, and without torch.
 
-    Each pass is the next epoch; `set_epoch` names another. Shards are read in pieces of some megabytes, many at once,
-    ahead of their use: an epoch's order of pieces, and of the samples of several pieces mixed, is that of
-    `loader.ShardSource`, which also explains ``mix``, ``streams``, ``memory_budget``, ``timeout``, ``max_in_flight``,
-    ``cache`` and ``cache_bytes``. Ranks read different parts of the shards, and so do workers, whose batches come in
-    one order, however many they are. ``rank`` and ``world_size`` are detected unless both are given, as in `Source`.
-    All ranks have as many batches: with several, ``last_batch_policy`` is "FILL", which repeats a few samples, unless
-    it is given; alone it is "PARTIAL", each sample once.
+    Each pass is the next epoch; `set_epoch` chooses another. `loader.ShardSource` explains the order, and how shards
+    are read ahead in pieces. Ranks read different parts of the shards, and so do workers. The order of batches is the
+    same for any number of workers. All ranks have the same number of batches.
 
-    `state_dict` and `load_state_dict` go on exactly: under a StatefulDataLoader, which saves and restores them, and in
-    a plain loop. Raises `OptionError` for an option out of its range, `SplitError` for a place without shards,
-    `AccessError`, `UnreachableError`, and in a pass `ShardError` for shards that are damaged.
+    `state_dict` and `load_state_dict` resume exactly, under a StatefulDataLoader, which calls them, and in a plain
+    loop. A pass raises `ShardError` for damaged shards.
+
+    Args:
+        client: The connection settings, from `make_client`.
+        bucket: The name of the bucket.
+        folder: The folder in it.
+        seed: The seed of the order.
+        shuffle: Whether each pass has a new order; else all have the shards'.
+        rank: The number of this rank, from 0. Give both ``rank`` and ``world_size``, or neither: then they are
+            detected.
+        world_size: The number of ranks.
+        last_batch_policy: How an epoch ends. By default "PARTIAL", each sample once, on one rank, and "FILL", which
+            repeats a few samples, on several.
+        mix: Samples that each stream shuffles; see `loader.ShardSource`.
+        streams: Parts that a rank reads side by side.
+        memory_budget: Bytes that may be read ahead and in flight.
+        timeout: Seconds after which a failing request is not repeated any more.
+        max_in_flight: Requests at the same time.
+        cache: A folder on a local disk in which pieces are kept.
+        cache_bytes: The most bytes that the cache may hold.
+
+    Raises:
+        OptionError: An option is out of its range.
+        SplitError: There are no shards in the folder.
+        AccessError: The store refuses access.
+        UnreachableError: The store does not answer.
     """
 
     def __init__(
@@ -80,7 +100,7 @@ class RemoteDataset(Base):
         cache_bytes: int = 100_000_000_000,
     ) -> None:
         if not isinstance(client, Client):
-            raise OptionError(f"Wanted a client, as loader.shards.make_client gives it. Found: {client!r}")
+            raise OptionError(f"Wanted a client from loader.shards.make_client. Found: {client!r}")
         is_alone = ranks(rank, world_size)[1] == 1
         self._source = sample_source(
             shards_in(client, bucket, folder),
@@ -113,80 +133,115 @@ class RemoteDataset(Base):
         return f"RemoteDataset({source.split!r}, rank={source.rank}, world_size={source.world_size}){batched}"
 
     def __len__(self) -> int:
-        """The batches of a pass on this rank, over all workers; samples, unless they are batched."""
+        """The batches of a pass on this rank, over all workers; without `batched`, the samples."""
         return len(self._source) if self._last is None else min(len(self._source), self._last)
 
     @property
     def classes(self) -> list[str]:
-        """The names of the classes by their numbers; numbers where names are not known."""
+        """The names of the classes by their numbers; the number itself where a name is not known."""
         split = self._source.split
         return [split.class_names.get(label, str(label)) for label in range(split.num_classes)]
 
     def decode(self, *handlers: Any, **options: Any) -> Self:
-        """Decode files by their extensions; files of types that are not in this list stay bytes.
+        """Decode files by their extensions; files of other types stay bytes.
 
-        ``cls``, ``index`` and ``id`` become numbers, ``txt`` text, ``json`` objects, ``npy`` arrays. Pictures are
-        decoded if you name their type: ``"pil"``, ``"rgb8"``, ``"torchrgb"``, ... as in webdataset. Nothing is
-        unpickled or unzipped, unlike in webdataset: for other types, give functions of your own.
+        ``cls``, ``index`` and ``id`` become numbers, ``txt`` text, ``json`` objects, ``npy`` arrays. Images are decoded
+        if you name their type: ``"pil"``, ``"rgb8"``, ``"torchrgb"``, ... as in webdataset. Unlike webdataset, this
+        never unpickles or unzips: for other types, give your own functions.
 
         Args:
-            handlers: Picture types, and functions of ``.extension`` and bytes; None means that it is not theirs.
-            options: ``handler``, ``only``, ``partial``, ``pre`` and ``post``, as in webdataset.
+            *handlers: Image types, and functions of ``.extension`` and bytes; such a function returns None for a file
+                that it does not decode.
+            **options: ``handler``, ``only``, ``partial``, ``pre`` and ``post``, as in webdataset.
+
+        Returns:
+            A dataset of decoded samples.
 
         Raises:
-            OptionError: A name is not a picture type.
-            DecodeError: In a pass, for a damaged file. It names file, sample and shard.
+            OptionError: A name is not an image type.
+            DecodeError: In a pass, for a damaged file. The message names file, sample and shard.
         """
         return self._with(Decoding(*handlers, **options))
 
     def to_tuple(self, *names: str, **options: Any) -> Self:
-        """Make tuples of samples' files: ``"jpg;png"`` is the first of these that a sample has."""
+        """Make tuples of samples' files.
+
+        Args:
+            *names: Extensions; ``"jpg;png"`` is the first of these that a sample has.
+            **options: As in webdataset.
+
+        Returns:
+            A dataset of tuples.
+        """
         return self._with(filters.to_tuple(*names, **options))
 
     def map(self, function: Callable[[Any], Any]) -> Self:
-        """Put each sample through a function; each batch, behind `batched`."""
+        """Apply a function to each sample, or to each batch after `batched`."""
         return self._with(filters.map(function))
 
     def map_tuple(self, *functions: Callable[[Any], Any]) -> Self:
-        """Put the elements of each tuple through functions."""
+        """Apply one function to each element of a tuple."""
         return self._with(filters.map_tuple(*functions))
 
     def map_dict(self, **functions: Callable[[Any], Any]) -> Self:
-        """Put some of each sample's values through functions, by their names."""
+        """Apply functions to some values of each sample, by their names."""
         return self._with(filters.map_dict(**functions))
 
     def rename(self, **names: str) -> Self:
-        """Give values other names: ``image="jpg;png"``."""
+        """Rename values: ``image="jpg;png"``."""
         return self._with(filters.rename(**names))
 
     def rename_keys(self, *names: Any, **options: Any) -> Self:
-        """Give files other names by patterns of their extensions; see webdataset."""
+        """Rename files by patterns of their extensions.
+
+        Args:
+            *names: As in webdataset.
+            **options: As in webdataset.
+
+        Returns:
+            A dataset with the new names.
+        """
         return self._with(filters.rename_keys(*names, **options))
 
     def extract_keys(self, *patterns: str, **options: Any) -> Self:
-        """Make tuples of samples' files by patterns of their extensions; see webdataset."""
+        """Make tuples of samples' files by patterns of their extensions.
+
+        Args:
+            *patterns: As in webdataset.
+            **options: As in webdataset.
+
+        Returns:
+            A dataset of tuples.
+        """
         return self._with(filters.extract_keys(*patterns, **options))
 
     def xdecode(self, *decoders: Any, **options: Any) -> Self:
-        """Decode files with functions of your own by patterns of their extensions; see webdataset.
+        """Decode files with your own functions by patterns of their extensions.
 
-        ``*.bin`` and ``*.txt`` have defaults. Pickles have none, unlike in webdataset.
+        ``*.bin`` and ``*.txt`` have defaults. Unlike in webdataset, pickles have none.
+
+        Args:
+            *decoders: As in webdataset.
+            **options: As in webdataset.
+
+        Returns:
+            A dataset of decoded samples.
         """
         return self._with(filters.xdecode(*decoders, **{"defaults": SAFE_STREAM_DECODERS, **options}))
 
     def batched(
         self, batch_size: int, collation_fn: Collate | None = filters.default_collation_fn, partial: bool = True
     ) -> Self:
-        """Make batches, as webdataset does: by default tensors and arrays are stacked, numbers become an array.
+        """Make batches, as webdataset does: by default tensors and arrays are stacked, and numbers become an array.
 
         Args:
-            batch_size: The samples of a batch.
-            collation_fn: Makes a batch of a list of samples; None leaves it a list.
+            batch_size: Samples of a batch.
+            collation_fn: Makes a batch of a list of samples; None leaves the list.
             partial: Whether the last batch of an epoch may be smaller. False leaves it out on all ranks, as
-                ``last_batch_policy="DROP"`` does; with "FILL" all batches are whole anyway.
+                ``last_batch_policy="DROP"`` does. With "FILL" all batches are full anyway.
 
         Returns:
-            A dataset of batches that begins at the first epoch.
+            A dataset of batches that starts with the first epoch.
 
         Raises:
             OptionError: This is a dataset of batches already.
@@ -205,19 +260,26 @@ class RemoteDataset(Base):
         return made
 
     def listed(self, batch_size: int, partial: bool = True) -> Self:
-        """Make lists of samples: `batched` without a ``collation_fn``."""
+        """Make lists of samples: `batched` without a ``collation_fn``.
+
+        Args:
+            batch_size: Samples of a list.
+            partial: Whether the last list of an epoch may be shorter.
+
+        Returns:
+            A dataset of lists.
+        """
         return self.batched(batch_size, None, partial)
 
     def unbatched(self) -> Self:
-        """Undo `batched`: a dataset of single samples again, in the order that samples without batches have.
+        """Undo `batched`: a dataset of single samples again, in the order that they have without batches.
 
-        Raises:
-            OptionError: There are no batches, or functions were applied to them.
+        Raises `OptionError` if there are no batches, or functions were applied to them.
         """
         if self._collate is None or self._batch_transforms:
             found = "single samples" if self._collate is None else "functions of batches"
             raise OptionError(
-                f"Wanted unbatched() directly behind batched(). Found: {found}. Apply functions to samples, before "
+                f"Wanted unbatched() directly after batched(). Found: {found}. Apply functions to samples, before "
                 "batched(), or take batches apart in your loop."
             )
         made = copy.copy(self)
@@ -229,17 +291,23 @@ class RemoteDataset(Base):
     unlisted = unbatched
 
     def slice(self, stop: int, *more: Any) -> Self:
-        """End each pass after ``stop`` samples of this rank, or behind `batched` so many batches; the next is new.
+        """End each pass early; the next pass is a new epoch.
 
-        Length and states stay exact, and the samples are those that a whole pass begins with, for any number of
-        workers.
+        Length and states stay exact. The samples are those that a full pass begins with, for any number of workers.
+
+        Args:
+            stop: Samples of this rank, or batches after `batched`, of a pass.
+            *more: Refused: ranks and workers have no common order for a start and a step.
+
+        Returns:
+            A dataset with shorter passes.
 
         Raises:
-            OptionError: There is a start or a step, for which ranks and workers have no common order.
+            OptionError: There is more than one argument.
         """
         if more:
             raise OptionError(
-                f"Wanted slice(stop). Found: {1 + len(more)} arguments. A start and a step are for your loop: "
+                f"Wanted slice(stop). Found: {1 + len(more)} arguments. Use a start and a step in your loop: "
                 "itertools.islice(dataset, start, stop, step)."
             )
         made = self._with(None)
@@ -248,7 +316,7 @@ class RemoteDataset(Base):
         return made
 
     def shuffle(self, size: int, **_: Any) -> Self:
-        """Raises `OptionError`, but for 0, which asks for nothing: each pass has a new order anyway."""
+        """Raises `OptionError`, because each pass has a new order anyway; a size of 0 is allowed and does nothing."""
         if size < 1:
             return self
         raise OptionError(
@@ -261,33 +329,31 @@ class RemoteDataset(Base):
     rsample = _refused("rsample", _LEAVES_OUT.format(options="--limit or --per-class"))
     with_epoch = _refused(
         "with_epoch",
-        "Each pass is one epoch, and ranks have equally many batches: leave it out. slice(n) ends each pass after n.",
+        "Each pass is one epoch, and ranks have as many batches: leave it out. slice(n) ends each pass after n.",
     )
-    repeat = _refused(
-        "repeat", "Each pass is the next epoch: write `for epoch in range(n): for batch in dataset: ...`."
-    )
+    repeat = _refused("repeat", "Each pass is the next epoch: use `for epoch in range(n): for batch in dataset: ...`.")
     with_length = _refused("with_length", "len(dataset) is exact: leave it out.")
-    mcached = _refused("mcached", "Say RemoteDataset(..., cache=FOLDER) to keep shards on a local disk.")
-    lmdb_cached = _refused("lmdb_cached", "Say RemoteDataset(..., cache=FOLDER) to keep shards on a local disk.")
-    compose = _refused("compose", "Use map(function), which has one sample at a time.")
+    mcached = _refused("mcached", "Use RemoteDataset(..., cache=FOLDER) to keep shards on a local disk.")
+    lmdb_cached = _refused("lmdb_cached", "Use RemoteDataset(..., cache=FOLDER) to keep shards on a local disk.")
+    compose = _refused("compose", "Use map(function), which gets one sample at a time.")
     log_keys = _refused("log_keys", "Use map(function) with a function that logs sample['__key__'].")
 
     def set_epoch(self, epoch: int, /) -> None:
-        """Let the next pass be this epoch; those that follow count on from it."""
+        """Make the next pass this epoch. Later passes count from it."""
         check_not_prepared(self._source.rank, self._source.world_size)
         self._passes.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where this process stands: in a loop behind the batch that was taken last; what a StatefulDataLoader asks."""
+        """The position of this process: in a loop, after the last batch taken. A StatefulDataLoader calls it."""
         return self._passes.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
-        """Let the next pass go on from a state: a loop's also with another batch size or number of ranks.
+        """Continue the next pass from a state; that of a loop also with another batch size or number of ranks.
 
-        Raises `StateError` for one of other shards or another order.
+        Raises `StateError` for a state of other shards or another order.
         """
         if not isinstance(state, Mapping):
-            raise StateError(f"Wanted a state, as state_dict() gives it. Found: {state!r}")
+            raise StateError(f"Wanted a state from state_dict(). Found: {state!r}")
         try:
             self._passes.load_state_dict(state)
         except StateError:
@@ -303,7 +369,7 @@ class RemoteDataset(Base):
 
     @property
     def _last(self) -> int | None:
-        """Before which batch each pass ends, if it ends early."""
+        """The number of batches of a pass that ends early; None for full passes."""
         if self._most is None:
             return None
         whole, rest = divmod(self._most, self._source.batch_size)
@@ -315,14 +381,14 @@ class RemoteDataset(Base):
         for batch in self._passes:
             if batch.step < last:
                 yield batch
-            if batch.step >= last - 1:  # also of the worker that has not the last one itself
+            if batch.step >= last - 1:  # also in a worker that does not read the last one
                 self._passes.end_pass()
                 self._source.note(batch.epoch + 1)
                 return
 
     def _with(self, transform: Transform | None) -> Self:
         made = copy.copy(self)
-        made._source = self._source.again()  # or both would count on each other's passes
+        made._source = self._source.again()  # or the passes of one would count in the other
         made._passes = passes_of(made._source)
         if transform is None:
             pass

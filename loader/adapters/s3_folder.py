@@ -36,7 +36,13 @@ _MOST_READS = 64
 
 @dataclass(frozen=True, slots=True)
 class SkippedObject:
-    """An object that was left out because it is no picture: its address, its index, and why."""
+    """An object that was left out because it is not a picture.
+
+    Attributes:
+        url: The address of the object.
+        index: The index of the sample.
+        reason: The message of the error.
+    """
 
     url: str
     index: int
@@ -44,47 +50,57 @@ class SkippedObject:
 
 
 class S3ImageFolder(Dataset[Any]):
-    """A tree of class folders in a bucket, ``PREFIX/CLASS/**/image``, as torchvision's ImageFolder is one on a disk.
+    """A tree of class folders in a bucket, ``PREFIX/CLASS/**/image``, like torchvision's ImageFolder on a disk.
 
-    ``folder[i]`` is ``(picture, label)``: an RGB picture of PIL, or what ``transform`` makes of it, and an int, or what
-    ``target_transform`` makes of it. Attributes:
-
-    - ``classes``: the class folders' names; ``class_to_idx``: their labels, a dictionary; ``num_classes``: the highest
-      label + 1
-    - ``samples``: ``(key, label)`` by index, a sequence that is made as it is looked at; keys are those in the bucket
-    - ``targets``: int64 ``(n,)``, labels by index
-
-    With ``class_names="name"`` classes stand in code-point order, and labels are their places: classes, labels and the
-    order of samples are ImageFolder's for the same tree. With "number" names are the labels themselves (``007`` is
-    7), which stay what they are when classes are added; classes then stand in the order of these. Which files count
-    is as for `open_folder`.
-
-    The bucket is listed when the folder is made, class folders side by side and a thousand keys a request; processes of
-    a host that make it at once share one listing, and map it from a file of about 60 bytes a key. With ``cache`` (True:
-    ``$IMAGESTRATA_CACHE``, or a folder in the user's cache; else a folder) the listing that is there is used, which the
-    log says, and the bucket is listed where there is none or with ``refresh=True``. An object that is gone, or has
-    another size than when it was listed, is an error.
-
-    A tree whose classes are probably in deeper folders is refused, as `open_folder` does; ``class_level="top"`` takes
-    the topmost folders.
-
-    ``client`` is what ``make_client`` gives; None: as the environment says (``AWS_*``). Each process, a worker among
-    them, opens connections of its own when it reads. A batch that a DataLoader asks for is read ``reads`` at a time,
-    so that a far bucket does not cost a round trip an image; use ``num_workers`` as well, for decoding. ::
+    ``folder[i]`` is ``(image, label)``: an RGB image of PIL, or what ``transform`` makes of it, and an int, or what
+    ``target_transform`` makes of it::
 
         folder = loader.S3ImageFolder("pictures", "imagenet/train", transform)
         for images, labels in torch.utils.data.DataLoader(folder, batch_size=256, shuffle=True, num_workers=8):
             ...
 
-    Objects that are no pictures raise `DecodeError`, or are left out of batches and streams with
-    ``on_undecodable="skip"`` and noted in `skipped`, of the process that reads. ``folder[i]`` and a batch of nothing
-    else raise it in any case.
+    The bucket is listed when the folder is made: class folders side by side, a thousand keys a request. Processes of a
+    host that list it at the same time share one listing, a memory-mapped file of about 60 bytes a key. An object that
+    is missing, or has another size than in the listing, is an error. A tree whose classes are probably in deeper
+    folders is refused, as by `open_folder`.
 
-    Raises `OptionError` for options out of their range, `AccessError` and `UnreachableError` if the endpoint does not
-    let us in, `SplitError` for a place without class folders, for a class without a picture, for names that are no
-    numbers, for a cache that cannot be written. Reading raises `MissingImageError`, `AccessError`, `DecodeError`, and
-    `UnreachableError` when an object did not come within ``timeout`` seconds, in which it is asked for again and again;
-    all name the object. What a transform raises is raised.
+    Each process, and each worker process, opens its own connections when it reads. A batch is read ``reads`` objects at
+    a time, so that a distant bucket does not cost a round trip for each image. Use ``num_workers`` as well, for
+    decoding. Reading raises `MissingImageError`, `AccessError`, `DecodeError` and `UnreachableError`, which name the
+    object. Errors of a transform are raised as they are.
+
+    Args:
+        bucket_name: The name of the bucket.
+        prefix: The folder with the class folders.
+        transform: Called with each RGB image of PIL.
+        target_transform: Called with each label.
+        bucket: Another name for ``bucket_name``.
+        client: The connection settings, from `loader.shards.make_client`; None: as the environment says (``AWS_*``).
+        class_names: "name": classes are in code-point order and labels are their places, as in ImageFolder. "number":
+            the names of the folders are the labels (``007`` is 7), which do not change when classes are added.
+        class_level: "top" takes the topmost folders as the classes in any case.
+        cache: A folder for the listing, which is used again; True: ``$IMAGESTRATA_CACHE``, or a folder in your user
+            cache.
+        refresh: Whether the bucket is listed again although there is a listing.
+        on_undecodable: "raise", or "skip" to leave objects that are not pictures out of batches and streams, and record
+            them in ``skipped``, in the process that reads. ``folder[i]``, and a batch of nothing else, raise in any
+            case.
+        reads: Objects that are read at the same time.
+        timeout: Seconds in which a failing request is repeated.
+
+    Attributes:
+        classes: The names of the class folders, in the order of their labels.
+        class_to_idx: The label of each class.
+        num_classes: The highest label + 1.
+        samples: ``(key, label)`` by index, computed when you look; keys are those in the bucket.
+        skipped: The objects that this process left out.
+
+    Raises:
+        OptionError: An option is out of its range.
+        AccessError: The endpoint refuses access.
+        UnreachableError: The endpoint does not answer.
+        SplitError: There are no class folders, a class has no image, names are not numbers, or the cache cannot be
+            written.
     """
 
     def __init__(
@@ -105,12 +121,14 @@ class S3ImageFolder(Dataset[Any]):
         timeout: float = 60.0,
     ) -> None:
         if (bucket_name is None) == (bucket is None):
-            raise OptionError(f"Wanted bucket_name, or bucket, its other name. Found: {bucket_name!r} and {bucket!r}")
+            raise OptionError(
+                f"Wanted either bucket_name or bucket, which mean the same. Found: {bucket_name!r} and {bucket!r}"
+            )
         name: str = bucket_name if bucket_name is not None else bucket  # type: ignore[assignment]
         if client is not None and not isinstance(client, Client):
-            raise OptionError(f"Wanted a client, as make_client gives it. Found: {client!r}")
+            raise OptionError(f"Wanted a client from loader.shards.make_client. Found: {client!r}")
         if isinstance(name, str) and "://" in name:
-            raise OptionError(f"Wanted a bucket by its name alone, and the folder as prefix. Found: {name!r}")
+            raise OptionError(f"Wanted only the name of a bucket, and the folder as prefix. Found: {name!r}")
         for what, function in (("transform", transform), ("target_transform", target_transform)):
             if function is not None and not callable(function):
                 raise OptionError(f"Wanted {what} as a function. Found: {function!r}")
@@ -126,7 +144,7 @@ class S3ImageFolder(Dataset[Any]):
         self.bucket = self.bucket_name = name.strip("/")
         self.prefix = prefix.strip("/")
         self.timeout = timeout
-        storage = client.storage(name, prefix)  # also where a listing is there: it says whether we may read
+        storage = client.storage(name, prefix)  # also if there is a listing: this checks that we may read
         call = None if class_level == "top" else partial(_call, self.bucket, self.prefix)
         self._listing = cached_listing(
             None if isinstance(cache, bool) else cache,
@@ -155,14 +173,14 @@ class S3ImageFolder(Dataset[Any]):
 
     @property
     def fingerprint(self) -> str:
-        """What names and classes are there, in short: the same for the same tree in another bucket."""
+        """A digest of names and classes. It is the same for the same tree in another bucket."""
         return self._listing.digest
 
     def __getitem__(self, index: int) -> Any:
         return self.decoded(index, self._whole(index, self._reader.read(self.samples.name(index))))
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """The samples of a batch, whose objects are read side by side; what torch's DataLoader asks for."""
+        """The samples of a batch, whose objects are read side by side. torch's DataLoader calls this."""
         samples, error = [], None
         for index, data in self.read_ahead(indices):
             try:
@@ -175,18 +193,26 @@ class S3ImageFolder(Dataset[Any]):
         return samples
 
     def skip(self, index: int, error: DecodeError, /) -> None:
-        """Note an object that is no picture in `skipped`; raises the error unless such objects are left out."""
+        """Record in `skipped` an object that is not a picture; raise the error unless such objects are left out.
+
+        Args:
+            index: The index of the sample.
+            error: The error of its decoding.
+
+        Raises:
+            DecodeError: Objects are not skipped.
+        """
         if not self._skips:
             raise error
         self.skipped.append(SkippedObject(self.url(index), int(index), str(error)))
 
     def read_ahead(self, indices: Sequence[int] | Iterator[int], /) -> Iterator[tuple[int, bytes]]:
-        """Indices and the bytes of their objects, in this order; up to ``reads`` are read beforehand."""
+        """Indices and the bytes of their objects, in this order; up to ``reads`` of them are read ahead."""
         for index, data in self._reader.read_ahead(indices, self.samples.name):
             yield index, self._whole(index, data)
 
     def _whole(self, index: int, data: bytes) -> bytes:
-        """An object's bytes, if they are as many as when it was listed."""
+        """An object's bytes, if their number is that of the listing."""
         if len(data) != (size := self.samples.size(index)):
             raise MissingImageError(
                 f"Wanted the {size:,} bytes of {self.url(index)} that were listed. Found: {len(data):,}. "
@@ -195,7 +221,18 @@ class S3ImageFolder(Dataset[Any]):
         return data
 
     def decoded(self, index: int, data: bytes, /) -> Sample:
-        """The sample that an object's bytes make, transformed. Raises `DecodeError`."""
+        """Decode an object's bytes and apply the transforms.
+
+        Args:
+            index: The index of the sample.
+            data: The bytes of its object.
+
+        Returns:
+            The sample, ``(image, label)``.
+
+        Raises:
+            DecodeError: The bytes are not a picture.
+        """
         picture, label = decoded_picture(data), self.samples.label(index)
         if isinstance(picture, Exception):
             raise DecodeError(
@@ -210,7 +247,7 @@ class S3ImageFolder(Dataset[Any]):
         )
 
     def url(self, index: int, /) -> str:
-        """The address of a sample, ``s3://bucket/key``; of a local client, its path."""
+        """The address of a sample, ``s3://bucket/key``; the path, for a local client."""
         return self._reader.url(self.samples.name(index))
 
     def stream(
@@ -223,7 +260,20 @@ class S3ImageFolder(Dataset[Any]):
         drop_last: bool = False,
         decode: bool = True,
     ) -> "S3ImageStream":
-        """The samples as a stream, shuffled and shared out to ranks and workers: an `S3ImageStream`."""
+        """The samples as a stream, shuffled and distributed to ranks and workers.
+
+        Args:
+            seed: The seed of the order.
+            shuffle: Whether each epoch has a new order.
+            rank: The number of this rank, from 0. Give both ``rank`` and ``world_size``, or neither: then they are
+                detected.
+            world_size: The number of ranks.
+            drop_last: Whether the last samples are left out, so that ranks have the same number.
+            decode: Whether samples are decoded.
+
+        Returns:
+            An `S3ImageStream`.
+        """
         from loader.adapters.s3_stream import S3ImageStream
 
         return S3ImageStream(
@@ -307,7 +357,7 @@ def _numbered(names: list[str], class_names: ClassNames, address: str) -> dict[s
         shown = ", ".join(map(repr, others[:_SHOWN])) + (", ..." if len(others) > _SHOWN else "")
         raise SplitError(
             f"Wanted class folders in {address} whose names are numbers from 0 to {(1 << 31) - 1}. Found: {shown}. "
-            "Say class_names='name' to have names numbered."
+            "Use class_names='name' to number the names."
         )
     by_number: dict[int, str] = {}
     for name in names:

@@ -1,4 +1,4 @@
-"""Class folders in a bucket as torch's iterable dataset: listed, shuffled, shared out, mapped."""
+"""Class folders in a bucket as torch's iterable dataset: listed, shuffled, distributed, mapped."""
 
 import io
 from collections.abc import Callable, Iterator
@@ -20,15 +20,15 @@ _PIECE = 4096  # places of the order that are looked up at once
 
 
 class S3ImageStream(IterableDataset[Any]):
-    """The samples of an `S3ImageFolder` in a stream, for ``DataLoader(stream, batch_size=b, num_workers=k)``::
+    """The samples of an `S3ImageFolder` as a stream, for ``DataLoader(stream, batch_size=b, num_workers=k)``::
 
         folder = loader.S3ImageFolder("pictures", "imagenet/train", class_names="number")
-        stream = folder.stream(seed=0).map(augment)             # of (picture, label); what a map gives, the next takes
+        stream = folder.stream(seed=0).map(augment)             # augment takes and returns (image, label)
         for images, labels in torch.utils.data.DataLoader(stream, batch_size=256, num_workers=8):
             ...                                                 # one epoch a pass
 
-    A sample is what the folder gives, ``(picture, label)`` after its transforms; with ``decode=False`` it is
-    ``(url, file)``, the object's address and its bytes as an open file, as pipes of S3 files had it::
+    A sample is what the folder gives, ``(image, label)`` after its transforms. With ``decode=False`` it is ``(url,
+    file)``, the object's address and its bytes as an open file, as in torch's DataPipes of S3 files::
 
         def process(sample):
             url, file = sample
@@ -36,22 +36,34 @@ class S3ImageStream(IterableDataset[Any]):
 
         stream = folder.stream(decode=False).map(process)
 
-    **Order.** The epoch's order is a function of the listing, ``seed`` and epoch alone (``shuffle=False``: the
-    folder's); rank r of W takes places r, r + W, ... of it, and worker j of k takes of these j, j + k, ...::
+    **Order.** The order of an epoch depends only on the listing, ``seed`` and the epoch; with ``shuffle=False`` it is
+    the folder's. Rank r of W takes places r, r + W, ... of it, and worker j of k takes the j-th, (j + k)-th, ... of
+    these::
 
         place             0     1     2     3     4     5     6        with W = 2 and k = 2
         rank.worker     0.0   1.0   0.1   1.1   0.0   1.0   0.1
 
-    So each sample comes exactly once an epoch over all ranks and workers, and ranks have equal numbers to within one;
-    ``drop_last`` leaves out the last ones of the order, fewer than W, so that they are equal. ``rank`` and
-    ``world_size`` are detected when the stream is made, unless both are given, as in `Source`. A worker puts batches
-    together of its own samples, so that each worker may end with a smaller one.
+    So each sample comes exactly once per epoch over all ranks and workers, and the numbers of samples of two ranks
+    differ by one at most. A worker makes batches of its own samples, so each worker may end with a smaller one.
 
-    Each pass is the next epoch, from 0 on, with and without ``persistent_workers``; `set_epoch` names another. Workers
-    agree on it as those of a `TorchDataset` do. Up to
-    ``reads`` objects (of the folder) are read ahead in each worker; functions run in its main thread, in order.
+    Each pass is the next epoch, from 0 on, with and without ``persistent_workers``; `set_epoch` chooses another. All
+    workers of a pass read the same epoch, as with `TorchDataset`. Each worker reads up to ``reads`` objects (of the
+    folder) ahead. Functions run in its main thread, in order. A pass raises what reading the folder and what the
+    functions raise.
 
-    Raises `OptionError`; a pass raises what reading the folder raises, and what the functions raise.
+    Args:
+        folder: The folder.
+        seed: The seed of the order.
+        shuffle: Whether each epoch has a new order.
+        rank: The number of this rank, from 0. Give both ``rank`` and ``world_size``, or neither: then they are detected
+            when the stream is made.
+        world_size: The number of ranks.
+        drop_last: Whether the last samples of the order, fewer than ``world_size``, are left out, so that ranks have
+            the same number.
+        decode: Whether samples are decoded.
+
+    Raises:
+        OptionError: An option is out of its range.
     """
 
     def __init__(
@@ -66,7 +78,7 @@ class S3ImageStream(IterableDataset[Any]):
         decode: bool = True,
     ) -> None:
         if not isinstance(folder, S3ImageFolder):
-            raise OptionError(f"Wanted a folder, as loader.S3ImageFolder makes it. Found: {folder!r}")
+            raise OptionError(f"Wanted a loader.S3ImageFolder. Found: {folder!r}")
         check_bools(shuffle=shuffle, drop_last=drop_last, decode=decode)
         self.folder, self.seed, self.shuffle = folder, check_int("seed", seed), shuffle
         self._has_detected_ranks = rank is None
@@ -86,7 +98,7 @@ class S3ImageStream(IterableDataset[Any]):
         return len(share(self._rows, self.rank, self.world_size, 0, 1))
 
     def map(self, function: Callable[[Any], Any], /) -> "S3ImageStream":
-        """The stream of what a function makes of each sample; both streams have their epochs in common."""
+        """A stream with a function applied to each sample. Both streams count the same epochs."""
         if not callable(function):
             raise OptionError(f"Wanted a function of a sample. Found: {function!r}")
         mapped = object.__new__(type(self))
@@ -94,7 +106,7 @@ class S3ImageStream(IterableDataset[Any]):
         return mapped
 
     def set_epoch(self, epoch: int, /) -> None:
-        """Let the next pass be this epoch, as with a DistributedSampler; those that follow count on from it."""
+        """Make the next pass this epoch, as with a DistributedSampler. Later passes count from it."""
         check_not_prepared(self.rank, self.world_size)
         self._passes.restart(check_int("epoch", epoch, 0))
 
@@ -114,7 +126,7 @@ class S3ImageStream(IterableDataset[Any]):
 
     @property
     def _rows(self) -> int:
-        """The places of the order that are dealt out."""
+        """The places of the order that are distributed."""
         rows = len(self.folder)
         return rows - rows % self.world_size if self._drop_last else rows
 

@@ -1,4 +1,4 @@
-"""Samples of shards as dictionaries of bytes, and the passes over them, with torch or without."""
+"""Samples of shards as dictionaries of bytes, and passes over them, with and without torch."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -32,7 +32,11 @@ else:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SampleBatch(Batch):
-    """A batch of samples as they are in the shards: dictionaries of bytes, with ``__key__`` and ``__url__``."""
+    """A batch of samples as they are in the shards: dictionaries of bytes, with ``__key__`` and ``__url__``.
+
+    Attributes:
+        samples: The ``b`` dictionaries.
+    """
 
     samples: list[dict[str, Any]] = field(default_factory=list, repr=False)
 
@@ -46,7 +50,7 @@ _NO_POSITIONS = np.empty(0, dtype=np.int64)
 
 
 def sample_source(shards: Shards, *, rank: int | None, world_size: int | None, **given: Any) -> Source:
-    """A source whose batches have the samples' files and nothing else, with the options of `ShardSource`."""
+    """A source whose batches have only the samples' files, with the options of `ShardSource`."""
     of_shards = {name: given.pop(name) for name in ("mix", "streams", "cache_bytes")}
     cache = given.pop("cache")
     of_shards["cache"] = None if cache is None else Path(cache).absolute()  # workers may be in another folder
@@ -73,7 +77,7 @@ def _sample_batch(filled: FilledFromShards, epoch: int, /, *, address: str) -> S
 
 
 class LoopPasses:
-    """The passes of a source where there is no torch: one process, one epoch after another."""
+    """The passes over a source without torch: one process, one epoch after another."""
 
     def __init__(self, source: Source) -> None:
         self._source, self._next = source, source.first_epoch
@@ -83,7 +87,7 @@ class LoopPasses:
         return self._source.epoch(epoch)
 
     def end_pass(self) -> None:
-        """There is nobody to wait for."""
+        """Does nothing: there are no other workers."""
 
     def set_epoch(self, epoch: int) -> None:
         self._next = check_int("epoch", epoch, 0)
@@ -97,7 +101,7 @@ class LoopPasses:
 
 
 def passes_of(source: Source) -> "TorchDataset | LoopPasses":
-    """The passes over a source: torch's, which workers share, where torch is installed."""
+    """The passes over a source: those of `TorchDataset`, which workers share, if torch is installed."""
     if Base is object:
         return LoopPasses(source)
     from loader.adapters.torch_dataset import TorchDataset
@@ -106,13 +110,13 @@ def passes_of(source: Source) -> "TorchDataset | LoopPasses":
 
 
 def state_of_the_source(state: Mapping[str, Any]) -> dict[str, Any]:
-    """What the state of a loop says of its source, which any number of ranks goes on from. Raises `StateError`."""
+    """The source's part of a loop's state, from which any number of ranks can continue. Raises `StateError`."""
     try:
         begin = ShardState.from_dict(state["begin"])
         first = (begin.rows - begin.deal().rows) // (begin.batch_size * begin.world_size)
         return replace(begin, steps=int(state["steps"]) - first).to_dict()
     except (KeyError, TypeError, ValueError) as error:
-        raise StateError(f"Wanted a state, as state_dict() gives it. Found: {error!r}") from None
+        raise StateError(f"Wanted a state from state_dict(). Found: {error!r}") from None
 
 
 def _plain(sample: ShardSample, address: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The source under torch's DataLoader: an iterable dataset whose workers take turns at the batches of a rank."""
+"""A source under torch's DataLoader: an iterable dataset whose workers take turns with the batches of a rank."""
 
 import pickle
 from collections.abc import Callable, Iterator, Mapping
@@ -19,45 +19,56 @@ from loader.source import Source, check_source
 
 _FORMAT = 1
 _ANOTHER_STATE = (
-    "Wanted states to be loaded into the dataset, and workers that begin after that. "
+    "Wanted a state that was loaded into the dataset before its workers started. "
     "Found: a source with another state. Use TorchDataset.load_state_dict and a new DataLoader."
 )
 
 
 _SHARED_OUT = ("memory_budget", "max_in_flight")
 _DEALT = ("batch_size", "world_size", "streams", "mix")
-"""What a state of shards has beside the size of global batches: with others, the same step is of other samples."""
+"""What a state of shards has besides the global batch size. With other values, a step has other samples."""
 
 
 class TorchDataset(IterableDataset[Any]):
     """The batches of a source for ``DataLoader(dataset, batch_size=None, num_workers=k)``, or a StatefulDataLoader.
 
-    With a ``transform``, which makes an RGB picture of PIL a tensor (or whatever torch's ``default_collate`` takes):
-    ``(images, labels)``, the collated images and int64 labels ``(b,)``, or the bytes of the masks or arrays of a split
-    that has these; of a split without labels, the images alone. Without a transform: `Batch` objects.
+    With a ``transform``, a batch is ``(images, labels)``: the transformed images, put together by torch's
+    ``default_collate``, and int64 labels ``(b,)``, or the encoded masks or arrays of a split that has these. A split
+    without labels gives the images alone. Without a transform, batches are `Batch` objects.
 
-    Each pass is the next epoch, from the source's first on, with and without ``persistent_workers``; `set_epoch` names
-    another. Worker j of k delivers steps j, j + k, j + 2k, ... of the rank with a source of its own, which has a k-th
-    of ``memory_budget`` and ``max_in_flight``; torch takes from workers in turn, so that batches come in the order of
-    the epoch, the same for any number of workers. Workers agree on the epoch: a pass in which they do not, or in which
-    one has not begun within the source's ``timeout``, ends with `DeliveryError`. Ranks are those of the source. Images
-    that are no pictures are left out with ``on_undecodable="skip"``. What a worker skips is noted there, not in the
-    main process; in place of a batch of which nothing is left (PARTIAL), it gives its next one.
+    Each pass is the next epoch, starting with the source's first one, with and without ``persistent_workers``;
+    `set_epoch` chooses another. Worker j of k delivers steps j, j + k, j + 2k, ... of the rank with its own source,
+    which has a k-th of ``memory_budget`` and ``max_in_flight``. torch takes batches from the workers in turn, so they
+    come in the order of the epoch for any number of workers. All workers of a pass must read the same epoch: a pass in
+    which they do not, or in which one has not started within the source's ``timeout``, ends with `DeliveryError`. What
+    a worker skips is recorded in that worker, not in the main process. Where nothing is left of a batch (PARTIAL), the
+    worker delivers its next one.
 
-    **accelerate.** Its ``prepare`` would share out a rank's share once more and lose the rest. Say ``sharded=True`` and
-    use the DataLoader without ``prepare``; `ImageDataset` works with it. Without this, and in a DataLoader that was
-    prepared, several processes raise `OptionError`.
+    **accelerate.** ``prepare`` would divide a rank's share once more and lose the rest. Use ``sharded=True`` and a
+    DataLoader without ``prepare``; or use `ImageDataset`, which works with it. Several processes raise `OptionError`
+    without ``sharded=True``, and with a DataLoader that was prepared.
 
-    **Going on in the middle of an epoch.** A StatefulDataLoader saves and restores it, with as many workers as before.
-    With a DataLoader, which reads ahead, the loop knows what it was given; any numbers of workers and ranks go on::
+    **Resuming in the middle of an epoch.** A StatefulDataLoader saves and restores the position, with the same number
+    of workers. A DataLoader reads ahead, so your loop counts what it was given; any numbers of workers and ranks can
+    continue::
 
         for step, batch in enumerate(batches, source.first_step(epoch)):        # batches = DataLoader(dataset, ...)
             state = source.state_dict(epoch=epoch, steps=step + 1)              # or batch.epoch, batch.step + 1
 
         dataset.load_state_dict(state)      # into the dataset, not the source; the next pass is source.first_epoch
 
-    Errors of a worker are raised in the main process, in their own class. Raises `OptionError` for a source with
-    ``in_order=False``; a pass raises what reading the source raises, and `DecodeError` for an image that is no picture.
+    Errors of a worker are raised in the main process with their own class. A pass raises what reading the source
+    raises, and `DecodeError` for an image that is not a picture.
+
+    Args:
+        source: The source; it must deliver in order. Ranks are those of the source.
+        transform: Makes a tensor, or another value that ``default_collate`` takes, of an RGB image of PIL.
+        on_undecodable: "raise", or "skip" to leave out images that are not pictures.
+        sharded: Whether the source reads this rank's share; confirm it if there are several processes.
+
+    Raises:
+        OptionError: An option is out of its range, or the source has ``in_order=False``. A pass raises it for
+            transformed images that do not make a batch, such as tensors of different sizes.
     """
 
     def __init__(
@@ -86,39 +97,39 @@ class TorchDataset(IterableDataset[Any]):
         self._passes = Passes()
         self._begun: Pass | None = None
         self._stands: tuple[int, int] | None = None
-        source.delivery.leave()  # workers give batches away where the source does not see it
+        source.delivery.leave()  # workers deliver batches that the source does not see
 
     def __repr__(self) -> str:
         return f"TorchDataset({self.source!r}, transform={name_of(self._transform)})"
 
     @property
     def source(self) -> Source:
-        """The source, in a worker process a copy of it."""
+        """The source; in a worker process, its copy."""
         if isinstance(self._source, bytes):
             source: Source = pickle.loads(self._source)
             self._source = source
         return self._source
 
     def __getstate__(self) -> dict[str, Any]:
-        # Unpickled on first use: where that fails, the worker lives already and can tell.
+        # Unpickled on first use, when the worker runs and can report an error.
         if not isinstance(self._source, bytes):
             self._check_sharded()
         packed = self._source if isinstance(self._source, bytes) else pickle.dumps(self._source)
         return {**self.__dict__, "_source": packed, "_own": None, "_begun": None}
 
     def __len__(self) -> int:
-        """The batches of a whole epoch on this rank, over all workers."""
+        """The batches of a full epoch on this rank, over all workers."""
         return len(self.source)
 
     def set_epoch(self, epoch: int, /) -> None:
-        """Let the next pass be this epoch, as with a DistributedSampler; those that follow count on from it."""
+        """Make the next pass this epoch, as with a DistributedSampler. Later passes count from it."""
         check_not_prepared(self.source.rank, self.source.world_size)
         self._passes.restart(check_int("epoch", epoch, 0))
 
     def state_dict(self) -> dict[str, Any]:
-        """Where this worker, or the main process without workers, stands: what a StatefulDataLoader asks for.
+        """The position of this worker, or of the main process if there are no workers; a StatefulDataLoader calls it.
 
-        Behind the last batch of an epoch it is the end of that epoch, which a pass without batches follows: a
+        After the last batch of an epoch it is the end of that epoch, and the next pass has no batches: a
         StatefulDataLoader knows whether that pass has been.
         """
         number, count = this_worker()
@@ -127,11 +138,11 @@ class TorchDataset(IterableDataset[Any]):
         return {"format": _FORMAT, "worker": number, "workers": count, "epoch": epoch, "steps": steps, "begin": begin}
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
-        """Let the next pass go on from a state of the source, for all workers to come, or from one of this dataset's.
+        """Continue the next pass from a state of the source, in all workers to come, or from a state of this dataset.
 
-        Workers that live on from an earlier pass (``persistent_workers``) raise `StateError` then: make a new
-        DataLoader. Raises `StateError` also for a state of another split or order, or, of this dataset's, of another
-        worker, number of workers or size of batches.
+        Workers that live on from an earlier pass (``persistent_workers``) then raise `StateError`: make a new
+        DataLoader. Raises `StateError` also for a state of another split or order, and for a state of this dataset of
+        another worker, number of workers or batch size.
         """
         if "workers" not in state:
             self.source.load_state_dict(state)
@@ -145,7 +156,7 @@ class TorchDataset(IterableDataset[Any]):
                 begin, at = state["begin"], (int(state["epoch"]), int(state["steps"]))
                 found = (state["format"], state["worker"], state["workers"], begin["global_batch_size"])
             except (KeyError, TypeError) as error:
-                raise StateError(f"Wanted a state of a worker, as state_dict() gives it. Found: {error}") from None
+                raise StateError(f"Wanted a worker's state from state_dict(). Found: {error}") from None
             if found != wanted:
                 raise StateError(
                     f"Wanted the state of (format, worker, workers, global batch) {wanted}. Found: {found}. "
@@ -160,16 +171,16 @@ class TorchDataset(IterableDataset[Any]):
                     "Only states of the source go on with other numbers of workers and ranks."
                 )
             self.source.load_state_dict(begin)
-            # Where nothing was left, as DROP has it, the state is that of the next epoch.
+            # If nothing was left, as with DROP, the state is that of the next epoch.
             self._resumed = at if begin["epoch"] == at[0] else (at[0], len(self.source))
         self._loaded, self._own, self._stands = self.source.plan.loaded, None, None
 
     def __iter__(self) -> Iterator[Any]:
         self._check_sharded()
-        # What is to come is settled here, before the first batch is asked for: StatefulDataLoader wants a state then.
+        # The epoch is chosen here, before the first batch: a StatefulDataLoader then asks for a state.
         number, count = this_worker()
         if self._loaded != self.source.plan.loaded or self._loads != self._passes.loads:
-            # Raised with the first batch: what fails before ends a worker without a word to the main process.
+            # Raised with the first batch: an earlier error would end the worker without a message to the main process.
             return map(_refuse, [StateError(_ANOTHER_STATE)])
         resumed, self._resumed = self._resumed, None
         try:
@@ -183,7 +194,7 @@ class TorchDataset(IterableDataset[Any]):
         return self._pass(begun, number, count, *self._stands)
 
     def end_pass(self) -> None:
-        """Wait until all workers of the pass that was begun last have begun it; who ends a pass early calls this.
+        """Wait until all workers of the current pass have started it; call this if you end a pass early.
 
         Raises `DeliveryError` if they have not within the source's timeout.
         """
@@ -199,7 +210,7 @@ class TorchDataset(IterableDataset[Any]):
     def _pass(self, begun: Pass, number: int, count: int, epoch: int, step: int) -> Iterator[Any]:
         source = self.source
         if get_worker_info() is not None:
-            # A copy, also in a forked process, which must not touch what its parent's source has begun.
+            # A copy, also in a forked process, which must not use the connections of its parent's source.
             shares = {name: max(1, getattr(source.options, name) // count) for name in _SHARED_OUT}
             source = self._own = self._own or source.again(**shares)
         self.source.note(epoch, step if count == 1 else None)
@@ -216,7 +227,7 @@ class TorchDataset(IterableDataset[Any]):
         source.note(epoch + 1)
 
     def _decoded(self, source: Source, batch: Batch, before: Batch | None) -> tuple[Batch, list[Any]] | None:
-        """The batch and its pictures, or what is left of both; None if nothing is."""
+        """The batch and its decoded images, without those that cannot be decoded; None if nothing is left."""
         images = [decoded_picture(image) for image in batch.images]
         if not (places := [place for place, image in enumerate(images) if isinstance(image, Exception)]):
             return batch, images

@@ -1,4 +1,4 @@
-"""Images that are no pictures: the error that names one, and batches without them."""
+"""Images that are not pictures: the error that names one, and batches without them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +13,7 @@ OnUndecodable: TypeAlias = Literal["raise", "skip"]
 
 
 def decode_error(
-    batch: Batch, place: int, library: str, advice: str = "on_undecodable='skip' does without it."
+    batch: Batch, place: int, library: str, advice: str = "Use on_undecodable='skip' to leave it out."
 ) -> DecodeError:
     """The error that names an image that a library cannot decode."""
     label = f"class {batch.labels[place]}, " if len(batch.labels) else ""
@@ -27,10 +27,10 @@ def decode_error(
 def left_out(
     source: Source, batch: Batch, places: Sequence[int], *, before: Batch | None, library: str
 ) -> Batch | None:
-    """The batch without the samples at some places, which the source notes; None if nothing is left of it.
+    """The batch without the samples at some places, which the source records; None if nothing is left of it.
 
-    With a policy that pads, its last sample, or the last one of the batch ``before``, is repeated until it is as large
-    again. Raises `DecodeError` if there is none.
+    With a policy that fills batches, its last sample is repeated until it is full, or the last one of the batch
+    ``before``. Raises `DecodeError` if there is none.
     """
     is_padded = source.last_batch_policy != "PARTIAL"
     kept = [place for place in range(len(batch)) if place not in {*places}]

@@ -1,4 +1,4 @@
-"""Access to Cassandra: who asks, and what makes both sides sure of each other."""
+"""Access to Cassandra: the user, and the certificates of both sides."""
 
 import enum
 import ipaddress
@@ -25,8 +25,8 @@ _BUNDLED = ("config.json", "ca.crt", "cert", "key")
 
 
 class _Verify(enum.IntFlag):
-    """What the driver verifies of a server's certificate. Its own names cannot be joined, and an identity without
-    CHAIN is believed to anyone who signs it himself."""
+    """What the driver verifies of a server's certificate. Its own constants cannot be combined, and without CHAIN it
+    accepts self-signed certificates."""
 
     CHAIN = 1
     ADDRESS = 2
@@ -35,20 +35,26 @@ class _Verify(enum.IntFlag):
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """How a source authenticates itself to Cassandra, and Cassandra to it.
+    """How a source authenticates to Cassandra, and how it verifies the servers.
 
-    ``username`` and ``password`` log in. ``ca`` is a PEM file of the authorities that sign the servers' certificates,
-    and turns TLS on: there is no TLS that believes everybody. ``certificate`` and ``key``, PEM files too, are the
-    client's own, for servers that ask for them; ``passphrase`` opens the key. ``bundle`` is a secure connect bundle
-    (Astra's zip), which stands for hosts, port, ``ca``, ``certificate`` and ``key``.
+    With ``ca``, connections use TLS, and servers are always verified. A server's certificate must name what
+    `CassandraSource` got as ``hosts``: the address of the server if these are addresses. If one of them is a name, the
+    certificate must have the name that a reverse lookup of the server's address gives, because servers report each
+    other by address only. Files are read again for each new connection, so renewed certificates are found. ``repr`` and
+    the log show no secrets. Pickles have the secrets, for worker processes.
 
-    A server's certificate must name what `CassandraSource` was given as ``hosts``: the server's address where they are
-    addresses. Where a name is among them, it must name what the address is called by a reverse lookup, because servers
-    tell each other's addresses only. Files are read again whenever connections are made, so that renewed ones are
-    found. No secret is shown by ``repr``, nor logged. Pickles, which hold the secrets, go to worker processes.
+    Attributes:
+        username: The user to log in as.
+        password: The user's password.
+        ca: A PEM file with the authorities that sign the servers' certificates. It turns TLS on.
+        certificate: A PEM file with the client's certificate, if the servers ask for one.
+        key: A PEM file with the client's key.
+        passphrase: The passphrase of the key.
+        bundle: A secure connect bundle (Astra's zip), instead of hosts, port, ``ca``, ``certificate`` and ``key``.
 
-    Raises `OptionError` for fields that contradict each other, and files that are not there, not in PEM, or not opened
-    by the passphrase.
+    Raises:
+        OptionError: Fields contradict each other, or a file is missing, is not PEM, or does not open with the
+            passphrase.
     """
 
     username: str | None = None
@@ -69,7 +75,7 @@ class Access:
         self._check_together("username", "password")
         if self.bundle is not None:
             if others := self._given("ca", "certificate", "key", "passphrase"):
-                raise OptionError(f"Wanted a bundle, which holds all certificates, alone. Found: {others} beside it")
+                raise OptionError(f"Wanted only a bundle, which has all certificates. Found: also {others}")
         else:
             self._check_together("certificate", "key")
             self._check_needs("certificate", "ca", "the authorities that sign the servers' certificates")
@@ -78,12 +84,21 @@ class Access:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ, **given: Any) -> Self:
-        """What is given, and for each field that is not (or is None) its variable of the environment.
+        """Take each field that is not given, or None, from the environment.
 
         The variables are IMAGESTRATA_USERNAME, IMAGESTRATA_PASSWORD, IMAGESTRATA_CA, IMAGESTRATA_CERTIFICATE,
-        IMAGESTRATA_KEY, IMAGESTRATA_PASSPHRASE and IMAGESTRATA_BUNDLE; IMAGESTRATA_PASSWORD_FILE and
-        IMAGESTRATA_PASSPHRASE_FILE name files whose first line is the secret. Empty ones count as not set. Raises
-        `OptionError` as the constructor does, for a secret and its file both, and for a file without one.
+        IMAGESTRATA_KEY, IMAGESTRATA_PASSPHRASE and IMAGESTRATA_BUNDLE. IMAGESTRATA_PASSWORD_FILE and
+        IMAGESTRATA_PASSPHRASE_FILE name files whose first line is the secret. Empty variables count as not set.
+
+        Args:
+            environment: The variables.
+            **given: Fields of the access.
+
+        Returns:
+            The access.
+
+        Raises:
+            OptionError: As for the constructor; also if a secret and its file are both set, or the file has no secret.
         """
         found = {name: value for name, value in given.items() if value is not None}
         for name in (one.name for one in fields(cls)):
@@ -97,10 +112,7 @@ class Access:
         return self.ca is not None or self.bundle is not None
 
     def for_acsylla(self, hosts: Sequence[str]) -> dict[str, Any]:
-        """The arguments of ``acsylla.create_cluster`` that tell where to go and how to be let in.
-
-        Raises `OptionError` for a file that is gone by now.
-        """
+        """The arguments of ``acsylla.create_cluster`` about hosts and access. A missing file raises `OptionError`."""
         options: dict[str, Any] = {"username": self.username, "password": self.password}
         if self.bundle is not None:
             return options | {"cloud_secure_connection_bundle": os.path.abspath(self.bundle)}
@@ -120,11 +132,12 @@ class Access:
         return options
 
     def tls(self) -> ssl.SSLContext | None:
-        """What a look at a server speaks, names left to the onlooker; None without TLS. Raises `OptionError`."""
+        """A TLS context to test a server, without a check of names; None without TLS. Raises `OptionError`."""
         if self.bundle is not None:
             held = _unpacked(self.bundle)
             self.metadata_service()
-            with tempfile.TemporaryDirectory() as folder:  # nobody else's to read; Python takes keys from files only
+            # Python takes keys from files only. No other user can read this folder.
+            with tempfile.TemporaryDirectory() as folder:
                 ca, certificate, key = (Path(folder, name) for name in ("ca.crt", "cert", "key"))
                 for path in (ca, certificate, key):
                     path.write_bytes(held[path.name])
@@ -134,7 +147,7 @@ class Access:
         return _context(self.ca, self.certificate, self.key, passphrase=self.passphrase)
 
     def strict_tls(self) -> ssl.SSLContext | None:
-        """What a driver without TLS of its own speaks: `tls`, with strong keys, and names that are looked at."""
+        """A TLS context for a driver without its own: `tls`, with strong keys and a check of names."""
         context = self.tls()
         if context is not None:
             context.set_ciphers("DEFAULT")
@@ -159,19 +172,20 @@ class Access:
     def _check_together(self, one: str, other: str) -> None:
         if (getattr(self, one) is None) != (getattr(self, other) is None):
             raise OptionError(
-                f"Wanted {one} and {other}, or neither. Found: {self._given(one, other)} alone. "
-                f"Options, or {_PREFIX}{one.upper()} and {_PREFIX}{other.upper()}, give them."
+                f"Wanted {one} and {other}, or neither. Found: only {self._given(one, other)}. "
+                f"Set them as options, or as {_PREFIX}{one.upper()} and {_PREFIX}{other.upper()}."
             )
 
     def _check_needs(self, one: str, other: str, why: str) -> None:
         if getattr(self, one) is not None and getattr(self, other) is None:
             raise OptionError(
-                f"Wanted with {one} also {other}, {why}. Found: none. An option, or {_PREFIX}{other.upper()}, gives it."
+                f"Wanted {other} together with {one}: {why}. Found: none. Set it as an option, or as "
+                f"{_PREFIX}{other.upper()}."
             )
 
 
 def by_name(hosts: Sequence[str]) -> bool:
-    """Whether servers are known by names, as soon as one of the hosts is a name, or else by their addresses."""
+    """Whether servers are identified by name, because one of the hosts is a name, or else by address."""
     try:
         for host in hosts:
             ipaddress.ip_address(host)
@@ -181,7 +195,7 @@ def by_name(hosts: Sequence[str]) -> bool:
 
 
 def _unpacked(bundle: FilePath) -> dict[str, bytes]:
-    """What a bundle holds; raises `OptionError` where it is none."""
+    """The files of a bundle; raises `OptionError` if it is not one."""
     wanted = f"Wanted a secure connect bundle in {os.fspath(bundle)}."
     try:
         with zipfile.ZipFile(bundle) as files:
@@ -208,7 +222,7 @@ def _look_up(name: str, environment: Mapping[str, str]) -> str | None:
 
 
 def _check_text(name: str, value: object) -> None:
-    """The driver takes texts as UTF-8 and ends them at a zero. No message may hold them."""
+    """Check a text that is passed to the driver as UTF-8, ending at a zero byte. No message shows it."""
     if value is None:
         return
     if not isinstance(value, str):
@@ -231,7 +245,7 @@ def _read(name: str, path: FilePath) -> str:
 def _context(
     ca: FilePath, certificate: FilePath | None, key: FilePath | None, *, passphrase: str | None, where: str = ""
 ) -> ssl.SSLContext:
-    """Reads the files as the driver will, and so finds what is wrong with them before anything is connected."""
+    """Read the files as the driver will, to find errors in them before anything is connected."""
 
     def refusal(what: str, path: FilePath, found: str) -> OptionError:
         return OptionError(f"Wanted {what} in PEM in {where or os.fspath(path)}. Found: {found}")
@@ -252,7 +266,7 @@ def _context(
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.set_ciphers("DEFAULT:@SECLEVEL=0")  # whether keys are long enough is for the driver to judge
+        context.set_ciphers("DEFAULT:@SECLEVEL=0")  # the driver decides whether keys are long enough
         try:
             context.load_verify_locations(cafile=path)
         except ssl.SSLError as error:
@@ -262,7 +276,7 @@ def _context(
     context = authorities("the certificates of authorities (ca)", ca)
     if certificate is None or key is None:
         return context
-    authorities("the client's certificate", certificate)  # that it can be read: else the key would be blamed
+    authorities("the client's certificate", certificate)  # checked first: else its error would be reported for the key
     is_locked = "ENCRYPTED" in check("the client's private key", key, _KEY)
     try:
         context.load_cert_chain(certificate, key, password=lambda: passphrase or "")

@@ -1,7 +1,7 @@
-"""Which client of Cassandra reads: acsylla without TLS, DataStax's Python driver over TLS, or the installed one.
+"""The client that reads from Cassandra: acsylla without TLS, DataStax's Python driver with TLS, or the installed one.
 
 acsylla is faster. Its wheel bundles OpenSSL 1.1.1k, which OpenSSL no longer supports and only a new release of acsylla
-can replace. The driver uses the OpenSSL of Python, which the updates of the system or of Python replace.
+can replace. The driver uses Python's OpenSSL, which updates of the system or of Python replace.
 """
 
 import importlib
@@ -20,7 +20,7 @@ from schemas import TableName
 ClientName: TypeAlias = Literal["acsylla", "cassandra-driver"]
 TableReader: TypeAlias = AcsyllaFetcher | DriverFetcher
 
-_MOST_CONNECTIONS = 1024  # to each node: more than any link asks for, fewer than a node refuses
+_MOST_CONNECTIONS = 1024  # to each node: more than any link needs, fewer than a node refuses
 
 _log = logging.getLogger(__name__)
 _warned: set[str] = set()
@@ -35,7 +35,7 @@ _WARNINGS: dict[ClientName, str] = {
     ),
 }
 _LABELS: dict[str, Kind | None] = {"int": "int", "blob": "blob", "multi": "blob", "none": None}
-"""What stands in a data table's label column, by the type of labels."""
+"""The type of a data table's label column, by the type of labels."""
 
 
 def target_of(
@@ -48,7 +48,7 @@ def target_of(
     access: Access,
     consistency: Consistency = "LOCAL_QUORUM",
 ) -> Target:
-    """What is read for a split: labels, too, where it does not know them."""
+    """What is read for a split, including labels if the split does not have them."""
     table = TableName.parse(split.data_table)
     return Target(
         table=table,
@@ -66,21 +66,21 @@ def target_of(
 
 
 def _origin(split: Split) -> str:
-    """Why a split's image may be missing from the table, with the tables that the split itself names."""
+    """Why a split's image may be missing from the table, with the tables that the split names."""
     if split.recorded_table not in ("", split.data_table):
         return (
-            f"{split.address} itself names the table {split.recorded_table}, and {split.data_table} is read in its "
-            "place: give the data_table that belongs to it, or none."
+            f"{split.address} names the table {split.recorded_table}, but {split.data_table} is read instead. "
+            "Give the data_table that belongs to it, or none."
         )
     made = f" of {split.metadata_table}" if split.metadata_table else ""
     return (
-        f"{split.address} lists images{made}, which are read from {split.data_table}: was it made of other tables than "
-        "these, or was the image deleted since? Ingest the images again, or make the split again."
+        f"{split.address} lists images{made}, which are read from {split.data_table}. Was the split made from other "
+        "tables, or was the image deleted? Ingest the images again, or make the split again."
     )
 
 
 def fetcher(target: Target, *, client: ClientName | None, connections: int | None) -> TableReader:
-    """A reader of the target over this client, or over the default one, with ``connections`` to each node.
+    """A reader of the target with this client, or the default one, and ``connections`` to each node.
 
     Raises `MissingExtraError`.
     """
@@ -90,7 +90,7 @@ def fetcher(target: Target, *, client: ClientName | None, connections: int | Non
 
 
 def check_client(client: ClientName | None, connections: int | None) -> None:
-    """Raises `OptionError` for another client or a number of connections that cannot be."""
+    """Raise `OptionError` for an unknown client or an impossible number of connections."""
     if client is not None:
         check_choice("client", client, get_args(ClientName))
     if connections is not None:
@@ -98,9 +98,9 @@ def check_client(client: ClientName | None, connections: int | None) -> None:
 
 
 def default_client(*, uses_tls: bool) -> ClientName:
-    """The client that reads unless one is named. Raises `MissingExtraError`.
+    """The client that reads by default. Raises `MissingExtraError`.
 
-    One that is used because the other is missing is worth a warning, once a process.
+    If it is the other one because the preferred one is missing, a warning is logged, once a process.
     """
     reasons: list[str] = []
     modules: dict[ClientName, str] = {"acsylla": "acsylla", "cassandra-driver": "cassandra.cluster"}

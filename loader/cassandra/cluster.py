@@ -1,4 +1,4 @@
-"""Where a split's images are read in Cassandra, and how: options as callers give them, checked."""
+"""The options about a cluster, checked."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +20,7 @@ _HOST = re.compile(r"[^,\s/:]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%\w+
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """A cluster, the way in, and the columns that are wanted beside images and labels."""
+    """A cluster, access to it, and the metadata columns to read beside images and labels."""
 
     hosts: tuple[str, ...]
     port: int
@@ -46,9 +46,9 @@ class Cluster:
         datacenter: str | None = None,
         consistency: Consistency = "LOCAL_QUORUM",
     ) -> Self:
-        """The cluster that these options describe; without hosts, the one of `imagestrata up` in this checkout.
+        """Check these options. Without hosts, it is the cluster that `imagestrata up` started in this checkout.
 
-        Raises `OptionError`, and `UnreachableError` if that one no longer runs.
+        Raises `OptionError`, and `UnreachableError` if that cluster no longer runs.
         """
         names = check_names("metadata", metadata)
         if access is None:
@@ -56,7 +56,7 @@ class Cluster:
         elif not isinstance(access, Access):
             raise OptionError(f"Wanted access as loader.Access(...). Found: {type(access).__name__}")
         elif username is not None or password is not None:
-            raise OptionError("Wanted access, or username and password. Found: both. Put them into the access.")
+            raise OptionError("Wanted access, or username and password. Found: both. Put all into the access.")
         if hosts is None and access.bundle is None and (node := LocalNode.find()) is not None:
             if port in (None, node.port) and not node.is_running:
                 raise UnreachableError(node.not_running("hosts"))
@@ -79,7 +79,7 @@ class Cluster:
         )
 
     def fetchers(self, split: Split) -> Callable[[], TableReader]:
-        """What makes readers of a split's table, one for each process."""
+        """A function that makes a reader of a split's tables, one for each process."""
         target = target_of(
             split,
             metadata=self.metadata,
@@ -93,14 +93,14 @@ class Cluster:
 
 
 def _hosts(hosts: str | Sequence[str] | None, access: Access) -> tuple[str, ...]:
-    """Contact points as given, one or several, without ports; none with a bundle, which names its own."""
+    """Contact points as given, one or several, without ports; none with a bundle, which names them."""
     is_list = isinstance(hosts, Iterable) and not isinstance(hosts, str)
     names: tuple[Any, ...] = () if hosts is None else tuple(hosts) if is_list else (hosts,)
     if access.bundle is not None:
         if names:
             raise OptionError(
-                f"Wanted hosts, or a bundle, which names its own. Found: {hosts!r} and {access.bundle}, "
-                "from the access or from IMAGESTRATA_BUNDLE"
+                f"Wanted either hosts or a bundle, which names its hosts. Found: {hosts!r} and {access.bundle}, "
+                "from access or from IMAGESTRATA_BUNDLE"
             )
         return ()
     if not names or not all(isinstance(name, str) and _HOST.fullmatch(name) for name in names):

@@ -1,4 +1,4 @@
-"""Why Cassandra cannot be reached: a look at each host, after the driver has failed, that names the cause."""
+"""Why Cassandra cannot be reached: tests each host, after the driver has failed, to name the cause."""
 
 import asyncio
 import ipaddress
@@ -12,28 +12,28 @@ from loader.cassandra.access import Access, by_name
 from loader.cassandra.probe import OPTIONS
 from loader.errors import AccessError, LoaderError, UnreachableError
 
-_LOOK_SECONDS = 3.0  # for each step of a look
+_LOOK_SECONDS = 3.0  # for each step
 _SILENT_SECONDS = 0.5
 _NO_ANSWER = (OSError, EOFError, TimeoutError)  # ssl.SSLError is an OSError
-_STRANGERS = {18, 19, 20, 21}  # OpenSSL's numbers for certificates that no known authority has signed
+_STRANGERS = {18, 19, 20, 21}  # OpenSSL's numbers for certificates of unknown authorities
 _TOO_OLD, _TOO_YOUNG = 10, 9
-_UNWANTED = ("CERTIFICATE", "UNKNOWN_CA", "HANDSHAKE_FAILURE", "ACCESS_DENIED")  # what servers say of clients
+_UNWANTED = ("CERTIFICATE", "UNKNOWN_CA", "HANDSHAKE_FAILURE", "ACCESS_DENIED")  # in alerts of servers about clients
 
 
 @dataclass(frozen=True, slots=True)
 class _Endpoint:
-    """One host to look at: what is said there first, how an answer begins, and by what name it is known."""
+    """One host to test: what is sent first, how an answer begins, and the name that it must have."""
 
     host: str
     port: int
     tls: ssl.SSLContext | None
     greeting: bytes = OPTIONS
     identity: str | None = None
-    """The name that its certificate must have; else its address, or what a reverse lookup calls that."""
+    """The name that its certificate must have; else its address, or the name from a reverse lookup."""
 
 
 async def diagnosis(hosts: Sequence[str], port: int, access: Access) -> LoaderError | None:
-    """The error that says what is wrong with the hosts or the access to them; None if nothing is, as far as is seen.
+    """The error that says what is wrong with the hosts or with access to them; None if these tests find nothing.
 
     Takes a few seconds at most. No secret is sent.
     """
@@ -48,11 +48,11 @@ async def diagnosis(hosts: Sequence[str], port: int, access: Access) -> LoaderEr
     found = await asyncio.gather(*(_look(endpoint, access, names) for endpoint in endpoints), return_exceptions=True)
     errors = [one for one in found if isinstance(one, LoaderError)]
     if len(errors) < len(endpoints):
-        return None  # one host at least is as it should be, and the driver has another reason
+        return None  # at least one host is as it should be, so the driver has another reason
     sayings: dict[str, list[str]] = {}
     for endpoint, error in zip(endpoints, errors, strict=True):
         sayings.setdefault(str(error), []).append(endpoint.host)
-    # Where hosts differ, one that answers and refuses tells more than one that is away.
+    # If hosts differ, one that answers and refuses says more than one that does not answer.
     kind = AccessError if any(isinstance(error, AccessError) for error in errors) else UnreachableError
     said = next(iter(sayings))
     if len(sayings) > 1:
@@ -61,13 +61,13 @@ async def diagnosis(hosts: Sequence[str], port: int, access: Access) -> LoaderEr
 
 
 async def _look(endpoint: _Endpoint, access: Access, names: bool) -> None:
-    """Raises what is wrong; its words follow upon "Found: "."""
+    """Raise what is wrong with a host. The message follows "Found: "."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(_LOOK_SECONDS):
             await loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
     except TimeoutError:
-        raise UnreachableError("no answer about its name. Is the name server at work?") from None
+        raise UnreachableError("the name server does not answer. Is it running?") from None
     except OSError as error:
         raise UnreachableError(
             f"its name does not resolve ({error.strerror}). Correct the name, or give the address."
@@ -77,10 +77,10 @@ async def _look(endpoint: _Endpoint, access: Access, names: bool) -> None:
     except ssl.SSLCertVerificationError as error:
         raise AccessError(_distrust(error, access)) from None
     except ConnectionRefusedError:
-        raise UnreachableError("nothing listens there. Is Cassandra up, and the port right?") from None
+        raise UnreachableError("nothing listens there. Is Cassandra running, and is the port right?") from None
     except TimeoutError:
         raise UnreachableError(
-            f"no answer within {_LOOK_SECONDS:.0f} s. Is it Cassandra's port, and does a firewall let it through?"
+            f"no answer within {_LOOK_SECONDS:.0f} s. Is it Cassandra's port? Does a firewall block it?"
         ) from None
     except _NO_ANSWER as error:
         await _explain_silence(endpoint, access, error)
@@ -90,26 +90,28 @@ async def _look(endpoint: _Endpoint, access: Access, names: bool) -> None:
             _check_identity(certificate, "DNS", endpoint.identity, "Download the bundle again")
         elif names:
             called = await _called(address)
-            looked_up = f"{called}, as a reverse lookup calls {address}"
+            looked_up = f"{called}, which is the reverse lookup of {address}"
             _check_identity(
                 certificate,
                 "DNS",
                 called,
-                "Give hosts by address if it names these, or have one made that does",
+                "Give hosts by address if it names these, or get a certificate for the name",
                 looked_up,
             )
         else:
             _check_identity(
-                certificate, "IP Address", address, "Give hosts by name if it names these, or have one made that does"
+                certificate, "IP Address", address, "Give hosts by name if it names these, or get one for the address"
             )
     if endpoint.identity is not None and not answer.partition(b" ")[2].startswith(b"2"):
         said = answer.decode("ascii", "replace").strip()
-        raise UnreachableError(f"the answer {said!r}. Is the database awake, and the bundle its own?")
+        raise UnreachableError(f"the answer {said!r}. Is the database running? Does the bundle belong to it?")
 
 
 async def _ask(endpoint: _Endpoint, tls: ssl.SSLContext | None) -> tuple[bytes, dict[str, Any] | None, str]:
-    """The first bytes of an answer, the server's certificate and its address. Raises what a connection raises, and
-    `EOFError` where it ends, or what comes is no answer of that kind."""
+    """The first bytes of an answer, the server's certificate and its address.
+
+    Raises what a connection raises, and `EOFError` if it ends, or if the answer is of another kind.
+    """
     async with asyncio.timeout(_LOOK_SECONDS):
         reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port, ssl=tls)
         try:
@@ -125,8 +127,11 @@ async def _ask(endpoint: _Endpoint, tls: ssl.SSLContext | None) -> tuple[bytes, 
 
 
 async def _stay_silent(reader: asyncio.StreamReader) -> None:
-    """Hear what a server has against the client's certificate. It says so when the client takes the handshake for done,
-    and hangs up: words that were on their way to it then would drown its own."""
+    """Wait for a server's objection to the client's certificate.
+
+    The server sends it when the client takes the handshake for complete, and closes the connection. Bytes on their way
+    to it would then hide its message.
+    """
     try:
         async with asyncio.timeout(_SILENT_SECONDS):
             if not await reader.read(1):
@@ -137,38 +142,38 @@ async def _stay_silent(reader: asyncio.StreamReader) -> None:
 
 
 async def _explain_silence(endpoint: _Endpoint, access: Access, error: Exception) -> None:
-    """Raises where the server wants a certificate, or one side speaks TLS and the other does not."""
+    """Raise an error if the server wants a certificate, or if only one side speaks TLS."""
     if endpoint.tls is None:
         curious = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        curious.check_hostname, curious.verify_mode = False, ssl.CERT_NONE  # nothing is told to whom it answers
+        curious.check_hostname, curious.verify_mode = False, ssl.CERT_NONE  # no secret is sent on this connection
         if await _speaks(endpoint, curious):
             raise AccessError(
-                "it speaks TLS. Give the authorities that sign its certificate: access=loader.Access(ca=...), or "
+                "it uses TLS. Give the authorities that sign its certificate: access=loader.Access(ca=...), or "
                 "IMAGESTRATA_CA."
             )
     elif "ALERT" in (reason := str(getattr(error, "reason", None) or "")):
         said = reason.rpartition("ALERT_")[2].replace("_", " ").lower()
         if not any(word in reason for word in _UNWANTED):
-            raise AccessError(f"it breaks off TLS ({said}). Are its versions and ciphers of this century?")
+            raise AccessError(f"it ends the TLS handshake ({said}). Check the server's versions and ciphers.")
         if access.bundle is None and access.certificate is None:
             raise AccessError(
-                f"it wants the client's certificate ({said}). Give certificate and key: "
+                f"it requires a client certificate ({said}). Give certificate and key: "
                 "loader.Access(ca=..., certificate=..., key=...), or IMAGESTRATA_CERTIFICATE and IMAGESTRATA_KEY."
             )
         which = access.certificate if access.bundle is None else f"of the bundle {access.bundle}"
         raise AccessError(
-            f"it refuses the client's certificate {which} ({said}). Has it expired, or been signed by "
-            "an authority that the server does not know?"
+            f"it refuses the client's certificate {which} ({said}). Has it expired? Does the server know the "
+            "authority that signed it?"
         )
     elif await _speaks(endpoint, None):
         raise AccessError(
-            "it speaks no TLS. Leave out ca, certificate and key (IMAGESTRATA_CA, ...), or have the server encrypt: "
-            "client_encryption_options in cassandra.yaml."
+            "it does not use TLS. Leave out ca, certificate and key (IMAGESTRATA_CA, ...), or have the server "
+            "encrypt: client_encryption_options in cassandra.yaml."
         )
 
 
 async def _speaks(endpoint: _Endpoint, tls: ssl.SSLContext | None) -> bool:
-    """Whether there is an answer, be it that a certificate is wanted."""
+    """Whether there is an answer, even if it asks for a certificate."""
     try:
         await _ask(endpoint, tls)
     except ssl.SSLError as error:
@@ -186,19 +191,19 @@ def _reason(error: Exception) -> str:
 
 def _distrust(error: ssl.SSLCertVerificationError, access: Access) -> str:
     if error.verify_code == _TOO_OLD:
-        return "its certificate has expired. Have the server's certificate renewed; is this machine's clock right?"
+        return "its certificate has expired. Renew the server's certificate. Is this machine's clock right?"
     if error.verify_code == _TOO_YOUNG:
         return "its certificate is not valid yet. Is this machine's clock right?"
     if error.verify_code in _STRANGERS:
         known, advice = f"in {access.ca}", "Give the right ca."
         if access.bundle is not None:
             known, advice = f"of the bundle {access.bundle}", "Download the bundle again."
-        return f"a certificate that none of the authorities {known} has signed ({error.verify_message}). {advice}"
+        return f"a certificate that no authority {known} has signed ({error.verify_message}). {advice}"
     return f"a certificate that cannot be trusted: {error.verify_message}"
 
 
 async def _called(address: str) -> str:
-    """The name that the driver will want in a certificate."""
+    """The name that the driver will require in a certificate."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(_LOOK_SECONDS):
@@ -216,7 +221,7 @@ def _check_identity(certificate: dict[str, Any], kind: str, called: str, advice:
 
 
 def is_named(certificate: dict[str, Any], kind: str, called: str) -> bool:
-    """Whether a certificate, as `ssl` tells it, is for this name ("DNS") or address ("IP Address")."""
+    """Whether a certificate, in the form of `ssl`, is for this name ("DNS") or address ("IP Address")."""
     named, common = _names(certificate)
     return any(
         _is_same(called, value) for value in ([value for its, value in named if its == kind] if named else common)

@@ -1,4 +1,4 @@
-"""Reading images over acsylla, which is DataStax's C++ driver under asyncio."""
+"""Reads images with acsylla, DataStax's C++ driver under asyncio."""
 
 import asyncio
 import logging
@@ -16,17 +16,19 @@ from schemas import TableName
 
 _log = logging.getLogger("loader.driver")
 
-_REQUEST_SECONDS = 30.0  # a read may stand behind hundreds of others on a slow link
-_QUEUE = 1 << 15  # reads that wait for a connection; the driver refuses more
-_RECONNECT_MS = (500, 2000)  # first and longest pause before a node that went away is tried again
-_HEARTBEAT_SECONDS, _SILENT_SECONDS = 2, 10  # asked so often whether it is there, a node that says nothing is away
+_REQUEST_SECONDS = 30.0  # a read may wait for hundreds of others on a slow link
+_QUEUE = 1 << 15  # reads that wait for a connection; the driver refuses more of them
+_RECONNECT_MS = (500, 2000)  # first and longest pause before reconnecting to a node that went away
+_HEARTBEAT_SECONDS, _SILENT_SECONDS = 2, 10  # a node is asked this often, and is away after this long without answer
 
 _fetchers: "WeakSet[AcsyllaFetcher]" = WeakSet()
 _inherited: list["AcsyllaFetcher"] = []
 
 
 def _keep_inherited() -> None:
-    """Let no session of the parent be freed in a forked child: the driver would join threads that are not there."""
+    """Keep the sessions of the parent alive in a forked child: to free one, the driver joins threads that the child
+    lacks.
+    """
     _inherited.extend(_fetchers)
 
 
@@ -34,7 +36,7 @@ os.register_at_fork(after_in_child=_keep_inherited)
 
 
 class AcsyllaFetcher:
-    """Reads a target; ``connections`` to each node, or as many as the round trip asks for."""
+    """Reads a target with ``connections`` to each node, or as many as the round trip needs."""
 
     most_in_flight = None
 
@@ -104,8 +106,8 @@ class AcsyllaFetcher:
             if row is None:
                 row = await self._missing(self._select, one)
         except self._errors.CassErrorLibNoHostsAvailable as error:
-            # Said, too, where nodes are there and refuse to prepare the statement again, because the table is gone, or
-            # know that too few replicas are up.
+            # Also raised if nodes are up and refuse to prepare the statement again, because the table is gone, or
+            # because too few replicas are up.
             with suppress(self._errors.CassException):
                 self._target.check(await self.columns(self._target.table))
                 raise self._target.too_few(self.wanted(one), str(error).strip()) from error
@@ -126,7 +128,7 @@ class AcsyllaFetcher:
         return self._target.values(one, row and row.as_tuple())
 
     async def _missing(self, statement: Any, one: bytes) -> Any:
-        """Ask a quorum before a row is called missing: the replicas asked may have missed its write."""
+        """Ask a quorum before a row counts as missing: the replicas that were asked may have missed its write."""
         if self._target.consistency in QUORUMS:
             return None
         again = statement.bind(_parameters(one), consistency=self._acsylla.Consistency.LOCAL_QUORUM)
@@ -138,7 +140,7 @@ class AcsyllaFetcher:
     async def close(self) -> None:
         if self._connecting is None:
             return
-        # A session must be closed before it is forgotten, also one that comes up after nobody waits for it.
+        # A session must be closed before it is freed, even if nobody waits for its connection any more.
         await asyncio.wait({self._connecting})
         if not self._connecting.cancelled() and self._connecting.exception() is None:
             await self._connecting.result().close()
@@ -178,5 +180,5 @@ def _parameters(one: bytes) -> tuple[str]:
 
 
 def _pass_on(message: Any) -> None:
-    """The driver's remarks, for those who want them: what matters to the caller arrives as an error."""
+    """Log the driver's messages; what matters to the caller is raised as an error."""
     _log.info("%s: %s", message.log_level.lower(), message.message)

@@ -1,4 +1,4 @@
-"""Reading images over DataStax's Python driver, whose TLS is that of the Python which runs it."""
+"""Reads images with DataStax's Python driver, which uses Python's TLS."""
 
 import asyncio
 import itertools
@@ -25,9 +25,9 @@ from schemas import TableName
 
 _REQUEST_SECONDS = 30.0
 _STEP_SECONDS = 5.0  # for a connection, and for the metadata service of a bundle
-_RECONNECT_SECONDS = (0.5, 2.0)  # first and longest pause before a node that went away is tried again
-_HEARTBEAT_SECONDS = 5.0  # how often a node is asked whether it is there, and how long it may take to say so
-_PROTOCOL = 4  # spoken by all versions since 2.2; 5 adds checksums, which cost time
+_RECONNECT_SECONDS = (0.5, 2.0)  # first and longest pause before reconnecting to a node that went away
+_HEARTBEAT_SECONDS = 5.0  # how often a node is asked whether it is up, and how long it may take to answer
+_PROTOCOL = 4  # supported since 2.2; version 5 adds checksums, which cost time
 _QUORUM = "quorum"
 _BYTES_A_SECOND = 200e6  # more than one thread of Python reads
 _READ_BYTES = 1 << 16
@@ -52,7 +52,7 @@ class DriverFetcher:
             for name in ("cluster", "connection", "policies", "query", "auth")
         )
         self._errors = require("cassandra", extra="loader", purpose="reading from Cassandra")
-        # Its remarks are for those who have a handler for them: what matters to the caller arrives as an error.
+        # Its messages are shown only if there is a handler: what matters to the caller is raised as an error.
         logging.getLogger("cassandra").addHandler(logging.NullHandler())
         self._connecting: asyncio.Future[Any] | None = None
         self._cluster: Any = None
@@ -102,7 +102,7 @@ class DriverFetcher:
         try:
             rows = await self._ask(statement.bind((UUID(bytes=one),)))
             if not rows and self._target.consistency not in QUORUMS:
-                # A quorum is asked before a row is called missing: the replicas asked may have missed its write.
+                # Ask a quorum before a row counts as missing: the replicas that were asked may have missed its write.
                 rows = await self._ask(statement.bind((UUID(bytes=one),)), execution_profile=_QUORUM)
         except Exception as error:  # as in `connect`
             raise self._translate(error, self.wanted(one)) from error
@@ -122,7 +122,7 @@ class DriverFetcher:
     async def _connect(self, count: int) -> list[Any]:
         """So many sessions; fewer if the server refuses some after the first."""
         self._cluster = await _in_thread(partial(self._make_cluster, count))
-        # If the first fails, the driver shuts the cluster down, and others would say that instead of the cause.
+        # If the first fails, the driver shuts the cluster down, and others would raise that instead of the cause.
         first = await _in_thread(self._cluster.connect)
         others = (_in_thread(self._cluster.connect) for _ in range(count - 1))
         found = await asyncio.gather(*others, return_exceptions=True)
@@ -149,8 +149,8 @@ class DriverFetcher:
             **where,
             executor_threads=count,  # each makes a connection, which takes several round trips
             protocol_version=_PROTOCOL,
-            compression=False,  # pictures are compressed
-            sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],  # or small requests wait for each other
+            compression=False,  # images are compressed
+            sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],  # else small requests wait for each other
             connect_timeout=_STEP_SECONDS,
             control_connection_timeout=_STEP_SECONDS,
             idle_heartbeat_interval=_HEARTBEAT_SECONDS,
@@ -175,7 +175,7 @@ class DriverFetcher:
         factory = _endpoints(self._connection, named=by_name(target.hosts))(port=target.port)
         addresses: dict[str, None] = {}  # a set with an order
         for host in target.hosts:
-            with suppress(OSError):  # others may be found, or else the diagnosis says what is wrong
+            with suppress(OSError):  # others may resolve, or else the diagnosis says what is wrong
                 found = socket.getaddrinfo(host, target.port, type=socket.SOCK_STREAM)
                 addresses |= dict.fromkeys(str(info[4][0]) for info in found)
         return {
@@ -196,7 +196,7 @@ class DriverFetcher:
         factory = self._connection.SniEndPointFactory(proxy, int(proxy_port))
         context = access.strict_tls()
         assert context is not None
-        context.check_hostname = False  # a node's id is asked for there; the certificate is the proxy's
+        context.check_hostname = False  # the server name is a node's id, and the certificate is the proxy's
         return {
             "contact_points": [factory.create_from_sni(one) for one in told["contact_points"]],
             "endpoint_factory": factory,
@@ -224,7 +224,7 @@ class DriverFetcher:
 
     def _translate(self, error: Exception, wanted: str) -> LoaderError:
         """The driver's error as one of ours."""
-        # What the hosts said one by one, where none was left; or a list of those that were not asked.
+        # The errors of the hosts, if none was left; or a list of hosts that were not asked.
         said = getattr(error, "errors", None)
         reasons = [one for one in said.values() if isinstance(one, Exception)] if isinstance(said, dict) else []
         reason = ", ".join(dict.fromkeys(map(_said, reasons))) or _said(error)

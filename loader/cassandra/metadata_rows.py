@@ -19,7 +19,7 @@ from loader.prefetch.split_batches import batcher_of, steps_of
 from loader.splits import Split
 from schemas import SchemaError, TableName
 
-_ROWS = 4096  # that are read ahead as one batch
+_ROWS = 4096  # of one batch
 _BUDGET = 64_000_000
 _TIMEOUT_SECONDS = 60.0
 _ARROW = {

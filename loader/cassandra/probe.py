@@ -1,4 +1,4 @@
-"""How far away a node is, and how many connections that asks for."""
+"""The round trip to a node, and how many connections it needs."""
 
 import asyncio
 import math
@@ -10,9 +10,9 @@ OPTIONS = bytes([4, 0, 0, 0, 5, 0, 0, 0, 0])
 """A frame of the native protocol, version 4, that asks what the node supports: it answers without a log-in."""
 _SECONDS = 2.0
 _BYTES_A_SECOND = 500e6
-"""What one rank may want to read,"""
+"""What one rank may read."""
 _WINDOW = 2e6
-"""and what one connection has under way at most, with usual buffers: per round trip it carries no more."""
+"""What one connection carries in a round trip at most, with usual buffers."""
 _LEAST, _MOST = 2, 64
 
 

@@ -1,4 +1,4 @@
-"""The table that is read, and what all clients of Cassandra do alike."""
+"""The table that is read, and what all clients of Cassandra have in common."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,22 +11,22 @@ from loader.prefetch.fetcher import Label
 from schemas import Columns, TableName
 
 CONNECT_SECONDS = 14.0
-"""How long connecting may take; the first answer of a cluster that is there takes well under a second."""
-_WHOLE = ("int", "tinyint", "smallint", "bigint")  # what others keep class numbers in
+"""How long connecting may take. The first answer of a cluster usually takes well under a second."""
+_WHOLE = ("int", "tinyint", "smallint", "bigint")  # types of class numbers in tables of other tools
 
 Kind: TypeAlias = Literal["int", "blob"]
 Consistency: TypeAlias = Literal["LOCAL_QUORUM", "LOCAL_ONE", "ONE", "TWO", "THREE", "QUORUM", "ALL"]
 """How many replicas answer a read, in CQL's words."""
 QUORUMS: tuple[Consistency, ...] = ("LOCAL_QUORUM", "QUORUM", "ALL")
-"""Levels that find every row which was written at a quorum."""
+"""Levels that find every row that was written at a quorum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The table that is read, where it is and how to get in.
+    """The table that is read, where it is, and access to it.
 
-    ``label``: what labels in the same reads as the images must be, None for no labels there. ``metadata``: columns that
-    are wanted of ``metadata_table``.
+    ``label``: the type of labels that are read with the images; None if none are. ``metadata``: the columns to read of
+    ``metadata_table``.
     """
 
     table: TableName
@@ -40,18 +40,18 @@ class Target:
     access: Access
     consistency: Consistency = "LOCAL_QUORUM"
     origin: str = "Was it deleted since the split was made?"
-    """What to think of where an image is missing."""
+    """The likely cause if an image is missing."""
 
     @property
     def place(self) -> str:
-        """The cluster as messages name it."""
+        """The cluster, for messages."""
         if self.access.bundle is not None:
             return f"the hosts of the bundle {self.access.bundle}"
         return f"{', '.join(self.hosts)} port {self.port}"
 
     @property
     def select(self) -> str:
-        """The one statement: image, and label where wanted, by id."""
+        """The statement for an image, and its label if requested, by id."""
         column = self.columns
         wanted = f'"{column.data}", "{column.label}"' if self.label else f'"{column.data}"'
         return f'SELECT {wanted} FROM {self.table.quoted} WHERE "{column.id}" = ?'
@@ -63,34 +63,34 @@ class Target:
         return f'SELECT {names} FROM {self.metadata_table.quoted} WHERE "{self.columns.id}" = ?'
 
     def wanted(self, one: bytes, /) -> str:
-        """An image with its table and hosts, as messages name it."""
+        """An image with its table and hosts, for messages."""
         return f"image {UUID(bytes=one)} from {self.table} at {self.place}"
 
     def no_answer(self, wanted: str, reason: str, *, is_elsewhere: bool) -> UnreachableError:
-        """The error for a read that no node takes; or none of the datacenter, as others are there."""
+        """The error for a read that no node answers; ``is_elsewhere``: only nodes of other datacenters do."""
         if self.datacenter is not None and is_elsewhere:
             return UnreachableError(
                 f"Wanted {wanted}, from the datacenter {self.datacenter}. Found: no node of it among the hosts. "
-                "Give its name as SELECT data_center FROM system.local tells it, or none."
+                "Give the name that SELECT data_center FROM system.local returns, or none."
             )
         return UnreachableError(f"Wanted {wanted}. Found: no node that answers ({reason})")
 
     def too_few(self, wanted: str, reason: str) -> UnreachableError:
-        """The error for a read that fewer replicas can answer than its consistency asks for."""
+        """The error for a read for which too few replicas are up."""
         advice = (
             ""
             if self.consistency not in QUORUMS
-            else (" Bring its nodes back; consistency='LOCAL_ONE' reads from one replica, which may have old bytes.")
+            else (" Start its nodes. consistency='LOCAL_ONE' reads from one replica, which may have old bytes.")
         )
         return UnreachableError(
-            f"Wanted {wanted} at {self.consistency}. Found: too few replicas that answer ({reason}).{advice}"
+            f"Wanted {wanted} at {self.consistency}. Found: too few replicas answer ({reason}).{advice}"
         )
 
     def refusal(self, wanted: str, reason: str) -> AccessError:
-        """The error for a log-in that a node refuses for this reason."""
+        """The error for a refused log-in."""
         if (user := self.access.username) is None:
             return AccessError(
-                f"Wanted {wanted}. Found: it asks who you are ({reason}). Give username and password, or "
+                f"Wanted {wanted}. Found: it requires a log-in ({reason}). Give username and password, or "
                 "IMAGESTRATA_USERNAME and IMAGESTRATA_PASSWORD."
             )
         return AccessError(
@@ -98,7 +98,7 @@ class Target:
         )
 
     def check(self, found: Mapping[str, tuple[str, str]], /) -> None:
-        """Compare the table's columns, type and kind by name, with what is read. Raises `TableError`."""
+        """Compare the table's columns (type and kind by name) with what is read. Raises `TableError`."""
         column = self.columns
         label = f", and the column {column.label} {self.label}" if self.label else ""
         wanted = (
@@ -116,7 +116,7 @@ class Target:
             raise TableError(f"{wanted} Found: the key ({', '.join(key)}) and the columns {has}")
 
     def check_metadata(self, found: Mapping[str, tuple[str, str]], /) -> None:
-        """Compare the metadata table's columns, type and kind by name, with those wanted. Raises `TableError`."""
+        """Compare the metadata table's columns (type and kind by name) with the requested ones. Raises `TableError`."""
         gone = [name for name in self.metadata if name not in found]
         if gone or self.columns.id not in found:
             has = ", ".join(sorted(found)) or "no such table"
@@ -126,7 +126,7 @@ class Target:
             )
 
     def image(self, one: bytes, row: Sequence[Any] | None, /) -> tuple[bytes, Label]:
-        """What a row holds, image and label; raises `MissingImageError` without one, `TableError` without a label."""
+        """Image and label of a row; raises `MissingImageError` without an image, `TableError` without a label."""
         data: bytes | None = row[0] if row is not None else None
         if not data:
             found = f"its {self.columns.data} is null" if data is None else f"its {self.columns.data} has 0 bytes"
@@ -137,9 +137,12 @@ class Target:
         return data, self._label(one, row[1]) if self.label else None
 
     def values(self, one: bytes, row: Sequence[Any] | None, /) -> tuple[Any, ...]:
-        """What a row of metadata holds; raises `MissingImageError` without one."""
+        """The values of a metadata row; raises `MissingImageError` without one."""
         if row is None:
-            raise MissingImageError(f"Wanted {self.wanted(one)} in {self.metadata_table} too. Found: no such row")
+            raise MissingImageError(
+                f"Wanted the metadata of image {UUID(bytes=one)} from {self.metadata_table} at {self.place}. "
+                "Found: no such row"
+            )
         return tuple(row)
 
     def _label(self, one: bytes, label: Any) -> int | bytes:

@@ -1,4 +1,4 @@
-"""Reads the files of class folders, as the engine asks for images."""
+"""Reads the files of class folders as a `Fetcher`."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ _THREADS = 16
 
 
 class FileFetcher:
-    """Reads a folder's files, a few at a time, on threads of its own."""
+    """Reads a folder's files in its own threads."""
 
     connections = 0
     most_in_flight = 4 * _THREADS
@@ -24,7 +24,7 @@ class FileFetcher:
     def __init__(self, folder: Folder) -> None:
         self._root = os.fsencode(folder.address)
         self._paths = folder.paths
-        # An id's place among the sorted: its first eight bytes tell, but for a chance of n**2 in 2**65.
+        # An id's place among the sorted: the first eight bytes suffice, except with a chance of n**2 in 2**65.
         first = np.ascontiguousarray(folder.ids[:, :8]).view(">u8").ravel()
         self._order = np.argsort(first, kind="stable")
         self._sorted = first[self._order]
@@ -32,14 +32,14 @@ class FileFetcher:
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="loader-files")
 
     async def connect(self) -> None:
-        """Nothing is to be connected; files tell for themselves."""
+        """Does nothing: errors are raised for each file."""
 
     async def read(self, one: bytes, /) -> tuple[bytes, Label]:
         path = self._path(one)
         try:
             data = await asyncio.get_running_loop().run_in_executor(self._pool, _read, path)
             if not data:
-                raise MissingImageError(f"Wanted {self.wanted(one)}. Found: an empty file. Was its copying broken off?")
+                raise MissingImageError(f"Wanted {self.wanted(one)}. Found: an empty file. Was copying interrupted?")
             return data, None
         except FileNotFoundError as error:
             raise MissingImageError(
@@ -51,7 +51,7 @@ class FileFetcher:
             raise UnreachableError(f"Wanted {self.wanted(one)}. Found: {error.strerror}") from error
 
     async def metadata(self, one: bytes, /) -> tuple[Any, ...]:
-        raise NotImplementedError  # files have no columns, and the source offers none to ask for
+        raise NotImplementedError  # files have no columns, and FolderSource has no such option
 
     def wanted(self, one: bytes, /) -> str:
         return f"image {UUID(bytes=one)} from the file {os.fsdecode(self._path(one))}"

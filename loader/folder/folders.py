@@ -1,4 +1,6 @@
-"""Trees of class folders, ``DIR/CLASS/**/image``, as splits: the same ids, labels and order as the tables' splits."""
+"""Trees of class folders, ``DIR/CLASS/**/image``, as splits with the same ids, labels and order as the splits of
+tables.
+"""
 
 import os
 from dataclasses import dataclass, field
@@ -19,7 +21,11 @@ PICTURES = (b".jpg", b".jpeg", b".png", b".bmp", b".gif", b".webp", b".tif", b".
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Folder(Split):
-    """A tree of class folders, listed by `open_folder`; ``paths``: the files, relative to ``address``, by position."""
+    """A tree of class folders, listed by `open_folder`.
+
+    Attributes:
+        paths: The files by position, relative to ``address``.
+    """
 
     paths: list[bytes] = field(default_factory=list, repr=False)
 
@@ -37,17 +43,27 @@ def open_folder(
 ) -> Folder:
     """List a tree of class folders on a local disk as a split, for `FolderSource`.
 
-    Class numbers are those of the folders' names in code-point order, as ImageFolder gives them. Files are taken at any
-    depth below, those whose names end as pictures' do and do not begin with a dot. Ids follow from ``dataset``,
-    ``or_split`` (the split folder's name that the tree was ingested under) and path: with those of an ingest the ids
-    are the tables' own. The order of positions follows from ids and ``seed``, so that a split of the same images with
-    the same seed, a rows file among them, has the same fingerprint and the same epochs.
+    Classes are the topmost folders, numbered in code-point order of their names, as ImageFolder numbers them. Files
+    count at any depth if their names end as those of images do and do not begin with a dot. Ids follow from
+    ``dataset``, ``or_split`` and path. Positions follow from ids and ``seed``. So a split of the same images with the
+    same dataset, split name and seed, or a rows file, has the same fingerprint and the same epochs.
 
-    A tree whose folders look like splits, or like one folder around everything, is refused with the likely readings,
-    because the labels would be wrong; ``class_level="top"`` takes its topmost folders as the classes nevertheless.
+    A tree is refused if its folders look like splits, or like one folder around everything, because the labels would be
+    wrong. The message shows the likely options.
 
-    Raises `SplitError` where there are no class folders, no picture in one of them, or classes that are probably
-    deeper; `OptionError` for options out of their range.
+    Args:
+        address: The folder with the class folders.
+        dataset: The dataset's name at the ingest, if ids should be those of the tables.
+        or_split: The split folder's name at the ingest.
+        seed: The seed of the order of positions.
+        class_level: "top" takes the topmost folders as the classes in any case.
+
+    Returns:
+        The folder, with ids and labels by position.
+
+    Raises:
+        SplitError: There are no class folders, one has no image, or the classes are probably deeper.
+        OptionError: An option is out of its range.
     """
     check_class_level(class_level)
     if not isinstance(dataset, str) or not isinstance(or_split, str):
@@ -61,7 +77,7 @@ def open_folder(
         check_levels(counts, place=os.fsdecode(root), call=partial(_call, os.fsdecode(root)))
     if empty := next((name for name, files in zip(classes, by_class, strict=True) if not files), None):
         raise SplitError(
-            f"Wanted a picture in each class folder of {os.fsdecode(root)}. Found: none in {os.fsdecode(empty)}"
+            f"Wanted an image in each class folder of {os.fsdecode(root)}. Found: none in {os.fsdecode(empty)}"
         )
     paths = [path for files in by_class for path in files]
     labels = [label for label, files in enumerate(by_class) for _ in files]
@@ -118,7 +134,7 @@ def _classes(root: bytes) -> list[bytes]:
 
 
 def _pictures(root: bytes, folder: bytes, counts: dict[str, int]) -> list[bytes]:
-    """The pictures below one folder, relative to the root; ``counts`` takes how many are directly in each."""
+    """The images below one folder, relative to the root. ``counts`` gets the number directly in each folder."""
     found, below = [], []
     with os.scandir(os.path.join(root, folder)) as entries:
         for entry in entries:

@@ -1,4 +1,4 @@
-"""Refusing trees whose topmost folders are probably not their classes."""
+"""Refuses trees whose topmost folders are probably not their classes."""
 
 from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias, get_args
@@ -8,7 +8,7 @@ from loader.options import check_choice
 
 ClassLevel: TypeAlias = Literal["top"]
 Call: TypeAlias = Callable[[str, str], str]
-"""From a folder in the tree, and the name of the split that it is or nothing, to the call that opens it."""
+"""Makes the call that opens a folder, of its path in the tree and the name of its split, which may be empty."""
 
 
 def check_class_level(class_level: str | None) -> None:
@@ -18,11 +18,11 @@ def check_class_level(class_level: str | None) -> None:
 
 
 def check_levels(counts: Mapping[str, int], *, place: str, call: Call) -> None:
-    """Raise `SplitError`, with the most likely readings, if the topmost folders are probably not the classes.
+    """Raise `SplitError`, with the most likely interpretations, if the topmost folders are probably not the classes.
 
-    ``counts`` are the pictures directly in each folder, by its path in the tree.
+    ``counts`` are the images directly in each folder, by its path in the tree.
     """
-    from formats.class_level import doubt_of  # its package brings Arrow and storage, which take a third of a second
+    from formats.class_level import doubt_of  # its package imports Arrow and storage, a third of a second
 
     doubt = doubt_of(counts)
     if doubt is None:
@@ -34,6 +34,6 @@ def check_levels(counts: Mapping[str, int], *, place: str, call: Call) -> None:
             lines.setdefault(folder, f"\n  {call(folder, split)}: {reading.counted()}")
     raise SplitError(
         f"Wanted the topmost folders of {place} to be the classes. Found: {doubt.top.counted()}, but {doubt.why}. "
-        f"Choose what was meant:{''.join(lines.values())}"
+        f"Choose what you mean:{''.join(lines.values())}"
         f'\n  class_level="top": {doubt.top.counted()}, the folders as they are'
     )

@@ -1,4 +1,4 @@
-"""Which sample when: the order of an epoch and each rank's share of it. Pure arithmetic, nothing is read or stored."""
+"""Which sample comes when: the order of an epoch and each rank's share of it. Pure arithmetic, no I/O."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
@@ -16,7 +16,7 @@ LastBatchPolicy: TypeAlias = Literal["FILL", "PARTIAL", "DROP"]
 
 @dataclass(frozen=True, slots=True)
 class Sharding:
-    """How the places 0..rows-1 of an epoch's global order are dealt to ranks, batch by batch.
+    """How the places 0..rows-1 of an epoch's global order are distributed to ranks, batch by batch.
 
     Ranks take interleaved batches; step ``g`` of all ranks together is one global batch of ``batch_size * world_size``
     places. With ``rows=22, batch_size=3, world_size=2``::
@@ -28,9 +28,9 @@ class Sharding:
 
     The last, partial global batch of ``m`` places is divided evenly, ``m * (r + 1) // W - m * r // W`` places to rank
     ``r``: over the epoch each rank gets as many samples as DALI's readers give to a shard. With PARTIAL and ``m`` below
-    ``W`` some ranks get none, and have a step fewer. FILL repeats a rank's last place until its batch is whole, as
+    ``W`` some ranks get none, and have one step less. FILL repeats a rank's last place until its batch is full, as
     DALI's readers do with ``pad_last_batch``; DROP leaves the partial global batch out. With both, all ranks have the
-    same number of steps, of whole batches only.
+    same number of steps, and only full batches.
     """
 
     rows: int
@@ -54,12 +54,12 @@ class Sharding:
 
     @property
     def global_batch_size(self) -> int:
-        """The places that all ranks take in one whole step."""
+        """The places that all ranks take in one full step."""
         return self.batch_size * self.world_size
 
     @property
     def samples(self) -> int:
-        """The samples of one epoch on this rank; those that FILL repeats count."""
+        """The samples of one epoch on this rank, including those that FILL repeats."""
         if self.last_batch_policy == "PARTIAL":
             return self._dealt
         whole, rest = divmod(self.rows, self.global_batch_size)
@@ -77,7 +77,7 @@ class Sharding:
 
     @property
     def most_steps(self) -> int:
-        """The batches that some rank has in one epoch, which the states of all ranks count."""
+        """The most batches that a rank has in one epoch; the states of all ranks count them."""
         whole, rest = divmod(self.rows, self.global_batch_size)
         return whole + (rest > 0 and self.last_batch_policy != "DROP")
 
@@ -91,9 +91,10 @@ class Sharding:
         return self.own(np.minimum(numbers, self._dealt - 1))
 
     def own(self, numbers: NDArray[np.int64], /) -> NDArray[np.int64]:
-        """The places of this rank's samples by their number, 0 for its first of the epoch; those of FILL left aside.
+        """The places of this rank's samples by their number, 0 for its first of the epoch, without those that FILL
+        repeats.
 
-        int64 in, int64 of the same shape out; numbers must be below the samples that PARTIAL would give.
+        int64 in, int64 of the same shape out; numbers must be below the number of samples with PARTIAL.
         """
         steps, inside = np.divmod(numbers, self.batch_size)
         firsts: NDArray[np.int64] = steps * self.global_batch_size
@@ -108,18 +109,18 @@ class Sharding:
 
     @property
     def _dealt(self) -> int:
-        """The places of this rank's share: with those that DROP leaves out, without what FILL repeats."""
+        """The places of this rank's share, including those that DROP leaves out, without those that FILL repeats."""
         whole, rest = divmod(self.rows, self.global_batch_size)
         share = rest * (self.rank + 1) // self.world_size - rest * self.rank // self.world_size
         return whole * self.batch_size + share
 
 
 def epoch_order(rows: int, /, *, fingerprint: str, seed: int, epoch: int, shuffle: bool) -> "Permutation | None":
-    """The global order of an epoch, a function of these arguments alone; None stands for the split's own order.
+    """The global order of an epoch, a function of these arguments alone; None means the split's own order.
 
-    The number of ranks, the batch size and whatever happens at run time have no part in it.
+    It does not depend on the number of ranks, the batch size or anything that happens at run time.
     """
-    from formats import Permutation  # not at the top: it brings Arrow and storage, which take a third of a second
+    from formats import Permutation  # not at the top: it imports Arrow and storage, a third of a second
 
     if not shuffle:
         return None

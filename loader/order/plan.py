@@ -1,4 +1,4 @@
-"""What a source asks of a plan, which says which sample comes when, and what all plans do alike. Pure arithmetic."""
+"""The protocol of plans, which say which sample comes when, and what all plans have in common. Pure arithmetic."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol, Self
@@ -11,7 +11,7 @@ _OF_THE_ORDER = ("seed", "shuffle")
 
 
 class PlanState(Protocol):
-    """Where an epoch stands."""
+    """A position in an epoch."""
 
     def to_dict(self) -> dict[str, Any]:
         """The state as dictionaries, lists, texts and numbers."""
@@ -19,7 +19,7 @@ class PlanState(Protocol):
 
 
 class Plan(Protocol):
-    """The epochs of one rank, batch by batch; the one that a loaded state stands in has only what is left of it."""
+    """The epochs of one rank, batch by batch. The epoch of a loaded state has only what is left of it."""
 
     @property
     def rows(self) -> int:
@@ -28,60 +28,60 @@ class Plan(Protocol):
 
     @property
     def whole(self) -> Sharding:
-        """How a whole epoch is dealt."""
+        """How a full epoch is distributed."""
         ...
 
     @property
     def loaded(self) -> PlanState | None:
-        """The state that it goes on from."""
+        """The state that it continues from."""
         ...
 
     @property
     def first_epoch(self) -> int:
-        """The epoch that the loaded state stands in; 0 without one."""
+        """The epoch of the loaded state; 0 without one."""
         ...
 
     def samples(self, epoch: int, /, *, offset: int = 0, every: int = 1) -> int:
-        """The samples that the epoch has on this rank, in the batches that `steps` gives; what FILL repeats counts."""
+        """The samples of the epoch on this rank, in the batches that `steps` gives; those that FILL repeats count."""
         ...
 
     def first_step(self, epoch: int, /) -> int:
-        """The number of an epoch's first batch: 0, or how many of this size what was delivered before would make."""
+        """The number of an epoch's first batch: 0, or how many batches of this size were delivered before."""
         ...
 
     def steps(self, epoch: int, /, *, offset: int = 0, every: int = 1) -> Iterator[Any]:
-        """The batches of an epoch on this rank, in order; or of those that it has left, every so many-th from one."""
+        """The batches of an epoch on this rank, in order; or every so-many-th of the remaining ones, from ``offset``
+        on.
+        """
         ...
 
     def after(self, epoch: int, /, *, steps: int | None = None) -> PlanState:
-        """The state once all ranks have delivered the batches of an epoch before number ``steps``.
+        """The state once all ranks have delivered the batches of an epoch before number ``steps``; None: its beginning.
 
-        None: where it begins. Raises `OptionError` for fewer batches than were delivered before the epoch went on, or
-        more than it has.
+        Raises `OptionError` for fewer batches than the loaded state has, or more than the epoch has.
         """
         ...
 
     def after_samples(self, epoch: int, /, *, end: int, late: Iterable[int]) -> PlanState:
-        """The state once this rank has delivered all samples below ``end`` but the late, where they come out of order.
+        """The state once this rank has delivered, out of order, all samples below ``end`` but the late ones.
 
-        Of one rank among several it is a share of the state; see `merge_states`.
+        Of one rank among several it is a part of the state; see `merge_states`.
         """
         ...
 
     def going_on(self, state: Mapping[str, Any], /) -> Self:
-        """The same, from a state on. Raises `StateError` for a state of another plan."""
+        """The same plan, from a state on. Raises `StateError` for a state of another plan."""
         ...
 
 
 def check_same(found: Any, ours: Any, /, *, samples: str, order: str) -> None:
-    """Compare a state with ours of the same epoch; ``samples`` and ``order`` say what it should be a state of.
+    """Compare a state with ours of the same epoch. Raises `StateError` for other samples or another order.
 
-    Raises:
-        StateError: It is of other samples or of another order.
+    ``samples`` and ``order`` are the words for them in the message.
     """
     for name in (*_OF_THE_SAMPLES, *_OF_THE_ORDER):
         if getattr(found, name) != getattr(ours, name):
             raise StateError(
                 f"Wanted a state of {samples if name in _OF_THE_SAMPLES else order}: {name} {getattr(ours, name)}. "
-                f"Found: {getattr(found, name)}. Make the source as it was then, or begin anew."
+                f"Found: {getattr(found, name)}. Make the source with the same options as then, or start anew."
             )

@@ -1,4 +1,4 @@
-"""Which samples a rank delivers in each epoch, batch by batch, and where it stands after a batch. Pure arithmetic."""
+"""Which samples a rank delivers in each epoch, batch by batch, and its position after a batch. Pure arithmetic."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -14,12 +14,12 @@ from loader.order.plan import check_same
 from loader.order.state import Share, State
 
 _PLACES_AT_ONCE = 1 << 14
-"""So many places of an order are worked out together: a call takes milliseconds, for few of them as for these."""
+"""Places of an order that are computed together: a call takes milliseconds for this many as for a few."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One batch to come: ``positions`` in the split, int64 ``(b,)``.
+    """A batch to be read: ``positions`` in the split, int64 ``(b,)``.
 
     The last ``repeats`` of them repeat the one before, or, if these are all, a sample of an earlier batch. ``number``
     counts the epoch's batches from 0, the same on all ranks.
@@ -32,7 +32,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """The epochs of a split on one rank; the one that a ``loaded`` state stands in has only what is left of it."""
+    """The epochs of a split on one rank. The epoch of a ``loaded`` state has only what is left of it."""
 
     fingerprint: str
     rows: int
@@ -45,30 +45,32 @@ class Schedule:
     loaded: State | None = None
 
     def __post_init__(self) -> None:
-        _ = self.whole  # refuses what is impossible
+        _ = self.whole  # raises if the numbers are not possible
 
     @cached_property
     def whole(self) -> Sharding:
-        """How a whole epoch is dealt. Raises `OptionError`."""
+        """How a full epoch is distributed. Raises `OptionError`."""
         return self._sharding(self.rows)
 
     @property
     def first_epoch(self) -> int:
-        """The epoch that the loaded state stands in; 0 without one."""
+        """The epoch of the loaded state; 0 without one."""
         return 0 if self.loaded is None else self.loaded.epoch
 
     def samples(self, epoch: int, /, *, offset: int = 0, every: int = 1) -> int:
-        """The samples that the epoch has on this rank, in the batches that `steps` gives; what FILL repeats counts."""
+        """The samples of the epoch on this rank, in the batches that `steps` gives; those that FILL repeats count."""
         sharding = self._sharding(len(self._begin(epoch).left))
         return sharding.samples_of(range(offset, sharding.steps, every))
 
     def first_step(self, epoch: int, /) -> int:
-        """The number of an epoch's first batch: 0, or how many of this size what was delivered before would make."""
+        """The number of an epoch's first batch: 0, or how many batches of this size were delivered before."""
         begin = self._begin(epoch)
         return (begin.rows - len(begin.left)) // begin.global_batch_size
 
     def steps(self, epoch: int, /, *, offset: int = 0, every: int = 1) -> Iterator[Step]:
-        """The batches of an epoch on this rank, in order; or of those that it has left, every so many-th from one."""
+        """The batches of an epoch on this rank, in order; or every so-many-th of the remaining ones, from ``offset``
+        on.
+        """
         begin = self._begin(epoch)
         left, sharding, first = begin.left, self._sharding(len(begin.left)), self.first_step(epoch)
         order = epoch_order(self.rows, fingerprint=self.fingerprint, seed=self.seed, epoch=epoch, shuffle=self.shuffle)
@@ -83,10 +85,9 @@ class Schedule:
                 yield Step(first + step, positions, sharding.repeats(step))
 
     def after(self, epoch: int, /, *, steps: int | None = None) -> State:
-        """The state once all ranks have delivered the batches of an epoch before number ``steps``.
+        """The state once all ranks have delivered the batches of an epoch before number ``steps``; None: its beginning.
 
-        None: where it begins. Raises `OptionError` for fewer batches than were delivered before the epoch went on, or
-        more than it has.
+        Raises `OptionError` for fewer batches than the loaded state has, or more than the epoch has.
         """
         begin = self._begin(epoch)
         sharding, first = self._sharding(len(begin.left)), self.first_step(epoch)
@@ -99,9 +100,10 @@ class Schedule:
         return begin.after(min((steps - first) * sharding.global_batch_size, sharding.rows))
 
     def after_samples(self, epoch: int, /, *, end: int, late: Iterable[int]) -> State:
-        """The state once this rank has delivered, of what its epoch had left, all samples below ``end`` but the late.
+        """The state once this rank has delivered, of what its epoch had left, all samples below ``end`` but the late
+        ones.
 
-        Of one rank among several it is a share of the state; see `merge_states`.
+        Of one rank among several it is a part of the state; see `merge_states`.
         """
         begin, late = self._begin(epoch), tuple(late)
         sharding = self._sharding(len(begin.left))
@@ -110,18 +112,20 @@ class Schedule:
         return replace(begin, share=Share(self.rank, self.world_size, self.batch_size, end, late))
 
     def going_on(self, state: Mapping[str, Any], /) -> "Schedule":
-        """The same, from a state on. Raises `StateError` for one of another split, seed or order, or of one rank."""
+        """The same schedule, from a state on. Raises `StateError` for a state of another split, seed or order, or of
+        one rank.
+        """
         found = State.from_dict(state)
         check_same(found, self._whole_epoch(found.epoch), samples="this split", order="this order")
         if found.share is not None:
             raise StateError(
-                "Wanted the state of all ranks. Found: that of one that delivers out of order. "
-                "Give the states of all ranks to loader.merge_states."
+                "Wanted the state of all ranks. Found: that of one rank, which delivers out of order. "
+                "Join the states of all ranks with loader.merge_states."
             )
         return replace(self, loaded=found)
 
     def _begin(self, epoch: int) -> State:
-        """Where an epoch begins: at what is left, or whole."""
+        """The beginning of an epoch: what is left of it, or all of it."""
         if self.loaded is not None and self.loaded.epoch == epoch:
             return replace(self.loaded, global_batch_size=self.batch_size * self.world_size)
         return self._whole_epoch(epoch)

@@ -1,8 +1,8 @@
-"""Where an epoch stands, so that it can go on at the very next sample, on any number of ranks. Pure arithmetic.
+"""The position in an epoch, from which any number of ranks can continue with the next sample. Pure arithmetic.
 
-What was delivered is told by places of the epoch's global order, which depend on no rank. A rank that delivers in order
-knows what all have delivered at its step; out of order it knows of its own samples only, and the states of all ranks
-make the whole (`merge_states`).
+A state names what was delivered by places of the epoch's global order, which do not depend on ranks. A rank that
+delivers in order knows what all ranks have delivered at its step. Out of order it knows only its own samples, and
+`merge_states` joins the states of all ranks.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ _FORMAT = 1
 class Left:
     """What is left of an epoch of ``rows`` places: those that are ``pending``, then all from ``start`` on.
 
-    Its indices 0..len-1 are dealt to ranks as the places of a whole epoch are.
+    Its indices 0..len-1 are distributed to ranks as the places of a full epoch are.
     """
 
     rows: int
@@ -41,7 +41,7 @@ class Left:
         return places
 
     def after(self, end: int, *, late: Iterable[int] = ()) -> "Left":
-        """What is left once all indices below ``end`` were delivered but those that are ``late``."""
+        """What is left once all indices below ``end`` but the ``late`` ones were delivered."""
         again = self(np.array(list(late), dtype=np.int64)).tolist()
         start = self.start + max(0, end - len(self.pending))
         return Left(self.rows, start, tuple(sorted([*again, *self.pending[end:]])))
@@ -49,7 +49,7 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one rank has delivered, out of order: of its own samples those below ``end``, but the ``late`` ones."""
+    """What one rank has delivered, out of order: its own samples below ``end`` but the ``late`` ones."""
 
     rank: int
     world_size: int
@@ -59,7 +59,7 @@ class Share:
 
     @property
     def is_sound(self) -> bool:
-        """Whether these are numbers that a rank can have."""
+        """Whether a rank can have these numbers."""
         numbers = (self.rank, self.world_size, self.batch_size, self.end, *self.late)
         if not all(type(number) is int and number >= 0 for number in numbers):
             return False
@@ -68,10 +68,10 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """Where the delivery of a split of ``rows`` rows stands in an epoch: what is `left` of it.
+    """The position in an epoch of a split of ``rows`` rows: what is `left` of it.
 
-    Without a ``share``, no rank has delivered any of that. With one, this rank has delivered part of its share of it,
-    and what others have delivered is not known. ``global_batch_size`` is that of the ranks that delivered.
+    Without a ``share``, no rank has delivered any of that. With one, this rank has delivered a part of its share, and
+    what others have delivered is not known. ``global_batch_size`` is that of the ranks that delivered.
     """
 
     fingerprint: str
@@ -86,11 +86,11 @@ class State:
 
     @property
     def left(self) -> Left:
-        """What is left of the epoch, this rank's share of it included."""
+        """What is left of the epoch, including this rank's share."""
         return Left(self.rows, self.start, self.pending)
 
     def after(self, end: int, *, late: Iterable[int] = ()) -> "State":
-        """The state once all indices of `left` below ``end`` were delivered but those that are ``late``."""
+        """The state once all indices of `left` below ``end`` but the ``late`` ones were delivered."""
         left = self.left.after(end, late=late)
         return replace(self, start=left.start, pending=left.pending, share=None) if len(left) else self.following()
 
@@ -106,13 +106,13 @@ class State:
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any], /) -> "State":
-        """The state that `to_dict` gave; raises `StateError` for anything else."""
+        """The state that `to_dict` returned; raises `StateError` for anything else."""
         if not isinstance(found, Mapping):
-            raise StateError(f"Wanted a state, as state_dict() gives it. Found: {type(found).__name__}")
+            raise StateError(f"Wanted a state from state_dict(). Found: {type(found).__name__}")
         fields = dict(found)
         version = fields.pop("format", None)
         if version != _FORMAT:
-            raise StateError(f"Wanted a state of format {_FORMAT}, as state_dict() gives it. Found: format {version!r}")
+            raise StateError(f"Wanted a state of format {_FORMAT} from state_dict(). Found: format {version!r}")
         try:
             share = fields.pop("share")
             if share is not None:
@@ -126,18 +126,25 @@ class State:
             is_sound &= len({*state.pending}) == len(state.pending)
             is_sound &= share is None or share.is_sound
         except KeyError as error:
-            raise StateError(f"Wanted a state, as state_dict() gives it. Found: one without {error}") from None
+            raise StateError(f"Wanted a state from state_dict(). Found: one without {error}") from None
         except (TypeError, ValueError) as error:
-            raise StateError(f"Wanted a state, as state_dict() gives it. Found: {error} in it") from None
+            raise StateError(f"Wanted a state from state_dict(). Found: {error} in it") from None
         if not is_sound:
             raise StateError(f"Wanted a state with places of its epoch. Found: {state}")
         return state
 
 
 def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """One state of the states of all ranks, taken at the same step, from which any number of ranks can go on.
+    """Join the states of all ranks, taken at the same step, into one from which any number of ranks can continue.
 
-    Raises `StateError` if they are not all of one delivery, or a rank is missing.
+    Args:
+        states: The state of each rank, in any order.
+
+    Returns:
+        The state for ``load_state_dict`` on every rank.
+
+    Raises:
+        StateError: The states are not of the same step, or a rank is missing.
     """
     parts = [State.from_dict(state) for state in states]
     if not parts:
@@ -150,7 +157,7 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     shared = [replace(part, share=None) for part in parts if part.share is not None]
     world_size, batch_size = shares[0].world_size, shares[0].batch_size
     is_one = all((share.world_size, share.batch_size) == (world_size, batch_size) for share in shares)
-    # Those without a share have no step left that others have: they stand at the next epoch.
+    # Ranks without a share have delivered their last step: their state is the beginning of the next epoch.
     others = [part for part in parts if part.share is None]
     if not is_one or any(part != shared[0] for part in shared) or any(one != shared[0].following() for one in others):
         raise StateError("Wanted the states of all ranks at one step. Found: states of several epochs or splits")
@@ -165,7 +172,7 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _delivered(left: Left, shares: Sequence[Share]) -> tuple[int, list[int]]:
-    """The index behind the last one that any rank has delivered, and those before it that none has.
+    """One more than the last index that any rank has delivered, and the indices before it that none has.
 
     Ranks without a share have delivered all of theirs.
     """
@@ -175,7 +182,7 @@ def _delivered(left: Left, shares: Sequence[Share]) -> tuple[int, list[int]]:
     ends: list[int] = []
     open_ends: list[tuple[Sharding, int]] = []
     for rank in range(world_size):
-        sharding = Sharding(len(left), batch_size, rank, world_size, "PARTIAL")  # what FILL repeats is no one's share
+        sharding = Sharding(len(left), batch_size, rank, world_size, "PARTIAL")  # without what FILL repeats
         share = known.get(rank)
         own_end = sharding.samples if share is None else min(share.end, sharding.samples)
         if own_end:
@@ -186,7 +193,7 @@ def _delivered(left: Left, shares: Sequence[Share]) -> tuple[int, list[int]]:
             open_ends.append((sharding, own_end))
     end = max(ends, default=0)
     for sharding, own_end in open_ends:
-        # The rank's next samples, up to the step in which the last index stands.
+        # The rank's next samples, up to the step of the last index.
         stop = min(sharding.samples, -(-end // sharding.global_batch_size) * batch_size)
         following = sharding.own(np.arange(own_end, stop, dtype=np.int64))
         late += following[following < end].tolist()

@@ -1,17 +1,17 @@
-"""What a source has begun to read of the next epoch."""
+"""What a source has read of the next epoch."""
 
 from loader.order.plan import Plan
 from loader.prefetch.protocols import Stream
 
 
 class Ahead:
-    """The stream of an epoch that has ended, which reads the next one already."""
+    """The stream of an epoch that has ended, which already reads the next one."""
 
     def __init__(self) -> None:
         self.kept: tuple[Plan, int, Stream] | None = None
-        """The plan, the epoch and what reads it."""
+        """The plan, the epoch and the stream."""
         self.is_useful = True
-        """Whether the next epoch is worth reading ahead: not once another one was asked for."""
+        """Whether to read the next epoch ahead: not after another one was requested."""
 
     def take(self, plan: Plan, epoch: int) -> Stream | None:
         """The stream, if it reads this epoch; another one is dropped."""
@@ -31,7 +31,7 @@ class Ahead:
         self.kept = plan, epoch, stream
 
     def drop(self) -> None:
-        """Give up what was read."""
+        """Drop what was read."""
         kept, self.kept = self.kept, None
         if kept is not None:
             kept[2].close()

@@ -1,8 +1,8 @@
-"""Batches put together of samples as they arrive: in the order of the epoch, or in that of arrival. No I/O.
+"""Batches, put together from samples as they arrive: in the order of the epoch, or in that of arrival. No I/O.
 
 ::
 
-    steps --take--> samples that are being read --put--> what has arrived --ready--> whole batches
+    steps --take--> samples that are being read --put--> what has arrived --ready--> complete batches
 """
 
 from collections import deque
@@ -23,8 +23,8 @@ Ids: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.uint8]]
 class Sample:
     """One image to be read: ``id`` in 16 bytes, ``number`` on this rank, from 0 on, in what the epoch has left.
 
-    ``is_repeat``: it was read before, and only makes up a batch that FILL wants. What reading it has come to stands in
-    ``image``, ``label`` and ``metadata``, or in ``error``; ``is_skipped`` says that it is to be done without.
+    ``is_repeat``: it was read before, and only fills a batch for FILL. The result of reading is in ``image``, ``label``
+    and ``metadata``, or in ``error``. ``is_skipped``: it is left out.
     """
 
     __slots__ = ("begun", "epoch", "error", "id", "image", "is_here", "is_repeat", "is_skipped", "label", "metadata",
@@ -44,10 +44,10 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A whole batch, the epoch's number ``number``: what was read, then the last of it as often as batches need.
+    """A complete batch, number ``number`` of the epoch: its samples, of which the last is repeated to fill it.
 
-    The samples that are ``skipped`` should have been in it. Delivered are now, by number, all below ``end`` but those
-    that are ``late``.
+    ``skipped`` are the samples that should have been in it. With it, all samples with numbers below ``end`` but the
+    ``late`` ones have been delivered.
     """
 
     number: int
@@ -68,41 +68,41 @@ class Batcher(Protocol):
 
     @property
     def is_over(self) -> bool:
-        """Whether all batches were handed out."""
+        """Whether all batches were delivered."""
         ...
 
     @property
     def is_needed(self) -> bool:
-        """Whether the next sample belongs to the batch that is waited for."""
+        """Whether the next sample belongs to the batch that the consumer waits for."""
         ...
 
     def take(self) -> Sample | None:
-        """The next sample to be read; None if there is none, or none yet."""
+        """The next sample to read; None if there is none, or none yet."""
         ...
 
     def put(self, sample: Sample, /) -> bool:
-        """Take note of a sample that is here; whether there may be something `ready` now."""
+        """Record a sample that has arrived; whether a batch may be `ready` now."""
         ...
 
     def ready(self) -> Iterator[Filled]:
-        """The batches that have become whole. Raises a sample's error in its batch's place."""
+        """The batches that are complete. Raises a sample's error instead of its batch."""
         ...
 
 
 class _Batches:
-    """What both ways to put batches together have in common."""
+    """What both ways to make batches have in common."""
 
     def __init__(self, steps: Iterator[Step], ids: Ids, *, batch_size: int, is_padded: bool) -> None:
         self._samples = _Samples(steps, ids, batch_size)
         self._batch_size, self._is_padded = batch_size, is_padded
-        self._last: list[Sample] = []  # of what was handed out
+        self._last: list[Sample] = []  # of what was delivered
 
     @property
     def is_taken(self) -> bool:
         return self._samples.is_taken
 
     def _fill(self, number: int, found: list[Sample], *, end: int, late: tuple[int, ...] = ()) -> Filled:
-        """A batch of what was found; if padded, it keeps its size by its last sample, or the last one before it."""
+        """A batch of these samples; if padded, it is filled with its last sample, or with the last one before it."""
         _check(found)
         samples = [sample for sample in found if not sample.is_skipped]
         skipped = [sample for sample in found if sample.is_skipped]
@@ -119,7 +119,7 @@ class _Batches:
 
 
 class InOrder(_Batches):
-    """The batches as the schedule has them. With ``is_padded`` they keep their size where samples are skipped."""
+    """The batches of the schedule. With ``is_padded`` they are full even if samples are skipped."""
 
     def __init__(self, steps: Iterator[Step], ids: Ids, *, batch_size: int, is_padded: bool) -> None:
         super().__init__(steps, ids, batch_size=batch_size, is_padded=is_padded)
@@ -150,7 +150,7 @@ class InOrder(_Batches):
     def ready(self) -> Iterator[Filled]:
         while self._filling:
             first = self._filling[0]
-            if self._has_failed:  # whatever else is still to come of the batch
+            if self._has_failed:  # even if other samples of the batch have not arrived
                 _check(first.samples)
             if first.left:
                 return
@@ -160,7 +160,7 @@ class InOrder(_Batches):
 
 
 class _Filling:
-    """A batch of which so many samples are left to come."""
+    """A batch and how many of its samples have not arrived."""
 
     __slots__ = ("left", "number", "samples")
 
@@ -169,9 +169,10 @@ class _Filling:
 
 
 class OutOfOrder(_Batches):
-    """Batches of what has arrived. A sample is taken only if less than ``reorder`` after any that has not arrived.
+    """Batches of what has arrived. A sample is taken only if it is less than ``reorder`` after any that has not
+    arrived.
 
-    What has arrived is handed out in that order, so that no sample overtakes one of a later batch by ``reorder``.
+    Samples are delivered in the order of their arrival, so no sample overtakes one of a later batch by ``reorder``.
     """
 
     def __init__(self, steps: Iterator[Step], ids: Ids, *, batch_size: int, is_padded: bool, reorder: int) -> None:
@@ -181,10 +182,10 @@ class OutOfOrder(_Batches):
         self._here: deque[Sample] = deque()
         self._repeats: list[Sample] = []  # they come last
         self._taken = self._arrived = self._batches = 0
-        self._oldest = 0  # all samples below have arrived,
-        self._early: set[int] = set()  # and these above it
-        self._end = 0  # no sample from here on was delivered,
-        self._late: set[int] = set()  # nor were these below it
+        self._oldest = 0  # all samples below have arrived
+        self._early: set[int] = set()  # samples above `_oldest` that have arrived
+        self._end = 0  # no sample from here on was delivered
+        self._late: set[int] = set()  # samples below `_end` that were not delivered
 
     @property
     def is_over(self) -> bool:
@@ -229,7 +230,7 @@ class OutOfOrder(_Batches):
 
 
 class _Samples:
-    """The samples of steps in turn; it looks a step ahead, to know the last sample when it gives it."""
+    """The samples of steps in turn. It looks one step ahead, to know which sample is the last."""
 
     def __init__(self, steps: Iterator[Step], ids: Ids, batch_size: int) -> None:
         self._steps, self._ids, self._batch_size = steps, ids, batch_size
@@ -238,9 +239,9 @@ class _Samples:
         self._left: deque[Sample] = deque()
         self.next_step = self._coming.number if self._coming else 0
         self.step: tuple[int, list[Sample]] = (0, [])
-        """The number and all samples of the step that the last one belongs to,"""
+        """The number and all samples of the step of the last sample."""
         self.has_begun_step = False
-        """of which it was the first."""
+        """Whether the last sample was the first of its step."""
 
     @property
     def is_taken(self) -> bool:
@@ -255,7 +256,9 @@ class _Samples:
         return self._left.popleft() if self._left else None
 
     def _of(self, step: Step) -> Iterator[Sample]:
-        """A sample that is repeated is read once only; what another batch has, too, where there is nothing else."""
+        """The samples of a step. Repeated samples are read once; one of another batch is read again if the step has no
+        other.
+        """
         fresh = len(step.positions) - step.repeats
         positions = step.positions[: max(1, fresh)]
         packed = self._ids(positions).tobytes()
@@ -266,5 +269,5 @@ class _Samples:
 
 def _check(samples: Sequence[Sample]) -> None:
     for sample in samples:
-        if sample.is_here and sample.error is not None and not sample.is_skipped:  # else it is tried again
+        if sample.is_here and sample.error is not None and not sample.is_skipped:  # else the read is repeated
             raise sample.error

@@ -1,4 +1,4 @@
-"""What is closed once, and has others closed with it."""
+"""Objects that are closed once, and close others with them."""
 
 import threading
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from loader.errors import ClosedError
 
 
 class Closing:
-    """Whether something was closed, under a lock, and what else is to be called then."""
+    """Whether an object was closed, under a lock, and what else to call then."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -15,7 +15,7 @@ class Closing:
         self._at_close: list[Callable[[], None]] = []
 
     def close(self) -> None:
-        """Give up all reads and connections; streams that are being read get `ClosedError`. Safe to call twice."""
+        """End all reads and connections; streams that are being read raise `ClosedError`. You may call it twice."""
         with self._lock:
             self._is_closed = True
             more, self._at_close = self._at_close, []
@@ -24,7 +24,7 @@ class Closing:
             close()
 
     def at_close(self, close: Callable[[], None]) -> None:
-        """Have this called by `close`, or now if that is over, which raises `ClosedError`."""
+        """Let `close` call this too. After `close`, call it now and raise `ClosedError`."""
         with self._lock:
             is_closed = self._is_closed
             if not is_closed:
@@ -34,10 +34,10 @@ class Closing:
             raise closed()
 
     def _end(self) -> None:
-        """Give up what is one's own; nothing new begins any more."""
+        """End this object's own reads; nothing new may begin."""
         raise NotImplementedError
 
 
 def closed() -> ClosedError:
-    """What a consumer finds who wants batches of a source that was closed."""
-    return ClosedError("Wanted the next batch. Found: the source was closed")
+    """The error for reading from a source that was closed."""
+    return ClosedError("Cannot read from a closed source.")

@@ -1,4 +1,4 @@
-"""The thread that reads ahead: its event loop, and the connections that live on it."""
+"""The thread that reads ahead, with its event loop and its connections."""
 
 import asyncio
 import logging
@@ -19,15 +19,15 @@ from loader.prefetch.window import Window
 _log = logging.getLogger(__name__)
 
 _CLOSE_SECONDS = 2.0
-"""How long closing waits for the driver, which lets go of a connection only when its reads are answered or timed out.
-After that the thread goes on alone; it is no obstacle to the end of the process."""
+"""How long closing waits for the driver, which closes a connection only when its reads are answered or timed out. After
+that the thread continues alone; it does not delay the end of the process."""
 
 _WAKE_SECONDS = 0.5
 """How long the wait for a connection is at a time, so that Ctrl-C is seen."""
 
 
 class FetchEngine(Closing):
-    """A thread, its event loop and the connections that live on it. The first stream starts them."""
+    """A thread with its event loop and connections. The first stream starts them."""
 
     def __init__(
         self,
@@ -40,28 +40,28 @@ class FetchEngine(Closing):
         on_missing: OnMissing,
         with_metadata: bool = False,
     ) -> None:
-        """``begin_epoch`` puts the batches of an epoch together, by its steps; neither it nor ``make_fetcher`` may hold
-        the source, which is to be free to go. ``budget`` is in bytes, ``timeout`` in seconds, for one image.
+        """``begin_epoch`` makes the batches of an epoch of its steps. Neither it nor ``make_fetcher`` may hold the
+        source, which would then never be garbage-collected. ``budget`` is in bytes, ``timeout`` in seconds, for one
+        image.
         """
         super().__init__()
         self._make_fetcher, self._begin_epoch = make_fetcher, begin_epoch
         self._budget, self._max_in_flight, self._timeout, self._on_missing = budget, max_in_flight, timeout, on_missing
         self._with_metadata = with_metadata
         self.meter = Meter()
-        """The counts of all streams."""
+        """The counters of all streams."""
         self._run: _Run | None = None
 
     def stream(self, epochs: Iterator[Iterator[Step]], /) -> FetchStream:
-        """Begin to read epochs ahead of a consumer. Streams may run side by side, each within the budget.
-
-        Raises what `connect` raises.
+        """Begin to read epochs ahead. Streams may run side by side, each within the budget. Raises what `connect`
+        raises.
         """
         stream = self._connected().stream(map(self._begin_epoch, epochs))
         self.meter.begin()
         return stream
 
     def connect(self) -> None:
-        """Be ready to read. Raises what `Fetcher.connect` raises, and `ClosedError` after `close`."""
+        """Connect. Raises what `Fetcher.connect` raises, and `ClosedError` after `close`."""
         self._connected()
 
     def _connected(self) -> "_Run":
@@ -75,7 +75,7 @@ class FetchEngine(Closing):
         return run
 
     def stats(self) -> Stats:
-        """How it goes."""
+        """How reading performs."""
         run = self._run
         context = run.context if run is not None and run.is_usable() else None
         if context is None:
@@ -103,7 +103,7 @@ class FetchEngine(Closing):
 
 
 class _Run:
-    """One life of the thread, from connecting to closing."""
+    """The thread from connecting to closing."""
 
     def __init__(self, make_fetcher: Callable[[], Fetcher], begin: Callable[[Fetcher], FetchContext]) -> None:
         self._make_fetcher, self._begin_context = make_fetcher, begin
@@ -115,7 +115,7 @@ class _Run:
         self._connected: Future[FetchContext] = Future()
         self._loop = asyncio.new_event_loop()
         self._main = self._loop.create_task(self._live())
-        # A daemon, because a node that answers nothing must not hold up the end of the process.
+        # A daemon, because a node that does not answer must not delay the end of the process.
         self._thread = threading.Thread(target=self._body, name="loader-prefetch", daemon=True)
         self._thread.start()
 
@@ -140,7 +140,7 @@ class _Run:
         if self._process != os.getpid():
             return
         with self._lock:
-            is_ending = self._is_over  # a second cancellation would cut short how connections are closed
+            is_ending = self._is_over  # a second cancellation would interrupt the closing of connections
         try:
             if not is_ending:
                 self._loop.call_soon_threadsafe(self._main.cancel)
@@ -149,14 +149,14 @@ class _Run:
         if threading.current_thread() is not self._thread:  # the garbage collector may call from there
             self._thread.join(_CLOSE_SECONDS)
             if self._thread.is_alive():
-                _log.info("not all reads were answered: the connections close in the background")
+                _log.info("not all reads were answered; the connections are closed in the background")
 
     def _body(self) -> None:
         try:
             self._loop.run_until_complete(self._main)
         except (asyncio.CancelledError, Exception) as error:
             self._finish(error)
-        # Streams that were asked for just before the end have not begun: let them find it.
+        # Streams that were requested just before the end have not begun: let them get the error.
         self._loop.run_until_complete(asyncio.sleep(0))
         self._loop.close()
 
@@ -188,5 +188,5 @@ class _Run:
         stream.task = asyncio.create_task(stream.run())
         self._streams.add(stream.task)
         stream.task.add_done_callback(self._streams.discard)
-        # A task that is cancelled before its first step never runs, and could not tell its consumer.
+        # A task that is cancelled before its first step never runs, so it cannot end its stream itself.
         stream.task.add_done_callback(lambda _: stream.end(closed()))

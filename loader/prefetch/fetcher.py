@@ -1,4 +1,4 @@
-"""What the engine asks of a store: images by their id."""
+"""The protocol of a store that gives images by their id."""
 
 from typing import Any, Protocol, TypeAlias
 
@@ -7,32 +7,32 @@ Label: TypeAlias = int | bytes | None
 
 
 class Fetcher(Protocol):
-    """Reads images by id; all of it is called on one event loop, but for properties and `wanted`."""
+    """Reads images by id. Everything but properties and `wanted` is called on one event loop."""
 
     @property
     def connections(self) -> int:
-        """How many connections are open, over all nodes."""
+        """The number of open connections, over all nodes."""
         ...
 
     @property
     def most_in_flight(self) -> int | None:
-        """How many reads at a time it is good for; None if more never slow it down."""
+        """The most reads at a time that make sense; None if more are never slower."""
         ...
 
     async def connect(self) -> None:
-        """Be ready to read. Raises `UnreachableError`, `AccessError` or `TableError`."""
+        """Connect. Raises `UnreachableError`, `AccessError` or `TableError`."""
         ...
 
     async def read(self, one: bytes, /) -> tuple[bytes, Label]:
-        """The image that belongs to an id of 16 bytes, and its label where labels are wanted.
+        """The image with an id of 16 bytes, and its label if labels are requested.
 
-        Raises `UnreachableError`, after which it may be tried again, `MissingImageError`, `AccessError`, and
+        Raises `UnreachableError`, after which the read may be repeated, `MissingImageError`, `AccessError`, and
         `TableError`, also for an image without a label.
         """
         ...
 
     async def metadata(self, one: bytes, /) -> tuple[Any, ...]:
-        """What the metadata columns that are wanted hold for an id. Raises as `read` does."""
+        """The values of the requested metadata columns for an id. Raises as `read` does."""
         ...
 
     def wanted(self, one: bytes, /) -> str:
@@ -40,5 +40,5 @@ class Fetcher(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of all connections; also after a failed or cancelled `connect`."""
+        """Close all connections, also after a failed or cancelled `connect`."""
         ...

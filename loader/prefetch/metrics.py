@@ -11,29 +11,29 @@ from loader.prefetch.stats import Stats
 _COUNTERS = {
     "images": "Images delivered.",
     "bytes": "Bytes of the images delivered.",
-    "retries": "Reads tried again after an error.",
+    "retries": "Reads repeated after an error.",
     "second_reads": "Reads sent again because the answer was late.",
     "rereads": "Pieces of shards read again because the memory budget did not hold them.",
-    "skipped": "Samples that were done without.",
+    "skipped": "Samples that were left out.",
 }
 _GAUGES = {
     "seconds": "Seconds since the first request.",
-    "stall_share": "Share of these that the consumer has waited for a batch.",
+    "stall_share": "Share of these seconds in which the consumer waited for a batch.",
     "in_flight": "Reads that wait for an answer.",
     "window": "Reads that may wait for an answer.",
-    "held_bytes": "Bytes that are here and not delivered.",
-    "round_trip": "The shortest answer of late, in seconds.",
-    "p50": "What half of the last thousand answers took at most, in seconds.",
-    "p99": "What 99 of 100 of the last thousand answers took at most, in seconds.",
-    "connections": "Connections that are open, over all nodes.",
+    "held_bytes": "Bytes that were read and not delivered.",
+    "round_trip": "The shortest recent answer, in seconds.",
+    "p50": "Median of the last thousand answers, in seconds.",
+    "p99": "99th percentile of the last thousand answers, in seconds.",
+    "connections": "Open connections, over all nodes.",
 }
 
 
 class MetricsServer:
-    """Answers ``http://host:port/metrics``, in a thread of its own, until `close`."""
+    """Serves ``http://host:port/metrics`` in its own thread until `close`."""
 
     def __init__(self, stats: Callable[[], Stats], labels: Mapping[str, str], *, host: str, port: int) -> None:
-        """``port`` 0 takes a free one. Raises `OptionError` for an address that cannot be had."""
+        """``port`` 0 takes a free one. Raises `OptionError` for an address that cannot be used."""
         client = require("prometheus_client", extra="metrics", purpose="serving metrics")
         registry = client.CollectorRegistry()
         registry.register(_Collector(stats, labels))
@@ -45,7 +45,7 @@ class MetricsServer:
         self._process = os.getpid()
 
     def close(self) -> None:
-        """Stop answering. Safe to call twice, and in a forked child, which has not the thread."""
+        """Stop serving. You may call it twice, and in a forked child, which does not have the thread."""
         if self._process != os.getpid():
             return
         self._server.shutdown()

@@ -1,4 +1,4 @@
-"""What a source asks of an engine and of its streams, whatever store they read."""
+"""The protocols of engines and their streams, for any store."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
@@ -7,7 +7,7 @@ from loader.prefetch.stats import Meter, Stats
 
 
 class MissingSample(Protocol):
-    """A sample that is done without, and why."""
+    """A sample that is left out, and why."""
 
     id: bytes
     position: int
@@ -15,9 +15,9 @@ class MissingSample(Protocol):
 
 
 class Taken(Protocol):
-    """A whole batch as it was read: the epoch's number ``number``, whose last ``repeats`` samples repeat ones before.
+    """A batch as it was read: number ``number`` of the epoch; its last ``repeats`` samples repeat earlier ones.
 
-    With it, all samples of the epoch below ``end`` but those that are ``late`` have come.
+    With it, all samples of the epoch below ``end`` but the ``late`` ones have arrived.
     """
 
     @property
@@ -38,42 +38,46 @@ class Stream(Protocol):
     """The batches of one epoch after another, for one consumer."""
 
     def take(self) -> Taken | None:
-        """The next batch; None behind the last of an epoch. Raises what ended the stream, in the next one's place."""
+        """The next batch; None after the last one of an epoch. An error that ended the stream is raised instead of a
+        batch.
+        """
         ...
 
     def is_usable(self) -> bool:
-        """Whether there may be more to take: not in a forked child, where nobody reads."""
+        """Whether more may come: not in a forked child, where nothing is read."""
         ...
 
     def close(self) -> None:
-        """Stop reading ahead; nothing is waited for."""
+        """Stop reading ahead, without waiting."""
         ...
 
 
 class Engine(Protocol):
-    """How bytes come: what reads a plan's batches ahead of their use, from one store."""
+    """Reads a plan's batches ahead, from one store."""
 
     @property
     def meter(self) -> Meter:
-        """The counts of all streams."""
+        """The counters of all streams."""
         ...
 
     def connect(self) -> None:
-        """Be ready to read. Raises `AccessError`, `UnreachableError`, `TableError`, and `ClosedError` after `close`."""
+        """Connect. Raises `AccessError`, `UnreachableError`, `TableError`, and `ClosedError` after `close`."""
         ...
 
     def stream(self, epochs: Iterator[Iterator[Any]], /) -> Stream:
-        """Begin to read epochs, each told by the steps of a plan. Streams may run side by side; raises as `connect`."""
+        """Begin to read epochs, each given as the steps of a plan. Streams may run side by side; raises as
+        `connect`.
+        """
         ...
 
     def stats(self) -> Stats:
-        """How it goes."""
+        """How reading performs."""
         ...
 
     def at_close(self, close: Callable[[], None], /) -> None:
-        """Have this called by `close`, or now if that is over, which raises `ClosedError`."""
+        """Let `close` call this too. After `close`, call it now and raise `ClosedError`."""
         ...
 
     def close(self) -> None:
-        """Give up all reads and connections; streams that are being read get `ClosedError`. Safe to call twice."""
+        """End all reads and connections; streams that are being read raise `ClosedError`. You may call it twice."""
         ...

@@ -1,4 +1,4 @@
-"""The batches of a split: from the steps of its plan to ids that are read, and from what was read to `Batch`."""
+"""The batches of a split: from the steps of its plan to ids, and from what was read to `Batch`."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -18,7 +18,7 @@ _REORDER = 4096
 def batcher_of(
     split: Split, *, batch_size: int, is_padded: bool = False, in_order: bool = True
 ) -> Callable[[Iterator[Step]], Batcher]:
-    """What puts the batches of an epoch together, by its steps."""
+    """A function that makes the batcher of an epoch of its steps."""
 
     def begin(steps: Iterator[Step]) -> Batcher:
         ids = split.ids.__getitem__
@@ -47,7 +47,7 @@ def read_batch(engine: FetchEngine, split: Split, positions: NDArray[np.int64]) 
 
 
 def batch_of(filled: Filled, epoch: int, /, *, split: Split, metadata: Sequence[str] = ()) -> Batch:
-    """What has been read for a batch, with labels as the split has them."""
+    """The `Batch` of what was read, with the split's labels."""
     samples = filled.samples
     positions = np.array([one.position for one in samples], dtype=np.int64)
     labels = np.empty(0, dtype=np.int32)

@@ -1,4 +1,4 @@
-"""What a source has done and how it goes, as numbers."""
+"""Numbers of a source: what it has delivered, and how its reads perform."""
 
 import time
 from collections.abc import Iterator
@@ -9,14 +9,24 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What a source has delivered since its first request, and how its reads go.
+    """What a source has delivered since its first request, and how its reads perform.
 
-    ``images`` and ``bytes`` delivered in ``seconds``; ``stall_share``: the share of these that the consumer has waited
-    for a batch; ``in_flight``: reads that wait for an answer, of one epoch about ``window`` at most; ``held_bytes`` are
-    here and not yet delivered. ``round_trip`` is the shortest answer of late, ``p50`` and ``p99`` of the last thousand
-    answers, in seconds. ``retries``: reads tried again after an error; ``second_reads``: reads sent again because the
-    answer was late; ``rereads``: pieces of shards read again because ``memory_budget`` did not hold them; ``skipped``:
-    samples that were done without; ``connections``: those that are open, over all nodes.
+    Attributes:
+        images: Images delivered.
+        bytes: Bytes delivered.
+        seconds: Seconds since the first request.
+        stall_share: The share of these seconds in which the consumer waited for a batch, from 0 to 1.
+        in_flight: Reads that wait for an answer.
+        window: The most reads in flight of one epoch at present.
+        held_bytes: Bytes that were read and not yet delivered.
+        round_trip: The shortest recent answer, in seconds; None before the first one.
+        p50: The median of the last thousand answers, in seconds.
+        p99: Their 99th percentile, in seconds.
+        retries: Reads repeated after an error.
+        second_reads: Reads sent again because the answer was late.
+        rereads: Pieces of shards read again because ``memory_budget`` did not hold them.
+        skipped: Samples that were left out.
+        connections: Open connections, over all nodes.
     """
 
     images: int = 0
@@ -37,23 +47,23 @@ class Stats:
 
     @property
     def images_per_second(self) -> float:
-        """Over all ``seconds``."""
+        """The mean over ``seconds``."""
         return self.images / self.seconds if self.seconds else 0.0
 
 
 class Meter:
-    """Counts of a source, kept by its streams: those of reads on the loop, those of delivery by the consumer."""
+    """Counters of a source, which its streams update: reads on the event loop, delivery in the consumer's thread."""
 
     def __init__(self) -> None:
         self.began: float | None = None
         self.images = self.bytes = self.in_flight = self.held_bytes = 0
         self.retries = self.second_reads = self.rereads = self.skipped = 0
         self._waited = 0.0
-        self._waits: set[float] = set()  # when the waits began that go on
+        self._waits: set[float] = set()  # when the present waits began
 
     @property
     def waited(self) -> float:
-        """The seconds that consumers have waited, up to now."""
+        """Seconds that consumers have waited, up to now."""
         now = time.monotonic()
         return self._waited + sum(now - began for began in list(self._waits))
 
@@ -63,7 +73,7 @@ class Meter:
             self.began = time.monotonic()
 
     def stats(self, **more: Any) -> Stats:
-        """These counts, and ``more`` that the engine knows of its reads."""
+        """These counters, and ``more`` numbers that the engine knows."""
         seconds = 0.0 if self.began is None else time.monotonic() - self.began
         return Stats(
             images=self.images,

@@ -1,4 +1,4 @@
-"""One pass over epochs: fetch tasks read samples side by side, and batches are handed out.
+"""One pass over epochs: fetch tasks read samples side by side, and batches are delivered.
 
 ::
 
@@ -6,9 +6,9 @@
         ^                                                                                        |
         +--------------------------- room in the budget of bytes <-------------------------------+
 
-A fetch task reads one sample after another, so that a sample does not cost a task. What is in flight (going by the mean
-of what has come) and what is here stays within the budget; only what the consumer waits for may pass it, or nothing
-would move. All but `take` and `close` runs on the event loop.
+A fetch task reads one sample after another, so a sample does not cost a task. What was read and what is in flight
+(estimated by the mean size) stays within the budget. Only what the consumer waits for may exceed it; otherwise nothing
+would move. Everything but `take` and `close` runs on the event loop.
 """
 
 import asyncio
@@ -32,15 +32,15 @@ from loader.prefetch.window import Window
 OnMissing: TypeAlias = Literal["raise", "skip"]
 
 _WAKE_SECONDS = 0.5
-"""How long a consumer waits at a time. Ctrl-C that comes while a thread hands over the interpreter, before it waits,
-or that the system gives to another thread, does not wake it: it is seen when it looks up."""
+"""How long a consumer waits at a time. Ctrl-C does not wake it if it comes just before the wait, or in another thread.
+It is then seen after this time."""
 _LOOK_SECONDS = 0.05
-"""How often late answers are looked for."""
+"""How often late answers are searched."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchContext:
-    """What streams of one source share: who reads, how many at a time, when again, and the counts."""
+    """What the streams of one source share: fetcher, window, retry policy, counters and budget."""
 
     fetcher: Fetcher
     window: Window
@@ -59,11 +59,11 @@ class FetchStream:
         self._process = os.getpid()
         self._ready: queue.SimpleQueue[Filled | BaseException | None] = queue.SimpleQueue()
         self._has_ended = False
-        # On the loop only, from here on.
+        # What follows is used on the loop only.
         self._open: deque[Batcher] = deque()
         self._tasks: dict[asyncio.Task[None], Sample] = {}
         self._held = self._read_bytes = self._read_samples = 0
-        self._waiting = 0  # batches that are whole and not taken
+        self._waiting = 0  # batches that are complete and not taken
         self._ahead = 0  # epochs that were begun, and whose end was not taken: this one and the next at most
         self._is_over = False
         self._over = asyncio.Event()
@@ -73,9 +73,11 @@ class FetchStream:
     # The consumer's side.
 
     def take(self) -> Filled | None:
-        """The next batch; None behind the last of an epoch. Raises what ended the stream, in the next one's place."""
-        if self._process != os.getpid():  # nobody reads for a forked child, which would wait for ever
-            raise ClosedError("Wanted the next batch. Found: a forked process; begin its own epoch there")
+        """The next batch; None after the last one of an epoch. An error that ended the stream is raised instead of a
+        batch.
+        """
+        if self._process != os.getpid():  # the thread that reads is in the parent only
+            raise ClosedError("Cannot read an epoch that began before the fork. Begin another one in this process.")
         if self._has_ended:
             raise closed()
         item = self._wait()
@@ -86,22 +88,22 @@ class FetchStream:
             self._tell(self._end_epoch)
         else:
             freed = 0
-            for sample in item.samples:  # some stand there again, also in later batches
+            for sample in item.samples:  # some come again, also in later batches
                 freed, sample.size = freed + sample.size, 0
             self._tell(lambda: self._free(freed))
         return item
 
     def is_usable(self) -> bool:
-        """Whether there may be more to take: not in a forked child, where nobody reads."""
+        """Whether more may come: not in a forked child, where nothing is read."""
         return not self._has_ended and self._process == os.getpid()
 
     def close(self) -> None:
-        """Stop reading ahead and give up what is in flight; nothing is waited for."""
+        """Stop reading ahead and drop what is in flight, without waiting."""
         self._has_ended = True
         self._tell(self._finish)
 
     def end(self, reason: BaseException) -> None:
-        """Have the consumer find this behind the last batch that has arrived."""
+        """Let the consumer get this error after the last batch that has arrived."""
         self._ready.put(reason)
 
     def _wait(self) -> Filled | BaseException | None:
@@ -115,13 +117,13 @@ class FetchStream:
     def _tell(self, call: Callable[[], object]) -> None:
         if self._process != os.getpid():  # the loop's pipe is the parent's, too
             return
-        with suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+        with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(call)
 
     # The loop's side.
 
     async def run(self) -> None:
-        """Read all epochs; whatever happens, the consumer finds an end or an error."""
+        """Read all epochs. In any case, the consumer gets an end or an error."""
         try:
             self._look()
             self._fill()
@@ -133,7 +135,7 @@ class FetchStream:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _fill(self) -> None:
-        """Begin fetch tasks for what the window and the budget allow."""
+        """Start fetch tasks as the window and the budget allow."""
         window = self._context.window
         if self._is_over:
             return
@@ -145,7 +147,7 @@ class FetchStream:
         window.full()
 
     def _begin(self, sample: Sample) -> None:
-        sample.readers += 1  # before the task has run: whoever is first must know of all
+        sample.readers += 1  # before the task runs: the first answer must count all readers
         task = self._loop.create_task(self._read(sample))
         self._tasks[task] = sample
         self._context.meter.in_flight += 1
@@ -156,10 +158,12 @@ class FetchStream:
         self._context.meter.in_flight -= 1
         if not task.cancelled() and (error := task.exception()) is not None:
             self._fail(error)
-        self._fill()  # tasks that end in one turn each see the others, and might all end
+        self._fill()  # tasks that end in the same turn still count each other, and might all end
 
     def _next(self) -> Sample | None:
-        """The next sample, where there is room for it; the next epoch begins when all of this one is under way."""
+        """The next sample, if there is room for it. The next epoch begins when all samples of this one are under
+        way.
+        """
         try:
             while not self._is_over:
                 if not self._open or self._open[-1].is_taken:
@@ -167,7 +171,7 @@ class FetchStream:
                         return None
                     self._ahead += 1
                     self._open.append(epoch)
-                    self._emit()  # an epoch without samples is over as it begins
+                    self._emit()  # an epoch without samples is over at once
                     continue
                 epoch = self._open[-1]
                 if not self._has_room(is_needed=epoch is self._open[0] and epoch.is_needed):
@@ -175,7 +179,7 @@ class FetchStream:
                 if (sample := epoch.take()) is not None:
                     sample.epoch = epoch
                 return sample
-        except Exception as error:  # of the order, whatever it is: the consumer must find it
+        except Exception as error:  # any error of the order: the consumer must get it
             self._fail(error)
         return None
 
@@ -185,7 +189,7 @@ class FetchStream:
         return fits or (is_needed and not self._waiting)
 
     async def _read(self, sample: Sample) -> None:
-        """A fetch task: one sample after another, as long as the window has room for it."""
+        """A fetch task: it reads one sample after another, as long as the window has room for it."""
         task = asyncio.current_task()
         assert task is not None
         context = self._context
@@ -234,7 +238,7 @@ class FetchStream:
             self._emit()
 
     def _emit(self) -> None:
-        """Hand out what is whole."""
+        """Deliver the batches that are complete."""
         while self._open and not self._is_over:
             epoch = self._open[0]
             try:
@@ -250,7 +254,9 @@ class FetchStream:
             self._ready.put(None)
 
     async def _try_again(self, sample: Sample, error: UnreachableError) -> bool:
-        """Wait a little before a read is tried again; False where another read of the sample is or was enough."""
+        """Wait a little before a read is repeated; False if another read of the sample is under way or was
+        successful.
+        """
         context = self._context
         context.window.refused()
         if sample.is_here or sample.readers > 1:
@@ -264,7 +270,7 @@ class FetchStream:
         return not sample.is_here
 
     def _look(self) -> None:
-        """Send a hedged read for what is late, and give up what is too late."""
+        """Send a hedged read for what is late, and fail what has timed out."""
         if self._is_over:
             return
         self._looking = self._loop.call_later(_LOOK_SECONDS, self._look)

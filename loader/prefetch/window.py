@@ -1,10 +1,10 @@
-"""How many reads to keep in flight: as many as rate times round trip needs, found out while reading. Pure arithmetic.
+"""How many reads to keep in flight: as many as rate times round trip, measured while reading. Pure arithmetic.
 
-Too few leave the link idle; more than it needs only stand in queues, and a burst of them can lose packets. So the
-window begins small and doubles every round trip until answers take twice the shortest round trip: from then on reads
-stand in a queue. It is then twice what the best rate of late and the shortest round trip of late ask for, or as many
-as keep a near server busy. Now and then it is raised for a round, to see whether more has become possible. (The
-measures are those of BBR, Cardwell et al. 2016; a window paces reads well enough where TCP paces the bytes.)
+With too few the link is idle. More than it needs only wait in queues, and a burst of them can lose packets. So the
+window starts small and doubles every round trip until answers take twice the shortest round trip, because reads then
+wait in a queue. After that it is twice the product of the best recent rate and the shortest recent round trip, or as
+many as keep a nearby server busy. Now and then it is raised for a round, to see whether more has become possible. (The
+measures are those of BBR, Cardwell et al. 2016; a window paces reads well enough if TCP paces the bytes.)
 """
 
 import math
@@ -12,24 +12,24 @@ from collections import deque
 
 _FIRST = 16
 _BUSY = 256
-"""Reads in flight that keep a server without any delay busy, measured; and no more than it answers in this time:"""
+"""Reads in flight that keep a server without any delay busy, measured; but not more than it answers in this time:"""
 _BUSY_SECONDS = 0.25
 _GAIN = 2.0
 _PROBE_GAIN = 3.0
 _ROUNDS_A_PROBE = 8
 _QUEUED = 2.0
-"""How much longer than the shortest round trip an answer takes that has stood in a queue."""
+"""An answer that takes this many times the shortest round trip has waited in a queue."""
 _BEST_ROUNDS = 10
 _SECONDS_OF_LEAST = 30.0
 _REMEMBERED = 1024
-"""Answers whose times are kept; a power of two."""
+"""How many times of answers are kept; a power of two."""
 
 
 class Window:
     """The concurrency window: how many reads may be in flight. Times are seconds of a monotonic clock."""
 
     def __init__(self, *, most: int, now: float) -> None:
-        """``most`` reads in flight are never passed."""
+        """``most``: the limit of reads in flight."""
         self._most = max(most, 1)
         self.size = min(_FIRST, self._most)
         """How many reads may be in flight."""
@@ -48,26 +48,26 @@ class Window:
 
     @property
     def round_trip(self) -> float | None:
-        """The shortest answer of late, in seconds; None before the first."""
+        """The shortest recent answer, in seconds; None before the first one."""
         found = min(self._shortest_before, self._shortest)
         return None if found == float("inf") else found
 
     @property
     def rate(self) -> float:
-        """The best rate of late, in reads a second; 0 before the first round."""
+        """The best recent rate, in reads a second; 0 before the first round."""
         return max(self._rates, default=0.0)
 
     def quantiles(self, *shares: float) -> list[float]:
-        """How long the answers of late took at most, for these shares of them, in seconds; 0 before the first."""
+        """The times of recent answers at these quantiles, in seconds; 0 before the first answer."""
         known = sorted(self._times[: min(self.answers, _REMEMBERED)]) or [0.0]
         return [known[math.ceil(share * len(known)) - 1] for share in shares]
 
     def full(self) -> None:
-        """Take note that reads waited for the window, and not for those who use what was read."""
+        """Record that reads waited for the window, not for the consumer."""
         self._was_full = True
 
     def answered(self, *, sent: float, now: float) -> None:
-        """Take note of an answer to a read that was sent at this time."""
+        """Record an answer to a read that was sent at this time."""
         taken = now - sent
         self._times[self.answers & (_REMEMBERED - 1)] = taken
         self.answers += 1
@@ -81,7 +81,7 @@ class Window:
             self._end_round(now)
 
     def refused(self) -> None:
-        """Take note that the server had too much to do, or was not there: half as many, once a round."""
+        """Record that the server was overloaded or away: halve the window, once a round."""
         if not self._was_refused:
             self._was_refused, self._is_beginning = True, False
             self.size = max(1, self.size // 2)
@@ -99,7 +99,7 @@ class Window:
             self._span_began = now
             self._shortest_before, self._shortest = self._shortest, float("inf")
         if not was_full and rate <= self.rate:
-            return  # the consumer is the slower one: it says nothing of the link
+            return  # the consumer is slower, so this says nothing about the link
         self._rates.append(rate)
         self._rounds += 1
         if not self._is_beginning:

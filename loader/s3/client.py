@@ -1,4 +1,4 @@
-"""How to reach the buckets that shards and image folders lie in."""
+"""How to reach the buckets of shards and image folders."""
 
 import os
 import re
@@ -17,9 +17,15 @@ _HOST = re.compile(r"[\w.-]+:[0-9]+(/.*)?")
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """An endpoint and the keys to it, or a local folder whose folders are the buckets; `make_client` makes it.
+    """An endpoint and its keys, or a local folder whose folders are the buckets. `make_client` makes it.
 
-    It holds no connection, pickles with its keys, and shows none of them in its repr.
+    It holds no connection. Its pickle has the keys, its repr has none.
+
+    Attributes:
+        url: The endpoint, or the folder; None: as the environment says.
+        access_key: The access key.
+        secret_key: The secret key.
+        session_token: The session token of temporary keys.
     """
 
     url: str | None = None
@@ -33,7 +39,18 @@ class Client:
         return self.url is not None and urlsplit(self.url).scheme in ("", "file")
 
     def address(self, bucket: str, folder: str = "") -> str:
-        """The address of a folder in a bucket. Raises `OptionError` for names that cannot be."""
+        """The address of a folder in a bucket.
+
+        Args:
+            bucket: The name of the bucket.
+            folder: The folder in it.
+
+        Returns:
+            ``s3://bucket/folder``, or a path.
+
+        Raises:
+            OptionError: The names are not possible.
+        """
         is_named = isinstance(bucket, str) and bucket.strip("/") and isinstance(folder, str) and "://" not in bucket
         if not is_named or {".", ".."} & {*bucket.split("/"), *folder.split("/")}:
             raise OptionError(f"Wanted a bucket and a folder in it by their names. Found: {bucket!r}, {folder!r}")
@@ -43,10 +60,19 @@ class Client:
         return os.path.join(os.path.abspath(str(self.url).removeprefix("file://")), parts)
 
     def storage(self, bucket: str, folder: str = "", *, create: bool | None = None) -> "Storage":
-        """A folder in a bucket, opened.
+        """Open a folder in a bucket.
 
-        A bucket that is missing is made with ``create``; with False the error names this remedy. Raises `AccessError`,
-        `UnreachableError` if the endpoint does not let us in.
+        Args:
+            bucket: The name of the bucket.
+            folder: The folder in it.
+            create: Whether a missing bucket is made. If False, the error says how.
+
+        Returns:
+            The folder.
+
+        Raises:
+            AccessError: The endpoint refuses access, or the bucket is missing.
+            UnreachableError: The endpoint does not answer.
         """
         from formats import StorageError
         from formats.errors import NoBucketError
@@ -58,14 +84,14 @@ class Client:
                 storage.make_bucket()
             storage.check()
         except NoBucketError as error:
-            remedy = " Make it, or say create_bucket=True." if create is False else ""
+            remedy = " Create it, or use create_bucket=True." if create is False else ""
             raise AccessError(f"{error}{remedy}") from None
         except StorageError as error:
             raise told(error) from None
         return storage
 
     def _access(self) -> "S3Access":
-        """What was given, else what the environment says; keys come from one of them only."""
+        """The given keys, or else those of the environment; never one of each."""
         from formats.stores.s3 import S3Access
 
         found = S3Access.from_environment()
@@ -82,11 +108,23 @@ def make_client(
     *,
     session_token: str | None = None,
 ) -> Client:
-    """The connection settings of an S3 endpoint, ``http://host:port`` or ``https://host``; nothing is asked of it yet.
+    """The connection settings of an S3 endpoint. This sends no request.
 
-    What is None is for the environment to say (``AWS_ENDPOINT_URL``, ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``,
-    profiles, roles); without an endpoint it is Amazon's. The path of a local folder instead of a URL makes its folders
-    the buckets. Raises `OptionError` for a URL of another kind, and for one key without the other.
+    What you leave out comes from the environment: ``AWS_ENDPOINT_URL``, ``AWS_ACCESS_KEY_ID``,
+    ``AWS_SECRET_ACCESS_KEY``, profiles and roles. Without an endpoint, it is Amazon's.
+
+    Args:
+        url: ``http://host:port`` or ``https://host``; or the path of a local folder, whose folders are then the
+            buckets.
+        access_key: The access key. Give both keys, or neither.
+        secret_key: The secret key.
+        session_token: The session token of temporary keys.
+
+    Returns:
+        The settings.
+
+    Raises:
+        OptionError: The URL is of another kind, or one key is given without the other.
     """
     text = None if url is None else os.path.expanduser(os.fspath(url))
     if text is not None and (not text or _HOST.fullmatch(text)):
@@ -101,7 +139,7 @@ def make_client(
 
 
 def told(error: Exception) -> AccessError | UnreachableError:
-    """A storage's error as this package's own."""
+    """A storage's error as an error of this package."""
     from formats import RefusedError
 
     return (AccessError if isinstance(error, RefusedError) else UnreachableError)(str(error))

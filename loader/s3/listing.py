@@ -1,4 +1,4 @@
-"""The class folders of a bucket, listed side by side, with progress for those who wait."""
+"""The class folders of a bucket, listed side by side, with a progress bar."""
 
 import logging
 import sys
@@ -30,11 +30,11 @@ log = logging.getLogger(__name__)
 
 
 def list_classes(storage: "Storage", *, call: Call | None) -> Mapping[str, Packed]:
-    """The pictures of each class folder of an opened folder, at any depth; a page of names at a time on S3.
+    """The images of each class folder of an opened folder, at any depth; on S3 a page of names at a time.
 
     Names that begin with a dot and files beside the class folders are left out, as `open_folder` does. Raises
-    `SplitError` where there are no class folders, or no picture in one of them, and `AccessError`, `UnreachableError`;
-    with a ``call`` also where the classes are probably in deeper folders (see `check_levels`).
+    `SplitError` if there are no class folders, or a class has no image, and `AccessError`, `UnreachableError`; with a
+    ``call`` also if the classes are probably in deeper folders (see `check_levels`).
     """
     from formats import StorageError
 
@@ -45,7 +45,7 @@ def list_classes(storage: "Storage", *, call: Call | None) -> Mapping[str, Packe
             pending = {pool.submit(_class_files, storage, name, progress): name for name in names}
             try:
                 files = {pending[done]: done.result() for done in as_completed(pending)}
-            except BaseException:  # Ctrl-C too: what is under way ends with its page
+            except BaseException:  # Ctrl-C too: each thread ends with its page
                 progress.is_over = True
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
@@ -57,12 +57,12 @@ def list_classes(storage: "Storage", *, call: Call | None) -> Mapping[str, Packe
     if call is not None:
         check_levels(_folder_counts(files), place=storage.address, call=call)
     if empty := min((name for name, own in files.items() if not own), default=None):
-        raise SplitError(f"Wanted a picture in each class folder of {storage.address}. Found: none in {empty}")
+        raise SplitError(f"Wanted an image in each class folder of {storage.address}. Found: none in {empty}")
     return {name: packed(name, own) for name, own in files.items()}
 
 
 def _folder_counts(files: Mapping[str, Sequence[tuple[str, int]]]) -> Mapping[str, int]:
-    """The pictures directly in each folder."""
+    """The images directly in each folder."""
     counts: Counter[str] = Counter()
     for name, own in files.items():
         counts.update(f"{name}/{file}".rpartition("/")[0] if "/" in file else name for file, _ in own)
@@ -77,12 +77,12 @@ def _class_names(storage: "Storage") -> list[str]:
     names = sorted(name for name, _, is_folder in entries if is_folder and name and not name.startswith("."))
     if not names:
         found = f"{len(entries):,} files" if entries else "nothing"
-        raise SplitError(f"Wanted a folder for every class in {storage.address}. Found: {found} and no folders there")
+        raise SplitError(f"Wanted a folder for every class in {storage.address}. Found: {found} and no folders")
     return names
 
 
 def _class_files(storage: "Storage", name: str, progress: "_Progress") -> list[tuple[str, int]]:
-    """The pictures below a class folder, relative to it, with their sizes."""
+    """The images below a class folder, relative to it, with their sizes."""
     files, seen = [], 0
     for file, size in storage.walk(name):
         last = file.rpartition("/")[2]
@@ -97,9 +97,9 @@ def _class_files(storage: "Storage", name: str, progress: "_Progress") -> list[t
 
 
 class _Progress:
-    """How far a listing is: a bar on a terminal, else lines of the log; nothing of what takes two seconds.
+    """The progress of a listing: a bar on a terminal, else lines in the log; nothing within the first two seconds.
 
-    Only for the process that lists; others of its host wait for it.
+    Only the process that lists shows it. Other processes of its host wait.
     """
 
     def __init__(self, address: str) -> None:
@@ -127,7 +127,7 @@ class _Progress:
     def add(self, keys: int, classes: int = 0) -> None:
         """Count what was listed."""
         if self.is_over:
-            raise InterruptedError("given up")
+            raise InterruptedError("cancelled")
         with self._lock:
             self._keys += keys
             self._done += classes
@@ -142,7 +142,7 @@ class _Progress:
         try:
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn
-        except ImportError:  # it comes with an extra
+        except ImportError:  # it belongs to an extra
             is_shown = False
         else:
             is_shown = sys.stderr.isatty()

@@ -1,15 +1,15 @@
-"""A tree of class folders by the names of its files, packed into one file that all processes of a host map into memory.
+"""A tree of class folders by the names of its files, in one file that all processes of a host map into memory.
 
 ::
 
-    header    one line of JSON, padded to whole 8 bytes: format, place, time, files by class, lengths, digests
+    header    one line of JSON, padded to a multiple of 8 bytes: format, place, time, files by class, lengths, digests
     ends      int64 (n,): where each name ends among the names
     sizes     int64 (n,): the bytes of each file
-    names     UTF-8, one behind the other: CLASS/**/FILE
+    names     UTF-8, without separators: CLASS/**/FILE
 
-Classes are in code-point order. In a class, files are in the order of their folders and then their names, as
-torchvision's ImageFolder has them. A file's name has the place and the digest of its names, so that a new listing of
-the place leaves those alone that another process still uses; they are removed when they are a week old.
+Classes are in code-point order. In a class, files are in the order of their folders and then their names, as in
+torchvision's ImageFolder. A file's name has the place and the digest of its names. So a new listing of the place does
+not change a file that another process still uses. Such files are removed when they are a week old.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ _MOST_HEADER = 1 << 28
 _ESCAPE = "surrogateescape"  # names on local disks need not be UTF-8
 
 Packed: TypeAlias = tuple[bytes, NDArray[np.int64], NDArray[np.int64]]
-"""Names, one behind the other, the length of each in bytes, and the size of its file, int64 ``(n,)``."""
+"""Names without separators, the length of each in bytes, and the size of its file, int64 ``(n,)``."""
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 class Listing:
     """The files of a tree; ``counts``: files by class, classes in code-point order.
 
-    It pickles as the file that it is mapped from, and raises `SplitError` where that is gone by then.
+    It is pickled as the path of its file, and raises `SplitError` if that is missing when it is unpickled.
     """
 
     path: str
@@ -86,13 +86,13 @@ def packed(class_name: str, files: list[tuple[str, int]], /) -> Packed:
 def cached_listing(
     cache: str | os.PathLike[str] | None, *, place: str, refresh: bool, make: Callable[[], Mapping[str, Packed]]
 ) -> Listing:
-    """The listing of a place from a cache folder (None: that of opened splits), where ``make`` fills it.
+    """The listing of a place from a cache folder (None: that of opened splits); ``make`` makes it if there is none.
 
-    ``make`` gives files by class. With ``refresh`` what was listed before this call does not count. Processes of a host
-    that want a listing at once wait for the one that makes it. A damaged file is made anew. Raises what ``make``
-    raises, and `SplitError` for a cache that cannot be written.
+    ``make`` gives files by class. With ``refresh``, listings from before this call do not count. Processes of a host
+    that need a listing at the same time wait for the one that makes it. A damaged file is made again. Raises what
+    ``make`` raises, and `SplitError` for a cache that cannot be written.
     """
-    from formats.splits.cache import cache_folder  # it brings Arrow and storage, which take a third of a second
+    from formats.splits.cache import cache_folder  # it imports Arrow and storage, a third of a second
 
     asked = time.time()
     try:
@@ -101,7 +101,7 @@ def cached_listing(
         folder.mkdir(parents=True, exist_ok=True)
         if not refresh and (found := _newest(folder, start, place)) is not None:
             when = datetime.fromtimestamp(found.listed).isoformat(" ", "seconds")
-            log.info("%s: the listing is from %s, kept in %s; refresh=True lists anew", place, when, found.path)
+            log.info("%s: using the listing of %s in %s; refresh=True lists again", place, when, found.path)
             return found
         with FileLock(f"{folder / start}.lock"):
             found = _newest(folder, start, place)
@@ -112,21 +112,21 @@ def cached_listing(
         if (found := _read(path, place)) is None:
             raise OSError(f"another program writes {path}")
         return found
-    except (OSError, NotImplementedError) as error:  # the latter of a file system without locks
+    except (OSError, NotImplementedError) as error:  # the latter from a file system without locks
         raise SplitError(
-            f"Wanted a folder to keep the listing of {place} in. Found: {error}. "
-            "Make room or name another folder: cache=..., or $IMAGESTRATA_CACHE."
+            f"Wanted a folder for the listing of {place}. Found: {error}. "
+            "Make room, or name another folder: cache=..., or $IMAGESTRATA_CACHE."
         ) from error
 
 
 def _newest(folder: Path, start: str, place: str) -> Listing | None:
-    """The listing of a place that was written last; None where there is none, or a damaged one."""
+    """The last listing of a place; None if there is none, or if it is damaged."""
     files = [(path.stat().st_mtime_ns, path) for path in folder.glob(f"{start}.*.names")]
     return _read(max(files)[1], place) if files else None
 
 
 def _remove_old(folder: Path, start: str, *, than: Path) -> None:
-    """Remove older listings of a place that nobody should need any more."""
+    """Remove old listings of a place."""
     for path in folder.glob(f"{start}*.names"):
         if path != than and path.stat().st_mtime < time.time() - _KEPT_SECONDS:
             path.unlink(missing_ok=True)
@@ -151,23 +151,23 @@ def _write(folder: Path, start: str, place: str, listed: float, classes: Mapping
 
 
 def _read(path: Path, place: str) -> Listing | None:
-    """The listing in a file, checked; None where there is none, or a damaged one, or one of a newer format."""
+    """The listing in a file, checked; None if there is none, or if it is damaged or of a newer format."""
     try:
         listing, header = _map(path)
         digests = _digest(listing.counts, listing._ends, listing._names), _digest({}, listing._sizes)
         if header["place"] == place and (listing.digest, header["sizes"]) == digests:
             return listing
-        reason = "its digest is another"
+        reason = "its digest differs"
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-    log.warning("Wanted the listing of %s in %s. Found: a damaged file (%s); it is made anew", place, path, reason)
+    log.warning("Wanted the listing of %s in %s. Found: a damaged file (%s). Listing again.", place, path, reason)
     return None
 
 
 def _map(path: Path) -> tuple[Listing, dict[str, Any]]:
-    """The file as it is, with its header; raises ValueError, KeyError, TypeError where it makes no sense."""
+    """The file and its header, unchecked; raises ValueError, KeyError, TypeError if it is not a listing."""
     with open(path, "rb") as file:
         line = file.readline(_MOST_HEADER)
         header: dict[str, Any] = json.loads(line)
@@ -177,7 +177,7 @@ def _map(path: Path) -> tuple[Listing, dict[str, Any]]:
         size = len(line) + 16 * rows + header["bytes"]
         if rows < 1 or os.fstat(file.fileno()).st_size != size:
             raise ValueError(f"{os.fstat(file.fileno()).st_size} bytes instead of {size}")
-        whole = np.memmap(file, dtype=np.uint8, mode="r").view(np.ndarray)  # a memmap takes long to be cut
+        whole = np.memmap(file, dtype=np.uint8, mode="r").view(np.ndarray)  # slicing a memmap is slow
     numbers = whole[len(line) : size - header["bytes"]].view("<i8")
     names = whole[size - header["bytes"] :]
     return Listing(
@@ -186,7 +186,7 @@ def _map(path: Path) -> tuple[Listing, dict[str, Any]]:
 
 
 def _digest(counts: Mapping[str, int], *parts: Any) -> str:
-    """What tells two listings apart: classes and names, wherever they lie."""
+    """The identity of a listing: classes and names, independent of the place."""
     digest = hashlib.blake2b(json.dumps(counts).encode("ascii"), digest_size=20)
     for part in parts:
         digest.update(part if isinstance(part, bytes) else np.ascontiguousarray(part).data)
@@ -200,5 +200,5 @@ def _open_again(path: str, digest: str) -> Listing:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         found = str(error)
     if found:
-        raise SplitError(f"Wanted the listing that the folder was made with, in {path}. Found: {found}. Make it anew.")
+        raise SplitError(f"Wanted the listing of the folder in {path}. Found: {found}. Make the folder again.")
     return listing

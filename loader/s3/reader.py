@@ -1,4 +1,4 @@
-"""Objects of a bucket, read side by side by each process over connections of its own."""
+"""Objects of a bucket, read side by side by each process over its own connections."""
 
 import os
 import threading
@@ -15,15 +15,16 @@ from loader.s3.client import Client, told
 if TYPE_CHECKING:
     from formats.stores.storage import Storage
 
-ANEW = "Make the folder anew; if it has a cache, with refresh=True."
+ANEW = "Make the folder again; if it has a cache, with refresh=True."
 
 Item = TypeVar("Item")
 
 
 class ObjectReader:
-    """Reads whole objects below a folder of a bucket, ``reads`` at a time; a read that fails is tried for ``timeout``.
+    """Reads whole objects below a folder of a bucket, ``reads`` at a time. A failing read is repeated for ``timeout``
+    seconds.
 
-    It pickles without its connections and threads, and a forked process leaves its parent's alone.
+    It is pickled without its connections and threads, and a forked process does not use its parent's.
     """
 
     def __init__(self, client: Client, bucket: str, folder: str, *, reads: int, timeout: float) -> None:
@@ -41,15 +42,15 @@ class ObjectReader:
     def read(self, name: str, /, stop: threading.Event | None = None) -> bytes:
         """An object's bytes.
 
-        Raises `MissingImageError` for one that is not there, `AccessError` where we are refused, both at once, and
-        `UnreachableError` when the time is over, or ``stop`` is set, and nothing has come.
+        Raises `MissingImageError` or `AccessError` at once, and `UnreachableError` after the timeout, or when ``stop``
+        is set.
         """
         stop = stop or threading.Event()
         retries = Retries(seconds=self._timeout, is_stopped=stop.is_set)
         return retries.run(lambda: self._attempt(name, stop), UnreachableError)
 
     def read_ahead(self, items: Iterable[Item], name_of: Callable[[Item], str], /) -> Iterator[tuple[Item, bytes]]:
-        """Items and their objects' bytes, in the order of the items; up to ``reads`` are read, or ready, beforehand."""
+        """Items and their objects' bytes, in the order of the items. Up to ``reads`` of them are read ahead."""
         stop = threading.Event()
         pending: deque[tuple[Item, Future[bytes]]] = deque()
         try:
@@ -61,7 +62,7 @@ class ObjectReader:
             while pending:
                 first, future = pending.popleft()
                 yield first, future.result()
-        finally:  # also for who breaks off: threads must not hold up the end of the process
+        finally:  # also if the consumer stops early: threads must not delay the end of the process
             stop.set()
             for _, future in pending:
                 future.cancel()
@@ -94,7 +95,7 @@ class ObjectReader:
         with own.lock:
             if own.storage is None:
                 if stop.is_set():
-                    raise UnreachableError("Wanted time to connect. Found: the reading was ended.")
+                    raise UnreachableError("Wanted to connect. Found: reading was stopped.")
                 own.storage = self._client.storage(self._bucket, self._folder)
             return own.storage
 
@@ -106,7 +107,7 @@ class ObjectReader:
 
 @dataclass(eq=False)
 class _Own:
-    """What one process has for itself."""
+    """What belongs to one process."""
 
     pid: int
     pool: ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""Datasets as WebDataset shards on an object store, or in a folder: write them once, stream them back::
+"""Datasets as WebDataset shards on an object store or in a folder: write them once, stream them back::
 
     from loader.shards import RemoteDataset, make_client, upload_cv_dataset
 
@@ -15,9 +15,9 @@
         ...                                                                 # a new order each pass
 
     for image, label in RemoteDataset(client, "images", "val").decode("pil").to_tuple("jpg;png", "cls"):
-        ...                                                                 # without torch as well
+        ...                                                                 # also without torch
 
-Larger datasets are written by ``spark-submit jobs/shard.py``; `loader.ShardSource` reads shards for DALI.
+``spark-submit jobs/shard.py`` writes larger datasets. `loader.ShardSource` reads shards for DALI.
 """
 
 import typing

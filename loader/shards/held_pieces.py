@@ -1,11 +1,11 @@
 """The pieces of shards that one stream has in memory or on their way, within a budget of bytes that is never exceeded.
 
-A piece takes its whole buffer. Inflated files of the batch that was taken last count, too. When room is needed, it is
-made in this order:
+A piece takes its whole buffer. Decompressed files of the last batch count, too. When room is needed, it is made in this
+order:
 
-1. pieces of which no planned batch takes a sample any more are forgotten;
-2. of pieces of which few samples are still to be taken, these are kept and the rest is forgotten;
-3. only for the batch that is due: pieces are forgotten that are read again when their samples are due.
+1. pieces from which no planned batch takes a sample any more are dropped; 2. of pieces of which few samples are still
+to be taken, these are kept and the rest is dropped; 3. only for the batch that is due: pieces are dropped that must be
+read again when their samples are due.
 """
 
 import logging
@@ -22,23 +22,23 @@ log = logging.getLogger(__name__)
 Wait = Callable[["Future[Loaded]"], Loaded]
 Files = dict[str, bytes]
 _FEW = 0.5
-"""Of the samples of a piece that are still wanted: if more are, keeping them alone saves too little."""
+"""The share of a piece's samples that are still wanted: if it is larger, keeping only them saves too little."""
 
 
 class Need(IntEnum):
-    """How much room is worth."""
+    """How urgent room is."""
 
     AHEAD = 0
-    """For batches that are not due yet: nothing is lost for it that would be read again."""
+    """For batches that are not due yet: nothing is dropped that must be read again."""
     NEXT = 1
-    """For the next batch: parts of pieces may be lost that a later batch of the stream takes."""
+    """For the next batch: parts of pieces may be dropped that a later batch of the stream needs."""
     NOW = 2
-    """For the batch that is due: whatever else is here may go."""
+    """For the batch that is due: everything else may be dropped."""
 
 
 @dataclass(slots=True)
 class _Held:
-    """A piece of which samples are wanted, or were: whole in ``future``, or some of its ``samples``, or both."""
+    """A piece of which samples are or were wanted: complete in ``future``, or some of its ``samples``, or both."""
 
     future: "Future[Loaded] | None" = None
     samples: dict[int, tuple[str, Files]] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class _Held:
 
     @property
     def loaded(self) -> Loaded | None:
-        """The whole piece, if it has come without an error."""
+        """The complete piece, if it has arrived without an error."""
         if self.future is None or not self.future.done() or self.future.cancelled() or self.future.exception():
             return None
         return self.future.result()
@@ -71,7 +71,7 @@ class HeldPieces:
         """The most bytes of inflated files in a batch: the budget also holds a piece."""
         self._inflated = 0
         self._held: dict[int, _Held] = {}
-        self._idle: OrderedDict[int, _Held] = OrderedDict()  # of which nothing is wanted, last used last
+        self._idle: OrderedDict[int, _Held] = OrderedDict()  # pieces of which nothing is wanted, by their last use
         self._bytes = 0
 
     def missing(self, pieces: Iterable[int]) -> list[int]:
@@ -130,7 +130,7 @@ class HeldPieces:
         found: dict[int, tuple[str, Files]] = {}
         for piece in [*(piece for piece in places if piece not in missing), *missing]:
             while missing and self.begin(missing[0], Need.NEXT):
-                missing.pop(0)  # it is behind those that are here, and those begun before
+                missing.pop(0)  # it follows those that are here, and those that were begun before
             held = self._held[piece]
             if not held.is_here:
                 self._make_way(piece, wait)
@@ -174,7 +174,7 @@ class HeldPieces:
 
     def _make_way(self, piece: int, wait: Wait) -> None:
         """Begin to read the piece that is needed now, whatever has to go for it."""
-        for other in [*reversed(self._held.values())]:  # those that came last are likely to be needed last
+        for other in [*reversed(self._held.values())]:  # those that arrived last are likely to be needed last
             if self.begin(piece, Need.NOW):
                 return
             if other.future is not None and not other.future.done():

@@ -10,14 +10,16 @@ from pathlib import Path
 from loader.errors import OptionError
 
 FOLDER = "imagestrata-pieces"
-"""Below the folder that the user names, where nothing else is."""
+"""A folder for nothing else, in the one that the user names."""
 _COUNTED_EVERY = 32
 _OURS = re.compile(r"[0-9a-f]{32}|\.[0-9a-f]{32}\.[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
 class PieceLocation:
-    """Where a piece is: the shard, its bytes from ``start``, how many samples it has, and their first one's number."""
+    """The place of a piece: the shard, its first byte and length, its number of samples, and the number of the first
+    one.
+    """
 
     shard: str
     start: int
@@ -28,9 +30,9 @@ class PieceLocation:
 
 
 class PieceCache:
-    """Pieces in a folder of a local disk, of which those that were used longest ago go when it is full.
+    """Pieces in a folder of a local disk. When it is full, those whose last use is oldest are removed.
 
-    Several processes may share it. Files are named by their XXH3, and checked when they are read.
+    Several processes may share it. Files are named by their XXH3, and verified when they are read.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, size: int) -> None:
@@ -38,13 +40,13 @@ class PieceCache:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise OptionError(f"Wanted a folder as cache at {folder}. Found: {error.strerror or error}") from None
+            raise OptionError(f"Wanted a cache folder at {folder}. Found: {error.strerror or error}") from None
         self._lock = threading.Lock()
         self._held: int | None = None
-        self._written = 0  # since files were counted: other processes write, too
+        self._written = 0  # since files were counted, because other processes write, too
 
     def read(self, location: PieceLocation, data: memoryview) -> bool:
-        """Whether a piece is there, and was read."""
+        """Read a piece; whether it was there."""
         from formats.shards.layout import piece_digest
 
         path = self._path(location)

@@ -1,4 +1,4 @@
-"""Pieces of shards, read by many threads at once, checked, and kept on a disk where that is wanted."""
+"""Pieces of shards: read by many threads at once, verified, and kept in a cache on disk if there is one."""
 
 import logging
 import queue
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _PART_BYTES = 2_800_000
-"""What one request asks for: what a connection has on its way at most, where a store is far away. A piece is two."""
+"""The bytes of one request: the most that a connection to a distant store has on its way. A piece is two requests."""
 _LEAST_ATTEMPTS = 2
-"""A request is sent at least so often, also where one attempt takes all of the time."""
+"""The least number of attempts, even if one takes all of the time."""
 
 
 @dataclass(slots=True)
 class Loaded:
-    """A piece that is in memory: its bytes, and what lies in them."""
+    """A piece in memory: its bytes, and its contents."""
 
     data: memoryview
     contents: "Contents"
@@ -40,7 +40,7 @@ class Loaded:
 
 @dataclass(slots=True)
 class _Reading:
-    """A piece on its way in parts, each read by the thread that comes to it; the last one makes the piece whole."""
+    """A piece that is read in parts, each by the next free thread. The last part completes it."""
 
     location: PieceLocation
     future: "Future[Loaded]"
@@ -66,10 +66,10 @@ def locations_of(shards: Shards) -> list[PieceLocation]:
 
 
 class PieceReader:
-    """Threads, each with a connection of its own, that read pieces; the first request starts them.
+    """Threads, each with its own connection, that read pieces. The first request starts them.
 
-    What fails, connecting included, is tried again until ``timeout`` seconds have passed since it began. Raises the
-    errors of `loader` in the futures it gives.
+    A failing request, and a failing connection, is repeated until ``timeout`` seconds have passed since it began. The
+    futures raise the errors of `loader`.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class PieceReader:
         self._shards, self._most, self._cache, self.meter, self._timeout = shards, threads, cache, meter, timeout
         self.locations = locations_of(shards)
         sizes = [location.bytes for location in self.locations]
-        # No more than they need: the system clears whole huge pages of what is reserved, also where nothing is read to.
+        # Not more than they need: the system clears all huge pages of a buffer, even those that are not used.
         most = 2 * np.median(sizes or [0])
         self._usual = max((size for size in sizes if size <= most), default=0)
         self._lock = threading.Lock()
@@ -97,11 +97,11 @@ class PieceReader:
 
     @property
     def connections(self) -> int:
-        """How many threads there are."""
+        """The number of threads."""
         return self._threads
 
     def connect(self) -> None:
-        """Be ready to read. Raises `AccessError`, `UnreachableError`."""
+        """Connect. Raises `AccessError`, `UnreachableError`."""
         from formats.retries import Retries
         from formats.stores.ranges import RangeReader
 
@@ -132,7 +132,7 @@ class PieceReader:
             while self._queued > self._idle + self._born and self._threads < self._most:
                 self._threads += 1
                 self._born += 1
-                # Daemons, because a store that answers nothing must not hold up the end of the process.
+                # Daemons, because a store that does not answer must not delay the end of the process.
                 threading.Thread(target=self._work, name="loader-pieces", daemon=True).start()
         return reading.future
 
@@ -157,8 +157,8 @@ class PieceReader:
         if not self._has_warned:
             self._has_warned = True
             log.warning(
-                "%s: memory_budget (%s bytes in this process) does not hold the samples that are mixed, so that pieces "
-                "are read again. Give more, or lower mix or streams.",
+                "%s: memory_budget (%s bytes in this process) does not hold the samples that are mixed, so pieces are "
+                "read again. Use a larger memory_budget, or a lower mix or streams.",
                 self._shards.address,
                 f"{budget:,}",
             )
@@ -219,7 +219,7 @@ class PieceReader:
         except BaseException as found:
             error = found
         with self._lock:
-            # The first part that fails names the fault.
+            # The error of the first part that fails is raised.
             if error is not None and (reading.error is None or part < reading.error[0]):
                 reading.error = part, error
             reading.left -= 1
@@ -292,8 +292,8 @@ class PieceReader:
 
     def _damaged(self, location: PieceLocation, found: str) -> LoaderError:
         return ShardError(
-            f"Wanted {self._name(location)} as the manifest tells it. Found: {found}. "
-            "It was cut off or replaced: write the shards again."
+            f"Wanted {self._name(location)} as in the manifest. Found: {found}. "
+            "The shard was truncated or replaced. Write the shards again."
         )
 
     def _name(self, location: PieceLocation) -> str:

@@ -1,4 +1,4 @@
-"""Batches of pictures and labels, made of the samples of shards."""
+"""Batches of images and labels, made of the samples of shards."""
 
 import logging
 from collections import Counter
@@ -53,8 +53,8 @@ class ShardBatches:
             for name in [name for name in one.members if name not in _LABELS][own:]:
                 if not self.not_taken[name]:
                     log.warning(
-                        "%s of %s has a file .%s, which batches have no place for. RemoteDataset gives all files; "
-                        "not_taken counts them here.",
+                        "%s of %s has a file .%s, which batches leave out. RemoteDataset gives all files; not_taken "
+                        "counts those that are left out.",
                         one.key,
                         one.shard,
                         name,

@@ -1,17 +1,17 @@
-"""Which sample of which piece when: the order of an epoch over shards, and each rank's and worker's part of it. Pure.
+"""The order of an epoch over shards, and each rank's and worker's part of it. Pure arithmetic.
 
-A dataset is pieces of some megabytes, each a few samples that follow each other in a shard. An epoch puts all pieces of
-all shards into a new order. The samples in that order, its places, are dealt to ranks as stretches, and within a rank
-to ``streams``: batch i comes from stream i mod streams. In each stream, ``mix`` samples that follow each other, of
-several pieces, are put into a new order again. With 2 ranks and 3 streams::
+A dataset consists of pieces of some megabytes, each a few samples that follow each other in a shard. An epoch puts all
+pieces of all shards into a new order. The samples in that order, its places, are distributed to ranks as contiguous
+parts, and within a rank to ``streams``: batch i comes from stream i mod streams. In each stream, ``mix`` samples that
+follow each other, of several pieces, are shuffled again. With 2 ranks and 3 streams::
 
     pieces in the epoch's order   | p7   | p2   | p9   | p0   | p4   | p1   | ...
-    rank 0                        |----------- a stretch ----------|
+    rank 0                        |---------- its part ------------|
     its streams                   | 0 0 0 0 0 | 1 1 1 1 1 | 2 2 2 2 |
     its batches                     0 3 6       1 4 7       2 5 8            each mixed from several pieces
 
-So ranks read different pieces, and so do k workers that take every k-th batch, if k divides the number of streams; and
-the order is the same for any number of workers. Only pieces at the ends of stretches are read twice.
+So ranks read different pieces, and so do k workers that take every k-th batch, if k divides the number of streams. The
+order is the same for any number of workers. Only pieces at the ends of parts are read twice.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,13 +25,13 @@ from numpy.typing import NDArray
 from loader.order.permutation import LastBatchPolicy, Sharding
 
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
-"""Places of an epoch's order, as (first, behind the last), in the order in which they are dealt."""
+"""Places of an epoch's order, as (first, last + 1), in the order in which they are distributed."""
 Numbers: TypeAlias = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Deal:
-    """How the places that an epoch has left are dealt to ranks and streams."""
+    """How the remaining places of an epoch are distributed to ranks and streams."""
 
     left: Ranges
     batch_size: int
@@ -50,7 +50,7 @@ class Deal:
         return Sharding(self.rows, self.batch_size, rank, self.world_size, self.last_batch_policy)
 
     def stretch(self, rank: int) -> tuple[int, int]:
-        """Where a rank's samples begin among those that are left, and how many there are, each counted once."""
+        """The first of a rank's samples among the remaining ones, and their number, each counted once."""
         whole, rest = divmod(self.rows, self.batch_size * self.world_size)
         own = whole * self.batch_size
         if self.last_batch_policy == "DROP":
@@ -59,7 +59,7 @@ class Deal:
         return rank * own + before, own + rest * (rank + 1) // self.world_size - before
 
     def stream(self, rank: int, stream: int) -> tuple[int, int]:
-        """Where a stream's samples begin among those that are left, and how many there are."""
+        """The first of a stream's samples among the remaining ones, and their number."""
         first, samples = self.stretch(rank)
         return first + self._before(samples, stream), self._before(samples, stream + 1) - self._before(samples, stream)
 
@@ -72,9 +72,10 @@ class Deal:
         return found - (batches * self.batch_size - samples if has_last else 0)
 
     def windows(self, stream: int, samples: int) -> Iterator[tuple[int, int]]:
-        """The parts of a stream that are mixed: (first, behind the last).
+        """The parts of a stream that are mixed: (first, last + 1).
 
-        The first is shorter, of another length in each stream, so that they do not all need new pieces at once.
+        The first part is shorter, with another length in each stream, so that streams do not all need new pieces at
+        once.
         """
         start = 0
         stop = -(-self.mix * (stream + 1) // self.streams)
@@ -83,14 +84,14 @@ class Deal:
             start, stop = stop, stop + self.mix
 
     def places(self, indices: Numbers) -> Numbers:
-        """The places of samples by their number among those that are left."""
+        """The places of samples by their number among the remaining ones."""
         starts = np.array([start for start, _ in self.left], dtype=np.int64)
         ends = np.cumsum([stop - start for start, stop in self.left])
         found = np.searchsorted(ends, indices, side="right")
         return np.asarray(indices - np.concatenate([[0], ends[:-1]])[found] + starts[found], dtype=np.int64)
 
     def after(self, steps: int, order: "EpochOrder") -> Ranges:
-        """What is left once all ranks have delivered so many batches."""
+        """What is left once all ranks have delivered this many batches."""
         kept: list[Numbers] = []
         for rank in range(self.world_size):
             for stream in range(self.streams):
@@ -107,7 +108,7 @@ class Deal:
 
 @dataclass(frozen=True)
 class EpochOrder:
-    """The order of one epoch over pieces of so many ``samples``, a function of fingerprint, seed and epoch alone.
+    """The order of one epoch over pieces of ``samples`` samples each; it depends on fingerprint, seed and epoch alone.
 
     Without ``shuffle`` it is that of the shards.
     """
@@ -138,14 +139,14 @@ class EpochOrder:
         return self._shuffled(places, f"window {places[0]}") if self.shuffle and len(places) else places
 
     def _shuffled(self, values: Numbers, what: str) -> Numbers:
-        from formats import Permutation  # brings Arrow and storage, which take a third of a second
+        from formats import Permutation  # imports Arrow and storage, a third of a second
 
         key = f"shard order 1\0{self.fingerprint}\0{self.seed}\0{self.epoch}\0{what}".encode()
         return np.asarray(values[Permutation(len(values), key)(np.arange(len(values), dtype=np.int64))])
 
 
 def ranges_of(places: Numbers) -> Ranges:
-    """Places as ranges, in the order in which they are given; neighbours become one."""
+    """Places as ranges, in their order; neighbours become one range."""
     if not len(places):
         return ()
     breaks = np.flatnonzero(np.diff(places) != 1) + 1
@@ -155,7 +156,7 @@ def ranges_of(places: Numbers) -> Ranges:
 
 
 class Opened(NamedTuple):
-    """A piece that batches from one on use: which of its samples they take, and how many were dealt with these."""
+    """A piece that is used from a batch on: which of its samples are used, and how many were distributed with these."""
 
     piece: int
     insides: Sequence[int]
@@ -164,11 +165,11 @@ class Opened(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ShardStep:
-    """One batch to come: which piece each sample is in, and its number there.
+    """One batch to be read: the piece of each sample, and its number in the piece.
 
-    ``opened`` are pieces that batches from this one on use: a reader may forget a piece when their samples were taken,
-    and when all samples of a piece were dealt, it is not needed again in this epoch. The last ``repeats`` samples
-    repeat one before. ``number`` counts the epoch's batches from 0, the same on all ranks.
+    ``opened`` are pieces that are used from this batch on. A reader may drop a piece when these samples were taken;
+    when all samples of a piece were distributed, it is not needed again in this epoch. The last ``repeats`` samples
+    repeat an earlier one. ``number`` counts the epoch's batches from 0, the same on all ranks.
     """
 
     number: int
@@ -213,7 +214,7 @@ def steps(deal: Deal, order: EpochOrder, rank: int, *, first: int, begin: int, e
 def _feed(
     deal: Deal, order: EpochOrder, rank: int, stream: int, wanted: range
 ) -> Iterator[tuple[list[int], list[int], list[Opened]]]:
-    """The samples of a stream, window by window, that are in the batches that are wanted."""
+    """The samples of a stream, window by window, that are in the wanted batches."""
     first, samples = deal.stream(rank, stream)
     for start, stop in deal.windows(stream, samples):
         numbers = np.arange(start, stop, dtype=np.int64)
@@ -238,7 +239,9 @@ def _feed(
 def _one_again(
     deal: Deal, order: EpochOrder, rank: int, last: tuple[int, int] | None, opened: list[Opened]
 ) -> tuple[list[int], list[int], list[Opened]]:
-    """What fills a batch of which no sample is the rank's own: its last one, or the first of all that are left."""
+    """The sample that fills a batch without own samples of the rank: its last one, or the first of all that are
+    left.
+    """
     if last is None:
         first, fresh = deal.stretch(rank)
         place = deal.places(np.array([max(0, first + fresh - 1) if fresh else 0], dtype=np.int64))

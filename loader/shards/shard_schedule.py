@@ -1,4 +1,4 @@
-"""The epochs of a folder of shards on one rank, and where it stands after a batch. Pure arithmetic."""
+"""The epochs of a folder of shards on one rank, and its position after a batch. Pure arithmetic."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -16,9 +16,9 @@ _OF_THE_DEAL = ("batch_size", "world_size", "last_batch_policy", "streams", "mix
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardState:
-    """Where the delivery of shards stands in an epoch: so many ``steps`` of the deal of what was ``left`` before.
+    """The position in an epoch of shards: ``steps`` delivered batches of what was ``left`` before.
 
-    ``left`` is None for a whole epoch. All ranks' states are equal.
+    ``left`` is None for a full epoch. All ranks' states are equal.
     """
 
     fingerprint: str
@@ -35,7 +35,7 @@ class ShardState:
     steps: int = 0
 
     def deal(self) -> Deal:
-        """How what was left is dealt."""
+        """How what was left is distributed."""
         left = ((0, self.rows),) if self.left is None else self.left
         return Deal(left, self.batch_size, self.world_size, self.last_batch_policy, self.streams, self.mix)
 
@@ -56,7 +56,7 @@ class ShardState:
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any], /) -> "ShardState":
-        """The state that `to_dict` gave; raises `StateError` for anything else."""
+        """The state that `to_dict` returned; raises `StateError` for anything else."""
         try:
             if found["kind"] != "shards" or found["format"] != _FORMAT:
                 raise ValueError(f"{found['kind']!r}, format {found['format']!r}")
@@ -65,19 +65,19 @@ class ShardState:
             state = cls(**{**{one.name: found[one.name] for one in fields(cls)}, "left": ranges})
             numbers = (state.epoch, state.rows, state.steps, state.seed, *(x for one in ranges or () for x in one))
             if not all(type(number) is int for number in numbers) or min(state.epoch, state.steps) < 0:
-                raise ValueError("numbers that are none")
+                raise ValueError("something else than whole numbers")
             if any(not 0 <= start < stop <= state.rows for start, stop in ranges or ()):
-                raise ValueError("places that are not there")
+                raise ValueError("places outside the epoch")
         except (KeyError, TypeError, ValueError) as error:
-            raise StateError(f"Wanted a state of shards, as state_dict() gives it. Found: {error!r}") from None
+            raise StateError(f"Wanted a state of shards from state_dict(). Found: {error!r}") from None
         return state
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShardSchedule:
-    """The epochs of shards on one rank; the one that a ``loaded`` state stands in has only what is left of it.
+    """The epochs of shards on one rank. The epoch of a ``loaded`` state has only what is left of it.
 
-    ``pieces``: the samples of each piece, int64 ``(p,)``.
+    ``pieces``: the number of samples of each piece, int64 ``(p,)``.
     """
 
     fingerprint: str
@@ -93,7 +93,7 @@ class ShardSchedule:
     loaded: ShardState | None = None
 
     def __post_init__(self) -> None:
-        _ = self.whole  # refuses what is impossible
+        _ = self.whole  # raises if the numbers are not possible
 
     @cached_property
     def rows(self) -> int:
@@ -102,27 +102,29 @@ class ShardSchedule:
 
     @cached_property
     def whole(self) -> Sharding:
-        """How a whole epoch is dealt. Raises `OptionError`."""
+        """How a full epoch is distributed. Raises `OptionError`."""
         return self._whole_epoch(0).deal().sharding(self.rank)
 
     @property
     def first_epoch(self) -> int:
-        """The epoch that the loaded state stands in; 0 without one."""
+        """The epoch of the loaded state; 0 without one."""
         return 0 if self.loaded is None else self.loaded.epoch
 
     def samples(self, epoch: int, /, *, offset: int = 0, every: int = 1) -> int:
-        """The samples that the epoch has on this rank, in the batches that `steps` gives; what FILL repeats counts."""
+        """The samples of the epoch on this rank, in the batches that `steps` gives; those that FILL repeats count."""
         begin = self._begin(epoch)
         sharding = begin.deal().sharding(self.rank)
         return sharding.samples_of(range(begin.steps + offset, sharding.steps, every))
 
     def first_step(self, epoch: int, /) -> int:
-        """The number of an epoch's first batch: 0, or how many of this size what was delivered before would make."""
+        """The number of an epoch's first batch: 0, or how many batches of this size were delivered before."""
         begin = self._begin(epoch)
         return self._first(begin) + begin.steps
 
     def steps(self, epoch: int, /, *, offset: int = 0, every: int = 1) -> Iterator[ShardStep]:
-        """The batches of an epoch on this rank, in order; or of those that it has left, every so many-th from one."""
+        """The batches of an epoch on this rank, in order; or every so-many-th of the remaining ones, from ``offset``
+        on.
+        """
         begin = self._begin(epoch)
         return steps(
             begin.deal(),
@@ -134,10 +136,9 @@ class ShardSchedule:
         )
 
     def after(self, epoch: int, /, *, steps: int | None = None) -> ShardState:
-        """The state once all ranks have delivered the batches of an epoch before number ``steps``.
+        """The state once all ranks have delivered the batches of an epoch before number ``steps``; None: its beginning.
 
-        None: where it begins. Raises `OptionError` for fewer batches than were delivered before the epoch went on, or
-        more than it has.
+        Raises `OptionError` for fewer batches than the loaded state has, or more than the epoch has.
         """
         begin = self._begin(epoch)
         first = self._first(begin)
@@ -152,7 +153,7 @@ class ShardSchedule:
         raise OptionError(f"Wanted batches of shards in order. Found: {end} samples of epoch {epoch} out of order")
 
     def going_on(self, state: Mapping[str, Any], /) -> "ShardSchedule":
-        """The same, from a state on. Raises `StateError` for one of other shards or another order."""
+        """The same schedule, from a state on. Raises `StateError` for a state of other shards or another order."""
         found = ShardState.from_dict(state)
         ours = self._whole_epoch(found.epoch)
         check_same(found, ours, samples="these shards", order="this order")
@@ -164,11 +165,11 @@ class ShardSchedule:
         return replace(self, loaded=found)
 
     def _begin(self, epoch: int) -> ShardState:
-        """Where an epoch begins: at what is left, or whole."""
+        """The beginning of an epoch: what is left of it, or all of it."""
         return self.loaded if self.loaded is not None and self.loaded.epoch == epoch else self._whole_epoch(epoch)
 
     def _first(self, begin: ShardState) -> int:
-        """The number of the first batch of the deal that a state is of."""
+        """The number of the first batch of a state's distribution."""
         return (begin.rows - begin.deal().rows) // (self.batch_size * self.world_size)
 
     def _order(self, epoch: int) -> EpochOrder:

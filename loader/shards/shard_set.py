@@ -18,17 +18,23 @@ if TYPE_CHECKING:
     from schemas.shards import Shard, ShardManifest
 
 TIMEOUT_SECONDS = 60.0
-"""For so long a read that fails is tried again, unless a source says otherwise."""
+"""A failing read is repeated for this long, unless a source says otherwise."""
 _SHOWN = 5
 _TOGETHER = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shards(Split):
-    """A folder of shards, opened by `open_shards`, for `ShardSource`: a split whose ids and labels are in the shards.
+    """A folder of shards, opened by `open_shards`, for `ShardSource`.
 
-    ``manifest``: samples, classes, shards and their pieces. ``ids`` is empty and ``labels`` None: each batch brings its
-    own. It pickles as its place, and is opened again where it is unpickled.
+    It is a split whose ids and labels are inside the shards: ``ids`` is empty and ``labels`` is None. It is pickled as
+    its address, and opened again where it is unpickled.
+
+    Attributes:
+        client: The connection settings.
+        bucket: The name of the bucket.
+        folder: The folder in it.
+        manifest: Samples, classes, shards and their pieces.
     """
 
     client: Client = field(default_factory=Client)
@@ -55,9 +61,15 @@ class Shards(Split):
         return self.manifest
 
     def verify(self, *, threads: int = 8) -> None:
-        """Read all shards and compare them with their sizes and SHA-256, as the manifest tells them.
+        """Read all shards and compare their sizes and SHA-256 with the manifest.
 
-        Raises `ShardError` naming all that differ or are missing, `AccessError`, `UnreachableError`.
+        Args:
+            threads: How many shards are read at the same time.
+
+        Raises:
+            ShardError: Shards differ or are missing; the message names them.
+            AccessError: The store refuses access.
+            UnreachableError: The store does not answer.
         """
         from formats import StorageError
 
@@ -69,20 +81,29 @@ class Shards(Split):
             raise told(error) from None
         if found:
             raise ShardError(
-                f"Wanted the {len(self.contents.shards):,} shards of {self.address} as the manifest tells them. "
+                f"Wanted the {len(self.contents.shards):,} shards of {self.address} as in the manifest. "
                 f"Found: {'; '.join(found[:_SHOWN])}{'; ...' if len(found) > _SHOWN else ''}. Write them again."
             )
 
     def storage(self) -> "Storage":
-        """Where the shards are. Raises `AccessError`, `UnreachableError`."""
+        """The folder of the shards. Raises `AccessError`, `UnreachableError`."""
         return self.client.storage(self.bucket, self.folder)
 
 
 def open_shards(address: str, *, client: Client | None = None) -> Shards:
-    """Open a folder of shards, ``s3://bucket/prefix`` or a local path, that jobs/shard.py or `upload_cv_dataset` made.
+    """Open a folder of shards that jobs/shard.py or `upload_cv_dataset` wrote. Only the manifest is read.
 
-    ``client`` says how to reach S3, by default as the environment does. Only the manifest is read. Raises `SplitError`
-    for a place without one or with a newer one, `AccessError` and `UnreachableError`.
+    Args:
+        address: ``s3://bucket/prefix`` or a local path.
+        client: How to reach S3, by default as the environment says.
+
+    Returns:
+        The shards, for `ShardSource`.
+
+    Raises:
+        SplitError: There is no manifest, or a newer one.
+        AccessError: The store refuses access.
+        UnreachableError: The store does not answer.
     """
     text = str(address)
     if text.startswith(("s3://", "s3a://")):
@@ -104,7 +125,7 @@ def shards_in(client: Client, bucket: str, folder: str) -> Shards:
         manifest = ShardManifest.from_json(text, place=f"{storage.address}/{NAME}")
     except (FileNotFoundError, NotADirectoryError):
         raise SplitError(
-            f"Wanted a folder of shards at {storage.address}. Found: no {NAME} there. Make it with jobs/shard.py or "
+            f"Wanted a folder of shards at {storage.address}. Found: no {NAME} there. Make one with jobs/shard.py or "
             "loader.shards.upload_cv_dataset."
         ) from None
     except StorageError as error:
@@ -151,12 +172,12 @@ def _difference(storage: "Storage", shard: "Shard") -> str | None:
 def _open_again(client: Client, bucket: str, folder: str, fingerprint: str) -> Shards:
     from formats.retries import Retries
 
-    # A worker process begins a pass with this, which must outlast a restart of the store as reads do.
+    # A worker process begins a pass with this. Like reads, it must survive a restart of the store.
     open_it = partial(shards_in, client, bucket, folder)
     found = Retries(seconds=TIMEOUT_SECONDS).run(open_it, UnreachableError)
     if found.fingerprint != fingerprint:
         raise SplitError(
-            f"Wanted the shards {found.address} with the fingerprint {fingerprint}, as they were opened first. "
-            f"Found: {found.fingerprint}. They were made again since: start anew."
+            f"Wanted the shards {found.address} with the fingerprint {fingerprint}, as when they were first opened. "
+            f"Found: {found.fingerprint}. The shards were replaced. Open them again."
         )
     return found

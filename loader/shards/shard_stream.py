@@ -1,4 +1,4 @@
-"""One pass over epochs of shards: pieces read ahead by threads, and batches cut out of them, in the order of the plan.
+"""One pass over epochs of shards: threads read pieces ahead, and batches are made of them, in the order of the plan.
 
 ::
 
@@ -6,8 +6,8 @@
             ^                                                                  |
             +------------------- room in the budget of bytes <-----------------+
 
-A piece stays, as far as there is room, until all samples that the batches planned so far take of it are taken; see
-`held_pieces`. All but the reading runs in the consumer's thread, when it takes a batch.
+A piece stays, if there is room, until all its samples in the batches planned so far are taken; see `held_pieces`.
+Everything but reading runs in the consumer's thread, when it takes a batch.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Any image dataset of torch's as shards: encoded by several processes, packed, and written by them."""
+"""Write any image dataset of torch as shards: worker processes encode images and write whole shards."""
 
 import hashlib
 import json
@@ -50,7 +50,7 @@ _AHEAD_OF_PICTURES = 2  # for each process; a task has the pictures themselves
 _NO_ITEM = "Wanted a dataset with at least one item. Found: none"
 
 Bar: TypeAlias = Callable[[str, int, int | None], None]
-"""Is told what goes on, how much of it is done, and how much there is, if that is known."""
+"""Called with what is being done, how much of it is done, and how much there is, or None if that is not known."""
 
 
 class _Here:
@@ -85,28 +85,49 @@ def upload_cv_dataset(
     create_bucket: bool = False,
     progress: bool = True,
 ) -> Shards:
-    """Pack a dataset of (picture, class number) into shards in a folder of a bucket; gives them, opened.
+    """Pack a dataset of (image, class number) into shards in a folder of a bucket.
 
-    ``ds`` has a length and items, as torch's map-style datasets, or is an iterable, as torch's IterableDataset or a
-    generator, which is read once, in this process. A picture is one of PIL; the bytes of a JPEG, PNG, WebP, BMP, TIFF
-    or GIF file; an array of uint8, (height, width) or (height, width, channels); or a tensor of torch, (height, width)
-    or (channels, height, width), of uint8 or of floats from 0 to 1. Channels are 1, 3 or 4. Bytes, and the files of an
-    ImageFolder without transforms, go as they are. Other pictures are encoded as ``image_format`` ("jpg", "png" or
-    "webp", the first and the last with ``quality``), by ``workers`` processes (default: as many as there are
-    processors; 0: in this process), into a temporary folder first, because sizes are not known before. Then each
-    process writes whole shards: of at most ``maxsize`` bytes, headers counted (a number, or a text with a unit:
-    ``"100MB"``), and ``maxcount`` images, fully shuffled by ``seed``. The shards are the same for any number of
-    workers. Ids are those that an ingest of ``dataset`` gives to the same paths; of items without paths, they follow
-    from their numbers. A bucket that is missing is made with
-    ``create_bucket=True``; the folders of a local client are made anyway.
+    An image is one of PIL; the bytes of a JPEG, PNG, WebP, BMP, TIFF or GIF file; an array of uint8, (height, width) or
+    (height, width, channels); or a tensor of torch, (height, width) or (channels, height, width), of uint8 or of floats
+    from 0 to 1. Channels are 1, 3 or 4. Bytes, and the files of an ImageFolder without transforms, are stored as they
+    are. Other images are first encoded into a temporary folder, because their sizes are not known before. Then each
+    process writes whole shards, with the images fully shuffled by ``seed``. The shards are the same for any number of
+    workers.
 
-    The manifest comes last: an upload that was killed leaves no dataset; calling this again makes it, and removes what
-    was left. Raises `ShardError` for an item that raises, has no picture or no class number, or does not fit into a
-    shard, and where there are shards already, unless ``overwrite``; `OptionError`, `AccessError`, `UnreachableError`.
+    The manifest is written last. If an upload is killed, there is no dataset; call this again to make it and to remove
+    what was left.
+
+    Args:
+        ds: A dataset with a length and items, such as torch's map-style datasets; or an iterable, such as torch's
+            IterableDataset or a generator, which is read once, in this process.
+        client: The connection settings, from `make_client`.
+        bucket: The name of the bucket.
+        base_folder: The folder in it.
+        maxsize: The most bytes of a shard, tar headers included: a number, or a text with a unit, such as ``"100MB"``.
+        maxcount: The most images of a shard.
+        workers: Processes, by default one for each processor; 0 for none but this one.
+        seed: The seed of the order.
+        image_format: "jpg", "png" or "webp", for images that are encoded.
+        quality: The quality of JPEG and WebP, from 1 to 100.
+        dataset: The name of a dataset: ids are those that an ingest of it gives to the same paths. Items without paths
+            get ids from their numbers.
+        overwrite: Whether shards that are there are replaced.
+        create_bucket: Whether a missing bucket is made. The folders of a local client are always made.
+        progress: Whether a progress bar is shown.
+
+    Returns:
+        The shards, opened.
+
+    Raises:
+        ShardError: An item raises an error, has no image or class number, or does not fit into a shard; or there are
+            shards already, without ``overwrite``.
+        OptionError: An option is out of its range.
+        AccessError: The store refuses access.
+        UnreachableError: The store does not answer.
     """
     count = _count(ds)  # None: an iterable
     if not isinstance(client, Client):
-        raise OptionError(f"Wanted a client, as loader.shards.make_client gives it. Found: {client!r}")
+        raise OptionError(f"Wanted a client from loader.shards.make_client. Found: {client!r}")
     workers = check_int("workers", os.cpu_count() or 1 if workers is None else workers, 0)
     maxsize, maxcount = _size("maxsize", maxsize), _whole("maxcount", maxcount)
     check_int("maxsize", maxsize, 10_240, None if client.is_local else MOST_BYTES_ON_S3)
@@ -119,7 +140,7 @@ def upload_cv_dataset(
     before = _before(client, bucket, base_folder, is_replaced=overwrite)
     if before is not None and not overwrite:
         raise ShardError(
-            f"Wanted a place without shards at {storage.address}. Found: {len(before):,} images in shards. Say "
+            f"Wanted a folder without shards at {storage.address}. Found: {len(before):,} images in shards. Use "
             "overwrite=True to replace them, or name another folder."
         )
     _sweep()
@@ -127,7 +148,7 @@ def upload_cv_dataset(
         names = tuple(class_names(ds))
         mine = None if count is None else ds
         job = Job(mine, client, bucket, base_folder, Path(spool), image_format, quality, dataset, names)
-        # The bar has a thread, which is better not there when processes are forked.
+        # The bar has a thread, which should not exist yet when processes are forked.
         with _processes(workers if count is None else min(workers, count), job) as pool, _bar(progress) as bar:
             if count is None:
                 found = _measure_iterable(pool, ds, bar, ahead=_AHEAD_OF_PICTURES * max(1, workers))
@@ -150,8 +171,8 @@ def upload_cv_dataset(
 
 
 def _count(ds: Any) -> int | None:
-    """How many items a dataset has; None for one that is to be iterated over."""
-    torch: Any = sys.modules.get("torch.utils.data")  # who has an IterableDataset has imported it
+    """The number of items of a dataset; None for one that is iterated over."""
+    torch: Any = sys.modules.get("torch.utils.data")  # imported already, if ds is an IterableDataset
     is_iterable = hasattr(ds, "__iter__") and not (hasattr(ds, "__len__") and hasattr(ds, "__getitem__"))
     if is_iterable or (torch is not None and isinstance(ds, torch.IterableDataset)):
         return None
@@ -159,7 +180,7 @@ def _count(ds: Any) -> int | None:
         count = len(ds)
     except TypeError:
         raise OptionError(
-            f"Wanted a dataset with a length and items, or an iterable of (picture, class number). "
+            f"Wanted a dataset with a length and items, or an iterable of (image, class number). "
             f"Found: {type(ds).__name__}"
         ) from None
     if not count:
@@ -188,7 +209,7 @@ def _whole(name: str, value: float) -> int:
 
 
 def _sweep() -> None:
-    """Remove what uploads that were killed have left in the folder for temporary files."""
+    """Remove what killed uploads have left in the folder for temporary files."""
     for place in Path(tempfile.gettempdir()).glob(f"{_SPOOL}*"):
         number = place.name.removeprefix(_SPOOL).partition("-")[0]
         if number.isdecimal() and not Path(f"/proc/{number}").exists() and Path("/proc/self").exists():
@@ -206,7 +227,7 @@ def _before(client: Client, bucket: str, folder: str, *, is_replaced: bool) -> S
 
 @contextmanager
 def _processes(count: int, job: Job) -> Iterator[Pool]:
-    """Processes that know the job; forked, where the system can, so that the dataset need not be pickled. 0: none."""
+    """Processes that know the job; forked if possible, so that the dataset need not be pickled. 0: none."""
     if not count:
         know(job)
         try:
@@ -221,7 +242,7 @@ def _processes(count: int, job: Job) -> Iterator[Pool]:
         pool.submit(os.getpid).result()  # all are begun
         yield pool
     except BaseException:
-        for process in list(pool._processes.values()):  # what they do may take long, and nobody wants it any more
+        for process in list(pool._processes.values()):  # their tasks may take long, and are not needed any more
             process.terminate()
         raise
     finally:
@@ -248,8 +269,8 @@ def _in_turn(pool: Pool, function: Callable[..., Any], tasks: Iterable[tuple[Any
                 raise
             except BrokenProcessPool as error:
                 raise ShardError(
-                    "Wanted processes that pack the dataset. Found: one that ended on its own, perhaps for want of "
-                    "memory. Take fewer workers."
+                    "Wanted processes that pack the dataset. Found: one was killed, perhaps because memory ran out. "
+                    "Use fewer workers."
                 ) from error
             except OSError as error:
                 raise ShardError(f"Wanted processes that pack the dataset. Found: {error}") from error
@@ -352,7 +373,9 @@ def _publish(
     before: Shards | None,
     **facts: Any,
 ) -> None:
-    """Put the manifest in place; what it replaces goes, and what killed uploads of these items have left."""
+    """Publish the manifest; then remove the shards that it replaces, and what killed uploads of these items have
+    left.
+    """
     from formats import StorageError
     from formats.shards.folder import manifest_of, publish
 

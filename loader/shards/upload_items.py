@@ -1,4 +1,4 @@
-"""The items of a dataset as they are stored in shards; what the processes of an upload do with them."""
+"""The items of a dataset in the form of shards, and the work of an upload's processes."""
 
 import operator
 import os
@@ -29,7 +29,7 @@ _PICTURES = {
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One item as it is stored: where its file is, and what is known of it."""
+    """One item as it is stored: its file, class number, name and extension."""
 
     label: int
     name: str
@@ -39,7 +39,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Job:
-    """What the processes of an upload know from their start; ``ds`` is None if its items are sent to them."""
+    """The settings of an upload's processes; ``ds`` is None if its items are sent to them."""
 
     ds: Any
     client: Client
@@ -52,7 +52,7 @@ class Job:
     names: tuple[str, ...] = ()
 
     def made(self, number: int) -> Item:
-        """One item of a dataset with a length, encoded into the spool unless it is a file already.
+        """One item of a dataset with a length, encoded into the spool unless it already is a file.
 
         Raises `ShardError`.
         """
@@ -73,7 +73,7 @@ class Job:
         return item
 
     def item(self, number: int, label: int, extension: str) -> Item:
-        """An item that was made before, by its class number and what its file is."""
+        """An item that was made before, by its class number and its extension."""
         if (file := _file_of(self.ds, number)) is not None:
             return Item(label, _relative(self.ds, file[0]), file[0], extension)
         return Item(label, f"{number:012}", str(self.spool / f"{number:012}"), extension)
@@ -83,7 +83,7 @@ class Job:
         return image_id(self.dataset, b"", os.fsencode(item.name)).bytes
 
     def facts(self, item: Item) -> bytes:
-        """What stands in the sample's ``.json``."""
+        """The text of the sample's ``.json``."""
         from formats.shards.sample_metadata import facts_text
 
         name = self.names[item.label] if item.label < len(self.names) else None
@@ -93,7 +93,7 @@ class Job:
 class Measures(NamedTuple):
     """What is known of some items: ids of 16 bytes, labels, extensions, and sizes in a shard.
 
-    ``contents`` tells them from others of the same sizes: a digest, of files that stay as they are of their times.
+    ``contents`` distinguishes them from others of the same sizes: a digest of encoded images, or of the times of files.
     """
 
     ids: list[bytes]
@@ -107,32 +107,32 @@ _job: Job | None = None
 
 
 def know(job: Job | None) -> None:
-    """Know the job from now on; None: no job any more."""
+    """Set the job of this process; None for no job."""
     global _job
     _job = job
 
 
 def begin(job: Job) -> None:
-    """In a process of its own: know the job, and end with the process that began it."""
+    """In a new process: set the job, and end when the parent ends."""
     know(job)
     threading.Thread(target=_watch, args=(os.getppid(),), name="parent", daemon=True).start()
 
 
 def _watch(parent: int) -> None:
-    """End this process when the one that began it has gone."""
+    """End this process when its parent has ended."""
     while os.getppid() == parent:
         time.sleep(1.0)
     os._exit(1)
 
 
 def measured(numbers: range) -> Measures:
-    """In a process: what is known of items of a dataset with a length, which are encoded on the way."""
+    """In a process: what is known of items of a dataset with a length; encodes them."""
     assert _job is not None
     return _measures(map(_job.made, numbers), first=numbers.start)
 
 
 def measured_items(first: int, items: list[tuple[Any, int]]) -> Measures:
-    """In a process: the same of items as `pair_of` gives them, of which ``first`` is the number of the first."""
+    """In a process: the same for items from `pair_of`; ``first`` is the number of the first one."""
     assert _job is not None
     return _measures((_job.spooled(number, *item) for number, item in enumerate(items, first)), first=first)
 
@@ -185,30 +185,32 @@ def written(name: str, first: int, total: int, items: list[tuple[int, int, str]]
 
 
 def class_names(ds: Any) -> list[str]:
-    """The names of a dataset's classes, if it tells them."""
+    """The names of a dataset's classes, if it has them."""
     names = getattr(ds, "classes", None)
     return [str(name) for name in names] if isinstance(names, (list, tuple)) else []
 
 
 def pair_of(found: Any, number: int) -> tuple[Any, int]:
-    """What an item of a dataset is: a picture, as `picture_of` gives it, and its class number. Raises `ShardError`."""
+    """An item of a dataset as an image, as `picture_of` returns it, and a class number. Raises `ShardError`."""
     try:
         if isinstance(found, (str, bytes, dict)):
             raise TypeError
         image, label = found
     except (TypeError, ValueError):
         raise ShardError(
-            f"Wanted item {number} of the dataset as (picture, class number). Found: {type(found).__name__}"
+            f"Wanted item {number} of the dataset as (image, class number). Found: {type(found).__name__}"
         ) from None
     return picture_of(image, number), _class_of(label, number)
 
 
 def _file_of(ds: Any, number: int) -> tuple[str, Any] | None:
-    """The file of an item and its label, where a dataset of files gives them as they are: an ImageFolder's."""
+    """The file of an item and its label, if a dataset gives files unchanged, as an ImageFolder without transforms
+    does.
+    """
     if any(getattr(ds, name, None) is not None for name in ("transform", "target_transform", "transforms")):
         return None
     samples = getattr(ds, "samples", None)
-    # Only torchvision's own way to read items is known to give the file's picture.
+    # Only torchvision's own reading of items is known to give the image of the file.
     reads = (getattr(type(ds), "__getitem__", None), getattr(ds, "loader", None))
     if not isinstance(samples, list) or any(getattr(one, "__module__", "") != _FOLDERS for one in reads):
         return None

@@ -1,4 +1,4 @@
-"""Pictures as datasets give them, of PIL, encoded, arrays or tensors, made into the files of shards."""
+"""Images of datasets (of PIL, encoded, arrays or tensors) as the files of shards."""
 
 import io
 import sys
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from loader.errors import ShardError
 
 FORMATS = {"jpg": "JPEG", "png": "PNG", "webp": "WEBP"}
-"""What pictures can be encoded as: Pillow's names by extension."""
+"""The formats that images can be encoded as: Pillow's names by extension."""
 
 _KEPT = {
     "jpg": ("RGB", "L"),
@@ -26,9 +26,9 @@ _FLOATS = ("torch.float16", "torch.float32", "torch.float64")
 
 
 def picture_of(image: Any, number: int) -> Any:
-    """What an item of a dataset has as picture: a picture of PIL, or the bytes of an encoded one.
+    """The image of a dataset's item: an image of PIL, or the bytes of an encoded one.
 
-    Taken are pictures of PIL; the bytes of JPEG, PNG, WebP, BMP, TIFF and GIF files; arrays of uint8 of shape
+    Accepted are images of PIL; the bytes of JPEG, PNG, WebP, BMP, TIFF and GIF files; arrays of uint8 of shape
     ``(height, width)`` or ``(height, width, channels)``; and tensors of torch of shape ``(height, width)`` or
     ``(channels, height, width)``, of uint8 or of float16, 32 or 64 from 0 to 1. Channels are 1, 3 or 4. Raises
     `ShardError` for anything else.
@@ -37,7 +37,7 @@ def picture_of(image: Any, number: int) -> Any:
         return image
     if isinstance(image, (bytes, bytearray, memoryview)):
         return bytes(image)
-    torch: Any = sys.modules.get("torch")  # who has a tensor has imported it
+    torch: Any = sys.modules.get("torch")  # imported already, if image is a tensor
     if torch is not None and isinstance(image, torch.Tensor):
         return _of_array(_array_of(image, number))
     if isinstance(image, np.ndarray):
@@ -49,7 +49,7 @@ def picture_of(image: Any, number: int) -> Any:
 
 
 def encoded(picture: Any, number: int, *, image_format: str, quality: int) -> tuple[str, bytes]:
-    """The extension and the bytes of what `picture_of` gives; bytes stay as they are. Raises `ShardError`."""
+    """The extension and the bytes of an image from `picture_of`; bytes stay as they are. Raises `ShardError`."""
     if isinstance(picture, bytes):
         return _extension_of(picture, number), picture
     file = io.BytesIO()
@@ -59,8 +59,8 @@ def encoded(picture: Any, number: int, *, image_format: str, quality: int) -> tu
         if picture.mode not in _KEPT[image_format]:
             if picture.mode not in _CONVERTED or has_alpha:
                 raise ShardError(
-                    f"Wanted item {number} of the dataset as a picture that {image_format} holds. Found: "
-                    f"mode {picture.mode}{' with transparency' if has_alpha else ''}. Take image_format='png', or "
+                    f"Wanted item {number} of the dataset as an image that {image_format} can store. Found: "
+                    f"mode {picture.mode}{' with transparency' if has_alpha else ''}. Use image_format='png', or "
                     "convert it in the dataset."
                 )
             picture = picture.convert("RGB")
@@ -73,7 +73,7 @@ def encoded(picture: Any, number: int, *, image_format: str, quality: int) -> tu
 
 
 def one_line(error: BaseException) -> str:
-    """Another's error for the end of a message of ours."""
+    """Another library's error, for the end of a message."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
 
@@ -92,7 +92,7 @@ def _array_of(tensor: Any, number: int) -> NDArray[np.uint8]:
             raise _refused(
                 number,
                 f"a tensor of {dtype} from {least:g} to {most:g}",
-                "Leave Normalize out of the transform, and divide values up to 255 by 255. ",
+                "Remove Normalize from the transform, and divide values up to 255 by 255. ",
             )
         values = np.rint(values.astype(np.float64) * 255).astype(np.uint8)
     return np.ascontiguousarray(values if values.ndim == 2 else values.transpose(1, 2, 0))
@@ -111,14 +111,14 @@ def _extension_of(data: bytes, number: int) -> str:
         with Image.open(io.BytesIO(data)) as picture:
             return _EXTENSIONS[str(picture.format)]
     except KeyError as error:
-        raise _refused(number, f"the bytes of a picture of another kind, {error}") from None
-    except Exception as error:  # whatever a damaged file makes of Pillow
-        raise _refused(number, f"{len(data):,} bytes that are no picture ({type(error).__name__})") from None
+        raise _refused(number, f"the bytes of another format, {error}") from None
+    except Exception as error:  # Pillow raises many kinds for a damaged file
+        raise _refused(number, f"{len(data):,} bytes that are not an image ({type(error).__name__})") from None
 
 
 def _refused(number: int, found: str, advice: str = "") -> ShardError:
     return ShardError(
-        f"Wanted a picture in item {number} of the dataset. Found: {found}. {advice}Wanted are pictures of PIL, the "
-        "bytes of an image file, arrays of uint8 (height, width, channels), or tensors (channels, height, width) of "
-        "uint8 or of floats from 0 to 1; channels are 1, 3 or 4."
+        f"Wanted an image in item {number} of the dataset. Found: {found}. {advice}Accepted are images of PIL, the "
+        "bytes of an image file, arrays of uint8 (height, width, channels), and tensors (channels, height, width) of "
+        "uint8 or of floats from 0 to 1, with 1, 3 or 4 channels."
     )

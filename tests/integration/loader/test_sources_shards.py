@@ -115,7 +115,7 @@ def test_a_cache_replaces_reads_of_the_store_and_respects_its_size(far: Shards, 
     (tmp_path / "half" / "theirs").write_text("of somebody else")
     assert 0 < through(tmp_path / "half", half) <= half
     assert (tmp_path / "half" / "theirs").exists()
-    with pytest.raises(OptionError, match=r"Wanted a folder as cache at .*theirs\. Found: Not a directory"):
+    with pytest.raises(OptionError, match=r"Wanted a cache folder at .*theirs\. Found: Not a directory"):
         through(tmp_path / "half" / "theirs", half)
 
 

@@ -336,14 +336,14 @@ def test_options_of_the_iterator_are_checked(folder: Path, options: dict[str, ob
         (lambda source: next(source.batches(0, every=0)), "every as a whole number of at least 1. Found: 0"),
         (lambda source: next(source.batches(0, offset=-1)), "offset as a whole number of at least 0. Found: -1"),
         (lambda source: loader.TorchDataset(source, transform=5), "transform as a function of a picture. Found: 5"),
-        (lambda _: loader.TorchDataset(None), "a source, as loader.CassandraSource. Found: None"),
+        (lambda _: loader.TorchDataset(None), "a source, such as loader.CassandraSource. Found: None"),
         (
             lambda _: loader.ClassificationIterator(None, size=8, train=True),
-            "a source, as loader.CassandraSource. Found: None",
+            "a source, such as loader.CassandraSource. Found: None",
         ),
         (
             lambda _: loader.GenericIterator([], lambda x: x, names=["x"]),
-            r"a source, as loader.CassandraSource. Found: \[\]",
+            r"a source, such as loader.CassandraSource. Found: \[\]",
         ),
     ],
 )

@@ -71,8 +71,8 @@ def test_a_missing_image_is_explained_by_the_tables_of_its_split(tmp_path: Path)
     folder = write_split_folder(
         tmp_path / "split", [(IDS, LABELS)], data_table="train.data", metadata_table="val.metadata"
     )
-    named = rf"{folder} lists images of val\.metadata, which are read from train\.data: .* made of other tables"
-    replaced = rf"{folder} itself names the table train\.data, and other\.data is read in its place"
+    named = rf"{folder} lists images of val\.metadata, which are read from train\.data\. .* made from other tables"
+    replaced = rf"{folder} names the table train\.data, but other\.data is read instead"
     for data_table, message in ((None, named), ("train.data", named), ("other.data", replaced)):
         split = loader.open_rows(folder, data_table=data_table, cache=tmp_path / "cache")
         for one in (split, pickle.loads(pickle.dumps(split))):

@@ -147,7 +147,7 @@ def test_a_deleted_file_is_named_or_skipped(tree: Path) -> None:
     [
         ("gone", "class folders at .*gone. Found: No such file or directory"),
         ("empty", "a folder for every class in .*empty. Found: no folders there"),
-        ("train", "a picture in each class folder of .*train. Found: none in 9"),
+        ("train", "an image in each class folder of .*train. Found: none in 9"),
     ],
 )
 def test_a_place_that_is_not_a_tree_is_refused(tree: Path, tmp_path: Path, wrong: str, message: str) -> None:
@@ -175,9 +175,9 @@ def test_a_tree_whose_classes_are_deeper_is_refused_with_the_likely_readings(tre
 
 def test_sources_accept_only_their_own_kind_of_split(tree: Path, tmp_path: Path) -> None:
     folder = loader.open_folder(tree)
-    with pytest.raises(loader.OptionError, match=r"a split, as loader\.open_split gives it\. Found: Folder"):
+    with pytest.raises(loader.OptionError, match=r"a split from loader\.open_split\. Found: Folder"):
         loader.CassandraSource(folder, hosts="127.0.0.1", batch_size=4)
-    with pytest.raises(loader.OptionError, match=r"a folder, as loader\.open_folder gives it\. Found: 'train'"):
+    with pytest.raises(loader.OptionError, match=r"a folder from loader\.open_folder\. Found: 'train'"):
         loader.FolderSource("train", batch_size=4)  # type: ignore[arg-type]
     with pytest.raises(loader.OptionError, match="dataset and or_split as names"):
         loader.open_folder(tree, dataset=5)  # type: ignore[arg-type]

@@ -172,8 +172,8 @@ def test_a_truncated_shard_is_named_with_its_path(copied: Path) -> None:
     shard = first_shard(copied)
     with shard.open("rb+") as file:
         file.truncate(shard.stat().st_size - 700)
-    found = rf"samples 0 to \d+ in {shard.name} of .*, [\d,]+ bytes from 0 as the manifest tells it\. Found: the shard"
-    with pytest.raises(ShardError, match=rf"{found} ends 700 bytes earlier\. It was cut off or replaced"):
+    found = rf"samples 0 to \d+ in {shard.name} of .*, [\d,]+ bytes from 0 as in the manifest\. Found: the shard"
+    with pytest.raises(ShardError, match=rf"{found} ends 700 bytes earlier\. The shard was truncated or replaced"):
         ids(make(open_shards(str(copied))))
 
 
@@ -211,7 +211,7 @@ def test_verifying_reads_whole_shards_and_names_all_that_differ(copied: Path) ->
 
 
 def test_places_without_shards_are_named(copied: Path, tmp_path: Path) -> None:
-    with pytest.raises(SplitError, match=r"a folder of shards at .*Found: no shards\.json there\. Make it with"):
+    with pytest.raises(SplitError, match=r"a folder of shards at .*Found: no shards\.json there\. Make one with"):
         open_shards(str(tmp_path / "nowhere"))
     manifest = json.loads((copied / "shards.json").read_text())
     for change, message in [
@@ -254,7 +254,7 @@ def test_files_that_batches_have_no_place_for_are_counted_and_remote_datasets_gi
         assert sum(len(batch) for batch in source.epoch(0)) == 4
         assert source.not_taken == {"meta": 3, "x.json": 3}
     assert len(caplog.records) == 2
-    assert "has a file .meta, which batches have no place for" in caplog.text
+    assert "has a file .meta, which batches leave out" in caplog.text
     samples = list(RemoteDataset(make_client(tmp_path), "b"))
     assert Counter(sample.get("meta") for sample in samples) == {b"of theirs": 3, None: 1}
 
@@ -298,7 +298,7 @@ def test_invalid_options_are_refused(shards: Shards) -> None:
     for options, message in cases:
         with pytest.raises(OptionError, match=message):
             make(shards, **options)
-    with pytest.raises(OptionError, match=r"shards, as loader\.open_shards gives them"):
+    with pytest.raises(OptionError, match=r"shards from loader\.open_shards"):
         loader.ShardSource(loader.open_folder, batch_size=2)  # type: ignore[arg-type]
     with pytest.raises(StateError, match="a state of shards"):
         make(shards).load_state_dict({"format": 1, "epoch": 0})
@@ -310,5 +310,5 @@ def test_shards_pickle_as_their_path_and_replaced_ones_are_refused(copied: Path)
     assert len(packed) < 1000
     assert pickle.loads(packed).fingerprint == opened.fingerprint
     upload(make_client(copied.parent), copied.name, "", count=20, workers=1, overwrite=True)
-    with pytest.raises(SplitError, match="They were made again since"):
+    with pytest.raises(SplitError, match="The shards were replaced"):
         pickle.loads(packed)

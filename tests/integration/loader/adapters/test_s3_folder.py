@@ -123,7 +123,7 @@ def test_numeric_class_names_become_labels(open_tree: Callable[..., Any]) -> Non
     [
         ("train", {"class_names": "number"}, r"numbers from 0 to 2147483647\. Found: 'Dog', 'cat', 'snake', 'äh"),
         ("twice", {"class_names": "number"}, r"one class folder for each number in .*Found: '07' and '7'"),
-        ("empty", {}, r"a picture in each class folder of s3://.*/empty\. Found: none in b"),
+        ("empty", {}, r"an image in each class folder of s3://.*/empty\. Found: none in b"),
         ("flat", {}, r"a folder for every class in s3://.*/flat\. Found: 1 files and no folders there"),
         ("nothing", {}, r"a folder for every class in s3://.*/nothing\. Found: nothing and no folders there"),
     ],
@@ -189,7 +189,7 @@ def test_a_listing_is_kept_until_it_is_refreshed(
         assert f"s3://{bucket}/x: listed 2 files in 2 of 2 classes" in caplog.text
         storage.write_bytes("a/0.png", b"1")
         assert len(opened()) == 2
-        assert "the listing is from 20" in caplog.text
+        assert "using the listing of 20" in caplog.text
         assert "refresh=True" in caplog.text
     assert len(opened(refresh=True)) == len(opened()) == 3
     assert len(first) == len(pickle.loads(pickle.dumps(first))) == 2  # for those who have it, in other processes too
@@ -204,10 +204,12 @@ def test_a_listing_is_kept_until_it_is_refreshed(
         assert file.read_bytes()[-20:] == whole[-20:]
     os.utime(old, (0, 0))
     opened(refresh=True)  # which removes what nobody has used for long
-    with pytest.raises(loader.SplitError, match=r"the folder was made with.*Found: .*No such file"):
+    with pytest.raises(loader.SplitError, match=r"the listing of the folder in .*Found: .*No such file"):
         pickle.loads(pickle.dumps(first))
     (tmp_path / "file").touch()
-    with pytest.raises(loader.SplitError, match=r"keep the listing of .*Found: .*cache=\.\.\., or \$IMAGESTRATA_CACHE"):
+    with pytest.raises(
+        loader.SplitError, match=r"a folder for the listing.*Found: .*cache=\.\.\., or \$IMAGESTRATA_CACHE"
+    ):
         loader.S3ImageFolder(bucket, "x", client=client, cache=tmp_path / "file")
 
 
@@ -375,7 +377,7 @@ def test_ranks_come_from_torch_or_torchrun(
     monkeypatch.setenv("RANK", "first")
     with pytest.raises(loader.OptionError, match="Wanted RANK and WORLD_SIZE"):
         stream.folder.stream()
-    with pytest.raises(loader.OptionError, match=r"loader\.S3ImageFolder makes it\. Found: 'train'"):
+    with pytest.raises(loader.OptionError, match=r"loader\.S3ImageFolder\. Found: 'train'"):
         loader.S3ImageStream("train")  # type: ignore[arg-type]
 
 

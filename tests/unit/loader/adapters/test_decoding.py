@@ -93,7 +93,7 @@ def test_own_handlers_come_first_and_may_replace_the_others() -> None:
     assert decoded({"bin": b"abc", "cls": b"3"}, post=[own]) == {"bin": b"cba", "cls": b"3"}
     assert decoded({"bin": b"abc", "cls": b"3"}, only=["bin"], pre=[own]) == {"bin": b"cba", "cls": b"3"}
     assert decoded({"bin": 5, "cls": b"3"}, own, partial=True) == {"bin": 5, "cls": 3}
-    with pytest.raises(OptionError, match=r"Wanted a picture type: l8, .*Found: 'pli'"):
+    with pytest.raises(OptionError, match=r"Wanted an image type: l8, .*Found: 'pli'"):
         decoded({}, "pli")
 
 

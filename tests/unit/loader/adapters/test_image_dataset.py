@@ -92,9 +92,9 @@ def test_images_that_are_missing_or_no_pictures_are_named(tmp_path: Path) -> Non
 def test_invalid_options_are_refused(folder: loader.Folder, tmp_path: Path) -> None:
     split = loader.open_split(write_split_folder(tmp_path, [(image_ids(3), [0, 1, 2])]))
     cases: list[tuple[Any, dict[str, Any], str]] = [
-        ("splits/digits", {}, r"loader\.open_split gives it, or a folder\. Found: 'splits/digits'"),
+        ("splits/digits", {}, r"a split from loader\.open_split, or a folder\. Found: 'splits/digits'"),
         (split, {}, "hosts as a list"),
-        (folder, {"hosts": "127.0.0.1"}, "a folder alone"),
+        (folder, {"hosts": "127.0.0.1"}, "no hosts for a folder"),
         (split, {"hosts": "db", "transform": 5}, r"transform as a function\. Found: 5"),
         (split, {"hosts": "db", "timeout": 0}, "timeout"),
         (split, {"hosts": "db", "port": 0}, "port"),

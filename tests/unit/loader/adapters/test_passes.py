@@ -93,9 +93,7 @@ def test_a_worker_that_is_missing_or_resumes_elsewhere_is_an_error(monkeypatch: 
 
     become(0)
     begun = passes.begin(first_epoch=0)
-    message = (
-        r"all 2 workers .* in epoch 1 within 0\.05 s\. Found: 0; .*call dataset\.set_epoch\(1\) and begin it again"
-    )
+    message = r"all 2 workers .* in epoch 1 within 0\.05 s\. Found: 0; .*call dataset\.set_epoch\(1\) and start again"
     with pytest.raises(loader.DeliveryError, match=message):
         passes.confirm(begun, timeout=0.05)
     become(1, seed=8)  # one of another iterator

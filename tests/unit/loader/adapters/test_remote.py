@@ -84,7 +84,7 @@ def test_batches_can_be_whole_lists_or_taken_apart_again(client: Client) -> None
     assert [len(batch) for batch in named.listed(40, partial=False)] == [40, 40]
     apart = whole.unbatched()
     assert (len(apart), [key for (key,) in apart]) == (COUNT, list(named))
-    with pytest.raises(OptionError, match=r"directly behind batched\(\)\. Found: single samples"):
+    with pytest.raises(OptionError, match=r"directly after batched\(\)\. Found: single samples"):
         named.unbatched()
     with pytest.raises(OptionError, match=r"Found: functions of batches\. Apply functions to samples"):
         named.batched(2).map(len).unlisted()
@@ -215,7 +215,7 @@ def test_webdataset_itself_reads_the_shards(client: Client) -> None:
 def test_invalid_options_and_states_are_refused(client: Client) -> None:
     with pytest.raises(SplitError, match="a folder of shards at"):
         remote(client, "remote", "nowhere")
-    with pytest.raises(OptionError, match="a client, as loader"):
+    with pytest.raises(OptionError, match="a client from loader"):
         remote("http://127.0.0.1", "remote", "x")
     with pytest.raises(OptionError, match="rank and world_size, or neither"):
         remote(client, "remote", "x", rank=1)

@@ -131,7 +131,7 @@ def test_a_state_loaded_after_workers_started_is_refused(sources: Sources) -> No
     durable = batches_of(dataset, 1, persistent_workers=True)
     next(iter(durable))
     dataset.load_state_dict(state)
-    with pytest.raises(loader.StateError, match="workers that begin after that"):
+    with pytest.raises(loader.StateError, match="before its workers started"):
         next(iter(durable))
     del durable
     assert next(iter(batches_of(dataset, 1))).step == 2

@@ -76,7 +76,7 @@ PAIR = {"ca": "ca", "certificate": "certificate", "key": "key"}
     ({"key": "key", "ca": "ca"}, "certificate and key, or neither. Found: key alone. .*IMAGESTRATA_CERTIFICATE"),
     ({"certificate": "certificate", "key": "key"}, "with certificate also ca.* Found: none. .*IMAGESTRATA_CA"),
     ({"passphrase": PASSPHRASE, "ca": "ca"}, "with passphrase also key"),
-    ({"bundle": "empty.zip", "ca": "ca"}, "a bundle, which holds all certificates, alone. Found: ca beside it"),
+    ({"bundle": "empty.zip", "ca": "ca"}, "only a bundle, which has all certificates. Found: also ca"),
     ({"ca": "gone"}, r"authorities \(ca\) in PEM in .*gone. Found: No such file"),
     ({"ca": "text"}, "in PEM in .*text. Found: no such block in it"),
     ({"ca": "binary"}, "in PEM in .*binary. Found: no such block in it"),
@@ -212,7 +212,7 @@ def test_a_source_accepts_only_one_kind_of_credentials(
     access = loader.Access(bundle=bundle, username="me", password=SECRET)
     with pytest.raises(loader.OptionError, match=r"access, or username and password. Found: both"):
         loader.CassandraSource(split, batch_size=1, access=access, username="me", password=SECRET)
-    with pytest.raises(loader.OptionError, match=r"hosts, or a bundle, which names its own. Found: 'here' and"):
+    with pytest.raises(loader.OptionError, match=r"either hosts or a bundle, which names its hosts. Found: 'here' and"):
         loader.CassandraSource(split, batch_size=1, access=access, hosts="here")
     with pytest.raises(loader.OptionError, match=r"hosts as a list of names or addresses.* Found: None"):
         loader.CassandraSource(split, batch_size=1)

@@ -92,7 +92,7 @@ def test_a_missing_image_is_named() -> None:
         with pytest.raises(MissingImageError, match=image + found):
             replace(TARGET, label=None if row is None or len(row) == 1 else "int").image(ONE.bytes, row)
     assert TARGET.image(ONE.bytes, (b"bytes",)) == (b"bytes", None)
-    with pytest.raises(MissingImageError, match=rf"image {ONE} .* in ks\.metadata too\. Found: no such row"):
+    with pytest.raises(MissingImageError, match=rf"the metadata of image {ONE} from ks\.metadata .*Found: no such row"):
         TARGET.values(ONE.bytes, None)
     assert TARGET.values(ONE.bytes, ["a", None]) == ("a", None)
 
@@ -130,7 +130,7 @@ def test_statements_keep_the_case_of_names() -> None:
 
 def test_a_refused_login_says_which_credentials_to_give() -> None:
     for user, message in [
-        (None, "it asks who you are .*IMAGESTRATA_USERNAME"),
+        (None, "it requires a log-in .*IMAGESTRATA_USERNAME"),
         ("me", "user 'me' is refused .*Correct the user name or the password"),
     ]:
         access = Access(username=user, password=None if user is None else "hardly-guessed-7")

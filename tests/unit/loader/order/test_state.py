@@ -146,7 +146,7 @@ def shared(rank: int, **other: Any) -> dict[str, Any]:
     ("states", "match"),
     [
         ([], "Found: none"),
-        ([{}], r"format 1, as state_dict\(\) gives it\. Found: format None"),
+        ([{}], r"format 1 from state_dict\(\)\. Found: format None"),
         ([{"format": 2}], "Found: format 2"),
         ([{"format": 1, "epoch": 0}], "Found: one without 'share'"),
         ([{**GOOD, "colour": 3}], "Found: .*colour"),

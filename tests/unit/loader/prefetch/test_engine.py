@@ -449,7 +449,7 @@ def test_closing_wakes_a_consumer_that_waits(make: Make) -> None:
     assert fetcher.wait_for(lambda: len(fetcher.asked) >= 3)
     closer = threading.Timer(0.05, engine.close)
     closer.start()
-    with pytest.raises(ClosedError, match="the source was closed"):
+    with pytest.raises(ClosedError, match="closed source"):
         stream.take()
     closer.join()
     engine.close()

@@ -63,7 +63,7 @@ def test_the_size_of_shards_may_have_a_unit(tmp_path: Path) -> None:
 def test_existing_shards_are_replaced_only_on_request(tmp_path: Path) -> None:
     client = make_client(tmp_path)
     upload(client, "b", "x", count=20, workers=1)
-    with pytest.raises(ShardError, match=r"a place without shards at .*/b/x\. Found: 20 images in shards\. Say overw"):
+    with pytest.raises(ShardError, match=r"a folder without shards at .*/b/x\. Found: 20 images in shards\. Use overw"):
         upload(client, "b", "x", count=30, workers=1)
     upload(client, "b", "x", count=30, workers=1, overwrite=True)
     names = {shard.name for shard in open_shards(str(tmp_path / "b" / "x")).contents.shards}
@@ -89,19 +89,19 @@ def _raise(number: int) -> Any:
 
 BAD: list[tuple[Callable[[int], Any], str]] = [
     (_raise, r"Wanted item 66 of the dataset\. Found: KeyError: 'no such picture'"),
-    (lambda number: Pictures(1)[0][0], r"item 66 of the dataset as \(picture, class number\)\. Found: "),
+    (lambda number: Pictures(1)[0][0], r"item 66 of the dataset as \(image, class number\)\. Found: "),
     (lambda number: (Pictures(1)[0][0], "cat"), r"class number, 0 or more, as the label of item 66 .*Found: 'cat'"),
     (lambda number: (Pictures(1)[0][0], 1.5), r"as the label of item 66 of the dataset\. Found: 1\.5"),
     (lambda number: (Pictures(1)[0][0], -1), r"as the label of item 66 of the dataset\. Found: -1"),
     (lambda number: (Pictures(1)[0][0], True), r"as the label of item 66 of the dataset\. Found: True"),
     (
         lambda number: (np.zeros((3, 4, 4)), 1),
-        r"a picture in item 66 .*Found: an array of float64 of shape \(3, 4, 4\)",
+        r"an image in item 66 .*Found: an array of float64 of shape \(3, 4, 4\)",
     ),
     (lambda number: (np.zeros((3, 9, 9), np.uint8), 1), r"Found: an array of uint8 of shape \(3, 9, 9\)\. Wanted are "),
-    (lambda number: (b"no picture", 1), r"item 66 .*Found: 10 bytes that are no picture \(Unid"),
-    (lambda number: ("a.jpg", 1), r"a picture in item 66 of the dataset\. Found: str"),
-    (lambda number: {"image": Pictures(1)[0][0], "label": 1}, r"\(picture, class number\)\. Found: dict"),
+    (lambda number: (b"no picture", 1), r"item 66 .*Found: 10 bytes that are not an image \(Unid"),
+    (lambda number: ("a.jpg", 1), r"an image in item 66 of the dataset\. Found: str"),
+    (lambda number: {"image": Pictures(1)[0][0], "label": 1}, r"\(image, class number\)\. Found: dict"),
 ]
 
 
@@ -185,8 +185,8 @@ def test_tensors_and_arrays_of_one_channel_are_grey(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tensor", "message"),
     [
-        (torch.full((3, 4, 4), 1.5), r"float32 from 1\.5 to 1\.5\. Leave Normalize out .*, and divide values up"),
-        (torch.full((3, 4, 4), -0.1), r"from -0\.1 to -0\.1\. Leave Normalize out"),
+        (torch.full((3, 4, 4), 1.5), r"float32 from 1\.5 to 1\.5\. Remove Normalize .*, and divide values up"),
+        (torch.full((3, 4, 4), -0.1), r"from -0\.1 to -0\.1\. Remove Normalize"),
         (torch.full((3, 4, 4), float("nan")), r"from nan to nan\. Leave"),
         (
             torch.zeros((2, 3, 4, 4)),
@@ -199,7 +199,7 @@ def test_tensors_and_arrays_of_one_channel_are_grey(tmp_path: Path) -> None:
     ],
 )
 def test_tensors_that_are_no_pictures_are_refused(tensor: Any, message: str, tmp_path: Path) -> None:
-    with pytest.raises(ShardError, match=rf"Wanted a picture in item 0 of the dataset\. Found: .*{message}"):
+    with pytest.raises(ShardError, match=rf"Wanted an image in item 0 of the dataset\. Found: .*{message}"):
         job_of([(tensor, 0)], tmp_path).made(0)
 
 
@@ -245,7 +245,7 @@ def test_pictures_keep_their_mode_or_are_refused(mode: str, tmp_path: Path) -> N
     image = image.convert(mode)
     items = [(image, 0)]
     if mode != "P":
-        with pytest.raises(ShardError, match=rf"item 0 of the dataset as .* jpg holds\. Found: mode {mode}"):
+        with pytest.raises(ShardError, match=rf"item 0 of the dataset as .* jpg can store\. Found: mode {mode}"):
             job_of(items, tmp_path, image_format="jpg").made(0)
     if mode != "F":
         found = Image.open(job_of(items, tmp_path).made(0).path)
@@ -275,7 +275,7 @@ def _end(number: int) -> Any:
 
 
 def test_a_worker_process_that_dies_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(ShardError, match=r"Found: one that ended on its own, .*Take fewer workers"):
+    with pytest.raises(ShardError, match=r"Found: one was killed, .*Use fewer workers"):
         upload_cv_dataset(Bad(_end), client=make_client(tmp_path), bucket="b", workers=2, progress=False)
 
 
@@ -293,7 +293,7 @@ def test_invalid_options_are_refused(tmp_path: Path) -> None:
         ({"create_bucket": "yes"}, "create_bucket as True or False"),
         ({"image_format": "gif"}, "image_format"),
         ({"quality": 101}, "quality"),
-        ({"client": "http://x"}, "a client, as loader.shards.make_client gives it"),
+        ({"client": "http://x"}, "a client from loader.shards.make_client"),
         ({"bucket": ""}, "a bucket and a folder"),
     ]:
         given: dict[str, Any] = {"client": client, "bucket": "b", "progress": False, **options}
