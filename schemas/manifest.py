@@ -1,4 +1,4 @@
-"""The manifest of a split folder: the one file that readers trust, written last."""
+"""The manifest of a split folder: the one file that readers trust. It is written last."""
 
 import json
 from collections.abc import Mapping
@@ -10,10 +10,10 @@ from schemas.parsing import check_count, check_digest, parsed
 from schemas.tables import Columns
 
 FORMAT = 1
-"""The format version that this software writes, and the newest that it reads."""
+"""The format version that this software writes, and the newest one that it reads."""
 
 NAME = "_manifest.json"
-"""Its name. Readers of Parquet folders, such as pandas and Polars, skip files whose names begin with ``_``."""
+"""Its name. Readers of Parquet folders, such as pandas and Spark, skip files whose names begin with ``_``."""
 
 NAMES = (NAME, "manifest.json")
 """Where to look for it, in this order: version 0.1 wrote it without the underscore."""
@@ -21,20 +21,33 @@ NAMES = (NAME, "manifest.json")
 
 @dataclass(frozen=True, slots=True)
 class SplitFile:
-    """One Parquet file of a split: its path relative to the split folder, and its rows."""
+    """One Parquet file of a split.
+
+    Attributes:
+        path: Its path, relative to the split folder.
+        rows: Its number of rows.
+    """
 
     path: str
     rows: int
 
     @classmethod
     def read(cls, found: Mapping[str, Any]) -> "SplitFile":
-        """The file that a manifest names. Raises `SchemaError` for a path that leads out of the folder."""
+        """The file of a manifest's entry. Raises `SchemaError` for a path that leads out of the folder."""
         return cls(path=check_path(found["path"]), rows=check_count(found["rows"]))
 
 
 @dataclass(frozen=True, slots=True)
 class SplitPart:
-    """One split: its rows, its rows by class number, its fingerprint and its files."""
+    """One split of a folder.
+
+    Attributes:
+        index: Its number, from 0.
+        rows: Its number of rows.
+        counts: Rows by class number.
+        fingerprint: 64 hexadecimal digits that identify the rows and their order.
+        files: Its Parquet files.
+    """
 
     index: int
     rows: int
@@ -45,12 +58,24 @@ class SplitPart:
 
 @dataclass(frozen=True, slots=True)
 class SplitManifest:
-    """What a split folder holds and how it was made.
+    """The contents of a split folder, and how it was made.
 
-    ``num_classes`` is one more than the largest class number, so that it is the width of a classifier's output.
-    ``options`` are the job's options, verbatim, ``warnings`` what it found worth knowing. Class names may be fewer than
-    classes, where tables do not tell them. Without ``has_position`` the files have no positions: they are the ranks of
-    the rows by (xxhash64 of the id, seeded with ``seed``; id), which readers compute.
+    Attributes:
+        data_table: The table of the images, as ``keyspace.table``.
+        metadata_table: The table of their metadata.
+        columns: The names of the id, label and data columns.
+        label_type: "int" for class numbers, "blob" for masks, "multi" for label arrays, "none".
+        num_classes: One more than the largest class number: the number of a classifier's outputs.
+        class_names: Names by class number. Some may be missing, if the tables do not have them.
+        seed: The seed of the split.
+        options: The options of the job, verbatim.
+        splits: The splits.
+        created: When it was made, ISO 8601, UTC.
+        code_version: The version of the software.
+        has_position: Whether the files have positions. If not, readers compute them: the rank of each row by (xxhash64
+            of the id, seeded with ``seed``; id).
+        warnings: What the job warned about.
+        format: The format version.
     """
 
     data_table: str
@@ -74,9 +99,18 @@ class SplitManifest:
 
     @classmethod
     def from_json(cls, text: str, *, place: str) -> "SplitManifest":
-        """Read a manifest; ``place`` is named in errors.
+        """Read a manifest.
 
-        Raises `FormatVersionError` for a newer format, `SchemaError` for anything that is no manifest.
+        Args:
+            text: The JSON text.
+            place: The address of the file, for messages.
+
+        Returns:
+            The manifest.
+
+        Raises:
+            FormatVersionError: The format is newer.
+            SchemaError: The text is not a manifest.
         """
         return parsed(text, cls._read, what="split manifest", place=place, newest=FORMAT)
 

@@ -1,4 +1,4 @@
-"""What torchrun runs: training from Cassandra or from files, and the reading test.
+"""Scripts for torchrun: training from Cassandra, shards or files, and the reading test.
 
 Errors::
 

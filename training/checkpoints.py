@@ -1,4 +1,4 @@
-"""Checkpoints: model, optimiser, and where the loader stands."""
+"""Checkpoints: model, optimiser, and the position of the loader."""
 
 import errno
 import glob
@@ -18,7 +18,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """What a training needs to go on: ``loader`` is the state of the training images' source, behind the last step."""
+    """What a training needs to continue. ``loader`` is the state of the training images' source after the last step."""
 
     arch: str
     classes: int
@@ -30,19 +30,19 @@ class Checkpoint:
     options: dict[str, Any]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it in one step: readers find the old one or this one, whole, also after a power cut."""
+        """Write it in one step: readers see the old one or the new one, complete, also after a power cut."""
         found = {name: getattr(self, name) for name in self.__slots__}
         with whole_file(path, durable=True) as file:
             torch.save({"format": FORMAT, **found}, file)
         place = Path(path)
-        for left in place.parent.glob(f".{glob.escape(place.name)}.*"):  # by a training that was killed while it saved
+        for left in place.parent.glob(f".{glob.escape(place.name)}.*"):  # of a training that was killed while saving
             left.unlink(missing_ok=True)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], *, arch: str, classes: int) -> "Checkpoint":
-        """Read one, on the CPU. Nothing that it might want to run is run.
+        """Read a checkpoint, on the CPU, without running any code from it.
 
-        Raises `TrainingError` for a file that is none, or is of another model.
+        Raises `TrainingError` for another file, or a checkpoint of another model.
         """
         try:
             found = torch.load(path, map_location="cpu", weights_only=True)
@@ -51,10 +51,8 @@ class Checkpoint:
         except OSError as error:
             raise TrainingError(f"Wanted a checkpoint at {path}. Found: {error.strerror or error}") from error
         except (RuntimeError, EOFError, pickle.UnpicklingError, ValueError) as error:
-            # torch's own words advise to run whatever the file says.
-            raise TrainingError(
-                f"Wanted a checkpoint at {path}. Found: another file, or one that is cut off"
-            ) from error
+            # torch's own message advises to run the code in the file.
+            raise TrainingError(f"Wanted a checkpoint at {path}. Found: another file, or a truncated one") from error
         if not isinstance(found, dict) or found.pop("format", None) != FORMAT or found.keys() != {*cls.__slots__}:
             raise TrainingError(f"Wanted a checkpoint of train.py, of format {FORMAT}, at {path}. Found: another file")
         checkpoint = cls(**found)
@@ -67,7 +65,7 @@ class Checkpoint:
 
 
 def check_outputs(*paths: str) -> None:
-    """Make the folders of files that will be written, and try whether they can be. Raises `TrainingError`."""
+    """Make the folders of output files, and check that they can be written. Raises `TrainingError`."""
     for path in paths:
         place = Path(path)
         try:

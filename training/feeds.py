@@ -1,4 +1,4 @@
-"""Where the images of a training come from. A further source is a function in `KINDS`."""
+"""Where the images of a training come from. To add a source, add a function to `KINDS`."""
 
 import importlib
 import sys
@@ -56,8 +56,8 @@ KINDS: dict[str, Open] = {"split": _from_split, "rows": _from_rows, "folders": _
 def open_sources(options: TrainOptions, ranks: Ranks) -> Iterator[tuple[loader.Source, loader.Source]]:
     """The sources of training and validation, connected.
 
-    Training has a new order each epoch, and on all ranks equally many whole batches; validation has each image once, in
-    one order. Raises `TrainingError` for sides that do not go together, and the loader's errors.
+    Training has a new order each epoch, and the same number of full batches on all ranks. Validation has each image
+    once, in one order. Raises `TrainingError` for sources that do not go together, and the loader's errors.
     """
     share = {"batch_size": options.batch_size, "rank": ranks.rank, "world_size": ranks.world_size, "seed": options.seed}
     kind = KINDS[options.kind]
@@ -74,7 +74,7 @@ def open_sources(options: TrainOptions, ranks: Ranks) -> Iterator[tuple[loader.S
 
 
 def check_sides(train: loader.Source, val: loader.Source, options: TrainOptions) -> None:
-    """Raises `TrainingError` for classes, sizes or images that make no training."""
+    """Raise `TrainingError` for classes, sizes or images with which no training is possible."""
     for side in (train, val):
         if side.label_type != "int":
             raise TrainingError(f"Wanted class numbers as labels. Found: {side.split} with {side.label_type!r}")
@@ -89,20 +89,20 @@ def check_sides(train: loader.Source, val: loader.Source, options: TrainOptions)
     if len(train.split) < whole:
         raise TrainingError(
             f"Wanted at least one batch of {whole} images ({train.batch_size} on each of {train.world_size} ranks). "
-            f"Found: {len(train.split)} in {train.split}. Take a smaller --b."
+            f"Found: {len(train.split)} in {train.split}. Use a smaller --b."
         )
     is_same = train.split.fingerprint == val.split.fingerprint and train.split.data_table == val.split.data_table
     if is_same and not options.validate_on_training:
         raise TrainingError(
             f"Wanted different images for training and validation. Found: {train.split} for both. "
-            "Say --validate-on-training if that is meant."
+            "Use --validate-on-training if you want that."
         )
 
 
 def batches_of(source: loader.Source, options: TrainOptions, ranks: Ranks, *, train: bool) -> loader.GenericIterator:
     """The source's batches through DALI: tensors, on the GPU unless DALI works on the CPU.
 
-    ``(images, labels)``; with transforms of the user's ``{"images": images, "labels": labels}``.
+    They are ``(images, labels)``; with the user's transforms ``{"images": images, "labels": labels}``.
     """
     on_gpu: dict[str, Any] = {
         "device_id": None if options.dali_cpu else ranks.device_id,
@@ -130,7 +130,7 @@ def _graph(
     labels = fn.cast(fn.squeeze(labels, axes=[0]), dtype=types.INT64)
     try:
         images = transform(images, train=train, size=size)
-    except Exception as error:  # whatever the user's function does
+    except Exception as error:  # any error of the user's function
         raise TrainingError(
             f"Wanted --transforms as function(images, *, train, size) of DALI's operators. Found: {one_line(error)}"
         ) from error

@@ -1,22 +1,20 @@
-"""Read images in a tight loop and do nothing with them: how fast can a training be fed?
+"""Read images in a tight loop, without using them, to see how fast a training can be fed.
 
 examples:
-  training/loop_read.py --data-table imagenette.data_train --rows-fn train.rows
-  training/loop_read.py --split splits/imagenette --index 0 --decode
-  training/loop_read.py --data-table imagenette.data_train --rows-fn train.rows --use-gpu
-  training/loop_read.py --reader file --file-root /data/imagenette/train
-  training/loop_read.py --reader s3 --shards s3://bucket/imagenette-train
-  training/loop_read.py --reader shards --shards /scratch/imagenette-train
+  training/loop_read.py --data-table imagenette.data_train --rows-fn train.rows training/loop_read.py --split
+  splits/imagenette --index 0 --decode training/loop_read.py --data-table imagenette.data_train --rows-fn train.rows
+  --use-gpu training/loop_read.py --reader file --file-root /data/imagenette/train training/loop_read.py --reader s3
+  --shards s3://bucket/imagenette-train training/loop_read.py --reader shards --shards /scratch/imagenette-train
   torchrun --nproc_per_node=2 training/loop_read.py --data-table imagenette.data_train --rows-fn train.rows
 
-Every image comes once an epoch, over all processes, through a DALI pipeline into host memory, or GPU memory with
---use-gpu; --decode decodes it there. The reader "s3" is our own for shards, on S3 or in a folder. "file" and "shards"
-are DALI's own, fn.readers.file and fn.readers.webdataset for shards in a local folder, to compare with. MB are a
-million bytes of the files as they were ingested.
+Every image is read once per epoch, over all processes, through a DALI pipeline into host memory, or into GPU memory
+with --use-gpu; --decode also decodes it. "s3" is the loader's reader for shards, on S3 or in a folder. "file" and
+"shards" are DALI's own readers, fn.readers.file and fn.readers.webdataset for shards in a local folder, for comparison.
+MB are a million bytes of the files as they were ingested.
 
-Each epoch is timed from its first request to its last image: nothing of it is read before, and connections are there.
-The first epoch is told apart, because caches are cold then. An epoch that takes less than a second gives no figure:
-read a larger set.
+Each epoch is timed from its first request to its last image. Nothing of it is read before, and connections are open.
+The first epoch is reported separately, because caches are cold then. An epoch of less than a second gives no figure:
+read more images.
 
 exit codes: 0 done, 1 failed (one line says why), 2 bad arguments
 """
@@ -49,7 +47,7 @@ from training.errors import TrainingError
 
 READERS = ("cassandra", "s3", "file", "shards")
 LEAST_SECONDS = 1.0
-"""A shorter epoch is mostly the beginning and the end of its reading, and gives no figure."""
+"""A shorter epoch consists mostly of its start and end, and gives no figure."""
 _DEPTH = 2
 _PICTURES = "jpg;png;webp;bmp;tif;jp2;ppm"
 Gather = Callable[[Sequence[float]], list[list[float]]]
@@ -57,7 +55,7 @@ Gather = Callable[[Sequence[float]], list[list[float]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopOptions:
-    """What is read, and how. Raises ValueError for values that make no test."""
+    """The options of a reading test. Raises ValueError for values that are out of range or do not go together."""
 
     reader: str = "cassandra"
     split: str | None = None
@@ -79,17 +77,17 @@ class LoopOptions:
         given = [name for name in ("split", "rows_fn", "file_root", "shards") if getattr(self, name)]
         names = ", ".join(f"--{name.replace('_', '-')}" for name in given) or "nothing"
         if self.reader == "file" and given != ["file_root"]:
-            raise ValueError(f"Wanted --file-root, and nothing else, with --reader file. Found: {names}")
+            raise ValueError(f"Wanted only --file-root with --reader file. Found: {names}")
         if self.reader in ("shards", "s3") and given != ["shards"]:
-            raise ValueError(f"Wanted --shards, and nothing else, with --reader {self.reader}. Found: {names}")
+            raise ValueError(f"Wanted only --shards with --reader {self.reader}. Found: {names}")
         if self.reader == "shards" and "://" in str(self.shards):
             raise ValueError(
-                f"Wanted a local folder of shards with --reader shards. Found: {self.shards}: say --reader s3"
+                f"Wanted a local folder of shards with --reader shards. Found: {self.shards}. Use --reader s3."
             )
         if self.reader == "cassandra" and given not in (["split"], ["rows_fn"]):
             raise ValueError(f"Wanted --split or --rows-fn, or --reader file with --file-root. Found: {names}")
         if self.data_table and not self.rows_fn:
-            raise ValueError("Wanted --data-table with --rows-fn. Found: it alone")
+            raise ValueError("Wanted --data-table with --rows-fn. Found: only --data-table")
         for name in ("batch_size", "workers", "epochs"):
             if getattr(self, name) < 1:
                 raise ValueError(f"Wanted --{name.replace('_', '-')} of 1 or more. Found: {getattr(self, name)}")
@@ -97,7 +95,7 @@ class LoopOptions:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """One pass over all images, by all processes; seconds of the slowest."""
+    """One pass over all images, by all processes; ``seconds`` are those of the slowest."""
 
     images: int
     batches: int
@@ -120,21 +118,21 @@ class Epoch:
 
 
 def parse_args(argv: Sequence[str] | None = None) -> LoopOptions:
-    """The options of a command line; exits with 2 for bad ones."""
+    """Parse a command line; exit with 2 for bad options."""
     parser = Parser("loop_read.py", manual=__doc__)
     add = parser.add_argument
     add("--reader", choices=READERS, help="(default: cassandra)")
     add("--split", "--split-fn", metavar="PLACE", help="a split folder or a split dictionary (.pckl)")
     add("--index", type=int, metavar="N", help="which of its splits (default: 0)")
     add("--rows-fn", metavar="FOLDER", help="a rows file of jobs/cache_rows.py")
-    add("--data-table", metavar="KS.TABLE", help="the table of its pictures (default: the one it names)")
+    add("--data-table", metavar="KS.TABLE", help="the table of its images (default: the one that it names)")
     add("--file-root", metavar="DIR", help="a tree of class folders, for --reader file")
     add("--shards", metavar="PLACE", help="a folder, or s3://bucket/prefix, for --reader s3 and --reader shards")
     add("--hosts", type=_hosts, metavar="HOST,...", help="contact points of Cassandra (default: the one that "
         "`imagestrata up` started in this checkout, otherwise 127.0.0.1)")  # fmt: skip
     add("--port", type=port, metavar="N", help="its port (default: that of `imagestrata up`, otherwise 9042)")
-    add("--use-gpu", action="store_true", help="bring the images into the memory of the GPU of each process")
-    add("--decode", action=argparse.BooleanOptionalAction, help="decode them (default: --no-decode)")
+    add("--use-gpu", action="store_true", help="copy the images into the GPU memory of each process")
+    add("--decode", action=argparse.BooleanOptionalAction, help="decode the images (default: --no-decode)")
     add("--bs", "--batch-size", type=int, metavar="N", dest="batch_size",
         help="images of a batch of each process (default: %(default)s)")  # fmt: skip
     add("-j", "--workers", type=int, metavar="N", help="threads of DALI (default: 4)")
@@ -152,12 +150,14 @@ def _hosts(text: str) -> tuple[str, ...]:
 
 
 def run(options: LoopOptions, *, rank: int, world_size: int, device_id: int | None, gather: Gather) -> list[Epoch]:
-    """Read every epoch on this rank; the figures of all. Raises `TrainingError` and the loader's errors."""
+    """Read every epoch on this rank; returns the figures of all ranks. Raises `TrainingError` and the loader's
+    errors.
+    """
     console = Console(stderr=True, quiet=rank > 0)
     epochs = []
     for number in range(options.epochs):
         with _reader(options, number, rank, world_size, device_id) as (steps, batches):
-            gather([0.0])  # all begin together
+            gather([0.0])  # all processes begin together
             started = time.perf_counter()
             what = f"epoch {number}" + (" (the first)" if number == 0 else "")
             images, size, count = 0, 0, 0
@@ -173,7 +173,7 @@ def run(options: LoopOptions, *, rank: int, world_size: int, device_id: int | No
 
 
 def summary(epochs: Sequence[Epoch]) -> dict[str, dict[str, float]] | None:
-    """The rates over all epochs but the first together, and their standard deviation; of that one, if it is alone.
+    """The rates over all epochs but the first, and their standard deviation; of the first, if it is the only one.
 
     None if one of them was too short.
     """
@@ -194,7 +194,7 @@ def _reader(
 ) -> Iterator[tuple[int, Iterator[tuple[int, int]]]]:
     """The number of batches of an epoch on this rank, and the images and bytes of each.
 
-    Nothing is read before the first batch is asked for: a reader that goes on from the epoch before has read ahead.
+    Nothing is read before the first batch: a reader that continues from the last epoch would have read ahead.
     """
     if options.reader in ("file", "shards"):
         yield _from_files(options, epoch, rank, world_size, device_id)
@@ -257,7 +257,7 @@ def _from_files(
     pipeline = _pipeline(options, epoch, device_id, files)
     count = pipeline.reader_meta("files")["epoch_size"]
     share = count * (rank + 1) // world_size - count * rank // world_size
-    # A smaller shard is padded, so that all have as many batches; what repeats is not counted.
+    # A smaller shard is padded, so that all have the same number of batches; repeated images are not counted.
     steps = math.ceil(math.ceil(count / world_size) / options.batch_size)
 
     def batches() -> Iterator[tuple[int, int]]:
@@ -270,7 +270,7 @@ def _from_files(
 
 
 def _pipeline(options: LoopOptions, seed: int, device_id: int | None, read: Callable[[], Any]) -> Any:
-    """Images, decoded or not, and the length of each one's file."""
+    """Images, decoded or not, and the length of each file."""
     fn, types = importlib.import_module("nvidia.dali.fn"), importlib.import_module("nvidia.dali.types")
     pipeline = importlib.import_module("nvidia.dali.pipeline").Pipeline(
         batch_size=options.batch_size,
@@ -292,7 +292,7 @@ def _pipeline(options: LoopOptions, seed: int, device_id: int | None, read: Call
             pipeline.set_outputs(images, files.shape(dtype=types.INT64), *others)
         pipeline.build()
     except RuntimeError as error:
-        raise TrainingError(f"Wanted a pipeline of DALI. Found: {_on_one_line(error)}") from error
+        raise TrainingError(f"Wanted a DALI pipeline. Found: {_on_one_line(error)}") from error
     return pipeline
 
 
@@ -308,7 +308,7 @@ def _sum(sizes: Any, count: int | None = None) -> int:
 
 
 def _on_one_line(error: Exception) -> str:
-    """DALI's reason, without the lines before it that tell where in the pipeline it was."""
+    """DALI's reason, without the lines about the place in the pipeline."""
     reason = str(error).partition("encountered:")[2] or str(error)
     return " ".join(reason.partition("C++ context:")[0].partition("Current pipeline")[0].split())[:500]
 
@@ -326,7 +326,7 @@ def _say(text: str, options: LoopOptions) -> None:
 
 @contextmanager
 def _processes(options: LoopOptions) -> Iterator[tuple[int, int, int | None, Gather]]:
-    """Rank, world size, GPU, and what gathers numbers; torch is needed for several processes alone."""
+    """Rank, world size, GPU, and a function that gathers numbers; torch is needed only for several processes."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield 0, 1, 0 if options.use_gpu else None, lambda numbers: [list(numbers)]
         return
@@ -350,7 +350,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         warm = epochs[1:] or epochs
         if found is None:
             wanted, shortest = f"{LEAST_SECONDS:g} s or more", min(epoch.seconds for epoch in warm)
-            _say(f"no figure: wanted epochs of {wanted}. Found: {shortest:.2f} s. Read a larger set.", options)
+            _say(f"no figure: wanted epochs of {wanted}. Found: {shortest:.2f} s. Read more images.", options)
         else:
             told = _rates(found["mean"], found["deviation"])
             _say(f"mean of {len(warm)} {'epoch' if len(warm) == 1 else 'epochs'}: {told}", options)

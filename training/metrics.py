@@ -1,4 +1,4 @@
-"""How a pass goes: loss, accuracy, and where the time is spent."""
+"""Figures of a pass: loss, accuracy, and where the time is spent."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -14,15 +14,15 @@ Item = TypeVar("Item")
 
 @dataclass(slots=True)
 class Timer:
-    """Seconds that a loop has waited for its batches, and that it has worked on them."""
+    """Seconds that a loop waited for its batches, and seconds that it worked on them."""
 
     data: float = 0.0
     compute: float = 0.0
     first: float = 0.0
-    """What the first batch took, before anything is warm; part of ``data``, too."""
+    """Seconds of the first batch, before anything is warm; they are part of ``data``, too."""
 
     def over(self, batches: Iterable[Item]) -> Iterator[Item]:
-        """The batches, with the time between them told apart."""
+        """The batches; measures the time between them."""
         iterator = iter(batches)
         started = time.perf_counter()
         is_first = True
@@ -47,7 +47,7 @@ class Scores:
     top5: int = 0
 
     def add(self, logits: torch.Tensor, labels: torch.Tensor, loss: float) -> None:
-        """Take a batch down: logits ``(b, classes)``, labels int64 ``(b,)``, and its mean loss."""
+        """Add a batch: logits ``(b, classes)``, labels int64 ``(b,)``, and its mean loss."""
         best = logits.topk(min(5, logits.shape[1]), dim=1).indices == labels[:, None]
         self.images += len(labels)
         self.loss += loss * len(labels)
@@ -57,7 +57,10 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """A pass over all ranks: means, and images a second by the slowest; by rank, shares of the time waited for data."""
+    """Figures of a pass over all ranks: means, and images a second of the slowest rank.
+
+    ``data_share`` is the share of the time in which ranks waited for data; lists are by rank.
+    """
 
     images: int
     loss: float
@@ -71,7 +74,7 @@ class Metrics:
 
     @classmethod
     def of(cls, scores: Scores, timer: Timer, ranks: Ranks) -> "Metrics":
-        """Put the ranks' numbers together; each must call it."""
+        """Join the ranks' figures; every rank must call it."""
         found = ranks.each(
             [scores.images, scores.loss, scores.top1, scores.top5, timer.data, timer.compute, timer.first]
         )

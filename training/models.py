@@ -1,4 +1,4 @@
-"""The model by its name: one of torchvision's classifiers, or what a function of the user's makes."""
+"""The model by its name: a torchvision classifier, or what a user's function makes."""
 
 import difflib
 
@@ -11,15 +11,15 @@ from training.named import named
 
 
 def model_of(arch: str, classes: int, *, size: int) -> nn.Module:
-    """A model with random weights: float32 ``(b, 3, size, size)`` in, logits ``(b, classes)`` out; it is tried once.
+    """A model with random weights: float32 ``(b, 3, size, size)`` in, logits ``(b, classes)`` out. It is tried once.
 
-    Raises `TrainingError` for a name that is none, and for a model that is another.
+    Raises `TrainingError` for an unknown name, and for a model with other inputs or outputs.
     """
     model = _made(arch, classes)
     try:
         with torch.inference_mode():
             found = tuple(model.eval()(torch.zeros(2, 3, size, size)).shape)
-    except Exception as error:  # whatever the user's code makes of images of this size
+    except Exception as error:  # any error of the user's code
         raise TrainingError(
             f"Wanted --arch {arch} to take images of --size {size}. Found: {one_line(error)}"
         ) from error
@@ -33,7 +33,7 @@ def _made(arch: str, classes: int) -> nn.Module:
         function = named(arch, option="--arch")
         try:
             model = function(classes)
-        except Exception as error:  # whatever the user's function does
+        except Exception as error:  # any error of the user's function
             raise TrainingError(
                 f"Wanted --arch {arch} to make a model of {classes} classes. Found: {one_line(error)}"
             ) from error
@@ -44,9 +44,9 @@ def _made(arch: str, classes: int) -> nn.Module:
     if arch not in names:
         near = ", ".join(difflib.get_close_matches(arch, names, cutoff=0.4)) or ", ".join(names[:5])
         raise TrainingError(
-            f"Wanted --arch as a classifier of torchvision's, or MODULE:FUNCTION. Found: {arch!r}. Near: {near}"
+            f"Wanted --arch as a torchvision classifier, or MODULE:FUNCTION. Found: {arch!r}. Similar: {near}"
         )
-    # Without their second outputs, so that all are trained alike.
+    # Without auxiliary outputs, so that all models are trained in the same way.
     more = {"aux_logits": False} if arch in ("googlenet", "inception_v3") else {}
     model = torchvision.models.get_model(arch, weights=None, num_classes=classes, **more)
     assert isinstance(model, nn.Module)

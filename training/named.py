@@ -1,4 +1,4 @@
-"""Functions of the user's that options name as MODULE:FUNCTION."""
+"""Users' functions that options name as MODULE:FUNCTION."""
 
 import importlib
 import os
@@ -10,9 +10,8 @@ from training.errors import TrainingError
 
 
 def named(name: str, *, option: str) -> Callable[..., Any]:
-    """The function, from a module that Python finds, also in the folder that the command runs in.
-
-    Raises `TrainingError` for one that is not there.
+    """The function, from a module that Python finds, also in the current folder. Raises `TrainingError` if there is
+    none.
     """
     module, colon, attribute = name.partition(":")
     if not (module and colon and attribute):

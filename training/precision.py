@@ -1,4 +1,4 @@
-"""The precision that a training computes in."""
+"""The precision of a training."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,27 +8,27 @@ import torch
 from training.ranks import Ranks
 
 _BFLOAT16 = ("avx512_bf16", "amx_bf16", "avx10_2", "bf16", "sve_bf16")
-"""What torch calls the instructions of x86 and ARM that compute in bfloat16."""
+"""torch's names of the instructions of x86 and ARM for bfloat16."""
 
 
 def has_bfloat16(capabilities: Mapping[str, Any]) -> bool:
-    """Whether a CPU of these `torch.cpu.get_capabilities` computes in bfloat16.
+    """Whether a CPU with these `torch.cpu.get_capabilities` supports bfloat16.
 
-    Torch emulates it on others, where a training takes about four times as long as in float32.
+    torch emulates it on others, where a training takes about four times as long as in float32.
     """
     return any(capabilities.get(name) for name in _BFLOAT16)
 
 
 def mixed_dtype(opt_level: str, ranks: Ranks, *, capabilities: Mapping[str, Any] | None = None) -> torch.dtype | None:
-    """The type that mixed precision computes in, the same on all ranks; every rank must ask.
+    """The type of mixed precision, the same on all ranks; every rank must call this.
 
     Args:
         opt_level: O0, O1 or O2.
         ranks: All processes.
-        capabilities: This CPU's; None asks torch.
+        capabilities: Those of this CPU; None asks torch.
 
     Returns:
-        float16 on GPUs, bfloat16 on CPUs; None for float32 alone, with O0 and where a rank's CPU lacks bfloat16.
+        float16 on GPUs, bfloat16 on CPUs; None for only float32, with O0 and if a rank's CPU lacks bfloat16.
     """
     if opt_level == "O0":
         return None

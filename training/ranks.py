@@ -1,4 +1,4 @@
-"""The processes that train together, as torchrun starts them; alone without it."""
+"""The processes that train together, as torchrun starts them; one process without it."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +14,7 @@ from training.errors import TrainingError
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """This process among all: ``rank`` of ``world_size``, and the device that its model is on."""
+    """This process among all: ``rank`` of ``world_size``, and the device of its model."""
 
     rank: int
     world_size: int
@@ -23,7 +23,7 @@ class Ranks:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the one that prints and saves."""
+        """Whether this is the rank that prints and saves."""
         return self.rank == 0
 
     @property
@@ -40,7 +40,7 @@ class Ranks:
         return found.tolist()
 
     def each(self, numbers: Sequence[float]) -> list[list[float]]:
-        """The numbers of each rank, on all of them."""
+        """The numbers of each rank, on all ranks."""
         if self.world_size == 1:
             return [list(numbers)]
         found = [torch.empty(len(numbers), dtype=torch.float64) for _ in range(self.world_size)]
@@ -48,13 +48,13 @@ class Ranks:
         return [one.tolist() for one in found]
 
     def share(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Give all ranks the first one's values."""
+        """Copy the first rank's values to all."""
         if self.world_size > 1:
             for one in tensors:
                 dist.broadcast(one, 0)
 
     def any(self, is_true: bool) -> bool:
-        """Whether it is true on some rank."""
+        """Whether it is true on any rank."""
         return self.total([is_true])[0] > 0
 
 
@@ -82,6 +82,6 @@ def _device(wanted: str, local_rank: int) -> torch.device:
     if local_rank >= found:
         raise TrainingError(
             f"Wanted a CUDA device for local rank {local_rank}. Found: {found or 'none'}. "
-            "Start fewer processes with --nproc_per_node, or say --device cpu."
+            "Start fewer processes with --nproc_per_node, or use --device cpu."
         )
     return torch.device("cuda", local_rank)

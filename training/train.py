@@ -1,4 +1,4 @@
-"""Training of a classifier, as torchrun starts it; ``training/train.py --help`` is the manual page."""
+"""Train a classifier under torchrun; ``training/train.py --help`` is the manual page."""
 
 import signal
 import sys
@@ -31,7 +31,7 @@ def run(options: TrainOptions) -> None:
 
 @contextmanager
 def _stopped_by(stop: Callable[..., None]) -> Iterator[None]:
-    """Have SIGTERM and Ctrl-C call this."""
+    """Let SIGTERM and Ctrl-C call this."""
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
@@ -47,8 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         run(options)
     except (TrainingError, LoaderError) as error:
         return _failed(str(error))
-    except OSError as error:  # a disk that is full, a folder that is gone
-        return _failed(f"Wanted to read and write what the options name. Found: {error}")
+    except OSError as error:  # such as a full disk or a missing folder
+        return _failed(f"Wanted to read and write the files of the options. Found: {error}")
     except ImportError as error:
         return _failed(f"Wanted torch and torchvision. Found: {error}. Install them: pip install 'imagestrata[train]'")
     return 0

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from formats.command_line import Parser, port
 
-MANUAL = """Train a classifier of torchvision's from Cassandra, shards or class folders, on CPUs or any number of GPUs.
+MANUAL = """Train a torchvision classifier from Cassandra, shards or class folders, on CPUs or any number of GPUs.
 
 examples:
   torchrun --nproc_per_node=2 training/train.py --split splits/imagenette -a resnet50 --b 128 --workers 4 --lr 0.4
@@ -20,23 +20,23 @@ examples:
       --train-shards s3://bucket/imagenette-train --val-shards s3://bucket/imagenette-val
   torchrun --nproc_per_node=2 training/train.py --split splits/imagenette --resume
 
-The arguments of the data alone say where images come from; all else is the same, the order of images included where ids
-and seed are (see --dataset). Every image comes once an epoch, but for less than one batch of all ranks at its end.
+Only the data options say where images come from. With the same ids and seed, the order of images is the same for all
+sources (see --dataset). Every image is used once per epoch, except for less than one batch of all ranks at its end.
 
-The checkpoint holds the model, the optimiser and where the loader stands. It is written after each epoch, every
---checkpoint-every steps, and on SIGTERM or Ctrl-C, which end the run behind the step that is under way. --resume goes
-on at the very next image, on the same or another number of ranks.
+The checkpoint has the model, the optimiser and the position of the loader. It is written after each epoch, every
+--checkpoint-every steps, and on SIGTERM or Ctrl-C, which end the run after the current step. --resume continues with
+the next image, on the same or another number of ranks.
 
-Old options of apex, and what they are here (torch.amp):
-  --opt-level O0         float32 throughout
-  --opt-level O1, O2     mixed precision: float16 on GPUs, bfloat16 on CPUs that compute in it, else float32 (the output
-                         says so); O2 keeps images and weights channels-last
-  --loss-scale N         float16's loss is scaled by N, or with "dynamic" by what does not overflow
+Options of apex, and what they do here (torch.amp):
+  --opt-level O0         float32 only
+  --opt-level O1, O2     mixed precision: float16 on GPUs, bfloat16 on CPUs that support it, else float32 (the output
+                         says so); O2 uses the channels-last layout
+  --loss-scale N         scales the loss of float16 by N; "dynamic" adapts the scale so that it does not overflow
 
-Cassandra's user and TLS come from the environment: IMAGESTRATA_USERNAME, IMAGESTRATA_PASSWORD_FILE, IMAGESTRATA_CA;
-so do S3's endpoint and keys: AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY.
+Cassandra's user and TLS come from the environment: IMAGESTRATA_USERNAME, IMAGESTRATA_PASSWORD_FILE, IMAGESTRATA_CA.
+So do S3's endpoint and keys: AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY.
 
-exit codes (torchrun has its own: 1 where it was told to end):
+exit codes (torchrun has its own: 1 if it was stopped):
   0  trained, or stopped by a signal with a checkpoint
   1  failed; one line says why
   2  bad arguments
@@ -45,7 +45,7 @@ exit codes (torchrun has its own: 1 where it was told to end):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainOptions:
-    """What is trained, on what, and how. Raises ValueError for values that make no training."""
+    """The options of a training. Raises ValueError for values that are out of range or do not go together."""
 
     data: tuple[str, ...] = ()
     dataset: str = ""
@@ -139,7 +139,7 @@ class TrainOptions:
         if (self.train_data_table or self.val_data_table) and not any(rows):
             raise ValueError("Wanted data tables with rows files. Found: a data table without --train-rows-fn")
         if self.dataset and not self.data:
-            raise ValueError("Wanted --dataset with TRAIN_DIR VAL_DIR. Found: another source, whose tables tell")
+            raise ValueError("Wanted --dataset with TRAIN_DIR VAL_DIR. Found: another source, which has ids already")
         if self.class_level and not self.data:
             raise ValueError("Wanted --class-level with TRAIN_DIR VAL_DIR. Found: another source")
         for name in ("train_index", "val_index"):
@@ -148,12 +148,12 @@ class TrainOptions:
         if self.split and self.train_index == self.val_index and not self.validate_on_training:
             raise ValueError(
                 f"Wanted different splits for training and validation. Found: index {self.train_index} for both. "
-                "Say --validate-on-training if that is meant."
+                "Use --validate-on-training if you want that."
             )
 
 
 def parse_args(argv: Sequence[str] | None = None) -> TrainOptions:
-    """The options of a command line; exits with 2 for bad ones."""
+    """Parse a command line; exit with 2 for bad options."""
     parser = Parser("train.py", manual=MANUAL)
     groups = {"images": _data, "model": _model, "training": _training, "devices": _devices, "results": _results}
     for name, fill in groups.items():
@@ -167,24 +167,24 @@ def parse_args(argv: Sequence[str] | None = None) -> TrainOptions:
 
 
 def _data(add: Callable[..., Any]) -> None:
-    add("data", nargs="*", metavar="TRAIN_DIR VAL_DIR", help="two trees of class folders, read from the disk")
+    add("data", nargs="*", metavar="TRAIN_DIR VAL_DIR", help="two trees of class folders on a disk")
     add(
         "--dataset",
         metavar="NAME",
-        help="the dataset that the trees were ingested as: then images have the "
-        "ids of the tables, and come in the order of a rows file of the same seed",
+        help="the name under which the trees were ingested; images then have the ids of "
+        "the tables, and the order of a rows file with the same seed",
     )
     add(
         "--class-level",
         choices=("top",),
-        help="top: the topmost folders are the classes, although the trees look as if they were deeper",
+        help="top: use the topmost folders as classes even if the classes seem to be deeper",
     )
     add("--split", "--split-fn", metavar="PLACE", help="a split folder or a split dictionary (.pckl)")
     add("--train-index", **_WHOLE, help="the split to train on (default: 0)")
     add("--val-index", **_WHOLE, help="the split to validate on (default: 1)")
     for side in ("train", "val"):
         add(f"--{side}-rows-fn", metavar="FOLDER", help=f"a rows file of jobs/cache_rows.py, to {_VERBS[side]} on")
-        add(f"--{side}-data-table", metavar="KS.TABLE", help="the table of its pictures (default: the one it names)")
+        add(f"--{side}-data-table", metavar="KS.TABLE", help="the table of its images (default: the one that it names)")
     for side in ("train", "val"):
         add(
             f"--{side}-shards",
@@ -194,10 +194,10 @@ def _data(add: Callable[..., Any]) -> None:
     add(
         "--on-undecodable",
         choices=("raise", "skip"),
-        help="end at an image that is no picture, or do without it (default: %(default)s)",
+        help="fail at an image that cannot be decoded, or leave it out (default: %(default)s)",
     )
-    add("--validate-on-training", action="store_true", help="let validation have the images of training")
-    add("--classes", **_WHOLE, help="the outputs of the model (default: as many as the data has classes)")
+    add("--validate-on-training", action="store_true", help="allow the same images for training and validation")
+    add("--classes", **_WHOLE, help="the outputs of the model (default: the number of classes in the data)")
     add(
         "--hosts",
         type=_hosts,
@@ -222,15 +222,15 @@ def _model(add: Callable[..., Any]) -> None:
         "-a",
         "--arch",
         metavar="NAME",
-        help="a classifier of torchvision's, or MODULE:FUNCTION "
-        "that makes a model for a number of classes (default: %(default)s)",
+        help="a torchvision classifier, or MODULE:FUNCTION that makes a model for a number of classes "
+        "(default: %(default)s)",
     )
-    add("--size", **_WHOLE, help="pixels of a side (default: %(default)s)")
+    add("--size", **_WHOLE, help="height and width of images in pixels (default: %(default)s)")
     add(
         "--transforms",
         metavar="MODULE:FUNCTION",
-        help="what follows decoding, in place of the usual crop and "
-        "normalisation: function(images, *, train, size) on DALI's uint8 HWC images gives float CHW ones",
+        help="replaces crop and normalisation after decoding: function(images, *, train, size) "
+        "gets DALI's uint8 HWC images and returns float CHW images",
     )
     add("--compile", action="store_true", help="torch.compile the model")
 
@@ -249,26 +249,26 @@ def _training(add: Callable[..., Any]) -> None:
         "--lr",
         "--learning-rate",
         **_REAL,
-        help="the learning rate for 256 images "
-        "a step of all ranks; it grows and shrinks with their number (default: %(default)s)",
+        help="the learning rate for a global batch of 256 images; "
+        "it is scaled with the global batch size (default: %(default)s)",
     )
     add(
         "--warmup",
         type=float,
         metavar="N",
-        help="epochs in which it rises from 0; then it falls along a cosine (default: %(default)s)",
+        help="epochs in which it rises from 0; after that it follows a cosine (default: %(default)s)",
     )
     add("--momentum", **_REAL, help="of SGD (default: %(default)s)")
     add("--weight-decay", "--wd", **_REAL, help="(default: %(default)s)")
     add("--label-smoothing", **_REAL, help="(default: %(default)s)")
-    add("--seed", **_WHOLE, help="of weights, order and crops (default: %(default)s)")
-    add("-e", "--evaluate", action="store_true", help="only validate, once, mostly with --resume")
+    add("--seed", **_WHOLE, help="the seed of weights, order and crops (default: %(default)s)")
+    add("-e", "--evaluate", action="store_true", help="only validate, once; use it with --resume")
 
 
 def _devices(add: Callable[..., Any]) -> None:
-    add("--device", choices=("auto", "cpu", "cuda"), help="(default: cuda where there is one)")
+    add("--device", choices=("auto", "cpu", "cuda"), help="(default: cuda if there is a GPU)")
     add("-j", "--workers", **_WHOLE, help="threads of DALI on each rank (default: %(default)s)")
-    add("--dali_cpu", "--dali-cpu", action="store_true", help="decode on the CPU, also where the model is on a GPU")
+    add("--dali_cpu", "--dali-cpu", action="store_true", help="decode on the CPU even if the model is on a GPU")
     add("--opt-level", choices=("O0", "O1", "O2"), help="precision, see above (default: O0)")
     add("--loss-scale", metavar="N", help="see above (default: dynamic)")
 
@@ -279,12 +279,12 @@ def _results(add: Callable[..., Any]) -> None:
         "--checkpoint-every",
         type=int,
         metavar="STEPS",
-        help="write it in mid-epoch, too (default: 0, at the ends of epochs alone)",
+        help="write it within epochs, too (default: 0, only at their ends)",
     )
-    add("--resume", nargs="?", const="", metavar="FILE", help="go on from a checkpoint (default: the --checkpoint)")
+    add("--resume", nargs="?", const="", metavar="FILE", help="continue from a checkpoint (default: the --checkpoint)")
     add("--print-freq", "-p", type=int, metavar="STEPS", help="(default: %(default)s)")
-    add("--figures", metavar="FILE", help="append each epoch's figures as a line of JSON")
-    add("--trace", metavar="FILE", help="append each step's loss and ids of images as a line of JSON, to FILE.RANK")
+    add("--figures", metavar="FILE", help="append the figures of each epoch as a line of JSON")
+    add("--trace", metavar="FILE", help="append loss and image ids of each step as a line of JSON, to FILE.RANK")
 
 
 def _number(text: str) -> float:

@@ -1,4 +1,4 @@
-"""The training loop: a model, what it learns from, and how far it has come."""
+"""The training loop: a model, its batches, and its progress."""
 
 import json
 import math
@@ -20,7 +20,7 @@ from training.ranks import Ranks
 from training.train_options import TrainOptions
 
 IMAGES_OF_LR = 256
-"""The images of a step that --lr is for; the rate grows with their number (Goyal and others, 2017)."""
+"""The global batch size that --lr is for; the rate is scaled with it (Goyal and others, 2017)."""
 
 
 def lr_at(epoch: float, options: TrainOptions, world_size: int) -> float:
@@ -33,7 +33,7 @@ def lr_at(epoch: float, options: TrainOptions, world_size: int) -> float:
 
 
 class Trainer:
-    """A model, what it learns from, and how far it has come."""
+    """A model, its batches, and its progress."""
 
     def __init__(self, options: TrainOptions, ranks: Ranks, train: loader.Source, val: loader.Source) -> None:
         self._options, self._ranks, self._train, self._val = options, ranks, train, val
@@ -48,8 +48,8 @@ class Trainer:
         mixed, is_cuda = mixed_dtype(options.opt_level, ranks), ranks.device.type == "cuda"
         if mixed is None and options.opt_level != "O0":
             self._say(
-                f"--opt-level {options.opt_level}: this CPU lacks bfloat16 and would emulate it, about four times "
-                "slower: computing in float32"
+                f"--opt-level {options.opt_level}: this CPU lacks bfloat16, and emulating it is about four times "
+                "slower. Using float32."
             )
         fixed: dict[str, Any] = {}
         if options.loss_scale != "dynamic":
@@ -69,7 +69,7 @@ class Trainer:
         self._val_batches = batches_of(val, options, ranks, train=False)
 
     def run(self) -> None:
-        """Train from where it stands to the last epoch, or until a signal; or only validate."""
+        """Train from the current position to the last epoch, or until a signal; or only validate."""
         first, checkpoint = self._train.first_epoch, self._options.checkpoint
         if self._options.evaluate:
             if (figures := self.validate()) is None:
@@ -79,16 +79,16 @@ class Trainer:
             self._log(first, None, figures)
             return
         if first >= self._options.epochs:
-            self._say(f"nothing is left to train: {first} of {self._options.epochs} epochs are done")
+            self._say(f"nothing is left to train: {first} of {self._options.epochs} epochs are complete")
         for epoch in range(first, self._options.epochs):
             trained = self.train(epoch)
             if self._is_stopped:
-                self._say(f"stopped in epoch {epoch}: go on with --resume {checkpoint}")
+                self._say(f"stopped in epoch {epoch}: continue with --resume {checkpoint}")
                 return
             self._tell("training", trained, epoch=epoch)
-            self._save(checkpoint)  # before validation, which may take longer than one who ends us waits
+            self._save(checkpoint)  # before validation, which may take longer than the grace time after SIGTERM
             if (figures := self.validate()) is None:
-                self._say(f"stopped in the validation behind epoch {epoch}: go on with --resume {checkpoint}")
+                self._say(f"stopped in the validation after epoch {epoch}: continue with --resume {checkpoint}")
                 return
             self._tell("validation", figures, epoch=epoch)
             self._log(epoch, trained, figures)
@@ -98,7 +98,7 @@ class Trainer:
                 self._save(_best_name(checkpoint))
 
     def stop(self, *_: object) -> None:
-        """End behind the step that is under way, on all ranks; a validation ends without figures."""
+        """End after the current step, on all ranks. A validation ends without figures."""
         self._is_told = True
 
     def train(self, epoch: int) -> Metrics:
@@ -135,13 +135,13 @@ class Trainer:
         """Each image of validation once; None if a signal ended it."""
         scores, timer = Scores(), Timer()
         self._plain.eval()
-        self._ranks.share(self._plain.buffers())  # each rank has statistics of its own; the first one's are saved
+        self._ranks.share(self._plain.buffers())  # each rank has its own statistics; the first one's are saved
         with torch.inference_mode(), self._amp:
             for batch in timer.over(self._val_batches):
                 images, labels = self._on_device(batch)
                 logits = self._plain(images)
                 scores.add(logits, labels, self._loss(logits, labels).item())
-                if self._is_told:  # ranks may have a step more or less here: they meet behind the last
+                if self._is_told:  # ranks may have one step more or less here: they meet after the last
                     break
         self._is_stopped = self._ranks.any(self._is_told)
         return None if self._is_stopped else Metrics.of(scores, timer, self._ranks)
@@ -182,7 +182,7 @@ class Trainer:
             self._scaler.load_state_dict(found.scaler)
         self._best = found.best
         epoch = self._train.first_epoch
-        self._say(f"going on from {path}: epoch {epoch}, step {self._train.first_step(epoch)}")
+        self._say(f"continuing from {path}: epoch {epoch}, step {self._train.first_step(epoch)}")
 
     def _trace(self, epoch: int, loss: float) -> None:
         if self._options.trace is not None:

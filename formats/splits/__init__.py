@@ -1,1 +1,1 @@
-"""Splits on disk: folders and dictionaries, their cache, their fingerprint and their order."""
+"""Splits on disk: folders, dictionaries, and the cache of opened splits."""

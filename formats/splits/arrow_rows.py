@@ -25,7 +25,16 @@ _HEX = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), dtype=np.u
 
 
 def rows_table(ids: NDArray[np.uint8], labels: NDArray[np.int32] | None, class_names: Mapping[int, str]) -> pa.Table:
-    """The rows of a split by position. ``id`` is text; without labels there is no ``label`` and no ``class_name``."""
+    """The rows of a split as an Arrow table.
+
+    Args:
+        ids: UUIDs by position, uint8 ``(n, 16)``.
+        labels: Class numbers, int32 ``(n,)``, or None.
+        class_names: Names by class number.
+
+    Returns:
+        ``id`` (text), ``label`` and ``class_name`` if there are labels, ``position``.
+    """
     columns = {"id": uuid_texts(ids)}
     if labels is not None:
         names = pa.array([class_names.get(label) for label in range(int(labels.max(initial=-1)) + 1)], pa.string())
@@ -60,10 +69,21 @@ def read_cache(address: str | os.PathLike[str]) -> CacheManifest:
 def cached_metadata(
     address: str | os.PathLike[str], cache: CacheManifest, ids: NDArray[np.uint8], columns: Sequence[str]
 ) -> tuple[pa.Table, NDArray[np.bool_]]:
-    """The rows of a metadata cache with these ids, in their order, and which of them the cache has.
+    """The rows of a metadata cache with these ids, in their order.
 
-    Memory is for the ids of the whole cache, one of its files, and the result. Raises `DamagedError` for a file that
-    is missing or cannot be read.
+    This takes memory for the ids of the whole cache, one of its files, and the result.
+
+    Args:
+        address: The folder of the cache.
+        cache: Its manifest.
+        ids: UUIDs, uint8 ``(n, 16)``.
+        columns: The columns to read.
+
+    Returns:
+        A table of the rows that the cache has, and for each id whether it has it, bool ``(n,)``.
+
+    Raises:
+        DamagedError: A file is missing or cannot be read, or an id is in the cache twice.
     """
     storage = Storage(address)
     wanted = pa.Array.from_buffers(pa.binary(ID_BYTES), len(ids), [None, pa.py_buffer(np.ascontiguousarray(ids))])
@@ -90,7 +110,18 @@ def cached_metadata(
 
 
 def column_names(address: str | os.PathLike[str], cache: CacheManifest) -> list[str]:
-    """The columns of a metadata cache, in the order of its files. Raises `DamagedError`."""
+    """The columns of a metadata cache, in the order of its files.
+
+    Args:
+        address: The folder of the cache.
+        cache: Its manifest.
+
+    Returns:
+        The names.
+
+    Raises:
+        DamagedError: A file is missing or cannot be read.
+    """
     storage = Storage(address)
     try:
         for file in cache.files[:1]:

@@ -6,10 +6,10 @@
       FINGERPRINT/ids          uint8 (n, 16), by position
       FINGERPRINT/labels       int32 (n,), by position
       FINGERPRINT.lock         held by the one process of a host that builds
-      FINGERPRINT.HOST.PID/    half-built; what a killed builder left goes when the next one builds
+      FINGERPRINT.HOST.PID/    incomplete; what a killed builder left is removed by the next one
 
-A cache is trusted when both files are there in their sizes. They come there in one step, when their bytes are on the
-disk. Contents are not checked at each opening, which would read all of them: whoever doubts them removes the folder.
+A cache is used if both files exist with the right sizes. They appear in one step, when their bytes are on the disk.
+Their contents are not verified at each opening, which would read all of them: if you doubt them, remove the folder.
 """
 
 import os
@@ -36,9 +36,13 @@ Fill: TypeAlias = Callable[[NDArray[np.uint8], NDArray[np.int32]], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitRows:
-    """The rows of one split in the order of ``position``: ids uint8 ``(n, 16)`` and labels int32 ``(n,)``.
+    """The rows of one split in the order of ``position``.
 
-    Both are read-only and mapped from the cache, so that opening costs no memory and the ranks of a host share pages.
+    Both arrays are read-only and memory-mapped, so opening takes no memory and the ranks of a host share pages.
+
+    Attributes:
+        ids: UUIDs, uint8 ``(n, 16)``, big-endian.
+        labels: Class numbers, int32 ``(n,)``.
     """
 
     ids: NDArray[np.uint8]
@@ -49,7 +53,7 @@ class SplitRows:
 
 
 def cache_folder() -> Path:
-    """Where opened splits are kept: ``$IMAGESTRATA_CACHE``, or ``imagestrata/splits`` in the user's cache folder.
+    """The folder of opened splits: ``$IMAGESTRATA_CACHE``, or ``imagestrata/splits`` in the user's cache folder.
 
     Raises `StorageError` for a user without a home folder.
     """
@@ -58,14 +62,25 @@ def cache_folder() -> Path:
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "imagestrata" / "splits"
     except RuntimeError as error:
-        raise StorageError(f"Wanted a home folder to keep opened splits in. Found: {error} {_ANOTHER}") from None
+        raise StorageError(f"Wanted a home folder for opened splits. Found: {error} {_ANOTHER}") from None
 
 
 def cached_rows(cache: str | os.PathLike[str] | None, *, fingerprint: str, rows: int, fill: Fill) -> SplitRows:
-    """The rows of a split from ``cache`` (None: `cache_folder`), where ``fill`` puts them if they are not there.
+    """The rows of a split from the cache; they are written there first if they are missing.
 
-    Processes of a host that want them at once wait for the one that fills. Raises what ``fill`` raises, and
-    `StorageError` for a cache that cannot be written, or a full disk.
+    Processes of a host that need them at the same time wait for the one that writes.
+
+    Args:
+        cache: The folder of opened splits; None for `cache_folder`.
+        fingerprint: The fingerprint of the split.
+        rows: Its number of rows.
+        fill: Writes ids and labels into two arrays.
+
+    Returns:
+        Ids and labels by position.
+
+    Raises:
+        StorageError: The cache cannot be written, or the disk is full.
     """
     folder = Path(cache or cache_folder()) / fingerprint
     try:
@@ -77,18 +92,18 @@ def cached_rows(cache: str | os.PathLike[str] | None, *, fingerprint: str, rows:
         return _map(folder, rows)
     except FormatsError:
         raise
-    except (OSError, NotImplementedError) as error:  # the latter of a file system without locks
+    except (OSError, NotImplementedError) as error:  # the latter from a file system without locks
         size = (ID_BYTES + _LABEL_BYTES) * rows / 1e6
         raise StorageError(
             f"Wanted a cache of {size:,.1f} MB for {rows:,} rows in {folder.parent}. Found: {error}. {_ANOTHER}"
         ) from error
 
 
-_ANOTHER = "Make room or name another folder: cache=... when a split is opened, or $IMAGESTRATA_CACHE."
+_ANOTHER = "Make room, or name another folder: cache=... when you open a split, or $IMAGESTRATA_CACHE."
 
 
 def _build(folder: Path, rows: int, fill: Fill) -> None:
-    """Fill files aside, put them on the disk, and rename them. The lock is ours: whatever lies aside is nobody's."""
+    """Write files aside, sync them, and rename them. Under the lock, everything aside is left over."""
     ours = f"{folder.name}.{socket.gethostname()}"  # hosts may share a folder without sharing locks
     for left in folder.parent.glob(f"{ours}.*"):
         shutil.rmtree(left, ignore_errors=True)
@@ -112,7 +127,7 @@ def _build(folder: Path, rows: int, fill: Fill) -> None:
 def _create(path: Path, shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
     """A new file as a writable array of zeros; an empty file cannot be mapped.
 
-    Its room on the disk is taken now: a page that finds none later would end the process with SIGBUS.
+    Its space is allocated now: a page for which there is no space later would end the process with SIGBUS.
     """
     with open(path, "wb") as file:
         if 0 in shape:

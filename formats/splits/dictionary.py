@@ -1,4 +1,4 @@
-"""Split dictionaries: a whole split in one pickled dictionary, as other people's tools write and read them.
+"""Split dictionaries: a whole split in one pickled dictionary, as other tools write and read them.
 
 ::
 
@@ -7,10 +7,10 @@
     medadata_id_col, metadata_label_col    the metadata table's columns (the first is spelled so)
     label_type, num_classes
     row_keys                               object array of uuid.UUID, each once
-    split                                  a list of integer arrays, one a split: places in row_keys, in order
-    labels                                 int32, by place in row_keys; ours alone, and others ignore it
+    split                                  a list of integer arrays, one for each split: places in row_keys, in order
+    labels                                 int32, by place in row_keys; only ours, other tools ignore it
 
-A pickle is a program: `formats.splits.pickles` runs it with nothing in reach.
+A pickle is a program. `formats.splits.pickles` runs it without access to anything.
 """
 
 import os
@@ -30,7 +30,7 @@ from schemas import Columns, SplitManifest
 from schemas.splits import ID_BYTES
 
 MAX_ROWS = 20_000_000
-"""The most images that are written: readers make an object of each, of about 200 bytes."""
+"""The most images that are written: readers make an object of about 200 bytes for each."""
 
 _Part: TypeAlias = bytes | memoryview
 
@@ -39,9 +39,12 @@ _CHUNK = 65_536
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DictionaryRows:
-    """The rows of one split in its order: ids uint8 ``(n, 16)``, big-endian, and labels int32 ``(n,)``, if known.
+    """The rows of one split in its order, read-only.
 
-    Read-only. ``fingerprint`` is `formats.splits.fingerprint` with seed 0, with -1 for labels that are not known.
+    Attributes:
+        ids: UUIDs, uint8 ``(n, 16)``, big-endian.
+        labels: Class numbers, int32 ``(n,)``; None if they are not known.
+        fingerprint: That of `formats.splits.fingerprint` with seed 0, and label -1 where labels are not known.
     """
 
     ids: NDArray[np.uint8]
@@ -54,7 +57,16 @@ class DictionaryRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitDictionary:
-    """What a split dictionary holds."""
+    """The contents of a split dictionary.
+
+    Attributes:
+        address: The address of the file.
+        data_table: The table of the images, as ``keyspace.table``.
+        columns: The names of the id, label and data columns.
+        label_type: "int" for class numbers, "blob" for masks, "multi" for label arrays, "none".
+        num_classes: The number of classes.
+        splits: The splits.
+    """
 
     address: str
     data_table: str
@@ -66,16 +78,25 @@ class SplitDictionary:
 
 
 def is_dictionary(address: str | os.PathLike[str]) -> bool:
-    """Whether an address is one of a split dictionary: its name ends with ``.pckl`` or ``.pkl``, in any case."""
+    """Whether an address is that of a split dictionary: its name ends with ``.pckl`` or ``.pkl``, in any case."""
     return os.fspath(address).rstrip("/").lower().endswith((".pckl", ".pkl"))
 
 
 def write_dictionary(storage: Storage, name: str, *, manifest: SplitManifest, splits: Sequence[SplitRows]) -> None:
     """Write the splits of a manifest as one dictionary, a pickle of protocol 4 for numpy 1 and 2.
 
-    Images come in the order of splits and positions; one that lies in several splits comes once. Readers see the old
-    file or the new one, whole. Raises `FormatsError` for more than `MAX_ROWS` images, `DamagedError` for an image
-    with two labels.
+    Images are in the order of splits and positions; one that is in several splits is written once. Readers see the old
+    file or the new one, complete.
+
+    Args:
+        storage: The folder of the file.
+        name: The name of the file.
+        manifest: The manifest of the splits.
+        splits: The rows of each split.
+
+    Raises:
+        FormatsError: There are more than `MAX_ROWS` images.
+        DamagedError: An image has two labels.
     """
     ids = np.concatenate([np.empty((0, ID_BYTES), np.uint8), *(rows.ids for rows in splits)])
     labels = np.concatenate([np.empty(0, np.int32), *(rows.labels for rows in splits)])
@@ -112,9 +133,9 @@ def write_dictionary(storage: Storage, name: str, *, manifest: SplitManifest, sp
     storage.write_bytes(name, b"".join([b"\x80\x04}(", *pairs, b"u."]), durable=True)
 
 
-# Values are put together opcode by opcode (pickletools tells what each does). A pickler would want an object of each
-# id, and keep it and its state until the end: 400 bytes an image instead of 28. And it would name private modules of
-# numpy that older ones lack, where `numpy.ndarray` and `numpy.dtype` have always been at their places.
+# Values are written opcode by opcode (pickletools describes them). A pickler would need an object for each id, and keep
+# it and its state until the end: 400 bytes an image instead of 28. And it would name private modules of numpy that older
+# versions lack, while `numpy.ndarray` and `numpy.dtype` have always been in the same place.
 
 
 def _text(text: str) -> bytes:
@@ -137,7 +158,9 @@ def _integers(values: NDArray[np.int32] | NDArray[np.int64]) -> list[_Part]:
 def _uuids(ids: NDArray[np.uint8]) -> list[_Part]:
     """For each id ``UUID.__new__(UUID)`` and its state, ``{"int": number}``; the class and "int" come from the memo."""
     before, after = b"h\x00)\x81}h\x01\x8a\x11", b"sb"
-    one = before + bytes(ID_BYTES + 1) + after  # the number is little-endian and signed: one more byte, always 0
+    one = (
+        before + bytes(ID_BYTES + 1) + after
+    )  # the number is little-endian and signed, so it has one more byte, always 0
     records = np.empty((len(ids), len(one)), np.uint8)
     records[:] = np.frombuffer(one, np.uint8)
     records[:, len(before) : len(before) + ID_BYTES] = ids[:, ::-1]
@@ -146,9 +169,9 @@ def _uuids(ids: NDArray[np.uint8]) -> list[_Part]:
 
 
 def _first_places(ids: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """For each row the first row that has its id: int64 ``(n,)``."""
+    """For each row, the first row with its id: int64 ``(n,)``."""
     high, low = np.ascontiguousarray(ids).view(">u8").astype(np.uint64).T
-    order = np.lexsort((low, high))  # stable: of the same ids, the first row comes first
+    order = np.lexsort((low, high))  # stable: among equal ids, the first row is first
     is_new = np.ones(len(ids), dtype=bool)
     is_new[1:] = (np.diff(high[order]) != 0) | (np.diff(low[order]) != 0)
     first = np.empty(len(ids), dtype=np.int64)
@@ -159,12 +182,12 @@ def _first_places(ids: NDArray[np.uint8]) -> NDArray[np.int64]:
 def read_dictionary(address: str | os.PathLike[str]) -> SplitDictionary:
     """Read a split dictionary at a local path or address, ours or another tool's.
 
-    It may hold arrays of numbers and of UUIDs, containers, numbers and strings. Nothing else that it names is
-    imported or called, and a file that names anything else is not read.
+    It may have arrays of numbers and of UUIDs, containers, numbers and strings. Nothing else that it names is imported
+    or called, and a file that names anything else is refused.
 
-    Raises `NotASplitError` for a place without a file, a file that is no pickle, is cut off, names anything else or
-    lacks a key, `DamagedError` for keys and splits that do not fit together, `schemas.IdentifierError` for columns
-    that Cassandra would not take.
+    Raises `NotASplitError` if there is no file, or if it is not a pickle, is truncated, names anything else or lacks a
+    key; `DamagedError` for keys and splits that do not fit together; `schemas.IdentifierError` for columns that
+    Cassandra would not accept.
     """
     text = os.fspath(address)
     folder, slash, name = text.rpartition("/")
@@ -244,6 +267,15 @@ def _rows(index: int, part: object, ids: NDArray[np.uint8], labels: NDArray[np.i
 
 
 def fingerprint_of(index: int, ids: NDArray[np.uint8], labels: NDArray[np.int32]) -> str:
-    """The fingerprint of a split in a dictionary: of seed 0, positions are places; labels are -1 where unknown."""
+    """The fingerprint of a split in a dictionary: with seed 0, places as positions, and label -1 where unknown.
+
+    Args:
+        index: The number of the split.
+        ids: UUIDs, uint8 ``(n, 16)``.
+        labels: Class numbers, int32 ``(n,)``, or None.
+
+    Returns:
+        64 hexadecimal digits.
+    """
     sums = row_sums(ids, labels, np.arange(len(ids), dtype=np.int64))
     return split_fingerprint(seed=0, index=index, rows=len(ids), sums=sums)

@@ -1,15 +1,15 @@
-"""Split folders: their manifest, and their rows by position, checked against the fingerprint.
+"""Split folders: their manifest, and their rows by position, compared with the fingerprint.
 
 ::
 
     splits/imagenette/
-      _manifest.json              what readers trust, written last
+      _manifest.json              the file that readers trust, written last
       _report.html                the report, for people
       split=0/part-*.parquet      id, label, position
       split=1/part-*.parquet
 
 Version 0.1 wrote ``manifest.json`` and ``report.html``. Such folders can be read. If a folder has both manifests,
-because a run that replaced it was killed, ``_manifest.json`` is the one that counts.
+because a run that replaced it was killed, ``_manifest.json`` counts.
 """
 
 import os
@@ -35,11 +35,11 @@ _KINDS = {"id": pa.binary(ID_BYTES), "label": pa.int32(), "position": pa.int64()
 _DTYPES = {"label": np.int32, "position": np.int64}
 _BATCH_ROWS = 65_536
 _THREADS = min(4, os.cpu_count() or 1)
-"""So many files are read side by side: each takes memory for a row group, on hosts with any number of cores."""
+"""Files that are read at the same time. Each takes memory for a row group."""
 
 
 class SplitFolder:
-    """A split folder that has been published: its manifest, and the rows of each of its splits."""
+    """A published split folder: its manifest, and the rows of each split."""
 
     def __init__(self, storage: Storage, manifest: SplitManifest) -> None:
         self._storage = storage
@@ -49,7 +49,7 @@ class SplitFolder:
     def open(cls, address: str | os.PathLike[str]) -> "SplitFolder":
         """Read the manifest at a local path or address.
 
-        Raises `NotASplitError` where there is none, `schemas.FormatVersionError` for a newer format.
+        Raises `NotASplitError` if there is none, `schemas.FormatVersionError` for a newer format.
         """
         storage = Storage(address)
         for name in MANIFESTS:
@@ -63,7 +63,7 @@ class SplitFolder:
 
     @property
     def address(self) -> str:
-        """Where the folder is, as messages name it."""
+        """The address of the folder, for messages."""
         return self._storage.address
 
     def part(self, index: int) -> SplitPart:
@@ -74,10 +74,19 @@ class SplitFolder:
         return splits[index]
 
     def rows(self, index: int, *, cache: str | os.PathLike[str] | None = None) -> SplitRows:
-        """The rows of one split, checked against its fingerprint when they are first read on this host.
+        """The rows of one split. They are compared with the fingerprint when they are first read on this host.
 
-        Raises IndexError for a split that is not there, `DamagedError` if files and manifest disagree, `StorageError`
-        for a storage that does not answer and a cache that cannot be written.
+        Args:
+            index: The number of the split.
+            cache: The folder of opened splits; None for the default.
+
+        Returns:
+            Ids and labels by position.
+
+        Raises:
+            IndexError: There is no such split.
+            DamagedError: Files and manifest disagree.
+            StorageError: The storage does not answer, or the cache cannot be written.
         """
         part = self.part(index)
 
@@ -90,7 +99,7 @@ class SplitFolder:
     def _fill(
         self, ids: NDArray[np.uint8], labels: NDArray[np.int32], part: SplitPart, pool: ThreadPoolExecutor
     ) -> None:
-        """Put the rows of a split to their positions, in memory for a batch of each file that is being read."""
+        """Put the rows of a split at their positions, with memory for one batch of each file that is being read."""
         order = None if self.manifest.has_position else SeededOrder(part.rows, seed=self.manifest.seed)
         if order is not None:
             for _ in pool.map(lambda file: self._count(part, file, order), part.files):
@@ -119,7 +128,7 @@ class SplitFolder:
         file: SplitFile,
         order: SeededOrder | None,
     ) -> tuple[int, int, int]:
-        """Put the rows of one file to their places; how many there are, and the two sums of their fingerprint."""
+        """Put the rows of one file at their places; returns their number, and the two sums of their fingerprint."""
         names = ["id", "label", "position"] if order is None else ["id", "label"]
         rows, first, second = 0, 0, 0
         for some_ids, some_labels, *placed in self._batches(part, file, names):
@@ -134,7 +143,7 @@ class SplitFolder:
         return rows, first, second
 
     def _batches(self, part: SplitPart, file: SplitFile, names: list[str]) -> Iterator[list[NDArray[Any]]]:
-        """Some rows of a file at a time: an array for each column that is named."""
+        """Some rows of a file at a time: one array for each named column."""
         try:
             with self._storage.open(file.path) as stream, pq.ParquetFile(stream) as parquet:
                 for batch in parquet.iter_batches(_BATCH_ROWS, columns=names, use_threads=False):
@@ -149,12 +158,24 @@ class SplitFolder:
     def _disagree(self, part: SplitPart, found: str) -> str:
         return (
             f"Wanted {part.rows} rows of fingerprint {part.fingerprint} in split {part.index} of {self.address}. "
-            f"Found: {found}. Its files were changed after it was made: make the split again."
+            f"Found: {found}. Its files have changed since it was made. Make the split again."
         )
 
 
 def read_manifest(storage: Storage, name: str) -> SplitManifest:
-    """The manifest in the file of this name. Raises FileNotFoundError, NotADirectoryError and schemas.SchemaError."""
+    """Read a manifest by its name.
+
+    Args:
+        storage: The split folder.
+        name: The name of the file.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        FileNotFoundError: There is no such file, or (NotADirectoryError) no such folder.
+        SchemaError: The file is not a manifest.
+    """
     place = f"{storage.address}/{name}"
     try:
         return SplitManifest.from_json(storage.read_text(name), place=place)
@@ -163,11 +184,11 @@ def read_manifest(storage: Storage, name: str) -> SplitManifest:
 
 
 def _array(batch: pa.RecordBatch, name: str) -> NDArray[Any]:
-    """A column as `schemas.splits` has it; raises pyarrow's errors and KeyError for one of another kind."""
+    """A column in the types of `schemas.splits`; raises pyarrow's errors and KeyError for another kind."""
     column = batch.column(name).cast(_KINDS[name])
     if column.null_count:
         raise pa.ArrowInvalid("there are nulls in it")
-    # Out of the buffers: pyarrow's own way into NumPy imports pandas, which takes longer than the rows.
+    # From the buffers: pyarrow's own conversion to NumPy imports pandas, which takes longer than the rows.
     data = column.buffers()[1]
     if name != "id":
         kind = np.dtype(_DTYPES[name])

@@ -1,7 +1,7 @@
 """Pickles of numbers, texts, arrays and UUIDs, read without trusting them.
 
-A pickle is a program. It runs here with stand-ins for the few classes that such files name, and with nothing else in
-reach.
+A pickle is a program. It runs here with substitutes for the few classes that such files name, and without access to
+anything else.
 """
 
 import io
@@ -20,9 +20,9 @@ _NUMBERS = re.compile(r"O8?|[<>|=]?[biuf][1248]")
 
 
 class _StandIn:
-    """What a file gets for a class that it names.
+    """The substitute for a class that a file names.
 
-    Numpy's own classes believe what they are told: a forged dtype has them take bytes for addresses of objects.
+    numpy's own classes trust their input: a forged dtype makes them use bytes as addresses of objects.
     """
 
     def __new__(cls, *_: object) -> Self:
@@ -32,7 +32,7 @@ class _StandIn:
         pass
 
     def __setstate__(self, state: Any) -> None:  # without one, a file could set attributes of the class itself
-        raise pickle.UnpicklingError("a state where there is none")
+        raise pickle.UnpicklingError("a state for a class that has none")
 
 
 class _Uuid(_StandIn):
@@ -54,7 +54,7 @@ class _Dtype(_StandIn):
 
 
 class Array(_StandIn):
-    """``items`` of an array of objects, or ``numbers``; neither if it has more dimensions than one."""
+    """``items`` of an array of objects, or ``numbers``; neither if it has more than one dimension."""
 
     items: list[Any] | None = None
     numbers: NDArray[Any] | None = None
@@ -77,7 +77,7 @@ class _FromBuffer(Array):
 
 
 class Scalar(_StandIn):
-    """A number of numpy's: ``value``."""
+    """A number of numpy: ``value``."""
 
     def __init__(self, dtype: _Dtype, data: Any) -> None:
         self.value = np.frombuffer(data, dtype.numpy)[0].item()
@@ -100,34 +100,35 @@ class _Unpickler(pickle.Unpickler):
         if stand_in := _STAND_INS.get((module, name)):
             return stand_in
         found = f"{module}.{name}"[:200]
-        raise NotASplitError(f"a file that wants to load {found!r}, which was not loaded: do not trust it")
+        raise NotASplitError(f"a file that tries to load {found!r}, which was not loaded: do not trust it")
 
     def persistent_load(self, pid: object, /) -> NoReturn:
-        raise NotASplitError("a file that wants to load a persistent id, which was not loaded: do not trust it")
+        raise NotASplitError("a file that tries to load a persistent id, which was not loaded: do not trust it")
 
 
 def load_pickle(data: bytes) -> Mapping[Any, Any]:
-    """The dictionary that a pickle holds, of plain objects and the stand-ins above. Raises `NotASplitError`."""
+    """The dictionary in a pickle, of plain objects and the substitutes above. Raises `NotASplitError`."""
     try:
         _check_opcodes(data)
         found = _Unpickler(io.BufferedReader(io.BytesIO(data), 1 << 20)).load()
     except FormatsError:
         raise
-    except Exception as error:  # a file that is damaged, or made to do damage, may cause any
+    except Exception as error:  # a damaged or malicious file may cause any error
         reason = f"{type(error).__name__}: {error}"[:200]
-        raise NotASplitError(f"no pickle, or one that is cut off or damaged ({reason})") from None
+        raise NotASplitError(f"no pickle, or a truncated or damaged one ({reason})") from None
     if type(found) is not dict:
         raise NotASplitError("a pickle of something else than a dictionary")
     return found
 
 
-# All opcodes but copyreg's extensions. Those with a length of so many bytes before what follows:
+# All opcodes but copyreg's extensions. Opcodes that are followed by a length, with the number of its bytes:
 _SIZED = {b"\x8a": 1, b"\x8c": 1, b"C": 1, b"U": 1, b"\x8b": 4, b"B": 4, b"T": 4, b"X": 4}
 _SIZED |= {b"\x8d": 8, b"\x8e": 8, b"\x95": 8, b"\x96": 8}
-# Those that make a tuple of something:
+# Opcodes that make a tuple of something:
 _TUPLES = (b"t", b"\x85", b"\x86", b"\x87")
-# All others, many at a time, with what follows them; and the two sizes of LONG1 that most UUIDs have. (Not as many as
-# there are: without end, the matcher would need memory for each; possessively, Python before 3.11.3 matches wrongly.)
+# All other opcodes, many at a time, with their arguments; and the two sizes of LONG1 that most UUIDs have. (Their number
+# is limited: without a limit the matcher would need memory for each; with a possessive one, Python before 3.11.3 matches
+# wrongly.)
 _SIMPLE = (
     rb"(?:[\x81\x88\x89\x8f-\x94\x97\x98()012NQR\]abdelosu}]|[Khq\x80].|\x8a(?:\x10.{16}|\x11.{17})|M..|[Jj].{4}"
     rb"|r...[\0-%b]|G.{8}|p[0-9]{1,7}\n|[FILPSVg][^\n]*\n|[ci][^\n]*\n[^\n]*\n){1,500}"
@@ -135,10 +136,10 @@ _SIMPLE = (
 
 
 def _check_opcodes(data: bytes) -> None:
-    """Refuse what would end the process before any error could be raised; raises `pickle.UnpicklingError`.
+    """Refuse what would end the process before an error could be raised; raises `pickle.UnpicklingError`.
 
-    That is: tuples within tuples without end (as keys they are hashed recursively, on C's stack), and memo numbers
-    beyond all need (the memo is an array: they may not be much larger than the file).
+    That is: endlessly nested tuples (as keys they are hashed recursively, on C's stack), and very large memo numbers
+    (the memo is an array; they may not be much larger than the file).
     """
     simple = re.compile(_SIMPLE % re.escape(bytes([min(len(data) >> 24, 255)])), re.DOTALL)
     place = tuples = 0

@@ -1,4 +1,4 @@
-"""The order of a split that was written without positions: by (xxhash64 of the id, seeded with its seed; id)."""
+"""The order of a split without positions: by (xxhash64 of the id, seeded with the split's seed; id)."""
 
 from itertools import pairwise
 from threading import Lock
@@ -14,11 +14,11 @@ _MOST_BITS = 16
 
 
 class SeededOrder:
-    """Puts rows into their order in memory for one bucket of them, however many there are.
+    """Sorts rows with memory for one bucket of them, for any number of rows.
 
-    The first bits of its hash send a row to a bucket. First `count` takes all rows; then `places` tells where each
-    goes: to its bucket's piece of the whole, in any order; then `sort` brings each of the `pieces` into order. All may
-    be called from several threads.
+    The first bits of a row's hash choose its bucket. First `count` counts all rows. Then `places` gives each row a
+    place in its bucket's part of the whole, in any order. Then `sort` sorts each of the `pieces`. All may be called
+    from several threads.
     """
 
     def __init__(self, rows: int, *, seed: int, bucket_rows: int = _BUCKET_ROWS) -> None:
@@ -33,13 +33,13 @@ class SeededOrder:
         return int(self._sizes.sum())
 
     def count(self, ids: NDArray[np.uint8], /) -> None:
-        """Take down some rows, uint8 ``(n, 16)``."""
+        """Count some rows, uint8 ``(n, 16)``."""
         counts = np.bincount(self._buckets(ids), minlength=len(self._sizes))
         with self._lock:
             self._sizes += counts
 
     def places(self, ids: NDArray[np.uint8], /) -> NDArray[np.int64]:
-        """Where to put some of the rows that were counted, int64 ``(n,)``: each place is given once."""
+        """Places for some of the counted rows, int64 ``(n,)``; each place is given once."""
         buckets = self._buckets(ids)
         by_bucket = np.argsort(buckets, kind="stable")
         counts = np.bincount(buckets, minlength=len(self._sizes))
@@ -51,12 +51,12 @@ class SeededOrder:
         return found
 
     def pieces(self) -> list[slice]:
-        """Where the buckets lie in the whole."""
+        """The part of each bucket in the whole."""
         edges = np.cumsum(np.append(0, self._sizes)).tolist()
         return [slice(start, end) for start, end in pairwise(edges)]
 
     def sort(self, ids: NDArray[np.uint8], labels: NDArray[np.int32], /) -> None:
-        """Bring one piece into order where it lies."""
+        """Sort one piece in place."""
         hashes = self._hashes(ids)
         order = np.argsort(hashes)
         if (hashes[order[1:]] == hashes[order[:-1]]).any():

@@ -120,10 +120,10 @@ def test_the_environment_supplies_credentials_missing_from_the_program(
 @pytest.mark.parametrize(("changes", "found"), [
     ({"password": "swordfish-9"}, r"user 'reader' is refused .*Correct the user name or the password"),
     ({"username": "unheard", "password": "swordfish-9"}, "user 'unheard' is refused"),
-    ({"username": None, "password": None}, "it asks who you are .*IMAGESTRATA_USERNAME"),
+    ({"username": None, "password": None}, "it requires a log-in .*IMAGESTRATA_USERNAME"),
     ({"username": "nobody"}, "no permission .*nobody"),
-    ({"certificate": None, "key": None, "passphrase": None}, "it wants the client's certificate .*IMAGESTRATA_KEY"),
-    ({"certificate": None, "key": None, "passphrase": None, "ca": None}, r"it speaks TLS.*Access\(ca=\.\.\.\)"),
+    ({"certificate": None, "key": None, "passphrase": None}, "it requires a client certificate .*IMAGESTRATA_KEY"),
+    ({"certificate": None, "key": None, "passphrase": None, "ca": None}, r"it uses TLS.*Access\(ca=\.\.\.\)"),
 ], ids=["password", "user", "no user", "no right", "no certificate", "plain"])  # fmt: skip
 def test_missing_credentials_are_named_without_secrets(
     guarded: Cassandra,
@@ -245,11 +245,11 @@ def test_errors_of_the_bundle_metadata_service_are_reported(
     refused = refusal("late.zip", certificate=authority.issue("late", expired=True))
     assert re.match(rf"Access{service}it refuses the client's certificate of the bundle .*late\.zip", refused)
     assert re.match(
-        rf"Access{service}a certificate that none of the authorities of the bundle",
+        rf"Access{service}a certificate that no authority of the bundle",
         refusal("false.zip", ca=stranger.ca),
     )
     metadata.status = 503
-    assert re.match(rf"Unreachable{service}the answer 'HTTP/1.0 503 .*Is the database awake", refusal("asleep.zip"))
+    assert re.match(rf"Unreachable{service}the answer 'HTTP/1.0 503 .*Is the database running", refusal("asleep.zip"))
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     assert "nothing listens there" in refusal("nobody.zip", port=port)

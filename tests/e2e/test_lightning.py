@@ -156,8 +156,8 @@ def test_a_missing_split_is_reported_in_one_line(tmp_path: Path, capsys: pytest.
     ("options", "message"),
     [
         (["--b=1000"], r"at least one batch of 1000 images\. Found: 54 in Split\("),
-        (["--resume", "empty"], r"a checkpoint of Lightning's at empty\. Found: another file, or one that is cut off"),
-        (["--resume", "other.pt"], r"a checkpoint of Lightning's at other\.pt\. Found: another file"),
+        (["--resume", "empty"], r"a checkpoint of Lightning at empty\. Found: another file, or a truncated one"),
+        (["--resume", "other.pt"], r"a checkpoint of Lightning at other\.pt\. Found: another file"),
         (["--resume", "gone"], r"a checkpoint at gone\. Found: No such file"),
     ],
 )

@@ -109,7 +109,7 @@ def test_a_set_that_is_read_at_once_gets_no_figure(places: dict[str, list[str]])
         assert re.fullmatch(
             rf"epoch {number}( \(the first\))?: {COUNT} images in [\d.]+ s: too short for a figure", line
         )
-    assert re.fullmatch(r"no figure: wanted epochs of 1 s or more\. Found: 0\.\d\d s\. Read a larger set\.", last)
+    assert re.fullmatch(r"no figure: wanted epochs of 1 s or more\. Found: 0\.\d\d s\. Read more images\.", last)
 
 
 def test_the_output_has_one_line_per_epoch_and_the_mean(
@@ -143,7 +143,7 @@ def test_unreadable_sources_are_named(
         (["--reader", "file", "--file-root", "damaged", "--decode", "--bs", "1"], "images that DALI reads. Found: nv"),
         (["--reader", "shards", "--shards", "nowhere"], "a folder of shards at nowhere. Found: no such folder"),
         (["--reader", "s3", "--shards", "damaged"], "a folder of shards at .*damaged. Found: no shards.json there"),
-        ([*places["split"], "--use-gpu"], "a pipeline of DALI. Found: .*(CUDA|GPU|driver)"),
+        ([*places["split"], "--use-gpu"], "a DALI pipeline. Found: .*(CUDA|GPU|driver)"),
     ]:
         assert main(arguments) == 1
         errors = capfd.readouterr().err

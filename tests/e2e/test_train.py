@@ -249,9 +249,9 @@ def test_a_stopped_training_resumes_at_the_next_image(
     monkeypatch.setenv("STOP_AT_STEP", "16")
     said = run([*usual, "--b", str(8 // before)], folder, ranks=before)
     monkeypatch.delenv("STOP_AT_STEP")
-    assert "stopped in epoch 1: go on with --resume checkpoint.pt" in said
+    assert "stopped in epoch 1: continue with --resume checkpoint.pt" in said
     said = run([*usual, "--b", str(8 // after), "--resume"], folder, ranks=after)
-    assert "going on from checkpoint.pt: epoch 1, step 4\n" in said
+    assert "continuing from checkpoint.pt: epoch 1, step 4\n" in said
     found = trace(folder)
     for epoch in range(2):
         assert sorted(ids(found, epoch)) == sorted(ids(undisturbed, epoch))
@@ -271,10 +271,10 @@ def test_a_signal_during_validation_ends_it_and_keeps_the_epoch(
     monkeypatch.setenv("STOP_AT_STEP", "validation 12")
     said = run(usual, tmp_path)
     monkeypatch.delenv("STOP_AT_STEP")
-    assert said.endswith("stopped in the validation behind epoch 0: go on with --resume checkpoint.pt\n")
-    assert "going on from checkpoint.pt: epoch 1, step 0\n" in run([*usual, "--resume"], tmp_path)
+    assert said.endswith("stopped in the validation after epoch 0: continue with --resume checkpoint.pt\n")
+    assert "continuing from checkpoint.pt: epoch 1, step 0\n" in run([*usual, "--resume"], tmp_path)
     assert [line["ids"] for line in trace(tmp_path)] == [line["ids"] for line in undisturbed]
-    assert "nothing is left to train: 2 of 2 epochs are done\n" in run([*usual, "--resume"], tmp_path)
+    assert "nothing is left to train: 2 of 2 epochs are complete\n" in run([*usual, "--resume"], tmp_path)
 
 
 def test_torchrun_saves_and_ends_on_a_signal(data: Data, tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ def test_torchrun_saves_and_ends_on_a_signal(data: Data, tmp_path: Path) -> None
             process.send_signal(signal.SIGTERM)
             break
     rest = process.communicate(timeout=180)[0]
-    assert re.search(r"stopped in epoch \d+: go on with --resume checkpoint\.pt", rest), rest
+    assert re.search(r"stopped in epoch \d+: continue with --resume checkpoint\.pt", rest), rest
     assert Checkpoint.read(tmp_path / "checkpoint.pt", arch=f"{MODELS}:tiny", classes=4).loader["epoch"] >= 1
 
 
@@ -306,7 +306,7 @@ def test_a_training_that_is_killed_leaves_its_last_checkpoint(run: Run, data: Da
     epoch, after = kept["loader"]["epoch"], kept["loader"]["start"]
     assert (epoch, after) in {(0, 7 * 8), (1, 0), (1, 7 * 8)}  # the line may be read late, when later ones were saved
     (tmp_path / ".checkpoint.pt.0123456789abcdef").touch()  # as a kill in the middle of a save leaves it
-    assert f"going on from checkpoint.pt: epoch {epoch}, step {after // 8}\n" in run([*usual, "--resume"], tmp_path)
+    assert f"continuing from checkpoint.pt: epoch {epoch}, step {after // 8}\n" in run([*usual, "--resume"], tmp_path)
     assert [name.name for name in tmp_path.glob(".*")] == []
     output = run([*usual, "--evaluate", "--resume"], tmp_path)
     assert re.search(r"epoch 2  validation  loss", output)
@@ -325,7 +325,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("split", ["--val-index", "2"], r"index from 0 to 1 for .*split\. Found: 2"),
         ("split", ["--b", "97"], r"at least one batch of 97 images \(97 on each of 1 ranks\)\. Found: 96 in"),
         ("split", ["--device", "cuda"], "a CUDA device for local rank 0. Found: none"),
-        ("split", ["-a", "resnet51"], r"a classifier of torchvision's, .* Found: 'resnet51'\. Near: resnet50"),
+        ("split", ["-a", "resnet51"], r"a torchvision classifier, .* Found: 'resnet51'\. Similar: resnet50"),
         ("split", ["-a", "no_such:model"], "--arch no_such:model. Found: No module named 'no_such'"),
         (
             "split",
@@ -348,7 +348,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (
             "split",
             ["--resume", "/dev/null"],
-            r"a checkpoint at /dev/null\. Found: another file, or one that is cut off",
+            r"a checkpoint at /dev/null\. Found: another file, or a truncated one",
         ),
         ("split", ["--resume", "nowhere.pt"], r"a checkpoint at nowhere\.pt\. Found: no such file"),
         (

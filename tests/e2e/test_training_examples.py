@@ -107,7 +107,7 @@ def test_a_network_learns_several_labels(
     ("module", "option", "name", "message"),
     [
         (segmentation, "--classes", "arrays", r"Wanted a split of images with masks\. Found: Split\(.*'multi' labels"),
-        (multi_label, "--labels", "masks", r"Wanted a split of arrays of labels\. Found: Split\(.*'blob' labels"),
+        (multi_label, "--labels", "masks", r"Wanted a split with label arrays\. Found: Split\(.*'blob' labels"),
         (segmentation, "--classes", "nowhere", r"segmentation\.py: Wanted .*nowhere.* Found"),
     ],
 )

@@ -4,9 +4,9 @@
     python training/examples/lightning_classifier.py --split splits/digits --epochs 3
     python training/examples/lightning_classifier.py --split splits/digits --epochs 6 --resume build/lightning/last.ckpt
 
-Index 0 of the split is trained on, index 1 is validated on. Checkpoints go to --out every --checkpoint-every steps, and
-hold where the loader stands: --resume goes on at the very next image, in the middle of an epoch as well. --devices 2
-trains on two GPUs, or on two processes of a CPU.
+Index 0 of the split is for training, index 1 for validation. Checkpoints go to --out every --checkpoint-every steps,
+with the position of the loader: --resume continues with the next image, also in the middle of an epoch. --devices 2
+trains on two GPUs, or in two processes on a CPU.
 """
 
 import argparse
@@ -63,15 +63,15 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--size", type=int, default=32, help="side of the images (default: %(default)s)")
     parser.add_argument("--b", type=int, default=64, help="images of a batch on each rank (default: %(default)s)")
     parser.add_argument("--epochs", type=int, default=3, help="(default: %(default)s)")
-    parser.add_argument("--devices", type=int, default=1, help="GPUs, or processes of a CPU (default: %(default)s)")
+    parser.add_argument("--devices", type=int, default=1, help="GPUs, or processes on a CPU (default: %(default)s)")
     parser.add_argument("--out", default="build/lightning", help="folder of checkpoints (default: %(default)s)")
     parser.add_argument("--checkpoint-every", type=int, default=10, help="steps (default: %(default)s)")
-    parser.add_argument("--resume", metavar="FILE", help="a checkpoint to go on from")
+    parser.add_argument("--resume", metavar="FILE", help="a checkpoint to continue from")
     return parser.parse_args(argv)
 
 
 def check_checkpoint(path: str) -> None:
-    """Raises ValueError for a file that Lightning cannot go on from."""
+    """Raise ValueError for a file that Lightning cannot continue from."""
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
         is_one = isinstance(found, dict) and "pytorch-lightning_version" in found
@@ -80,11 +80,11 @@ def check_checkpoint(path: str) -> None:
     except (RuntimeError, EOFError, pickle.UnpicklingError, ValueError):
         is_one = False
     if not is_one:
-        raise ValueError(f"Wanted a checkpoint of Lightning's at {path}. Found: another file, or one that is cut off")
+        raise ValueError(f"Wanted a checkpoint of Lightning at {path}. Found: another file, or a truncated one")
 
 
 def run(args: argparse.Namespace) -> float | None:
-    """Train; returns the last top-1 of validation, or None where nothing was left to do."""
+    """Train; returns the last top-1 of validation, or None if nothing was left to do."""
     if args.resume:
         check_checkpoint(args.resume)
     train, val = (loader.open_split(args.split, index=index) for index in (0, 1))
@@ -102,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code."""
     try:
         top1 = run(parse_args(argv))
-        print("nothing was left to train: say more --epochs" if top1 is None else f"top-1 {top1:.2%}")
+        print("nothing was left to train: use more --epochs" if top1 is None else f"top-1 {top1:.2%}")
     except (loader.LoaderError, ValueError) as error:
         print(f"lightning_classifier.py: {error}", file=sys.stderr)
         return 1

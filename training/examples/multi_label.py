@@ -1,12 +1,12 @@
-"""Train a small network that gives images several labels each, from Cassandra.
+"""Train a small network that predicts several labels for each image, from Cassandra.
 
     spark-submit jobs/ingest.py /data/corel --arrays /data/corel \\
         --data-table corel.data --metadata-table corel.metadata
     spark-submit jobs/split.py -d corel.data -m corel.metadata -r 9,1 -o splits/corel
     python training/examples/multi_label.py --split splits/corel --labels 374
 
-An image's labels are an array of so many zeros and ones, as Corel's are. They come in one read with the image and are
-decoded beside it. Index 0 of the split is trained on, index 1 is validated on.
+The labels of an image are an array of zeros and ones, as in Corel. They are read together with the image, and DALI
+decodes both. Index 0 of the split is for training, index 1 for validation.
 """
 
 import argparse
@@ -51,8 +51,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    parser.add_argument("--split", required=True, metavar="DIR", help="a split of images with arrays of labels")
-    parser.add_argument("--labels", type=int, required=True, help="numbers of each array")
+    parser.add_argument("--split", required=True, metavar="DIR", help="a split of images with label arrays")
+    parser.add_argument("--labels", type=int, required=True, help="the length of each array")
     parser.add_argument("--hosts", help="contact points of Cassandra (default: that of `imagestrata up`)")
     parser.add_argument("--port", type=int, help="its port (default: that of `imagestrata up`; with --hosts, 9042)")
     parser.add_argument("--size", type=int, default=64, help="side of the images (default: %(default)s)")
@@ -62,13 +62,13 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def run(args: argparse.Namespace) -> float:
-    """Train; returns the last F1 of validation: of all labels together, those that are likelier than not."""
+    """Train; returns the last F1 of validation, over all labels, with a threshold of one half."""
     device_id = 0 if torch.cuda.is_available() else None
     device = torch.device("cpu" if device_id is None else f"cuda:{device_id}")
     place = {"hosts": args.hosts and args.hosts.split(","), "port": args.port, "batch_size": args.b}
     train, val = (loader.open_split(args.split, index=index) for index in (0, 1))
     if train.label_type != "multi":
-        raise loader.SplitError(f"Wanted a split of arrays of labels. Found: {train} with {train.label_type!r} labels")
+        raise loader.SplitError(f"Wanted a split with label arrays. Found: {train} with {train.label_type!r} labels")
     torch.manual_seed(0)
     model = network(args.labels).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
@@ -105,7 +105,7 @@ def run(args: argparse.Namespace) -> float:
 
 
 def checked(labels: Any, number: int) -> torch.Tensor:
-    """The labels, if they are so many zeros and ones an image. Raises ValueError if not."""
+    """The labels, if each image has this number of zeros and ones. Raises ValueError if not."""
     lengths = {len(one) for one in labels}
     if lengths != {number}:
         raise ValueError(f"Wanted arrays of --labels {number} numbers. Found: {', '.join(map(str, sorted(lengths)))}")

@@ -5,8 +5,8 @@
     spark-submit jobs/split.py -d ade.data -m ade.metadata -r 9,1 -o splits/ade
     python training/examples/segmentation.py --split splits/ade --classes 151
 
-A mask is a picture of one channel whose values are class numbers, as ADE20K's annotations are. Image and mask come in
-one read, and are cut out, resized and mirrored alike. Index 0 of the split is trained on, index 1 is validated on.
+A mask is an image of one channel whose values are class numbers, as in ADE20K. Image and mask are read together, and
+are cropped, resized and mirrored in the same way. Index 0 of the split is for training, index 1 for validation.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def graph(files: Any, masks: Any, *, size: int, train: bool, device: str) -> tup
         classes = fn.decoders.image(masks, device=device, output_type=types.GRAY)
         mirror = 0
     images = fn.resize(images, size=[size, size], interp_type=types.INTERP_LINEAR)
-    classes = fn.resize(classes, size=[size, size], interp_type=types.INTERP_NN)  # no classes between classes
+    classes = fn.resize(classes, size=[size, size], interp_type=types.INTERP_NN)
     images = fn.crop_mirror_normalize(
         images, dtype=types.FLOAT, output_layout="CHW", mean=[127.5] * 3, std=[64.0] * 3, mirror=mirror
     )
@@ -43,7 +43,7 @@ def graph(files: Any, masks: Any, *, size: int, train: bool, device: str) -> tup
 
 
 def network(classes: int) -> nn.Module:
-    """Images float32 ``(b, 3, h, w)`` in, logits ``(b, classes, h, w)`` out; each sees 15 pixels around."""
+    """Images float32 ``(b, 3, h, w)`` in, logits ``(b, classes, h, w)`` out; the receptive field is 15 pixels wide."""
     layers: list[nn.Module] = []
     for inputs, outputs, dilation in ((3, 32, 1), (32, 64, 2), (64, 64, 4)):
         convolution = nn.Conv2d(inputs, outputs, 3, padding=dilation, dilation=dilation, bias=False)
@@ -117,7 +117,7 @@ def run(args: argparse.Namespace) -> float:
 
 
 def check(classes: torch.Tensor, number: int) -> None:
-    """Raises ValueError for a class that the model has not."""
+    """Raise ValueError for a class that the model does not have."""
     if (found := int(classes.max())) >= number:
         raise ValueError(f"Wanted masks with values below --classes {number}. Found: {found}")
 

@@ -26,10 +26,10 @@ def test_epochs_that_are_too_short_give_no_figure(seconds: tuple[float, ...]) ->
     [
         ([], "Wanted --split or --rows-fn, or --reader file with --file-root. Found: nothing"),
         (["--split", "s", "--rows-fn", "r"], "Found: --split, --rows-fn"),
-        (["--reader", "file"], "Wanted --file-root, and nothing else, with --reader file. Found: nothing"),
+        (["--reader", "file"], "Wanted only --file-root with --reader file. Found: nothing"),
         (["--reader", "file", "--file-root", "f", "--split", "s"], "Found: --split, --file-root"),
         (["--split", "s", "--data-table", "ks.t"], "--data-table with --rows-fn"),
-        (["--reader", "s3"], "Wanted --shards, and nothing else, with --reader s3. Found: nothing"),
+        (["--reader", "s3"], "Wanted only --shards with --reader s3. Found: nothing"),
         (
             ["--reader", "shards", "--shards", "s3://b/x"],
             "a local folder of shards with --reader shards. Found: s3://b/x: say",

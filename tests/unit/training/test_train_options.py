@@ -19,7 +19,7 @@ from training.train_options import parse_args
         (["--split", "s", "--dataset", "d"], "--dataset with TRAIN_DIR VAL_DIR"),
         (
             ["--split", "s", "--val-index", "0"],
-            "different splits .*Found: index 0 for both. Say --validate-on-training",
+            "different splits .*Found: index 0 for both. Use --validate-on-training",
         ),
         (["--split", "s", "--val-index", "-1"], "--val-index of 0 or more. Found: -1"),
         (["--split", "s", "--b", "0"], "--batch-size of 1 or more. Found: 0"),
