@@ -28,7 +28,6 @@ from schemas.tables import Replication, create_classes, create_data, create_keys
 from tests.support.services import fresh_name
 from tests.support.tables import fill
 
-JOB = Path(__file__).resolve().parents[3] / "jobs" / "split.py"
 PATCHES = Columns(id="patch_id", label="klass", data="blob")
 
 
@@ -248,12 +247,21 @@ def test_a_cassandra_that_does_not_answer_is_named(spark: SparkSession, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_program_reads_spark_settings_and_ends_with_a_line_of_json(
+NOTED = """
+import sys
+from pathlib import Path
+from formats import local_node
+from jobs import split
+local_node.PLACE = Path(sys.argv.pop(1))
+sys.exit(split.main())
+"""
+
+
+def test_the_program_reads_spark_settings_finds_the_local_node_and_ends_with_a_line_of_json(
     spark: SparkSession, cassandra: Cassandra, made: Made, tmp_path: Path
 ) -> None:
     (tmp_path / "spark-defaults.conf").write_text(
-        f"spark.master local[1]\nspark.cassandra.connection.host {cassandra.hosts[0]}\n"
-        f"spark.cassandra.connection.port {cassandra.port}\nspark.jars {spark.conf.get('spark.jars')}\n"
+        f"spark.master local[1]\nspark.jars {spark.conf.get('spark.jars')}\n"
         f"spark.ui.enabled false\nspark.sql.shuffle.partitions 2\n"
         f"spark.imagestrata.data-table {made.keyspace}.data\n"
         f"spark.imagestrata.metadata-table {made.keyspace}.metadata\n"
@@ -261,7 +269,18 @@ def test_the_program_reads_spark_settings_and_ends_with_a_line_of_json(
     )
     columns = ["--id-col", PATCHES.id, "--label-col", PATCHES.label, "--data-col", PATCHES.data]
     done = subprocess.run(
-        [sys.executable, str(JOB), "--balance", "original", "--seed", "7", *columns, "--json"],
+        [
+            sys.executable,
+            "-c",
+            NOTED,
+            str(cassandra.folder / "node.json"),
+            "--balance",
+            "original",
+            "--seed",
+            "7",
+            *columns,
+            "--json",
+        ],
         env={**os.environ, "SPARK_CONF_DIR": str(tmp_path)},
         cwd="/",
         capture_output=True,
@@ -271,6 +290,7 @@ def test_the_program_reads_spark_settings_and_ends_with_a_line_of_json(
     )
     assert done.returncode == 0, done.stderr
     (told,) = [line for line in done.stderr.splitlines() if line.startswith("options: ")]
+    assert f"cassandra: 127.0.0.1 port {cassandra.port} (started by `imagestrata up` in this checkout)\n" in done.stderr
     assert f"--metadata-table {made.keyspace}.metadata (from spark.imagestrata.metadata-table), " in told
     assert told.index("--split-ratio 8,2 (default), ") < told.index("(from spark.imagestrata.split-ofn)")
     report = json.loads(done.stdout.splitlines()[-1])

@@ -276,8 +276,8 @@ def test_the_command_compares_tables_made_by_other_tools(
         "wrong size": [f"{uuid.UUID(int=2)} (2 bytes instead of 7)"],
     }
     assert lines == [
-        f"verify.py: Wanted {keyspace}.known and {keyspace}.patches to hold what they say. "
-        "Found: 1 x missing blob, 1 x wrong size. Say --repair to mend what can be mended."
+        f"verify.py: Wanted {keyspace}.known and {keyspace}.patches to agree. "
+        "Found: 1 x missing blob, 1 x wrong size. Add --repair to repair what can be repaired."
     ]
     code, _, (line,) = verify(check="hashes")
     assert code == 1
