@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from formats.command_line import Parser
 from formats.stores.addresses import check_store
-from jobs.command import NO_JAVA, failed
+from jobs.command import NO_JAVA, NO_SPARK, failed
 from jobs.submission import misplaced
 
 PREFIX = "spark.imagestrata."
@@ -101,9 +101,11 @@ def _configure(parser: argparse.ArgumentParser, args: argparse.Namespace, *, nee
     missing = [name for name in needed if getattr(args, name) is None]
     if not missing:
         return configured
-    from pyspark import SparkConf, SparkContext
-    from pyspark.errors import PySparkException
-
+    try:
+        from pyspark import SparkConf, SparkContext
+        from pyspark.errors import PySparkException
+    except ImportError:
+        sys.exit(failed(parser.prog, NO_SPARK))
     try:
         SparkContext._ensure_initialized()  # SparkConf() reads spark-defaults.conf only once the JVM runs
     except PySparkException:

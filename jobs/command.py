@@ -1,7 +1,4 @@
-"""How jobs run: the session, the exit code, the last line.
-
-Nothing here imports pyspark before a job runs, so that ``--help`` and errors of the command line are fast.
-"""
+"""How jobs run: the session, the exit code, the last line. pyspark is imported only when a job runs."""
 
 import json
 import logging
@@ -29,6 +26,9 @@ NO_JAVA = (
 )
 
 
+NO_SPARK = "Wanted pyspark. Found: none. Install it: pip install 'imagestrata[spark]'"
+
+
 class Report(Protocol):
     """What a job's ``run`` returns: a dataclass whose ``str`` is the last line for people."""
 
@@ -53,8 +53,8 @@ def execute(name: str, run: Callable[["SparkSession"], Report], *, as_json: bool
     try:
         from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException
-    except ImportError as error:
-        return failed(name, f"Wanted pyspark. Found: {error}. Install it: pip install 'imagestrata[spark]'")
+    except ImportError:
+        return failed(name, NO_SPARK)
     try:
         spark, origin = _session(name, needs_cassandra=needs_cassandra)
     except (EtlError, FormatsError, SchemaError) as error:

@@ -1,13 +1,15 @@
 """Which Cassandra a job uses, and what of it is said."""
 
 import os
+import sys
 
 import pytest
 from pyspark import SparkConf
 
 from etl.errors import UnreachableError
 from formats.local_node import LocalNode
-from jobs.command import HOST, PORT, locate
+from jobs import split
+from jobs.command import HOST, NO_SPARK, PORT, locate
 
 RUNNING = LocalNode.of(["127.0.0.1", "127.0.0.2"], 9151, [os.getpid()])
 ENDED = LocalNode(("127.0.0.1",), 9151, ((os.getpid(), "an earlier process"),))
@@ -55,3 +57,17 @@ def test_a_job_that_can_do_without_cassandra_keeps_the_address_of_a_node_that_en
 def test_executors_on_other_machines_need_a_configured_host() -> None:
     with pytest.raises(UnreachableError, match=f"Wanted {HOST} for executors of spark://m:7077"):
         locate(conf(master="spark://m:7077"), RUNNING)
+
+
+@pytest.mark.parametrize("argv", [["-o", "o"], ["-d", "k.d", "-m", "k.m", "-o", "o"]])
+def test_without_pyspark_a_job_says_what_to_install(
+    argv: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    monkeypatch.setitem(sys.modules, "py4j.protocol", None)
+    try:
+        code = split.main(argv)
+    except SystemExit as stopped:
+        code = stopped.code  # type: ignore[assignment]
+    assert code == 1
+    assert capsys.readouterr().err.splitlines()[-1] == f"split.py: {NO_SPARK}"

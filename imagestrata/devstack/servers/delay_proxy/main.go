@@ -1,12 +1,12 @@
-// A TCP proxy that makes one Cassandra node look far away.
+// A TCP proxy that makes a Cassandra node look far away.
 //
-// Every byte is delayed by half the round trip each way. A connection has at most so many bytes on their way in each
-// direction, a window, as TCP has: a byte counts until its acknowledgement could have come back, a whole round trip
-// after it was sent. On demand, single answers of the server are held back: frames of the native protocol (version 4)
-// are told apart, so that others on the same connection overtake a held one, and each answer is drawn anew, so that a
-// read that is repeated is likely to be quick.
+// Every byte is delayed by half the round-trip time in each direction. As in TCP, a window limits the bytes in flight in
+// each direction of a connection: a byte counts until its acknowledgement could have arrived, one round trip after it
+// was sent. Optionally, some responses of the server are delayed further. The proxy parses frames of the native protocol
+// (version 4), so that other frames of the same connection overtake a delayed one. Each response is chosen independently,
+// so a repeated read is probably fast.
 //
-// It prints the port that it listens on, and ends when its standard input does; then it prints what it has carried.
+// It prints the port that it listens on, and ends when its standard input ends; then it prints its traffic.
 package main
 
 import (
@@ -28,7 +28,7 @@ const (
 	chunkBytes  = 64 << 10
 	headerBytes = 9       // version, flags, stream (2), opcode, length (4)
 	resultCode  = 0x08    // the opcode of a frame with rows
-	smallBytes  = 1 << 10 // answers below are the driver's own questions, and never held
+	smallBytes  = 1 << 10 // smaller responses answer the driver's own queries and are never delayed
 )
 
 type link struct {
@@ -102,7 +102,7 @@ func (l *link) serve(listener net.Listener) {
 	}
 }
 
-// connect carries one connection, whose setting up takes a round trip of its own.
+// connect handles one connection; establishing it takes one more round trip.
 func (l *link) connect(client *net.TCPConn) {
 	defer client.Close()
 	time.Sleep(2 * l.oneWay)
@@ -120,7 +120,7 @@ func (l *link) connect(client *net.TCPConn) {
 	both.Wait()
 }
 
-// carry moves bytes one way until either end closes.
+// carry moves bytes in one direction until either end closes.
 func (l *link) carry(from, to *net.TCPConn, carried *atomic.Int64, isHeld bool) {
 	way := newWay(l.window, l.oneWay)
 	delivered := make(chan struct{})
@@ -153,7 +153,7 @@ func (l *link) readChunk(from *net.TCPConn, way *way) ([]byte, time.Duration, *[
 	return (*buffer)[:n], 0, buffer, err
 }
 
-// readFrame reads one frame, and draws whether it is held.
+// readFrame reads one frame, and chooses at random whether to delay it.
 func (l *link) readFrame(from *net.TCPConn, way *way) ([]byte, time.Duration, *[]byte, error) {
 	var header [headerBytes]byte
 	if _, err := io.ReadFull(from, header[:]); err != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A way is one direction of a connection: what is on it, and when it arrives.
+// A way is one direction of a connection: the bytes in flight, and when they arrive.
 type way struct {
 	window int64
 	oneWay time.Duration
@@ -17,8 +17,8 @@ type way struct {
 	changed   *sync.Cond
 	pieces    pieces
 	following uint64
-	onWay     int64 // bytes sent whose acknowledgement is not back
-	isOver    bool  // nobody reads any more
+	onWay     int64 // bytes sent but not yet acknowledged
+	isOver    bool  // the reader has closed
 	atEnd     func()
 }
 
@@ -26,10 +26,10 @@ type piece struct {
 	due    time.Time
 	number uint64
 	bytes  []byte
-	buffer *[]byte // what the bytes lie in, for those to come
+	buffer *[]byte // the buffer of the bytes, to be reused
 }
 
-// buffers are used again: to allocate and collect each would cost more than to carry its bytes.
+// buffers are reused: allocating and collecting each would cost more than moving its bytes.
 var buffers = sync.Pool{New: func() any {
 	buffer := make([]byte, chunkBytes)
 	return &buffer
@@ -41,7 +41,7 @@ func newWay(window int64, oneWay time.Duration) *way {
 	return w
 }
 
-// room waits until the window has room, and returns how much of what is wanted fits; a frame goes whole.
+// room waits until the window has room, and returns how many of the wanted bytes fit; a frame is never split.
 func (w *way) room(wanted int) int {
 	w.lock.Lock()
 	defer w.lock.Unlock()
@@ -54,7 +54,7 @@ func (w *way) room(wanted int) int {
 	return wanted
 }
 
-// put sends bytes on their way, which takes some time more than usual for those that are held.
+// put sends bytes; delayed ones take longer.
 func (w *way) put(bytes []byte, extra time.Duration, buffer *[]byte) {
 	w.lock.Lock()
 	defer w.lock.Unlock()
@@ -64,7 +64,7 @@ func (w *way) put(bytes []byte, extra time.Duration, buffer *[]byte) {
 	w.changed.Broadcast()
 }
 
-// finish lets this happen once all that was put has arrived.
+// finish runs a function once all bytes have arrived.
 func (w *way) finish(then func()) {
 	w.lock.Lock()
 	defer w.lock.Unlock()
@@ -72,7 +72,7 @@ func (w *way) finish(then func()) {
 	w.changed.Broadcast()
 }
 
-// deliver writes what is due, in its order, and gives its room back when the acknowledgement would arrive.
+// deliver writes the bytes that are due, in order, and frees their room when the acknowledgement would arrive.
 func (w *way) deliver(to *net.TCPConn, carried *atomic.Int64) {
 	for {
 		next, ok := w.take()
@@ -117,14 +117,14 @@ func (w *way) take() (piece, bool) {
 		if wait <= 0 {
 			return heap.Pop(&w.pieces).(piece), true
 		}
-		// Asleep without the lock: a held frame may be overtaken by one that is put meanwhile.
+		// Sleep without the lock: a frame that is put meanwhile may overtake a delayed one.
 		timer := time.AfterFunc(wait, w.wake)
 		w.changed.Wait()
 		timer.Stop()
 	}
 }
 
-// wake takes the lock, so that nobody is on the point of going to sleep.
+// wake takes the lock, so that no goroutine is about to sleep.
 func (w *way) wake() {
 	w.lock.Lock()
 	defer w.lock.Unlock()
@@ -138,7 +138,7 @@ func (w *way) acknowledge(n int64) {
 	w.changed.Broadcast()
 }
 
-// end gives up what is on its way.
+// end drops the bytes in flight.
 func (w *way) end() {
 	w.lock.Lock()
 	defer w.lock.Unlock()
