@@ -35,7 +35,7 @@ class LocalNode:
         place = place or PLACE
         try:
             text = place.read_text(encoding="utf-8")
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):  # the other: this module is in a zip of --py-files
             return None
         return parsed(text, cls._read, what="note of a local Cassandra", place=str(place), newest=NEWEST_FORMAT)
 

@@ -113,8 +113,8 @@ def locate(conf: "SparkConf", node: LocalNode | None, *, needs_cassandra: bool =
     Raises:
         UnreachableError: The local node has ended, or executors on other machines would not reach it.
     """
-    if conf.get(HOST) is not None or conf.get(PORT) is not None:
-        conf.setIfMissing(HOST, "127.0.0.1").setIfMissing(PORT, "9042")
+    if conf.get(HOST) or conf.get(PORT):
+        conf.set(HOST, conf.get(HOST) or "127.0.0.1").set(PORT, conf.get(PORT) or "9042")
         return ""
     if node is None:
         conf.set(HOST, "127.0.0.1").set(PORT, "9042")

@@ -22,6 +22,8 @@ def test_a_note_comes_back_as_it_was_written(tmp_path: Path) -> None:
 
 def test_without_a_note_there_is_no_node(tmp_path: Path) -> None:
     assert LocalNode.find(tmp_path / "node.json") is None
+    (tmp_path / "deps.zip").touch()
+    assert LocalNode.find(tmp_path / "deps.zip" / "node.json") is None
 
 
 def test_the_note_is_in_the_folder_that_imagestrata_up_uses(tmp_path: Path) -> None:

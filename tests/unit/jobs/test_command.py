@@ -30,6 +30,7 @@ def test_a_configured_host_or_port_wins_over_the_local_node(node: LocalNode | No
     for settings, address in (
         ({HOST: "10.0.0.1"}, ("10.0.0.1", "9042")),
         ({PORT: "9999"}, ("127.0.0.1", "9999")),
+        ({HOST: "", PORT: "9999"}, ("127.0.0.1", "9999")),
         ({HOST: "10.0.0.1", PORT: "9999"}, ("10.0.0.1", "9999")),
     ):
         found = SparkConf(loadDefaults=False).setAll(list(settings.items()))
