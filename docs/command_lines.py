@@ -133,14 +133,21 @@ def _filled(lines: list[str]) -> Iterator[str]:
 
 
 def _rows(lines: list[str]) -> Iterator[tuple[nodes.term, list[nodes.Node]]]:
-    rows: list[list[str]] = []
+    rows: list[tuple[str, int, list[str]]] = []
     for line in filter(str.strip, lines):
         if found := _TWO_COLUMNS.fullmatch(line):
-            rows.append([found[1], found[2]])
+            rows.append((found[1], found.start(2), [found[2]]))
         else:
-            rows[-1][1] += f" {line.strip()}"
-    for name, text in rows:
-        yield nodes.term("", "", nodes.literal("", name)), [_paragraph(text)]
+            rows[-1][2].append(line)
+    for name, column, (first, *others) in rows:
+        deepest = max((len(line) - len(line.lstrip()) for line in others), default=0)
+        if deepest > column:  # a list of its own
+            text: nodes.Node = nodes.literal_block(
+                "", "\n".join([first, *(line[column:] for line in others)]), language="none"
+            )
+        else:
+            text = _paragraph(" ".join([first, *map(str.strip, others)]))
+        yield nodes.term("", "", nodes.literal("", name)), [text]
 
 
 def _definitions(rows: "Iterator[tuple[nodes.term, list[nodes.Node]]]") -> nodes.definition_list:

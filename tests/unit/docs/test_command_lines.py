@@ -33,7 +33,8 @@ def test_the_parser_of_a_command_is_its_own(command: str) -> None:
 
 def test_a_manual_becomes_paragraphs_commands_and_tables() -> None:
     examples = "examples:\n  run a\n\n  run --b\n"
-    table = "With --b, told:\n  one thing   of two\n              lines\n  two         more\n"
+    rows = ("one thing   of two", "            lines", "two         more:", "              a", "              b")
+    table = "\n  ".join(["With --b, told:", *rows])
     text = f"Do it.\n\n{examples}\n{table}"
     found = list(command_lines._manual(text))
     assert [type(node) for node in found] == [
@@ -46,7 +47,7 @@ def test_a_manual_becomes_paragraphs_commands_and_tables() -> None:
     assert found[2].astext() == "run a\n\nrun --b"
     assert [node.astext() for node in found[3].findall(nodes.literal)] == ["--b"]
     assert [node.astext() for node in found[4].findall(nodes.term)] == ["one thing", "two"]
-    assert [node.astext() for node in found[4].findall(nodes.definition)] == ["of two lines", "more"]
+    assert [node.astext() for node in found[4].findall(nodes.definition)] == ["of two lines", "more:\n  a\n  b"]
 
 
 def test_importing_the_directive_starts_no_jvm_and_prints_nothing() -> None:
