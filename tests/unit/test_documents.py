@@ -125,8 +125,10 @@ def test_a_page_becomes_a_script_of_the_blocks_that_are_run() -> None:
         python="/usr/bin/python",
     )
     assert made.splitlines()[2:] == [
+        "echo",
         "echo '== docs/example.md, block 0, line 3'",
         "ls /tmp/photos",
+        "echo",
         "echo '== docs/example.md, block 3, line 16'",
         "/usr/bin/python - <<'PYTHON_BLOCK'",
         'print("5000")',
