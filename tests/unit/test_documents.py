@@ -20,8 +20,9 @@ PAGES = documents.pages()
 # Options of programs that are not ours.
 FOREIGN = {
     # spark-submit, gcloud
-    *("--conf", "--deploy-mode", "--driver-memory", "--executor-cores", "--executor-memory", "--jars", "--master"),
-    *("--num-executors", "--packages", "--properties", "--properties-file", "--py-files", "--total-executor-cores"),
+    *("--archives", "--conf", "--deploy-mode", "--driver-memory", "--executor-cores", "--executor-memory", "--jars"),
+    *("--master", "--num-executors", "--packages", "--properties", "--properties-file", "--py-files"),
+    "--total-executor-cores",
     # torchrun, curl, tar
     *("--nnodes", "--nproc_per_node", "--rdzv-backend", "--rdzv-endpoint", "--standalone"),
     *("--data-binary", "--hard-dereference"),
