@@ -1,0 +1,192 @@
+"""The wheel in clean environments, as its users install it: the client, the loader and the jobs."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from imagestrata import __version__
+from imagestrata.devstack import jars, java
+from imagestrata.devstack.environment import Environment
+from imagestrata.devstack.packaging.wheel import build
+from imagestrata.devstack.servers.cassandra import Cassandra
+from imagestrata.job_files import JOBS
+from tests.support.dataset_servers import ServerInThread
+from tests.support.services import fresh_name
+from tests.support.trees import tree
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHONS = ("3.11", "3.13")
+Install = Callable[[str, str], "Installed"]
+
+
+class Installed:
+    """An environment with the wheel. Commands run in an empty folder, so that they cannot find the checkout."""
+
+    def __init__(self, folder: Path, work: Path) -> None:
+        self.folder, self.work = folder, work
+
+    def run(self, *command: str | Path, check: bool = True, **environment: str) -> "subprocess.CompletedProcess[str]":
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PYSPARK", "SPARK", "VIRTUAL"))}
+        kept |= {"PATH": f"{self.folder}/bin:/usr/bin:/bin", "IMAGESTRATA_CACHE": str(self.work / "cache")}
+        done = subprocess.run(
+            [str(self.folder / "bin" / command[0]), *map(str, command[1:])],
+            cwd=self.work,
+            env=kept | environment,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert done.returncode == 0 or not check, done.stdout[-2000:] + done.stderr[-4000:]
+        return done
+
+    def python(self, code: str, *arguments: str | Path) -> str:
+        return self.run("python", "-c", code, *arguments).stdout
+
+
+def python_of(version: str) -> str | None:
+    """A Python of this version. A shim of pyenv's is on PATH for versions that it cannot run."""
+    if sys.version_info[:2] == tuple(map(int, version.split("."))):
+        return sys.executable
+    found = shutil.which(f"python{version}")
+    if found is None or subprocess.run([found, "-c", ""], capture_output=True, timeout=60, check=False).returncode != 0:
+        return None
+    return found
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(Environment(), tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def install(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Install:
+    """Makes an environment of a Python version and an extra, once. Skips the test where there is no such Python."""
+    made: dict[tuple[str, str], Installed] = {}
+    uv, env = Environment().folder / "bin" / "uv", Environment().uv_environment()
+    # The lock's versions are in uv's cache, and make the test the same every day. With the lock's hashes, uv would not
+    # use the pyspark that it has built before.
+    constraints = tmp_path_factory.mktemp("constraints") / "versions.txt"
+    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    constraints.write_text("\n".join(re.findall(r"^\S+==\S+", lock, re.MULTILINE)), encoding="utf-8")
+
+    def make(version: str, extra: str) -> Installed:
+        if (version, extra) not in made:
+            python = python_of(version)
+            if python is None:
+                pytest.skip(f"no python{version} on PATH")
+            folder = tmp_path_factory.mktemp("clean")
+            install = [uv, "pip", "install", "--python", folder / "env/bin/python", "--system-certs"]
+            install += ["--constraints", constraints, f"{wheel}[{extra}]" if extra else wheel]
+            for command in ([uv, "venv", "--quiet", "--python", python, folder / "env"], install):
+                done = subprocess.run(
+                    command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=600, check=False
+                )
+                assert done.returncode == 0, done.stderr
+            (folder / "work").mkdir()
+            made[version, extra] = Installed(folder / "env", folder / "work")
+        return made[version, extra]
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tree(tmp_path_factory.mktemp("images"), splits=("train", "val"))
+
+
+@pytest.fixture(scope="module")
+def split(install: Install, images: Path, cassandra: Cassandra) -> Path:
+    """A split of tables, both made by jobs of the wheel."""
+    spark = install("3.11", "spark")
+    keyspace = fresh_name("wheel")
+    defaults = spark.run("imagestrata", "job", "defaults").stdout.strip()
+    submit = ["spark-submit", "--properties-file", defaults, "--master", "local[2]"]
+    submit += ["--jars", ",".join(map(str, jars.paths("spark")))]
+    submit += ["--conf", f"spark.cassandra.connection.port={cassandra.port}"]
+    settings = {"JAVA_HOME": str(java.find(Environment().site_packages).home)}
+    settings["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1"  # compiled for a quick start
+    for job, *options in (
+        ("ingest", str(images), "--split-subdir", "train", "--split-subdir", "val"),
+        ("split", "-r", "1,1", "-o", str(spark.work / "split")),
+    ):
+        script = spark.run("imagestrata", "job", job).stdout.strip()
+        assert script.startswith(str(spark.folder))
+        tables = ["--data-table", f"{keyspace}.data", "--metadata-table", f"{keyspace}.metadata"]
+        done = spark.run(*submit, script, *options, *tables, "--json", **settings)
+        assert json.loads(done.stdout.splitlines()[-1]), done.stdout
+    return spark.work / "split"
+
+
+@pytest.mark.parametrize("version", PYTHONS)
+def test_the_base_package_has_the_command_the_client_and_readers_of_folders(
+    install: Install, images: Path, tmp_path: Path, version: str
+) -> None:
+    base = install(version, "")
+    assert base.run("imagestrata", "--version").stdout == f"imagestrata {__version__}\n"
+    assert "usage: imagestrata COMMAND" in base.run("imagestrata", "--help").stdout
+    with ServerInThread(tmp_path / "root") as server:
+        base.run("imagestrata", "push", images, "--name", "tiny", "--create", "--url", server.url)
+        assert "tiny" in base.run("imagestrata", "list", "--url", server.url).stdout
+        base.run("imagestrata", "pull", "tiny", base.work, "--url", server.url)
+    for name in ("train/a/0.png", "val/c/3.png"):
+        assert (base.work / "tiny" / name).read_bytes() == (images / name).read_bytes()
+    code = (
+        "import hashlib, sys, loader\n"
+        "source = loader.FolderSource(loader.open_folder(sys.argv[1]), batch_size=5, seed=1)\n"
+        "print(*sorted(hashlib.sha256(image).hexdigest() for batch in source.epoch(0) for image in batch.images))"
+    )
+    assert base.python(code, base.work / "tiny" / "train").split() == digests(images / "train")
+
+
+@pytest.mark.parametrize("version", PYTHONS)
+def test_the_loader_reads_a_split_from_cassandra_without_dali_and_torch(
+    install: Install, split: Path, images: Path, cassandra: Cassandra, version: str
+) -> None:
+    code = (
+        "import hashlib, sys, loader\n"
+        "split = [loader.open_split(sys.argv[1], index=index) for index in range(2)]\n"
+        "for one in split:\n"
+        "    with loader.CassandraSource(one, hosts='127.0.0.1', port=int(sys.argv[2]), batch_size=5) as source:\n"
+        "        for batch in source.epoch(0):\n"
+        "            print(*(hashlib.sha256(image).hexdigest() for image in batch.images))\n"
+        "try: source.read()\n"
+        "except loader.MissingExtraError as error: print(error, file=sys.stderr)\n"
+    )
+    done = install(version, "loader").run("python", "-c", code, split, str(cassandra.port))
+    assert sorted(done.stdout.split()) == digests(images)
+    assert "pip install 'imagestrata[cuda120]'. For CUDA 13: cuda130." in done.stderr
+
+
+def test_jobs_run_as_modules_too(install: Install, split: Path) -> None:
+    spark = install("3.11", "spark")
+    for job in JOBS:
+        assert "usage: " in spark.run("python", "-m", f"jobs.{job}", "--help").stdout
+
+
+@pytest.mark.parametrize("version", PYTHONS)
+def test_what_lacks_its_extra_says_in_one_line_what_to_install(install: Install, version: str) -> None:
+    base = install(version, "")
+    advice = "" if version == "3.11" else r"Spark 3\.5 supports Python up to 3\.11\. .*"
+    for job in JOBS:
+        script = base.run("imagestrata", "job", job).stdout.strip()
+        for command in (("python", script), ("python", "-m", f"jobs.{job}")):
+            done = base.run(*command, check=False)
+            assert done.returncode == 1
+            wanted = rf"{job}\.py: Wanted the library \w+\. .*{advice}pip install 'imagestrata\[spark\]'\n"
+            assert re.fullmatch(wanted, done.stderr), done.stderr
+    done = base.run("imagestrata", "serve", "--root", base.work / "root", check=False)
+    assert done.returncode == 1
+    assert re.fullmatch(r"error: .*pip install 'imagestrata\[service\]'\n", done.stderr), done.stderr
+
+
+def digests(folder: Path) -> list[str]:
+    return sorted(hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.rglob("*.png"))
