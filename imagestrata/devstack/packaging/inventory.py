@@ -1,0 +1,113 @@
+"""List what the package installs: `make inventory` writes build/inventory.
+
+    sbom.json       every package with version, license and dependencies (CycloneDX)
+    licenses.md     the same packages, as a table of licenses
+    audit.json      their known vulnerabilities, as PyPI's advisory service answers
+
+The packages are those of all extras for running (not cuda130, which takes cuda120's place, and not notebooks), in the
+versions of requirements.lock. Exit codes: 0 = all three were written and no vulnerability is known, 1 = a
+vulnerability is known, or the service did not answer for every package, or a tool failed.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from formats.origin import VERSION
+from imagestrata.devstack import DevstackError, SetupError
+from imagestrata.devstack.environment import Environment
+
+EXTRAS = ("spark", "cuda120", "train", "lightning", "metrics", "looks", "shards", "service")
+
+
+def write(environment: Environment, folder: Path) -> None:
+    """Write the SBOM and the licenses, and leave the installed packages in `folder`/env. Raises SetupError."""
+    python = folder / "env" / "bin" / "python"
+    folder.mkdir(parents=True, exist_ok=True)
+    run(environment, "uv", "venv", "--clear", "--quiet", "--python", environment.python, folder / "env")
+    install = ("pip", "install", "--python", python, "--system-certs", "--constraints", "requirements.lock")
+    run(environment, "uv", *install, f".[{','.join(EXTRAS)}]")
+    sbom = ("environment", "--pyproject", "pyproject.toml", "--mc-type", "library", "--output-reproducible")
+    bom = json.loads(run(environment, "cyclonedx-py", *sbom, folder / "env"))
+    bom["metadata"]["component"]["version"] = VERSION  # not in pyproject.toml, where the tool looks
+    (folder / "sbom.json").write_text(json.dumps(bom, indent=2) + "\n", encoding="utf-8")
+    table = ("--python", python, "--from", "mixed", "--format", "markdown", "--with-urls")
+    run(environment, "pip-licenses", *table, "--output-file", folder / "licenses.md")
+
+
+def audit(environment: Environment, folder: Path) -> list[str]:
+    """Ask for known vulnerabilities of the packages in `folder`/env, and keep the answer in audit.json.
+
+    Returns:
+        A line for each vulnerability.
+
+    Raises:
+        SetupError: The service did not answer, or not for all packages.
+    """
+    packages = folder / "env" / "lib" / "python3.11" / "site-packages"
+    # It exits with 1 for vulnerabilities and for failures alike, and with 0 where it could not ask for any package.
+    options = ("--path", packages, "--format", "json", "--progress-spinner", "off")
+    answer = run(environment, "pip-audit", *options, check=False)
+    try:
+        found = json.loads(answer)["dependencies"]
+    except (ValueError, KeyError) as error:
+        raise SetupError(f"wanted an answer of PyPI's advisory service. Found: none ({error}).") from error
+    (folder / "audit.json").write_text(answer, encoding="utf-8")
+    return judge(found)
+
+
+def judge(found: list[dict[str, Any]]) -> list[str]:
+    """The vulnerabilities in an answer. Raises SetupError unless it covers all packages but ours."""
+    ours = {"imagestrata"}
+    skipped = [str(one["name"]) for one in found if "skip_reason" in one and one["name"] not in ours]
+    if not found:
+        raise SetupError("wanted an audit of the installed packages. Found: nothing was audited.")
+    if skipped:
+        names = ", ".join(skipped[:3]) + (", ..." if len(skipped) > 3 else "")
+        raise SetupError(
+            f"wanted an audit of {len(found)} packages. Found: PyPI's advisory service knows nothing of {len(skipped)} "
+            f"({names}), which are not audited. Do: run this on a machine with access to PyPI itself, not to a mirror."
+        )
+    return [
+        f"{one['name']} {one['version']}: {issue['id']}, fixed in {', '.join(issue['fix_versions']) or 'no version'}"
+        for one in found
+        for issue in one.get("vulns", [])
+    ]
+
+
+def run(environment: Environment, tool: str, *arguments: str | Path, check: bool = True) -> str:
+    """What a tool of the environment prints. Raises SetupError if it fails."""
+    command = [str(environment.folder / "bin" / tool), *map(str, arguments)]
+    done = subprocess.run(
+        command,
+        cwd=environment.root,
+        env=environment.uv_environment(),
+        capture_output=True,
+        text=True,
+        timeout=1800,
+        check=False,
+    )
+    if check and done.returncode != 0:
+        raise SetupError(f"wanted {tool} to end without an error. Found: {done.stderr.strip()[-2000:]}")
+    return done.stdout
+
+
+def main() -> int:
+    """Write all three; returns the exit code."""
+    environment = Environment()
+    folder = environment.root / "build" / "inventory"
+    try:
+        write(environment, folder)
+        print(f"SBOM      {folder / 'sbom.json'}\nlicenses  {folder / 'licenses.md'}", flush=True)
+        found = audit(environment, folder)
+    except (DevstackError, subprocess.SubprocessError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print("\n".join(found) or "audit     no known vulnerabilities")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
