@@ -134,8 +134,8 @@ def write_dictionary(storage: Storage, name: str, *, manifest: SplitManifest, sp
 
 
 # Values are written opcode by opcode (pickletools describes them). A pickler would need an object for each id, and keep
-# it and its state until the end: 400 bytes an image instead of 28. And it would name private modules of numpy that older
-# versions lack, while `numpy.ndarray` and `numpy.dtype` have always been in the same place.
+# it and its state until the end: 400 bytes an image instead of 28. And it would name private modules of numpy that
+# older versions lack, while `numpy.ndarray` and `numpy.dtype` have always been in the same place.
 
 
 def _text(text: str) -> bytes:

@@ -126,9 +126,9 @@ _SIZED = {b"\x8a": 1, b"\x8c": 1, b"C": 1, b"U": 1, b"\x8b": 4, b"B": 4, b"T": 4
 _SIZED |= {b"\x8d": 8, b"\x8e": 8, b"\x95": 8, b"\x96": 8}
 # Opcodes that make a tuple of something:
 _TUPLES = (b"t", b"\x85", b"\x86", b"\x87")
-# All other opcodes, many at a time, with their arguments; and the two sizes of LONG1 that most UUIDs have. (Their number
-# is limited: without a limit the matcher would need memory for each; with a possessive one, Python before 3.11.3 matches
-# wrongly.)
+# All other opcodes, many at a time, with their arguments; and the two sizes of LONG1 that most UUIDs have. (Their
+# number is limited: without a limit the matcher would need memory for each; with a possessive one, Python before 3.11.3
+# matches wrongly.)
 _SIMPLE = (
     rb"(?:[\x81\x88\x89\x8f-\x94\x97\x98()012NQR\]abdelosu}]|[Khq\x80].|\x8a(?:\x10.{16}|\x11.{17})|M..|[Jj].{4}"
     rb"|r...[\0-%b]|G.{8}|p[0-9]{1,7}\n|[FILPSVg][^\n]*\n|[ci][^\n]*\n[^\n]*\n){1,500}"

@@ -8,7 +8,9 @@ from uuid import UUID
 import pyarrow as pa
 
 from formats import FormatsError
+from formats.local_node import LocalNode
 from formats.splits.arrow_rows import OWN, cached_metadata, column_names, read_cache, rows_table
+from loader.cassandra.access import Access
 from loader.cassandra.metadata_rows import read_metadata
 from loader.errors import MissingImageError, OptionError, SplitError
 from loader.folder.folders import Folder
@@ -48,7 +50,8 @@ def _metadata(
         if cache is not None or where or set(names or ()) - {"path"}:
             raise OptionError("Wanted metadata=['path'] alone: class folders have no other metadata. Found: more")
         return [("path", pa.chunked_array([pa.array(list(map(os.fsdecode, split.paths)), pa.string())]))]
-    if (cache is None) == (not where):
+    is_named = bool(where) or LocalNode.find() is not None or Access.from_environment().bundle is not None
+    if (cache is None and not is_named) or (cache is not None and where):
         found = "neither" if cache is None else f"both, metadata_cache and {', '.join(sorted(where))}"
         raise OptionError(
             "Wanted metadata_cache=FOLDER, made with jobs/split.py --metadata-ofn, or hosts=[...] of Cassandra, to "

@@ -78,8 +78,8 @@ class Access:
                 raise OptionError(f"Wanted only a bundle, which has all certificates. Found: also {others}")
         else:
             self._check_together("certificate", "key")
-            self._check_needs("certificate", "ca", "the authorities that sign the servers' certificates")
-            self._check_needs("passphrase", "key", "which it opens")
+            self._check_needs("certificate", "ca", "the file of authorities that sign the servers' certificates")
+            self._check_needs("passphrase", "key", "the file that the passphrase opens")
         self.tls()
 
     @classmethod
@@ -179,7 +179,7 @@ class Access:
     def _check_needs(self, one: str, other: str, why: str) -> None:
         if getattr(self, one) is not None and getattr(self, other) is None:
             raise OptionError(
-                f"Wanted {other} together with {one}: {why}. Found: none. Set it as an option, or as "
+                f"Wanted {other} together with {one}: {other} is {why}. Found: none. Set it as an option, or as "
                 f"{_PREFIX}{other.upper()}."
             )
 

@@ -218,7 +218,7 @@ def test_an_unreadable_split_dictionary_is_refused(tmp_path: Path) -> None:
         ({"data_table": 'ks.data"; DROP'}, "keyspace.table"),
         ({"data_col": 'd"'}, "column name"),
         ({"split": [np.array([99])]}, "places outside"),
-        ({"extra": Touch(mark)}, "wants to load 'posix.system', which was not loaded"),
+        ({"extra": Touch(mark)}, "tries to load 'posix.system', which was not loaded"),
     ]:
         path.write_bytes(pickle.dumps(theirs(**changes)))
         with pytest.raises(loader.SplitError, match=message):
@@ -228,7 +228,7 @@ def test_an_unreadable_split_dictionary_is_refused(tmp_path: Path) -> None:
 
 def test_a_split_whose_files_were_changed_is_refused(folder: Path) -> None:
     min((folder / "split=0").iterdir()).write_bytes(b"")
-    with pytest.raises(loader.SplitError, match=r"cannot be read.*make the split again"):
+    with pytest.raises(loader.SplitError, match=r"cannot be read.*Make the split again"):
         loader.open_split(folder)
 
 

@@ -27,7 +27,7 @@ def test_rows_are_read_from_the_named_table(tmp_path: Path) -> None:
     assert np.array_equal(sent.ids, split.ids)
     assert np.array_equal(split.ids, loader.open_split(one, cache=tmp_path / "cache").ids)
     two = write_split_folder(tmp_path / "two", [rows, rows])
-    with pytest.raises(loader.SplitError, match=r"a rows file, .* at .*two\. Found: 2 splits"):
+    with pytest.raises(loader.SplitError, match=r"a rows file of .* at .*two\. Found: 2 splits"):
         loader.open_rows(two, cache=tmp_path / "cache")
     for wrong in ("pictures", 5):
         with pytest.raises(loader.OptionError, match=str(wrong)):
@@ -54,6 +54,11 @@ def test_a_crafted_fingerprint_or_path_leads_nowhere(tmp_path: Path) -> None:
 
 
 IDS = image_ids(7)
+
+
+@pytest.fixture(autouse=True)
+def no_local_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("formats.local_node.PLACE", tmp_path / "node.json")
 
 
 @pytest.fixture

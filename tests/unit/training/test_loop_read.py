@@ -32,7 +32,7 @@ def test_epochs_that_are_too_short_give_no_figure(seconds: tuple[float, ...]) ->
         (["--reader", "s3"], "Wanted only --shards with --reader s3. Found: nothing"),
         (
             ["--reader", "shards", "--shards", "s3://b/x"],
-            "a local folder of shards with --reader shards. Found: s3://b/x: say",
+            "a local folder of shards with --reader shards. Found: s3://b/x. Use",
         ),
         (["--split", "s", "--shards", "s"], "Found: --split, --shards"),
         (["--split", "s", "--bs", "0"], "--batch-size of 1 or more. Found: 0"),

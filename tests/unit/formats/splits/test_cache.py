@@ -134,7 +134,7 @@ def test_a_full_disk_is_reported_before_anything_is_mapped(folder: Path, cache: 
     out, err = start(code, folder, cache).communicate(timeout=60)
     assert f"Wanted a cache of 0.0 MB for 40 rows in {cache}. Found: " in out, err
     assert "File too large" in out
-    assert "Make room or name another folder: cache=..." in out
+    assert "Make room, or name another folder: cache=..." in out
     assert names(cache) == []
 
 

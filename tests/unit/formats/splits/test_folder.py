@@ -66,7 +66,7 @@ def test_a_folder_without_a_split_is_named(tmp_path: Path, make) -> None:
 def test_a_newer_format_is_refused(folder: Path) -> None:
     text = (folder / "_manifest.json").read_text()
     (folder / "_manifest.json").write_text(json.dumps(json.loads(text) | {"format": 2}))
-    with pytest.raises(FormatVersionError, match=r"Found: format 2\. .*upgrade"):
+    with pytest.raises(FormatVersionError, match=r"Found: format 2\. .*Upgrade"):
         SplitFolder.open(folder)
 
 

@@ -123,7 +123,8 @@ def test_shards_are_shown_without_choosing_positions(tmp_path: Path) -> None:
         shards.show(hosts="db")
 
 
-def test_impossible_choices_are_refused(folder: loader.Folder, tmp_path: Path) -> None:
+def test_impossible_choices_are_refused(folder: loader.Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("formats.local_node.PLACE", tmp_path / "node.json")
     for which, found in ((0, "0"), (MOST + 1, "65"), ([0] * 65, "65"), ([12], "12"), ([-1], "-1"), ([], "0")):
         with pytest.raises(loader.OptionError, match=f"Found: {found}$"):
             folder.show(which)

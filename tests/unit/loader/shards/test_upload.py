@@ -98,7 +98,10 @@ BAD: list[tuple[Callable[[int], Any], str]] = [
         lambda number: (np.zeros((3, 4, 4)), 1),
         r"an image in item 66 .*Found: an array of float64 of shape \(3, 4, 4\)",
     ),
-    (lambda number: (np.zeros((3, 9, 9), np.uint8), 1), r"Found: an array of uint8 of shape \(3, 9, 9\)\. Wanted are "),
+    (
+        lambda number: (np.zeros((3, 9, 9), np.uint8), 1),
+        r"Found: an array of uint8 of shape \(3, 9, 9\)\. Accepted are ",
+    ),
     (lambda number: (b"no picture", 1), r"item 66 .*Found: 10 bytes that are not an image \(Unid"),
     (lambda number: ("a.jpg", 1), r"an image in item 66 of the dataset\. Found: str"),
     (lambda number: {"image": Pictures(1)[0][0], "label": 1}, r"\(image, class number\)\. Found: dict"),
@@ -187,12 +190,12 @@ def test_tensors_and_arrays_of_one_channel_are_grey(tmp_path: Path) -> None:
     [
         (torch.full((3, 4, 4), 1.5), r"float32 from 1\.5 to 1\.5\. Remove Normalize .*, and divide values up"),
         (torch.full((3, 4, 4), -0.1), r"from -0\.1 to -0\.1\. Remove Normalize"),
-        (torch.full((3, 4, 4), float("nan")), r"from nan to nan\. Leave"),
+        (torch.full((3, 4, 4), float("nan")), r"from nan to nan\. Remove"),
         (
             torch.zeros((2, 3, 4, 4)),
             r"a batch, a tensor of shape \(2, 3, 4, 4\)\. Give the dataset, not its DataLoader",
         ),
-        (torch.zeros((5, 4, 3)), r"a tensor of torch\.float32 of shape \(5, 4, 3\)\. Wanted are"),
+        (torch.zeros((5, 4, 3)), r"a tensor of torch\.float32 of shape \(5, 4, 3\)\. Accepted are"),
         (torch.zeros((3, 4, 4), dtype=torch.int64), r"a tensor of torch\.int64"),
         (torch.zeros((3, 4, 4), dtype=torch.bfloat16), r"a tensor of torch\.bfloat16"),
         (torch.zeros((3, 0, 4)), r"of shape \(3, 0, 4\)"),
