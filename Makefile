@@ -20,7 +20,7 @@ OURS := $(MEASURED) benchmarks
 # Their docstrings agree with their signatures.
 DOCUMENTED := $(filter-out loader,$(MEASURED))
 
-.PHONY: help demo train-demo setup test test-unit test-e2e test-all coverage check docs format up down service s3-up s3-down status clean-data clean lock deps.zip bench-demo bench-ingest bench-loader bench-server bench-service bench-shards bench-splits bench-tls bench-train
+.PHONY: help demo train-demo setup test test-unit test-e2e test-spark4 test-all coverage check docs format up down service s3-up s3-down status clean-data clean lock deps.zip bench-demo bench-ingest bench-loader bench-server bench-service bench-shards bench-splits bench-tls bench-train
 
 ## First steps
 
@@ -54,6 +54,11 @@ test-e2e: setup  ## run the end-to-end tests: README, trainings, browser, cluste
 	@$(RUN) imagestrata s3-build >/dev/null
 	@$(RUN) imagestrata chromium >/dev/null || true  # the tests of the page then say what is missing
 	@$(RUN) python $(PYTEST) tests/e2e $(if $(ALL),,-m "not slow")
+
+test-spark4:  ## run the integration tests of the jobs with Spark 4, in a separate environment (TESTS=folders or files)
+	@$(SETUP) --spark4 $(DEV)
+	@$(IN) PATH="$(HERE)build/spark4/.venv/bin:$$PATH" VIRTUAL_ENV="$(HERE)build/spark4/.venv" PYTHONDONTWRITEBYTECODE= \
+		python -m pytest $(or $(TESTS),tests/integration/etl tests/integration/jobs)
 
 coverage: setup  ## print the share of lines and branches of each package that `make test` runs (TESTS=folders or files)
 	@$(RUN) imagestrata s3-build >/dev/null

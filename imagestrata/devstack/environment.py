@@ -55,11 +55,18 @@ class Wanted:
 
 
 class Environment:
-    """The virtual environment of a checkout."""
+    """The virtual environment of a checkout.
 
-    def __init__(self, root: Path = ROOT) -> None:
+    Args:
+        root: The checkout.
+        folder: The environment's folder, relative to `root`.
+        lock: A lock file below imagestrata/devstack, whose packages replace those of requirements.lock.
+    """
+
+    def __init__(self, root: Path = ROOT, *, folder: str = ".venv", lock: str | None = None) -> None:
         self.root = root
-        self.folder = root / ".venv"
+        self.folder = root / folder
+        self.lock = None if lock is None else f"imagestrata/devstack/{lock}"
         self.python = self.folder / "bin" / "python"
         self.site_packages = self.folder / "lib" / "python3.11" / "site-packages"
         self.stamp = self.folder / "imagestrata.json"
@@ -74,6 +81,7 @@ class Environment:
             "requirements.lock",
             "imagestrata/devstack/installer.lock",
             "imagestrata/devstack/build.lock",
+            *([self.lock] if self.lock else []),
         ):
             digest.update((self.root / name).read_bytes())
         return digest.hexdigest()
@@ -182,6 +190,12 @@ class Environment:
             command += ["--group", group]
         self.stamp.unlink(missing_ok=True)
         _run_uv(command, cwd=self.root, env=self.uv_environment(), current=current)
+        if self.lock:
+            command = [str(self._uv()), "pip", "install", "--python", str(self.python), "--system-certs"]
+            command += ["--build-constraints", "imagestrata/devstack/build.lock"]
+            command += ["--require-build-hashes", "--preview-features", "build-dependency-hashes"]
+            command += ["--require-hashes", "--no-deps", "--requirements", self.lock]
+            _run_uv(command, cwd=self.root, env=self.uv_environment(), current=current)
         new = self.stamp.with_suffix(".new")
         record = {
             "extras": sorted(everything.extras),
@@ -305,6 +319,9 @@ def parse_args(argv: Sequence[str] | None, known: dict[str, Collection[str]]) ->
     parser.add_argument(
         "--group", action="append", default=[], choices=sorted(known["groups"]), help="a dependency group of it"
     )
+    parser.add_argument(
+        "--spark4", action="store_true", help="an environment with Spark 4 instead of 3.5, in build/spark4/.venv"
+    )
     return parser.parse_args(argv)
 
 
@@ -320,7 +337,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
         if not sys.platform.startswith("linux"):
             raise SetupError(f"wanted Linux (NVIDIA DALI and the services run there). Found: {sys.platform}.")
-        Environment().prepare(Wanted(frozenset(args.extra), frozenset(args.group)))
+        environment = Environment(folder="build/spark4/.venv", lock="spark4.lock") if args.spark4 else Environment()
+        environment.prepare(Wanted(frozenset(args.extra), frozenset(args.group)))
     except DevstackError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -21,15 +21,18 @@ from imagestrata.devstack import DevstackError, SetupError, java
 from imagestrata.devstack.steps import Step, locked, step
 
 LOCK_FILE = Path(__file__).with_name("jars.lock")
-# What the lock is computed from, and what is left out because Spark itself brings it.
+# The sets and what each is resolved from. Spark 3.5 runs on Scala 2.12, Spark 4 on Scala 2.13.
 ROOTS = {
     "cassandra": "org.apache.cassandra:cassandra-all:5.0.9",
-    "spark": "com.datastax.spark:spark-cassandra-connector_2.12:3.5.1",
+    "connector_2.12": "com.datastax.spark:spark-cassandra-connector_2.12:3.5.1",
+    "connector_2.13": "com.datastax.spark:spark-cassandra-connector_2.13:3.5.1",
 }
+# Left out of the connector's sets, because Spark has them itself.
 BROUGHT_BY_SPARK = (
     "scala-library",
     "scala-reflect",
     "scala-collection-compat_2.12",
+    "scala-parallel-collections_2.13",
     "commons-lang3",
     "slf4j-api",
     "paranamer",
@@ -94,6 +97,18 @@ def paths(group: str) -> list[Path]:
             "Run 'make setup'."
         )
     return files
+
+
+def connector(site_packages: Path) -> list[Path]:
+    """The connector's files for the pyspark that is installed; raises SetupError as `paths` does."""
+    libraries = sorted((site_packages / "pyspark" / "jars").glob("scala-library-*.jar"))
+    version = libraries[-1].stem.removeprefix("scala-library-") if libraries else "none"
+    group = f"connector_{'.'.join(version.split('.')[:2])}"
+    if group not in ROOTS:
+        raise SetupError(
+            f"wanted pyspark for Scala 2.12 or 2.13 in {site_packages}. Found: Scala {version}. Run 'make setup'."
+        )
+    return paths(group)
 
 
 def fetch(java_home: Path, ivy: Path, current: Step) -> Path:
@@ -251,7 +266,8 @@ def resolve(java_home: Path, ivy: Path) -> str:
             command += [f"{work}/{group}/[organisation]:[artifact]:[revision](:[classifier]).[ext]"]
             subprocess.run(command, check=True, timeout=TIMEOUT_S, stdout=sys.stderr)
             found = sorted((work / group).iterdir())
-            wanted = [file for file in found if group != "spark" or file.name.split(":")[1] not in BROUGHT_BY_SPARK]
+            left_out = () if group == "cassandra" else BROUGHT_BY_SPARK
+            wanted = [file for file in found if file.name.split(":")[1] not in left_out]
             lines += [f"{_sha256(file)}  {group}  {file.name.removesuffix('.jar')}" for file in wanted]
     return "\n".join(lines) + "\n"
 

@@ -10,6 +10,7 @@ from imagestrata.devstack.environment import ROOT, Environment
 from imagestrata.devstack.steps import step
 
 UV = "uv==0.13.8"
+SPARK_4 = "pyspark==4.3.0"
 # setuptools and wheel build pyspark, which comes as source; hatchling asks for editables when it installs in place.
 BUILDERS = ("editables~=0.3", "setuptools", "wheel")
 OPTIONS = (
@@ -19,7 +20,7 @@ OPTIONS = (
 
 
 def write(environment: Environment) -> None:
-    """Write the three lock files; raises subprocess.CalledProcessError with uv's word on standard error."""
+    """Write the lock files; raises subprocess.CalledProcessError with uv's word on standard error."""
     root = environment.root
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
     compile_command = [str(environment.folder / "bin" / "uv"), "pip", "compile", *OPTIONS]
@@ -27,6 +28,7 @@ def write(environment: Environment) -> None:
     inputs: dict[str, tuple[list[str], str | None]] = {
         "requirements.lock": (["pyproject.toml", "--all-extras", *groups], None),
         "imagestrata/devstack/installer.lock": (["-"], UV),
+        "imagestrata/devstack/spark4.lock": (["-"], SPARK_4),
         "imagestrata/devstack/build.lock": (
             ["-"],
             "\n".join((*project["build-system"]["requires"], *BUILDERS)),

@@ -64,7 +64,7 @@ def write(
     if extra is not None:
         _write_if_new(demo_defaults, "".join(f"{name} {value}\n" for name, value in sorted(extra.items())))
     folder = conf_folder(site_packages)
-    machine = {"spark.jars": ",".join(path.as_uri() for path in jars.paths("spark"))}
+    machine = {"spark.jars": ",".join(path.as_uri() for path in jars.connector(site_packages))}
     # What the user's own environment says comes first: on a cluster, Python lies elsewhere.
     environment = f'export PYSPARK_PYTHON="${{PYSPARK_PYTHON:-"{_in_quotes(str(python))}"}}"\n'
     environment += f"export JAVA_HOME={shlex.quote(str(java_home))}\n"

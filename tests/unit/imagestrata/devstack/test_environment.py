@@ -60,6 +60,18 @@ def test_a_changed_lock_or_a_moved_checkout_is_not_ready(tmp_path: Path) -> None
     assert before.extras == {"spark"}
 
 
+def test_a_second_environment_has_a_folder_and_a_lock_of_its_own(tmp_path: Path) -> None:
+    checkout(tmp_path)
+    other = Environment(tmp_path, folder="build/spark4/.venv", lock="spark4.lock")
+    shutil.copy(ROOT / "imagestrata/devstack/spark4.lock", tmp_path / "imagestrata/devstack")
+    assert other.site_packages.is_relative_to(tmp_path / "build/spark4/.venv")
+    before = other.fingerprint()
+    assert before != Environment(tmp_path).fingerprint()
+    with (tmp_path / "imagestrata/devstack/spark4.lock").open("a") as lock:
+        lock.write("# changed\n")
+    assert other.fingerprint() != before
+
+
 def test_an_interrupted_setup_is_not_ready(tmp_path: Path) -> None:
     environment = checkout(tmp_path)
     assert environment.installed() == (Wanted(), False)
@@ -95,6 +107,7 @@ def test_locks_contain_hashes_and_no_urls() -> None:
         "requirements.lock",
         "imagestrata/devstack/installer.lock",
         "imagestrata/devstack/build.lock",
+        "imagestrata/devstack/spark4.lock",
     ):
         text = (ROOT / name).read_text()
         assert "//" not in text

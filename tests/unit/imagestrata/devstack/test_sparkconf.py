@@ -8,8 +8,14 @@ import pytest
 from imagestrata.devstack import SetupError, sparkconf
 
 
+def install_pyspark(site_packages: Path) -> None:
+    """What the configuration looks at in an installed pyspark."""
+    (site_packages / "pyspark" / "jars").mkdir(parents=True)
+    (site_packages / "pyspark" / "jars" / "scala-library-2.12.18.jar").touch()
+
+
 def test_defaults_are_rewritten_only_when_they_change(tmp_path: Path) -> None:
-    (tmp_path / "pyspark").mkdir()
+    install_pyspark(tmp_path)
     python = tmp_path / 'a "b" $c' / "python"
 
     def write(extra: dict[str, str] | None = None) -> bool:
@@ -43,7 +49,7 @@ def test_defaults_are_rewritten_only_when_they_change(tmp_path: Path) -> None:
 
 def test_no_env_script_is_written_where_spark_cannot_read_it(tmp_path: Path) -> None:
     place = tmp_path / "with a space"
-    (place / "pyspark").mkdir(parents=True)
+    install_pyspark(place)
     assert sparkconf.write(
         site_packages=place, java_home=place, python=place / "python", demo_defaults=place / "demo.conf"
     )
