@@ -57,6 +57,11 @@ def full_name(or_split: Column, path: Column) -> Column:
     return F.when(F.coalesce(or_split, F.lit("")) == "", path).otherwise(F.concat_ws("/", or_split, path))
 
 
+def _text(column: str) -> Column:
+    """Bytes as text, with U+FFFD for what is not UTF-8. `decode` raises on such bytes in Spark 4."""
+    return F.regexp_replace(F.col(column).cast("string"), "\ufffd", "\ufffd")  # goes through the JVM's strings
+
+
 def blob_digests(data: DataFrame, /, *, columns: Columns, check: Check) -> DataFrame:
     """Rows of the data table as id (16 bytes), ``length`` and ``digest``; null for a null, and unless hashes are asked.
 
@@ -106,7 +111,7 @@ def source_problems(
     """
     listed = entries.select(
         "id",
-        full_name(F.decode("or_split", "UTF-8"), F.decode("path", "UTF-8")).alias("name"),
+        full_name(_text("or_split"), _text("path")).alias("name"),
         F.col("bytes").alias("size"),
         "reason",
     )
@@ -132,7 +137,7 @@ def rejected_before(entries: DataFrame, /, *, metadata: DataFrame, quarantined: 
 
     ``by_server`` tells whether the server refused a file of this size; all others can be looked at again.
     """
-    name = full_name(F.decode("or_split", "UTF-8"), F.decode("path", "UTF-8"))
+    name = full_name(_text("or_split"), _text("path"))
     refused = F.collect_set(F.when(F.col("stage") == "write", F.col("bytes")))
     names = quarantined.groupBy(_comparable("path").alias("full_name")).agg(refused.alias("refused"))
     missing = entries.where(F.col("reason").isNull()).join(metadata.select("id"), on="id", how="left_anti")

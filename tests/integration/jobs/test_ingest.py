@@ -360,6 +360,7 @@ def test_a_submitted_command_reads_spark_settings_and_shows_no_password(
         "spark.cassandra.auth.password": SECRET,
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": events.as_uri(),
+        "spark.eventLog.compress": "false",  # Spark 4 compresses unless this is set
         "spark.imagestrata.source": str(tree(tmp_path / "tree", each=1)),
         "spark.imagestrata.split-subdir": "train,val",
         "spark.imagestrata.data-table": f"{keyspace}.data",
@@ -377,7 +378,7 @@ def test_a_submitted_command_reads_spark_settings_and_shows_no_password(
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout.splitlines()[-1])
     assert (report["images"], report["classes"], report["images_by_split"]) == (6, 3, {"train": 3, "val": 3})
-    logged = "".join(file.read_text() for file in events.iterdir())
+    logged = "".join(file.read_text() for file in events.rglob("*") if file.is_file())
     assert "SparkListenerJobStart" in logged
     assert SECRET not in done.stdout + done.stderr + logged
 
