@@ -18,7 +18,10 @@ _WEB = ("http", "https")
 def check_store(address: str) -> None:
     """Refuse an address that no store has.
 
-    Only the text is looked at. Stores that are not supported but may work with a package of fsspec pass.
+    Only the text is checked. Stores that are not supported but may work with a package of fsspec pass.
+
+    Args:
+        address: A local path or an address with a scheme.
 
     Raises:
         AddressError: A typo such as ``s3:/bucket``, an S3 address without a bucket, or the address of a web server.

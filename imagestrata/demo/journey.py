@@ -49,11 +49,14 @@ class Epochs:
 
 
 def main(data: Path | None = None, *, port: int | None = None) -> int:
-    """Run the demo and print its results; returns the exit code.
+    """Run the demo and print its results.
 
     Args:
         data: A tree of images; None for the digits.
         port: The port of Cassandra; None for that of its last run, or the usual one.
+
+    Returns:
+        The exit code.
     """
     try:
         print(json.dumps(run(data, port=port), ensure_ascii=False), flush=True)
@@ -67,11 +70,14 @@ def main(data: Path | None = None, *, port: int | None = None) -> int:
 
 
 def run(data: Path | None = None, *, port: int | None = None) -> dict[str, Any]:
-    """Run all steps, with a line for each; returns the results that the last line prints.
+    """Run all steps, with a line for each.
 
     Args:
         data: A tree of images; None for the digits.
         port: The port of Cassandra; None for that of its last run, or the usual one.
+
+    Returns:
+        The results that the last line prints.
     """
     console = Console(stderr=True, highlight=False)
     port = start_cassandra(port, console)

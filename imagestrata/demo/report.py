@@ -32,6 +32,9 @@ def tiles(images: NDArray[np.float32], labels: NDArray[np.int64], names: Mapping
         images: Normalised float32 of shape ``(b, 3, h, w)``.
         labels: Class numbers of shape ``(b,)``.
         names: Class names by number.
+
+    Returns:
+        The pictures with the names of their classes.
     """
     shown = np.clip((images.transpose(0, 2, 3, 1) * _STD + _MEAN) * 255, 0, 255).astype(np.uint8)
     return [

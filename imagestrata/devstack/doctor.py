@@ -152,6 +152,9 @@ def clock(whose: str, here: float, there: float | None) -> Check:
         whose: The server in the check's name.
         here: This machine's time in seconds since 1970.
         there: The server's time; None to check that this machine's year is plausible.
+
+    Returns:
+        The check.
     """
     name = "clock" if there is None else f"clock of {whose}"
     shown = datetime.fromtimestamp(here, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -44,7 +44,7 @@ class DatasetServer:
 
     Args:
         root: The folder of datasets; with ``bucket``, the spool.
-        options: More options of `imagestrata serve`.
+        *options: More options of `imagestrata serve`.
         limit: A bash command to run before it, such as ``ulimit -v 1000000``.
         port: The port; 0 for a free one.
         bucket: The address of a bucket, to serve from S3.

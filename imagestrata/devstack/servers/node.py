@@ -182,6 +182,9 @@ class Node:
             java_home: The Java to run on.
             class_path: The jars of Cassandra.
             tied: Kill the process when the thread that started it ends, and compile for a quick start (for tests).
+
+        Returns:
+            The process.
         """
         self.refuse_foreign_ports()
         for name in ("data", "commitlog", "hints", "saved_caches", "tmp", "logs"):

@@ -23,6 +23,9 @@ def launch(
         log: The file for its output.
         tied: Kill the process when the thread that starts it ends.
         environment: Its environment; None for that of this process.
+
+    Returns:
+        The process.
     """
     with log.open("wb") as said:
         process = subprocess.Popen(
