@@ -77,7 +77,15 @@ def hosts_of_script(hosts: Sequence[str] | None) -> Sequence[str] | None:
 
 
 def described(hosts: Sequence[str], port: int) -> str:
-    """An address of Cassandra for people, who also see if it is that of this checkout's note."""
+    """Describe an address of Cassandra for people.
+
+    Args:
+        hosts: The contact points.
+        port: The CQL port.
+
+    Returns:
+        The address, and whether it is the one in the note of this checkout.
+    """
     node = LocalNode.find()
     is_local = node is not None and (tuple(hosts), port) == (node.hosts, node.port)
     return f"{','.join(hosts)} port {port}" + " (started by `imagestrata up` in this checkout)" * is_local

@@ -27,15 +27,12 @@ from schemas import TableName
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-EPILOG = """
+EPILOG = f"""
 Without --data-table, the data table has the name of the metadata table with "data" in place of "metadata": above,
 imagenette.data_train. Without both, spark.imagestrata.metadata-table and spark.imagestrata.data-table in
 spark-defaults.conf are used. --data-table alone is refused. The first line lists the tables.
 
-The next line names the Cassandra cluster. Set spark.cassandra.connection.host and .port, and
-spark.cassandra.auth.username and .password. Without a host, the job uses the Cassandra that `imagestrata up` started
-in this checkout, otherwise 127.0.0.1 port 9042.
-
+{options.CASSANDRA_HELP}
 exit codes:
   0  done; the last line has the number of rows, the place and the fingerprint
   1  failed, and nothing was published; one line says why
@@ -85,7 +82,19 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[SplitPlan, bool]:
 
 
 def run(spark: "SparkSession", *, plan: SplitPlan) -> RowsReport:
-    """Write the row list. Raises `etl.EtlError`, `formats.FormatsError`; then nothing was published."""
+    """Write a row list.
+
+    Args:
+        spark: The session.
+        plan: The tables, the seed and the place, as a plan with one split.
+
+    Returns:
+        Rows, classes, the place and the fingerprint.
+
+    Raises:
+        EtlError: The job cannot go on; nothing was published.
+        FormatsError: A file cannot be read or written as its format says.
+    """
     from etl.splits import splitting
 
     report = splitting.run(spark, plan=plan)
@@ -97,9 +106,7 @@ def data_table_of(metadata_table: TableName) -> TableName:
     """The data table whose name follows from that of a metadata table. Raises ValueError if none does."""
     before, found, after = metadata_table.table.partition("metadata")
     if not found:
-        raise ValueError(
-            f"Wanted --data-table, or a metadata table with metadata in its name. Found: {metadata_table} alone"
-        )
+        raise ValueError(f"Wanted --data-table, or metadata in the name of the table. Found: {metadata_table} alone")
     return TableName(metadata_table.keyspace, f"{before}data{after}")
 
 

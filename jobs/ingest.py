@@ -57,14 +57,38 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[IngestPlan, argparse.
 
 
 def run(spark: "SparkSession", *, plan: IngestPlan) -> "IngestReport":
-    """Ingest. Raises `etl.EtlError`, `formats.FormatsError`."""
+    """Read the images of a source and write them to tables, or to a folder.
+
+    Args:
+        spark: The session.
+        plan: What to read, and where to write it.
+
+    Returns:
+        Counts, rates and a fingerprint of the rows.
+
+    Raises:
+        EtlError: Cassandra or the source cannot be used, or too many files are rejected.
+        FormatsError: A file cannot be read or written as its format says.
+    """
     from etl.ingest import ingestion
 
     return ingestion.run(spark, plan=plan)
 
 
 def estimate(spark: "SparkSession", *, plan: IngestPlan) -> "IngestEstimate":
-    """Count the images and estimate sizes and time; writes nothing. Raises as `run` does."""
+    """Count the images of a source and estimate sizes and time; writes nothing.
+
+    Args:
+        spark: The session.
+        plan: What to read, and where it would be written.
+
+    Returns:
+        The estimate.
+
+    Raises:
+        EtlError: Cassandra or the source cannot be used.
+        FormatsError: A file cannot be read or written as its format says.
+    """
     from etl.ingest import ingestion
 
     return ingestion.estimate(spark, plan=plan)

@@ -12,15 +12,12 @@ from schemas.tables import Replication
 
 EPILOG = (
     options.SOURCE_HELP
-    + """
+    + f"""
 Options default to spark.imagestrata.NAME in spark-defaults.conf: source together with split-subdir (comma-separated),
 and data-table together with metadata-table. Give both tables or neither. The first line lists the tables and the
 defaults in use.
 
-The next line names the Cassandra cluster. Set spark.cassandra.connection.host, .port and .localDC, and
-spark.cassandra.auth.username and .password. Without a host, the job uses the Cassandra that `imagestrata up` started
-in this checkout, otherwise 127.0.0.1 port 9042.
-
+{options.CASSANDRA_HELP}
 exit codes:
   0  done; files may have been rejected
   1  failed: one line says why, such as Cassandra or the source cannot be read, every image or more than --max-errors

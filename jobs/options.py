@@ -36,6 +36,12 @@ The topmost folders of SOURCE, of --root or of a split folder are the classes. I
 val without --split-subdir, or one folder around everything), the job stops and lists the options that may help.
 """
 
+CASSANDRA_HELP = """\
+The next line names the Cassandra cluster. Set spark.cassandra.connection.host, .port and .localDC, and
+spark.cassandra.auth.username and .password. Without a host, the job uses the Cassandra that `imagestrata up` started
+in this checkout, otherwise 127.0.0.1 port 9042.
+"""
+
 P = TypeVar("P")
 
 

@@ -99,7 +99,19 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[ShardPlan, bool]:
 
 
 def run(spark: "SparkSession", *, plan: ShardPlan) -> "ShardReport":
-    """Write the shards. Raises `etl.EtlError`, `formats.FormatsError`; then nothing was published."""
+    """Write images as WebDataset shards.
+
+    Args:
+        spark: The session.
+        plan: Which images, how to encode and pack them, and where to write the shards.
+
+    Returns:
+        Counts, sizes, the place and a fingerprint.
+
+    Raises:
+        EtlError: The job cannot go on; nothing was published.
+        FormatsError: A file cannot be read or written as its format says.
+    """
     from etl.shards import sharding
 
     return sharding.run(spark, plan=plan)

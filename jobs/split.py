@@ -53,14 +53,38 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[SplitPlan, argparse.N
 
 
 def run(spark: "SparkSession", *, plan: SplitPlan) -> "SplitReport":
-    """Write the splits. Raises `etl.EtlError`, `formats.FormatsError`; then nothing was published."""
+    """Compute splits and write them.
+
+    Args:
+        spark: The session.
+        plan: What to split, how, and where to write the splits.
+
+    Returns:
+        Rows and fingerprints of each split, and the place.
+
+    Raises:
+        EtlError: The job cannot go on; nothing was published.
+        FormatsError: A file cannot be read or written as its format says.
+    """
     from etl.splits import splitting
 
     return splitting.run(spark, plan=plan)
 
 
 def explain(spark: "SparkSession", *, plan: SplitPlan) -> "SplitReport":
-    """Compute the splits and write nothing. Raises as `run` does."""
+    """Compute splits and write nothing.
+
+    Args:
+        spark: The session.
+        plan: What to split, and how.
+
+    Returns:
+        Rows of each split by class.
+
+    Raises:
+        EtlError: The job cannot go on.
+        FormatsError: A file cannot be read or written as its format says.
+    """
     from etl.splits import splitting
 
     return splitting.explain(spark, plan=plan)

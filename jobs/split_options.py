@@ -10,14 +10,11 @@ from jobs import options
 from jobs.arguments import PAIR, Needed, make_parser, parse
 from schemas import FormatVersionError, SchemaError, TableName
 
-EPILOG = """
+EPILOG = f"""
 Options default to spark.imagestrata.NAME in spark-defaults.conf: split-ofn, and data-table together with
 metadata-table. Give both tables or neither. The first line lists the tables and the defaults in use.
 
-The next line names the Cassandra cluster. Set spark.cassandra.connection.host and .port, and
-spark.cassandra.auth.username and .password. Without a host, the job uses the Cassandra that `imagestrata up` started
-in this checkout, otherwise 127.0.0.1 port 9042.
-
+{options.CASSANDRA_HELP}
 exit codes:
   0  done; the last line has the rows, the place and the fingerprints
   1  failed, and nothing was published; one line says why

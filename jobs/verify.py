@@ -43,14 +43,11 @@ if TYPE_CHECKING:
 
 EPILOG = (
     options.SOURCE_HELP
-    + """
+    + f"""
 Without tables, spark.imagestrata.data-table and spark.imagestrata.metadata-table in spark-defaults.conf are used. Give
 both tables or neither. SOURCE has no default. The first line lists the tables.
 
-The next line names the Cassandra cluster. Set spark.cassandra.connection.host and .port, and
-spark.cassandra.auth.username and .password. Without a host, the job uses the Cassandra that `imagestrata up` started
-in this checkout, otherwise 127.0.0.1 port 9042.
-
+{options.CASSANDRA_HELP}
 exit codes:
   0  no problems, or all of them were repaired
   1  there are problems (the line after the report lists them), or the tables or the source cannot be read
@@ -83,7 +80,19 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[VerifyPlan, bool]:
 
 
 def run(spark: "SparkSession", *, plan: VerifyPlan) -> "VerifyReport":
-    """Verify, and repair if the plan says so. Raises `etl.EtlError`, `formats.FormatsError`."""
+    """Compare two tables with each other and with a source, and repair them if the plan says so.
+
+    Args:
+        spark: The session.
+        plan: The tables, what to compare, and whether to repair.
+
+    Returns:
+        The problems by kind, with examples, and what was repaired.
+
+    Raises:
+        EtlError: Cassandra or the source cannot be used.
+        FormatsError: A file cannot be read or written as its format says.
+    """
     from etl.verify import verification
 
     return verification.run(spark, plan=plan)

@@ -12,7 +12,7 @@ from schemas import TableName
         ([], "--rows-fn"),
         (
             ["--rows-fn", "r", "--metadata-table", "ks.facts"],
-            "Wanted --data-table, or a metadata table with metadata in its name",
+            "Wanted --data-table, or metadata in the name of the table",
         ),
         (["--rows-fn", "r", "--metadata-table", "metadata"], "keyspace.table"),
         (["--rows-fn", "r", "--metadata-table", "ks.metadata", "--data-table", "ks.metadata"], "two different tables"),
