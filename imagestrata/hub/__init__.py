@@ -2,17 +2,17 @@
 
     from imagestrata import hub
 
-    service = hub.connect("http://host:8080")                # a dataset service: see `imagestrata serve`
-    service.push("/data/imagenette", "imagenette")           # a new version of a dataset, from a folder or a file
-    service.pull("imagenette", to="/datasets")               # here: /datasets/imagenette, whole or as it was
+    service = hub.connect("http://host:8080")                # a service: see `imagestrata serve`
+    service.push("/data/imagenette", "imagenette")           # publish a folder or a file as a new version
+    service.pull("imagenette", to="/datasets")               # download it to /datasets/imagenette
 
 Errors::
 
     HubError(Exception)
-    ├── OptionError(ValueError)    an option is out of its range, or two contradict each other
-    ├── AccessError                token, certificates or TLS are refused, or the right to read or write
-    ├── UnreachableError           a service does not answer
-    └── DatasetError               a dataset cannot be pulled or pushed: it is not there, damaged or changing
+    ├── OptionError(ValueError)    an option is out of range, or two options contradict each other
+    ├── AccessError                a token, certificate or TLS is refused, or the token lacks the scope
+    ├── UnreachableError           the service does not respond
+    └── DatasetError               a dataset cannot be pulled or pushed: it is missing, damaged or changing
 """
 
 from imagestrata.hub.datasets import Dataset, Datasets, PushedDataset, connect

@@ -1,4 +1,4 @@
-"""Progress of pushes and pulls on a terminal's standard error, where rich is installed."""
+"""Progress bars of pushes and pulls on standard error, if rich is installed."""
 
 import importlib
 from collections.abc import Callable, Iterator
@@ -8,14 +8,14 @@ from typing import Any
 from imagestrata.hub.pull import Tell, Tells
 
 Progress = Callable[[str, int, int], None]
-"""Gets a part of the work ("download", "unpack" or "push"), and how many of its bytes, or files to unpack, are done."""
+"""Called with a part of the work ("download", "unpack" or "push"), how much is done, and the total (bytes or files)."""
 
 
 @contextmanager
 def bars(wanted: bool | Progress) -> Iterator[Tells]:
-    """A bar for each part of the work, or calls of a function.
+    """Show a bar for each part of the work, or call a function.
 
-    Without a terminal, or without rich, there are no bars, and the work is done all the same.
+    Without a terminal or without rich, nothing is shown.
     """
     if callable(wanted):
         called = wanted

@@ -22,11 +22,21 @@ StrPath = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """A dataset's version: the newest one of a service, or the one that is here.
+    """A version of a dataset: the newest one at a service, or the one that was pulled.
 
-    ``kind`` is "file" or "folder"; ``bytes`` and ``sha256`` are those of the file, or of the folder as one tar.
-    ``images`` and ``num_classes`` count what the service knows to be in it. An empty dataset has only a name.
-    ``problem`` says why the newest version cannot be read.
+    An empty dataset has only a name.
+
+    Attributes:
+        name: The name of the dataset.
+        version: The number of the version.
+        kind: "file" or "folder".
+        bytes: The size of the file, or of the folder as a tar.
+        files: The number of files.
+        images: The number of images, if the service knows it.
+        num_classes: The number of classes, if the service knows it.
+        created: The time of publication, ISO 8601 in UTC.
+        sha256: The SHA-256 of the file, or of the folder as a tar, in hexadecimal digits.
+        problem: Why the newest version cannot be read, if it cannot.
     """
 
     name: str
@@ -43,9 +53,19 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushedDataset:
-    """The version that a push made, or, unless it ``is_new``, the one that had the same bytes before.
+    """The result of a push.
 
-    ``is_created``: the push made the dataset, too.
+    Attributes:
+        name: The name of the dataset.
+        version: The number of the version.
+        kind: "file" or "folder".
+        bytes: The size of the file, or of the folder as a tar.
+        files: The number of files.
+        sha256: The SHA-256 of the file, or of the folder as a tar, in hexadecimal digits.
+        is_new: False if the newest version had the same bytes; then nothing was published.
+        is_created: Whether the push created the dataset.
+        images: The number of images, if the service knows it.
+        num_classes: The number of classes, if the service knows it.
     """
 
     name: str
@@ -61,41 +81,64 @@ class PushedDataset:
 
 
 class Datasets:
-    """The datasets of a service, as `connect` opens them. Safe for threads; it pickles with its token.
+    """The datasets of a service. Safe for threads. A pickle of it contains the token.
 
-    All methods raise `AccessError` where the service refuses the token, `UnreachableError` where it does not answer
-    for as long as ``patience`` says, and `DatasetError` for all else that it tells.
+    All methods raise `AccessError` if the service refuses the token, `UnreachableError` if it does not respond for
+    ``patience`` seconds, and `DatasetError` for its other errors.
+
+    Args:
+        url: The address of the service, such as ``http://host:8080``.
+        token: The token; by default the environment variable IMAGESTRATA_TOKEN.
+        patience: How many seconds to wait for a service that does not respond.
     """
 
     def __init__(self, url: str, token: str | None = None, *, patience: float = 30.0) -> None:
-        """As `connect`."""
         self._service = Service.at(url, token, patience)
 
     def __repr__(self) -> str:
         return f"Datasets({self._service.url!r})"
 
     def list(self) -> list[Dataset]:
-        """All datasets, by name, each with its newest version."""
+        """List all datasets by name, each with its newest version."""
         with Connection(self._service) as connection:
             return [_dataset({**one, **(one["newest"] or {})}) for one in listed(connection)]
 
     def create(self, name: str, *, exist_ok: bool = False) -> None:
-        """Make an empty dataset. Raises `DatasetError` if it is there, unless ``exist_ok``."""
+        """Create an empty dataset.
+
+        Args:
+            name: The name of the dataset.
+            exist_ok: Do nothing if the dataset exists.
+
+        Raises:
+            DatasetError: The dataset exists, and ``exist_ok`` is not set.
+        """
         with Connection(self._service) as connection:
             connection.ask("POST", "/datasets", body={"name": _name(name)}, fine=(201, 409) if exist_ok else (201,))
 
     def push(
         self, path: StrPath, name: str | None = None, *, create: bool | None = None, progress: bool = True
     ) -> PushedDataset:
-        """Publish a folder or a file as the newest version of a dataset (default: called as the path is).
+        """Publish a folder or a file as the newest version of a dataset. It becomes visible when it is complete.
 
-        A folder goes as one tar, which is never made here: the same files give the same bytes, so that pushing them
-        twice makes one version. Times, owners and rights of files are not among them; links are followed inside the
-        folder alone. A push that breaks off goes on by itself, and when it was interrupted or killed, with the next
-        call for the same path and name. The version shows when all of it is there. A dataset that does not exist is
-        made; ``create=False`` refuses that, and unless ``create=True``, a new name that looks like a dataset's is
-        refused, as it may be misspelt. Raises `DatasetError` for an empty file or a folder without files, for a file
-        that changes meanwhile, and for what is neither file nor folder.
+        A folder is sent as a tar that is never written to disk. Equal files give equal bytes, so that a second push
+        publishes nothing. Times, owners and permissions of files are not stored. Links are followed inside the folder
+        only. A push continues after a lost connection; after an interruption, the next call with the same path and name
+        continues it.
+
+        Args:
+            path: The folder or file.
+            name: The name of the dataset; by default the name of the folder or file.
+            create: Whether to create a dataset that does not exist. By default it is created, unless its name looks
+                like a misspelt name of another dataset.
+            progress: Show a bar on a terminal.
+
+        Returns:
+            The published version.
+
+        Raises:
+            DatasetError: The file is empty, the folder has no files, a file changes during the push, or the path is
+                neither a file nor a folder.
         """
         path = Path(os.path.abspath(path))
         name = _name(path.name if name is None else name)
@@ -106,9 +149,19 @@ class Datasets:
         return PushedDataset(name=name, **{key: found[key] for key in PushedDataset.__slots__ if key in found})
 
     def restore(self, name: str, version: int) -> Dataset:
-        """Make an older version the newest one again, under a new number, without an upload; it is returned.
+        """Make an older version the newest again, under a new number and without an upload.
 
-        Nothing happens if the newest version has the same bytes. Raises `DatasetError` if there is no such version.
+        Nothing changes if the newest version has the same bytes.
+
+        Args:
+            name: The name of the dataset.
+            version: The older version.
+
+        Returns:
+            The newest version.
+
+        Raises:
+            DatasetError: There is no such version.
         """
         path = f"/datasets/{_name(name)}/restore?version={_version(version)}"
         with Connection(self._service) as connection:
@@ -123,16 +176,29 @@ class Datasets:
         keep: bool = False,
         progress: bool | Progress = True,
     ) -> Path:
-        """Have a dataset, its newest version unless another is named, at ``to/name``, which is returned.
+        """Download a dataset to ``to/name``.
 
-        A folder's files lie there as they were pushed, a file as ``to/name/FILENAME``. What is there already is not
-        brought again; another version takes its place in one step, and the files of the one before go: ``to/name`` is
-        a link to the version's own folder. At any moment, also if it is killed, all of one version is there. What broke
-        off goes on with the next call. While a folder is unpacked its tar lies beside it. Processes that pull the same
-        dataset to the same folder wait for each other. With ``keep``, a version that is there already stays, whichever
-        it is, and the service is not asked. ``progress`` shows bars on a terminal; a function gets ("download", bytes
-        done, all bytes), then ("unpack", files done, all files). Raises `DatasetError` also for a full disk, for bytes
-        with another SHA-256, and for something else at ``to/name``.
+        The files of a folder are placed as they were pushed, a file as ``to/name/FILENAME``. ``to/name`` is a link to
+        the folder of a version: a newer version replaces an older one in one step, and then the older files are
+        removed. Even if the pull is killed, ``to/name`` is always one complete version. The next call continues an
+        interrupted pull. While a folder is unpacked, its tar takes space, too. Processes that pull the same dataset to
+        the same folder wait for each other.
+
+        Args:
+            name: The name of the dataset.
+            to: The folder in which ``name`` is placed.
+            version: The version; by default the newest.
+            keep: Do nothing, without asking the service, if any version is there already.
+            progress: Show bars on a terminal. A function is called with ("download", bytes done, all bytes), then
+                ("unpack", files done, all files).
+
+        Returns:
+            The path ``to/name``.
+
+        Raises:
+            DatasetError: There is no such version, the bytes have another SHA-256, the disk is full, or ``to/name``
+                exists and no pull has made it.
+            OptionError: Both ``keep`` and ``version`` are given.
         """
         _name(name)
         if version is not None:
@@ -145,7 +211,15 @@ class Datasets:
         return folder / name
 
     def pulled(self, name: str, to: StrPath = "/datasets") -> Dataset | None:
-        """What was pulled to ``to/name``, without asking the service; None if nothing was."""
+        """Describe the pulled version at ``to/name``, without asking the service.
+
+        Args:
+            name: The name of the dataset.
+            to: The folder in which ``name`` was placed.
+
+        Returns:
+            The version, or None if none was pulled.
+        """
         folder = Path(os.path.abspath(to))
         with disk_told(folder, 0):
             found = LocalCopy(folder, _name(name)).now()
@@ -153,11 +227,20 @@ class Datasets:
 
 
 def connect(url: str, token: str | None = None, *, patience: float = 30.0) -> Datasets:
-    """The datasets of the service at ``url``, such as ``http://host:8080``; nothing is asked of it yet.
+    """Return the datasets of a service. No request is sent yet.
 
-    ``token`` is by default the environment's IMAGESTRATA_TOKEN. ``patience`` is how many seconds a service may be away
-    before a call is given up. Certificates are checked against $AWS_CA_BUNDLE or $REQUESTS_CA_BUNDLE, where they are
-    set. Raises `OptionError`.
+    TLS certificates are checked against $AWS_CA_BUNDLE or $REQUESTS_CA_BUNDLE, if one is set.
+
+    Args:
+        url: The address of the service, such as ``http://host:8080``.
+        token: The token; by default the environment variable IMAGESTRATA_TOKEN.
+        patience: How many seconds to wait for a service that does not respond.
+
+    Returns:
+        The datasets.
+
+    Raises:
+        OptionError: An argument is invalid.
     """
     return Datasets(url, token, patience=patience)
 
@@ -175,5 +258,5 @@ def _name(name: object) -> str:
 
 def _version(number: object) -> int:
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-        raise OptionError(f"Wanted the number of a version, from 1. Found: {number!r}")
+        raise OptionError(f"Wanted a version number of 1 or more. Found: {number!r}")
     return number

@@ -6,16 +6,16 @@ class HubError(Exception):
 
 
 class OptionError(HubError, ValueError):
-    """An option is out of its range, or two options contradict each other."""
+    """An option is out of range, or two options contradict each other."""
 
 
 class AccessError(HubError):
-    """A service answers, but one side refuses the other: token, certificates, TLS or the right to read or write."""
+    """A token, certificate or TLS is refused, or the token lacks the scope."""
 
 
 class UnreachableError(HubError):
-    """A service does not answer, at the start or later."""
+    """The service does not respond, at the start or later."""
 
 
 class DatasetError(HubError):
-    """A dataset cannot be pushed or pulled: the service has it not, or the bytes, a file or the disk are in the way."""
+    """A dataset cannot be pushed or pulled: it is missing, damaged or changing, or the disk is full."""

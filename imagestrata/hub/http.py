@@ -1,4 +1,4 @@
-"""Requests to a dataset service: problems become errors, who is away is asked again."""
+"""Requests to a dataset service: problems become errors, and lost requests are repeated."""
 
 import json
 import logging
@@ -24,7 +24,7 @@ TIMEOUT_SECONDS = 30.0
 _AWAY = (408, 429, 502, 503, 504)
 _MOST_REDIRECTS = 5
 _SOCKET_OPTIONS = [*HTTPConnection.default_socket_options, (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
-"""A host that vanishes is noticed."""
+"""Keep-alive detects a host that disappears."""
 _MOST_TOLD = 1 << 16
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 
@@ -34,12 +34,12 @@ log = logging.getLogger(__name__)
 
 
 class LostError(Exception):
-    """No answer came, or the service asks to be left alone for a while."""
+    """No response arrived, or the service asks to retry later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """Where a service is, what opens it, and how many seconds it may be away."""
+    """The address of a service, its token, and how many seconds to wait for it."""
 
     url: str
     token: str | None = field(repr=False)
@@ -47,26 +47,26 @@ class Service:
 
     @classmethod
     def at(cls, url: str, token: str | None, patience: float) -> Self:
-        """One by its address; without a token, that of the environment. Raises `OptionError`."""
+        """Check the arguments. The default token is that of the environment. Raises `OptionError`."""
         parts = urlsplit(url if isinstance(url, str) else "")
         try:
             is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
         except ValueError:
             is_address = False
         if not is_address or "@" in parts.netloc or parts.query or parts.fragment or not url.isprintable():
-            shown = repr(re.sub(r"//[^/]*@", "//…@", url) if isinstance(url, str) else url)  # no password is shown
+            shown = repr(re.sub(r"//[^/]*@", "//…@", url) if isinstance(url, str) else url)  # hides a password
             raise OptionError(f"Wanted the address of a service, such as http://host:8080. Found: {shown}")
         token = os.environ.get("IMAGESTRATA_TOKEN") if token is None else token
         if token and not (isinstance(token, str) and _TOKEN.fullmatch(token.strip())):
-            raise OptionError("Wanted a token of one word. Found: one with blanks or other signs")
+            raise OptionError("Wanted a token of one word. Found: spaces or other characters in it")
         if not 0 < patience < float("inf"):
-            raise OptionError(f"Wanted patience as seconds above 0. Found: {patience!r}")
+            raise OptionError(f"Wanted a patience above 0 seconds. Found: {patience!r}")
         return cls(url.rstrip("/"), token.strip() if token else None, patience)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A whole answer: its status, headers by their names in any case, and what its JSON says."""
+    """A whole response: its status, its headers (case-insensitive) and its parsed JSON."""
 
     status: int
     headers: Mapping[str, str]
@@ -74,33 +74,33 @@ class Answer:
 
 
 class Tries:
-    """The attempts at one thing, until a service has been away for too long without any progress in between."""
+    """Attempts at a request, until the service has not responded for too long without any progress."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._attempts: Attempts | None = None
 
     def progress(self) -> None:
-        """It went on."""
+        """Record progress: the time limit starts again."""
         self._attempts = None
 
     def again(self, error: Exception) -> None:
-        """Wait a little before the next attempt. Raises `UnreachableError` when there have been enough."""
+        """Wait before the next attempt. Raises `UnreachableError` when the time is up."""
         found = words(error)
         if self._attempts is None:
             self._attempts = Retries(seconds=self._service.retry_seconds).begin()
-            log.warning("%s: %s; trying again for %.0f s", self._service.url, found, self._service.retry_seconds)
+            log.warning("%s: %s; retrying for %.0f s", self._service.url, found, self._service.retry_seconds)
         if not self._attempts.again():
             raise UnreachableError(
-                f"Wanted an answer from {self._service.url}. Found: {found}, {self._attempts.count} times in "
-                f"{self._attempts.seconds:.0f} s (see that the service runs; then call this again, it goes on)"
+                f"Wanted a response from {self._service.url}. Found: {found}, {self._attempts.count} times in "
+                f"{self._attempts.seconds:.0f} s (check that the service is running; the next call continues)"
             ) from error
 
 
 class Connection:
-    """Connections to a service, kept between requests; for one thread. Use it as a context manager.
+    """Connections to a service, reused between requests. For one thread, as a context manager.
 
-    Raises `OptionError` for certificates in $AWS_CA_BUNDLE that cannot be read.
+    Raises `OptionError` if the certificates in $AWS_CA_BUNDLE cannot be read.
     """
 
     def __init__(self, service: Service) -> None:
@@ -125,10 +125,10 @@ class Connection:
         self, method: str, path: str, *, body: Any = None, headers: Mapping[str, str] | None = None,
         fine: tuple[int, ...] = (200,), keys: tuple[str, ...] = (),
     ) -> Answer:  # fmt: skip
-        """A small request, repeated while nobody answers, and its whole answer.
+        """Send a small request, repeat it while there is no response, and return the whole response.
 
-        Raises `AccessError`, `UnreachableError`, and `DatasetError` for statuses that are not ``fine``, and for a 200
-        without JSON that has the ``keys``.
+        Raises `AccessError`, `UnreachableError`, and `DatasetError` for statuses that are not ``fine`` and for a 200
+        whose JSON lacks the ``keys``.
         """
         told = dict(headers or {})
         data = None
@@ -142,28 +142,32 @@ class Connection:
                 tries.again(error)
                 continue
             if answer.status == 200 and keys and not (isinstance(answer.json, dict) and answer.json.keys() >= {*keys}):
-                raise DatasetError(f"Wanted a dataset service at {self.service.url}. Found: it answers something else")
+                raise DatasetError(f"Wanted a dataset service at {self.service.url}. Found: something else responds")
             return answer
 
     def send(
         self, method: str, path: str, *, headers: Mapping[str, str], body: bytes | Iterable[bytes] | None = None,
         seconds: float = TIMEOUT_SECONDS, follow: bool = False,
     ) -> Response:  # fmt: skip
-        """One request, once; blocks of a body need a Content-Length. ``seconds``: how long its answer may take.
+        """Send one request once. A body of blocks needs a Content-Length.
 
-        With ``follow`` the answer is from where the service says that the bytes lie; the token is for the service only.
-        Raises `LostError`, `AccessError` for a certificate, `DatasetError`, and what making the body raises.
+        ``seconds`` limits the wait for the response. ``follow`` follows redirects, without the token. Raises
+        `LostError`, `AccessError` for a certificate, `DatasetError`, and errors of the body's iterator.
         """
         url, told = self.service.url + path, dict(headers)
         for _ in range(_MOST_REDIRECTS + 1):
-            if self.service.token and urlsplit(url)[:2] == urlsplit(self.service.url)[:2]:  # it is nobody else's
+            if (
+                self.service.token and urlsplit(url)[:2] == urlsplit(self.service.url)[:2]
+            ):  # the token is for the service only
                 told["Authorization"] = f"Bearer {self.service.token}"
             answer = self._sent(method, url, told, body, seconds)
             if not follow or not (moved := answer.get_redirect_location()):
                 return answer
             answer.close()
             url = urljoin(url, moved)
-            told = {name: value for name, value in headers.items() if name != "If-Range"}  # another's tag is not known
+            told = {
+                name: value for name, value in headers.items() if name != "If-Range"
+            }  # the ETag of a bucket is another one
         raise DatasetError(f"Wanted bytes from {self.service.url}. Found: too many redirects")
 
     def _sent(
@@ -180,13 +184,13 @@ class Connection:
         except HTTPError as error:
             if isinstance(_cause(error), ssl.SSLCertVerificationError):
                 raise AccessError(
-                    f"Wanted a certificate of {urlsplit(url).hostname} that is trusted here. Found: {words(error)} "
-                    "(name the file with its authority in $AWS_CA_BUNDLE)"
+                    f"Wanted a trusted certificate of {urlsplit(url).hostname}. Found: {words(error)} "
+                    "(set $AWS_CA_BUNDLE to the file of its certificate authority)"
                 ) from None
             raise LostError(words(error)) from error
 
     def whole(self, answer: Response, fine: tuple[int, ...]) -> Answer:
-        """All of an answer. Raises `LostError`, and as `ask` for one that is not ``fine``."""
+        """Read a whole response. Raises `LostError`, and as `ask` for a status that is not ``fine``."""
         is_problem = answer.status not in fine
         with closing(answer):
             try:
@@ -199,7 +203,7 @@ class Connection:
         if is_problem:
             self._refuse(answer, found if isinstance(found, dict) else {})
         if found is None and body:
-            raise DatasetError(f"Wanted a dataset service at {self.service.url}. Found: it answers something else")
+            raise DatasetError(f"Wanted a dataset service at {self.service.url}. Found: something else responds")
         return Answer(answer.status, answer.headers, found)
 
     def _refuse(self, answer: Response, problem: Mapping[str, Any]) -> None:
@@ -209,19 +213,19 @@ class Connection:
         title = _line(problem.get("title") or answer.reason or "an error")
         name = _line(problem.get("request_id") or answer.headers.get("x-request-id") or "")
         request = f", request {name}" if name else ""
-        detail = _line(problem.get("detail") or f"Wanted an answer of a dataset service. Found: {title}")
+        detail = _line(problem.get("detail") or f"Wanted a response of a dataset service. Found: {title}")
         kind = AccessError if answer.status in (401, 403) else DatasetError
         raise kind(f"{detail} ({title}: {answer.status} of {self.service.url}{request})")
 
 
 def _cause(error: Exception) -> Exception:
-    """The system's error, where an error of urllib3 is about one."""
+    """The system error behind an error of urllib3, if there is one."""
     found = [one for one in (*error.args, error.__cause__) if isinstance(one, Exception)]
     return _cause(found[0]) if found else error
 
 
 def words(error: Exception) -> str:
-    """What an error says, in one line."""
+    """The message of an error in one line."""
     cause = error if isinstance(error, LostError) else _cause(error)
     return _line((isinstance(cause, OSError) and cause.strerror) or cause) or type(cause).__name__
 

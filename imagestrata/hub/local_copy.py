@@ -1,17 +1,16 @@
-"""Where pulled datasets lie: a link that leads to the newest one that is whole.
+"""Local copies of datasets: a link to a complete version.
 
 ::
 
-    TO/NAME  ->  .imagestrata/NAME/3-0123abcd…/data          a relative link: TO may be mounted elsewhere
+    TO/NAME  ->  .imagestrata/NAME/3-0123abcd…/data          a relative link, so that TO can be mounted elsewhere
     TO/.imagestrata/NAME/3-0123abcd…/data/                   the dataset's files
-                                    version.json             which version they are, and from where
-                         partial-SHA256                      what has come of the next version so far
-                         lock                                of the one process that pulls
+                                    version.json             the version and the service
+                         partial-SHA256                      the received bytes of the next version
+                         lock                                held by the process that pulls
 
-One version is replaced by another by renaming a link over the one before, which is one step of the file system:
-whenever a pull is killed, TO/NAME leads to the old files or to the new ones, and to all of them. A folder could only be
-moved away before the new one takes its place, and in between there is none. What a killed pull leaves is behind the
-link, where no program looks, and goes with the next pull.
+A new version replaces an older one by renaming a link over the old link, one step of the file system. If a pull is
+killed, TO/NAME links to all of the old files or all of the new ones. Folders cannot be replaced in one step. The next
+pull removes what a killed pull left.
 """
 
 import ctypes
@@ -35,14 +34,14 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class LocalCopy:
-    """The copy of one dataset in a folder."""
+    """The local copy of a dataset in a folder."""
 
     def __init__(self, to: Path, name: str) -> None:
         self.link = to / name
         self._home = to / _HOME / name
 
     def now(self) -> dict[str, Any] | None:
-        """What is known of the version that is here, None without one. Raises `DatasetError` for what is not ours."""
+        """Describe the local version; None if there is none. Raises `DatasetError` if the path is not a copy."""
         try:
             target = os.readlink(self.link)
         except FileNotFoundError:
@@ -52,43 +51,43 @@ class LocalCopy:
         parts = Path(target).parts
         if len(parts) != 4 or parts[:2] != (_HOME, self.link.name) or parts[3] != _DATA:
             raise DatasetError(
-                f"Wanted {str(self.link)!r} as a place for the dataset. Found: something there that no pull has made "
+                f"Wanted a free path for the dataset at {str(self.link)!r}. Found: something that no pull has made "
                 "(move it away, or pull to another folder)"
             )
         with suppress(OSError, ValueError):
             found = json.loads((self.link.parent / target).with_name(_TOLD).read_text(encoding="utf-8"))
             if isinstance(found, dict) and (self.link.parent / target).is_dir():
                 return found
-        return None  # somebody has removed it
+        return None  # it was removed
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Have it for this process; another one that pulls there waits."""
+        """Lock the copy for this process. Other pulls wait."""
         self._home.mkdir(parents=True, exist_ok=True)
         with FileLock(self._home / _LOCK):
             yield
 
     def partial(self, sha256: str) -> Path:
-        """The file for what comes of a version."""
+        """The file for the received bytes of a version."""
         return self._home / f"{_PARTIAL}{sha256}"
 
     def aside(self, number: int, sha256: str) -> Path:
-        """A new folder for a version's files, which nothing leads to yet."""
+        """Create a folder for the files of a version, without a link to it."""
         data = self._home / f"{number}-{sha256[:16]}-{secrets.token_hex(4)}" / _DATA
         data.mkdir(parents=True)
         return data
 
     def switch(self, data: Path, told: dict[str, Any]) -> None:
-        """Have the link lead to a folder from `aside`, once all of it is on the disk."""
+        """Sync a folder of `aside` to the disk, then make the link point to it."""
         data.with_name(_TOLD).write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         _on_disk(data)
         link = self._home / f"link-{secrets.token_hex(4)}"
         os.symlink(data.relative_to(self.link.parent), link)
         os.replace(link, self.link)
-        sync(self.link.parent)  # before the files that it led to until now go
+        sync(self.link.parent)  # before the older files are removed
 
     def sweep(self, *, besides: str | None = None) -> None:
-        """Remove all but what the link leads to, and what has come of the version with SHA-256 ``besides``."""
+        """Remove everything except the linked folder and the received bytes of the version with SHA-256 ``besides``."""
         kept = {_LOCK, f"{_PARTIAL}{besides}"}
         with suppress(OSError):
             kept.add(Path(os.readlink(self.link)).parts[2])
@@ -101,22 +100,22 @@ class LocalCopy:
 
 @contextmanager
 def disk_told(to: Path, size: int) -> Iterator[None]:
-    """Turn what the file system refuses into a `DatasetError` of one line."""
+    """Turn errors of the file system into a `DatasetError` of one line."""
     try:
         yield
-    except (OSError, NotImplementedError) as error:  # the latter of a file system without locks
+    except (OSError, NotImplementedError) as error:  # the latter without support for locks
         found = (isinstance(error, OSError) and error.strerror) or error
         if isinstance(error, OSError) and error.errno in _FULL:
             raise DatasetError(
-                f"Wanted room for a dataset of {size:,} bytes in {str(to)!r}, twice while it is unpacked. Found: "
-                f"{found} (make room and pull again: it goes on where it was)"
+                f"Wanted space for a dataset of {size:,} bytes in {str(to)!r}, and twice as much to unpack it. Found: "
+                f"{found} (free some space and pull again: the pull continues)"
             ) from error
         place = f" ({error.filename!r})" if isinstance(error, OSError) and error.filename else ""
         raise DatasetError(f"Wanted to write a dataset in {str(to)!r}. Found: {found}{place}") from error
 
 
 def _on_disk(path: Path) -> None:
-    """Make all of a file system survive a power cut: syncing thousands of files one by one would take minutes."""
+    """Sync a whole file system, because syncing thousands of files one by one would take minutes."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         sync = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)

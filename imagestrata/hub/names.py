@@ -1,4 +1,4 @@
-"""Names of datasets at a service: all of them, and those that a new name may have been meant for."""
+"""Names of datasets at a service, and names that look like a new one."""
 
 import difflib
 import re
@@ -10,11 +10,11 @@ from imagestrata.hub.errors import DatasetError
 from imagestrata.hub.http import Connection
 
 _NEAR, _ALIKE = 3, 0.8
-"""Two names may be one that is misspelt if so many letters differ at most, and so great a share of them is the same."""
+"""Limits for similar names: the most letters that differ, and the least share of equal letters."""
 
 
 def listed(connection: Connection) -> Iterator[dict[str, Any]]:
-    """All datasets of a service as it describes them, by name."""
+    """List all datasets of a service by name, as JSON."""
     cursor: str | None = ""
     while cursor is not None:
         address = f"/datasets?cursor={quote(cursor, safe='')}"
@@ -24,27 +24,27 @@ def listed(connection: Connection) -> Iterator[dict[str, Any]]:
 
 
 def check_new(connection: Connection, name: str) -> None:
-    """Raise `DatasetError` for a name that nobody has yet, but that may be misspelt."""
+    """Raise `DatasetError` for a new name that may be a misspelt one."""
     near = near_names(name, [one["name"] for one in listed(connection)])
     if near:
         raise DatasetError(
             f"Wanted the name of a dataset at {connection.service.url}. Found: {name!r}, which is new and looks like "
-            f"{' and '.join(map(repr, near))}. Correct it, or say --create (create=True) for a new dataset"
+            f"{' and '.join(map(repr, near))}. Correct it, or give --create (create=True) for a new dataset"
         )
 
 
 def near_names(name: str, names: Collection[str]) -> list[str]:
-    """Up to three names that one may have been meant for, the nearest first.
+    """Return up to three similar names, the most similar first.
 
-    Upper and lower case, dashes, dots and underscores make no difference. Names that differ in numbers or single
-    letters alone are a series (``run-1`` and ``run-2``, ``set-a`` and ``set-b``).
+    Case, dashes, dots and underscores are ignored. Names that differ only in numbers or single letters are a series and
+    not similar (``run-1`` and ``run-2``, ``set-a`` and ``set-b``).
     """
     far = {one: _distance(name, one) for one in names if one != name}
     return sorted((one for one, distance in far.items() if distance <= _NEAR), key=lambda one: (far[one], one))[:3]
 
 
 def _distance(name: str, other: str) -> int:
-    """How many letters two names do not share; too many for names that are no slips of each other."""
+    """The number of letters in which two names differ; a large number for names that are not similar."""
     too_many = _NEAR + 1
     one, two = _plain(name), _plain(other)
     if one == two:

@@ -1,4 +1,4 @@
-"""Pulls: a version comes into a file that goes on where it broke off, is checked, unpacked aside, and switched to."""
+"""Pulls: download a version to a partial file, check it, unpack it aside, then switch the link to it."""
 
 import hashlib
 import os
@@ -20,21 +20,21 @@ _BLOCK = 1 << 20
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 Tell = Callable[[int], None]
-"""Is told how many bytes, or files, there are."""
+"""Called with the number of bytes or files that are done."""
 
 
 class Tells(Protocol):
-    """Shows what goes on: makes a `Tell` for a part of the work of so many bytes or files."""
+    """Shows progress: returns a `Tell` for a part of the work with its total."""
 
     def __call__(self, what: str, total: int, /, *, is_bytes: bool = True) -> Tell:
-        """Begin a part of the work."""
+        """Start a part of the work."""
         ...
 
 
 def pull(
     connection: Connection, name: str, to: Path, version: int | None, tells: Tells, *, keep: bool = False
 ) -> dict[str, Any]:
-    """Have a version of a dataset at ``to/name``; what is known of it. Raises as `Datasets.pull`."""
+    """Download a version to ``to/name`` and return its description. Raises as `Datasets.pull`."""
     copy = LocalCopy(to, name)
     with disk_told(to, 0):
         if keep and (now := copy.now()) is not None:
@@ -60,10 +60,10 @@ def pull(
 
 
 def _wanted(connection: Connection, name: str, number: int | None) -> dict[str, Any]:
-    """The version that is wanted, as the service tells it, without who made it."""
+    """Get the description of a version from the service, without the name of its token."""
     query = "" if number is None else f"?version={number}"
     card = connection.ask("GET", f"/datasets/{name}/card{query}", keys=("versions", "card")).json
-    try:  # what becomes part of a path here is looked at, whoever says it
+    try:  # parts of local paths are checked
         found = next((one for one in card["versions"] if number in (None, one["version"])), None)
         if found is not None and ("/" in check_path(found["filename"]) or not _is_version(found)):
             raise ValueError
@@ -100,7 +100,7 @@ def _is_same(now: dict[str, Any] | None, wanted: dict[str, Any]) -> bool:
 
 
 def _download(connection: Connection, wanted: dict[str, Any], partial: Path, tell: Tell) -> None:
-    """Bring all bytes into a file, and check them; a file of other bytes goes."""
+    """Download all bytes to a file and check them. A file with other bytes is removed."""
     size, made = wanted["bytes"], hashlib.sha256()
     buffer = memoryview(bytearray(_BLOCK))
     with open(os.open(partial, os.O_RDWR | os.O_CREAT, 0o644), "r+b", buffering=0) as file:
@@ -116,7 +116,7 @@ def _download(connection: Connection, wanted: dict[str, Any], partial: Path, tel
             tell(have)
             try:
                 with closing(_opened(connection, wanted, have)) as answer:
-                    if have and answer.status == 200:  # it has no ranges, or has changed
+                    if have and answer.status == 200:  # the server has no ranges, or the bytes changed
                         file.seek(0)
                         file.truncate(0)
                         have, made = 0, hashlib.sha256()
@@ -125,20 +125,20 @@ def _download(connection: Connection, wanted: dict[str, Any], partial: Path, tel
                         made.update(block)
                         _write(file, memoryview(block))
                         have += len(block)
-                        if have > most:  # not while it begins anew, which a server without ranges may cause without end
+                        if have > most:  # a server without ranges starts again from 0, which is no progress
                             most = have
                             tries.progress()
                         tell(have)
             except LostError as error:
                 tries.again(error)
         tell(have)
-        if wanted["kind"] == "file":  # it becomes the dataset's own: were it killed in that, all of it would come anew
+        if wanted["kind"] == "file":  # it is moved to the data: after a crash it would be downloaded again
             os.fsync(file.fileno())
     if made.hexdigest() != wanted["sha256"]:
         os.unlink(partial)
         raise DatasetError(
             f"Wanted {wanted['name']!r}, version {wanted['version']}, with SHA-256 {wanted['sha256']}. Found: "
-            f"{made.hexdigest()} (it is damaged at {wanted['url']}, or on its way; pull again)"
+            f"{made.hexdigest()} (the data are damaged at {wanted['url']} or in transit; pull again)"
         )
 
 
@@ -159,8 +159,8 @@ def _received(answer: Response, most: int) -> bytes:
         if block := answer.read(most):
             return block
     except HTTPError as error:
-        raise LostError(f"it broke off ({words(error)})") from error
-    raise LostError("it broke off")
+        raise LostError(f"the connection was lost ({words(error)})") from error
+    raise LostError("the connection was lost")
 
 
 def _write(file: Any, data: memoryview) -> None:
@@ -169,7 +169,7 @@ def _write(file: Any, data: memoryview) -> None:
 
 
 def _unpack(tar: Path, data: Path, wanted: int, tell: Tell) -> None:
-    """Unpack a tar of files and folders, with the times of now. Raises `DatasetError`."""
+    """Unpack a tar of files and folders with current times. Raises `DatasetError`."""
     from formats import ArchiveError
     from formats.tar_index import entries
 
@@ -178,7 +178,7 @@ def _unpack(tar: Path, data: Path, wanted: int, tell: Tell) -> None:
     root = os.path.realpath(data)
     try:
         with open(tar, "rb", buffering=_BLOCK) as file:
-            for entry in entries(file):  # it refuses links, devices, and what leads out
+            for entry in entries(file):  # refuses links, devices and paths outside the folder
                 path = os.path.join(root, entry.path)
                 folder = path if entry.is_folder else os.path.dirname(path)
                 if folder not in folders:
@@ -196,7 +196,7 @@ def _unpack(tar: Path, data: Path, wanted: int, tell: Tell) -> None:
 
 
 def _extract(file: IO[bytes], path: str, size: int, mode: int) -> None:
-    """Copy so many bytes into a new file. Raises `DatasetError`."""
+    """Copy ``size`` bytes to a new file. Raises `DatasetError`."""
     target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     try:
         while size and (block := file.read(min(_BLOCK, size))):
@@ -207,4 +207,4 @@ def _extract(file: IO[bytes], path: str, size: int, mode: int) -> None:
     finally:
         os.close(target)
     if size:
-        raise DatasetError(f"Wanted a whole tar. Found: it ends in the middle of {path!r}")
+        raise DatasetError(f"Wanted a complete tar. Found: it ends inside {path!r}")

@@ -1,4 +1,4 @@
-"""Pushes: bytes sent in parts to a resumable upload (tus 1.0.0), which this process or a later one can continue."""
+"""Pushes: send bytes in parts to a resumable upload (tus 1.0.0), which a later process can continue."""
 
 import base64
 import hashlib
@@ -22,13 +22,13 @@ from imagestrata.hub.tar import Source
 _TUS = {"Tus-Resumable": "1.0.0"}
 _PART = 64 << 20
 _SLOWEST = 20e6
-"""Bytes in a second with which a service checks what came, at the least, before it answers."""
+"""The least bytes per second at which a service checks an upload before it responds."""
 _LOOK_SECONDS = 0.25
 _KEPT_SECONDS = 8 * 86_400.0
-"""A service forgets uploads after seven days; then what is kept of them here is of no use."""
+"""A service removes uploads after seven days; local records of them are removed then, too."""
 
 Tell = Callable[[int], None]
-"""Is told how many bytes have arrived."""
+"""Called with the number of bytes that have arrived."""
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 def push(
     connection: Connection, source: Source, *, name: str, path: Path, create: bool | None, tell: Tell
 ) -> dict[str, Any]:
-    """Send a source to a dataset. Returns the version as the service describes it, ``is_new`` and ``is_created``.
+    """Send a source to a dataset. Returns the description of the version, with ``is_new`` and ``is_created``.
 
     Raises `DatasetError`, `AccessError`, `UnreachableError`.
     """
@@ -45,29 +45,29 @@ def push(
         digest = _Digest(source)
         known = [source.kind, source.length, source.filename or f"{name}.tar"]
         may_be_same = before and [before.get(key) for key in ("kind", "bytes", "filename")] == known
-        # It is hashed in a fraction of the time in which it is sent.
+        # Hashing takes a fraction of the time of sending.
         if before and may_be_same and digest.whole() == before.get("sha256"):
             tell(source.length)
-            record.forget()  # of a push that ended before it heard that all of it had arrived
+            record.forget()  # the upload of a push that ended before the last response
             return {**before, "is_new": False, "is_created": False}
         number = _Push(connection, source, name, digest, record, tell).version()
         found = _version(connection, name, number)
     if found["sha256"] != digest.whole():
         raise DatasetError(
             f"Wanted {name!r} with SHA-256 {digest.whole()}. Found: {found['sha256']}, as version {number} at "
-            f"{connection.service.url} (it was damaged on its way: delete that version, and push again)"
+            f"{connection.service.url} (the data were damaged in transit: delete that version, and push again)"
         )
     return {**found, "is_new": not before or number != before["version"], "is_created": is_created}
 
 
 class _Digest:
-    """The SHA-256 of a source, made as its bytes go; what goes twice counts once."""
+    """The SHA-256 of a source, computed while it is sent. Bytes that are sent twice count once."""
 
     def __init__(self, source: Source) -> None:
         self._source, self._made, self._size = source, hashlib.sha256(), 0
 
     def blocks(self, start: int, end: int) -> Iterator[bytes]:
-        """The source's bytes, each counted before it goes; so are those before them that were never read here."""
+        """Yield bytes of the source, hashed before they are sent. Earlier bytes are hashed first if needed."""
         self._catch_up(start)
         for block in self._source.blocks(start, end):
             if start + len(block) > self._size:
@@ -78,11 +78,11 @@ class _Digest:
 
     @property
     def known(self) -> str | None:
-        """Of all bytes, once all have been counted."""
+        """The digest of all bytes, or None if some were not hashed yet."""
         return self._made.hexdigest() if self._size == self._source.length else None
 
     def whole(self) -> str:
-        """Of all bytes."""
+        """The digest of all bytes."""
         self._catch_up(self._source.length)
         return self._made.hexdigest()
 
@@ -93,13 +93,13 @@ class _Digest:
 
 
 class _Record:
-    """Where an upload is, kept in a file for the process after this one; nothing without a file."""
+    """The location of an upload, stored in a file for a later process. Without a file, nothing is stored."""
 
     def __init__(self, path: Path | None, told: dict[str, Any]) -> None:
         self._path, self._told = path, told
 
     def location(self) -> tuple[str | None, bool]:
-        """The upload that was begun from the same path, if there is one, and whether it is of the same bytes."""
+        """The location of an earlier upload of the same path, if any, and whether it has the same bytes."""
         with suppress(OSError, ValueError, AttributeError):
             found = json.loads(self._path.read_text(encoding="utf-8")) if self._path else {}
             location = found.pop("location", None)
@@ -107,7 +107,7 @@ class _Record:
         return None, False
 
     def keep(self, location: str) -> None:
-        """Keep an upload's location."""
+        """Store the location of an upload."""
         if self._path:
             aside = self._path.with_suffix(".new")
             with suppress(OSError):
@@ -115,7 +115,7 @@ class _Record:
                 os.replace(aside, self._path)
 
     def forget(self) -> None:
-        """Nobody is to go on with it."""
+        """Remove the location."""
         if self._path:
             with suppress(OSError):
                 self._path.unlink(missing_ok=True)
@@ -123,7 +123,7 @@ class _Record:
 
 @contextmanager
 def _record(url: str, name: str, path: Path, source: Source) -> Iterator[_Record]:
-    """The record of a push, for one process at a time; others of the same wait."""
+    """Open the record of a push for this process. Other pushes of the same path and name wait."""
     told: dict[str, Any] = {"url": url, "name": name, "path": str(path)}
     key = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
     told |= {"length": source.length, "fingerprint": source.fingerprint}
@@ -138,13 +138,13 @@ def _record(url: str, name: str, path: Path, source: Source) -> Iterator[_Record
                         old.unlink()
             held.enter_context(FileLock(cache / f"{key}.lock"))
             record = _Record(cache / f"{key}.json", told)
-        except (OSError, RuntimeError, NotImplementedError) as error:  # no home, no rights, no locks
-            log.warning("a push that is interrupted cannot go on later, as no place is there to note it: %s", error)
+        except (OSError, RuntimeError, NotImplementedError) as error:  # no home folder, no permission or no locks
+            log.warning("an interrupted push cannot be continued later, because its state cannot be stored: %s", error)
         yield record
 
 
 class _Push:
-    """One source on its way into an upload."""
+    """Sends a source to an upload."""
 
     def __init__(
         self, connection: Connection, source: Source, name: str, digest: _Digest, record: _Record, tell: Tell
@@ -154,13 +154,13 @@ class _Push:
         self._tries = Tries(connection.service)
 
     def version(self) -> int:
-        """Send what is not there yet; the number of the version that it became."""
+        """Send the missing bytes, and return the number of the published version."""
         location, is_same = self._record.location()
         if location is not None and not is_same:
             self._connection.ask("DELETE", location, headers=_TUS, fine=(204, 404, 409))
             self._record.forget()
             location = None
-        for _ in range(3):  # a service may lose an upload, of which it says so
+        for _ in range(3):  # the service may have removed the upload
             if location is None:
                 location = self._begun()
             found = self._sent(location)
@@ -168,7 +168,9 @@ class _Push:
                 self._record.forget()
                 return found
             location = None
-        raise DatasetError(f"Wanted an upload that goes on at {self._connection.service.url}. Found: it vanishes")
+        raise DatasetError(
+            f"Wanted an upload to continue at {self._connection.service.url}. Found: the service keeps losing it"
+        )
 
     def _begun(self) -> str:
         metadata = {"filetype": "application/x-tar" if self._source.kind == "folder" else "application/octet-stream"}
@@ -182,18 +184,20 @@ class _Push:
         location = urlsplit(answer.headers.get("Location") or "").path
         location = location.removeprefix(urlsplit(self._connection.service.url).path)
         if not location.startswith("/"):
-            raise DatasetError(f"Wanted the Location of an upload. Found: none of {self._connection.service.url}")
-        if answer.headers.get("Tus-Resumable") != _TUS["Tus-Resumable"]:  # it would take a folder for a file
+            raise DatasetError(
+                f"Wanted the Location of an upload. Found: none in the response of {self._connection.service.url}"
+            )
+        if answer.headers.get("Tus-Resumable") != _TUS["Tus-Resumable"]:  # it would store a folder as a file
             self._connection.ask("DELETE", location, fine=(204, 404, 409))
             raise DatasetError(
                 f"Wanted a service that speaks tus 1.0.0 at {self._connection.service.url}. Found: an older release. "
-                "Update the service, or push with the release that it has"
+                "Update the service, or push with the same release"
             )
         self._record.keep(location)
         return location
 
     def _sent(self, location: str) -> int | None:
-        """Send the rest; the number of the version that it became, or None if there is no such upload any more."""
+        """Send the rest, and return the number of the published version; None if the upload no longer exists."""
         end = self._source.length
         waits_until = 0.0
         found = self._look(location)
@@ -205,10 +209,10 @@ class _Push:
             try:
                 answer = self._part(location, offset, min(end, offset + _PART))
                 if answer.status == 409 and answer.headers.get("Upload-Offset") is None:
-                    raise LostError("409, another request is at this upload")
+                    raise LostError("409, another request is writing to this upload")
                 found = self._look(location) if answer.status == 409 else self._found(answer)
             except LostError as error:
-                # All of it may be there and be checked now, which takes time. Until then the last byte does not count.
+                # The service may be checking the complete upload. Until then, it does not accept the last byte.
                 if offset == end - 1 and not waits_until:
                     waits_until = time.monotonic() + self._checking()
                 if time.monotonic() < waits_until:
@@ -221,13 +225,13 @@ class _Push:
         return None
 
     def _look(self, location: str) -> tuple[int, int | None] | None:
-        """As `_found`; None also for an upload of another length."""
+        """Ask for the state of an upload; None also if its length is another one."""
         answer = self._connection.ask("HEAD", location, headers=_TUS, fine=(200, 204, 404))
         is_ours = answer.headers.get("Upload-Length") == str(self._source.length)
         return self._found(answer) if is_ours else None
 
     def _found(self, answer: Answer) -> tuple[int, int | None] | None:
-        """How many bytes of an upload are there, and the version that it became with the last; None without it."""
+        """The accepted bytes of an upload, and the version if it is complete; None if it does not exist."""
         if answer.status == 404:
             return None
         offset = _number(answer, "Upload-Offset")
@@ -244,7 +248,7 @@ class _Push:
         if end == self._source.length:
             seconds = self._checking()
             told = base64.b64encode(bytes.fromhex(self._digest.whole())).decode()
-            headers["Repr-Digest"] = f"sha-256=:{told}:"  # so that what was damaged on its way never shows
+            headers["Repr-Digest"] = f"sha-256=:{told}:"  # so that damaged data never become visible
         blocks = self._digest.blocks(start, end)
         answer = self._connection.send("PATCH", location, headers=headers, body=blocks, seconds=seconds)
         return self._connection.whole(answer, fine=(204, 404, 409))
@@ -254,7 +258,7 @@ class _Push:
 
 
 def _newest(connection: Connection, name: str, create: bool | None) -> tuple[dict[str, Any] | None, bool]:
-    """The newest version of a dataset, and whether the dataset was made now, as it may be."""
+    """The newest version of a dataset, which is created if needed, and whether it was created."""
     fine = (200,) if create is False else (200, 404)
     answer = connection.ask("GET", f"/datasets/{name}/card", fine=fine, keys=("versions", "newest", "card"))
     if answer.status == 404:
@@ -267,11 +271,13 @@ def _newest(connection: Connection, name: str, create: bool | None) -> tuple[dic
 
 
 def _version(connection: Connection, name: str, number: int) -> dict[str, Any]:
-    """One version as the service describes it."""
+    """The description of a version by the service."""
     card = connection.ask("GET", f"/datasets/{name}/card?version={number}", keys=("versions", "card")).json
     found = next((one for one in card["versions"] if one["version"] == number), None)
     if found is None:
-        raise DatasetError(f"Wanted version {number} of {name!r}, which was pushed. Found: it was deleted meanwhile")
+        raise DatasetError(
+            f"Wanted version {number} of {name!r}, which was pushed. Found: it was deleted in the meantime"
+        )
     return {**found, **_counts(card["card"])}
 
 

@@ -1,7 +1,7 @@
-"""What is pushed: bytes that are the same each time and can be read from any offset, of a file or of a folder's tar.
+"""Sources of pushes: reproducible bytes of a file, or of a folder as a tar, readable from any offset.
 
-A folder's tar is never made: its headers follow from the names and sizes of its files, which stand in the order of
-their paths. Times, owners and rights are none of its contents.
+The tar of a folder is never written to disk. Its headers follow from the names and sizes of the files, in the order of
+their paths. Times, owners and permissions are not stored.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ _BLOCK = 1 << 20
 
 
 class Source(Protocol):
-    """Bytes that are pushed: how many, of how many files, and what tells whether they are still the same."""
+    """The bytes of a push: their length, the number of files, and a fingerprint to detect changes."""
 
     kind: str
     filename: str | None
@@ -31,12 +31,12 @@ class Source(Protocol):
     fingerprint: str
 
     def blocks(self, start: int, end: int) -> Iterator[bytes]:
-        """The bytes from ``start`` to ``end``. Raises `DatasetError` for a file that changed meanwhile."""
+        """Yield the bytes from ``start`` to ``end``. Raises `DatasetError` if a file has changed."""
         ...
 
 
 class FileSource:
-    """A file as it is. Raises `DatasetError`."""
+    """A file. Raises `DatasetError` if it is empty or cannot be read."""
 
     kind = "file"
     files = 1
@@ -54,15 +54,15 @@ class FileSource:
         self.fingerprint = hashlib.sha256(f"{self.length} {self._time}".encode()).hexdigest()
 
     def blocks(self, start: int, end: int) -> Iterator[bytes]:
-        """The bytes from ``start`` to ``end``."""
+        """Yield the bytes from ``start`` to ``end``."""
         yield from _read(self._path, self.length, self._time, start, end)
 
 
 class FolderSource:
-    """A folder as the tar of its files; of its folders only the empty ones are in it.
+    """A folder as a tar of its files and empty folders.
 
-    Links to files of the same folder are those files. Raises `DatasetError` for other links, for what is neither file
-    nor folder, and for a folder without any file.
+    Links to files of the same folder are stored as files. Raises `DatasetError` for other links, for special files, and
+    for a folder without files.
     """
 
     kind = "folder"
@@ -92,7 +92,7 @@ class FolderSource:
         self.fingerprint = digest.hexdigest()
 
     def blocks(self, start: int, end: int) -> Iterator[bytes]:
-        """The bytes from ``start`` to ``end``; small files come together with their headers."""
+        """Yield the bytes from ``start`` to ``end``. Small files are joined with their headers."""
         number = max(0, bisect_right(self._starts, start) - 1)
         while start < end and number < len(self._names):
             here = self._starts[number]
@@ -106,7 +106,7 @@ class FolderSource:
             yield block
 
     def _member(self, number: int, start: int, end: int) -> Iterator[bytes]:
-        """The bytes of one file with its header and padding, from and to places relative to its header."""
+        """Yield bytes of one file with its header and padding. Offsets are relative to the header."""
         header, size = self._header(number), self._sizes[number]
         begin = len(header)
         parts = [header[start:end]] if start < begin else []
@@ -134,7 +134,7 @@ class FolderSource:
 
 
 def _found(root: Path, folder: str, above: str) -> Iterator[tuple[bytes, int, int]]:
-    """(path in UTF-8, size, time of its last change in ns) of each file, and of each empty folder with a '/' behind."""
+    """Yield (path in UTF-8, size, mtime in ns) of each file, and of each empty folder with a final '/'."""
     is_empty = True
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -151,7 +151,7 @@ def _found(root: Path, folder: str, above: str) -> Iterator[tuple[bytes, int, in
                 _check_link(root, entry.path)
             about = entry.stat()
             if not stat.S_ISREG(about.st_mode):
-                raise DatasetError(f"Wanted files and folders to push. Found: {entry.path!r} is neither")
+                raise DatasetError(f"Wanted files and folders to push. Found: {entry.path!r}, which is neither")
             yield path.encode("utf-8"), about.st_size, about.st_mtime_ns
     if is_empty and above:
         yield above.encode("utf-8"), 0, 0
@@ -161,13 +161,13 @@ def _check_link(root: Path, link: str) -> None:
     target = os.path.realpath(link)
     if not os.path.isfile(target) or os.path.commonpath([root, target]) != str(root):
         raise DatasetError(
-            f"Wanted links to files of the same folder to push. Found: {link!r} leads to {os.readlink(link)!r} "
-            "(remove it, or put the files themselves there)"
+            f"Wanted only links to files of the same folder. Found: {link!r} links to {os.readlink(link)!r} "
+            "(remove it, or copy the files to that place)"
         )
 
 
 def _read(path: bytes | Path, size: int, time: int, start: int, end: int) -> Iterator[bytes]:
-    """Bytes of a file. Raises `DatasetError` if it is not as it was, before and behind the last of them."""
+    """Yield bytes of a file. Raises `DatasetError` if it changed, checked before the last block is sent."""
     name = os.fsdecode(path)
     try:
         with open(path, "rb", buffering=0) as file:
@@ -177,22 +177,22 @@ def _read(path: bytes | Path, size: int, time: int, start: int, end: int) -> Ite
                 _check_same(name, os.fstat(file.fileno()), size, time)
             while start < end and (block := file.read(min(_BLOCK, end - start))):
                 start += len(block)
-                if start >= end:  # before it goes: what is not sent is not published
+                if start >= end:  # before the last block is sent: an incomplete upload is not published
                     _check_same(name, os.fstat(file.fileno()), size, time)
                 yield block
             if start < end:
                 _check_same(name, os.fstat(file.fileno()), size, time)
-                raise DatasetError(f"Wanted {size:,} bytes of {name!r}. Found: it ends before them")
+                raise DatasetError(f"Wanted {size:,} bytes of {name!r}. Found: fewer")
     except OSError as error:
         raise DatasetError(f"Wanted to read {name!r} for a push. Found: {_why(error)}") from None
 
 
 def _check_same(name: str, found: os.stat_result, size: int, time: int) -> None:
     if (found.st_size, found.st_mtime_ns) != (size, time):
-        what = f"{found.st_size:,} bytes" if found.st_size != size else "it was written to"
+        what = f"{found.st_size:,} bytes" if found.st_size != size else "it was modified"
         raise DatasetError(
-            f"Wanted {name!r} to stay as it is, of {size:,} bytes, during a push. Found: {what} (push again once "
-            "nobody changes it)"
+            f"Wanted {name!r} of {size:,} bytes to stay unchanged during a push. Found: {what} (push again when "
+            "it no longer changes)"
         )
 
 

@@ -2,8 +2,8 @@
 
 ::
 
-    request --> app (who asks, what is wanted) --> uploads (a body on its way into a folder of its own)
-                  |                                   |  checked, indexed, told on a card
-                  v                                   v
-              downloads (ranges, conditions)  <--  store (versions; one rename makes one visible)
+    request --> app (authentication, routes) --> uploads (a body is received into a staging folder)
+                  |                                 |  checked, indexed, described by a card
+                  v                                 v
+              downloads (ranges, conditions)  <--  store (versions; one rename makes a version visible)
 """

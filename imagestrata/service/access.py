@@ -1,4 +1,4 @@
-"""Who asks: bearer tokens, held against those of the service."""
+"""Authentication by bearer tokens."""
 
 import asyncio
 import time
@@ -12,9 +12,12 @@ _KNOWN_SECONDS = 2.0
 
 
 class Access:
-    """Lets requests in by their tokens; where ``is_open``, all of them until there was a token.
+    """Checks the tokens of requests. A revoked token is refused within two seconds.
 
-    ``is_insecure``: all of them, always. A token that is revoked opens nothing two seconds later.
+    Args:
+        tokens: The tokens of the service.
+        is_open: Accept requests without a token until the first token is created.
+        is_insecure: Always accept requests without a token.
     """
 
     def __init__(self, tokens: Tokens, *, is_open: bool, is_insecure: bool = False) -> None:
@@ -28,9 +31,18 @@ class Access:
         return self._is_insecure or (self._is_open and await self._kept() is None)
 
     async def check(self, authorization: str | None, scope: Scope) -> Token | None:
-        """The token that a request has; None where none is needed.
+        """Check the token of a request.
 
-        Raises `NoTokenError` without one that is known, `NotAllowedError` for one that only reads.
+        Args:
+            authorization: The ``Authorization`` header, if there is one.
+            scope: What the request needs.
+
+        Returns:
+            The token, or None if none is needed.
+
+        Raises:
+            NoTokenError: There is no token, or an unknown one.
+            NotAllowedError: The token permits reading only.
         """
         if await self.is_free():
             return None
@@ -38,7 +50,7 @@ class Access:
         kind, _, text = (authorization or "").partition(" ")
         needed = {"WWW-Authenticate": f'Bearer realm="imagestrata", scope="{scope}"'}
         if kind.lower() != "bearer" or not text.strip():
-            raise NoTokenError("Wanted a token: Authorization: Bearer TOKEN. Found: none", headers=needed)
+            raise NoTokenError("Wanted the header Authorization: Bearer TOKEN. Found: none", headers=needed)
         token = Tokens.find_in(kept or [], text.strip())
         if token is None:
             needed["WWW-Authenticate"] += ', error="invalid_token"'
@@ -59,6 +71,6 @@ class Access:
 
 
 def check_writer(name: str | None, scope: Scope) -> None:
-    """Raises `NotAllowedError` for a token that only reads."""
+    """Raise `NotAllowedError` for a token that permits reading only."""
     if scope != "write":
         raise NotAllowedError(f"Wanted a token that may write. Found: {name!r}, which may only read")

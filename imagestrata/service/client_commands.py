@@ -1,9 +1,9 @@
-"""Commands that ask a service: list, push, pull and restore.
+"""Client commands: list, push, pull and restore.
 
 imagestrata list                              name, version, kind, files, bytes, images, time
 imagestrata push my_folder --name my_dataset
-imagestrata pull my_dataset /datasets         once more: nothing to do, or the newest version
-imagestrata restore my_dataset 3              version 3 is the newest one again
+imagestrata pull my_dataset /datasets         a second pull does nothing, or gets the newest version
+imagestrata restore my_dataset 3              make version 3 the newest again
 """
 
 import argparse
@@ -30,34 +30,36 @@ def list_datasets(argv: Sequence[str]) -> int:
 def push(argv: Sequence[str]) -> int:
     """Push a folder or a file."""
     parser = _parser(
-        "push", "Publish a folder or a file as the newest version of a dataset. Once interrupted, it goes on."
+        "push", "Publish a folder or a file as the newest version of a dataset. An interrupted push resumes."
     )
-    parser.add_argument("path", type=Path, metavar="PATH", help="the folder or file")
-    parser.add_argument("--name", help="the dataset's name (that of the path)")
+    parser.add_argument("path", type=Path, metavar="PATH", help="folder or file")
+    parser.add_argument("--name", help="name of the dataset (default: the name of the folder or file)")
     parser.add_argument(
         "--create",
         action=argparse.BooleanOptionalAction,
-        help="make the dataset if it does not exist (unless its name looks like another dataset's)",
+        help="create the dataset if it does not exist (default: unless its name looks like another one)",
     )
     return _run(parser, parser.parse_args(argv), _push)
 
 
 def pull(argv: Sequence[str]) -> int:
     """Pull a dataset."""
-    parser = _parser("pull", "Have a dataset in a folder of this machine, at TO/NAME. Once interrupted, it goes on.")
-    parser.add_argument("name", metavar="NAME", help="the dataset's name")
-    parser.add_argument("to", type=Path, metavar="TO", nargs="?", default=Path("/datasets"), help="where (/datasets)")
+    parser = _parser("pull", "Download a dataset to TO/NAME. An interrupted pull resumes.")
+    parser.add_argument("name", metavar="NAME", help="name of the dataset")
+    parser.add_argument(
+        "to", type=Path, metavar="TO", nargs="?", default=Path("/datasets"), help="folder (default: /datasets)"
+    )
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--version", type=int, metavar="N", help="this version of it (the newest)")
-    which.add_argument("--keep", action="store_true", help="do nothing if a version is there already, whichever it is")
+    which.add_argument("--version", type=int, metavar="N", help="version to pull (default: the newest)")
+    which.add_argument("--keep", action="store_true", help="do nothing if any version is there already")
     return _run(parser, parser.parse_args(argv), _pull)
 
 
 def restore(argv: Sequence[str]) -> int:
     """Restore a version."""
-    parser = _parser("restore", "Make an older version of a dataset the newest one again, without an upload.")
-    parser.add_argument("name", metavar="NAME", help="the dataset's name")
-    parser.add_argument("version", type=int, metavar="N", help="the version that becomes the newest again")
+    parser = _parser("restore", "Make an older version of a dataset the newest again, without an upload.")
+    parser.add_argument("name", metavar="NAME", help="name of the dataset")
+    parser.add_argument("version", type=int, metavar="N", help="version to make the newest")
     return _run(parser, parser.parse_args(argv), _restore)
 
 
@@ -71,7 +73,7 @@ def _list(service: "Datasets", args: argparse.Namespace) -> None:
 
 def _push(service: "Datasets", args: argparse.Namespace) -> None:
     found = service.push(args.path, args.name, create=args.create)
-    more = ", a new dataset" if found.is_created else "" if found.is_new else ", as it was before"
+    more = ", a new dataset" if found.is_created else "" if found.is_new else ", unchanged"
     address = f"{args.url}/datasets/{found.name}"
     _say(f"{found.name} version {found.version}: {_contents(found)} at {address}{more}")
 
@@ -79,12 +81,12 @@ def _push(service: "Datasets", args: argparse.Namespace) -> None:
 def _pull(service: "Datasets", args: argparse.Namespace) -> None:
     folder = service.pull(args.name, args.to, args.version, keep=args.keep)
     found = service.pulled(args.name, args.to)
-    if found is not None:  # else somebody has removed it meanwhile
+    if found is not None:  # otherwise it was removed in the meantime
         _say(f"{found.name} version {found.version}: {_contents(found)} at {folder}")
 
 
 def _contents(found: "Dataset | PushedDataset") -> str:
-    """How much a version holds, as far as the service knows: files, bytes, images and classes."""
+    """The known counts of a version: files, bytes, images and classes."""
     counts = ((found.files, "files"), (found.bytes, "bytes"), (found.images, "images"), (found.num_classes, "classes"))
     return ", ".join(f"{number:,} {what}" for number, what in counts if number is not None)
 
@@ -97,13 +99,13 @@ def _restore(service: "Datasets", args: argparse.Namespace) -> None:
 def _run(
     parser: argparse.ArgumentParser, args: argparse.Namespace, command: Callable[["Datasets", argparse.Namespace], None]
 ) -> int:
-    from imagestrata import hub  # not before a command needs it
+    from imagestrata import hub  # imported when a command needs it
 
     token = None
     if args.token_file is not None:
         token = args.token_file.read_text(encoding="utf-8").strip()
         if not token:
-            parser.error(f"wanted a token in {args.token_file}. Found: nothing")
+            parser.error(f"wanted a token in {args.token_file}. Found: an empty file")
     args.url = args.url.rstrip("/")
     try:
         command(hub.connect(args.url, token), args)
@@ -125,9 +127,9 @@ def _parser(command: str, text: str) -> Parser:
     parser.add_argument(
         "--url",
         default=os.environ.get("IMAGESTRATA_URL") or _URL,
-        help=f"where the service is ($IMAGESTRATA_URL, or {_URL})",
+        help=f"address of the service (default: $IMAGESTRATA_URL, else {_URL})",
     )
     parser.add_argument(
-        "--token-file", type=Path, metavar="FILE", help="a file with the token that opens it ($IMAGESTRATA_TOKEN)"
+        "--token-file", type=Path, metavar="FILE", help="file with the token (default: $IMAGESTRATA_TOKEN)"
     )
     return parser

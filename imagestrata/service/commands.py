@@ -1,27 +1,29 @@
-"""Serve datasets over REST, and say who may use them.
+"""Serve datasets over REST, and manage access to them.
 
-  imagestrata serve --root /srv/datasets                  on this machine alone: http://127.0.0.1:8080
+  imagestrata serve --root /srv/datasets                  for this machine only: http://127.0.0.1:8080
   imagestrata token create --root /srv/datasets --name ci --scope write
-  imagestrata serve --root /srv/datasets --host 0.0.0.0   for others, who need a token
+  imagestrata serve --root /srv/datasets --host 0.0.0.0   for other machines, with tokens
 
   curl -X POST -H "Content-Type: application/json" -d '{"name": "my_dataset"}' http://localhost:8080/datasets
   curl -X PUT -H "Content-Type: application/octet-stream" --data-binary @my_file.csv http://localhost:8080/datasets/my_dataset
   tar c -C my_folder . | curl -X PUT -H "Content-Type: application/x-tar" --data-binary @- http://localhost:8080/datasets/my_dataset
   curl -OJL http://localhost:8080/datasets/my_dataset
 
-  imagestrata list                              those of a service: --url, or $IMAGESTRATA_URL
-  imagestrata push my_folder --name my_dataset  goes on where it was interrupted, as pull does
-  imagestrata pull my_dataset /datasets         whole at /datasets/my_dataset, or as it was before
-  imagestrata restore my_dataset 3              version 3 becomes the newest one again
-  imagestrata run job.yaml                      a training job that reads it there
+  imagestrata list                              list the datasets at --url or $IMAGESTRATA_URL
+  imagestrata push my_folder --name my_dataset  publish a folder; an interrupted push or pull resumes
+  imagestrata pull my_dataset /datasets         download to /datasets/my_dataset, replaced in one step
+  imagestrata restore my_dataset 3              make version 3 the newest again
+  imagestrata run job.yaml                      run a training job that reads a dataset
 
-Every upload makes a version, which never changes and shows when all of it is there. On a loopback address no token is
-needed until the first one is created; elsewhere always, unless --insecure says otherwise. While no token is needed, the
-Host of requests must be its own, or one of --host-name. A folder, or a bucket's prefix, is for one server only.
+Every upload creates a version. Versions never change and become visible when they are complete. On a loopback address
+no token is needed until you create the first one. On other addresses a token is always needed, unless you give
+--insecure.
+While no token is needed, the Host header of a request must name this server or a --host-name. Use one server for each
+folder or bucket prefix.
 
 exit codes:
-  0  done; a server was stopped
-  1  failed; one line says why
+  0  done, or the server was stopped
+  1  failed; one line gives the reason
   2  wrong arguments
 """
 
@@ -54,7 +56,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code."""
+    """Run a command and return its exit code."""
     command, *rest = sys.argv[1:] if argv is None else argv
     try:
         return _COMMANDS[command](rest)
@@ -66,23 +68,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def serve(argv: Sequence[str]) -> int:
-    """Serve until told to end."""
+    """Serve until the process is stopped."""
     parser = Parser("imagestrata serve", manual=f"{__doc__}\n{sizes.HELP}.\n")
     parser.add_argument(
-        "--root", required=True, type=_root, metavar="DIR", help="the folder of datasets, or s3://bucket/prefix"
+        "--root", required=True, type=_root, metavar="DIR", help="folder of the datasets, or s3://bucket/prefix"
     )
     parser.add_argument(
-        "--spool", metavar="DIR", help="where bodies for a bucket arrive (a folder of the user's cache)"
+        "--spool", metavar="DIR", help="folder for uploads on their way to a bucket (default: below ~/.cache)"
     )
-    parser.add_argument("--host", default="127.0.0.1", help="the address to listen at (127.0.0.1)")
-    parser.add_argument("--port", type=int, default=8080, help="its port; 0 for a free one (8080)")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, default=8080, help="port to listen on; 0 picks a free one (default: 8080)")
     parser.add_argument(
         "--host-name",
         action="append",
         default=[],
         type=_host_name,
         metavar="NAME",
-        help="a name by which clients reach it, as through a proxy; requests for other hosts are refused (repeatable)",
+        help="another name of this server, for example behind a proxy; other hosts are refused (repeatable)",
     )
     parser.add_argument(
         "--proxy",
@@ -90,11 +92,15 @@ def serve(argv: Sequence[str]) -> int:
         default=[],
         type=_proxy,
         metavar="ADDRESS",
-        help="the address or network of a proxy whose X-Forwarded-For and -Proto are true (repeatable; none)",
+        help="address or network of a proxy; only its X-Forwarded-For and -Proto are trusted (repeatable)",
     )
-    parser.add_argument("--insecure", action="store_true", help="let everyone in, also from other machines")
-    parser.add_argument("--max-upload", type=size, metavar="SIZE", help="the largest body, as in 500M or 2T (no limit)")
-    parser.add_argument("--quota", type=size, metavar="SIZE", help="the most for all versions together (no limit)")
+    parser.add_argument("--insecure", action="store_true", help="serve without tokens, also to other machines")
+    parser.add_argument(
+        "--max-upload", type=size, metavar="SIZE", help="the largest upload, such as 500M or 2T (default: no limit)"
+    )
+    parser.add_argument(
+        "--quota", type=size, metavar="SIZE", help="limit for all versions together (default: no limit)"
+    )
     args = parser.parse_args(argv)
     if not 0 <= args.port <= 65535:
         parser.error(f"wanted a port from 0 to 65535. Found: {args.port}")
@@ -107,9 +113,8 @@ def serve(argv: Sequence[str]) -> int:
     tokens = Tokens(Storage(args.root))
     if not is_loopback and not args.insecure and not tokens.all():
         parser.error(
-            f"wanted a token, as others reach {args.host}. Found: none in {args.root}. Create one "
-            f"(imagestrata token create --root {args.root} --name NAME --scope write), or say "
-            "--insecure"
+            f"wanted a token, because other machines can reach {args.host}. Found: none in {args.root}. Create one: "
+            f"imagestrata token create --root {args.root} --name NAME --scope write. Or give --insecure."
         )
     with _private(), closing(_store(args.root, args.spool)) as store:
         access = Access(tokens, is_open=is_loopback, is_insecure=args.insecure)
@@ -122,17 +127,20 @@ def serve(argv: Sequence[str]) -> int:
 
 def token(argv: Sequence[str]) -> int:
     """Create, list and revoke tokens."""
-    parser = Parser("imagestrata token", manual="Manage the tokens that open a service; only their hashes are stored.")
+    manual = "Create, list and revoke the tokens of a service. Only their hashes are stored."
+    parser = Parser("imagestrata token", manual=manual)
     parser.add_argument("do", choices=("create", "list", "revoke"))
-    parser.add_argument("--root", required=True, type=_root, metavar="DIR", help="the folder of the service")
-    parser.add_argument("--name", help="the name of the token")
-    scope = "what the token permits; write includes read (read)"
+    parser.add_argument(
+        "--root", required=True, type=_root, metavar="DIR", help="folder or bucket prefix of the service"
+    )
+    parser.add_argument("--name", help="name of the token")
+    scope = "what the token permits; write includes read (default: read)"
     parser.add_argument("--scope", choices=SCOPES, default="read", help=scope)
     parser.add_argument(
         "--token-file",
         type=Path,
         metavar="FILE",
-        help="create: store the token in this file instead of a random one; a second run changes nothing",
+        help="with create: read the token from this file instead of making one; a second run changes nothing",
     )
     args = parser.parse_args(argv)
     if args.token_file and args.do != "create":
@@ -188,7 +196,7 @@ def _store(root: str, spool: str | None) -> "Store":
 
 @contextmanager
 def _private() -> Iterator[None]:
-    """Make files for this user alone: what is behind tokens is nobody else's."""
+    """Create files that only this user can read."""
     before = os.umask(0o077)
     try:
         yield
@@ -198,7 +206,7 @@ def _private() -> Iterator[None]:
 
 def _root(text: str) -> str:
     if not text.strip():
-        raise argparse.ArgumentTypeError("wanted a folder, or s3://bucket/prefix. Found: an empty text")
+        raise argparse.ArgumentTypeError("wanted a folder, or s3://bucket/prefix. Found: empty text")
     try:
         check_store(text)
     except AddressError as error:
@@ -211,7 +219,7 @@ def _root(text: str) -> str:
 def _host_name(text: str) -> str:
     found = authority(text)
     if found is None or found[1]:
-        raise argparse.ArgumentTypeError(f"wanted the name of a host, without a port. Found: {text!r}")
+        raise argparse.ArgumentTypeError(f"wanted a host name without a port. Found: {text!r}")
     return text
 
 
@@ -219,12 +227,14 @@ def _proxy(text: str) -> str:
     try:
         return str(ipaddress.ip_network(text, strict=False))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"wanted an address or a network, as 10.0.0.0/8. Found: {text!r}") from None
+        raise argparse.ArgumentTypeError(
+            f"wanted an address or a network such as 10.0.0.0/8. Found: {text!r}"
+        ) from None
 
 
 def _is_loopback(host: str) -> bool:
     try:
         found = {entry[4][0] for entry in socket.getaddrinfo(host, None)}
     except OSError as error:
-        raise OSError(f"Wanted an address to listen at. Found: {host!r}: {error.strerror}") from None
+        raise OSError(f"Wanted an address to listen on. Found: {host!r}: {error.strerror}") from None
     return all(ipaddress.ip_address(str(address).partition("%")[0]).is_loopback for address in found)

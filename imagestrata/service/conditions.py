@@ -1,4 +1,4 @@
-"""Conditional requests: what ``If-Match`` and ``If-None-Match`` ask of the version that is there."""
+"""Conditional requests: ``If-Match`` and ``If-None-Match``."""
 
 import re
 from collections.abc import Mapping
@@ -10,20 +10,20 @@ _TAG = re.compile(r'(W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
 
 
 def etag(sha256: str, form: str = "") -> str:
-    """The ETag of bytes with this SHA-256; of another form of them, such as a zip, with its name."""
+    """Return the ETag of bytes with this SHA-256. ``form`` names another form of them, such as ``zip``."""
     return f'"{sha256}-{form}"' if form else f'"{sha256}"'
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What a request demands of the newest version; None demands nothing, ``*`` that there is one, or none."""
+    """The conditions of a request on the newest version; None for no condition."""
 
     if_match: str | None = None
     if_none_match: str | None = None
 
     @classmethod
     def of(cls, headers: Mapping[str, str]) -> "Conditions":
-        """Those of a request. Raises `RequestError` for headers that are none."""
+        """Read the conditions from headers. Raises `RequestError` for malformed headers."""
         found = cls(headers.get("if-match"), headers.get("if-none-match"))
         for value in (found.if_match, found.if_none_match):
             if value is not None:
@@ -31,7 +31,7 @@ class Conditions:
         return found
 
     def check(self, now: str | None) -> None:
-        """Hold them against the newest version's ETag, None where there is none. Raises `ConditionError`."""
+        """Check the ETag of the newest version, None if there is no version. Raises `ConditionError`."""
         found = "no version" if now is None else now
         if self.if_match is not None and not _matches(self.if_match, now):
             raise ConditionError(f"Wanted If-Match: {self.if_match[:200]}. Found: {found}")
@@ -39,7 +39,7 @@ class Conditions:
             raise ConditionError(f"Wanted If-None-Match: {self.if_none_match[:200]}. Found: {found}")
 
     def is_unchanged(self, now: str) -> bool:
-        """Whether who reads has it already. Raises `ConditionError` where it must be another version's."""
+        """Whether the client has this version already. Raises `ConditionError` if ``If-Match`` does not hold."""
         if self.if_match is not None and not _matches(self.if_match, now):
             raise ConditionError(f"Wanted If-Match: {self.if_match[:200]}. Found: {now}")
         return self.if_none_match is not None and _matches(self.if_none_match, now)
@@ -52,7 +52,7 @@ def _matches(wanted: str, now: str | None) -> bool:
 
 
 def _tags(value: str) -> list[str]:
-    """The tags of a header, weak ones as strong: versions never change. Raises `RequestError`."""
+    """Parse the tags of a header. Weak tags count as strong, because versions never change. Raises `RequestError`."""
     if value.strip() == "*":
         return []
     found = [f'"{tag[2]}"' for tag in _TAG.finditer(value)]

@@ -1,10 +1,10 @@
-"""What a request may end with: each error has its status and its title."""
+"""Errors of requests, each with an HTTP status and a title."""
 
 from collections.abc import Mapping
 
 
 class ServiceError(Exception):
-    """A request cannot be done; ``headers`` go with the answer."""
+    """A request failed. ``headers`` are added to the response."""
 
     status = 500
     title = "Something went wrong"
@@ -15,145 +15,145 @@ class ServiceError(Exception):
 
 
 class BodyError(ServiceError):
-    """A body is not what was said of it."""
+    """A body does not match its description."""
 
     status = 400
     title = "The data cannot be used"
 
 
 class TusRequestError(ServiceError):
-    """A request asks for a part of the tus protocol that is not offered."""
+    """A request uses a part of the tus protocol that is not supported."""
 
     status = 400
-    title = "Not offered"
+    title = "Not supported"
 
 
 class HeaderError(ServiceError):
-    """The Host header of a request is missing, twice there, or none."""
+    """The Host header of a request is missing, repeated or malformed."""
 
     status = 400
-    title = "Not a request that can be answered"
+    title = "Bad Host header"
 
 
 class NoTokenError(ServiceError):
-    """Nobody said who asks, or it is not known here."""
+    """A request has no token, or an unknown one."""
 
     status = 401
     title = "A token is needed"
 
 
 class NotAllowedError(ServiceError):
-    """Who asks may not do that."""
+    """The token of a request does not permit it."""
 
     status = 403
     title = "Not allowed"
 
 
 class NotThereError(ServiceError):
-    """No such dataset, version, file or upload."""
+    """There is no such dataset, version, file or upload."""
 
     status = 404
     title = "Not found"
 
 
 def no_dataset(name: str) -> NotThereError:
-    """The error of a dataset that nobody made."""
-    return NotThereError(f"Wanted the dataset {name!r}. Found: none of this name. Make it: POST /datasets")
+    """Return the error for a dataset that does not exist."""
+    return NotThereError(f"Wanted the dataset {name!r}. Found: none of this name. Create it: POST /datasets")
 
 
 class NotAcceptableError(ServiceError):
-    """It cannot be given in a form that was asked for."""
+    """The content is not available in a requested media type."""
 
     status = 406
     title = "Not available in this form"
 
 
 class ConflictError(ServiceError):
-    """It is there already, or elsewhere than was thought."""
+    """The target exists already, or is in another state than the request assumes."""
 
     status = 409
-    title = "Conflict with what is there"
+    title = "Conflict"
 
 
 class LengthError(ServiceError):
-    """A length is missing that must be said."""
+    """A required length is missing."""
 
     status = 411
     title = "A length is needed"
 
 
 class ConditionError(ServiceError):
-    """The dataset is not as the request demands."""
+    """A condition of the request does not hold."""
 
     status = 412
     title = "The condition does not hold"
 
 
 class TusVersionError(ServiceError):
-    """A request is in another version of the tus protocol."""
+    """A request uses another version of the tus protocol."""
 
     status = 412
-    title = "Not this version of tus"
+    title = "Unsupported version of tus"
 
 
 class TooLargeError(ServiceError):
-    """A body is larger than the service takes."""
+    """A body is larger than the limit."""
 
     status = 413
     title = "Too large"
 
 
 class TypeOfBodyError(ServiceError):
-    """A body of this type is not taken."""
+    """A body has an unsupported media type."""
 
     status = 415
     title = "Unsupported media type"
 
 
 class RangeError(ServiceError):
-    """No byte of what is there lies in the range."""
+    """The requested range is outside the content."""
 
     status = 416
     title = "Range not satisfiable"
 
 
 class HostError(ServiceError):
-    """A request is meant for somebody else."""
+    """A request is for another host."""
 
     status = 421
-    title = "Not meant for this service"
+    title = "Wrong host"
 
 
 class UnreadableError(ServiceError):
-    """The manifest of a version is damaged, or of a format that only newer software reads."""
+    """The manifest of a version is damaged, or written by newer software."""
 
     status = 500
     title = "A version cannot be read"
 
 
 class RequestError(ServiceError):
-    """A request's name, number or header is none."""
+    """A name, number or header of a request is invalid."""
 
     status = 422
-    title = "The request cannot be understood"
+    title = "Invalid request"
 
 
 class ChecksumError(ServiceError):
-    """The bytes of a request are not those that it says."""
+    """The bytes of a request do not match its checksum."""
 
     status = 460
     title = "The checksum does not match"
 
 
 class TooManyError(ServiceError):
-    """There are as many already as there may be."""
+    """A limit on the number of uploads is reached."""
 
     status = 429
     title = "Too many"
 
 
 class FullError(ServiceError):
-    """There is no room left."""
+    """The disk or the quota is full."""
 
     status = 507
-    title = "No room left"
+    title = "Insufficient storage"

@@ -1,4 +1,4 @@
-"""Which routes need a token that may write: dependencies of routes, after `Admission` has let a request in."""
+"""Route dependencies for tokens. `Admission` has authenticated the request before."""
 
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -11,16 +11,16 @@ from imagestrata.service.tokens import Scope
 
 
 class Guard:
-    """What routes depend on that only those may use who have a token: ``reads`` and ``writes``."""
+    """The dependencies ``reads`` and ``writes`` of routes that need a token."""
 
     def __init__(self) -> None:
         self.reads, self.writes = Depends(_of("read")), Depends(_of("write"))
 
 
 def _of(scope: Scope) -> Callable[..., Any]:
-    bearer = HTTPBearer(auto_error=False, description=f"a token that may {scope}", scheme_name=scope)
+    bearer = HTTPBearer(auto_error=False, description=f"a token with the scope {scope}", scheme_name=scope)
 
-    # Not in a thread: there is nothing to wait for.
+    # Async, because it never waits: no thread is needed.
     async def check(request: Request, _: Annotated[Any, Depends(bearer)]) -> None:
         if scope == "write":
             check_writer(request.state.token, request.state.scope)

@@ -1,7 +1,7 @@
-"""Run a training job here, on a dataset of a service, or print the manifest that runs it on Kubernetes.
+"""Run a training job on this machine, or print its manifest for Kubernetes.
 
   imagestrata run job.yaml --url http://localhost:8080
-  imagestrata run job.yaml                      the dataset is in the prefix already
+  imagestrata run job.yaml                      the dataset is local already
   imagestrata run job.yaml --render --url http://datasets:8080 | kubectl apply -f -
 
 A job file:
@@ -12,43 +12,43 @@ A job file:
     name: example-job
     namespace: lattice
   spec:
-    minSize: 1                      the job continues while so many replicas are left
-    maxSize: 3                      so many are started, at most 1,000
+    minSize: 1                      the job continues with this many replicas
+    maxSize: 3                      replicas at the start, at most 1,000
     dataset: my_dataset             at /datasets/my_dataset, read-only; $DATASETS is /datasets, and $DATASET the dataset
     replicaSpecs:
       template:
         spec:
           containers:
             - name: trainingjob
-              image: breezeml/lattice-resnet       not used here, where the command runs as it is
+              image: breezeml/lattice-resnet       for --render only: locally the command runs without it
               imagePullPolicy: Always
               command: ["python", "-u", "main.py"]
-              resources: {limits: {nvidia.com/gpu: 4}}   for --render: 4 processes in each pod, one for each GPU
+              resources: {limits: {nvidia.com/gpu: 4}}   with --render: 4 processes in each pod
 
-A container may also have args, env and workingDir (default: the folder of the job file). All other fields that
-Kubernetes knows of containers and pods (volumes, nodeSelector, tolerations...) are for --render.
+A container may also have args, env and workingDir (default: the folder of the job file). All other fields of
+containers and pods (volumes, nodeSelector, tolerations...) are for --render only.
 
-Here, a replica is one process: the first container's command runs under maxSize torchruns, which meet on this machine
-alone. Standard error says each step with its time; the lines of the replicas begin with their number: [0], [1]... A
-process that is killed is not replaced. The others meet again without it and start the command again, which continues
-from its own checkpoint; RANK, WORLD_SIZE and the other variables of torchrun say who is left. Each process gets its own
-GPU if there are enough.
+Without --render, a replica is one process: the command of the first container runs under maxSize torchruns on this
+machine. Standard error shows each step with its time. Lines of the replicas begin with their number: [0], [1]... A
+killed process is not replaced. The others restart the command, which must continue from its own checkpoint; torchrun
+sets RANK, WORLD_SIZE and its other variables for the new number of processes. Each process gets its own GPU if there
+are enough.
 
-With --render nothing runs, and no network is needed. It prints Kubernetes documents:
+--render prints Kubernetes documents. It runs nothing and needs no network.
   --kind TrainJob      for Kubeflow Trainer v2.2: a volume claim, a TrainingRuntime with the pods, and a TrainJob. One
                        pod pulls the dataset before the others start.
   --kind PyTorchJob    for Kubeflow's training operator v1. The first pod to start pulls, and the others wait for it.
-All pods share the volume, and /dev/shm is memory. Either way there are always maxSize pods. If minSize is less,
-torchrun continues with the others when a pod is lost; else training waits until Kubernetes has replaced it.
+All pods share the volume, and /dev/shm is in memory. The number of pods is always maxSize. If minSize is smaller,
+torchrun continues without a lost pod; otherwise training waits until Kubernetes has replaced it.
 
 environment:
-  IMAGESTRATA_URL       the service, unless --url says it
-  IMAGESTRATA_TOKEN     the token for it; the job itself does not see it
+  IMAGESTRATA_URL       the service; --url overrides it
+  IMAGESTRATA_TOKEN     the token of the service; the job does not get it
 
 exit codes:
   0  done
-  1  the job failed: the command gave up, too few processes are left, or the dataset cannot be pulled
-  2  a wrong job file or wrong arguments; every problem is reported with its line
+  1  the job failed: the command failed, too few processes are left, or the dataset cannot be pulled
+  2  invalid job file or arguments; every problem is reported with its line
   130  interrupted; no process is left behind
 """
 
@@ -70,7 +70,7 @@ from imagestrata.service.jobs.training_jobs import read_job
 
 
 def run(argv: Sequence[str]) -> int:
-    """The command; returns its exit code. Raises `JobError`, OSError, KeyboardInterrupt."""
+    """Run the command and return its exit code. Raises `JobError`, OSError, KeyboardInterrupt."""
     args = _parser().parse_args(argv)
     path = Path(args.job)
     try:
@@ -107,60 +107,67 @@ def _parser() -> Parser:
     parser = Parser("imagestrata run", manual=__doc__)
     parser.add_argument("job", type=_file, metavar="job.yaml", help="the job file")
     url = os.environ.get("IMAGESTRATA_URL") or None
-    parser.add_argument("--url", type=_url, default=url, help="the service that has the dataset (IMAGESTRATA_URL)")
+    parser.add_argument(
+        "--url", type=_url, default=url, help="the service that has the dataset (default: $IMAGESTRATA_URL)"
+    )
     parser.add_argument(
         "--max-restarts",
         type=_count,
         default=3,
         metavar="N",
-        help="how often torchrun restarts a failing command, and a TrainJob replaces a pod on average (3)",
+        help="restarts of a failing command, and replacements of each pod on average (default: 3)",
     )
     here = parser.add_argument_group("here")
     here.add_argument(
-        "--prefix", type=Path, metavar="DIR", help="the folder of datasets (/datasets, or one of yours below ~/.cache)"
+        "--prefix",
+        type=Path,
+        metavar="DIR",
+        help="the folder of datasets (default: /datasets if it is writable, else below ~/.cache)",
     )
-    here.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="end the job after so long (no limit)")
+    here.add_argument(
+        "--timeout", type=_seconds, metavar="SECONDS", help="end the job after this time (default: no limit)"
+    )
     render = parser.add_argument_group("for Kubernetes")
     render.add_argument("--render", action="store_true", help="print the manifest instead of running the job")
-    render.add_argument("--kind", choices=get_args(Kind), default="TrainJob", help="what to print (TrainJob)")
+    render.add_argument("--kind", choices=get_args(Kind), default="TrainJob", help="what to print (default: TrainJob)")
     render.add_argument(
         "--pull-image",
         type=_checked(check_image, "an image"),
         default="imagestrata",
         metavar="IMAGE",
-        help="the image that pulls: it has this package with its extra service (imagestrata)",
+        help="image that pulls, with this package and its extra service (default: imagestrata)",
     )
     render.add_argument(
         "--token-secret",
         type=_checked(check_object_name, "the name of a Secret"),
         default="imagestrata",
         metavar="NAME",
-        help="the Secret whose key 'token' is the service's token (imagestrata)",
+        help="Secret with the token of the service in its key 'token' (default: imagestrata)",
     )
     render.add_argument(
         "--volume-claim",
         type=_checked(check_object_name, "the name of a claim"),
         metavar="NAME",
-        help="your claim: TrainJobs pull into it, or, without --url, the dataset is there already (a claim of the job)",
+        help="existing claim: TrainJobs pull to it; without --url it must hold the dataset (default: a new claim)",
     )
     render.add_argument(
         "--volume-size",
         type=_volume_size,
         default="100Gi",
         metavar="SIZE",
-        help="the size of the job's claim, at least twice the dataset's (100Gi)",
+        help="size of the new claim, at least twice the size of the dataset (default: 100Gi)",
     )
     render.add_argument(
         "--storage-class",
         type=_checked(check_object_name, "the name of a storage class"),
         metavar="NAME",
-        help="the storage class of the job's claim (the cluster's default)",
+        help="storage class of the new claim (default: that of the cluster)",
     )
     return parser
 
 
 def _checked(check: Callable[[str, str], object], what: str) -> Callable[[str], str]:
-    """A type of an argument that Kubernetes reads."""
+    """An argument type for a value of Kubernetes."""
 
     def checked(text: str) -> str:
         try:
@@ -194,7 +201,7 @@ def _url(text: str) -> str:
     except ValueError:
         is_address = False
     if not is_address or "@" in text or parts.query or parts.fragment or not text.isprintable() or " " in text:
-        # A password would be printed, and be part of a manifest.
+        # A password would be printed and be part of the manifest.
         shown = re.sub(r"//.*@", "//...@", text).partition("?")[0]
         raise argparse.ArgumentTypeError(
             f"wanted http://HOST:PORT or https://HOST, without a password (set IMAGESTRATA_TOKEN). Found: {shown!r}"

@@ -1,6 +1,6 @@
-"""Bearer tokens: who may read, and who may write; only their SHA-256 is kept.
+"""Bearer tokens for reading and writing. Only their SHA-256 is stored.
 
-A token has 256 random bits, so that a plain hash of it tells nothing and can be looked up.
+A token has 256 random bits, so a plain hash without salt is safe and can be looked up.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ _TEXT = re.compile(r"[!-~]{32,}")
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token as it is kept: its name, what it allows (who writes reads, too), its hash, and when it was made."""
+    """A stored token: its name, its scope (write includes read), its hash and its time of creation."""
 
     name: str
     scope: Scope
@@ -39,18 +39,18 @@ class Token:
 
 
 class Tokens:
-    """The tokens of a service, in one file of its storage, looked at anew when it has changed."""
+    """The tokens of a service, stored in one file."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
     @property
     def are_there(self) -> bool:
-        """Whether there are any, or were before they were revoked."""
+        """Whether a token was ever created, even if all were revoked since."""
         return self._storage.exists(NAME)
 
     def all(self) -> list[Token]:
-        """In the order of their making. Raises `SchemaError` for a damaged file."""
+        """Return all tokens in the order of their creation. Raises `SchemaError` for a damaged file."""
         try:
             text = self._storage.read_text(NAME)
         except FileNotFoundError:
@@ -95,9 +95,9 @@ class Tokens:
         return text
 
     def revoke(self, name: str) -> None:
-        """Forget a token. Raises `SchemaError` for a name that none has."""
+        """Delete a token. Raises `SchemaError` if no token has this name."""
 
-        removed: list[Token] = []  # before it is looked at again
+        removed: list[Token] = []  # the change may run twice
 
         def remove(kept: list[Token]) -> list[Token]:
             left = [token for token in kept if token.name != name]
@@ -111,7 +111,7 @@ class Tokens:
 
     @staticmethod
     def find_in(tokens: Sequence[Token], text: str) -> Token | None:
-        """Whose token this is; None for nobody's."""
+        """Find the stored token that matches a text; None if there is none."""
         hashed = _hashed(text)
         return next((token for token in tokens if secrets.compare_digest(token.sha256, hashed)), None)
 
@@ -120,7 +120,7 @@ class Tokens:
         return parsed(text, _read, what="file of tokens", place=place, newest=_FORMAT)
 
     def _change(self, change: Callable[[list[Token]], list[Token]]) -> None:
-        """Change all tokens in one step, so that two processes that do it at once both count."""
+        """Change the tokens in one step. Concurrent changes of two processes both last."""
 
         def text_of(before: str | None) -> str:
             tokens = change([] if before is None else self._parsed(before))

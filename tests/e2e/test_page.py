@@ -86,7 +86,7 @@ def test_the_list_shows_each_dataset_and_is_filtered(page: Page, server: Server)
     page.get_by_label("Filter").fill("ANIM")
     expect(page.locator("tbody tr")).to_have_count(1)
     page.get_by_label("Filter").fill("no such")
-    expect(page.get_by_text("No dataset is like")).to_be_visible()
+    expect(page.get_by_text("No dataset matches")).to_be_visible()
     page.get_by_label("Filter").fill("")
     page.get_by_role("link", name="animals").click()
     expect(page.get_by_role("heading", name="animals", level=1)).to_be_focused()
@@ -110,7 +110,7 @@ def test_a_dataset_is_created(page: Page, server: Server) -> None:
     page.get_by_label("New dataset").fill("made_here")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="made_here")).to_be_visible()
-    expect(page.get_by_text("Upload its first data")).to_be_visible()
+    expect(page.get_by_text("Upload the first version")).to_be_visible()
     assert server.ask("GET", "/datasets/made_here/card").status == 200
 
 
@@ -119,9 +119,9 @@ def test_a_refusal_of_the_service_is_shown(browser: Browser, server: Server) -> 
         page.goto(server.url)
         for name, told in (
             ("", "Choose a name first."),
-            ("a name", "A name has letters from A to Z"),
+            ("a name", "Use only letters from A to Z"),
             (".x", "begins with a letter"),
-            ("animals", "There is a dataset called animals already."),
+            ("animals", "A dataset named animals exists already."),
         ):
             page.get_by_label("New dataset").fill(name)
             page.get_by_role("button", name="Create").click()
@@ -130,7 +130,7 @@ def test_a_refusal_of_the_service_is_shown(browser: Browser, server: Server) -> 
         page.get_by_text("Details").click()
         expect(page.get_by_role("alert")).to_contain_text(re.compile(r"Request id: [0-9a-f]{16}"))
         page.goto(f"{server.url}/#/no-such")
-        expect(page.get_by_role("alert")).to_contain_text("There is no dataset called no-such.")
+        expect(page.get_by_role("alert")).to_contain_text("There is no dataset named no-such.")
         expect(page.get_by_role("alert").locator("details")).to_contain_text("Wanted the dataset 'no-such'")
 
 
@@ -209,7 +209,7 @@ def test_a_dataset_that_is_missing_may_be_created(browser: Browser, server: Serv
         expect(page.locator(".trail").get_by_role("link", name="Datasets")).to_be_visible()
         page.get_by_role("button", name="Create it").click()
         expect(page.get_by_role("heading", name="missed", level=1)).to_be_focused()
-        expect(page.get_by_text("Upload its first data")).to_be_visible()
+        expect(page.get_by_text("Upload the first version")).to_be_visible()
         page.goto(f"{server.url}/#/missed?version=7")
         expect(page.get_by_role("alert")).to_be_visible()
         expect(page.get_by_role("button", name="Create it")).to_have_count(0)
@@ -331,7 +331,7 @@ def test_tables_and_texts_are_previewed_as_text(page: Page, server: Server, name
     expect(page.get_by_text("The first 40 of 60,001 columns.")).to_be_visible()
     assert server.put(name, b"\xff\xfe\0", filename="no.txt").status == 200
     page.reload()
-    expect(page.get_by_text("This is not text in UTF-8.")).to_be_visible()
+    expect(page.get_by_text("This is not UTF-8 text.")).to_be_visible()
 
 
 def test_versions_are_restored_and_deleted(browser: Browser, server: Server, name: str) -> None:
@@ -349,9 +349,7 @@ def test_versions_are_restored_and_deleted(browser: Browser, server: Server, nam
         assert body_of(server, name) == b"one"
         page.get_by_role("button", name="Delete version 3").press("Enter")
         dialog = page.get_by_role("dialog", name=f"Delete version 3 of {name}?")
-        expect(dialog).to_contain_text(
-            "a.txt, 3 bytes in 1 file, cannot be brought back. Version 2 becomes the newest."
-        )
+        expect(dialog).to_contain_text("a.txt, 3 bytes in 1 file, cannot be restored. Version 2 becomes the newest.")
         expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
         page.keyboard.press("Escape")
         expect(page.get_by_role("button", name="Delete version 3")).to_be_focused()
@@ -362,11 +360,11 @@ def test_versions_are_restored_and_deleted(browser: Browser, server: Server, nam
         assert server.put(name, b"of somebody else").status == 200
         page.get_by_role("button", name="Delete this dataset").press("Enter")
         dialog = page.get_by_role("dialog", name=f"Delete {name}?")
-        button = dialog.get_by_role("button", name="Delete all of it")
+        button = dialog.get_by_role("button", name="Delete dataset")
         expect(button).to_be_disabled()
         dialog.get_by_label(f"Type {name} to confirm").fill(name)
         page.keyboard.press("Enter")
-        expect(dialog.get_by_role("alert")).to_contain_text("Somebody changed this dataset in the meantime.")
+        expect(dialog.get_by_role("alert")).to_contain_text("Someone changed this dataset in the meantime.")
         page.keyboard.press("Escape")
         page.reload()
         expect(versions).to_have_count(3)
@@ -556,11 +554,11 @@ def test_an_upload_is_tried_again_and_goes_away_once_it_is_done(browser: Browser
     with Server(tmp_path / "root") as server, watched(browser, server.url, but="net::ERR_") as page:
         server.create("left")
         page.goto(f"{server.url}/#/left")
-        expect(page.get_by_text("Upload its first data")).to_be_visible()
+        expect(page.get_by_text("Upload the first version")).to_be_visible()
         page.clock.install()
         server.kill()
         page.get_by_label("Choose a file").set_input_files(tmp_path / "file.bin")
-        expect(page.locator(".drop").get_by_role("alert")).to_contain_text("The service does not answer.")
+        expect(page.locator(".drop").get_by_role("alert")).to_contain_text("The service does not respond.")
         with Server(tmp_path / "root", "--port", str(server.port)) as again:
             page.get_by_role("button", name="Try again").click()
             expect(page.locator("#said")).to_contain_text("is version 1")
@@ -589,15 +587,15 @@ def test_a_service_with_tokens_is_used_with_one(
         dialog = page.get_by_role("dialog")
         expect(dialog).to_be_visible()
         dialog.get_by_label("Token").fill("wrong")
-        dialog.get_by_role("button", name="Use it").click()
-        expect(dialog.get_by_role("alert")).to_contain_text("does not know this token")
+        dialog.get_by_role("button", name="Use token").click()
+        expect(dialog.get_by_role("alert")).to_contain_text("This token is unknown")
         page.screenshot(path=tmp_path / "token.png")
         dialog.get_by_label("Token").fill(tokens["read"])
         page.keyboard.press("Enter")
-        expect(page.get_by_text("There is no dataset yet")).to_be_visible()
+        expect(page.get_by_text("There are no datasets yet")).to_be_visible()
         page.get_by_label("New dataset").fill("mine")
         page.get_by_role("button", name="Create").click()
-        expect(page.get_by_role("alert").filter(has_text="Your token may only read.")).to_be_visible()
+        expect(page.get_by_role("alert").filter(has_text="Your token permits reading only.")).to_be_visible()
         page.get_by_role("button", name="Token").click()
         dialog.get_by_label("Token").fill(tokens["write"])
         page.keyboard.press("Enter")
@@ -613,7 +611,7 @@ def test_a_service_with_tokens_is_used_with_one(
         assert coming.value.path().read_bytes() == painted(7)
         assert tokens["write"] not in page.content()
         page.get_by_role("button", name="Token").click()
-        dialog.get_by_role("button", name="Forget it").click()
+        dialog.get_by_role("button", name="Remove it").click()
         expect(dialog).to_be_visible()
         assert page.evaluate("() => sessionStorage.length") == 0
 

@@ -1,4 +1,4 @@
-"""The agents of a job: torchruns, one for each of its processes, and what they say."""
+"""The agents of a job: one torchrun for each process, and their output."""
 
 import contextlib
 import json
@@ -25,10 +25,10 @@ _lock = threading.Lock()
 
 
 class Agent:
-    """A torchrun in a process group of its own; its lines come out with its number before each."""
+    """A torchrun in its own process group. Its output lines are prefixed with its number."""
 
     def __init__(self, number: int, command: Sequence[str], *, cwd: Path, env: Mapping[str, str], logs: Path) -> None:
-        """Raises OSError."""
+        """Start the agent. Raises OSError."""
         self.number = number
         self._mark = f"{uuid.uuid4().hex}.{number}"
         self._errors = logs / f"agent-{number}.json"
@@ -52,7 +52,7 @@ class Agent:
 
     @property
     def outcome(self) -> Outcome:
-        """How it is: lost, when a signal ended it, and failed, when it gave up itself."""
+        """The state of the agent: lost if a signal ended it, failed if it gave up itself."""
         code = self._process.poll()
         if code is None:
             return "running"
@@ -62,12 +62,12 @@ class Agent:
 
     @property
     def code(self) -> str:
-        """How it ended, in a word or two."""
+        """The exit code or signal as text."""
         code = self._process.returncode
         return f"exit code {code}" if code >= 0 else f"signal {-code}, {signal.Signals(-code).name}"
 
     def signal(self, number: signal.Signals) -> None:
-        """To the agent, which passes it on; SIGKILL to its whole group."""
+        """Send a signal to the agent, which passes it on; SIGKILL goes to its whole group."""
         with contextlib.suppress(ProcessLookupError):
             if number == signal.SIGKILL:
                 os.killpg(self.pid, number)
@@ -75,7 +75,7 @@ class Agent:
                 self._process.send_signal(number)
 
     def wait(self, seconds: float) -> bool:
-        """Whether it has ended by then."""
+        """Wait for the agent; whether it has ended."""
         try:
             self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -83,17 +83,17 @@ class Agent:
         return True
 
     def clear(self) -> None:
-        """End all that an ended agent has left, and let its last lines out."""
+        """Kill the remaining processes of an ended agent, and flush its output."""
         kill_marked(self._mark)
         for pump in self._pumps:
             pump.join(_OUTPUT_SECONDS)
 
     def workers(self) -> set[int]:
-        """The processes that train, and those that they have started."""
+        """The training processes and their children."""
         return set(marked(self._mark, "RANK"))
 
     def kill_workers(self, wanted: set[int]) -> bool:
-        """Kill those of them that are still there, upon which the agent starts anew; whether there were any."""
+        """Kill training processes, so that the agent restarts them; whether there were any."""
         found = wanted & self.workers()
         for pid in found:
             with contextlib.suppress(ProcessLookupError):
@@ -101,7 +101,7 @@ class Agent:
         return bool(found)
 
     def _was_told_to_end(self) -> bool:
-        """torchrun ends with 1, also when a signal asked it to: what it has written tells them apart."""
+        """Whether a signal ended torchrun. Its exit code is 1 in any case; its output tells the cause."""
         try:
             found = json.loads(self._errors.read_bytes())
             return str(found["message"]["message"]).startswith("SignalException")
@@ -110,16 +110,16 @@ class Agent:
 
 
 def training_processes(agents: Iterable[Agent]) -> dict[int, set[int]]:
-    """The processes that torchruns have started for the command, by the numbers of their agents."""
+    """Return the processes of the command, by the number of their agent."""
     numbers = {agent.pid: agent.number for agent in agents}
     return {numbers[pid]: found for pid, found in children_with("RANK", numbers).items()}
 
 
 class Store:
-    """The place where agents meet, a process of its own on a free port of this machine."""
+    """The rendezvous store of the agents, in its own process on a free local port."""
 
     def __init__(self, python: str) -> None:
-        """Agents may come before it has begun: the port is open already. Raises OSError."""
+        """Open the port and start the process. Agents can connect at once. Raises OSError."""
         with socket.create_server(("127.0.0.1", 0), backlog=1024) as listening:
             self.port = int(listening.getsockname()[1])
             self._process = subprocess.Popen(
@@ -127,13 +127,13 @@ class Store:
                 cwd=Path(__file__).parents[3],
                 stdin=subprocess.PIPE,
                 pass_fds=[listening.fileno()],
-                process_group=0,  # Ctrl-C is for us: agents still need it to end well
+                process_group=0,  # Ctrl-C must not end it: the agents still need it to shut down
             )
         self.pid = self._process.pid
 
     @property
     def is_there(self) -> bool:
-        """Whether it goes on."""
+        """Whether the process is running."""
         return self._process.poll() is None
 
     def __enter__(self) -> Self:
@@ -143,7 +143,7 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
@@ -154,13 +154,13 @@ class Store:
 
 
 def devices(tell: Callable[[str], None]) -> list[str]:
-    """The GPUs of this machine, as CUDA_VISIBLE_DEVICES names them."""
+    """Return the GPUs of this machine as values for CUDA_VISIBLE_DEVICES."""
     told = os.environ.get("CUDA_VISIBLE_DEVICES")
     if told is not None:
         return [name for name in told.split(",") if name]
     if not shutil.which("nvidia-smi"):
         return []
-    tell("asking nvidia-smi for the GPUs of this machine")
+    tell("listing the GPUs with nvidia-smi")
     try:
         asked = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
         found = subprocess.run(asked, capture_output=True, text=True, timeout=_DEVICES_SECONDS, check=True)
@@ -170,7 +170,7 @@ def devices(tell: Callable[[str], None]) -> list[str]:
 
 
 def _pump(source: IO[bytes], sink: IO[bytes], prefix: bytes) -> None:
-    """Pass lines on; also when nobody reads them any more, so that who writes them goes on."""
+    """Copy lines with a prefix. Keep reading if the output is closed, so that the writer is not blocked."""
     with source:
         for line in iter(lambda: source.readline(_MOST_LINE), b""):
             with _lock, contextlib.suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The dataset of a job, where the job reads it and cannot write to it."""
+"""The dataset of a job, read-only for the job."""
 
 import os
 import shutil
@@ -13,13 +13,13 @@ from imagestrata.service.jobs.steps import Pulling, Tell
 PREFIX = Path("/datasets")
 TOKEN = "IMAGESTRATA_TOKEN"
 _PROBE_SECONDS = 20
-# In a mount namespace of its own: nobody else sees the mount, and it ends with the command.
+# In a separate mount namespace: other processes do not see the mount, and it ends with the command.
 _MOUNT = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"'
 
 
 def fetch(url: str, name: str, prefix: Path, progress: Callable[[str, int, int], None]) -> Path:
-    """Have a dataset of a service at ``prefix/name``. Raises `JobError`, OSError."""
-    from imagestrata import hub  # not before something is pulled
+    """Pull a dataset of a service to ``prefix/name``. Raises `JobError`, OSError."""
+    from imagestrata import hub  # imported when something is pulled
 
     try:
         return hub.connect(url, token=os.environ.get(TOKEN)).pull(name, to=prefix, progress=progress)
@@ -28,21 +28,21 @@ def fetch(url: str, name: str, prefix: Path, progress: Callable[[str, int, int],
 
 
 def dataset_at_hand(name: str, *, url: str | None, prefix: Path | None, tell: Tell) -> Path:
-    """Where a dataset lies, pulled from a service or there already. Raises `JobError`, OSError."""
+    """Return the folder of a dataset, pulled from a service or local already. Raises `JobError`, OSError."""
     if url is None:
         folders = [prefix] if prefix else [PREFIX, cache_prefix()]
         for folder in folders:
             if (folder / name).exists():
-                tell(f"the dataset is {folder / name}, as it lies there: no service is named to pull it from")
+                tell(f"the dataset is {folder / name}; it is not pulled, because no service is given")
                 return folder / name
         raise JobError(
             f"Wanted the dataset {name!r}. Found: none at {' or '.join(str(folder / name) for folder in folders)} "
-            "(name the service that has it: --url URL, or IMAGESTRATA_URL)"
+            "(give the service that has it: --url URL, or IMAGESTRATA_URL)"
         )
     folder = _writable(prefix, tell)
     tell(f"pulling {name} from {url} into {folder}")
     with Pulling(name, tell) as pulling:
-        if (folder / name).exists():  # another version replaces it, which takes the permission to remove its files
+        if (folder / name).exists():  # replacing a version needs permission to remove its files
             _change_modes((folder / name).resolve(), lambda mode, is_folder: mode | 0o200 if is_folder else mode)
         try:
             fetch(url, name, folder, pulling.show)
@@ -52,26 +52,26 @@ def dataset_at_hand(name: str, *, url: str | None, prefix: Path | None, tell: Te
             if (folder / name).exists():
                 pulling.protecting()
                 forbid_writing((folder / name).resolve())
-    tell(f"{name} is ready after {pulling.seconds:.1f} s: {folder / name} is read-only, nobody has permission to write")
+    tell(f"{name} is ready after {pulling.seconds:.1f} s: {folder / name} is read-only")
     return folder / name
 
 
 def cache_prefix() -> Path:
-    """Where datasets lie for who may not write to `PREFIX`."""
+    """The folder of datasets if `PREFIX` is not writable."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "imagestrata" / "datasets"
 
 
 def forbid_writing(dataset: Path) -> None:
-    """Take everybody's permission to write from a dataset's files and folders."""
+    """Remove all write permissions from the files and folders of a dataset."""
     _change_modes(dataset, lambda mode, is_folder: mode & ~0o222)
 
 
 def read_only(dataset: Path, tell: Tell) -> list[str]:
-    """The words before a command that make it see a dataset read-only; none, where permissions do."""
+    """The command prefix that mounts a dataset read-only; empty if permissions suffice."""
     folder = dataset.resolve()
     if os.geteuid() != 0:
         if os.access(folder, os.W_OK):
-            tell(f"{dataset} is not protected: the job could write to it, as it lies there with that permission")
+            tell(f"{dataset} is not protected: its files are writable, so the job can change them")
         return []
     wrapper = ["unshare", "--mount", "sh", "-ec", _MOUNT, "sh", str(folder)]
     if shutil.which("unshare") and shutil.which("mount"):
@@ -84,21 +84,21 @@ def read_only(dataset: Path, tell: Tell) -> list[str]:
                 return wrapper
         except (OSError, subprocess.TimeoutExpired):
             pass
-    tell(f"{dataset} is not protected: the job runs as root, and a read-only mount was not possible here")
+    tell(f"{dataset} is not protected: the job runs as root, and a read-only mount is not possible here")
     return []
 
 
 def _writable(prefix: Path | None, tell: Tell) -> Path:
-    """The folder for datasets, which a pull makes: the one that is named, else `PREFIX`, else the cache."""
+    """Choose the folder for pulled datasets: the given one, else `PREFIX`, else the cache."""
     folder = (prefix or PREFIX).absolute()
     above = next(one for one in (folder, *folder.parents) if os.path.exists(one))
     if above.is_dir() and os.access(above, os.W_OK | os.X_OK):
         return folder
-    why = f"{above} may not be written to" if above.is_dir() else f"{above} is no folder"
+    why = f"{above} is not writable" if above.is_dir() else f"{above} is no folder"
     if prefix:
-        raise JobError(f"Wanted a folder for datasets that can be written to. Found: {prefix}: {why}")
+        raise JobError(f"Wanted a writable folder for datasets. Found: {prefix}: {why}")
     cache = cache_prefix()
-    tell(f"datasets are in {cache}, not in {PREFIX}: {why}; the job finds them by $DATASETS and $DATASET")
+    tell(f"datasets are in {cache}, not in {PREFIX}: {why}; the job must use $DATASETS or $DATASET")
     return cache
 
 

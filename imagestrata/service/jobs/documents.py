@@ -1,4 +1,4 @@
-"""YAML with its lines: what is wrong with a file is told all at once, each with the line that it is about."""
+"""YAML with line numbers: all problems of a file are reported at once, each with its line."""
 
 from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
@@ -19,10 +19,10 @@ Fields = Mapping[str, Node]
 
 
 class Document:
-    """A YAML file's nodes, and the problems that reading them has met."""
+    """The nodes of a YAML file, and the problems found in them."""
 
     def __init__(self, path: Path) -> None:
-        """Raises `JobFileError` for what is no YAML, OSError for what cannot be read."""
+        """Parse a file. Raises `JobFileError` for invalid YAML, OSError if it cannot be read."""
         self.name = path.name
         self._told: dict[tuple[int, str], None] = {}
         with open(path, "rb") as file:
@@ -39,43 +39,43 @@ class Document:
         except (yaml.YAMLError, UnicodeError) as error:
             self._end(0, f"Wanted YAML. Found: {' '.join(str(error).split())}")
         except RecursionError:
-            self._end(0, "Wanted YAML of a job. Found: lists or fields nested hundreds deep")
+            self._end(0, "Wanted YAML of a job. Found: hundreds of nested lists or fields")
         if root is None:
-            self._end(0, "Wanted a job. Found: nothing, the file is empty")
+            self._end(0, "Wanted a job. Found: an empty file")
         self.root: Node = root
         self._walk()
 
     def tell(self, node: Node, message: str) -> None:
-        """Keep what is wrong at a node."""
+        """Record a problem at a node."""
         self._told[node.start_mark.line + 1, message] = None
 
     def check(self) -> None:
-        """Raises `JobFileError`, if anything has been told."""
+        """Raise `JobFileError` if there are problems."""
         if self._told:
             raise JobFileError([f"{self.name}:{line}: {message}" for line, message in sorted(self._told)])
 
     def fields(self, node: Node, what: str, known: Collection[str], needed: Collection[str] = ()) -> Fields:
-        """The fields of a mapping by name; unknown ones, and needed ones that are not there, are told."""
+        """Return the fields of a mapping by name. Unknown and missing ones are recorded as problems."""
         if not isinstance(node, MappingNode):
             self.tell(node, f"Wanted {what} with fields ({', '.join(needed or known)}). Found: {self.shown(node)}")
             return {}
         found: dict[str, Node] = {}
         for key, value in node.value:
             if not isinstance(key, ScalarNode):
-                continue  # told by the walk
+                continue  # the walk records it
             if key.value in known:
                 found.setdefault(key.value, value)
                 continue
             near = get_close_matches(key.value, known, 1)
             hint = f"did you mean {near[0]}?" if near else "it may have " + ", ".join(sorted(known)[:12])
-            self.tell(key, f"Wanted the fields of {what}. Found: {key.value!r}, which is none ({hint})")
+            self.tell(key, f"Wanted a field of {what}. Found: {key.value!r} ({hint})")
         for name in needed:
             if name not in found:
                 self.tell(node, f"Wanted {name} in {what}. Found: none (add it)")
         return found
 
     def text(self, node: Node, what: str, check: Callable[[str], object] | None = None) -> str:
-        """A text; what ``check`` says of it is told, too."""
+        """Return a text. Problems that ``check`` raises are recorded."""
         value = self.plain(node)
         if not isinstance(value, str):
             hint = f" (put it in quotes: {value_text(node)!r})" if isinstance(value, bool | int | float) else ""
@@ -89,7 +89,7 @@ class Document:
         return value
 
     def count(self, node: Node, what: str, least: int, most: int) -> int:
-        """A whole number from ``least`` to ``most``."""
+        """Return a whole number from ``least`` to ``most``."""
         value = self.plain(node)
         if type(value) is not int or not least <= value <= most:
             self.tell(node, f"Wanted {what}, a whole number from {least} to {most:,}. Found: {self.shown(node)}")
@@ -97,25 +97,25 @@ class Document:
         return value
 
     def items(self, node: Node, what: str) -> list[Node]:
-        """The items of a list."""
+        """Return the items of a list."""
         if not isinstance(node, SequenceNode):
             self.tell(node, f"Wanted {what}, a list. Found: {self.shown(node)}")
             return []
         return list(node.value)
 
     def texts(self, node: Node, what: str) -> tuple[str, ...]:
-        """A list of texts."""
+        """Return a list of texts."""
         return tuple(self.text(item, f"an item of {what}") for item in self.items(node, what))
 
     def text_fields(self, node: Node, what: str) -> dict[str, str]:
-        """A mapping of texts."""
+        """Return a mapping of texts."""
         if not isinstance(node, MappingNode):
             self.tell(node, f"Wanted {what}, names with texts. Found: {self.shown(node)}")
             return {}
         return {str(key.value): self.text(value, f"{key.value} of {what}") for key, value in node.value}
 
     def plain(self, node: Node) -> Any:
-        """What a node says, as JSON has it."""
+        """Return a node as plain Python values."""
         if isinstance(node, MappingNode):
             return {str(key.value): self.plain(value) for key, value in node.value}
         if isinstance(node, SequenceNode):
@@ -123,7 +123,7 @@ class Document:
         return self._scalar(node)
 
     def shown(self, node: Node) -> str:
-        """A node in few words."""
+        """Describe a node briefly."""
         if isinstance(node, ScalarNode):
             return "nothing" if node.tag == _NULL else repr(self._scalar(node))[:80]
         kind = "a list" if isinstance(node, SequenceNode) else "fields"
@@ -132,16 +132,16 @@ class Document:
     def _scalar(self, node: Node) -> Any:
         try:
             return self._loader.construct_object(node) if node.tag in _PLAIN else value_text(node)
-        except (ValueError, yaml.YAMLError):  # a number too long for one, at first and again
+        except (ValueError, yaml.YAMLError):  # an integer with too many digits for Python
             return value_text(node)
 
     def _walk(self) -> None:
-        """Tell of all nodes what no job may have, wherever it stands. Raises `JobFileError` for what has no end."""
+        """Check all nodes for what no job may have. Raises `JobFileError` for endless aliases."""
         waiting, values = [(self.root, 0)], 0
         while waiting:
             node, depth = waiting.pop()
             values += 1
-            if values > _MOST_VALUES or depth > 60:  # an alias may hold itself, or others a million times
+            if values > _MOST_VALUES or depth > 60:  # an alias may contain itself, or others a million times
                 self._end(node.start_mark.line, f"Wanted at most {_MOST_VALUES:,} values, 60 deep. Found: more")
             if isinstance(node, ScalarNode):
                 if node.tag not in _PLAIN:
@@ -158,7 +158,7 @@ class Document:
             if not isinstance(key, ScalarNode) or not isinstance(self._scalar(key), str) or key.tag == _MERGE:
                 self.tell(key, f"Wanted names of fields, as texts. Found: {self.shown(key)}")
             elif key.value in seen:
-                self.tell(key, f"Wanted each field once. Found: {key.value!r}, as in line {seen[key.value]}")
+                self.tell(key, f"Wanted each field once. Found: {key.value!r} again, after line {seen[key.value]}")
             else:
                 seen[key.value] = key.start_mark.line + 1
 
@@ -167,12 +167,12 @@ class Document:
 
 
 def value_text(node: Node) -> str:
-    """A scalar as it is written."""
+    """Return a scalar as it is written."""
     return str(node.value)
 
 
 class _Loader(yaml.SafeLoader):
-    """Without dates: those of a job are texts."""
+    """A loader that reads dates as texts."""
 
 
 _Loader.yaml_implicit_resolvers = {

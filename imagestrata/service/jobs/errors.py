@@ -1,4 +1,4 @@
-"""What a job may end with before it has begun."""
+"""Errors before a job has started."""
 
 from collections.abc import Sequence
 
@@ -6,9 +6,9 @@ from imagestrata.service.errors import ServiceError
 
 
 class JobFileError(ServiceError):
-    """A job file is none; each of ``problems`` is a line ``FILE:LINE: Wanted ... Found: ...``."""
+    """A job file is invalid. Each of ``problems`` is a line ``FILE:LINE: Wanted ... Found: ...``."""
 
-    title = "Not a job file"
+    title = "Invalid job file"
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))

@@ -1,4 +1,4 @@
-"""Names and amounts as Kubernetes reads them: each check raises ValueError with what it wanted and what it found."""
+"""Checks of names and quantities of Kubernetes. Each raises ValueError with the wanted and the found value."""
 
 import re
 from decimal import Decimal
@@ -7,7 +7,7 @@ from typing import NoReturn
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(rf"{_LABEL.pattern}(?:\.{_LABEL.pattern})*")
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?")
-# A first part with a dot or a port is a registry's host; any other is a part of the path, in lower case.
+# A first part with a dot or a port is the host of a registry; otherwise it is part of the path, in lower case.
 _HOST = (
     r"(?:localhost(?::[0-9]+)?|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+(?::[0-9]+)?|[A-Za-z0-9-]+:[0-9]+"
     r"|\[[0-9A-Fa-f:]+\](?::[0-9]+)?)"
@@ -26,19 +26,19 @@ _MOST_NAME, _MOST_SUBDOMAIN, _MOST_IMAGE, _MOST_REFERENCE = 63, 253, 255, 600
 
 
 def check_label(found: str, what: str) -> None:
-    """The name of a namespace, container or volume: a label of RFC 1123."""
+    """Check the name of a namespace, container or volume: a label of RFC 1123."""
     if len(found) > _MOST_NAME or not _LABEL.fullmatch(found):
         _refuse(f"{what}, 1 to {_MOST_NAME} lower-case letters, digits and '-' between them", found)
 
 
 def check_object_name(found: str, what: str) -> None:
-    """The name of a claim, Secret, ConfigMap or service account: a subdomain of RFC 1123."""
+    """Check the name of a claim, Secret, ConfigMap or service account: a subdomain of RFC 1123."""
     if len(found) > _MOST_SUBDOMAIN or not _SUBDOMAIN.fullmatch(found):
         _refuse(f"{what}, 1 to {_MOST_SUBDOMAIN} lower-case letters, digits, and '-' and '.' between them", found)
 
 
 def check_key(found: str, what: str) -> None:
-    """The key of a label or an annotation: a name, or PREFIX/NAME."""
+    """Check the key of a label or an annotation: a name, or PREFIX/NAME."""
     prefix, slash, name = found.rpartition("/")
     if slash and (len(prefix) > _MOST_SUBDOMAIN or not _SUBDOMAIN.fullmatch(prefix)):
         _refuse(f"{what}, NAME or PREFIX/NAME with a DNS name as PREFIX", found)
@@ -47,20 +47,20 @@ def check_key(found: str, what: str) -> None:
 
 
 def check_label_value(found: str, what: str) -> None:
-    """The value of a label; it may be empty."""
+    """Check the value of a label, which may be empty."""
     if found and (len(found) > _MOST_NAME or not _NAME.fullmatch(found)):
         _refuse(f"{what}, at most {_MOST_NAME} letters, digits, and '-', '_' and '.' between them", found)
 
 
 def check_image(found: str, what: str) -> None:
-    """A reference to an image as registries and Kubernetes read it: [HOST[:PORT]/]PATH[:TAG][@DIGEST]."""
+    """Check a reference to an image: [HOST[:PORT]/]PATH[:TAG][@DIGEST]."""
     parts = _IMAGE.fullmatch(found[: _MOST_REFERENCE + 1])
     if parts is None or len(parts["name"]) > _MOST_IMAGE:
-        _refuse(f"{what}, [HOST[:PORT]/]PATH[:TAG][@DIGEST] without blanks, PATH in lower case", found)
+        _refuse(f"{what}, [HOST[:PORT]/]PATH[:TAG][@DIGEST] without spaces, PATH in lower case", found)
 
 
 def amount(found: object, what: str) -> Decimal:
-    """The value of a quantity such as 2, "500m" or "8Gi"."""
+    """Parse a quantity such as 2, "500m" or "8Gi"."""
     text = str(found) if isinstance(found, str | int | float) and not isinstance(found, bool) else ""
     parts = _QUANTITY.fullmatch(text)
     if parts is None:
@@ -70,9 +70,9 @@ def amount(found: object, what: str) -> Decimal:
 
 
 def check_size(found: str, what: str) -> None:
-    """The size of a volume: a quantity of at least one byte."""
+    """Check the size of a volume: a quantity of at least one byte."""
     if amount(found, what) < 1:
-        _refuse(f"{what}, one byte at least", found)
+        _refuse(f"{what}, at least one byte", found)
 
 
 def _refuse(wanted: str, found: object) -> NoReturn:

@@ -1,4 +1,4 @@
-"""The pods of a rendered job: one that pulls the dataset, and those that train and see it read-only at /datasets."""
+"""The pods of a rendered job: one pulls the dataset, the others train and read it at /datasets."""
 
 from collections.abc import Mapping, Sequence
 from posixpath import normpath
@@ -12,10 +12,10 @@ _VOLUME, _SHARED_MEMORY = "imagestrata-datasets", "imagestrata-shm"
 _PULL = "imagestrata-pull"
 _SHM = "/dev/shm"
 _MEBIBYTE = 1 << 20
-# Of each process, where no limit of the memory says less. What is not written takes no memory.
+# For each process, unless the memory limit is lower. Unused shared memory takes no memory.
 _SHM_MEBIBYTES = 8192
 _ELSEWHERE = ("initContainers", "volumes", "restartPolicy")
-# What a pod needs to start at all in a cluster that has rules for it, or to find its image and its node.
+# Fields that a pod may need to be admitted, to find its image, or to be scheduled.
 _OF_THE_PULL = (
     "automountServiceAccountToken", "dnsConfig", "dnsPolicy", "hostAliases", "hostNetwork", "imagePullSecrets",
     "nodeSelector", "priorityClassName", "schedulerName", "securityContext", "serviceAccountName", "tolerations",
@@ -23,17 +23,27 @@ _OF_THE_PULL = (
 
 
 def processes(job: TrainingJob) -> int:
-    """How many processes a pod has: one for each of its GPUs, and one without any."""
+    """The number of processes in a pod: one for each GPU, or one without GPUs."""
     return max(1, job.containers[0].gpus)
 
 
 def training_pod(
     job: TrainingJob, *, claim: str, main: str, command: Sequence[str], before: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, Any]:
-    """The spec of a pod that trains, without its restartPolicy.
+    """Return the spec of a training pod, without its restartPolicy.
 
-    ``main`` and ``command`` are the name and the command of its first container; ``before`` are init containers of
-    ours. Raises `JobError` for fields of the job that take our place.
+    Args:
+        job: The job.
+        claim: The name of the volume claim with the dataset.
+        main: The name of the first container.
+        command: The command of the first container.
+        before: Init containers to add.
+
+    Returns:
+        The spec as plain values.
+
+    Raises:
+        JobError: Fields of the job conflict with ours.
     """
     _check(job, main)
     volumes = [*job.pod.get("volumes", ()), _dataset_volume(claim)]
@@ -53,13 +63,13 @@ def training_pod(
 
 
 def pull_pod(job: TrainingJob, *, claim: str, pull: Mapping[str, Any]) -> dict[str, Any]:
-    """The spec of the pod that pulls and does nothing else."""
+    """Return the spec of a pod that only pulls."""
     shared = {name: job.pod[name] for name in _OF_THE_PULL if name in job.pod}
     return {"restartPolicy": "OnFailure", "containers": [pull], "volumes": [_dataset_volume(claim)], **shared}
 
 
 def pull_container(job: TrainingJob, *, image: str, url: str, secret: str, keep: bool) -> dict[str, Any]:
-    """The container that pulls; with ``keep`` it leaves a version alone that is there already."""
+    """Return the container that pulls. With ``keep``, an existing version is not replaced."""
     token = {"name": secret, "key": "token", "optional": True}
     command = ["imagestrata", "pull", job.dataset, str(PREFIX), "--url", url]
     return {
@@ -76,7 +86,7 @@ def _dataset_volume(claim: str) -> dict[str, Any]:
 
 
 def _shared_memory(job: TrainingJob) -> str:
-    """It counts as the container's memory: half of that is left to all else."""
+    """The size of /dev/shm: at most half of the memory limit, because it counts as memory of the container."""
     memory = job.containers[0].memory
     mebibytes = _SHM_MEBIBYTES * processes(job) if memory is None else max(1, memory // 2 // _MEBIBYTE)
     return f"{mebibytes}Mi"
@@ -86,7 +96,7 @@ def _container(container: Container, dataset: str, is_main: bool) -> dict[str, A
     written = container.written
     named = {variable["name"] for variable in written.get("env", ())}
     ours = {"DATASETS": str(PREFIX), "DATASET": str(PREFIX / dataset)}
-    if is_main:  # torch's agents would keep the store of one that is lost
+    if is_main:  # torch's agents would keep using the store of a lost agent
         ours["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     env = [{"name": name, "value": value} for name, value in ours.items() if name not in named]
     mounts = [*written.get("volumeMounts", ()), {"name": _VOLUME, "mountPath": str(PREFIX), "readOnly": True}]
@@ -101,16 +111,21 @@ def _check(job: TrainingJob, main: str) -> None:
     for names, entries in taken.items():
         for one in entries:
             if isinstance(one, Mapping) and one.get("name") in names:
-                raise JobError(f"Wanted another name than {one['name']}, which is taken. Found: it in the job's pods")
+                raise JobError(
+                    f"Wanted no {one['name']} in the pods of the job, because that name is used here. Found: one"
+                )
     if any(one.name == main for one in job.containers[1:]):
-        raise JobError(f"Wanted {main} as the first container, which trains. Found: a later one of that name")
+        raise JobError(f"Wanted {main} as the name of the first container only. Found: a later container with it")
     for container in job.containers:
         mounts = container.written.get("volumeMounts", [])
         if not isinstance(mounts, list):
             raise JobError(f"Wanted volumeMounts, a list. Found: {mounts!r}")
         for path in map(_mount_path, mounts):
             if path == str(PREFIX) or path.startswith(f"{PREFIX}/"):
-                raise JobError(f"Wanted {PREFIX} free for the dataset. Found: a mount of {container.name} at {path}")
+                raise JobError(
+                    f"Wanted no mount at {PREFIX}, which is for the dataset. "
+                    f"Found: a mount of {container.name} at {path}"
+                )
 
 
 def _mount_path(mount: object) -> str:

@@ -1,6 +1,6 @@
-"""A training job as Kubeflow reads it: a TrainJob of its Trainer v2.2, or a PyTorchJob of its training operator v1.
+"""Manifests of training jobs: a TrainJob for Kubeflow Trainer v2.2, or a PyTorchJob for the training operator v1.
 
-All pods of a job share one volume. A claim of the job's own is part of the manifest, unless the name of one is given.
+All pods of a job share one volume. The manifest has a claim for it, unless the name of an existing claim is given.
 """
 
 from dataclasses import dataclass
@@ -17,15 +17,15 @@ Kind = Literal["TrainJob", "PyTorchJob"]
 
 _TRAINER = "trainer.kubeflow.org"
 _RESTARTS = {"TrainJob": ("OnFailure", "Never"), "PyTorchJob": ("Always", "OnFailure", "Never")}
-# What Trainer sets in the pods; torchrun reads it.
+# Trainer sets these variables in pods; torchrun reads them.
 _RESERVED = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT")
-# Kubernetes names the last pod of a TrainJob NAME-node-0-INDEX-abcde, which is a label, too.
+# The longest name of a pod of a TrainJob is NAME-node-0-INDEX-abcde, and it is used as a label.
 _MOST_POD_NAME = 63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderOptions:
-    """How a job is rendered: the service to pull from, what pulls, and the volume that the pods share."""
+    """Options of rendering: the service, the image that pulls, and the shared volume."""
 
     kind: Kind = "TrainJob"
     url: str | None = None
@@ -38,14 +38,14 @@ class RenderOptions:
 
 
 def rendered(job: TrainingJob, options: RenderOptions) -> str:
-    """The manifest as YAML, the same text for the same job. Raises `JobError` for what does not go together."""
+    """Return the manifest as YAML, the same text for the same job. Raises `JobError` for conflicting options."""
     found = documents(job, options)
     text = yaml.dump_all(found, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
     return "".join(f"# {line}\n" for line in _comment(job, options)) + text
 
 
 def documents(job: TrainingJob, options: RenderOptions) -> list[dict[str, Any]]:
-    """The manifest's documents as plain lists and mappings. Raises `JobError` for what does not go together."""
+    """Return the documents of the manifest as plain values. Raises `JobError` for conflicting options."""
     _check(job, options)
     claim = options.volume_claim or f"{job.name}-datasets"
     made = [] if options.volume_claim else [_claim(job, options, claim)]
@@ -61,13 +61,13 @@ def _comment(job: TrainingJob, options: RenderOptions) -> list[str]:
     lines = [f"For {wants}: {pods} with {count} training {'process' if count == 1 else 'processes'}{each}."]
     if job.min_size < most:
         lines += [
-            f"There are always {most} pods. When one is lost, torchrun continues with {job.min_size} or more as soon",
-            "as they notice it (NCCL: after its timeout). Only the loss of the first pod stops all of them until it is",
-            "replaced, because the agents meet there.",
+            f"There are always {most} pods. When a pod is lost, torchrun continues with {job.min_size} or more when",
+            "they detect it (NCCL: after its timeout). The loss of the first pod stops all others until it is",
+            "replaced, because it runs the rendezvous.",
         ]
     else:
         lines.append("Restartable, not elastic: when a pod is lost, training waits until Kubernetes has replaced it.")
-    lines.append("After each change of pods the command starts again: it must continue from its own checkpoint.")
+    lines.append("After each change of pods the command restarts: it must continue from its own checkpoint.")
     if options.kind == "TrainJob":
         of_all = ", with all of its containers" if len(job.containers) > 1 else ""
         lines += [
@@ -75,7 +75,7 @@ def _comment(job: TrainingJob, options: RenderOptions) -> list[str]:
             "If the TrainJob is refused because its TrainingRuntime is not there yet, apply this file again.",
         ]
         if options.url and options.volume_claim:
-            lines.append("A newer version replaces the older one in the claim, also for jobs that are reading it.")
+            lines.append("A newer version replaces the older one in the claim, even for jobs that are reading it.")
     if options.kind == "PyTorchJob" and options.url:
         lines.append("The volume keeps the version that the first pod pulls: delete the claim to train on a newer one.")
     if most > 1:
@@ -90,7 +90,7 @@ def _claim(job: TrainingJob, options: RenderOptions, name: str) -> dict[str, Any
         "kind": "PersistentVolumeClaim",
         "metadata": _metadata(job, name=name),
         "spec": {
-            # One pod after the other can have a volume that no two nodes may have at once.
+            # Pods can use a ReadWriteOnce volume one after the other.
             "accessModes": ["ReadWriteMany" if job.max_size > 1 else "ReadWriteOnce"],
             **_given(storageClassName=options.storage_class),
             "resources": {"requests": {"storage": options.volume_size}},
@@ -99,7 +99,7 @@ def _claim(job: TrainingJob, options: RenderOptions, name: str) -> dict[str, Any
 
 
 def _training_runtime(job: TrainingJob, options: RenderOptions, claim: str) -> dict[str, Any]:
-    """How the pods of the TrainJob run: no field of a TrainJob adds containers to those of its runtime."""
+    """Return the TrainingRuntime, because a TrainJob cannot add containers to those of its runtime."""
     command = job.containers[0].command
     size = [f"--nnodes={job.min_size}:{job.max_size}", f"--max-restarts={options.max_restarts}"]
     meeting = [f"--rdzv-id={job.name}", "--rdzv-backend=c10d", "--rdzv-endpoint=$(PET_MASTER_ADDR):$(PET_MASTER_PORT)"]
@@ -145,8 +145,7 @@ def _train_job(job: TrainingJob) -> dict[str, Any]:
 
 
 def _pytorch_job(job: TrainingJob, options: RenderOptions, claim: str) -> dict[str, Any]:
-    # The operator looks for a container named pytorch, and tells torchrun by variables who takes part, and where they
-    # meet.
+    # The operator looks for a container named pytorch, and sets the variables for the rendezvous of torchrun.
     command = job.containers[0].command
     before = [_pull(job, options, options.url)] if options.url else []
     pod = training_pod(
@@ -177,7 +176,7 @@ def _pytorch_job(job: TrainingJob, options: RenderOptions, claim: str) -> dict[s
 
 
 def _pull(job: TrainingJob, options: RenderOptions, url: str) -> dict[str, Any]:
-    """Before a TrainJob one pod pulls the newest version; pods of a PyTorchJob keep what the first of them pulled."""
+    """Return the container that pulls. Pods of a PyTorchJob keep what the first of them pulled."""
     keep = options.kind == "PyTorchJob"
     return pull_container(job, image=options.pull_image, url=url, secret=options.token_secret, keep=keep)
 
@@ -193,14 +192,14 @@ def _metadata(job: TrainingJob, *, name: str = "", labels: dict[str, str] | None
 def _check(job: TrainingJob, options: RenderOptions) -> None:
     if not options.url and not options.volume_claim:
         raise JobError(
-            f"Wanted a service from which pods pull {job.dataset}, or a volume that holds it. Found: neither (--url "
-            "URL, or --volume-claim NAME)"
+            f"Wanted a service from which pods pull {job.dataset}, or a volume that holds it. Found: neither (give "
+            "--url URL or --volume-claim NAME)"
         )
     if options.kind == "PyTorchJob" and options.url and options.volume_claim:
         raise JobError(
-            "Wanted a PyTorchJob that pulls into a claim of its own, or finds the dataset in yours. Found: --url "
-            f"{options.url} and --volume-claim {options.volume_claim} (its pods start one by one, and would pull "
-            "different versions: leave out one of them, and unset IMAGESTRATA_URL, or render a TrainJob)"
+            "Wanted a PyTorchJob that pulls to its own claim, or uses the dataset in yours. Found: --url "
+            f"{options.url} and --volume-claim {options.volume_claim} (its pods start one by one and could pull "
+            "different versions: remove one of the options and unset IMAGESTRATA_URL, or render a TrainJob)"
         )
     restarts = _RESTARTS[options.kind]
     if job.pod.get("restartPolicy", "OnFailure") not in restarts:
@@ -209,21 +208,23 @@ def _check(job: TrainingJob, options: RenderOptions) -> None:
         most = _MOST_POD_NAME - len(f"-node-0-{job.max_size - 1}-abcde")
         if len(job.name) > most:
             raise JobError(
-                f"Wanted metadata.name of at most {most} characters, as the names of pods begin with it. Found: "
+                f"Wanted metadata.name of at most {most} characters, because names of pods begin with it. Found: "
                 f"{job.name}, {len(job.name)} characters"
             )
         own = [one["name"] for one in job.containers[0].written.get("env", ()) if one["name"] in _RESERVED]
         if own:
-            raise JobError(f"Wanted env without what Trainer sets for torchrun. Found: {', '.join(own)} (leave it out)")
+            raise JobError(
+                f"Wanted env without variables that Trainer sets for torchrun. Found: {', '.join(own)} (remove them)"
+            )
 
 
 def _given(**fields: Any) -> dict[str, Any]:
-    """Fields that say something."""
+    """Drop empty fields."""
     return {name: value for name, value in fields.items() if value}
 
 
 class _Dumper(yaml.SafeDumper):
-    """Without anchors: what stands twice is written twice."""
+    """A dumper without anchors."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""The parts of a job file that only Kubernetes reads: names, labels and resources are checked, each with its line."""
+"""Checks of the parts of a job file that only Kubernetes uses: names, labels and resources."""
 
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -15,12 +15,12 @@ from imagestrata.service.jobs.kubernetes_names import (
     check_object_name,
 )
 
-# A device is given to one container as a whole.
+# A device belongs to one container.
 GPUS = ("nvidia.com/gpu", "amd.com/gpu")
 MOST_GPUS = 128
 
 _Check = Callable[[str, str], None]
-# Where names are, with * for each item of a list: in a container, and in the spec of a pod.
+# Paths of names in a container and in the spec of a pod; * is each item of a list.
 _OF_CONTAINERS: dict[str, _Check] = {
     "env.*.valueFrom.secretKeyRef.name": check_object_name,
     "env.*.valueFrom.configMapKeyRef.name": check_object_name,
@@ -50,7 +50,7 @@ def check_container(document: Document, fields: Fields) -> None:
 
 
 def check_pod(document: Document, fields: Fields) -> None:
-    """Check the names in the spec of a pod, besides those of its containers."""
+    """Check the names in the spec of a pod, except those of its containers."""
     _check_names(document, fields, _OF_PODS)
     if "nodeSelector" in fields:
         document.text_fields(fields["nodeSelector"], "nodeSelector")
@@ -58,7 +58,7 @@ def check_pod(document: Document, fields: Fields) -> None:
 
 
 def check_labels(document: Document, node: Node, what: str) -> None:
-    """Check the keys and values of labels, which are texts."""
+    """Check the keys and values of labels."""
     check_annotations(document, node, what)
     for name, value in _entries(node):
         if isinstance(document.plain(value), str):
@@ -72,7 +72,7 @@ def check_annotations(document: Document, node: Node, what: str) -> None:
 
 
 def resources(document: Document, fields: Fields) -> tuple[int, int | None]:
-    """The GPUs of a container, and the limit of its memory in bytes."""
+    """Return the number of GPUs of a container, and its memory limit in bytes."""
     known = ("limits", "requests", "claims")
     found = document.fields(fields["resources"], "resources", known) if "resources" in fields else {}
     limits, requests = (_amounts(document, found.get(name), f"resources.{name}") for name in ("limits", "requests"))
@@ -82,10 +82,10 @@ def resources(document: Document, fields: Fields) -> tuple[int, int | None]:
             document.tell(
                 node,
                 f"Wanted {name} with the same number in limits as in requests. Found: {document.shown(node)} in "
-                f"requests, {'nothing' if limit is None else f'{limit:f}'} in limits (set it in limits alone)",
+                f"requests, {'nothing' if limit is None else f'{limit:f}'} in limits (set it in limits only)",
             )
         elif limit is not None and value > limit:
-            document.tell(node, f"Wanted {name} in requests up to its limit. Found: {document.shown(node)}, more")
+            document.tell(node, f"Wanted {name} in requests not above its limit. Found: {document.shown(node)}")
     gpus = 0
     for name in GPUS:
         if name in limits:
@@ -100,7 +100,7 @@ def resources(document: Document, fields: Fields) -> tuple[int, int | None]:
 def _amounts(document: Document, node: Node | None, what: str) -> dict[str, tuple[Node, Decimal]]:
     made: dict[str, tuple[Node, Decimal]] = {}
     if node is not None and not isinstance(node, MappingNode):
-        document.tell(node, f"Wanted {what}, names with amounts. Found: {document.shown(node)}")
+        document.tell(node, f"Wanted {what}, names with quantities. Found: {document.shown(node)}")
     for name, value in _entries_by_name(node):
         try:
             made[name] = value, amount(document.plain(value), f"{name} in {what}")
@@ -131,7 +131,7 @@ def _at(node: Node, path: list[str]) -> Iterator[Node]:
 
 
 def _checked(document: Document, node: Node, what: str, check: _Check) -> None:
-    if document.plain(node) is not None:  # for Kubernetes that is as if it were not written
+    if document.plain(node) is not None:  # Kubernetes treats null as missing
         document.text(node, what, lambda found: check(found, what))
 
 

@@ -1,6 +1,6 @@
-"""Processes that somebody else has started, and that must not stay: found by a mark in their environment.
+"""Find and kill processes that torchrun has started, by a mark in their environment.
 
-Process groups do not do: torchrun gives each of its processes a session of its own.
+Process groups are not enough, because torchrun starts each process in its own session.
 """
 
 import contextlib
@@ -19,9 +19,9 @@ _PROC = Path("/proc")
 
 @contextlib.contextmanager
 def adopting(*own: int) -> Iterator[None]:
-    """Be the parent of all descendants whose own has ended, and end them with the block; Linux alone can do that.
+    """Adopt orphaned descendants while the block runs, and kill them at its end. Works on Linux only.
 
-    Children that are there already, and ``own``, are left alone.
+    Existing children and ``own`` are not killed.
     """
     kept = {*own, *_children()}
     _set_subreaper(1)
@@ -33,12 +33,12 @@ def adopting(*own: int) -> Iterator[None]:
 
 
 def kill_marked(mark: str) -> None:
-    """Kill all that have a mark, also those that they start meanwhile."""
+    """Kill all processes with a mark, including those that they start in the meantime."""
     _kill_until_none(lambda: marked(mark))
 
 
 def marked(mark: str, variable: str = "") -> list[int]:
-    """All that have a mark, and a variable besides."""
+    """Find all processes with a mark and a variable."""
     wanted, besides = f"{MARK}={mark}".encode(), f"{variable}=".encode()
     return [
         pid
@@ -49,7 +49,7 @@ def marked(mark: str, variable: str = "") -> list[int]:
 
 
 def children_with(variable: str, parents: Collection[int]) -> dict[int, set[int]]:
-    """The children of processes that have a variable, by parent."""
+    """Find the children of processes that have a variable, by parent."""
     made: dict[int, set[int]] = {parent: set() for parent in parents}
     begin = f"{variable}=".encode()
     for pid in _pids():
@@ -66,7 +66,7 @@ def _kill_until_none(found: Callable[[], list[int]]) -> None:
                 os.kill(pid, signal.SIGKILL)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
-        if time.monotonic() > until:  # in the kernel's hands: a disk or a device that does not answer
+        if time.monotonic() > until:  # blocked in the kernel: a disk or device does not respond
             return
         time.sleep(0.01)
 
@@ -86,7 +86,7 @@ def _pids() -> Iterator[int]:
 
 
 def _environment(pid: int) -> list[bytes]:
-    """A process's variables; none of those that have ended, or that are others'."""
+    """The environment of a process; empty if it has ended or belongs to another user."""
     try:
         return (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
     except OSError:

@@ -1,7 +1,7 @@
-"""The store at which the processes of a job meet, until its standard input ends.
+"""The rendezvous store of a job, which runs until its standard input is closed.
 
-It is a process of its own, so that the job outlives any agent; and it ends with who started it, however that ended.
-The socket comes from there, too: one that a store opens itself listens to other machines.
+It has its own process, so that a job survives the loss of any agent. It ends with the process that started it. The
+socket is passed in, because a store that opens one itself listens on all addresses.
 """
 
 import os
@@ -12,9 +12,9 @@ import torch.distributed as dist
 
 
 def main(listening: int) -> int:
-    """Serve at a socket that listens already, told by its descriptor, until the input ends."""
+    """Serve on a listening socket, given by its descriptor, until the input is closed."""
     port = socket.socket(fileno=os.dup(listening)).getsockname()[1]
-    store = dist.TCPStore(  # type: ignore[attr-defined]  # torch does not list it
+    store = dist.TCPStore(  # type: ignore[attr-defined]  # missing in the types of torch
         "127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=listening, use_libuv=True
     )
     sys.stdin.buffer.read()

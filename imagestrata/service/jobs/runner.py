@@ -1,4 +1,4 @@
-"""A training job on this machine: its first container's command, in as many processes as it wants, under torchrun."""
+"""Run a training job on this machine: the command of its first container, under torchrun."""
 
 import importlib.util
 import os
@@ -25,11 +25,11 @@ from imagestrata.service.jobs.training_jobs import Container, TrainingJob
 INTERRUPTED = 130
 _LOOK_SECONDS = 0.1
 _GRACE_SECONDS = 30
-# An agent that is silent for so long is lost to the others; a busy machine may keep one silent for some seconds.
+# An agent without a heartbeat for this time counts as lost. A busy machine may delay it for some seconds.
 _HEARTBEAT = "keep_alive_interval=1,keep_alive_max_attempt=8"
-# How long those who are enough wait for more.
+# How long enough agents wait for more.
 _LAST_CALL = "last_call_timeout=5"
-# Who waits for one that is lost finds it out at once with gloo, but not for ten minutes with NCCL.
+# A process that waits for a lost one notices at once with gloo, but only after ten minutes with NCCL.
 _STUCK_SECONDS = 20
 _OTHERS = ("PET_", "TORCHELASTIC_")
 _NOT_PASSED_ON = {TOKEN, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
@@ -37,7 +37,7 @@ _NOT_PASSED_ON = {TOKEN, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """How a job is run: the service of its dataset, the folder of datasets, and its limits."""
+    """Options of a run: the service, the folder of datasets, and limits."""
 
     url: str | None = None
     prefix: Path | None = None
@@ -46,15 +46,28 @@ class RunOptions:
 
 
 def run_job(job: TrainingJob, path: Path, options: RunOptions, tell: Tell) -> int:
-    """Run a job whose file lies at ``path``; 0 done, 1 failed, 130 interrupted.
+    """Run a job.
 
-    Raises `JobFileError` for a command that is not here, `JobError`, OSError, and KeyboardInterrupt while pulling.
+    Args:
+        job: The job.
+        path: The job file; its folder is the default working directory.
+        options: The options of the run.
+        tell: Gets a line for each step.
+
+    Returns:
+        The exit code: 0 done, 1 failed, 130 interrupted.
+
+    Raises:
+        JobFileError: The command does not exist here.
+        JobError: The job cannot be started.
+        OSError: A file or process cannot be used.
+        KeyboardInterrupt: The pull was interrupted.
     """
     container = job.containers[0]
     cwd = path.resolve().parent / (container.working_dir or "")
     _check([*container.command, *container.args], cwd, container.env, path.name)
     if importlib.util.find_spec("torch") is None:
-        raise JobError("Wanted torch. Found: none, and it starts the processes (pip install 'imagestrata[train]')")
+        raise JobError("Wanted torch, which starts the processes. Found: none (pip install 'imagestrata[train]')")
     _tell_what_is_not_done(job, tell)
     with _signals() as signals:
         dataset = dataset_at_hand(job.dataset, url=options.url, prefix=options.prefix, tell=tell)
@@ -68,17 +81,17 @@ def run_job(job: TrainingJob, path: Path, options: RunOptions, tell: Tell) -> in
             agents = _Agents(job.min_size, tell)
             try:
                 shares = _shares(job, env, tell)
-                tell(f"starting {_torchruns(job)}; they meet at 127.0.0.1:{store.port}")
+                tell(f"starting {_torchruns(job)}; rendezvous at 127.0.0.1:{store.port}")
                 for number, share in enumerate(shares):
                     agents.start(Agent(number, torchrun, cwd=cwd, env=env | share, logs=Path(logs)))
-                tell("waiting until they have met and started the command")
+                tell("waiting for the rendezvous and the start of the command")
                 return agents.watch(store, signals.told, options.timeout)
             finally:
                 agents.end(signals.again)
 
 
 class _Agents:
-    """The agents of a job together."""
+    """All agents of a job."""
 
     def __init__(self, least: int, tell: Tell) -> None:
         self._least, self._tell = least, tell
@@ -93,7 +106,7 @@ class _Agents:
         self._all += 1
 
     def watch(self, store: Store, told: threading.Event, timeout: float | None) -> int:
-        """Until the job is done, or cannot be."""
+        """Watch the agents until the job is done or has failed."""
         until = None if timeout is None else time.monotonic() + timeout
         while self._running:
             for agent in self._running[:]:
@@ -102,18 +115,18 @@ class _Agents:
             self._free_stuck()
             self._processes.look()
             if not store.is_there:
-                self._tell("Wanted a store at which the agents meet. Found: it has ended")
+                self._tell("Wanted a running rendezvous store. Found: it has ended")
                 return 1
             if told.wait(_LOOK_SECONDS):
-                self._tell("interrupted: the job is ended")
+                self._tell("interrupted: ending the job")
                 return INTERRUPTED
             if until is not None and time.monotonic() > until:
-                self._tell(f"Wanted a job that takes {timeout:g} seconds at most. Found: it has not ended")
+                self._tell(f"Wanted a job of at most {timeout:g} seconds. Found: it is still running")
                 return 1
         return 0
 
     def end(self, again: threading.Event) -> None:
-        """End those that run, kindly at first, and wait for them; at once, when ``again`` says so."""
+        """End running agents with SIGTERM, then SIGKILL, and wait for them. ``again`` skips the wait."""
         for agent in self._running:
             agent.signal(signal.SIGTERM)
         until = time.monotonic() + _GRACE_SECONDS + 5
@@ -128,7 +141,7 @@ class _Agents:
             agent.clear()
 
     def _goes_on(self, agent: Agent) -> bool:
-        """Whether the job goes on with an agent, or without it."""
+        """Whether the job continues, with the agent or without it."""
         outcome = agent.outcome
         if outcome == "running":
             return True
@@ -142,30 +155,30 @@ class _Agents:
             left = self._all - self._lost
             if left < self._least:
                 self._tell(
-                    f"Wanted {self._least} agents at least. Found: {left}, as agent {agent.number} ended: {agent.code}"
+                    f"Wanted at least {self._least} agents. Found: {left}, because agent {agent.number} ended: "
+                    f"{agent.code}"
                 )
                 return False
-            self._tell(
-                f"agent {agent.number} is lost ({agent.code}); the job continues with {left}, which meet again and "
-                "restart the command"
-            )
+            self._tell(f"agent {agent.number} is lost ({agent.code}); the job restarts the command with {left} left")
             self._processes.expect_again()
             self._stuck = {one: one.workers() for one in self._running}
             self._stuck_from = time.monotonic() + _STUCK_SECONDS
         return True
 
     def _free_stuck(self) -> None:
-        """End processes that were there with a lost one, and still are."""
+        """Kill processes that started with a lost one and did not notice the loss."""
         if self._stuck and time.monotonic() > self._stuck_from:
             stuck = [agent for agent, workers in self._stuck.items() if agent.kill_workers(workers)]
             if stuck:
-                self._tell(f"started anew, as they had not noticed: {', '.join(str(one.number) for one in stuck)}")
+                self._tell(
+                    f"restarted, because they did not notice the loss: {', '.join(str(one.number) for one in stuck)}"
+                )
             self._stuck = {}
 
 
 @dataclass(slots=True)
 class _Signals:
-    """What Ctrl-C and SIGTERM have said: once to end, and again to end at once."""
+    """Counts Ctrl-C and SIGTERM: the first ends the job, the second ends it at once."""
 
     told: threading.Event
     again: threading.Event
@@ -190,7 +203,7 @@ def _signals() -> Iterator[_Signals]:
 
 def _torchrun(job: TrainingJob, port: int, logs: str, options: RunOptions) -> list[str]:
     return [
-        *(sys.executable, "-P", "-m", "torch.distributed.run"),  # -P: no file of the job stands for a module of torch's
+        *(sys.executable, "-P", "-m", "torch.distributed.run"),  # -P: files of the job must not shadow modules of torch
         *("--nnodes", f"{job.min_size}:{job.max_size}", "--nproc-per-node", "1"),
         *("--max-restarts", str(options.max_restarts), "--rdzv-id", job.name, "--rdzv-backend", "c10d"),
         *("--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-conf", f"is_host=false,{_HEARTBEAT},{_LAST_CALL}"),
@@ -199,7 +212,7 @@ def _torchrun(job: TrainingJob, port: int, logs: str, options: RunOptions) -> li
 
 
 def variables(container: Container, dataset: Path) -> dict[str, str]:
-    """What a container finds in its environment: where the datasets and its own one lie, and what its job says."""
+    """The environment variables of a container: the paths of datasets, and those of the job file."""
     told = {"DATASETS": str(dataset.parent.absolute()), "DATASET": str(dataset.absolute())}
     for name, value in container.env.items():
         told[name] = expanded([value], told)[0]
@@ -207,22 +220,22 @@ def variables(container: Container, dataset: Path) -> dict[str, str]:
 
 
 def _environment() -> dict[str, str]:
-    """Ours without what another torchrun has set there, and without the token, which pods have not either."""
+    """Our environment without variables of another torchrun, and without the token, which pods do not have either."""
     env = {
         name: value for name, value in os.environ.items() if not name.startswith(_OTHERS) and name not in _NOT_PASSED_ON
     }
-    # torch's agents would keep the store of an agent that is lost; so the first process makes a new one each time.
+    # torch's agents would keep using the store of a lost agent, so the first process creates a new one each time.
     return env | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
 
 def _shares(job: TrainingJob, env: Mapping[str, str], tell: Tell) -> list[dict[str, str]]:
-    """For each agent what it has of the machine: a share of the cores, and a GPU, as a pod has its own."""
+    """The environment of each agent: its share of the cores, and its GPU."""
     threads = {} if "OMP_NUM_THREADS" in env else {
         "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // job.max_size))
     }  # fmt: skip
     found = [] if "CUDA_VISIBLE_DEVICES" in job.containers[0].env else devices(tell)
     if 0 < len(found) < job.max_size:
-        tell(f"{job.max_size} processes share {len(found)} GPUs, which NCCL refuses (a smaller maxSize, or gloo)")
+        tell(f"{job.max_size} processes share {len(found)} GPUs, which NCCL refuses (reduce maxSize, or use gloo)")
     return [
         threads | ({"CUDA_VISIBLE_DEVICES": found[number % len(found)]} if found else {})
         for number in range(job.max_size)
@@ -232,14 +245,14 @@ def _shares(job: TrainingJob, env: Mapping[str, str], tell: Tell) -> list[dict[s
 def _torchruns(job: TrainingJob) -> str:
     if job.max_size == 1:
         return "a torchrun"
-    fewer = f", of which {job.min_size} are enough" if job.min_size < job.max_size else ""
+    fewer = f" (at least {job.min_size} must keep running)" if job.min_size < job.max_size else ""
     return f"{job.max_size} torchruns{fewer}"
 
 
 def _check(command: Sequence[str], cwd: Path, env: Mapping[str, str], name: str) -> None:
-    """Raises `JobFileError` for a command that cannot be started here."""
+    """Raise `JobFileError` if a command cannot be started here."""
     if not cwd.is_dir():
-        raise JobFileError([f"{name}: Wanted workingDir, a folder of this machine. Found: {cwd}, which is none"])
+        raise JobFileError([f"{name}: Wanted a local folder as workingDir. Found: {cwd}, which is not a folder"])
     file = script(command)
     if file is not None and "$(" not in file and not (cwd / file).is_file():
         raise JobFileError([f"{name}: Wanted the script of command. Found: no {file} in {cwd} (set workingDir?)"])
@@ -247,14 +260,14 @@ def _check(command: Sequence[str], cwd: Path, env: Mapping[str, str], name: str)
         return
     path = env.get("PATH", os.environ.get("PATH"))
     if shutil.which(cwd / command[0] if "/" in command[0] else command[0], path=path) is None:
-        raise JobFileError([f"{name}: Wanted a command of this machine. Found: {command[0]!r}, which is none here"])
+        raise JobFileError([f"{name}: Wanted a command on this machine. Found: {command[0]!r}, which does not exist"])
 
 
 def _tell_what_is_not_done(job: TrainingJob, tell: Tell) -> None:
     container = job.containers[0]
-    tell(f"the image {container.image} is not used: the command runs here, with this Python and what it has")
+    tell(f"the image {container.image} is not used: the command runs here, with this Python")
     if len(job.containers) > 1:
         tell(f"only the first container runs here, {container.name}")
     absent = [one["name"] for one in container.written.get("env", ()) if "valueFrom" in one]
     if absent:
-        tell(f"variables whose values a cluster holds are not set: {', '.join(absent)}")
+        tell(f"variables with values from the cluster (valueFrom) are not set: {', '.join(absent)}")

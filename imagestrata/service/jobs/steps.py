@@ -1,4 +1,4 @@
-"""What a job says while it starts and changes: each step when it begins, and again while it takes long."""
+"""Messages of a job about its steps: at the start of a step, and again while it takes long."""
 
 import threading
 import time
@@ -14,11 +14,11 @@ _LOOK_WAITING, _LOOK_RUNNING = 0.5, 5.0
 
 
 class Pulling:
-    """Says how far a pull is: what begins at once, and the state of it every few seconds."""
+    """Reports the progress of a pull every few seconds."""
 
     def __init__(self, name: str, tell: Tell, every: float = _EVERY_SECONDS) -> None:
         self._name, self._tell, self._every = name, tell, every
-        self._state = "waiting for the service, or for another pull of the same dataset"
+        self._state = "waiting for the service or for another pull of the same dataset"
         self._part = ""
         self._began = time.monotonic()
         self._ended = threading.Event()
@@ -34,11 +34,11 @@ class Pulling:
 
     @property
     def seconds(self) -> float:
-        """Since it began."""
+        """The time since the start."""
         return time.monotonic() - self._began
 
     def show(self, part: str, done: int, total: int) -> None:
-        """Take note of a pull's progress: so many bytes of its download, or files of its unpacking, are done."""
+        """Record progress: bytes downloaded, or files unpacked."""
         if part == "download":
             begins, self._state = f"downloading {_size(total)}", f"downloaded {done / 1e6:,.1f} of {_size(total)}"
         else:
@@ -48,8 +48,8 @@ class Pulling:
             self._tell(f"{self._name}: {begins}")
 
     def protecting(self) -> None:
-        """Take note that the files are made read-only."""
-        self._state = "making its files read-only"
+        """Record that the files are being made read-only."""
+        self._state = "making the files read-only"
 
     def _repeat(self) -> None:
         while not self._ended.wait(self._every):
@@ -57,9 +57,9 @@ class Pulling:
 
 
 class Processes:
-    """Says when the processes of a job start: at first, after one is lost, and when the command restarts.
+    """Reports when the processes of a job start: at first, after a loss, and when the command restarts.
 
-    ``look`` finds them. It costs time, and so it is called only now and then.
+    ``look`` finds the processes. It is slow, so it is called rarely.
     """
 
     def __init__(self, look: Callable[[], Found], tell: Tell, clock: Callable[[], float] = time.monotonic) -> None:
@@ -71,12 +71,12 @@ class Processes:
         self._most = 0
 
     def expect_again(self) -> None:
-        """All that are there now will be replaced, as one was lost."""
+        """Expect new processes, because one was lost."""
         self._again, self._is_waiting, self._most = " again", True, 0
         self._began = self._said = self._clock()
 
     def look(self) -> None:
-        """See what has changed, and say it."""
+        """Check for changes and report them."""
         now = self._clock()
         if now - self._looked < (_LOOK_WAITING if self._is_waiting else _LOOK_RUNNING):
             return

@@ -1,4 +1,4 @@
-"""Commands of containers as torchrun takes them."""
+"""Turn commands of containers into arguments of torchrun."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,17 +11,17 @@ _REFERENCE = re.compile(r"\$(\$|\(([A-Za-z0-9_.-]+)\))")
 
 
 def is_torchrun(command: Sequence[str]) -> bool:
-    """Whether a command starts torchrun itself."""
+    """Whether a command is torchrun."""
     return PurePath(command[0]).name == "torchrun" or (is_python(command) and _module(command) in _TORCHRUN)
 
 
 def own_size(command: Sequence[str]) -> str | None:
-    """The option of a torchrun command that says how many take part, which is for the job to say; None without one."""
+    """The size option of a torchrun command, which conflicts with the size of the job; None without one."""
     if not command or not is_torchrun(command):
         return None
     for text in arguments(command):
         if text == "-m" or text.endswith(".py"):
-            break  # what follows is for the script
+            break  # the rest is for the script
         option = text.partition("=")[0].replace("_", "-")
         if option in _SIZES:
             return text
@@ -29,21 +29,21 @@ def own_size(command: Sequence[str]) -> str | None:
 
 
 def is_python(command: Sequence[str]) -> bool:
-    """Whether a command starts a Python."""
+    """Whether a command is a Python interpreter."""
     return _PYTHON.fullmatch(PurePath(command[0]).name) is not None
 
 
 def starter(command: Sequence[str]) -> list[str]:
-    """The words that start torchrun, before its options: its own ones of a torchrun command, else of its Python."""
+    """The words that start torchrun, without options: from a torchrun command, or for the Python of a command."""
     if is_torchrun(command):
         return [command[0]] if not is_python(command) else [*command[: command.index("-m") + 2]]
     return [command[0], "-m", "torch.distributed.run"] if is_python(command) else ["torchrun"]
 
 
 def arguments(command: Sequence[str], python: str | None = None) -> list[str]:
-    """What follows torchrun's own options, so that it runs a command; with ``python`` for its interpreter.
+    """Return the arguments after torchrun's own options. ``python`` replaces the interpreter of the command.
 
-    torchrun starts scripts and modules with ``python -u``; what needs other options is started as it is.
+    torchrun starts scripts and modules with ``python -u``. Other commands are started with --no-python.
     """
     if is_torchrun(command):
         return [*command[1:]] if not is_python(command) else [*command[command.index("-m") + 2 :]]
@@ -60,7 +60,7 @@ def arguments(command: Sequence[str], python: str | None = None) -> list[str]:
 
 
 def script(command: Sequence[str]) -> str | None:
-    """The file of a Python command; None for modules and other commands."""
+    """The script of a Python command; None for modules and other commands."""
     if is_torchrun(command) or not is_python(command):
         return None
     found = arguments(command)[0]
@@ -68,7 +68,7 @@ def script(command: Sequence[str]) -> str | None:
 
 
 def expanded(texts: Sequence[str], env: Mapping[str, str]) -> list[str]:
-    """Texts with the values of ``$(NAME)``, as Kubernetes reads them: unknown names stay, ``$$`` is one ``$``."""
+    """Expand ``$(NAME)`` as Kubernetes does: unknown names stay, and ``$$`` becomes ``$``."""
 
     def value(found: re.Match[str]) -> str:
         return "$" if found[1] == "$" else env.get(found[2], found[0])

@@ -1,4 +1,4 @@
-"""Training jobs as their files tell them: who trains, on which dataset, in how many processes."""
+"""Training jobs, read from job files: containers, dataset and number of processes."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -18,10 +18,10 @@ from schemas.errors import SchemaError
 
 API_VERSION = "breezeml.ai/v1"
 KIND = "TrainingJob"
-# All agents of a job wait at one store, in one process; and a few noughts too many must not start a million pods.
+# All agents use one store in one process, and a typing error must not start a million pods.
 MOST_REPLICAS = 1000
 
-# What Kubernetes knows of a container and of a pod: it is carried to where it is rendered.
+# Fields of containers and pods in Kubernetes. They are passed on when a job is rendered.
 _OF_CONTAINERS = """
 args command env envFrom image imagePullPolicy lifecycle livenessProbe name ports readinessProbe resizePolicy resources
 restartPolicy restartPolicyRules securityContext startupProbe stdin stdinOnce terminationMessagePath
@@ -46,7 +46,7 @@ _VARIABLE = re.compile(r"[A-Za-z_.-][A-Za-z0-9_.-]*")
 class Container:
     """A container of a job.
 
-    ``env`` has the values that are written there, ``gpus`` and ``memory`` (bytes) its limits, ``written`` all fields.
+    ``env`` has the literal values of variables, ``gpus`` and ``memory`` (bytes) the limits, ``written`` all fields.
     """
 
     name: str
@@ -62,9 +62,9 @@ class Container:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingJob:
-    """A job: from ``min_size`` to ``max_size`` replicas of its first container over one dataset.
+    """A job: ``min_size`` to ``max_size`` replicas of its first container, and one dataset.
 
-    ``pod`` are the other fields of its pods, ``pod_metadata`` their labels and annotations, both as they are written.
+    ``pod`` has the other fields of its pods, ``pod_metadata`` their labels and annotations, as they are written.
     """
 
     name: str
@@ -80,7 +80,7 @@ class TrainingJob:
 
 
 def read_job(path: Path) -> TrainingJob:
-    """A job out of its file. Raises `JobFileError` with all that is wrong in it, and OSError."""
+    """Read a job file. Raises `JobFileError` with all problems in it, and OSError."""
     document = Document(path)
     top = document.fields(document.root, "a job", *_both("apiVersion", "kind", "metadata", "spec"))
     for name, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
@@ -100,7 +100,9 @@ def read_job(path: Path) -> TrainingJob:
         if "annotations" in fields:
             check_annotations(document, fields["annotations"], f"annotations of {what}")
     job = TrainingJob(
-        name=_text(document, metadata, "name", _like(_JOB_NAME, f"metadata.name, a letter first, 1 to 50 {_LETTERS}"))
+        name=_text(
+            document, metadata, "name", _like(_JOB_NAME, f"metadata.name, 1 to 50 {_LETTERS}, the first a letter")
+        )
         or "",
         namespace=_text(document, metadata, "namespace", lambda found: check_label(found, "metadata.namespace")),
         labels=_texts_by_name(document, metadata, "labels"),
@@ -122,7 +124,7 @@ def _sizes(document: Document, spec: Fields) -> tuple[int, int]:
         return min_size, min_size
     max_size = document.count(spec["maxSize"], "spec.maxSize", 1, MOST_REPLICAS)
     if max_size < min_size:
-        document.tell(spec["maxSize"], f"Wanted spec.maxSize from minSize, {min_size}, on. Found: {max_size}")
+        document.tell(spec["maxSize"], f"Wanted spec.maxSize of at least minSize, {min_size}. Found: {max_size}")
     return min_size, max_size
 
 
@@ -131,7 +133,7 @@ def _containers(document: Document, pod: Fields, max_size: int) -> tuple[Contain
         return ()
     nodes = document.items(pod["containers"], "containers")
     if not nodes:
-        document.tell(pod["containers"], "Wanted containers, one at least. Found: none (add one)")
+        document.tell(pod["containers"], "Wanted at least one container. Found: none")
     made: list[Container] = []
     for node in nodes:
         fields = document.fields(node, "a container", CONTAINER_FIELDS, ("name", "image", "command"))
@@ -140,11 +142,10 @@ def _containers(document: Document, pod: Fields, max_size: int) -> tuple[Contain
         if own and max_size > 1:
             document.tell(
                 fields["command"],
-                f"Wanted a torchrun that takes its size from minSize and maxSize, as maxSize is {max_size}. Found: "
-                f"{own} (leave it out)",
+                f"Wanted torchrun without its own size, because maxSize is {max_size}. Found: {own} (remove it)",
             )
         if container.name and any(one.name == container.name for one in made):
-            document.tell(node, f"Wanted a name for each container. Found: {container.name!r} twice")
+            document.tell(node, f"Wanted different names of containers. Found: {container.name!r} twice")
         made.append(container)
     return tuple(made)
 
@@ -152,7 +153,7 @@ def _containers(document: Document, pod: Fields, max_size: int) -> tuple[Contain
 def _container(document: Document, node: Node, fields: Fields) -> Container:
     command = document.texts(fields["command"], "command") if "command" in fields else ()
     if "command" in fields and not any(command):
-        document.tell(fields["command"], "Wanted command, a list of texts, one at least. Found: none")
+        document.tell(fields["command"], "Wanted command, a list of at least one text. Found: none")
     if "imagePullPolicy" in fields:
         document.text(fields["imagePullPolicy"], "imagePullPolicy", _one_of("imagePullPolicy", _PULL_POLICIES))
     check_container(document, fields)
@@ -199,7 +200,7 @@ def _texts_by_name(document: Document, fields: Fields, name: str) -> Mapping[str
 
 
 def _both(*names: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What is known, and what is needed of it: all."""
+    """The known and the required fields: all of them."""
     return names, names
 
 
@@ -222,7 +223,7 @@ def _like(pattern: re.Pattern[str], wanted: str) -> Callable[[str], None]:
 def _not_empty(what: str) -> Callable[[str], None]:
     def check(found: str) -> None:
         if not found.strip():
-            raise ValueError(f"Wanted {what}. Found: an empty text")
+            raise ValueError(f"Wanted {what}. Found: empty text")
 
     return check
 

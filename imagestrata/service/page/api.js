@@ -1,9 +1,9 @@
-// Requests to the service: who asks, and what its problems say.
+// Requests to the service, with the token, and its problems.
 
 const TOKEN = "imagestrata token";
 const BASE = new URL(".", document.baseURI);
 
-/** What a request ended with, told by the service; status 0 where no answer came. */
+/** The error of a request. Status 0 means that there was no response. */
 export class Problem extends Error {
   constructor(title, detail, { status = 0, request = "" } = {}) {
     super(detail);
@@ -11,13 +11,13 @@ export class Problem extends Error {
   }
 }
 
-export const broken = () => new Problem("No connection", "The service gave no answer. Is it up, and the network there?");
+export const broken = () => new Problem("No connection", "The service did not respond. Check that it is running and that you are connected.");
 
 export function address(path) {
   return new URL(path, BASE).href;
 }
 
-/** The path of a dataset, or of what is below it; `query` has further parameters. */
+/** The path of a dataset or below it. `query` has further parameters. */
 export function place(name, rest = "", version = null, query = {}) {
   const told = new URLSearchParams({ ...(version === null ? {} : { version }), ...query }).toString();
   return `datasets/${encodeURIComponent(name)}${rest}${told && `?${told}`}`;
@@ -28,19 +28,19 @@ export const token = {
   set: (text) => (text ? sessionStorage.setItem(TOKEN, text) : sessionStorage.removeItem(TOKEN)),
 };
 
-/** Headers, and the token among them where there is one. */
+/** Headers, with the token if there is one. */
 export function named(headers = {}) {
   const known = token.get();
   return known ? { ...headers, Authorization: `Bearer ${known}` } : headers;
 }
 
-/** The problem of an answer; the page asks for a token where one is wanted. */
+/** The problem of a response. The page asks for a token if one is needed. */
 export function problemOf(status, text, request) {
   let found = {};
   try {
     found = JSON.parse(text);
   } catch {
-    // Something between the service and the page answered.
+    // A proxy responded.
   }
   const problem = new Problem(found.title ?? `Status ${status}`, found.detail ?? "", {
     status,
@@ -50,7 +50,7 @@ export function problemOf(status, text, request) {
   return problem;
 }
 
-/** An answer that is none of a problem's. Throws `Problem`. */
+/** A successful response. Throws `Problem`. */
 export async function ask(path, { headers = {}, ...options } = {}) {
   let answer;
   try {
@@ -66,12 +66,12 @@ export async function json(path, options) {
   return (await ask(path, options)).json();
 }
 
-/** Make a new dataset. */
+/** Create a dataset. */
 export async function create(name) {
   await ask("datasets", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ name }) });
 }
 
-/** Send a body with its progress: resolves to the request, whatever its status; rejects where no answer came. */
+/** Send a body and report progress. Resolves to the request with any status; rejects without a response. */
 export function send(method, path, body, headers, { signal, sent = () => {} }) {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();

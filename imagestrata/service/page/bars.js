@@ -1,4 +1,4 @@
-// Bars: how many pictures each class has.
+// Bars: the number of images of each class.
 
 import { count, make } from "./elements.js";
 
@@ -6,7 +6,7 @@ const MOST = 30;
 const [SHORT, TAIL] = [12, 8];
 const order = new Intl.Collator("en", { numeric: true });
 
-/** Bars of counts by name, the longest first; behind the thirtieth a button shows the others. */
+/** Bars of counts by name, the largest first. After thirty, a button shows the others. */
 export function bars(counts, label) {
   const sorted = Object.entries(counts).sort(([a, m], [b, n]) => n - m || order.compare(a, b));
   const longest = Math.max(1, ...sorted.map(([, number]) => number));
@@ -35,7 +35,7 @@ function bar(name, number, share) {
   );
 }
 
-/** A name that is cut in its middle where it is too long, as many names begin alike; whole to ears, and under a mouse. */
+/** A name, shortened in the middle, because many names begin alike. Screen readers and the tooltip have all of it. */
 function label(name) {
   const letters = [...name];
   if (letters.length <= SHORT) return make("span", { class: "name", title: name }, name);
@@ -44,7 +44,7 @@ function label(name) {
   return make("span", { class: "name cut", title: name }, whole, part("start", 0, -TAIL), part("end", -TAIL));
 }
 
-/** Splits: a bar for each, as a share of `images`, with its classes behind it. */
+/** A bar for each split as a share of `images`, with its classes in the details. */
 export function splitBars(splits, images) {
   const all = images || 1;
   return splits.map((split) => {

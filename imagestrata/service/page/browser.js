@@ -1,4 +1,4 @@
-// The files of a folder dataset: level by level, or those of one class, page by page.
+// The files of a folder dataset, by level or by class, page by page.
 
 import { json, place } from "./api.js";
 import { kindOf } from "./contents.js";
@@ -10,7 +10,7 @@ import { problem } from "./words.js";
 
 const PAGE = 25;
 
-/** A browser of a version's files; `classes` are the names of its class folders. */
+/** A file browser for a version. `classes` are the names of its class folders. */
 export function browser(name, version, { classes, hasPictures }) {
   const title = make("h2", { id: "files-title" }, "Files");
   const trail = make("nav", { class: "levels", "aria-label": "Folders" });
@@ -25,7 +25,7 @@ export function browser(name, version, { classes, hasPictures }) {
     const where = filter.value ? { class: filter.value } : { prefix: folder, delimiter: "/" };
     return place(name, "/files", version, { ...where, limit: PAGE, ...(cursor ? { cursor } : {}) });
   };
-  /** Bring a page; whether there was one. */
+  /** Load a page; whether there was one. */
   const load = async () => {
     const mine = asked;
     try {

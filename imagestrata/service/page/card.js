@@ -1,4 +1,4 @@
-// A dataset's card: what is known of it, its pictures, its classes, its versions, and how to use it.
+// The card of a dataset: its facts, images, classes, versions and commands.
 
 import { address, json, place, token } from "./api.js";
 import { bars, splitBars } from "./bars.js";
@@ -50,7 +50,7 @@ function whole(name, version, found, all) {
   return view;
 }
 
-/** A dataset with a version that cannot be read: open, restore or delete a version, or upload a new one. */
+/** A dataset with an unreadable version: open, restore or delete a version, or upload a new one. */
 function unreadable(name, error, all) {
   const view = make("div", { class: "view card" });
   const title = make("div", { class: "heading" }, make("h1", { tabindex: "-1" }, name), make("span", { class: "chip none" }, "cannot be read"));
@@ -58,7 +58,7 @@ function unreadable(name, error, all) {
   return view;
 }
 
-/** The way back to all datasets. */
+/** The link to all datasets. */
 export function trail() {
   return make("p", { class: "trail" }, make("a", { href: "#/" }, "Datasets"), " / ");
 }
@@ -111,7 +111,7 @@ function insides(name, card, shown) {
   return parts.length < 2 ? parts : [parts[0], make("div", { class: "beside" }, parts.slice(1))];
 }
 
-/** How many there are, where a card lists only the first of them. */
+/** A note if the card lists only the first entries. */
 function firstOf(listed, total, what) {
   const number = Object.keys(listed).length;
   return total > number ? make("p", { class: "quiet" }, `The first ${count(number)} of ${count(total)} ${what}, by name.`) : null;
@@ -123,7 +123,7 @@ function files(name, card, shown) {
   return browser(name, shown.version, { classes, hasPictures: isOfImages });
 }
 
-/** What is in a single file: a picture, or its beginning as a table or as text. */
+/** A preview of a single file: an image, or its beginning as a table or text. */
 function contents(name, shown, section) {
   const kind = kindOf(shown.filename);
   if (kind === null) return [];

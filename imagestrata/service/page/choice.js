@@ -1,6 +1,6 @@
-// What people drop or choose: one file, or files with their paths in a folder.
+// Dropped or chosen data: one file, or the files of a folder with their paths.
 
-/** What was dropped: `{files: [{path, file}], isFolder, label}`. To be called while the event lasts. */
+/** The dropped files: `{files: [{path, file}], isFolder, label}`. Call it during the event. */
 export function dropped(transfer) {
   const entries = [...transfer.items]
     .filter((item) => item.kind === "file")
@@ -21,7 +21,7 @@ async function gathered(entries) {
   return chosen(found);
 }
 
-/** What was chosen by a field: of a folder, the paths begin with its name, which is left out. */
+/** The files chosen in a field. The name of a chosen folder is removed from the paths. */
 export function picked(list) {
   const files = [...list].map((file) => ({ path: file.webkitRelativePath || file.name, file }));
   if (!files.some(({ file }) => file.webkitRelativePath)) return chosen(files);
@@ -47,7 +47,7 @@ async function entriesOf(folder) {
   const reader = folder.createReader();
   const found = [];
   for (;;) {
-    // It gives a hundred at a time, and none at the end.
+    // It returns a hundred entries at a time, and none at the end.
     const page = await new Promise((resolve, reject) => reader.readEntries(resolve, reject));
     if (page.length === 0) return found;
     found.push(...page);

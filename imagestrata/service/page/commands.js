@@ -1,4 +1,4 @@
-// Commands that do from a shell, a script or a job what the page does.
+// Commands for a shell, a script or a job that do the same as the page.
 
 const RESERVED = /^(y|n|yes|no|on|off|true|false|null|~)$/i;
 
@@ -53,7 +53,7 @@ function quoted(text) {
   return /^[A-Za-z0-9._-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
 
-/** A header is of ASCII: other letters are escaped. */
+/** Headers are ASCII: other letters are escaped. */
 function disposition(filename) {
   const plain = /^[\x20-\x7e]*$/.test(filename);
   const name = plain ? `filename="${filename.replace(/["\\]/g, "\\$&")}"` : `filename*=UTF-8''${encodeURIComponent(filename)}`;
@@ -62,7 +62,7 @@ function disposition(filename) {
 
 function job(name) {
   const plain = /^[A-Za-z][A-Za-z0-9_-]*$/.test(name) && !RESERVED.test(name);
-  // A job's name: a letter first, then small letters, digits and dashes; the service takes 50 of them.
+  // Names of jobs begin with a letter and have at most 50 lowercase letters, digits and dashes.
   const label = `train-${name.toLowerCase().replace(/[^a-z0-9]+/g, "-")}`.slice(0, 50).replace(/-+$/, "");
   return `apiVersion: "breezeml.ai/v1"
 kind: TrainingJob

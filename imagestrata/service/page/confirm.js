@@ -1,11 +1,11 @@
-// A dialog that asks before something goes for good, and stays open where that fails.
+// A dialog that asks before something is deleted, and stays open if that fails.
 
 import { make } from "./elements.js";
 import { problem } from "./words.js";
 
 /**
- * Ask whether to do something: `act` does it. With `word`, people type it first; `sentences` are texts for statuses of
- * problems. Resolves to whether it was done.
+ * Ask for confirmation, then call `act`. With `word`, users must type it first. `sentences` are texts for problems by
+ * status. Resolves to whether it was done.
  */
 export function confirmed({ title, text, button, word = null, sentences = {}, act }) {
   const errors = make("div");

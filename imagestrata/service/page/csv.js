@@ -1,6 +1,6 @@
-// Tables out of CSV: as RFC 4180 has it, with the separator that the first line uses most.
+// CSV tables (RFC 4180), with the separator that is most frequent in the first line.
 
-/** Rows of cells; the last row is left out where the text was cut in it. */
+/** Rows of cells. The last row is left out if the text was cut in it. */
 export function rowsOf(text, { isCut = false, most = Infinity } = {}) {
   const separator = separatorOf(text);
   const rows = [];

@@ -1,4 +1,4 @@
-// A dataset's description: plain text that people read, write and change.
+// The description of a dataset: plain text that users can edit.
 
 import { ask, place } from "./api.js";
 import { make, say } from "./elements.js";
@@ -27,7 +27,7 @@ export function description(name, text) {
       {},
       make("label", { for: "description" }, "Description"),
       field,
-      make("p", { class: "quiet hint" }, "Plain text. It belongs to all versions, and whoever saves last wins."),
+      make("p", { class: "quiet hint" }, "Plain text, the same for all versions. The last save wins."),
       errors,
       make("p", { class: "row" }, save, cancel),
     );
@@ -40,7 +40,7 @@ export function description(name, text) {
         const body = JSON.stringify({ description: field.value.trim() });
         await ask(place(name, "/description"), { method: "PUT", headers: { "Content-Type": "application/json" }, body });
         now = field.value.trim();
-        say("The description is saved");
+        say("Description saved");
         show(true);
       } catch (error) {
         errors.replaceChildren(problem(error));
@@ -58,7 +58,7 @@ function reading(text) {
   const shown = make("p", { class: "text" }, text);
   if (text.length <= LONG && text.split("\n").length <= 8) return [shown];
   shown.classList.add("long");
-  const more = make("button", { type: "button", class: "plain" }, "Show all of it");
+  const more = make("button", { type: "button", class: "plain" }, "Show all");
   more.addEventListener("click", () => (shown.classList.remove("long"), more.remove()));
   return [shown, more];
 }

@@ -1,4 +1,4 @@
-// The dock: what is on its way, with its progress, while people look elsewhere on the page.
+// The dock: uploads and downloads with their progress, on all views.
 
 import { make, say, size } from "./elements.js";
 import { mayPass, sentence, told } from "./words.js";
@@ -12,8 +12,8 @@ window.addEventListener("beforeunload", (event) => {
 });
 
 /**
- * Show work: `begin({signal, sent, waits, shows})` does it and resolves to what is said of it at its end. What succeeded
- * goes by itself; what failed stays, beside the zone of its `dataset` where that is on the page.
+ * Show work: `begin({signal, sent, waits, shows})` does it and resolves to its final message. Rows of finished work
+ * disappear. Failures stay, beside the drop zone of their `dataset` if it is on the page.
  */
 export async function track(label, total, begin, { dataset = "" } = {}) {
   const given = new AbortController();
@@ -69,12 +69,12 @@ export async function track(label, total, begin, { dataset = "" } = {}) {
   }
 }
 
-/** Remove a row after some seconds, but not while somebody is at it. */
+/** Remove a row after some seconds, but not while it has the focus or the mouse. */
 function vanish(row) {
   setTimeout(() => (row.matches(":hover, :focus-within") ? vanish(row) : row.remove()), LASTS);
 }
 
-/** Bring failures to the zone where their data was dropped, and back to the dock where that is not shown. */
+/** Move failures to the drop zone of their dataset, or back to the dock if it is not shown. */
 export function settle() {
   const zone = document.querySelector("main .drop");
   for (const row of document.querySelectorAll(".work.failed")) {
@@ -84,7 +84,7 @@ export function settle() {
   }
 }
 
-/** Move failures out of a view that is about to go. */
+/** Move failures out of a view before it is removed. */
 export function rescue(view) {
   dock.append(...view.querySelectorAll(".work.failed"));
 }
@@ -98,13 +98,13 @@ function progress(label, total, bar, state) {
     const left = rate > 0 ? (total - done) / rate : 0;
     bar.value = done;
     state.textContent = done < total ? `${size(done)} of ${size(total)}, ${lasting(left)} left` : `${size(total)}, checking`;
-    // Often enough for ears.
+    // Often enough for screen readers.
     const reached = Math.floor((4 * done) / (total || 1));
     if (reached > quarter) say(`${label}: ${25 * (quarter = reached)} %`);
   };
   const waits = (seconds) => {
     state.textContent = `connection lost, next try in ${seconds} s`;
-    say(`${label}: the connection is lost`);
+    say(`${label}: connection lost`);
   };
   return { sent, waits };
 }

@@ -1,4 +1,4 @@
-// Downloads: plain links where the service is open; with a token, a stream into a file that people choose.
+// Downloads: plain links without a token; with a token, a stream to a file that users choose.
 
 import { address, ask, place, Problem, token } from "./api.js";
 import { filePath } from "./contents.js";
@@ -28,10 +28,10 @@ export function downloadFile(name, version, { path, bytes }) {
 }
 
 async function save(version, { signal, sent }) {
-  // First, as browsers open it only while a click lasts.
+  // First, because browsers allow it only during a click.
   const file = await window.showSaveFilePicker?.({ suggestedName: version.filename });
   if (!file && version.bytes > MOST_HELD) {
-    const why = `It would hold all ${size(version.bytes)} in memory. Use a command from “Use it elsewhere”.`;
+    const why = `It would need ${size(version.bytes)} of memory. Use a command from “Use it elsewhere”.`;
     throw new Problem("This file is too large for this browser", why);
   }
   const open = await file?.createWritable();
@@ -49,10 +49,10 @@ async function save(version, { signal, sent }) {
   }
   if (open) await open.close();
   else offer(new Blob(held), version.filename);
-  return `${version.filename} is saved`;
+  return `${version.filename} saved`;
 }
 
-/** The bytes, in ranges so small that the service sends them itself: a page cannot follow it to a bucket. */
+/** The bytes in small ranges, which the service sends itself: a page cannot follow redirects to a bucket. */
 async function* chunks({ path, bytes }, signal) {
   for (let at = 0; at < bytes; at += SLICE) {
     const headers = { Range: `bytes=${at}-${Math.min(bytes, at + SLICE) - 1}` };

@@ -1,4 +1,4 @@
-// Where data come in: by drag and drop, or by the buttons for a file and for a folder.
+// The drop zone: upload by drag and drop, or with the buttons for a file or folder.
 
 import { dropped, picked } from "./choice.js";
 import { track } from "./dock.js";
@@ -10,12 +10,12 @@ import { problem } from "./words.js";
 const [FILE, TAR] = ["application/octet-stream", "application/x-tar"];
 const held = new Map();
 
-/** Keep what was dropped until the zone of its dataset is shown. */
+/** Keep dropped data until the zone of its dataset is shown. */
 export function hold(name, found) {
   held.set(name, found);
 }
 
-/** A zone for a dataset's data; things may be dropped anywhere on `around`. */
+/** A drop zone for a dataset. Data can be dropped anywhere on `around`. */
 export function dropZone(name, around, isEmpty) {
   const answers = make("div", { "aria-live": "polite" });
   const take = async (found) => {
@@ -43,7 +43,7 @@ export function dropZone(name, around, isEmpty) {
   return make(
     "section",
     { class: "drop", "aria-labelledby": "drop-title", "data-dataset": name },
-    make("h2", { id: "drop-title" }, isEmpty ? "Upload its first data" : "Upload a new version"),
+    make("h2", { id: "drop-title" }, isEmpty ? "Upload the first version" : "Upload a new version"),
     make("p", { class: "quiet" }, `Drop a file, a folder or a tar here.${isEmpty ? "" : " Older versions stay as they are."}`),
     make("p", { class: "row middle" }, button("Choose a file", {}), button("Choose a folder", { webkitdirectory: true })),
     answers,
@@ -51,7 +51,7 @@ export function dropZone(name, around, isEmpty) {
   );
 }
 
-/** Take what is dropped anywhere on `around`. */
+/** Accept data dropped anywhere on `around`. */
 export function watch(around, take) {
   let depth = 0;
   const isOurs = (event) => event.dataTransfer?.types.includes("Files");
@@ -77,7 +77,7 @@ export function watch(around, take) {
   }
 }
 
-/** Upload what was brought; a tar may be a folder, which people know. */
+/** Upload dropped or chosen data. Users decide whether a tar is a folder. */
 function offered(name, { files, isFolder, label }, answers) {
   if (files.length === 0) throw new Error(`There are no files in ${label}.`);
   if (isFolder) return begin(name, tarOf(files), { kind: TAR, label: `${label} (${count(files.length, "file")})` });
@@ -90,7 +90,7 @@ function offered(name, { files, isFolder, label }, answers) {
   };
   const asFolder = answer("As a folder", "main", () => begin(name, file, { kind: TAR, label }));
   answers.replaceChildren(
-    make("p", {}, make("strong", {}, label), " is a tar. As a folder, its files, pictures and classes are seen."),
+    make("p", {}, make("strong", {}, label), " is a tar. As a folder, its files, images and classes are shown."),
     make("p", { class: "row middle" }, asFolder, answer("As one file", "", asFile)),
   );
   asFolder.focus();

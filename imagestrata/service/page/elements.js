@@ -1,4 +1,4 @@
-// Elements, and how sizes, counts and times read on the page.
+// Elements, and the formats of sizes, counts and times.
 
 const counts = new Intl.NumberFormat("en");
 const sizes = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
@@ -6,7 +6,7 @@ const seconds = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyl
 const spans = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
 const UNITS = [["year", 31536000], ["month", 2592000], ["day", 86400], ["hour", 3600], ["minute", 60]];
 
-/** An element: `on` holds its listeners, what else is given its attributes; children that are null are left out. */
+/** Create an element. `on` has its listeners, other keys are attributes. Null children are left out. */
 export function make(tag, given = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(given)) {
@@ -30,12 +30,12 @@ export function size(bytes) {
   return `${sizes.format(bytes / 1000 ** step)} ${["", "k", "M", "G", "T", "P"][step]}B`;
 }
 
-/** A time to the second, as it is here; in UTC under a mouse. */
+/** A local time to the second, with UTC in the tooltip. */
 export function exact(text) {
   return make("time", { datetime: text, title: text }, seconds.format(new Date(text)));
 }
 
-/** A time, told as how long ago it was. */
+/** A time relative to now. */
 export function when(text) {
   const time = new Date(text);
   const age = (time - Date.now()) / 1000;
@@ -44,7 +44,7 @@ export function when(text) {
   return make("time", { datetime: text, title: seconds.format(time) }, told);
 }
 
-/** Tell those who listen rather than look. */
+/** Announce a text to screen readers. */
 export function say(text) {
   document.getElementById("said").textContent = text;
 }

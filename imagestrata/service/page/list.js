@@ -1,4 +1,4 @@
-// All datasets: a filter, a page after another, and a form for a new one.
+// All datasets, page by page, with a filter and a form for a new one.
 
 import { create, json } from "./api.js";
 import { hold, watch } from "./drop.js";
@@ -24,7 +24,7 @@ export async function list() {
     rows.replaceChildren(...found.map(row));
     rows.parentElement.hidden = found.length === 0;
     empty.hidden = found.length > 0;
-    empty.textContent = known.length ? `No dataset is like “${filter.value}”.` : "There is no dataset yet. Make the first one.";
+    empty.textContent = known.length ? `No dataset matches “${filter.value}”.` : "There are no datasets yet. Create the first one.";
     button.hidden = next === null || words !== "";
     return found.length;
   };
@@ -41,7 +41,7 @@ export async function list() {
     }
     return true;
   };
-  // One at a time, or a page would come twice.
+  // One at a time, or a page would be added twice.
   const load = (limit) => (loading ??= fetched(limit));
   button.addEventListener("click", async () => {
     button.disabled = true;
@@ -53,7 +53,7 @@ export async function list() {
   filter.addEventListener("input", async () => {
     const mine = ++asked;
     show();
-    // A filter looks at all there are, not only at those that were shown.
+    // A filter applies to all datasets, not only to those on the page.
     while (filter.value.trim() && next !== null && mine === asked && (await load(LARGE_PAGE)));
     if (mine === asked) say(`${count(show(), "dataset")} found`);
   });
@@ -102,7 +102,7 @@ function row({ name, type, images, newest, summary, problem: why }) {
   );
 }
 
-/** A form for a new dataset; `take` is given what was dropped before it has a name. */
+/** A form for a new dataset. `take` receives data that is dropped before the dataset has a name. */
 function creation() {
   const given = { maxlength: "200", autocomplete: "off", spellcheck: "false", "aria-describedby": "new-error" };
   const field = make("input", { id: "new-name", ...given });
@@ -128,7 +128,7 @@ function creation() {
       if (brought !== null) hold(name, brought);
       location.hash = `#/${name}`;
     } catch (error) {
-      errors.replaceChildren(problem(error, { 409: `There is a dataset called ${name} already. Choose another name.` }));
+      errors.replaceChildren(problem(error, { 409: `A dataset named ${name} exists already. Choose another name.` }));
       field.focus();
     } finally {
       button.disabled = false;
@@ -137,17 +137,17 @@ function creation() {
   const take = async (found) => {
     const { label } = (brought = await found);
     field.value ||= label.replace(/\.[a-z]+$/i, "").replace(/[^A-Za-z0-9._-]+/g, "-").replace(/^[^A-Za-z0-9]+|[.-]+$/g, "").slice(0, 100);
-    errors.replaceChildren(make("p", {}, make("strong", {}, label), " is ready. Choose a name for its dataset first."));
+    errors.replaceChildren(make("p", {}, make("strong", {}, label), " is ready. Choose a name for the dataset first."));
     field.focus();
     field.select();
   };
   return { form, take };
 }
 
-/** Names are checked here first: the service says it in its own words. */
+/** Check a name before the service does, for a better message. */
 function check(name) {
   if (name === "") throw new Error("Choose a name first.");
-  if (name.length > 100) throw new Error("Choose a name of at most 100 letters.");
-  if (!/^[A-Za-z0-9._-]+$/.test(name)) throw new Error("A name has letters from A to Z, digits, dots, dashes and underscores only.");
-  if (!/^[A-Za-z0-9]/.test(name) || name.endsWith(".")) throw new Error("A name begins with a letter or a digit, and does not end with a dot.");
+  if (name.length > 100) throw new Error("Choose a name of at most 100 characters.");
+  if (!/^[A-Za-z0-9._-]+$/.test(name)) throw new Error("Use only letters from A to Z, digits, dots, dashes and underscores in a name.");
+  if (!/^[A-Za-z0-9]/.test(name) || name.endsWith(".")) throw new Error("A name must begin with a letter or digit and must not end with a dot.");
 }

@@ -1,4 +1,4 @@
-// The page: which view is shown, and the token that the service may ask for.
+// The page: the current view, and the dialog for the token.
 
 import { create, json, token } from "./api.js";
 import { card, trail } from "./card.js";
@@ -12,7 +12,7 @@ const [asking, field, why] = ["asking", "asking-token", "asking-why"].map((id) =
 let asked = 0;
 let isClosed = token.get() !== null;
 
-/** What the address asks for: `#/` is the list, `#/NAME` a dataset, `#/NAME?version=3` one version of it. */
+/** Parse the address: `#/` is the list, `#/NAME` a dataset, `#/NAME?version=3` one version. */
 function route() {
   const [name, query] = location.hash.replace(/^#\/?/, "").split("?");
   const version = Number(new URLSearchParams(query).get("version"));
@@ -41,12 +41,12 @@ async function show({ moves = true } = {}) {
   told();
 }
 
-/** What is shown instead of a view; a dataset that is not there can be made. */
+/** Show a problem instead of a view. A missing dataset can be created. */
 function failed(error, name, version) {
   const isMissing = name && version === null && error.status === 404;
   const title = make("h1", { tabindex: "-1" }, isMissing ? "No such dataset" : name || "Datasets");
   const missing = {
-    404: !name || isMissing ? `There is no dataset called ${name}.` : `${name} has no version ${version}, or there is no such dataset.`,
+    404: !name || isMissing ? `There is no dataset named ${name}.` : `${name} has no version ${version}, or there is no such dataset.`,
   };
   const errors = make("div", {}, problem(error, missing));
   const button = make("button", { type: "button", class: "main" }, "Create it");
@@ -63,7 +63,7 @@ function failed(error, name, version) {
   return make("div", { class: "view" }, name ? trail() : null, title, errors, isMissing ? make("p", {}, button) : null);
 }
 
-/** The service's own state, which needs no token. */
+/** The state of the service, which needs no token. */
 async function told() {
   try {
     const health = await json("health");
@@ -107,7 +107,7 @@ document.addEventListener("token-wanted", (event) => wanted(event.detail));
 document.addEventListener("changed", (event) => {
   if ([event.detail, ""].includes(route().name)) show({ moves: false });
 });
-// A file that is dropped beside the card must not take the page's place.
+// A file that is dropped beside the card must not replace the page.
 for (const kind of ["dragover", "drop"]) window.addEventListener(kind, (event) => event.preventDefault());
 window.addEventListener("hashchange", () => show());
 show({ moves: false });

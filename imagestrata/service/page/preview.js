@@ -1,4 +1,4 @@
-// The beginning of a file: a table of its first rows, its first lines, or the picture itself.
+// A preview of a file: its first rows as a table, its first lines, or the image.
 
 import { kindOf, picture, text } from "./contents.js";
 import { rowsOf } from "./csv.js";
@@ -7,7 +7,7 @@ import { problem } from "./words.js";
 
 const [ROWS, COLUMNS, LINES, LETTERS] = [50, 40, 100, 400];
 
-/** An element that shows the beginning of a file `{path, bytes}`, once it is here. */
+/** An element that shows the beginning of a file `{path, bytes}` when it is loaded. */
 export async function preview(name, version, file, signal) {
   try {
     if (kindOf(file.path) === "picture") return await image(await picture(name, version, file, signal), file.path);
@@ -25,7 +25,7 @@ async function image(blob, path) {
   try {
     await shown.decode();
   } catch {
-    throw new Error("This picture cannot be shown. Its bytes may be damaged.");
+    throw new Error("This image cannot be shown. It may be damaged.");
   } finally {
     URL.revokeObjectURL(shown.src);
   }
@@ -63,7 +63,7 @@ function lines(found) {
 
 const cut = (words) => (words.length > LETTERS ? `${words.slice(0, LETTERS)}…` : words);
 
-/** Wide things scroll in their own frame, also by the keyboard. */
+/** Wide content scrolls in its own frame, with the keyboard, too. */
 function scrolled(child, label) {
   return make("div", { class: "scrolled", tabindex: "0", role: "region", "aria-label": label }, child);
 }

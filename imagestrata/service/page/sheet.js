@@ -1,4 +1,4 @@
-// Some pictures of a dataset, in one: each has its label, and a press shows it large.
+// A contact sheet of a dataset. Each image has its label, and a click shows it large.
 
 import { address, ask, json, place, token } from "./api.js";
 import { make } from "./elements.js";
@@ -6,7 +6,7 @@ import { view } from "./viewer.js";
 
 const WIDE = 900; // a row of six
 
-/** The sheet of a version, or of a folder or a class of it; it vanishes where there is no picture. */
+/** The contact sheet of a version, a folder or a class. It is removed if there are no images. */
 export function sheet(name, version, within = {}) {
   const figure = make("figure", {});
   fill(figure, name, version, within).catch(() => figure.remove());
@@ -16,9 +16,9 @@ export function sheet(name, version, within = {}) {
 async function fill(figure, name, version, within) {
   const found = await json(place(name, "/sheet/pictures", version, within));
   if (found.pictures.length === 0) return figure.remove();
-  const image = make("img", { alt: `Some of the pictures of ${name}`, class: "sheet" });
+  const image = make("img", { alt: `Some of the images of ${name}`, class: "sheet" });
   const path = place(name, "/sheet", version, within);
-  // With a token, it comes through a request that has it.
+  // With a token, it is loaded by a request with the token.
   image.src = token.get() === null ? address(path) : URL.createObjectURL(await (await ask(path)).blob());
   figure.append(image);
   await image.decode();
@@ -28,7 +28,7 @@ async function fill(figure, name, version, within) {
   image.classList.add("there");
 }
 
-/** A button over each picture. */
+/** A button over each image. */
 function cells({ pictures, columns, gap }, image, name, version) {
   const over = make(
     "div",

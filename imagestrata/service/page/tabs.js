@@ -1,4 +1,4 @@
-// Tabs of commands, each with a button that copies it.
+// Tabs of commands, each with a button to copy it.
 
 import { make, say } from "./elements.js";
 
@@ -38,7 +38,7 @@ function block({ label, text }) {
   button.addEventListener("click", async () => {
     const done = await copied(text, code);
     button.textContent = done ? "Copied" : "Select and copy";
-    say(done ? `${label}: copied` : `${label}: it is selected, copy it`);
+    say(done ? `${label}: copied` : `${label}: selected, copy it now`);
     setTimeout(() => (button.textContent = "Copy"), 2000);
   });
   const head = make("p", { class: "row" }, make("span", { class: "quiet" }, label), button);
@@ -50,7 +50,7 @@ async function copied(text, code) {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    // Browsers keep the clipboard from pages that came without TLS, but not from what is selected.
+    // Without TLS, browsers block the clipboard, but a selection can be copied.
     getSelection().selectAllChildren(code);
     return document.execCommand("copy");
   }

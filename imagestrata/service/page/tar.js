@@ -1,10 +1,10 @@
-// A tar of files as a Blob: it names their bytes and holds none of them.
+// A tar of files as a Blob, which refers to the bytes of files without loading them.
 
 const BLOCK = 512;
 const MOST_OCTAL = 8 ** 11 - 1;
 const text = new TextEncoder();
 
-/** A tar of `{path, file}`; the same files make the same tar. Long names, and large sizes, stand in PAX headers. */
+/** A tar of `{path, file}`. Equal files give equal tars. Long names and large sizes are in PAX headers. */
 export function tarOf(files) {
   const parts = [];
   for (const { path, file } of [...files].sort((one, other) => (one.path < other.path ? -1 : 1))) {
@@ -43,7 +43,7 @@ function padding(size) {
   return new Uint8Array((BLOCK - (size % BLOCK)) % BLOCK);
 }
 
-/** Records of "LENGTH key=value\n", where the length counts its own digits. */
+/** A record "LENGTH key=value\n". The length includes its own digits. */
 function paxOf(records) {
   const lines = Object.entries(records).map(([key, value]) => {
     const rest = text.encode(` ${key}=${value}\n`).length;

@@ -1,4 +1,4 @@
-// Uploads: small ones as one request, large ones in slices, by tus 1.0.0, which resume when a connection breaks.
+// Uploads: small ones in one request, large ones in slices by tus 1.0.0, which resume after a lost connection.
 
 import { ask, json, place, Problem, problemOf, send } from "./api.js";
 
@@ -8,8 +8,8 @@ const TRIES = 6;
 const TUS = { "Tus-Resumable": "1.0.0" };
 
 /**
- * Upload a Blob as `kind`; what the service says of the version. `sent` is told bytes, `waits` seconds until another try.
- * Throws `Problem`, or the signal's reason.
+ * Upload a Blob as `kind` and return the published version. `sent` gets the bytes sent, `waits` the seconds until a
+ * retry. Throws `Problem`, or the reason of the signal.
  */
 export async function upload(name, body, { kind, filename, signal, sent, waits }) {
   if (body.size > LARGE) return inSlices(name, body, { kind, filename, signal, sent, waits });
@@ -41,14 +41,14 @@ async function inSlices(name, body, { kind, filename, signal, sent, waits }) {
   }
 }
 
-/** What came of an upload goes; where that fails, the service itself forgets it after some days. */
+/** Cancel an upload. If that fails, the service removes it after some days. */
 async function forget(path) {
   for (let tried = 0; tried < TRIES; tried += 1) {
     try {
       await ask(path, { method: "DELETE", headers: TUS });
       return;
     } catch (error) {
-      // The service may still hold the slice that broke off.
+      // The service may still be reading the slice that was lost.
       if (error.status !== 409) return;
       await pause(1, new AbortController().signal);
     }
@@ -67,7 +67,7 @@ async function slices(name, path, body, { signal, sent, waits }) {
       if (offset === body.size) return await version(name, answer.getResponseHeader("dataset-version"), signal);
     } catch (error) {
       signal.throwIfAborted();
-      // No answer, a conflict with a request that the service still holds, or something between us: worth another try.
+      // No response, a conflict with a request that the service still reads, or a proxy: try again.
       const isPassing = error.status === 0 || error.status === 409 || [502, 503, 504].includes(error.status);
       if (!isPassing || ++failed > TRIES) throw error;
       const found = await reached(path, { signal, waits, failed, offset });
@@ -79,7 +79,7 @@ async function slices(name, path, body, { signal, sent, waits }) {
   }
 }
 
-/** How far the service is, once it answers, and the version that the upload became where only the answer was lost. */
+/** The state of an upload: its offset, and its version if only the last response was lost. */
 async function reached(path, { signal, waits, failed, offset }) {
   const seconds = Math.min(30, 2 ** (failed - 1));
   waits(seconds);
@@ -91,11 +91,11 @@ async function reached(path, { signal, waits, failed, offset }) {
     signal.throwIfAborted();
     if (error.status === 0) return { offset };
     if (error.status !== 404) throw error;
-    throw new Problem("The upload is gone", "The service does not know it any more. Upload it again.");
+    throw new Problem("The upload no longer exists", "The service has removed it. Upload the data again.");
   }
 }
 
-/** What the service says of a version. */
+/** The description of a version by the service. */
 async function version(name, number, signal) {
   const { versions } = await json(place(name, "/card", number), { signal });
   return versions.find((one) => one.version === Number(number));

@@ -1,4 +1,4 @@
-// The versions of a dataset: when they came, and what can be done with them.
+// The versions of a dataset, with links and actions.
 
 import { ask, json, place } from "./api.js";
 import { confirmed } from "./confirm.js";
@@ -6,22 +6,22 @@ import { downloadLink } from "./download.js";
 import { count, exact, make, say, size } from "./elements.js";
 import { problem } from "./words.js";
 
-const KEPT = "While a version cannot be read, the others cannot be deleted: they may share its bytes. Delete that version first.";
+const KEPT = "The other versions cannot be deleted while a version cannot be read, because they may share its bytes. Delete that version first.";
 
 const changed = (name) => document.dispatchEvent(new CustomEvent("changed", { detail: name }));
 
-/** Headers that refuse a request once another version is the newest; none if the newest cannot be read or compared. */
+/** Headers that refuse a request if another version is the newest; none if the newest is unreadable. */
 function unchanged({ versions, unreadable }) {
   if (unreadable.length && newestOf({ versions, unreadable }) !== versions[0]?.version) return {};
   return versions.length ? { "If-Match": `"${versions[0].sha256}"` } : { "If-None-Match": "*" };
 }
 
-/** The number of the newest version, which may be one that cannot be read. */
+/** The number of the newest version, which may be unreadable. */
 export function newestOf({ versions, unreadable }) {
   return Math.max(0, ...versions.map((one) => one.version), ...unreadable);
 }
 
-/** A table of all versions, as the service lists them; `shown` is the one that the page shows. */
+/** A table of all versions. `shown` is the version on the page. */
 export function versions(name, all, shown = null) {
   const errors = make("div");
   const heads = ["Version", "Uploaded", "Size", "Files", "SHA-256", "By", ""];
@@ -68,7 +68,7 @@ function deleteButton(name, one, all) {
   return button;
 }
 
-/** Make a version the newest again. It needs no confirmation: nothing goes. */
+/** Make a version the newest again, without confirmation, because nothing is deleted. */
 async function restore(name, one, all, button, errors) {
   button.disabled = true;
   errors.replaceChildren();
@@ -88,35 +88,35 @@ async function removal(name, one, all) {
   const others = [...all.versions.map((other) => other.version), ...all.unreadable].filter((number) => number !== one.version);
   const then =
     others.length === 0
-      ? "The dataset stays, and is empty."
+      ? "The dataset stays and is empty."
       : one.version === newestOf(all)
         ? `Version ${Math.max(...others)} becomes the newest.`
         : `The other ${others.length === 1 ? "version stays" : `${others.length} versions stay`}.`;
   const what = one.bytes === undefined ? "It" : `${one.filename}, ${size(one.bytes)} in ${count(one.files, "file")},`;
   const isDone = await confirmed({
     title: `Delete version ${one.version} of ${name}?`,
-    text: `${what} cannot be brought back. ${then}`,
+    text: `${what} cannot be restored. ${then}`,
     button: `Delete version ${one.version}`,
     sentences: all.unreadable.length ? { 409: KEPT } : {},
     act: () => ask(place(name, "", one.version), { method: "DELETE" }),
   });
   if (!isDone) return;
-  say(`Version ${one.version} is deleted`);
+  say(`Version ${one.version} deleted`);
   location.hash = `#/${name}`;
   changed(name);
 }
 
-/** The end of a card: a button that deletes the whole dataset. */
+/** The button that deletes the whole dataset. */
 export function deletion(name, all) {
   const button = make("button", { type: "button", class: "danger" }, "Delete this dataset");
   button.addEventListener("click", async () => {
     const total = all.versions.reduce((sum, one) => sum + one.bytes, 0);
     const number = all.versions.length + all.unreadable.length;
     const room = all.unreadable.length ? "" : `, ${size(total)},`;
-    const what = number ? `${count(number, "version")}${room} cannot be brought back.` : "It is empty.";
+    const what = number ? `${count(number, "version")}${room} cannot be restored.` : "It is empty.";
     const act = () => ask(place(name), { method: "DELETE", headers: unchanged(all) });
-    if (!(await confirmed({ title: `Delete ${name}?`, text: what, button: "Delete all of it", word: name, act }))) return;
-    say(`${name} is deleted`);
+    if (!(await confirmed({ title: `Delete ${name}?`, text: what, button: "Delete dataset", word: name, act }))) return;
+    say(`${name} deleted`);
     location.hash = "#/";
   });
   return make("p", { class: "row end" }, button);

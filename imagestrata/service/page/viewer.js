@@ -1,12 +1,12 @@
-// One file, shown large in a dialog: the arrow keys lead to the next picture, Esc closes it.
+// A dialog that shows one file large. The arrow keys show the next image, Esc closes it.
 
 import { downloadFile } from "./download.js";
 import { make, size } from "./elements.js";
 import { preview } from "./preview.js";
 
 /**
- * Show the file at `at` of `files`, each `{path, bytes, label}`. `more` brings further files into the list, and resolves
- * to whether there were any.
+ * Show the file at `at` of `files`, each `{path, bytes, label}`. `more` adds further files to the list, and resolves to
+ * whether there were any.
  */
 export function view(name, version, files, at, more = async () => false) {
   const title = make("h2", { id: "viewer-title", "aria-live": "polite" });

@@ -1,1 +1,1 @@
-"""HTTP: the app and its routes, admission, connections, answers and the process that serves."""
+"""HTTP: the app and its routes, admission, connections, responses and the server process."""

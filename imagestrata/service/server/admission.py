@@ -1,4 +1,4 @@
-"""Which requests are let in, before any route sees them: for this host, not from another site, with a token."""
+"""Admission of requests before routing: the right host, no other site, a valid token."""
 
 import re
 
@@ -11,17 +11,18 @@ from imagestrata.service.server.hosts import Hosts, authority
 from imagestrata.service.server.problems import problem
 
 _PUBLIC = re.compile(r"/|/health|/openapi\.json|/page/[^/]*")
-"""The paths for which no token is needed; all others need one, also those that lead nowhere."""
+"""Paths that need no token. All other paths need one, even if they do not exist."""
 _READS = ("GET", "HEAD", "OPTIONS")
 _ORIGIN = re.compile(r"(https?)://(.+)", re.IGNORECASE)
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 
 
 class Admission:
-    """Refuses requests before routes, their bodies or their parameters are looked at.
+    """Refuses requests before their routes, bodies or parameters are read.
 
-    A request has one Host, which is one of ``hosts`` as long as no token is needed, or always where names were given.
-    One that changes something does not come from a page of another site. All but a few paths need a token.
+    A request must have one Host header. The host must be one of ``hosts`` while no token is needed, or always if names
+    were given. A request that changes something must not come from a page of another site. All but a few paths need a
+    token.
     """
 
     def __init__(self, app: ASGIApp, *, access: Access, hosts: Hosts) -> None:
@@ -64,8 +65,8 @@ class Admission:
     def _check_site(self, headers: Headers, host: str, port: str) -> None:
         site = headers.get("sec-fetch-site", "none").lower()
         if site not in ("none", "same-origin"):
-            raise NotAllowedError(f"Wanted a request of the service's own page. Found: Sec-Fetch-Site: {site[:40]}")
-        if site == "same-origin":  # only a browser says so; its page may be at a proxy's port, which Host lacks
+            raise NotAllowedError(f"Wanted a request from the service's own page. Found: Sec-Fetch-Site: {site[:40]}")
+        if site == "same-origin":  # sent by browsers; a proxy may have dropped its port from Host
             return
         for origin in headers.getlist("origin"):
             found = _ORIGIN.fullmatch(origin.strip())
@@ -77,6 +78,6 @@ class Admission:
             )
             if not is_own:
                 raise NotAllowedError(
-                    f"Wanted a request of the service's own page. Found: Origin: {origin[:100]}. If a proxy has that "
-                    "address, let it keep Host with its port (nginx: $http_host), or start the service with --host-name"
+                    f"Wanted a request from the service's own page. Found: Origin: {origin[:100]}. If a proxy has that "
+                    "address, let it pass Host with its port (nginx: $http_host), or start the service with --host-name"
                 )

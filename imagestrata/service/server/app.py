@@ -1,6 +1,6 @@
-"""The REST service: its addresses, and what each answers.
+"""Datasets by name, in versions that never change.
 
-``/dataset/...`` answers as ``/datasets/...`` does. All that goes wrong is told as ``application/problem+json``.
+``/dataset/...`` is an alias of ``/datasets/...``. Errors are ``application/problem+json``.
 """
 
 from collections.abc import AsyncIterator
@@ -54,13 +54,13 @@ from imagestrata.service.uploads.tus import Tus
 from imagestrata.service.uploads.upload_requests import TAR, request_of
 from imagestrata.service.uploads.uploads import Uploads
 
-Limit = Annotated[int, Query(ge=1, le=1000, description="how many on a page")]
+Limit = Annotated[int, Query(ge=1, le=1000, description="the largest number of entries on a page")]
 _ALWAYS: dict[int | str, dict[str, Any]] = {
     **problems.told(400, 401, 421, 422),
     "default": {"model": ProblemShape, "description": "Problem"},
 }
 _BODY = {"requestBody": {"required": True, "content": {downloads.FILE: BINARY, TAR: BINARY}}}
-_TAG = {"ETag": {"description": "the SHA-256 of the bytes", "schema": {"type": "string"}}}
+_TAG = {"ETag": {"description": "the SHA-256 of the content", "schema": {"type": "string"}}}
 
 
 def make_app(
@@ -71,7 +71,18 @@ def make_app(
     uploads: Uploads,
     quota: int | None = None,
 ) -> FastAPI:
-    """The app over a store."""
+    """Create the app.
+
+    Args:
+        store: The datasets.
+        access: Checks the tokens of requests.
+        hosts: The hosts that requests may name.
+        uploads: Receives bodies for the store.
+        quota: The quota in bytes that ``/health`` reports, if there is one.
+
+    Returns:
+        The app.
+    """
     metrics = Metrics()
     app = FastAPI(
         title="imagestrata datasets",
@@ -83,26 +94,26 @@ def make_app(
             Middleware(Watched, metrics=metrics),
             Middleware(Admission, access=access, hosts=hosts),
         ],
-        docs_url=None,  # they would load scripts from other hosts
+        docs_url=None,  # they load scripts from other hosts
         redoc_url=None,
         redirect_slashes=False,
         responses=_ALWAYS,
     )
     install(app)
     guard = Guard()
-    # As routes of the app's own, by which it tells methods and addresses; included ones stay behind a router.
+    # Added as routes of the app itself, because `problems` looks up methods in app.routes.
     for router in (dataset_routes(store, uploads, metrics, guard), pages.router):
         app.router.routes.extend(router.routes)
 
     @app.get("/health", tags=["service"])
     def health() -> HealthShape:
-        """Whether the service is up."""
+        """Report whether the service is up, and how much space is used."""
         room = store.room
         return HealthShape(status="ok", version=code_version(), used=room.used, arriving=room.arriving, quota=quota)
 
     @app.get("/metrics", tags=["service"], dependencies=[guard.reads], response_class=Response)
     def told_metrics() -> Response:
-        """What the service has counted, for Prometheus."""
+        """Return the metrics of the service in the text format of Prometheus."""
         metrics.used.set(store.room.used)
         return Response(metrics.text(), headers={"content-type": METRICS_TYPE})
 
@@ -110,7 +121,7 @@ def make_app(
 
 
 def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guard) -> APIRouter:
-    """Datasets, their versions, files and uploads."""
+    """Create the routes of datasets, versions, files and uploads."""
     routes = APIRouter(prefix="/datasets", tags=["datasets"], responses=_ALWAYS)
 
     def entry(name: str) -> DatasetShape:
@@ -138,19 +149,19 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
 
     @routes.get("", dependencies=[guard.reads])
     def list_datasets(limit: Limit = 1000, cursor: Annotated[str, Query(max_length=100)] = "") -> ListingShape:
-        """All datasets, by name."""
+        """List all datasets by name."""
         names = [name for name in store.names() if name > cursor]
         page = []
         for name in names[:limit]:
             try:
                 page.append(entry(name))
-            except NotThereError:  # deleted meanwhile
+            except NotThereError:  # deleted in the meantime
                 continue
         return ListingShape(datasets=page, next=names[limit - 1] if len(names) > limit else None)
 
     @routes.post("", status_code=201, dependencies=[guard.writes], responses=problems.told(403, 409, 413, 507))
     def create_dataset(new: NewDataset, answer: Response) -> DatasetShape:
-        """A new dataset, which is empty."""
+        """Create an empty dataset."""
         name = name_of(new.name)
         store.create(name)
         answer.headers["Location"] = location(name)
@@ -167,11 +178,11 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
         name: Name,
         answer: Response,
     ) -> PublishedShape:
-        """A new version: a file, or a folder as one tar. Until all of it is there, the one before is the newest.
+        """Upload a new version: a file, or a folder as one tar. The version becomes visible when it is complete.
 
-        `Content-Disposition` names the file (`data`, unless it is said). With `?sha256=HEX`, or `Repr-Digest` (RFC
-        9530), another body than this is refused; with `If-Match`, or `If-None-Match: *`, all bodies are as soon as
-        another version is the newest, or any.
+        `Content-Disposition` names the file (default: `data`). `?sha256=HEX` or `Repr-Digest` (RFC 9530) refuses a body
+        with another digest. `If-Match` refuses the upload if another version is the newest; `If-None-Match: *` refuses
+        it if there is any version.
         """
         digest = request.query_params.get("sha256")
         length = request.headers.get("content-length")
@@ -184,12 +195,12 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
     def restore_version(
         request: Request,
         name: Name,
-        version: Annotated[int, Query(ge=1, le=10**9, description="the version that becomes the newest again")],
+        version: Annotated[int, Query(ge=1, le=10**9, description="the version to make the newest")],
         answer: Response,
     ) -> PublishedShape:
-        """Make an older version the newest one again, without an upload. The new version shares its bytes.
+        """Make an older version the newest again, under a new number and without an upload. Both share their bytes.
 
-        With `If-Match`, it is refused as soon as another version is the newest.
+        `If-Match` refuses the request if another version is the newest.
         """
         made = uploads.restore(name, version, Conditions.of(request.headers), by=request.state.token)
         answer.headers["ETag"] = etag(made.sha256)
@@ -197,7 +208,7 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
 
     @routes.delete("/{name}", status_code=204, dependencies=[guard.writes], responses=problems.told(403, 404, 412))
     def delete_dataset(request: Request, name: Name, version: VersionNumber = None) -> None:
-        """No more of a dataset, or of one of its versions."""
+        """Delete a dataset or one version."""
         store.delete(name, version, Conditions.of(request.headers))
         if version is None:
             uploads.drop(name)
@@ -213,14 +224,14 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
                 "headers": _TAG,
             },
             206: {"description": "A range", "content": {downloads.FILE: BINARY, downloads.TAR: BINARY}},
-            304: {"description": "Who asks has it already"},
-            307: {"description": "Elsewhere, for a while"},
+            304: {"description": "Not modified"},
+            307: {"description": "Redirect to a temporary address in the bucket"},
         },
     )
     def get_dataset(request: Request, name: Name, version: VersionNumber = None) -> Response:
-        """A dataset's bytes: the file, or the folder as tar or zip, by `Accept`.
+        """Download a dataset: the file, or the folder as a tar or zip, as `Accept` says.
 
-        `Range` (with `If-Range`) asks for a part of the file or tar, `If-None-Match` for nothing that is here already.
+        `Range`, optionally with `If-Range`, requests a part of the file or tar. A matching `If-None-Match` returns 304.
         """
         found = store.version(name, version)
         form = downloads.form_of(found, request.headers.get("accept"))
@@ -243,7 +254,7 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
 
     @routes.get("/{name}/card", dependencies=[guard.reads], responses=problems.told(404))
     def get_card(name: Name, version: VersionNumber = None) -> CardShape:
-        """What is known of a dataset. Without `version`, the newest one must be readable."""
+        """Describe a dataset: its versions, and the contents of one version (default: the newest)."""
         versions = store.versions(name)
         shown = store.newest(name) if version is None else store.version(name, version)
         return CardShape(
@@ -255,7 +266,7 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
 
     @routes.get("/{name}/versions", dependencies=[guard.reads], responses=problems.told(404))
     def list_versions(name: Name) -> VersionsShape:
-        """All versions of a dataset, also when the newest one cannot be read."""
+        """List all versions of a dataset, even if the newest one cannot be read."""
         versions = [told(one) for one in reversed(store.versions(name))]
         return VersionsShape(versions=versions, unreadable=sorted(store.unreadable(name), reverse=True))
 
@@ -264,14 +275,14 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
         name: Name,
         version: VersionNumber = None,
         prefix: Prefix = "",
-        delimiter: Annotated[Literal["/"] | None, Query(description="list one level, as `ls` does")] = None,
+        delimiter: Annotated[Literal["/"] | None, Query(description="list one level only, like `ls`")] = None,
         label: Label = None,
         limit: Limit = 1000,
         cursor: Annotated[str, Query(max_length=4097)] = "",
     ) -> FilesShape:
-        """The files of a dataset by path; with `delimiter=/`, the files and folders of one level below `prefix`.
+        """List the files of a dataset by path. With `delimiter=/`, list the files and folders directly below `prefix`.
 
-        `class` selects the files in folders of this name, at any depth; `delimiter` then has no effect.
+        `class` selects files in folders of this name, at any depth; `delimiter` then has no effect.
         """
         found = store.version(name, version)
         if found.kind == "file":
@@ -300,11 +311,11 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
         | {
             200: {"content": {downloads.FILE: BINARY}, "headers": _TAG},
             206: {"description": "A range", "content": {downloads.FILE: BINARY}},
-            304: {"description": "Who asks has it already"},
+            304: {"description": "Not modified"},
         },
     )
     def get_file(request: Request, name: Name, path: str, version: VersionNumber = None) -> Response:
-        """One file of a dataset, or its part in `Range`; `ETag` is the file's own SHA-256."""
+        """Download one file of a dataset, or the part in `Range`. `ETag` is the SHA-256 of the file."""
         found = store.version(name, version)
         filename = path.rpartition("/")[2]
         if found.kind == "file":
@@ -327,7 +338,7 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
         )
 
     for path, endpoint in (("/{name}", get_dataset), ("/{name}/files/{path:path}", get_file)):
-        known = problems.told(404, 406, 412, 416) | {status: {"description": "As of GET"} for status in (304,)}
+        known = problems.told(404, 406, 412, 416) | {status: {"description": "As for GET"} for status in (304,)}
         head = routes.head(path, dependencies=[guard.reads], response_class=Response, responses=known)
         head(endpoint)
     add_sheet_routes(routes, store, guard)

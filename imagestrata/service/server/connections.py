@@ -1,4 +1,4 @@
-"""Connections of the server: bounded in number, in the size of their headers, and in how slowly they go on."""
+"""Limits of connections: their number, the size of headers, and the time that clients may take."""
 
 import asyncio
 import fcntl
@@ -23,36 +23,38 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from imagestrata.service.server.problems import HEADERS, problem
 
 MOST_HEADER_BYTES = 1 << 16
-_FILES_BESIDES = 128  # of what is served, of the storage, and of the interpreter
+_FILES_BESIDES = 128  # files of downloads, of the storage and of the interpreter
 _MOST_FILES = 1 << 16
 _MOST_OF_ADDRESS = 1024
 _TOO_LARGE = (431, "Wanted headers of at most 64 KiB. Found: more")
 _BUSY = "Wanted at most {:,} connections {}. Found: more. Close some, or try again later{}"
-_TOO_SLOW = (408, "Wanted the headers of a request within some seconds. Found: a part of them")
-_LATE = "Wanted a body at {:g} KiB/s or more. Found: less. Use a resumable upload, which goes on where it ended"
+_TOO_SLOW = (408, "Wanted the headers of a request within 20 seconds. Found: a part of them")
+_LATE = "Wanted a body at {:g} KiB/s or more. Found: less. Use a resumable upload, which continues where it stopped"
 _UNREADABLE = (400, "Wanted a request in HTTP/1.1. Found: something else")
 
 log = logging.getLogger(__name__)
 
 
 def raise_limit() -> int:
-    """Let this process open as many files as its system allows; how many connections it may hold then.
+    """Raise the limit of open files to what the system allows, and return how many connections fit into it.
 
-    Without a bound, whoever opens more takes the files from those who are served, and asyncio's log fills the disk.
+    Without a limit, too many connections would use up the files of other requests, and the log of asyncio would fill
+    the disk.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
-    return max(8, (files - _FILES_BESIDES) // 2)  # a download holds a file besides
+    return max(8, (files - _FILES_BESIDES) // 2)  # a download holds a file, too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What connections may cost.
+    """Limits of connections.
 
-    ``of_address``: so many from one address, unless it is one of ``proxies``. Headers come within ``head_seconds`` of
-    their first byte, and of the connection. Bodies come, and answers are read, at ``least_rate`` bytes in a second,
-    averaged over ``body_seconds`` and ``read_seconds``. Time in which the server itself does not read does not count.
+    ``of_address`` limits the connections from one address, except from ``proxies``. Headers must arrive within
+    ``head_seconds`` of the connection, and of their first byte. Bodies must arrive, and responses be read, at
+    ``least_rate`` bytes per second, averaged over ``body_seconds`` and ``read_seconds``. Time in which the server does
+    not read does not count.
     """
 
     connections: int
@@ -66,7 +68,7 @@ class Limits:
 
 
 class _Flow(FlowControl):
-    """Counts for how long nothing was read, and how often all that was to be sent had been."""
+    """Flow control that counts the time without reading, and how often the send buffer was empty."""
 
     def __init__(self, transport: asyncio.Transport, clock: Callable[[], float]) -> None:
         super().__init__(transport)
@@ -75,7 +77,7 @@ class _Flow(FlowControl):
 
     @property
     def paused_seconds(self) -> float:
-        """For how long nothing has been read, in all."""
+        """The total time without reading, in seconds."""
         return self._paused + (self._clock() - self._since if self.read_paused else 0.0)
 
     def pause_reading(self) -> None:
@@ -94,7 +96,7 @@ class _Flow(FlowControl):
 
 
 class Connection(HttpToolsProtocol):
-    """A connection that ends when its headers are too large, or when its client is too slow."""
+    """A connection that is closed if its headers are too large or its client is too slow."""
 
     flow: _Flow
 
@@ -116,7 +118,7 @@ class Connection(HttpToolsProtocol):
         self._address = self._counted_address()
         self._addresses[self._address] += 1
         if self._address and self._addresses[self._address] > self._limits.of_address:
-            advice = "; if it is a proxy, name it to the service with --proxy"
+            advice = "; if it is a proxy, start the service with --proxy"
             self._turn_away(429, _BUSY.format(self._limits.of_address, "from one address", advice))
             return
         if len(self.connections) > self._limits.connections:
@@ -138,16 +140,16 @@ class Connection(HttpToolsProtocol):
         began_there = self._is_in_headers
         self._bytes += len(data)
         self._has_brought_body = False
-        if self._head_since is None and not self._is_in_body:  # between two requests
+        if self._head_since is None and not self._is_in_body:  # between requests
             self._head_since = self._now()
         super().data_received(data)
         self._bytes_around_body = 0 if self._has_brought_body else self._bytes_around_body + len(data)
-        if began_there and self._is_in_headers:  # all of it was headers
+        if began_there and self._is_in_headers:  # it had headers only
             self._header_bytes += len(data)
             if self._header_bytes > MOST_HEADER_BYTES:
                 self._refuse(*_TOO_LARGE)
         elif not began_there and self._is_in_body and self._bytes_around_body > MOST_HEADER_BYTES:
-            self._abort()  # the parser would keep trailers in memory until they end
+            self._abort()  # the parser would collect trailers in memory
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(*_UNREADABLE)
@@ -160,7 +162,7 @@ class Connection(HttpToolsProtocol):
             self._head_since = self._now()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._is_in_headers:  # trailers would be taken for headers, also for those that a proxy guards
+        if self._is_in_headers:  # trailers would be read as headers, even those that a proxy controls
             super().on_header(name, value)
 
     def on_body(self, body: bytes) -> None:
@@ -178,11 +180,11 @@ class Connection(HttpToolsProtocol):
         self._is_in_body, self._head_since = False, None
 
     def _now(self) -> float:
-        """The time, as far as we have read."""
+        """The time, without the time in which the server did not read."""
         return self.loop.time() - self.flow.paused_seconds
 
     def _look(self) -> None:
-        """End the connection if its client has been too slow."""
+        """Close the connection if its client is too slow."""
         self._watch = self.loop.call_later(self._limits.look_seconds, self._look)
         if self._head_since is not None and self._now() - self._head_since >= self._limits.head_seconds:
             self._head_since = None
@@ -215,9 +217,9 @@ class Connection(HttpToolsProtocol):
         return bool(waiting and sent == self.flow.sent and size) and size - waiting < seconds * self._limits.least_rate
 
     def _unread(self) -> int:
-        """The bytes that wait for the client, those in the system's buffer too; 0 if we need not wait for it.
+        """The bytes that the client has not read, including the system's buffer; 0 if nothing waits for it.
 
-        The system takes more only when a third of its buffer is empty, which may be a megabyte.
+        The system accepts more bytes only when a third of its buffer is empty, which may be a megabyte.
         """
         size = self.transport.get_write_buffer_size()
         if size:
@@ -227,7 +229,7 @@ class Connection(HttpToolsProtocol):
         return size
 
     def _counted_address(self) -> str:
-        """What counts as one client: an IPv4 address, or the network of an IPv6 one; nothing for proxies."""
+        """The IPv4 address, or the network of the IPv6 address, that counts as one client; None for proxies."""
         try:
             address = ip_address((self.client or ("",))[0].partition("%")[0])
         except ValueError:
@@ -238,34 +240,34 @@ class Connection(HttpToolsProtocol):
         return str(address) if address.version == 4 else str(ip_network((address, 64), strict=False))
 
     def _abort(self) -> None:
-        """End the connection at once; the system must not wait either until its client reads what was sent."""
+        """Close the connection at once, and drop the bytes that the system has not sent."""
         opened: socket.socket = self.transport.get_extra_info("socket")
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.transport.abort()
 
     def _turn_away(self, status: int, detail: str) -> None:
-        """Refuse a connection that is one too many."""
+        """Refuse a connection above the limit."""
         log.warning("a connection of %s was refused: %s", self._address or "a proxy", detail)
         self._refuse(status, detail)
 
     def _refuse(self, status: int, detail: str) -> None:
-        """Answer before there is a request, and end."""
+        """Send an error response without a request, and close the connection."""
         self.transport.write(refusal(status, detail))
         self.transport.close()
 
 
 def refusal(status: int, detail: str) -> bytes:
-    """An answer without a request, as all others are."""
+    """Build an error response for a connection without a request."""
     answer = problem({}, status, HTTPStatus(status).phrase, detail, {**HEADERS, "connection": "close"})
     head = b"HTTP/1.1 %d %s\r\n" % (status, HTTPStatus(status).phrase.encode())
     return head + b"".join(b"%s: %s\r\n" % header for header in answer.raw_headers) + b"\r\n" + bytes(answer.body)
 
 
 def within(limits: Limits) -> Any:
-    """What makes connections within these limits, for uvicorn."""
+    """Return the protocol class with these limits, for uvicorn."""
     return partial(Connection, limits=limits, addresses=Counter())
 
 
 def limits_of(connections: int, proxies: Sequence[str] = ()) -> Limits:
-    """The limits of a service that may have so many connections; one address may have a quarter of them."""
+    """Return the limits for a number of connections. One address may have a quarter of them."""
     return Limits(connections=connections, of_address=min(_MOST_OF_ADDRESS, max(8, connections // 4)), proxies=proxies)

@@ -1,4 +1,4 @@
-"""The address of a dataset's Croissant description: ``/datasets/NAME/croissant``."""
+"""The route of Croissant descriptions: ``/datasets/NAME/croissant``."""
 
 from collections.abc import Mapping
 from contextlib import closing
@@ -22,7 +22,7 @@ _OBJECT = {"schema": {"type": "object", "additionalProperties": True}}
 
 
 def add_croissant_routes(routes: APIRouter, store: Store, guard: Guard) -> None:
-    """Add the address of Croissant descriptions to those of datasets."""
+    """Add the route of Croissant descriptions."""
 
     @routes.get(
         "/{name}/croissant",
@@ -33,7 +33,7 @@ def add_croissant_routes(routes: APIRouter, store: Store, guard: Guard) -> None:
     def get_croissant(request: Request, name: Name, version: VersionNumber = None) -> Response:
         """Describe a version as Croissant 1.1 (JSON-LD): its files, samples, classes and splits.
 
-        The addresses in the description are those by which this request reached the service.
+        Addresses in the description begin with the address of this request.
         """
         found = store.version(name, version)
         node = _described(store, name, found, base=f"{request.base_url}datasets/{name}")
@@ -66,7 +66,7 @@ def _described(store: Store, name: str, version: DatasetVersion, *, base: str) -
 
 
 def _of_manifest(store: Store, name: str, version: DatasetVersion, known: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe a version by the manifest in its tar. The card was made from it, so it is there and can be read."""
+    """Describe a version by the manifest in its tar, from which its card was made."""
     with closing(store.blob(name, version)) as blob, TarIndex(store.index(name, version)) as index:
         for folder, member in manifests(index):
             text = blob.read(member.start, member.bytes).decode("utf-8", "replace")
@@ -77,7 +77,7 @@ def _of_manifest(store: Store, name: str, version: DatasetVersion, known: Mappin
                     return croissant.shards_croissant(of_shards, name=name, served=served)
                 of_splits = SplitManifest.from_json(text, place=member.path)
                 return croissant.split_croissant(of_splits, name=name, served=served)
-            except (SchemaError, TypeError, ValueError, AttributeError):  # another file that is called so
+            except (SchemaError, TypeError, ValueError, AttributeError):  # a file with the name of a manifest
                 continue
     return croissant.file_croissant(name=name, served=croissant.Served(**known))
 
@@ -89,7 +89,7 @@ def _classes(card: Mapping[str, Any]) -> list[str]:
 
 
 def _splits(card: Mapping[str, Any]) -> list[str]:
-    """The names of all splits; none if the card does not list all, or if they are not one folder each."""
+    """The names of all splits; none if the card does not list all, or if a name has several folders."""
     names = [one["name"] for one in card.get("splits", [])]
     is_plain = len(names) == card.get("num_splits") and not any("/" in name for name in names)
     return names if is_plain else []

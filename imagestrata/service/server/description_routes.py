@@ -1,4 +1,4 @@
-"""The address of a dataset's description: ``/datasets/NAME/description``."""
+"""The routes of descriptions: ``/datasets/NAME/description``."""
 
 from fastapi import APIRouter, Request
 from pydantic import ValidationError
@@ -13,15 +13,15 @@ from imagestrata.service.stores.store import Store
 _JSON = "application/json"
 _SCHEMA = {"schema": {"$ref": "#/components/schemas/DescriptionShape"}}
 _BODY = {"requestBody": {"required": True, "content": {_JSON: _SCHEMA}}}
-_MOST_BYTES = 1 << 17  # JSON may take twelve bytes for a character
+_MOST_BYTES = 1 << 17  # JSON may need twelve bytes for a character
 
 
 def add_description_routes(routes: APIRouter, store: Store, guard: Guard) -> None:
-    """Add the address of descriptions to those of datasets."""
+    """Add the routes of descriptions."""
 
     @routes.get("/{name}/description", dependencies=[guard.reads], responses=problems.told(404))
     def get_description(name: Name) -> DescriptionShape:
-        """What people say about a dataset."""
+        """Get the description of a dataset."""
         return DescriptionShape(description=store.description(name))
 
     @routes.put(
@@ -31,14 +31,14 @@ def add_description_routes(routes: APIRouter, store: Store, guard: Guard) -> Non
         responses=problems.told(403, 404, 413, 415, 507),
     )
     async def put_description(request: Request, name: Name) -> DescriptionShape:
-        """Replace a dataset's description, which belongs to all of its versions. The last one who writes it wins."""
+        """Replace the description of a dataset. It belongs to all versions; the last write wins."""
         new = await _description_of(request)
         await run_in_threadpool(store.describe, name, new.description)
         return new
 
 
 async def _description_of(request: Request) -> DescriptionShape:
-    """The body of a request, which is read here as the others of PUT have no limit. Raises `RequestError`."""
+    """Read the body with a limit, because bodies of PUT have none. Raises `RequestError`."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != _JSON:
         raise TypeOfBodyError(f"Wanted Content-Type: {_JSON}. Found: {kind[:100] or 'none'}")

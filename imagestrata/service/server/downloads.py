@@ -1,4 +1,4 @@
-"""Answers with bytes: whole or a range of them, and none to who has them already; folders as tar or as zip."""
+"""Responses with content: whole, ranges, or 304; folders as tar or zip."""
 
 import re
 import zipfile
@@ -23,14 +23,14 @@ _MOST_DIRECT = 1 << 24
 _MOST_IN_ZIP = 65_535
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 _QUALITY = re.compile(r"[01](\.[0-9]{0,3})?")
-_ZIP_TIME = (1980, 1, 1, 0, 0, 0)  # the same bytes each time
+_ZIP_TIME = (1980, 1, 1, 0, 0, 0)  # a fixed time, so that equal folders give equal bytes
 
 
 def form_of(version: DatasetVersion, accept: str | None) -> str:
-    """The media type in which a version is given to who accepts these. Raises `NotAcceptableError`."""
+    """Choose the media type for an ``Accept`` header. Raises `NotAcceptableError`."""
     offers = [FILE] if version.kind == "file" else [TAR, ZIP]
     accepted = _accepted(accept or "*/*")
-    best = max(offers, key=lambda offer: _quality(accepted, offer))  # of equals the first
+    best = max(offers, key=lambda offer: _quality(accepted, offer))  # the first of equal ones
     if _quality(accepted, best) <= 0:
         raise NotAcceptableError(f"Wanted {(accept or '')[:200]}. Found: {' or '.join(offers)}")
     return best
@@ -46,11 +46,26 @@ def content(
     method: str,
     headers: Mapping[str, str],
 ) -> Response:
-    """The answer with a blob, or a part of it (start, length), which closes it; the range that ``headers`` ask for.
+    """Respond with a blob or a part of it, and close it.
 
-    A GET may be redirected to a bucket. Small ranges are not, so that the page can show the beginning of a file; nor is
-    HEAD, because a bucket's address is signed for GET alone.
-    Raises `RangeError`, `ConditionError`.
+    A GET may be redirected to a bucket. Small ranges are not redirected, so that the page can show the beginning of a
+    file, and neither is HEAD, because addresses are signed for GET only.
+
+    Args:
+        blob: The bytes.
+        part: Start and length of the part; None for all.
+        tag: The ETag.
+        filename: The name for saving.
+        kind: The media type.
+        method: GET or HEAD.
+        headers: The headers of the request, with ranges and conditions.
+
+    Returns:
+        The response.
+
+    Raises:
+        RangeError: The range is outside the content.
+        ConditionError: A condition does not hold.
     """
     start, length = part or (0, blob.size)
     try:
@@ -58,7 +73,7 @@ def content(
         if Conditions.of(headers).is_unchanged(tag):
             blob.close()
             return Response(status_code=304, headers=told)
-        asked = _range(headers, length, tag) if method != "HEAD" else None  # ranges are for GET alone
+        asked = _range(headers, length, tag) if method != "HEAD" else None  # ranges apply to GET only
         is_small = asked is not None and asked[1] - asked[0] <= _MOST_DIRECT
         is_elsewhere = part is None and method != "HEAD" and not is_small
         address = blob.address(filename=filename) if is_elsewhere else None
@@ -76,7 +91,7 @@ def content(
 
 
 def zipped(blob: Blob, index: Path, *, tag: str, filename: str, method: str, headers: Mapping[str, str]) -> Response:
-    """The answer with a folder as a zip, made as it goes, without ranges. Raises `NotAcceptableError`."""
+    """Respond with a folder as a zip that is made while it is sent, without ranges. Raises `NotAcceptableError`."""
     told = named(tag, filename, ZIP)
     with TarIndex(index) as files:
         count = len(files)
@@ -85,17 +100,15 @@ def zipped(blob: Blob, index: Path, *, tag: str, filename: str, method: str, hea
         return Response(status_code=304, headers=told)
     if count > _MOST_IN_ZIP:
         blob.close()
-        raise NotAcceptableError(
-            f"Wanted a zip. Found: {count:,} files, where a zip is made of {_MOST_IN_ZIP:,} at most. Ask for {TAR}"
-        )
+        raise NotAcceptableError(f"Wanted at most {_MOST_IN_ZIP:,} files for a zip. Found: {count:,}. Request {TAR}")
     if method == "HEAD":
         blob.close()
-        return StreamingResponse(iter(()), headers=told)  # how long it would be is not known before it is made
+        return StreamingResponse(iter(()), headers=told)  # the length is unknown before the zip is made
     return StreamingResponse(_zip(blob, index), headers=told)
 
 
 def named(tag: str, filename: str, kind: str) -> dict[str, str]:
-    """The headers that say what bytes are; browsers are to keep them as a file, whatever they look like."""
+    """Headers of content. Browsers must save it as a file and not display it."""
     plain = re.sub(r'[^\x20-\x7e]|["\\]', "_", filename)
     name = f'attachment; filename="{plain}"'
     if plain != filename:
@@ -111,7 +124,7 @@ def named(tag: str, filename: str, kind: str) -> dict[str, str]:
 
 
 class _Bytes(Response):
-    """Bytes of a blob from ``start``, which is closed behind them."""
+    """Iterates over the bytes of a blob from ``start``, then closes it."""
 
     def __init__(self, blob: Blob, start: int, length: int, *, status: int, headers: Mapping[str, str]) -> None:
         super().__init__(None, status_code=status, headers=dict(headers))
@@ -125,7 +138,7 @@ class _Bytes(Response):
                     size = min(_BLOCKS.size, self._end - self._place)
                     block = await run_in_threadpool(self._blob.read, self._place, size)
                     if not block:
-                        raise OSError(f"Wanted {self._end - self._place:,} more bytes of a version. Found: they end")
+                        raise OSError(f"Wanted {self._end - self._place:,} more bytes of a version. Found: its end")
                     self._place += len(block)
                     await send({"type": "http.response.body", "body": block, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -134,7 +147,7 @@ class _Bytes(Response):
 
 
 class _Pipe:
-    """What a zip is written to: it is taken away as it comes."""
+    """The output of a zip writer. What was written can be taken at any time."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -151,10 +164,10 @@ class _Pipe:
         return self._place
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: nothing is buffered elsewhere."""
 
     def close(self) -> None:
-        """Who made it has what is in it."""
+        """Do nothing: the bytes stay until they are taken."""
 
     def taken(self) -> bytes:
         data = b"".join(self._parts)
@@ -163,7 +176,7 @@ class _Pipe:
 
 
 class _Ahead:
-    """Reads on beyond what is asked for: of a bucket, a request takes longer than the bytes of small files do."""
+    """Reads ahead, because a request to a bucket takes longer than the bytes of small files."""
 
     def __init__(self, blob: Blob) -> None:
         self._blob, self._first, self._data = blob, 0, b""
@@ -196,7 +209,7 @@ def _zip(blob: Blob, index: Path) -> Iterator[bytes]:
 
 
 def _range(headers: Mapping[str, str], length: int, tag: str) -> tuple[int, int] | None:
-    """The range that is asked for (first, end), or None for all: without one, with several, or if it changed."""
+    """Parse the range (first, end). None, for all bytes, without one, with several, or if ``If-Range`` fails."""
     found = _RANGE.fullmatch(headers.get("range", "").strip())
     if found is None or headers.get("if-range", tag) != tag or found[0] == "bytes=-":
         return None
@@ -214,7 +227,7 @@ def _range(headers: Mapping[str, str], length: int, tag: str) -> tuple[int, int]
 
 
 def _accepted(header: str) -> list[tuple[str, float]]:
-    """Media ranges and their qualities."""
+    """Parse media ranges and their qualities."""
     found = []
     for part in header.lower().split(","):
         kind, *parameters = (piece.strip() for piece in part.split(";"))
@@ -224,6 +237,6 @@ def _accepted(header: str) -> list[tuple[str, float]]:
 
 
 def _quality(accepted: list[tuple[str, float]], offer: str) -> float:
-    """How much a media type is wanted: the most exact range that holds it tells."""
+    """The quality of a media type, from the most specific range that matches."""
     matching = {kind: quality for kind, quality in accepted if kind in (offer, f"{offer.partition('/')[0]}/*", "*/*")}
     return matching.get(offer, matching.get(f"{offer.partition('/')[0]}/*", matching.get("*/*", 0.0)))

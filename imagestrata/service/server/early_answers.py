@@ -1,4 +1,4 @@
-"""Answers that come before all of a body: its rest is read for a moment only, and the connection ends."""
+"""Responses before the end of a body: the rest is read for a moment, then the connection is closed."""
 
 import asyncio
 from contextlib import suppress
@@ -10,10 +10,10 @@ _REST_BYTES, _REST_SECONDS = 4 << 20, 2.0
 
 
 class EarlyAnswers:
-    """Ends requests whose answer did not need all of their body.
+    """Ends requests whose response did not need the whole body.
 
-    Clients that send on see the answer if what they have sent meanwhile is read; otherwise their system may throw it
-    away with the connection. But nobody may have us read a body of any length after a refusal.
+    A client that is still sending receives the response only if the server reads what was sent; otherwise its system
+    may drop the response with the connection. The amount is limited, so that a refused body of any length is not read.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -28,7 +28,7 @@ class EarlyAnswers:
         async def receive_more() -> Message:
             nonlocal is_whole
             message = await receive()
-            is_whole = not message.get("more_body", False)  # also of a client that is gone
+            is_whole = not message.get("more_body", False)  # also if the client has disconnected
             return message
 
         async def rest() -> None:

@@ -1,4 +1,4 @@
-"""The hosts that requests may be meant for. Others are refused: any DNS name can be made to lead here."""
+"""The hosts that requests may name. Others are refused, because any DNS name can point to this address."""
 
 import re
 from collections.abc import Collection
@@ -8,10 +8,13 @@ _AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\[\]]+)(?::([0-9]{0,5}))?
 
 
 class Hosts:
-    """Hosts by their ``names``, and by those that were ``given`` besides, as proxies may have them.
+    """The hosts of a service.
 
-    Unless the service is ``is_local``, addresses and names without dots are among them: no stranger can have a DNS name
-    of these forms lead here.
+    Args:
+        names: Names and addresses of this machine.
+        given: Further names, for example of a proxy.
+        is_local: Whether the service listens on a loopback address. Otherwise all IP addresses and names without dots
+            are accepted, because no public DNS name has these forms.
     """
 
     def __init__(self, names: Collection[str], *, given: Collection[str] = (), is_local: bool = True) -> None:
@@ -20,7 +23,7 @@ class Hosts:
         self._is_local = is_local
 
     def __contains__(self, host: str) -> bool:
-        """Whether a host, as `authority` returns it, is one of them."""
+        """Whether a host, as `authority` returns it, is accepted."""
         return host in self._names or (not self._is_local and ("." not in host or _is_address(host)))
 
     def __str__(self) -> str:
@@ -28,13 +31,13 @@ class Hosts:
 
 
 def authority(text: str) -> tuple[str, str] | None:
-    """The host and the port, which may be empty, of a Host header; None for what is none."""
+    """Split a Host header into host and port, which may be empty; None if it is malformed."""
     found = _AUTHORITY.fullmatch(text)
     return None if found is None else (normal(found[1]), found[2] or "")
 
 
 def normal(host: str) -> str:
-    """A host as it is compared: in lower case, without the dot at its end; an IPv6 address in brackets and shortest."""
+    """Normalise a host: lower case, no final dot, IPv6 addresses compressed and in brackets."""
     host = host.lower().removesuffix(".")
     try:
         address = ip_address(host.strip("[]").partition("%")[0])

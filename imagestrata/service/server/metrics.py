@@ -1,4 +1,4 @@
-"""What the service counts, for Prometheus."""
+"""Metrics of the service for Prometheus."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -6,7 +6,7 @@ TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
-    """The counts of one app."""
+    """The metrics of one app."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -15,21 +15,21 @@ class Metrics:
         )
         self._seconds = Histogram(
             "imagestrata_request_seconds",
-            "How long requests took, their bodies included.",
+            "Duration of requests, including their bodies.",
             ["method", "route"],
             buckets=(0.005, 0.02, 0.1, 0.5, 2, 10, 60, 600),
             registry=self._registry,
         )
-        self.sent = Counter("imagestrata_sent_bytes_total", "Bytes of answers.", registry=self._registry)
-        self.received = Counter("imagestrata_received_bytes_total", "Bytes of bodies.", registry=self._registry)
+        self.sent = Counter("imagestrata_sent_bytes_total", "Bytes of responses.", registry=self._registry)
+        self.received = Counter("imagestrata_received_bytes_total", "Bytes of request bodies.", registry=self._registry)
         self.used = Gauge("imagestrata_used_bytes", "Bytes of all versions.", registry=self._registry)
 
     def count(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count a request; methods that are none of ours together, so that nobody can fill the memory with them."""
+        """Count a request. Unknown methods share one label, so that they cannot fill the memory."""
         method = method if method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE") else "other"
         self._requests.labels(method, route, str(status)).inc()
         self._seconds.labels(method, route).observe(seconds)
 
     def text(self) -> bytes:
-        """All of them, in the text form."""
+        """Return all metrics in the text format."""
         return generate_latest(self._registry)

@@ -1,4 +1,4 @@
-"""The page for people, at ``/``: files of the package, which load nothing from elsewhere."""
+"""The web page at ``/``. Its files are in the package and load nothing from other hosts."""
 
 import hashlib
 from pathlib import Path
@@ -27,11 +27,11 @@ router = APIRouter(include_in_schema=False)
 
 
 def _serve(file: Path) -> None:
-    """Answer with a file, whose bytes are read once."""
+    """Return a route that serves a file, read once."""
     body = file.read_bytes()
     told = {**_HEADERS, "etag": etag(hashlib.sha256(body).hexdigest())}
 
-    # Not in a thread: there is nothing to wait for.
+    # Async, because it never waits: no thread is needed.
     async def page(request: Request) -> Response:
         if Conditions.of(request.headers).is_unchanged(told["etag"]):
             return Response(status_code=304, headers=told)

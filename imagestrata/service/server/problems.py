@@ -1,4 +1,4 @@
-"""One form for all that goes wrong: ``application/problem+json`` with the request's name, which every answer has."""
+"""Errors as ``application/problem+json`` with the request id, which every response has."""
 
 import logging
 import re
@@ -29,7 +29,7 @@ HEADERS = {
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
-"""What every answer has, unless a page has its own: no other site may embed it, and nothing in it runs as our page."""
+"""Default headers of responses: no other site may embed them, and no script in them runs."""
 
 _MOST_AT_ONCE = 1 << 16
 _MOST_LOGGED = 300
@@ -39,11 +39,10 @@ log = logging.getLogger(__name__)
 
 
 class Watched:
-    """The outermost layer: names each request, counts it, and answers for what nobody expected.
+    """The outermost middleware: gives each request an id, counts and logs it, and handles unexpected errors.
 
-    The log has a line of each: its name, the address and the token (by its name) that it came from, method, path,
-    status, seconds.
-    ``/dataset/...`` is answered as ``/datasets/...`` is.
+    A log line has the request id, the client's address, the name of the token, method, path, status and seconds.
+    ``/dataset/...`` is an alias of ``/datasets/...``.
     """
 
     def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
@@ -57,7 +56,7 @@ class Watched:
         given = headers.get("x-request-id", "")
         name = given if _NAME.fullmatch(given) else secrets.token_hex(8)
         scope.setdefault("state", {})["request_id"] = name
-        path = quote(scope["path"][:_MOST_LOGGED])  # on one line, whatever it is
+        path = quote(scope["path"][:_MOST_LOGGED])  # on one line
         if scope["path"] == "/dataset" or scope["path"].startswith("/dataset/"):
             scope["path"] = scope["path"].replace("/dataset", "/datasets", 1)
         began, status = time.monotonic(), 0
@@ -80,7 +79,7 @@ class Watched:
         except Exception:
             log.exception("request %s: %s %s failed", name, scope["method"], path)
             if status:
-                raise  # too late for another answer: the connection ends
+                raise  # the response has begun: the connection is closed
             await problem(scope, 500, "Something went wrong", "Found: an error that nobody expected; the log has it")(
                 scope, receive, answer
             )
@@ -88,14 +87,14 @@ class Watched:
             seconds = time.monotonic() - began
             route = getattr(scope.get("route"), "path", "none")
             self._metrics.count(scope["method"], route, status, seconds)
-            # A proxy may have brought the address without a look at it.
+            # A proxy may pass on any text as the address.
             address = quote((scope.get("client") or ["-"])[0][:_MOST_LOGGED], safe=":")
             token = scope["state"].get("token") or "-"
             log.info("%s %s %s %s %s %d %.3f s", name, address, token, scope["method"], path, status, seconds)
 
 
 def _bounded(receive: Receive) -> Receive:
-    """A body that is read at once, before anybody looks for a token, as far as that may be. Raises HTTPException."""
+    """Limit the size of a body that is read before the token is checked. Raises HTTPException."""
     size = 0
 
     async def receive_more() -> Message:
@@ -110,7 +109,7 @@ def _bounded(receive: Receive) -> Receive:
 
 
 def install(app: FastAPI) -> None:
-    """Have all errors of an app answered so."""
+    """Install the error handlers of an app."""
 
     async def of_service(request: Request, error: Exception) -> Response:
         assert isinstance(error, ServiceError)
@@ -121,7 +120,7 @@ def install(app: FastAPI) -> None:
         found = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
         if found and not request.headers.get("content-type", "").startswith("application/json") and error.body:
             found.append("send JSON with Content-Type: application/json")
-        return problem(request.scope, 422, "The request cannot be understood", "; ".join(found)[:2000])
+        return problem(request.scope, 422, "Invalid request", "; ".join(found)[:2000])
 
     async def of_framework(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -131,7 +130,12 @@ def install(app: FastAPI) -> None:
         return problem(request.scope, error.status_code, title, detail, headers)
 
     async def of_client(request: Request, error: Exception) -> Response:
-        return problem(request.scope, 400, "The data cannot be used", "Found: it ended too early")
+        return problem(
+            request.scope,
+            400,
+            "The data cannot be used",
+            "Wanted the whole body. Found: the connection was closed before its end",
+        )
 
     app.add_exception_handler(ServiceError, of_service)
     app.add_exception_handler(RequestValidationError, of_request)
@@ -140,20 +144,20 @@ def install(app: FastAPI) -> None:
 
 
 def _methods(app: FastAPI, scope: Scope) -> list[str]:
-    """The methods of all routes to an address; the framework tells those of the first alone."""
+    """The methods of all routes of an address. The framework returns those of the first route only."""
     matching = [route for route in app.routes if isinstance(route, Route) and route.matches(scope)[0] != Match.NONE]
     return sorted({method for route in matching for method in route.methods or ()})
 
 
 def problem(scope: Scope, status: int, title: str, detail: str, headers: Mapping[str, str] | None = None) -> Response:
-    """The answer for an error."""
+    """Build the response for an error."""
     name = str(scope.get("state", {}).get("request_id", ""))
     body = ProblemShape(title=title, status=status, detail=detail, request_id=name)
     return Response(body.model_dump_json(), status_code=status, media_type=TYPE, headers=dict(headers or {}))
 
 
 def told(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """What the OpenAPI says of errors with these statuses."""
+    """Describe errors with these statuses for the OpenAPI document."""
     schema = {"$ref": "#/components/schemas/ProblemShape"}
     return {
         status: {"description": HTTPStatus(status).phrase, "content": {TYPE: {"schema": schema}}} for status in statuses

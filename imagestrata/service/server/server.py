@@ -1,4 +1,4 @@
-"""The server that runs the app: uvicorn, one process, until it is told to end."""
+"""Run the app with uvicorn, in one process."""
 
 import ctypes
 import logging
@@ -16,18 +16,29 @@ from imagestrata.service.server.connections import Limits, limits_of, raise_limi
 
 _GRACE_SECONDS = 10
 _M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8  # of malloc.h
-_BACKLOG = 64  # so many are accepted at a time, before the first of them may be refused
+_BACKLOG = 64  # accepted at a time, before one can be refused
 
 
 def run(app: FastAPI, *, host: str, port: int, proxies: Sequence[str] = (), tell: Callable[[str], None]) -> int:
-    """Serve an app until SIGTERM or Ctrl-C; then requests under way have ten seconds. Raises OSError, SystemExit(0).
+    """Serve an app until SIGTERM or Ctrl-C. Active requests then have ten seconds to finish.
 
-    ``tell`` gets the line that says where, once it listens there. ``proxies`` are the addresses whose X-Forwarded-For
-    is believed.
+    Args:
+        app: The app.
+        host: The address to listen on.
+        port: The port; 0 picks a free one.
+        proxies: Addresses and networks whose X-Forwarded-For is trusted.
+        tell: Gets a line with the address when the server is listening.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        OSError: The address is not available.
+        SystemExit: The server was stopped, with code 0.
     """
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
     _give_memory_back()
-    # uvicorn ends by the signal that told it to, once more; what we were told to do is done then.
+    # uvicorn raises the signal again when it has stopped; then the exit code is 0.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
     listening = socket.create_server((host, port), family=_family(host), backlog=_BACKLOG, reuse_port=False)
@@ -39,7 +50,7 @@ def run(app: FastAPI, *, host: str, port: int, proxies: Sequence[str] = (), tell
 
 
 def config_of(app: ASGIApp, limits: Limits) -> uvicorn.Config:
-    """How uvicorn runs an app within these limits."""
+    """Configure uvicorn with these limits."""
     return uvicorn.Config(
         app,
         http=within(limits),
@@ -56,8 +67,8 @@ def config_of(app: ASGIApp, limits: Limits) -> uvicorn.Config:
 
 
 def _give_memory_back() -> None:
-    """Have memory go back to the system once it is free: glibc would keep up to 32 MB, in an arena for each thread."""
-    with suppress(AttributeError):  # another library of C
+    """Return free memory to the system. By default glibc keeps up to 32 MB in an arena for each thread."""
+    with suppress(AttributeError):  # another C library
         libc = ctypes.CDLL(None)
         libc.mallopt(_M_MMAP_THRESHOLD, 4 << 20)
         libc.mallopt(_M_ARENA_MAX, 2)

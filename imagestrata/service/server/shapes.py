@@ -1,4 +1,4 @@
-"""The JSON bodies of requests and answers, as the OpenAPI tells them."""
+"""The JSON bodies of requests and responses."""
 
 from typing import Annotated, Any
 
@@ -9,15 +9,19 @@ from imagestrata.service.errors import RequestError
 from schemas.datasets import NAME_PATTERN, DatasetVersion, check_name
 from schemas.errors import SchemaError
 
-_NAME_SCHEMA = {"minLength": 1, "maxLength": 100, "pattern": NAME_PATTERN}  # told, and checked in our own words
+_NAME_SCHEMA = {
+    "minLength": 1,
+    "maxLength": 100,
+    "pattern": NAME_PATTERN,
+}  # for the OpenAPI document; `name_of` checks it
 DatasetName = Annotated[str, Field(examples=["my_dataset"], json_schema_extra=_NAME_SCHEMA)]
 
 BINARY = {"schema": {"type": "string", "format": "binary", "minLength": 1}}
-"""What the OpenAPI says of bodies that are bytes."""
+"""Describes binary bodies in the OpenAPI document."""
 
 
 def name_of(name: DatasetName) -> str:
-    """A dataset's name out of an address or a body. Raises `RequestError`."""
+    """Check the name of a dataset. Raises `RequestError`."""
     try:
         return check_name(name)
     except SchemaError as error:
@@ -25,9 +29,9 @@ def name_of(name: DatasetName) -> str:
 
 
 Name = Annotated[str, Depends(name_of)]
-VersionNumber = Annotated[int | None, Query(ge=1, le=10**9, description="the newest, unless it is said")]
+VersionNumber = Annotated[int | None, Query(ge=1, le=10**9, description="the version (default: the newest)")]
 
-Prefix = Annotated[str, Query(max_length=4096, description="only paths that begin so")]
+Prefix = Annotated[str, Query(max_length=4096, description="only paths with this prefix")]
 Label = Annotated[str | None, Query(alias="class", max_length=255, description="only files in folders of this name")]
 
 
@@ -38,19 +42,19 @@ class Shape(BaseModel):
 
 
 class NewDataset(Shape):
-    """A dataset that is wanted."""
+    """A dataset to create."""
 
     name: DatasetName
 
 
 class DescriptionShape(Shape):
-    """What people say about a dataset, as plain text. An empty text removes it."""
+    """The description of a dataset as plain text. An empty text removes it."""
 
     description: str = Field(max_length=10_000)
 
 
 class VersionShape(Shape):
-    """One version of a dataset, which never changes. `sha256` is that of the file, or of the folder's tar."""
+    """A version of a dataset. It never changes. `sha256` is the digest of the file, or of the folder's tar."""
 
     version: int
     kind: str
@@ -63,9 +67,9 @@ class VersionShape(Shape):
 
 
 class DatasetShape(Shape):
-    """A dataset and its newest version. An empty one has none; `problem` says why the newest one cannot be read.
+    """A dataset and its newest version, null if it is empty. `problem` says why the newest version cannot be read.
 
-    `summary` is the first line of its description, 200 characters at most.
+    `summary` is the first line of the description, at most 200 characters.
     """
 
     name: str
@@ -79,14 +83,14 @@ class DatasetShape(Shape):
 
 
 class ListingShape(Shape):
-    """A page of datasets by name; `next` is the cursor of the page behind it."""
+    """A page of datasets by name. `next` is the cursor of the next page."""
 
     datasets: list[DatasetShape]
     next: str | None = None
 
 
 class CardShape(DatasetShape):
-    """All that is known of a dataset: its versions, newest first, and what is in the one that was asked for."""
+    """A dataset with its versions, newest first, and the contents of the requested version."""
 
     description: str = ""
     versions: list[VersionShape]
@@ -94,14 +98,14 @@ class CardShape(DatasetShape):
 
 
 class VersionsShape(Shape):
-    """The versions of a dataset, newest first, and the numbers of those that cannot be read."""
+    """The versions of a dataset, newest first, and the numbers of unreadable ones."""
 
     versions: list[VersionShape]
     unreadable: list[int]
 
 
 class PublishedShape(VersionShape):
-    """The version that a body has become."""
+    """The published version."""
 
     name: str
     location: str
@@ -116,9 +120,9 @@ class FileShape(Shape):
 
 
 class FilesShape(Shape):
-    """A page of files by path; `next` is the cursor of the following page.
+    """A page of files by path. `next` is the cursor of the next page.
 
-    With `delimiter=/`, `files` are those directly in the prefix, and `folders` the prefixes one level below.
+    With `delimiter=/`, `files` are directly below the prefix, and `folders` are the prefixes one level below.
     """
 
     files: list[FileShape]
@@ -127,7 +131,7 @@ class FilesShape(Shape):
 
 
 class PictureShape(Shape):
-    """A picture of a sheet; `label` is the name of the folder that it is in."""
+    """An image of a contact sheet. `label` is the name of its folder."""
 
     path: str
     bytes: int
@@ -135,7 +139,7 @@ class PictureShape(Shape):
 
 
 class SheetShape(Shape):
-    """What a sheet shows, row by row: squares of `cell` pixels, `gap` pixels apart."""
+    """The images of a contact sheet, row by row: squares of `cell` pixels, `gap` pixels apart."""
 
     columns: int
     cell: int
@@ -144,7 +148,7 @@ class SheetShape(Shape):
 
 
 class HealthShape(Shape):
-    """How the service is: the bytes of all versions, those on their way into one, and the most of both there may be."""
+    """The state of the service: bytes of versions, bytes of arriving bodies, and the quota for both."""
 
     status: str
     version: str
@@ -154,7 +158,7 @@ class HealthShape(Shape):
 
 
 class ProblemShape(BaseModel):
-    """What went wrong (RFC 9457)."""
+    """An error (RFC 9457)."""
 
     type: str = "about:blank"
     title: str
@@ -164,18 +168,18 @@ class ProblemShape(BaseModel):
 
 
 def location(name: str) -> str:
-    """The path of a dataset."""
+    """Return the path of a dataset."""
     return f"/dataset/{name}"
 
 
 def summary_of(description: str) -> str | None:
-    """The first line of a description, cut after 200 characters; None without one."""
+    """Return the first line of a description, at most 200 characters; None if it is empty."""
     line = next((line.strip() for line in description.splitlines() if line.strip()), "")
     return (line if len(line) <= 200 else f"{line[:199]}…") or None
 
 
 def told(version: DatasetVersion) -> VersionShape:
-    """A version as it is told."""
+    """Return a version as JSON."""
     return VersionShape(
         version=version.number,
         kind=version.kind,
@@ -189,5 +193,5 @@ def told(version: DatasetVersion) -> VersionShape:
 
 
 def published(name: str, version: DatasetVersion) -> PublishedShape:
-    """A version that a body has become, as it is told."""
+    """Return a published version as JSON."""
     return PublishedShape(name=name, location=location(name), **told(version).model_dump())

@@ -1,9 +1,9 @@
-"""Contact sheets: one JPEG that shows pictures of a version, spread over its classes.
+"""Contact sheets: one JPEG with images of a version, spread over its classes.
 
-A picture is shown where its file and what its decoder holds are at most 30 MB, so that the service stays below 100 MB:
-PNG, BMP and GIF of up to 7.5 megapixels, TIFF of up to 2.5, WebP of up to 1.5. JPEG are decoded at a fraction of their
-size: those of one scan up to 178 megapixels, progressive ones up to 10, or 5 where no layer is coarser than the others.
-Files are of at most 20 MB.
+An image is shown if its file and its decoder take at most 30 MB, so that the service stays below 100 MB: PNG, BMP and
+GIF of up to 7.5 megapixels, TIFF of up to 2.5, WebP of up to 1.5. JPEG are decoded at a fraction of their size: images
+with one scan of up to 178 megapixels, progressive ones of up to 10, or 5 without chroma subsampling. Files may have at
+most 20 MB.
 """
 
 import asyncio
@@ -34,36 +34,36 @@ _MOST, _COLUMNS, _CELL, _GAP = 24, 6, 160, 4
 _MOST_TRIED = 4 * _MOST
 _MOST_FOLDERS = 2_000
 _MOST_BYTES, _MOST_HELD = 20 * 10**6, 30 * 10**6
-_HELD_PER_PIXEL = {"WEBP": 20, "TIFF": 12}  # while they are decoded; 4 for others
-_MOST_SECONDS = 15.0  # then it shows what it has
-_LOOKED_AT = 200  # files of a folder, among which its pictures are sought
+_HELD_PER_PIXEL = {"WEBP": 20, "TIFF": 12}  # bytes per pixel while they are decoded; 4 for others
+_MOST_SECONDS = 15.0  # after that, the sheet has what was decoded
+_LOOKED_AT = 200  # files of a folder that are searched for images
 _LOOKED_AT_ONCE = 64  # files of a folder, before its subfolders
 _KEPT = 16
-_BEHIND = "\U0010ffff"  # sorts behind all that can follow in a path
+_BEHIND = "\U0010ffff"  # sorts after all characters of a path
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")
-_GROUND = (128, 136, 135)  # between the squares: neither light nor dark
+_GROUND = (128, 136, 135)  # between the squares: a middle grey
 
-PngImagePlugin.MAX_TEXT_MEMORY = 2 << 20  # of texts in a PNG, which may be packed a thousandfold
+PngImagePlugin.MAX_TEXT_MEMORY = 2 << 20  # of text in a PNG, which may be compressed a thousandfold
 
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """A JPEG, and the pictures that it shows, row by row."""
+    """A JPEG, and the images in it, row by row."""
 
     jpeg: bytes
     pictures: tuple[TarMember, ...]
 
 
 class Sheets:
-    """Makes sheets of a store's versions, one at a time; the last ones are kept."""
+    """Makes contact sheets, one at a time, and caches the latest ones."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._turn = asyncio.Lock()  # who waits takes none of the threads
+        self._turn = asyncio.Lock()  # waiting requests take no thread
         self._kept: OrderedDict[tuple[str, ...], Sheet | None] = OrderedDict()
 
     async def find(self, name: str, version: DatasetVersion, *, prefix: str, label: str | None) -> Sheet | None:
-        """The sheet of a version, a folder or a class; None if no picture can be shown. Raises `NotThereError`."""
+        """Make the sheet of a version, a folder or a class; None if no image can be shown. Raises `NotThereError`."""
         async with self._turn:
             key = (version.kind, version.sha256, prefix, *([] if label is None else [label]))
             if key not in self._kept:
@@ -101,7 +101,7 @@ class Sheets:
 
 
 def add_sheet_routes(routes: APIRouter, store: Store, guard: Guard) -> None:
-    """Add the addresses of sheets to those of datasets."""
+    """Add the routes of contact sheets."""
     sheets = Sheets(store)
 
     @routes.get(
@@ -111,13 +111,13 @@ def add_sheet_routes(routes: APIRouter, store: Store, guard: Guard) -> None:
         responses=problems.told(404, 412)
         | {
             200: {"content": {JPEG: {"schema": {"type": "string", "format": "binary"}}}},
-            304: {"description": "Who asks has it already"},
+            304: {"description": "Not modified"},
         },
     )
     async def get_sheet(
         request: Request, name: Name, version: VersionNumber = None, prefix: Prefix = "", label: Label = None
     ) -> Response:
-        """One JPEG of up to 24 of a dataset's pictures, spread over its classes; or those of a folder or a class."""
+        """Get a JPEG with up to 24 images, spread over the classes of the dataset, a folder or a class."""
         found = await run_in_threadpool(store.version, name, version)
         tag = etag(found.sha256, "sheet")
         told = {"etag": tag, "cache-control": "no-cache", "vary": "Authorization", "x-content-type-options": "nosniff"}
@@ -125,14 +125,14 @@ def add_sheet_routes(routes: APIRouter, store: Store, guard: Guard) -> None:
             return Response(status_code=304, headers=told)
         made = await sheets.find(name, found, prefix=prefix, label=label)
         if made is None:
-            raise NotThereError(f"Wanted pictures of {name!r}. Found: none that can be shown, in {found.number}")
+            raise NotThereError(f"Wanted images of {name!r}. Found: none that can be shown in version {found.number}")
         return Response(made.jpeg, media_type=JPEG, headers=told)
 
     @routes.get("/{name}/sheet/pictures", dependencies=[guard.reads], responses=problems.told(404))
     async def list_pictures(
         name: Name, version: VersionNumber = None, prefix: Prefix = "", label: Label = None
     ) -> SheetShape:
-        """Which pictures a sheet shows, row by row, and their classes; none where there is no sheet."""
+        """List the images of a sheet, row by row, with their classes. The list is empty without a sheet."""
         found = await run_in_threadpool(store.version, name, version)
         made = await sheets.find(name, found, prefix=prefix, label=label)
         shown = () if made is None else made.pictures
@@ -145,7 +145,7 @@ def _label(path: str) -> str | None:
 
 
 def spread(index: TarIndex, prefix: str = "") -> list[TarMember]:
-    """Pictures to try, best first: the first one of each folder, then the second ones, and so on."""
+    """Yield images to try: the first of each folder, then the second of each, and so on."""
     runs = list(_runs(index, prefix))
     step = max(1.0, len(runs) / _MOST)
     shown = [runs[int(number * step)] for number in range(min(_MOST, len(runs)))]
@@ -154,10 +154,10 @@ def spread(index: TarIndex, prefix: str = "") -> list[TarMember]:
 
 
 def _runs(index: TarIndex, prefix: str) -> Iterator[str]:
-    """Where files of one folder follow each other: the path before the first of them.
+    """Find runs of files in the same folder. Yields the path before each run.
 
-    Runs that end within one look are left out if they have no picture. A folder whose run is longer is skipped with
-    all that it has; files in no folder never are.
+    A run that fits into one page of the index is left out if it has no image. A longer run skips the rest of its
+    folder; files at the top are never skipped.
     """
     after = ""
     for _ in range(_MOST_FOLDERS):
@@ -173,7 +173,7 @@ def _runs(index: TarIndex, prefix: str) -> Iterator[str]:
 
 
 def _pictures(index: TarIndex, after: str, prefix: str) -> list[TarMember]:
-    """The first pictures of a run."""
+    """The first images of a run."""
     page = index.page(after=after, prefix=prefix, limit=_LOOKED_AT)
     return [file for file in _first_run(page) if is_picture(file.path)]
 
@@ -187,7 +187,7 @@ def _folder(file: TarMember) -> str:
 
 
 def _cell(data: bytes) -> Image.Image | None:
-    """A picture as a square; None for what is none, or too large."""
+    """Decode an image as a square; None if it is too large or not an image."""
     try:
         with Image.open(io.BytesIO(data), formats=_FORMATS) as opened:
             held = len(data) + _coefficients(opened, data)
@@ -198,12 +198,12 @@ def _cell(data: bytes) -> Image.Image | None:
         image = _eight_bits(ImageOps.exif_transpose(square)).convert("RGB")
         is_small = image.width < _CELL // 2
         return image.resize((_CELL, _CELL), Image.Resampling.NEAREST if is_small else Image.Resampling.LANCZOS)
-    except Exception:  # whatever a decoder raises for bytes that are no picture
+    except Exception:  # decoders raise many errors for damaged files
         return None
 
 
 def _coefficients(image: Image.Image, data: bytes) -> int:
-    """Bytes of a JPEG that its decoder holds at full size: all of it, unless one scan has all of its layers."""
+    """The bytes that the decoder of a JPEG holds at full size; 0 if one scan has all components."""
     if not isinstance(image, JpegImagePlugin.JpegImageFile):
         return 0
     if "progressive" not in image.info and _layers_of_first_scan(data) == image.layers:
@@ -223,18 +223,18 @@ def _layers_of_first_scan(data: bytes) -> int:
 
 
 def _square(image: Image.Image) -> Image.Image:
-    """The middle of a picture, at most three times as wide as it is shown, without a copy at full size."""
-    image.load()  # TIFF are turned by it
+    """Crop the middle square of an image and scale it down, without a copy at full size."""
+    image.load()  # rotates TIFF itself
     side = min(image.size)
     left, top = (image.width - side) // 2, (image.height - side) // 2
-    is_copied = image.mode in ("LA", "RGBA")  # by all but this
+    is_copied = image.mode in ("LA", "RGBA")  # all other decoders ignore it
     how = Image.Resampling.NEAREST if is_copied else Image.Resampling.BOX
     width = min(side, 3 * _CELL)
     return image.resize((width, width), how, (left, top, left + side, top + side))
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    """Deep greys as 8 bits, from the darkest to the brightest; others as they are."""
+    """Scale deep grey images to 8 bits, from the darkest to the brightest pixel. Others stay as they are."""
     if not image.mode.startswith(("I", "F")):
         return image
     grey = image.convert("F")
@@ -243,12 +243,12 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 
 def _columns(count: int) -> int:
-    """How many squares a row has: the rows are as even as they can be."""
+    """The number of squares in a row, so that rows are as even as possible."""
     return -(-count // -(-count // _COLUMNS)) if count else 0
 
 
 def _joined(cells: list[Image.Image]) -> bytes:
-    """Squares in rows, as JPEG; the rows are as even as they can be, the last one may be short."""
+    """Join squares to rows, as JPEG. The last row may be shorter."""
     columns = _columns(len(cells))
     rows = -(-len(cells) // columns)
     pitch = _CELL + _GAP

@@ -1,9 +1,9 @@
-"""The addresses of resumable uploads, which speak tus 1.0.0.
+"""The routes of resumable uploads (tus 1.0.0).
 
-``POST /datasets/NAME/uploads`` with ``Upload-Length`` begins one and answers with its ``Location``. There ``PATCH``
-with ``Upload-Offset`` appends bytes, ``HEAD`` says how far it is, and ``DELETE`` gives it up. The last byte publishes
-the version. Beyond tus, ``Repr-Digest`` (RFC 9530) and conditions are checked, and the answer to the last ``PATCH``
-names the version in ``Dataset-Version`` and ``ETag``.
+``POST /datasets/NAME/uploads`` with ``Upload-Length`` creates an upload and returns its ``Location``. There ``PATCH``
+with ``Upload-Offset`` appends bytes, ``HEAD`` returns the offset, and ``DELETE`` cancels the upload. The last byte
+publishes the version. Beyond tus, ``Repr-Digest`` (RFC 9530) and conditions are checked, and the response to the last
+``PATCH`` has the version in ``Dataset-Version`` and ``ETag``.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -25,18 +25,18 @@ from imagestrata.service.uploads.upload_requests import digest_of, length_of, tu
 from imagestrata.service.uploads.uploads import Uploads
 
 Body = Callable[[Request], AsyncIterator[bytes]]
-Identity = Annotated[str, Path(description="the upload's name, which is the end of its Location")]
+Identity = Annotated[str, Path(description="the id of the upload, the last part of its Location")]
 _LENGTH: dict[str, Any] = {
     "name": "Upload-Length",
     "in": "header",
     "required": True,
-    "description": "the bytes of the whole upload",
+    "description": "the size of the whole upload in bytes",
     "schema": {"type": "string", "pattern": "^[1-9][0-9]{0,17}$"},
 }
 
 
 def add_upload_routes(routes: APIRouter, uploads: Uploads, body: Body, guard: Guard) -> None:
-    """Add the addresses of uploads to those of datasets."""
+    """Add the routes of uploads."""
     writes = [guard.writes, Depends(check_version)]
 
     for path, names in (("/{name}/uploads", ["name"]), ("/{name}/uploads/{upload}", ["name", "upload"])):
@@ -56,14 +56,13 @@ def add_upload_routes(routes: APIRouter, uploads: Uploads, body: Body, guard: Gu
         request: Request,
         name: Name,
         sha256: Annotated[
-            str | None, Query(description="refuse another body than this", pattern="^[0-9a-fA-F]{64}$")
+            str | None, Query(description="the SHA-256 that the body must have", pattern="^[0-9a-fA-F]{64}$")
         ] = None,
     ) -> Response:
-        """Begin a resumable upload.
+        """Create a resumable upload.
 
         `Upload-Metadata` may have `filename`, `filetype` (`application/x-tar` for a folder) and `sha256` (64
-        hexadecimal digits), each with its value in Base64. Without `filetype`, the headers say what it is, as those of
-        PUT do.
+        hexadecimal digits), each with its value in Base64. Without `filetype`, `Content-Type` applies as for PUT.
         """
         upload = tus_request_of(name, request.headers, sha256=sha256, by=request.state.token)
         identity = uploads.begin(upload)
@@ -78,7 +77,7 @@ def add_upload_routes(routes: APIRouter, uploads: Uploads, body: Body, guard: Gu
         responses=problems.told(403, 404, 412),
     )
     def look_at_upload(name: Name, upload: Identity) -> Response:
-        """How far an upload is: `Upload-Offset` of `Upload-Length`. A finished one names its version."""
+        """Get the `Upload-Offset` and `Upload-Length` of an upload. A finished one has `Dataset-Version`."""
         state = uploads.state(name, upload)
         headers = _headers(state) | {"Upload-Length": str(state.length), "Cache-Control": "no-store"}
         if state.metadata:
@@ -103,18 +102,20 @@ def add_upload_routes(routes: APIRouter, uploads: Uploads, body: Body, guard: Gu
         request: Request,
         name: Name,
         upload: Identity,
-        upload_offset: Annotated[str, Header(description="where these bytes begin", pattern="^[0-9]{1,18}$")],
+        upload_offset: Annotated[
+            str, Header(description="the offset of the first of these bytes", pattern="^[0-9]{1,18}$")
+        ],
     ) -> Response:
         """Append bytes to an upload.
 
-        `Upload-Checksum` is the `sha256` or `sha1` of these bytes in Base64: others are discarded, with status 460.
-        With the last bytes `Repr-Digest` (RFC 9530) may say what the whole must be.
+        `Upload-Checksum` is the `sha256` or `sha1` of these bytes in Base64. Bytes with another checksum are discarded
+        with status 460. With the last bytes, `Repr-Digest` (RFC 9530) may give the digest of the whole upload.
         """
         kind = request.headers.get("content-type", "")
         if kind.partition(";")[0].strip().lower() != tus.BODY:
             raise TypeOfBodyError(f"Wanted Content-Type: {tus.BODY}. Found: {kind[:100] or 'none'}")
         checksum = Checksum.of(request.headers)
-        digest = digest_of(request.headers, fields=["repr-digest"])  # a Content-Digest would be of these bytes alone
+        digest = digest_of(request.headers, fields=["repr-digest"])  # Content-Digest would cover these bytes only
         offset = length_of(upload_offset)
         state = await uploads.append(name, upload, offset, body(request), sha256=digest, checksum=checksum)
         return Response(status_code=204, headers=_headers(state))
@@ -127,13 +128,13 @@ def add_upload_routes(routes: APIRouter, uploads: Uploads, body: Body, guard: Gu
         responses=problems.told(403, 404, 409, 412),
     )
     def give_up(name: Name, upload: Identity) -> None:
-        """Give up an upload, and remove what came of it; a version that was published stays."""
+        """Cancel an upload and remove its bytes. A published version stays."""
         uploads.cancel(name, upload)
 
 
 def _offers(uploads: Uploads) -> Callable[[], Response]:
     def offers() -> Response:
-        """What the service offers of tus."""
+        """Get the supported version and extensions of tus."""
         return Response(status_code=204, headers=tus.offered(uploads.most))
 
     return offers

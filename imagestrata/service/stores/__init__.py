@@ -1,1 +1,1 @@
-"""Where the service keeps versions: a folder or a bucket, and the space, blocks and staged bodies that they share."""
+"""Storage of versions in a folder or a bucket, and what both share: space, blocks and staging."""

@@ -1,4 +1,4 @@
-"""The bytes of a version, wherever they lie."""
+"""The bytes of a version, in a folder or a bucket."""
 
 import os
 from dataclasses import dataclass
@@ -7,44 +7,44 @@ from typing import Protocol, Self
 
 
 class Blob(Protocol):
-    """Bytes that do not change, open until `close`."""
+    """Immutable bytes, open until `close`."""
 
     size: int
 
     def read(self, start: int, length: int) -> bytes:
-        """So many bytes from there; fewer where they end."""
+        """Read ``length`` bytes from ``start``; fewer at the end."""
         ...
 
     def address(self, *, filename: str) -> str | None:
-        """Where who may read them gets them without us, for a while; None where they come from us."""
+        """Return a temporary address for a direct download, or None if the service must send the bytes."""
         ...
 
     def close(self) -> None:
-        """Let go of them."""
+        """Release the bytes."""
         ...
 
 
 @dataclass(slots=True)
 class FileBlob:
-    """A file of this machine, which stays readable when it is deleted meanwhile."""
+    """A local file. It stays readable if it is deleted while it is open."""
 
     descriptor: int
     size: int
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Raises FileNotFoundError."""
+        """Open a file. Raises FileNotFoundError."""
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         return cls(descriptor, os.fstat(descriptor).st_size)
 
     def read(self, start: int, length: int) -> bytes:
-        """So many bytes from there; fewer where they end."""
+        """Read ``length`` bytes from ``start``; fewer at the end."""
         return os.pread(self.descriptor, length, start)
 
     def address(self, *, filename: str) -> str | None:
-        """None: they come from us."""
+        """Return None: the service sends local files itself."""
         return None
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         os.close(self.descriptor)

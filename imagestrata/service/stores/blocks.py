@@ -1,4 +1,4 @@
-"""Blocks of bytes that transfers hold in memory: the more transfers there are, the smaller their blocks."""
+"""Sizes of the blocks that transfers hold in memory: more transfers get smaller blocks."""
 
 import threading
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ _LEAST = 1 << 16
 
 
 class Blocks:
-    """Blocks of at most ``most`` bytes, and of ``together`` bytes in all while that leaves 64 KiB to each."""
+    """Divides ``together`` bytes among transfers: 64 KiB to ``most`` bytes for each block."""
 
     def __init__(self, most: int, *, together: int) -> None:
         self._most, self._together = most, together
@@ -17,7 +17,7 @@ class Blocks:
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Count a transfer."""
+        """Count a transfer while the block runs."""
         with self._lock:
             self._count += 1
         try:
@@ -28,5 +28,5 @@ class Blocks:
 
     @property
     def size(self) -> int:
-        """How large the next block of each transfer may be."""
+        """The size of the next block of each transfer, in bytes."""
         return max(_LEAST, min(self._most, self._together // max(1, self._count)))

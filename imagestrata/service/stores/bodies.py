@@ -1,4 +1,4 @@
-"""Bodies of requests, written to files as they come: one block is written and hashed while the next one comes."""
+"""Write request bodies to files. A block is written and hashed while the next one arrives."""
 
 import asyncio
 import errno
@@ -14,32 +14,32 @@ _BLOCKS = Blocks(2 << 20, together=1 << 25)
 
 
 class Digest:
-    """The SHA-256 of what was written, and how many bytes that was."""
+    """The SHA-256 and the size of what was written."""
 
     def __init__(self) -> None:
         self._made, self.size = hashlib.sha256(), 0
 
     def update(self, data: bytes) -> None:
-        """Count more."""
+        """Add bytes."""
         self._made.update(data)
         self.size += len(data)
 
     def hexdigest(self) -> str:
-        """Of all so far."""
+        """Return the digest of all bytes so far."""
         return self._made.hexdigest()
 
     def copy(self) -> "Digest":
-        """One that goes on from here by itself."""
+        """Return an independent copy."""
         made = Digest()
         made._made, made.size = self._made.copy(), self.size
         return made
 
 
 class Hash(Protocol):
-    """What is given bytes as they are written."""
+    """Receives the bytes that are written."""
 
     def update(self, data: bytes, /) -> None:
-        """Count more."""
+        """Add bytes."""
 
 
 async def take(
@@ -50,10 +50,21 @@ async def take(
     most: int | None,
     reserve: Callable[[int], None],
 ) -> int:
-    """Write a body to an unbuffered file; how many bytes it had.
+    """Write a body to a file. What arrived before an error is written, too.
 
-    ``hashes`` are given each block that was written; ``reserve`` is asked for room before one is, and may raise. What
-    came before an error was written, too. Raises `TooLargeError` beyond ``most`` bytes, `FullError` on a full disk.
+    Args:
+        body: The chunks of the body.
+        file: An unbuffered file.
+        hashes: Receive each block after it was written.
+        most: The largest size in bytes, or None for no limit.
+        reserve: Called with the size of each block before it is written; it may raise.
+
+    Returns:
+        The number of bytes.
+
+    Raises:
+        TooLargeError: The body is larger than ``most`` bytes.
+        FullError: The disk is full.
     """
     size, held = 0, 0
     parts: list[bytes] = []
@@ -82,12 +93,12 @@ async def take(
 
 @contextmanager
 def full_disks_told() -> Iterator[None]:
-    """Turn what a full disk, or a limit of files' sizes, raises into `FullError`."""
+    """Turn errors of a full disk or a file size limit into `FullError`."""
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise FullError(f"Wanted room on the disk. Found: {error.strerror}") from error
+            raise FullError(f"Wanted free space on the disk. Found: {error.strerror}") from error
         raise
 
 

@@ -1,18 +1,18 @@
-"""Datasets in a bucket, of which downloads are sent straight from there.
+"""Datasets in a bucket. Downloads are redirected to the bucket.
 
-    PREFIX/names/NAME                            a dataset; "next" in it, once a version was deleted
-           descriptions/NAME                     what people say about it
-           datasets/NAME/versions/3.json         a version, which is there when this is
-           datasets/NAME/content/SHA256          its bytes, and those of the versions that have the same
+    PREFIX/names/NAME                            a dataset; has "next" after a version was deleted
+           descriptions/NAME                     its description
+           datasets/NAME/versions/3.json         a version, which exists when this file does
+           datasets/NAME/content/SHA256          its bytes; versions with equal bytes share them
            datasets/NAME/content/SHA256.sqlite   the index of a folder's files
            tokens.json
 
-Bodies arrive in a folder of this machine, the spool, and are sent to the bucket when they are whole. What a killed
-server leaves, contents of no version and uploads that were begun, goes when the next one starts.
+Bodies arrive in a local folder, the spool, and are sent to the bucket when they are complete. When a server starts, it
+removes what a killed server left: contents without a version, and unfinished transfers to the bucket.
 
-So a prefix is for one server at a time. The spool is locked, and with it the prefix against a second server of the same
-spool; one with another spool, as on another machine, is not seen, and would take what the first one is sending for what
-a killed server left. Servers that share a bucket need a prefix each.
+Use one server for each prefix. A lock on the spool keeps out a second server with the same spool. A server with another
+spool, for example on another machine, is not detected: it would remove the transfers of the first one. Servers that
+share a bucket need different prefixes.
 """
 
 import json
@@ -36,10 +36,10 @@ from schemas.datasets import DatasetVersion
 
 _BLOCK = 1 << 20
 _LEAST_PART = 16 << 20
-_MOST_PARTS = 10_000  # of one object, on S3
+_MOST_PARTS = 10_000  # of an object on S3
 _MOST_INDEXES = 64
 _LINK_SECONDS = 300
-"""How long a link to the bucket lasts. Clients that go on later ask the service for another one."""
+"""How long a link to the bucket is valid. Clients that resume later get a new one from the service."""
 _TYPE = "application/octet-stream"
 
 log = logging.getLogger(__name__)
@@ -47,30 +47,35 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class BucketBlob:
-    """An object that does not change."""
+    """An immutable object."""
 
     storage: Storage
     key: str
     size: int
 
     def read(self, start: int, length: int) -> bytes:
-        """So many bytes from there; fewer where they end."""
+        """Read ``length`` bytes from ``start``; fewer at the end."""
         return self.storage.read_range(self.key, start, min(length, self.size - start))
 
     def address(self, *, filename: str) -> str | None:
-        """Where they can be had without us; a request, also one for the rest of them, must begin within minutes."""
+        """Return a signed address. Requests to it must begin within five minutes."""
         name = filename.encode("ascii", "replace").decode().replace("?", "_").replace('"', "_")
         told = {"ResponseContentDisposition": f'attachment; filename="{name}"', "ResponseContentType": _TYPE}
         return self.storage.signed(self.key, seconds=_LINK_SECONDS, **told)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no connection is held."""
 
 
 class BucketStore(Store):
-    """Datasets of one server, whose ``spool`` and prefix are its own.
+    """The datasets of one server in a bucket.
 
-    Raises `StorageError` for a bucket that cannot be used.
+    Args:
+        storage: The bucket and prefix.
+        spool: A local folder for bodies, used by this server only.
+
+    Raises:
+        StorageError: The bucket cannot be used.
     """
 
     def __init__(self, storage: Storage, *, spool: str | os.PathLike[str]) -> None:
@@ -80,8 +85,8 @@ class BucketStore(Store):
         self._indexes.mkdir(parents=True, exist_ok=True)
         super().__init__(Staging(Path(spool).resolve()))
         self._preparing: Counter[tuple[str, str]] = Counter()
-        storage.abandon("datasets/")  # what was being sent when a server was killed
-        self._described = {*storage.names("descriptions")}  # most datasets have none, and need no request
+        storage.abandon("datasets/")  # unfinished transfers of a killed server
+        self._described = {*storage.names("descriptions")}  # most datasets have none: this saves a request
         for name in {*self.names(), *storage.names("datasets"), *self._described}:
             self._clear(name)
         self._count()
@@ -94,11 +99,11 @@ class BucketStore(Store):
         """Make a dataset without versions. Raises `ConflictError`."""
         with self._lock:
             if self._storage.exists(f"names/{name}"):
-                raise ConflictError(f"Wanted a new dataset {name!r}. Found: there is one")
+                raise ConflictError(f"Wanted a new dataset {name!r}. Found: it exists already")
             self._storage.write_bytes(f"names/{name}", b"{}")
 
     def numbers(self, name: str) -> list[int]:
-        """The numbers of a dataset's versions, in their order. Raises `NotThereError`."""
+        """The version numbers of a dataset, ascending. Raises `NotThereError`."""
         keys = (key.removesuffix(".json") for key in self._storage.names(f"datasets/{name}/versions"))
         found = sorted(int(key) for key in keys if key.isascii() and key.isdecimal())
         if not found and not self._storage.exists(f"names/{name}"):
@@ -110,7 +115,7 @@ class BucketStore(Store):
         return BucketBlob(self._storage, self._content(name, version.sha256), version.bytes)
 
     def index(self, name: str, version: DatasetVersion) -> Path:
-        """Where the index of a folder's files lies; it is brought here when it is first asked for."""
+        """The local path of the index of a folder's files. It is downloaded on first use."""
         path = self._indexes / f"{version.sha256}.sqlite"
         if not path.exists():
             aside = path.with_suffix(f".{secrets.token_hex(4)}")
@@ -130,7 +135,7 @@ class BucketStore(Store):
         return path
 
     def description(self, name: str) -> str:
-        """What people say about a dataset. Raises `NotThereError`."""
+        """The description of a dataset. Raises `NotThereError`."""
         if name in self._described:
             with suppress(FileNotFoundError):
                 return self._storage.read_text(f"descriptions/{name}")
@@ -154,7 +159,7 @@ class BucketStore(Store):
         return version.sha256
 
     def _share(self, name: str, version: DatasetVersion, staged: Path, reserve: Callable[[int], None]) -> None:
-        """Nothing: a manifest of the same content is all that is needed."""
+        """Do nothing: versions with equal bytes share one object."""
 
     def _content(self, name: str, sha256: str) -> str:
         return f"datasets/{name}/content/{sha256}"
@@ -182,7 +187,7 @@ class BucketStore(Store):
     def _settle(self, name: str, version: DatasetVersion) -> None:
         with self._lock:
             self._preparing[name, version.sha256] -= 1
-            self._preparing += Counter()  # forgets those that nobody prepares
+            self._preparing += Counter()  # drops counts of zero
         self._clear(name)
 
     def _hide(self, name: str, number: int | None, following: int) -> None:
@@ -200,8 +205,8 @@ class BucketStore(Store):
         with self._lock:
             try:
                 self._clear_alone(name)
-            except OSError as error:  # what is left goes next time; what was asked for is done already
-                log.warning("contents of %s that no version has are not removed now: %s", name, error)
+            except OSError as error:  # the request itself succeeded; the rest is removed next time
+                log.warning("cannot remove unused contents of %s now: %s", name, error)
 
     def _clear_alone(self, name: str) -> None:
         if name not in self.names():
@@ -216,7 +221,7 @@ class BucketStore(Store):
                     version = self._whole(name, number)
                 except UnreadableError:
                     return
-                if version is None:  # it was listed, and nobody here has deleted it
+                if version is None:  # it was listed, and this server has not deleted it
                     return
                 kept.add(version.sha256)
         gone = [f"{folder}/{key}" for key in found if key.removesuffix(".sqlite") not in kept]
@@ -233,22 +238,22 @@ class BucketStore(Store):
             following = json.loads(data).get("next", 1)
             if type(following) is int and following >= 1:
                 return following
-        raise UnreadableError(  # a number that was used must not come twice
+        raise UnreadableError(  # a version number is never used twice
             f"Wanted the number of the next version of {name!r} in {self._storage.address}/{key}. "
             f"Found: {data[:40]!r}. "
-            'Write {"next": N} there, where N is a number that no version has had'
+            'Write {"next": N} there, where N is greater than all version numbers so far'
         )
 
 
 def part_bytes(size: int) -> int:
-    """How long the parts of an object of so many bytes are: as short as S3 allows, and not too short to send well."""
+    """The part size for an object: at least 16 MiB, and large enough for 10,000 parts."""
     return max(_LEAST_PART, -(-size // (_MOST_PARTS * _BLOCK)) * _BLOCK)
 
 
 def _parts(file: IO[bytes]) -> Iterator[list[memoryview]]:
-    """A file in parts, of which each is in blocks, as each has its time to be sent in.
+    """Split a file into parts, each as a list of blocks. Each block has its own time limit when it is sent.
 
-    They are mapped: what is sent takes no memory, however long the file and its parts are.
+    The file is memory-mapped, so parts take no memory.
     """
     size = os.fstat(file.fileno()).st_size
     length = part_bytes(size)

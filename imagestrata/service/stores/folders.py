@@ -1,16 +1,16 @@
-"""Datasets in a folder of this machine.
+"""Datasets in a local folder.
 
     ROOT/datasets/NAME/versions/3/   version.json  data  files.sqlite (of a folder)
-         datasets/NAME/next          the next version's number, if one was deleted: none is given twice
-         datasets/NAME/description   what people say about it
-         incoming/ID/                bodies on their way, and unfinished uploads
-         finished/ID                 what the latest uploads have become
+         datasets/NAME/next          the next version number, if a version was deleted
+         datasets/NAME/description   its description
+         incoming/ID/                bodies that are arriving, and unfinished uploads
+         finished/ID                 the results of the latest uploads
          trash/ID/                   what is being deleted
          tokens.json  lock
 
-A version is made ready in ``incoming`` and becomes visible by one rename; so does what is deleted vanish. What a killed
-server leaves in ``incoming`` and ``trash`` goes when the next one starts. A version that was restored shares its files
-with the older one, by hard links.
+A version is prepared in ``incoming`` and becomes visible by one rename. A deletion is one rename, too. When a server
+starts, it removes what a killed server left in ``incoming`` and ``trash``. A restored version shares the files of the
+older one by hard links.
 """
 
 import errno
@@ -34,7 +34,7 @@ _DESCRIPTION = "description"
 
 
 class FolderStore(Store):
-    """Datasets of one server, which holds the folder's lock. Raises `ConflictError` where another server has it."""
+    """The datasets of one server, which locks the folder. Raises `ConflictError` if another server has the lock."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root).resolve()
@@ -47,7 +47,7 @@ class FolderStore(Store):
         self._count()
 
     def names(self) -> list[str]:
-        """The names of all datasets, sorted; what somebody else has put there is none."""
+        """The names of all datasets, sorted. Other files and folders are ignored."""
         with os.scandir(self._datasets) as entries:
             return sorted(one.name for one in entries if is_name(one.name) and os.path.isdir(f"{one.path}/versions"))
 
@@ -60,34 +60,34 @@ class FolderStore(Store):
                 (made / "next").write_text(_NUMBER.format(1), encoding="ascii")
                 sync(made / "next")
                 sync(made)
-                os.rename(made, self._datasets / name)  # also over an empty folder
+                os.rename(made, self._datasets / name)  # replaces an empty folder, too
             except OSError as error:
                 shutil.rmtree(made, ignore_errors=True)
                 if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-                    raise ConflictError(f"Wanted a new dataset {name!r}. Found: there is one") from None
+                    raise ConflictError(f"Wanted a new dataset {name!r}. Found: it exists already") from None
                 raise
         sync(self._datasets)
 
     def numbers(self, name: str) -> list[int]:
-        """The numbers of a dataset's versions, in their order. Raises `NotThereError`."""
+        """The version numbers of a dataset, ascending. Raises `NotThereError`."""
         try:
             return sorted(int(found) for found in os.listdir(self._datasets / name / "versions") if found.isdecimal())
         except FileNotFoundError:
             raise no_dataset(name) from None
 
     def blob(self, name: str, version: DatasetVersion) -> FileBlob:
-        """A version's bytes. Raises `NotThereError`."""
+        """The bytes of a version. Raises `NotThereError`."""
         try:
             return FileBlob.open(self._folder(name, version.number) / DATA)
         except FileNotFoundError:
             raise NotThereError(f"Wanted version {version.number} of {name!r}. Found: it was deleted") from None
 
     def index(self, name: str, version: DatasetVersion) -> Path:
-        """Where the index of a folder's files lies. Raises `NotThereError`."""
+        """The path of the index of a folder's files. Raises `NotThereError`."""
         return self._folder(name, version.number) / INDEX
 
     def description(self, name: str) -> str:
-        """What people say about a dataset. Raises `NotThereError`."""
+        """The description of a dataset. Raises `NotThereError`."""
         self._check(name)
         try:
             return (self._datasets / name / _DESCRIPTION).read_text(encoding="utf-8")
@@ -117,7 +117,7 @@ class FolderStore(Store):
     def _location(self, name: str, version: DatasetVersion) -> str:
         try:
             return str(os.stat(self._folder(name, version.number) / DATA).st_ino)
-        except FileNotFoundError:  # somebody else removed it
+        except FileNotFoundError:  # another thread removed it
             return f"version {version.number}"
 
     def _share(self, name: str, version: DatasetVersion, staged: Path, reserve: Callable[[int], None]) -> None:
@@ -158,16 +158,16 @@ class FolderStore(Store):
         sync(path)
         sync(staged)
         os.rename(staged, self._folder(name, version.number))
-        (self._folder(name, version.number) / UPLOAD).unlink(missing_ok=True)  # now that it is no upload any more
+        (self._folder(name, version.number) / UPLOAD).unlink(missing_ok=True)  # it is no longer an upload
         sync(self._datasets / name / "versions")
 
     def _settle(self, name: str, version: DatasetVersion) -> None:
-        """What is given up is still staged, which is not ours to remove."""
+        """Do nothing: an abandoned body is still staged, and its owner removes it."""
 
     def _hide(self, name: str, number: int | None, following: int) -> None:
         source = self._datasets / name
         if number is not None:
-            # Over what is there, of the same length: that needs no room, which a deletion is to bring.
+            # Overwrites a file of the same length: a deletion must work on a full disk.
             with full_disks_told(), open(os.open(source / "next", os.O_WRONLY | os.O_CREAT, 0o666), "wb") as file:
                 file.write(_NUMBER.format(following).encode())
                 file.flush()
@@ -186,9 +186,9 @@ class FolderStore(Store):
             text = path.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
             return 1
-        if not text.strip().isdecimal():  # a number that was used must not come twice
+        if not text.strip().isdecimal():  # a version number is never used twice
             raise UnreadableError(
                 f"Wanted the number of the next version of {name!r} in {path}. Found: {text[:40]!r}. Write "
-                "a number there that no version has had"
+                "a number there that is greater than all version numbers so far"
             )
         return int(text)

@@ -1,8 +1,8 @@
-"""Which bytes the versions of a store hold: bytes that several versions share count once."""
+"""Count the bytes of versions. Bytes that several versions share count once."""
 
 
 class Holdings:
-    """Counts bytes by dataset, version and where they are. For one thread at a time."""
+    """Counts bytes by dataset, version and location. Not safe for threads."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -16,7 +16,7 @@ class Holdings:
         self.bytes += _distinct(versions)
 
     def remove(self, name: str, number: int | None) -> None:
-        """Count a version no longer, or none of a dataset."""
+        """Stop counting a version, or all versions of a dataset."""
         versions = self._held.pop(name, {})
         self.bytes -= _distinct(versions)
         kept = {} if number is None else {one: held for one, held in versions.items() if one != number}

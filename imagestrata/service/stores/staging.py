@@ -1,4 +1,4 @@
-"""Staging: folders in which bodies arrive, one each, and what a killed server left in them."""
+"""Staging: one folder for each arriving body, and cleaning up after a killed server."""
 
 import json
 import secrets
@@ -14,16 +14,17 @@ from filelock import FileLock, Timeout
 from imagestrata.service.errors import ConflictError
 
 DATA, INDEX, UPLOAD, UNVERIFIED = "data", "files.sqlite", "upload.json", "unverified"
-"""What lies there: a body, the index of its files if it is a tar, what an upload that goes on is to become, and from
-which byte on its checksum was not verified."""
+"""Files of a staging folder: the body, the index of its files if it is a tar, the request of a resumable upload, and
+the offset from which its checksum is not verified."""
 
 _UPLOADS_LAST_SECONDS = 7 * 86_400.0
 
 
 class Staging:
-    """The folder ``incoming`` below a root, for one server at a time, until `close`.
+    """The folder ``incoming`` below a root, locked for one server until `close`.
 
-    Bodies of an earlier server go, but for those of uploads that go on. Raises `ConflictError` where another has it.
+    Removes bodies of an earlier server, except those of resumable uploads. Raises `ConflictError` if another server
+    uses it.
     """
 
     def __init__(self, root: Path) -> None:
@@ -33,13 +34,13 @@ class Staging:
         try:
             self._held.acquire()
         except Timeout:
-            raise ConflictError(f"Wanted {root} for this server alone. Found: another one uses it") from None
+            raise ConflictError(f"Wanted {root} for this server only. Found: another server uses it") from None
         going_on = {staged for staged, said in self.uploads() if said}
         for staged in {*self.folder.iterdir()} - going_on | {*self.forgotten()}:
             shutil.rmtree(staged, ignore_errors=True)
 
     def uploads(self) -> Iterator[tuple[Path, dict[str, Any]]]:
-        """Each upload that goes on, and what was said of it; nothing of one that is being begun, or broke off then."""
+        """Yield the folder and the request of each resumable upload. A request that was not written whole is empty."""
         for staged in self.folder.iterdir():
             said: dict[str, Any] = {}
             try:
@@ -47,11 +48,11 @@ class Staging:
             except FileNotFoundError:
                 continue
             except ValueError:
-                pass  # it is empty, or a part of it
+                pass  # the file is empty or cut
             yield staged, said
 
     def forgotten(self) -> Iterator[Path]:
-        """Uploads to which nothing has come for seven days."""
+        """Yield the folders of uploads that received nothing for seven days."""
         now = time.time()
         for staged in (path for path in self.folder.iterdir() if (path / UPLOAD).exists()):
             with suppress(FileNotFoundError):
@@ -60,15 +61,15 @@ class Staging:
 
     @staticmethod
     def expires(staged: Path) -> float:
-        """When an upload will be forgotten unless more of it comes. Raises FileNotFoundError."""
+        """When an upload expires unless more bytes arrive, in seconds since 1970. Raises FileNotFoundError."""
         return (staged / DATA).stat().st_mtime + _UPLOADS_LAST_SECONDS
 
     def new(self, identity: str | None = None) -> Path:
-        """A new folder for a body."""
+        """Create a folder for a body."""
         folder = self.folder / (identity or secrets.token_hex(16))
         folder.mkdir()
         return folder
 
     def close(self) -> None:
-        """Let other servers have the folder."""
+        """Release the lock."""
         self._held.release()

@@ -1,4 +1,4 @@
-"""Where datasets lie: what the service asks of such a place, and what is the same in all of them."""
+"""The interface of a store of datasets, and the logic that all stores share."""
 
 import logging
 import threading
@@ -21,11 +21,10 @@ log = logging.getLogger(__name__)
 
 
 class Store(ABC):
-    """Datasets by name, in versions that never change. Safe for threads; one server has it, until `close`.
+    """Datasets by name, in versions that never change. Safe for threads. Locked for one server until `close`.
 
-    ``room`` counts the bytes of all versions. A version whose manifest cannot be read is never taken for one that was
-    deleted: while a dataset has one, none of its bytes are removed unless somebody deletes the whole dataset or that
-    version.
+    ``room`` counts the bytes of all versions. A version whose manifest cannot be read does not count as deleted: while
+    a dataset has such a version, no bytes are removed unless a request deletes the dataset or that version.
     """
 
     def __init__(self, staging: Staging) -> None:
@@ -35,13 +34,13 @@ class Store(ABC):
         self._reported: set[tuple[str, int]] = set()
 
     def _count(self) -> None:
-        """Count the versions that a server finds when it starts."""
+        """Count the versions that exist when the server starts."""
         for name in self.names():
             for version in self.versions(name):
                 self.room.add(name, version.number, self._location(name, version), version.bytes)
 
     def close(self) -> None:
-        """Let other servers have it."""
+        """Release the store for other servers."""
         self.staging.close()
 
     @abstractmethod
@@ -54,73 +53,73 @@ class Store(ABC):
 
     @abstractmethod
     def numbers(self, name: str) -> list[int]:
-        """The numbers of a dataset's versions, in their order. Raises `NotThereError`."""
+        """The version numbers of a dataset, ascending. Raises `NotThereError`."""
 
     @abstractmethod
     def blob(self, name: str, version: DatasetVersion) -> Blob:
-        """A version's bytes. Raises `NotThereError`."""
+        """The bytes of a version. Raises `NotThereError`."""
 
     @abstractmethod
     def index(self, name: str, version: DatasetVersion) -> Path:
-        """Where the index of a folder's files lies on this machine. Raises `NotThereError`."""
+        """The local path of the index of a folder's files. Raises `NotThereError`."""
 
     @abstractmethod
     def description(self, name: str) -> str:
-        """What people say about a dataset; empty where they say nothing. Raises `NotThereError`."""
+        """The description of a dataset, which may be empty. Raises `NotThereError`."""
 
     @abstractmethod
     def describe(self, name: str, text: str) -> None:
-        """Replace a dataset's description; the last one who writes it wins. Raises `NotThereError`, `FullError`."""
+        """Replace the description of a dataset; the last write wins. Raises `NotThereError`, `FullError`."""
 
     @abstractmethod
     def _location(self, name: str, version: DatasetVersion) -> str:
-        """Where a version's bytes are; versions of a dataset that share them have the same."""
+        """The location of a version's bytes. Versions that share bytes have the same location."""
 
     @abstractmethod
     def _share(self, name: str, version: DatasetVersion, staged: Path, reserve: Callable[[int], None]) -> None:
-        """Prepare a version's bytes for one more version. ``reserve`` is called first for bytes that are copied.
+        """Prepare the bytes of a version for another version. ``reserve`` is called before bytes are copied.
 
         Raises `NotThereError`, and what ``reserve`` raises.
         """
 
     @abstractmethod
     def _read(self, name: str, number: int) -> DatasetVersion | None:
-        """One version, or None if it was deleted. Raises ValueError or OSError for one that cannot be read."""
+        """Read a version; None if it was deleted. Raises ValueError or OSError if it cannot be read."""
 
     @abstractmethod
     def _prepare(self, name: str, staged: Path, version: DatasetVersion) -> None:
-        """Bring a body where it lasts; nobody sees it yet."""
+        """Move a body to its final place, where it is not visible yet."""
 
     @abstractmethod
     def _show(self, name: str, staged: Path, version: DatasetVersion) -> None:
-        """Make a version that was prepared the newest one, in one step."""
+        """Make a prepared version visible as the newest, in one step."""
 
     @abstractmethod
     def _hide(self, name: str, number: int | None, following: int) -> None:
-        """Have a version, or a whole dataset, vanish in one step; ``following`` is the next version's number."""
+        """Hide a version or a dataset in one step. ``following`` is the number of the next version."""
 
     @abstractmethod
     def _settle(self, name: str, version: DatasetVersion) -> None:
-        """Take note that a version that was prepared is shown, or given up."""
+        """Finish the preparation of a version that is now visible or abandoned."""
 
     @abstractmethod
     def _clear(self, name: str) -> None:
-        """Remove what belongs to no version; nothing of a dataset with a version that cannot be read."""
+        """Remove bytes without a version, unless a version of the dataset cannot be read."""
 
     @abstractmethod
     def _following(self, name: str) -> int:
-        """The number that was kept for the next version when one was deleted; 1 where none was."""
+        """The number that a deletion stored for the next version; 1 without a deletion."""
 
     def versions(self, name: str) -> list[DatasetVersion]:
-        """The versions of a dataset that can be read, in their order. Raises `NotThereError`."""
+        """The readable versions of a dataset, ascending. Raises `NotThereError`."""
         found: list[DatasetVersion] = []
         for number in self.numbers(name):
             with suppress(UnreadableError):
-                found += filter(None, [self._whole(name, number)])  # None: it was deleted meanwhile
+                found += filter(None, [self._whole(name, number)])  # None: deleted in the meantime
         return found
 
     def version(self, name: str, number: int | None = None) -> DatasetVersion:
-        """One version; the newest where none is named. Raises `NotThereError`, `UnreadableError`."""
+        """Return a version, by default the newest. Raises `NotThereError`, `UnreadableError`."""
         found = self.newest(name) if number is None else self._whole(name, number)
         if found is not None:
             return found
@@ -130,12 +129,12 @@ class Store(ABC):
         raise NotThereError(f"Wanted version {number} of {name!r}. Found: it has {known}")
 
     def newest(self, name: str) -> DatasetVersion | None:
-        """The newest version, or None for a dataset without any. Raises `NotThereError`, `UnreadableError`."""
+        """Return the newest version; None for an empty dataset. Raises `NotThereError`, `UnreadableError`."""
         found = (self._whole(name, number) for number in reversed(self.numbers(name)))
         return next((version for version in found if version is not None), None)
 
     def unreadable(self, name: str) -> dict[int, UnreadableError]:
-        """The errors of the versions that cannot be read, by number. Raises `NotThereError`."""
+        """Return the errors of unreadable versions by number. Raises `NotThereError`."""
         found: dict[int, UnreadableError] = {}
         for number in self.numbers(name):
             try:
@@ -145,10 +144,10 @@ class Store(ABC):
         return found
 
     def _whole(self, name: str, number: int) -> DatasetVersion | None:
-        """A version, None if it was deleted; the log names one that cannot be read, once."""
+        """Read a version; None if it was deleted. An unreadable version is logged once."""
         try:
             return self._read(name, number)
-        except StorageError:  # nothing can be read now, whatever it is
+        except StorageError:  # the storage fails, not the manifest
             raise
         except (ValueError, OSError) as error:
             words = " ".join(str(error).split())
@@ -161,7 +160,7 @@ class Store(ABC):
             ) from error
 
     def check(self, name: str, conditions: Conditions) -> None:
-        """Raises `NotThereError`, and `ConditionError` or `UnreadableError` if a publication would, as things are."""
+        """Raise what a publication would raise now: `NotThereError`, `ConditionError` or `UnreadableError`."""
         self._now(name, conditions)
 
     def publish(
@@ -173,11 +172,24 @@ class Store(ABC):
         *,
         source: int | None = None,
     ) -> DatasetVersion:
-        """Make what is in ``staged`` the newest version and number it, unless the newest one has the same bytes.
+        """Publish a staged body as the newest version, unless the newest version has the same bytes.
 
-        ``source`` is the version whose bytes it shares, if any: it must not be deleted meanwhile. Over a version that
-        cannot be read, a new one is published unless the request has conditions.
-        Raises `NotThereError`, `ConditionError`, `UnreadableError`.
+        A version can be published after an unreadable one if the request has no conditions.
+
+        Args:
+            name: The dataset.
+            staged: The staging folder of the body.
+            version: The version; it gets its number here.
+            conditions: The conditions of the request.
+            source: The version whose bytes it shares, if any. It must still exist.
+
+        Returns:
+            The published version, or the newest one if it has the same bytes.
+
+        Raises:
+            NotThereError: The dataset or the source was deleted.
+            ConditionError: A condition does not hold.
+            UnreadableError: The newest version cannot be read, and the request has conditions.
         """
         try:
             self._prepare(name, staged, version)
@@ -204,9 +216,22 @@ class Store(ABC):
         by: str | None,
         reserve: Callable[[int], None],
     ) -> DatasetVersion:
-        """Make an older version the newest one again, under a new number. Its bytes are shared where that is possible.
+        """Publish an older version again, under a new number. Its bytes are shared if possible.
 
-        Raises `NotThereError`, `ConditionError`, and what ``reserve`` raises for bytes that must be copied.
+        Args:
+            name: The dataset.
+            number: The older version.
+            staged: An empty staging folder.
+            conditions: The conditions of the request.
+            by: The name of the token of the request, if any.
+            reserve: Called with the number of bytes before bytes are copied; it may raise.
+
+        Returns:
+            The new version.
+
+        Raises:
+            NotThereError: The dataset or the version does not exist.
+            ConditionError: A condition does not hold.
         """
         found = self.version(name, number)
         self._share(name, found, staged, reserve)
@@ -214,10 +239,17 @@ class Store(ABC):
         return self.publish(name, staged, version, conditions, source=number)
 
     def delete(self, name: str, number: int | None, conditions: Conditions) -> None:
-        """Delete a dataset, or one version of it, which may be one that cannot be read.
+        """Delete a dataset or one version, also an unreadable one.
 
-        Raises `NotThereError`, `ConditionError`; `ConflictError` while another version cannot be read, because both may
-        have the same bytes.
+        Args:
+            name: The dataset.
+            number: The version, or None for the whole dataset.
+            conditions: The conditions of the request.
+
+        Raises:
+            NotThereError: The dataset or the version does not exist.
+            ConditionError: A condition does not hold.
+            ConflictError: Another version cannot be read; both may share bytes.
         """
         with self._lock:
             self._now(name, conditions)
@@ -231,7 +263,7 @@ class Store(ABC):
         self._clear(name)
 
     def _check_deletable(self, name: str, number: int) -> None:
-        """Raise an error unless a version may be deleted; one that cannot be read always may."""
+        """Raise an error unless a version may be deleted. An unreadable version may always be deleted."""
         try:
             self.version(name, number)
         except UnreadableError:
@@ -240,7 +272,7 @@ class Store(ABC):
             raise ConflictError(f"Wanted to delete version {number} of {name!r}. {error.detail}")
 
     def _now(self, name: str, conditions: Conditions) -> DatasetVersion | None:
-        """The newest version, for which conditions hold; None where it cannot be read and there are no conditions."""
+        """Check conditions on the newest version and return it; None if it is unreadable and there are none."""
         try:
             now = self.newest(name)
         except UnreadableError:

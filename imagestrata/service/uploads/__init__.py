@@ -1,1 +1,1 @@
-"""Bodies on their way in: what a request asks for, tus, states, checks and cards."""
+"""Uploads: requests, tus, states, checks and cards."""

@@ -1,4 +1,4 @@
-"""A dataset's card: what the names of its files, and the manifests among them, tell of it."""
+"""Cards: what file names and manifests say about the contents of a dataset."""
 
 import os
 import sqlite3
@@ -20,7 +20,7 @@ from schemas.shards import ShardManifest
 
 _PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 _MOST_MANIFEST = 8 << 20
-_MOST_CLASSES, _MOST_SPLITS = 2_000, 20  # that a card lists; all are counted
+_MOST_CLASSES, _MOST_SPLITS = 2_000, 20  # listed on a card; all are counted
 _PAGE = 1_000
 _COUNTS = """
 PRAGMA journal_mode = OFF;
@@ -33,17 +33,17 @@ _MOST_ROWS, _MOST_AT_ONCE = 50_000_000, 1 << 16  # of one file of a cache
 
 Card = dict[str, Any]
 Beside = Callable[[str], tuple[Path, TarMember | None]]
-"""Finds a file by its path from a manifest on: the tar, and where the file lies in it."""
+"""Finds a file by its path relative to a manifest: the tar, and the file's place in it."""
 
 
 def card_of(tar: Path, index: Path) -> Card:
-    """What a folder holds, of which these are the tar and its index.
+    """Describe the contents of a folder by its tar and index.
 
     ``{"type": "shards" | "splits" | "tables" | "images" | "files", "images": 12, "num_classes": 2,
     "classes": {"cat": 6, ...}, "num_splits": 2, "splits": [...], "tables": ["ks.data", "ks.metadata"]}``; a key is
-    missing where its value is unknown. Each of ``splits`` is ``{"name": "train", "images": 8, "num_classes": 2,
-    "classes": {...}}``. The numbers count all; ``classes`` and ``splits`` list the first 2,000 and 20, by name. A
-    metadata cache is of type ``tables``.
+    missing if its value is unknown. Each of ``splits`` is ``{"name": "train", "images": 8, "num_classes": 2,
+    "classes": {...}}``. Numbers count all; ``classes`` and ``splits`` list the first 2,000 and 20 by name. A
+    metadata cache has the type ``tables``.
     """
     with TarIndex(index) as files:
         for folder, member in manifests(files):
@@ -55,7 +55,7 @@ def card_of(tar: Path, index: Path) -> Card:
 
             try:
                 return _MANIFESTS[member.path.removeprefix(folder)](text, beside)
-            except (SchemaError, TypeError, ValueError, AttributeError):  # a file that happens to be called so
+            except (SchemaError, TypeError, ValueError, AttributeError):  # a file with the name of a manifest
                 continue
         return _of_pictures(files, index.parent)
 
@@ -72,7 +72,7 @@ def manifests(files: TarIndex) -> Iterator[tuple[str, TarMember]]:
 
 
 def pictures(files: TarIndex) -> Iterable[TarMember]:
-    """The files that are pictures by their names, in the order of their paths."""
+    """Yield the files that are images by their names, in the order of their paths."""
     after = ""
     while page := files.page(after=after, limit=_PAGE):
         yield from (file for file in page if is_picture(file.path))
@@ -80,12 +80,12 @@ def pictures(files: TarIndex) -> Iterable[TarMember]:
 
 
 def is_picture(path: str) -> bool:
-    """Whether a file is a picture by its name."""
+    """Whether a file is an image by its name."""
     return path.lower().endswith(_PICTURES)
 
 
 def _in_one_folder(files: TarIndex, name: str) -> TarMember | None:
-    """The file in the folder that holds all, if there is one."""
+    """Find a file in the one folder that holds all files, if there is one."""
     first = files.page(limit=1)
     folder, slash, _ = first[0].path.partition("/") if first else ("", "", "")
     return files.find(f"{folder}/{name}") if slash else None
@@ -130,8 +130,8 @@ def _of_cache(text: str, beside: Beside) -> Card:
 
 
 def _labels(cache: CacheManifest, beside: Beside) -> Counter[int] | None:
-    """Rows by label, out of a cache's files; None where they are not what its manifest says."""
-    import pyarrow as pa  # not before there is a cache: it takes a quarter of the memory that the service may have
+    """Count the rows of a cache's files by label; None if they do not match the manifest."""
+    import pyarrow as pa  # imported for caches only: it takes a quarter of the memory of the service
     import pyarrow.parquet as pq
 
     counts: Counter[int] = Counter()
@@ -148,7 +148,7 @@ def _labels(cache: CacheManifest, beside: Beside) -> Counter[int] | None:
                 for batch in file.iter_batches(_MOST_AT_ONCE, columns=["label"], use_threads=False):
                     for pair in batch["label"].value_counts().to_pylist():
                         counts[int(pair["values"])] += pair["counts"]
-    except (pa.ArrowException, OSError, KeyError, TypeError):  # whatever lies there under this name; rows without label
+    except (pa.ArrowException, OSError, KeyError, TypeError):  # other files of this name; rows without a label
         return None
     return counts
 
@@ -161,7 +161,7 @@ _MANIFESTS: Mapping[str, Callable[[str, Beside], Card]] = {
 
 
 def _of_pictures(files: TarIndex, folder: Path) -> Card:
-    """Pictures by the folder in which they lie, and by the one above where there are several: train/cat/1.jpg.
+    """Count images by their folder, and by the folder above it if there are several: train/cat/1.jpg.
 
     There may be as many folders as files, so they are counted on disk, in ``folder``.
     """
@@ -172,7 +172,7 @@ def _of_pictures(files: TarIndex, folder: Path) -> Card:
 
 
 def _runs(files: TarIndex) -> Iterator[tuple[str, str, int]]:
-    """(the folder above, the folder, how many pictures) for neighbours in one folder."""
+    """Yield (parent folder, folder, number of images) for consecutive files of a folder."""
     for folder, run in groupby(pictures(files), key=lambda file: file.path.rpartition("/")[0]):
         above, _, label = folder.rpartition("/")
         yield above, label, sum(1 for _ in run)
@@ -201,14 +201,14 @@ def _counted(rows: sqlite3.Connection) -> Card:
 
 
 def _classes_of(rows: sqlite3.Connection, where: str, values: Sequence[str]) -> Card:
-    """The number of classes and the first of them, by name; nothing where there are none."""
+    """The number of classes and the first of them by name; empty without classes."""
     count = rows.execute(f"SELECT count(DISTINCT label) FROM folders WHERE {where}", values).fetchone()[0]
     first = f"SELECT label, sum(images) FROM folders WHERE {where} GROUP BY label ORDER BY label LIMIT {_MOST_CLASSES}"
     return {"num_classes": count, "classes": dict(rows.execute(first, values).fetchall())} if count else {}
 
 
 def _common(folders: Iterable[str]) -> str:
-    """The folder that holds all of them, or an empty text."""
+    """The folder that holds all of them, or an empty string."""
     common: str | None = None
     for folder in folders:
         common = folder if common is None else common
@@ -218,7 +218,7 @@ def _common(folders: Iterable[str]) -> str:
 
 
 def _classes(counts: Mapping[int, int], names: Mapping[int, str]) -> Card:
-    """The number of classes and the first of them, by name; nothing where there are none."""
+    """The number of classes and the first of them by name; empty without classes."""
     named: Counter[str] = Counter()
     for number, count in counts.items():
         named[str(names.get(number, number))] += int(count)

@@ -1,4 +1,4 @@
-"""What the latest uploads have become, for clients that lost the last answer."""
+"""The results of the latest uploads, for clients that missed the last response."""
 
 import json
 import os
@@ -13,7 +13,7 @@ _MOST = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedUpload:
-    """The contents of the version that an upload has become, or will become at once; ``metadata`` is its client's."""
+    """The contents of the version that an upload becomes. ``metadata`` comes from the client."""
 
     name: str
     kind: str
@@ -24,10 +24,10 @@ class FinishedUpload:
 
 
 class FinishedUploads:
-    """The latest 1,000, each in a file of a folder. Safe for threads.
+    """The latest 1,000 finished uploads, each in a file of a folder. Safe for threads.
 
-    A file is written before its version is published. So a server that is killed in between knows the upload after it
-    has started again, and finds out from the versions whether it was published.
+    A file is written before its version is published. After a crash in between, the server knows the upload and finds
+    out from the versions whether it was published.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -38,7 +38,7 @@ class FinishedUploads:
         self._lock = threading.Lock()
 
     def add(self, identity: str, upload: FinishedUpload) -> None:
-        """Remember an upload, and forget the oldest beyond the limit. Raises OSError."""
+        """Store an upload, and remove the oldest above the limit. Raises OSError."""
         aside = self._folder / f"{identity}.new"
         aside.write_text(json.dumps(asdict(upload)), encoding="utf-8")
         os.replace(aside, self._folder / identity)
@@ -49,13 +49,13 @@ class FinishedUploads:
             (self._folder / one).unlink(missing_ok=True)
 
     def find(self, identity: str) -> FinishedUpload | None:
-        """One upload, or None."""
+        """Find an upload; None if it is unknown."""
         with suppress(FileNotFoundError, ValueError, TypeError):  # a power cut may have emptied the file
             return FinishedUpload(**json.loads((self._folder / identity).read_text(encoding="utf-8")))
         return None
 
     def remove(self, identity: str) -> None:
-        """Forget an upload; its version stays."""
+        """Remove an upload. Its version stays."""
         with self._lock:
             self._known.pop(identity, None)
         (self._folder / identity).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""How far resumable uploads are, as the files of their folders say."""
+"""The states of resumable uploads, read from their staging folders."""
 
 import json
 import re
@@ -17,16 +17,16 @@ from imagestrata.service.uploads.finished import FinishedUploads
 from imagestrata.service.uploads.upload_requests import UploadRequest
 from schemas.datasets import DatasetVersion
 
-_UNKNOWN = "Wanted an upload of this service. Found: none of this name (it was given up, or has expired)"
-_OTHERS = "Wanted an upload to {!r}. Found: it is one to another dataset"
+_UNKNOWN = "Wanted an upload of this service. Found: none with this id (it was cancelled or has expired)"
+_OTHERS = "Wanted an upload to {!r}. Found: an upload to another dataset"
 _IDENTITY = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadState:
-    """How far an upload is: ``offset`` bytes of ``length`` count, and with all of them it is a ``version``.
+    """The state of an upload: ``offset`` of ``length`` bytes are accepted; a complete upload has a ``version``.
 
-    ``expires``: when an unfinished one will be forgotten unless more of it comes.
+    ``expires`` is when an unfinished upload is removed unless more bytes arrive.
     """
 
     length: int
@@ -37,13 +37,13 @@ class UploadState:
 
 
 class UploadStates:
-    """The states of a store's uploads, ``finished`` ones too."""
+    """The states of the uploads to a store."""
 
     def __init__(self, store: Store, finished: FinishedUploads) -> None:
         self._store, self._finished = store, finished
 
     def unfinished(self, name: str, identity: str) -> UploadRequest | None:
-        """What an upload is to become; None if it is finished, or unknown. Raises `NotThereError`."""
+        """The request of an unfinished upload; None if it is finished or unknown. Raises `NotThereError`."""
         try:
             if not _IDENTITY.fullmatch(identity):
                 raise NotThereError(_UNKNOWN)
@@ -57,10 +57,10 @@ class UploadStates:
         return upload
 
     def state(self, upload: UploadRequest | None, name: str, identity: str) -> UploadState:
-        """How far an upload is, as `unfinished` described it. Raises `NotThereError`."""
+        """The state of an upload, given the result of `unfinished`. Raises `NotThereError`."""
         staged = self._store.staging.folder / identity
         if upload is not None:
-            with suppress(FileNotFoundError):  # it is being published, or was given up
+            with suppress(FileNotFoundError):  # it is being published, or was cancelled
                 length, expires = upload.length or 0, self._store.staging.expires(staged)
                 offset = _offset(staged, length)
                 return UploadState(length=length, offset=offset, metadata=upload.metadata, expires=expires)
@@ -77,7 +77,7 @@ class UploadStates:
 
 
 def mark_unverified(staged: Path, offset: int) -> None:
-    """Write down, also for a power cut, that bytes from there on are not verified. Raises `FullError`."""
+    """Record durably that bytes from this offset are not verified. Raises `FullError`."""
     with full_disks_told():
         (staged / UNVERIFIED).write_text(str(offset), encoding="ascii")
         sync(staged / UNVERIFIED)
@@ -85,10 +85,10 @@ def mark_unverified(staged: Path, offset: int) -> None:
 
 
 def _offset(staged: Path, length: int) -> int:
-    """How many bytes of an upload count.
+    """The number of accepted bytes of an upload.
 
-    The last one counts when the version is published. Else a client that lost the last answer would take an
-    upload for finished whose check failed, or never ended.
+    The last byte is accepted when the version is published. Otherwise a client that missed the last response would take
+    an upload as finished although its check failed or did not end.
     """
     offset = min((staged / DATA).stat().st_size, length - 1)
     with suppress(FileNotFoundError, ValueError):

@@ -1,4 +1,4 @@
-"""The tus protocol for resumable uploads, version 1.0.0 (https://tus.io/protocols/resumable-upload): its headers."""
+"""Headers of the tus protocol for resumable uploads, 1.0.0 (https://tus.io/protocols/resumable-upload)."""
 
 import binascii
 import hashlib
@@ -25,7 +25,7 @@ _OVERRIDDEN = ("DELETE", "HEAD", "PATCH")
 _PAIR = re.compile(r"([\x21-\x2b\x2d-\x7e]+)(?: ([A-Za-z0-9+/=]*))?")
 _CHECKSUM = re.compile(r"([a-z0-9-]+) ([A-Za-z0-9+/=]+)")
 _NOT_OFFERED = {
-    "upload-defer-length": "Say the length of the whole upload in Upload-Length",
+    "upload-defer-length": "Set Upload-Length to the length of the whole upload",
     "upload-concat": "Send the upload in one piece, without parallel parts",
 }
 
@@ -36,13 +36,13 @@ RESUMABLE: dict[str, Any] = {
     "description": "the version of the protocol",
     "schema": {"type": "string", "enum": [VERSION]},
 }
-"""The header of all requests but OPTIONS, as the OpenAPI describes it."""
+"""The header of all requests except OPTIONS, for the OpenAPI document."""
 
 
 class Tus:
-    """A layer that gives all answers of uploads ``Tus-Resumable``, and takes the method of ``X-HTTP-Method-Override``.
+    """Middleware that adds ``Tus-Resumable`` to responses and applies ``X-HTTP-Method-Override``.
 
-    Only a POST may have another method: what guards other sites' requests guards POST.
+    Only a POST may override its method, because the protection against other sites covers POST.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -65,26 +65,26 @@ class Tus:
 
 
 def check_version(request: Request) -> None:
-    """Raise `TusVersionError` for a request in another version of the protocol, or in none."""
+    """Raise `TusVersionError` unless a request uses this version of the protocol."""
     found = request.headers.get("tus-resumable")
     if found != VERSION:
         shown = "none" if found is None else repr(found[:40])
         raise TusVersionError(
-            f"Wanted Tus-Resumable: {VERSION}. Found: {shown}. Update imagestrata where you push, or use a client "
-            f"of tus {VERSION}",
+            f"Wanted Tus-Resumable: {VERSION}. Found: {shown}. Update imagestrata on the client, or use a client "
+            f"for tus {VERSION}",
             headers={"Tus-Version": VERSION},
         )
 
 
 def check_offered(headers: Mapping[str, str]) -> None:
-    """Raise `TusRequestError` for a new upload that needs extensions that are not offered."""
+    """Raise `TusRequestError` for a new upload that needs unsupported extensions."""
     for name, advice in _NOT_OFFERED.items():
         if name in headers:
-            raise TusRequestError(f"Wanted the extensions {EXTENSIONS} of tus alone. Found: {name}. {advice}")
+            raise TusRequestError(f"Wanted only the extensions {EXTENSIONS} of tus. Found: {name}. {advice}")
 
 
 def offered(most: int | None) -> dict[str, str]:
-    """The headers that answer OPTIONS; ``most``: the largest upload in bytes."""
+    """The headers of responses to OPTIONS. ``most`` is the largest upload in bytes."""
     told = {
         "Tus-Version": VERSION,
         "Tus-Extension": EXTENSIONS,
@@ -94,7 +94,7 @@ def offered(most: int | None) -> dict[str, str]:
 
 
 def metadata_of(text: str) -> dict[str, str]:
-    """The pairs of ``Upload-Metadata``, with values that are not UTF-8 left out. Raises `RequestError`."""
+    """Parse ``Upload-Metadata``. Values that are not UTF-8 are left out. Raises `RequestError`."""
     found: dict[str, str] = {}
     seen: set[str] = set()
     for part in text.split(",") if text.strip() else ():
@@ -108,7 +108,7 @@ def metadata_of(text: str) -> dict[str, str]:
         try:
             found[pair[1]] = b64decode(pair[2] or "", validate=True).decode("utf-8")
         except UnicodeDecodeError:
-            continue  # a key of somebody else's
+            continue  # a key that we do not use
         except binascii.Error:
             raise RequestError(f"Wanted {pair[1]} of Upload-Metadata in Base64. Found: {pair[2][:100]!r}") from None
     return found
@@ -116,14 +116,14 @@ def metadata_of(text: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Checksum:
-    """What the bytes of one request must have."""
+    """The checksum that the bytes of a request must have."""
 
     algorithm: str
     digest: bytes
 
     @classmethod
     def of(cls, headers: Mapping[str, str]) -> "Checksum | None":
-        """That of ``Upload-Checksum``. Raises `TusRequestError` for one that cannot be checked."""
+        """Parse ``Upload-Checksum``. Raises `TusRequestError` for an unsupported algorithm."""
         text = headers.get("upload-checksum")
         if text is None:
             return None
@@ -139,9 +139,9 @@ class Checksum:
         return made
 
     def new(self) -> "hashlib._Hash":
-        """What is given the bytes."""
+        """Return a hash that receives the bytes."""
         return hashlib.new(self.algorithm, usedforsecurity=False)
 
     def is_of(self, made: "hashlib._Hash") -> bool:
-        """Whether the bytes are those that were meant."""
+        """Whether a hash matches the checksum."""
         return hmac.compare_digest(made.digest(), self.digest)

@@ -1,4 +1,4 @@
-"""What a request says of the body that it brings."""
+"""Requests with a body for a dataset, parsed from headers."""
 
 import re
 from base64 import b64decode
@@ -26,9 +26,9 @@ _FILENAME = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadRequest:
-    """A body for a dataset: a file or a folder, its name, its length and SHA-256 if they are known, and whose it is.
+    """A body for a dataset: its kind and name, its length and SHA-256 if known, and the name of the token.
 
-    ``metadata`` is what a client of tus sent, which wants it back.
+    ``metadata`` is the ``Upload-Metadata`` of a tus client, which is returned to it.
     """
 
     name: str
@@ -44,7 +44,7 @@ class UploadRequest:
 def request_of(
     name: str, headers: Mapping[str, str], *, length: str | None, sha256: str | None, by: str | None
 ) -> UploadRequest:
-    """What headers say of a body, and ``sha256`` of the address. Raises `RequestError`, `TypeOfBodyError`."""
+    """Parse the headers of a PUT, and ``sha256`` of its address. Raises `RequestError`, `TypeOfBodyError`."""
     kind = headers.get("content-type", _ANYTHING).partition(";")[0].strip().lower()
     encoding = headers.get("content-encoding", "identity").strip().lower()
     if kind.startswith(_NO_FILES) or encoding != "identity":
@@ -64,7 +64,7 @@ def request_of(
 
 
 def tus_request_of(name: str, headers: Mapping[str, str], *, sha256: str | None, by: str | None) -> UploadRequest:
-    """What a request of tus says of a new upload: ``Upload-Metadata`` first, then the headers of PUT.
+    """Parse the request of a new tus upload: first ``Upload-Metadata``, then the headers as for PUT.
 
     Raises `LengthError`, `RequestError`, `TusRequestError`, `TypeOfBodyError`.
     """
@@ -87,19 +87,19 @@ def tus_request_of(name: str, headers: Mapping[str, str], *, sha256: str | None,
 
 
 def length_of(text: str) -> int:
-    """A number of bytes. Raises `RequestError`."""
+    """Parse a number of bytes. Raises `RequestError`."""
     if not _LENGTH.fullmatch(text):
         raise RequestError(f"Wanted a number of bytes. Found: {text[:40]!r}")
     return int(text)
 
 
 def _filename(disposition: str) -> str:
-    """The name of ``Content-Disposition``, or ``data``. Raises `RequestError` for one that is no file's."""
+    """The file name of ``Content-Disposition``, or ``data``. Raises `RequestError` for an invalid name."""
     found = _FILENAME.search(disposition)
     if found is None:
         return "data"
     name = unquote(found[1]) if found[1] else re.sub(r"\\(.)", r"\1", found[2] or found[3] or "")
-    with suppress(UnicodeError):  # headers come as Latin-1, and curl sends what it was given, which is UTF-8 mostly
+    with suppress(UnicodeError):  # headers are read as Latin-1, but curl sends the name as it was typed, mostly UTF-8
         name = name if found[1] else name.encode("latin-1").decode("utf-8")
     return _checked(name, "Content-Disposition")
 
@@ -116,7 +116,7 @@ def _checked(name: str, header: str) -> str:
 def digest_of(
     headers: Mapping[str, str], told: str | None = None, *, fields: Sequence[str] = ("repr-digest", "content-digest")
 ) -> str | None:
-    """The SHA-256 that bytes must have, by the address or by RFC 9530's ``fields``. Raises `RequestError`."""
+    """The SHA-256 that bytes must have, from the address or from ``fields`` of RFC 9530. Raises `RequestError`."""
     if told is not None:
         if not _HEX.fullmatch(told.lower()):
             raise RequestError(f"Wanted sha256 as 64 hexadecimal digits. Found: {told[:80]!r}")
@@ -128,7 +128,7 @@ def digest_of(
                 digest = b64decode(found[1], validate=True) if found else b""
             except ValueError:
                 digest = b""
-            if len(digest) != 32:  # one that is not looked at would be taken for one that was
+            if len(digest) != 32:  # an ignored digest would look like a checked one
                 raise RequestError(
                     f"Wanted {header} with sha-256=:BASE64: of 32 bytes. Found: {headers[header][:100]!r}"
                 )

@@ -1,4 +1,4 @@
-"""Bodies become versions: kept in a folder of their own, counted and hashed, then checked, indexed and published."""
+"""Turn bodies into versions: receive them in a staging folder, then check, index and publish them."""
 
 import asyncio
 import hashlib
@@ -40,11 +40,17 @@ _NOTHING = "Wanted the bytes of a file, at least one, or of a tar. Found: none"
 _NO_FILES = "Wanted a tar with at least one file. Found: none in it (an empty tar, or one of folders only)"
 MOST_BEGUN, MOST_OF_TOKEN = 1000, 100  # unfinished uploads
 _PROMISED_SECONDS = 3600.0
-"""An upload to which nothing comes for so long keeps its bytes, but no longer the room for those to come."""
+"""After this time without new bytes, an upload keeps its bytes but loses its reserved space."""
 
 
 class Uploads:
-    """Takes bodies for a store: at most ``most`` bytes each, ``quota`` in all, unless None. Safe for threads."""
+    """Receives bodies for a store. Safe for threads.
+
+    Args:
+        store: The store.
+        most: The largest body in bytes, or None for no limit.
+        quota: The limit for all versions and bodies together in bytes, or None for no limit.
+    """
 
     def __init__(self, store: Store, *, most: int | None = None, quota: int | None = None) -> None:
         self._store, self._most, self._room = store, most, store.room
@@ -54,10 +60,12 @@ class Uploads:
         self._busy: set[str] = set()
         self._finished = FinishedUploads(store.staging.folder.parent / "finished")
         self._states = UploadStates(store, self._finished)
-        self._digests: dict[Path, Digest] = {}  # of uploads that go on, so that the last part need not read all of it
+        self._digests: dict[
+            Path, Digest
+        ] = {}  # of resumable uploads, so that the last request need not read all bytes again
 
     async def put(self, upload: UploadRequest, body: AsyncIterator[bytes]) -> DatasetVersion:
-        """Take a whole body and publish it. Raises `ServiceError`; then nothing is left of it."""
+        """Receive a whole body and publish it. Raises `ServiceError`; then nothing of the body is kept."""
         await asyncio.to_thread(self._check, upload)
         staged = self._store.staging.folder / secrets.token_hex(16)
         try:
@@ -75,7 +83,7 @@ class Uploads:
             self._forget(staged)
 
     def restore(self, name: str, number: int, conditions: Conditions, *, by: str | None) -> DatasetVersion:
-        """Make an older version the newest one again, under a new number. Raises `ServiceError`."""
+        """Publish an older version again, under a new number. Raises `ServiceError`."""
         staged = self._store.staging.new()
 
         def reserve(size: int) -> None:
@@ -88,9 +96,9 @@ class Uploads:
             self._forget(staged)
 
     def begin(self, upload: UploadRequest) -> str:
-        """Begin an upload that goes on when it breaks off; its name. Raises `ServiceError`."""
+        """Create a resumable upload and return its id. Raises `ServiceError`."""
         if upload.length is None:
-            raise LengthError("Wanted the length of all that is to come in Upload-Length. Found: none")
+            raise LengthError("Wanted the length of the whole upload in Upload-Length. Found: none")
         self._check(upload)
         for forgotten in self._store.staging.forgotten():
             self._give_up(forgotten)
@@ -111,18 +119,18 @@ class Uploads:
         return identity
 
     def drop(self, name: str) -> None:
-        """Give up all uploads to a dataset, which is deleted."""
+        """Cancel all uploads to a deleted dataset."""
         for staged, said in self._store.staging.uploads():
             if said.get("name") == name:
                 self._give_up(staged)
 
     @property
     def most(self) -> int | None:
-        """The bytes of the largest body that may be taken, or None."""
+        """The size of the largest body in bytes, or None for no limit."""
         return _least(self._most, self._room.quota)
 
     def state(self, name: str, identity: str) -> UploadState:
-        """How far an upload to a dataset is. Raises `NotThereError`."""
+        """Return the state of an upload. Raises `NotThereError`."""
         return self._states.state(self._states.unfinished(name, identity), name, identity)
 
     async def append(
@@ -135,23 +143,36 @@ class Uploads:
         sha256: str | None = None,
         checksum: Checksum | None = None,
     ) -> UploadState:
-        """Take more of an upload, and publish it with the last byte; how far it is then.
+        """Append bytes to an upload, and publish it with the last byte.
 
-        ``sha256`` is what the whole must have, and ``checksum`` what these bytes must have. Raises `ServiceError`.
-        Bytes that came before an error stay, unless they have a checksum, or were the last.
+        Bytes that arrived before an error are kept, unless they have a checksum or were the last ones.
+
+        Args:
+            name: The dataset.
+            identity: The id of the upload.
+            offset: The offset of the first byte.
+            body: The bytes.
+            sha256: The SHA-256 that the whole upload must have, if it is known.
+            checksum: The checksum that these bytes must have, if it is known.
+
+        Returns:
+            The state of the upload.
+
+        Raises:
+            ServiceError: The bytes cannot be accepted.
         """
         with self._alone(identity):
             upload = await asyncio.to_thread(self._states.unfinished, name, identity)
             state = await asyncio.to_thread(self._states.state, upload, name, identity)
             if offset != state.offset:
                 raise ConflictError(
-                    f"Wanted to go on at byte {state.offset:,}. Found: Upload-Offset {offset:,}",
+                    f"Wanted Upload-Offset: {state.offset}. Found: {offset}",
                     headers={"Upload-Offset": str(state.offset)},
                 )
             if state.version is not None or upload is None:
                 async for chunk in body:
                     if chunk:
-                        raise TooLargeError(f"Wanted no more than the {state.length:,} bytes that came. Found: more")
+                        raise TooLargeError(f"Wanted no bytes after the {state.length:,} of the upload. Found: more")
                 return state
             staged = self._store.staging.folder / identity
             self._room.promise(staged, state.length, here=offset)
@@ -179,7 +200,7 @@ class Uploads:
     async def _take_checked(
         self, staged: Path, body: AsyncIterator[bytes], checksum: Checksum, offset: int, *, most: int
     ) -> int:
-        """Take bytes that count when all of them came and have the checksum. Raises `ChecksumError`."""
+        """Receive bytes that are accepted only if they are complete and match the checksum. Raises `ChecksumError`."""
         before = self._digests.get(staged)
         made, after = checksum.new(), None if before is None else before.copy()
         hashes: list[Hash] = [made] if after is None else [made, after]
@@ -202,17 +223,17 @@ class Uploads:
         return size
 
     def _cut(self, staged: Path, offset: int) -> None:
-        """Remove bytes that do not count."""
+        """Remove bytes that were not accepted."""
         if (staged / DATA).stat().st_size > offset:
             os.truncate(staged / DATA, offset)
         (staged / UNVERIFIED).unlink(missing_ok=True)
         self._room.cut(staged, here=offset)
         with self._lock:
-            if (digest := self._digests.get(staged)) is not None and digest.size != offset:  # also of a full disk
+            if (digest := self._digests.get(staged)) is not None and digest.size != offset:  # works on a full disk, too
                 del self._digests[staged]
 
     def cancel(self, name: str, identity: str) -> None:
-        """Give up an upload. Raises `NotThereError`, `ConflictError`."""
+        """Cancel an upload. Raises `NotThereError`, `ConflictError`."""
         with self._alone(identity):
             self.state(name, identity)
             self._forget(self._store.staging.folder / identity)
@@ -226,23 +247,23 @@ class Uploads:
             return await take(body, file, hashes=hashes, most=most, reserve=reserve)
 
     def _check(self, upload: UploadRequest) -> None:
-        """What can be known before a body comes."""
+        """Check what is known before the body arrives."""
         self._store.check(upload.name, upload.conditions)
-        if upload.length == 0:  # what curl sends for a file that it does not find
+        if upload.length == 0:  # curl sends this for a missing file
             raise BodyError(_NOTHING)
         if self.most is not None and (upload.length or 0) > self.most:
             raise TooLargeError(f"Wanted a body of at most {self.most:,} bytes. Found: {upload.length:,}")
 
     def _count(self, staged: Path, by: str | None) -> None:
-        """Count an upload that is being begun. Raises `TooManyError`."""
+        """Count a new upload. Raises `TooManyError`."""
         with self._lock:
             of_token = sum(1 for one in self._begun.values() if one == by)
             most = MOST_OF_TOKEN if by is not None else MOST_BEGUN
             if of_token >= most or len(self._begun) >= MOST_BEGUN:
                 raise TooManyError(
-                    f"Wanted at most {most:,} unfinished uploads of a token, and {MOST_BEGUN:,} in all. Found: "
-                    f"{of_token:,} of {by or 'everyone'}, {len(self._begun):,} in all. Finish or delete some; each is "
-                    "removed after seven days without new bytes",
+                    f"Wanted at most {most:,} unfinished uploads for a token, and {MOST_BEGUN:,} in total. Found: "
+                    f"{of_token:,} for {by or 'everyone'}, {len(self._begun):,} in total. Finish or delete some; each "
+                    "is removed after seven days without new bytes",
                     headers={"Retry-After": "60"},
                 )
             self._begun[staged] = by
@@ -291,12 +312,12 @@ class Uploads:
                 raise
 
     def _give_up(self, staged: Path) -> None:
-        """Forget an upload unless somebody brings more of it."""
+        """Forget an upload unless another request continues it."""
         with suppress(ConflictError), self._alone(staged.name):
             self._forget(staged)
 
     def _forget(self, staged: Path) -> None:
-        """Remove what is left of a body, and count it no more."""
+        """Remove the bytes of a body, and stop counting it."""
         shutil.rmtree(staged, ignore_errors=True)
         self._room.forget(staged)
         with self._lock:
@@ -307,7 +328,9 @@ class Uploads:
     def _alone(self, identity: str) -> Iterator[None]:
         with self._lock:
             if identity in self._busy:
-                raise ConflictError("Wanted an upload that nobody else goes on with. Found: another request does")
+                raise ConflictError(
+                    "Wanted an upload without other active requests. Found: another request is writing to it"
+                )
             self._busy.add(identity)
         try:
             yield

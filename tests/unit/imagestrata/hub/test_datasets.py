@@ -32,7 +32,7 @@ def test_a_service_that_does_not_answer_is_reported_after_retries() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     service = hub.connect(f"http://127.0.0.1:{port}", patience=0.3)
-    with pytest.raises(hub.UnreachableError, match=f"Wanted an answer from http://127.0.0.1:{port}. Found: .*refused"):
+    with pytest.raises(hub.UnreachableError, match=f"Wanted a response from http://127.0.0.1:{port}. Found: .*refused"):
         service.list()
 
 
@@ -106,7 +106,10 @@ def test_a_redirect_on_the_same_host_keeps_the_token_and_not_the_tag(tmp_path: P
 
 
 def test_a_pull_that_begins_anew_each_time_ends(tmp_path: Path) -> None:
-    with served(has_ranges=False) as (url, _), pytest.raises(hub.UnreachableError, match=r"broke off.*, [0-9]+ times"):
+    with (
+        served(has_ranges=False) as (url, _),
+        pytest.raises(hub.UnreachableError, match=r"connection was lost.*, [0-9]+ times"),
+    ):
         hub.connect(url, patience=0.5).pull("far", tmp_path)
 
 
@@ -115,7 +118,7 @@ def test_only_certificates_of_known_authorities_are_accepted(tmp_path: Path, mon
     with served(authority) as (url, _):
         service = hub.connect(url, patience=0.5)
         monkeypatch.delenv("AWS_CA_BUNDLE", raising=False)
-        with pytest.raises(hub.AccessError, match=r"Wanted a certificate of 127\.0\.0\.1 that is trusted here"):
+        with pytest.raises(hub.AccessError, match=r"Wanted a trusted certificate of 127\.0\.0\.1"):
             service.pull("far", tmp_path / "to")
         monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "none"))
         with pytest.raises(hub.OptionError, match=r"Wanted certificates in .*none"):

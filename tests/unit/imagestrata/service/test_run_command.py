@@ -14,9 +14,9 @@ from tests.support.training_jobs import write_job
     ("command", "more", "said"),
     [
         (["python", "none.py"], {}, "no none.py in"),
-        (["none-such"], {}, "Wanted a command of this machine. Found: 'none-such'"),
-        (["python", "main.py"], {"workingDir": "/none"}, "Wanted workingDir, a folder of this machine. Found: /none"),
-        ([], {}, "Wanted command, a list of texts, one at least"),
+        (["none-such"], {}, "Wanted a command on this machine. Found: 'none-such'"),
+        (["python", "main.py"], {"workingDir": "/none"}, "Wanted a local folder as workingDir. Found: /none"),
+        ([], {}, "Wanted command, a list of at least one text"),
     ],
 )
 def test_a_job_that_cannot_run_is_reported_with_what_is_missing(

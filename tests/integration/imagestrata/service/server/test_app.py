@@ -447,7 +447,7 @@ def test_a_token_allows_its_scope_until_it_is_revoked(tmp_path: Path, capsys: py
 
 def test_a_folder_cannot_be_served_by_two_servers(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--root", str(server.root), "--port", "0"]) == 1
-    assert "another one uses it" in capsys.readouterr().err
+    assert "another server uses it" in capsys.readouterr().err
 
 
 def test_pages_of_datasets_continue_where_the_last_one_ended(server: Server) -> None:
@@ -496,7 +496,7 @@ def test_a_full_disk_refuses_large_uploads_and_keeps_serving(tmp_path: Path) -> 
             parts = iter([bytes(1_000_000)] * 6)  # which do not say how many they are
             for body in (bytes(6_000_000), parts):
                 answer = server.ask("PUT", "/datasets/x", body, {"Content-Type": kind})
-                assert (answer.status, answer.json["title"]) == (507, "No room left")
+                assert (answer.status, answer.json["title"]) == (507, "Insufficient storage")
         assert list((seen / "incoming").iterdir()) == []
         assert server.begin("x", 6_000_000).status == 507
         assert server.put("x", b"1" * 1_000_000).json["version"] == 2

@@ -121,7 +121,7 @@ def test_a_folder_is_an_upload_of_a_tar(server: Server, name: str, by: str) -> N
     [
         ({"Upload_Length": "0"}, 400, "at least one"),
         ({"Upload_Length": "-1"}, 422, "a number of bytes"),
-        ({"Upload_Defer_Length": "1"}, 400, "Say the length of the whole upload"),
+        ({"Upload_Defer_Length": "1"}, 400, "Set Upload-Length to the length"),
         ({"Upload_Concat": "partial"}, 400, "in one piece"),
         ({"Upload_Metadata": "filename %%"}, 422, "Upload-Metadata"),
         ({"Upload_Metadata": "filename YQ"}, 422, "filename of Upload-Metadata in Base64"),

@@ -74,12 +74,12 @@ def test_a_prefix_without_permission_is_replaced_by_one_below_the_cache(
     assert found == tmp_path / "cache" / "imagestrata" / "datasets" / "mine"
     assert f"datasets are in {found.parent}, not in {tmp_path / 'file' / 'datasets'}" in told[0]
     assert dataset_at_hand("mine", url=None, prefix=None, tell=told.append) == found  # it is there by now
-    with pytest.raises(JobError, match="Wanted a folder for datasets that can be written to"):
+    with pytest.raises(JobError, match="Wanted a writable folder for datasets"):
         dataset_at_hand("mine", url="http://x", prefix=tmp_path / "file", tell=told.append)
 
 
 def test_a_missing_dataset_is_reported_with_the_places_searched(tmp_path: Path) -> None:
-    with pytest.raises(JobError, match=re.escape(f"Found: none at {tmp_path / 'mine'} (name the service")):
+    with pytest.raises(JobError, match=re.escape(f"Found: none at {tmp_path / 'mine'} (give the service")):
         dataset_at_hand("mine", url=None, prefix=tmp_path, tell=lambda line: None)
 
 

@@ -255,7 +255,7 @@ def test_a_train_job_may_pull_into_a_claim_of_others(tmp_path: Path) -> None:
     runtime, _ = documents(read(tmp_path, GOOD), options(volume_claim="shared"))
     for template in pods(runtime).values():
         assert template["spec"]["volumes"][0]["persistentVolumeClaim"] == {"claimName": "shared"}
-    warning = "also for jobs that are reading it"
+    warning = "even for jobs that are reading it"
     assert warning in rendered(read(tmp_path, GOOD), options(volume_claim="shared"))
     assert warning not in rendered(read(tmp_path, GOOD), options())
 
@@ -277,7 +277,7 @@ def test_a_job_of_one_pod_needs_no_shared_storage(tmp_path: Path) -> None:
 
 def test_only_a_job_with_two_sizes_is_called_elastic(tmp_path: Path) -> None:
     text = rendered(read(tmp_path, GOOD), options())
-    assert "continues with 1 or more as soon" in text
+    assert "continues with 1 or more when" in text
     assert "not elastic" not in text
     fixed = rendered(read(tmp_path, GOOD.replace("minSize: 1", "minSize: 3")), options())
     assert "Restartable, not elastic" in fixed
@@ -287,11 +287,11 @@ def test_only_a_job_with_two_sizes_is_called_elastic(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("/scratch}", "/datasets/}", "Wanted /datasets free"),
+        ("/scratch}", "/datasets/}", "Wanted no mount at /datasets"),
         ("/scratch}", "//datasets/./my_dataset}", "Found: a mount of trainingjob at /datasets/my_dataset"),
-        ("{name: scratch, empty", "{name: imagestrata-datasets, empty", "taken"),
-        ("{name: scratch, empty", "{name: imagestrata-shm, empty", "taken"),
-        ("name: sidecar", "name: node", "as the first container"),
+        ("{name: scratch, empty", "{name: imagestrata-datasets, empty", "that name is used here"),
+        ("{name: scratch, empty", "{name: imagestrata-shm, empty", "that name is used here"),
+        ("name: sidecar", "name: node", "as the name of the first container only"),
         ("restartPolicy: Never", "restartPolicy: Always", "Wanted restartPolicy: OnFailure, Never"),
         ("volumes: [{name: scratch, emptyDir: {sizeLimit: 1Gi}}]", "volumes: 5", "Wanted volumes, a list"),
         ("{name: LR,", "{name: PET_NNODES,", "Found: PET_NNODES"),
@@ -307,7 +307,7 @@ def test_fields_that_contradict_each_other_are_refused(tmp_path: Path, old: str,
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("name: sidecar", "name: pytorch", "as the first container"),
+        ("name: sidecar", "name: pytorch", "as the name of the first container only"),
         ("restartPolicy: Never", "restartPolicy: ExitCode", "Wanted restartPolicy: Always, OnFailure, Never"),
     ],
 )
@@ -317,7 +317,7 @@ def test_fields_that_the_training_operator_refuses_are_refused(tmp_path: Path, o
 
 
 def test_pods_that_could_pull_different_versions_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(JobError, match="would pull different versions"):
+    with pytest.raises(JobError, match="could pull different versions"):
         documents(read(tmp_path, GOOD), options("PyTorchJob", volume_claim="shared"))
 
 

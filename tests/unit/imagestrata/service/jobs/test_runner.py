@@ -40,7 +40,7 @@ def test_a_job_fails_when_too_few_agents_are_left(start: Callable[..., Agent]) -
         agents.start(agent)
     both[1].signal(signal.SIGKILL)
     assert ended(agents) == 1
-    assert said == ["Wanted 2 agents at least. Found: 1, as agent 1 ended: signal 9, SIGKILL"]
+    assert said == ["Wanted at least 2 agents. Found: 1, because agent 1 ended: signal 9, SIGKILL"]
     assert [agent.outcome for agent in both] == ["lost", "lost"]
 
 
@@ -50,9 +50,7 @@ def test_a_job_that_lost_an_agent_is_done_when_the_others_are(start: Callable[..
     agents.start(start(0, "true"))
     agents.start(start(1, "sh", "-c", "kill -9 $$"))
     assert ended(agents) == 0
-    assert said == [
-        "agent 1 is lost (signal 9, SIGKILL); the job continues with 1, which meet again and restart the command"
-    ]
+    assert said == ["agent 1 is lost (signal 9, SIGKILL); the job restarts the command with 1 left"]
 
 
 def test_a_job_ends_at_its_timeout_or_with_its_store(start: Callable[..., Agent]) -> None:
@@ -63,8 +61,8 @@ def test_a_job_ends_at_its_timeout_or_with_its_store(start: Callable[..., Agent]
     assert agents.watch(SimpleNamespace(is_there=False), threading.Event(), None) == 1  # type: ignore[arg-type]
     agents.end(threading.Event())
     assert said == [
-        "Wanted a job that takes 0.01 seconds at most. Found: it has not ended",
-        "Wanted a store at which the agents meet. Found: it has ended",
+        "Wanted a job of at most 0.01 seconds. Found: it is still running",
+        "Wanted a running rendezvous store. Found: it has ended",
     ]
 
 
@@ -82,4 +80,4 @@ def test_a_signal_interrupts_a_job_that_runs(start: Callable[..., Agent], number
         assert ended(agents, told=signals.told) == INTERRUPTED
         signal.raise_signal(number)
         assert signals.again.is_set()
-    assert said == ["interrupted: the job is ended"]
+    assert said == ["interrupted: ending the job"]

@@ -77,13 +77,13 @@ def test_a_pull_is_told_when_a_part_begins_and_while_it_takes_long() -> None:
     said: list[str] = []
     with Pulling("mine", said.append, every=0.01) as pulling:
         until(lambda: len(said) > 1, "a line", seconds=60)
-        assert said[0] == "mine: waiting for the service, or for another pull of the same dataset, 0 s so far"
+        assert said[0] == "mine: waiting for the service or for another pull of the same dataset, 0 s so far"
         pulling.show("download", 0, 12_000_000)
         pulling.show("download", 3_000_000, 12_000_000)
         until(lambda: "mine: downloaded 3.0 of 12.0 MB, 0 s so far" in said, "its state", seconds=60)
         pulling.show("unpack", 7, 1_000)
         pulling.protecting()
-        until(lambda: said[-1] == "mine: making its files read-only, 0 s so far", "the end", seconds=60)
+        until(lambda: said[-1] == "mine: making the files read-only, 0 s so far", "the end", seconds=60)
     assert [line for line in said if "so far" not in line] == [
         "mine: downloading 12.0 MB",
         "mine: unpacking 1,000 files",

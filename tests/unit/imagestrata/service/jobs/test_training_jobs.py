@@ -61,10 +61,10 @@ BAD = {
     "a half": (("maxSize: 3", "maxSize: 1.5"), 8, "a whole number from 1 to 1,000. Found: 1.5"),
     "truth": (("maxSize: 3", "maxSize: yes"), 8, "Found: True"),
     "too many digits": (("maxSize: 3", f"maxSize: {'9' * 5000}"), 8, "a whole number from 1 to 1,000. Found: '999"),
-    "upside down": (("minSize: 1", "minSize: 4"), 8, "Wanted spec.maxSize from minSize, 4, on. Found: 3"),
+    "upside down": (("minSize: 1", "minSize: 4"), 8, "Wanted spec.maxSize of at least minSize, 4. Found: 3"),
     "a path": (("my_dataset", "../etc"), 9, "spec.dataset: Wanted a dataset's name"),
     "a number for a name": (("my_dataset", "2024"), 9, "Found: 2024 (put it in quotes: '2024')"),
-    "a near miss": (("minSize: 1", "minsize: 1"), 7, "Found: 'minsize', which is none (did you mean minSize?)"),
+    "a near miss": (("minSize: 1", "minsize: 1"), 7, "Found: 'minsize' (did you mean minSize?)"),
     "what was missed": (("minSize: 1", "minsize: 1"), 7, "Wanted minSize in spec. Found: none (add it)"),
     "a pod's near miss": (("        containers:", "        volume: []\n        containers:"), 13, "mean volumes?"),
     "a container's near miss": (("imagePullPolicy", "imagepullpolicy"), 16, "did you mean imagePullPolicy?"),
@@ -72,8 +72,8 @@ BAD = {
     "a policy": (("Always", "Sometimes"), 16, "or Never. Found: 'Sometimes'"),
     "a text for a list": (('["python", "-u", "main.py"]', "python main.py"), 17, "Wanted command, a list. Found: 'p"),
     "a number in a command": (('"main.py"', "5"), 17, "Wanted an item of command, a text. Found: 5"),
-    "no command": (('["python", "-u", "main.py"]', "[]"), 17, "Wanted command, a list of texts, one at least"),
-    "twice": (("  maxSize: 3", "  maxSize: 3\n  maxSize: 4"), 9, "each field once. Found: 'maxSize', as in line 8"),
+    "no command": (('["python", "-u", "main.py"]', "[]"), 17, "Wanted command, a list of at least one text"),
+    "twice": (("  maxSize: 3", "  maxSize: 3\n  maxSize: 4"), 9, "field once. Found: 'maxSize' again, after line 8"),
     "fields for a list": (("containers:\n          - name", "containers:\n            name"), 14, "containers, a list"),
     "a tag": (("my_dataset", "!!python/object:os.system x"), 9, "Found: the tag tag:yaml.org,2002:python/object"),
     "tabs": (("  minSize", "\tminSize"), 7, "Wanted YAML, one document. Found: "),
@@ -90,8 +90,8 @@ BAD = {
     "a label's key": (("  name: example-job", "  name: example-job\n  labels: {-x: a}"), 5, "Wanted a key of labels"),
     "a queue": (("      spec:\n", "      metadata: {annotations: {A B: c}}\n      spec:\n"), 12, "of the template's"),
     "a pod's label": (("        containers:", "        nodeSelector: {disk: 5}\n        containers:"), 13, "quotes: '"),
-    "own size": (('"python", "-u"', "torchrun, --nnodes=1"), 17, "as maxSize is 3. Found: --nnodes=1 (leave it out)"),
-    "alone": (('"-u"', '"-m", torch.distributed.run, --standalone'), 17, "Found: --standalone (leave it out)"),
+    "own size": (('"python", "-u"', "torchrun, --nnodes=1"), 17, "because maxSize is 3. Found: --nnodes=1 (remove it)"),
+    "alone": (('"-u"', '"-m", torch.distributed.run, --standalone'), 17, "Found: --standalone (remove it)"),
     "itself": (("  name: example-job", "  labels: &a {b: *a}\n  name: example-job"), 4, "20,000 values, 60 deep"),
 }  # fmt: skip
 
@@ -109,12 +109,15 @@ RESOURCES = {
     "too many": ("{limits: {nvidia.com/gpu: 1000000000}}", "a whole number up to 128. Found: 1000000000"),
     "less than none": ("{limits: {nvidia.com/gpu: -1}}", "Found: -1"),
     "truth": ("{limits: {nvidia.com/gpu: true}}", "Found: True"),
-    "a list": ("{limits: [nvidia.com/gpu]}", "Wanted resources.limits, names with amounts. Found: a list, 1 of them"),
-    "a near miss": ("{limit: {nvidia.com/gpu: 1}}", "Found: 'limit', which is none (did you mean limits?)"),
+    "a list": (
+        "{limits: [nvidia.com/gpu]}",
+        "Wanted resources.limits, names with quantities. Found: a list, 1 of them",
+    ),
+    "a near miss": ("{limit: {nvidia.com/gpu: 1}}", "Found: 'limit' (did you mean limits?)"),
     "requests alone": ("{requests: {nvidia.com/gpu: 1}}", "Found: 1 in requests, nothing in limits (set it in limits"),
     "other requests": ("{limits: {nvidia.com/gpu: 2}, requests: {nvidia.com/gpu: 1}}", "1 in requests, 2 in limits"),
     "a wrong unit": ("{limits: {memory: 8GB}}", "Wanted memory in resources.limits, a number with a unit"),
-    "more than its limit": ("{limits: {memory: 1Gi}, requests: {memory: 2G}}", "up to its limit. Found: '2G', more"),
+    "more than its limit": ("{limits: {memory: 1Gi}, requests: {memory: 2G}}", "not above its limit. Found: '2G'"),
 }
 
 
@@ -158,7 +161,7 @@ def test_all_wrong_fields_are_reported_together(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "Found: nothing, the file is empty"),
+        ("", "Found: an empty file"),
         ("[1, 2]", "Wanted a job with fields (apiVersion, kind, metadata, spec). Found: a list, 2 of them"),
         ("[" * 5000, "nested"),
         (b"\xff\xfe\x00", "Wanted YAML"),

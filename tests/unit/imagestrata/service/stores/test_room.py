@@ -35,9 +35,9 @@ def test_promises_never_exceed_the_free_disk_together(room: Room, tmp_path: Path
     room.quota = None
     free = shutil.disk_usage(tmp_path).free
     room.promise(tmp_path / "a", free * 3 // 4)
-    with pytest.raises(FullError, match="not promised"):
+    with pytest.raises(FullError, match="not reserved"):
         room.promise(tmp_path / "b", free * 3 // 4)
-    with pytest.raises(FullError, match="not promised"):
+    with pytest.raises(FullError, match="not reserved"):
         room.take(tmp_path / "c", free * 3 // 4)
 
 
