@@ -17,9 +17,8 @@
 
 Every upload creates a version. Versions never change and become visible when they are complete. On a loopback address
 no token is needed until you create the first one. On other addresses a token is always needed, unless you give
---insecure.
-While no token is needed, the Host header of a request must name this server or a --host-name. Use one server for each
-folder or bucket prefix.
+--insecure. While no token is needed, the Host header of a request must name this server or a --host-name. Use one
+server for each folder or bucket prefix.
 
 exit codes:
   0  done, or the server was stopped

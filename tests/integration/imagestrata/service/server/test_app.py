@@ -271,10 +271,10 @@ def test_a_description_is_stored_with_the_dataset(server: Server, name: str) -> 
         (tar_of({}, kinds={"l": tarfile.CHRTYPE}), "a device"),
         (tar_of({"a": bytes(5000)})[:3000], "ends"),
         (tar_of({"a": b"1" * 600, "b": b"2"}).replace(b"b\0\0", b"c\0\0"), "no tar header here"),
-        (tar_of({"a": b"1", "b": b"2"})[:2048], "without its end mark"),
+        (tar_of({"a": b"1", "b": b"2"})[:2048], "no end mark"),
         (tar_of({"a": b"1"}) + tar_of({"b": b"2"}), "another tar?"),
         (tar_of({}, kinds={"l": tarfile.FIFOTYPE}), "a pipe"),
-        (gzip.compress(tar_of({"a": b"1"}), mtime=0), "gzip (send the tar itself"),
+        (gzip.compress(tar_of({"a": b"1"}), mtime=0), "gzip (send an uncompressed tar"),
     ],
 )
 def test_bodies_that_are_not_tars_are_refused_and_leave_nothing(

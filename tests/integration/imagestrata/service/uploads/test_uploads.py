@@ -22,7 +22,7 @@ from tusclient.uploader import Uploader
 from imagestrata.service.commands import main
 from imagestrata.service.uploads import finished
 from tests.support.dataset_proxies import Proxy
-from tests.support.dataset_servers import CHUNK, ROOT, TAR, Server, ServerInThread, tar_of, until
+from tests.support.dataset_servers import CHUNK, TAR, Server, ServerInThread, tar_of, until
 
 DATA = bytes(range(256)) * 40
 
@@ -348,19 +348,6 @@ def uploader(server: Server, name: str, data: bytes, *, url: str | None = None, 
     client = TusClient(f"{server.url}/datasets/{name}/uploads", headers=headers)
     told = {"chunk_size": 1_000, "retry_delay": 0, **options}
     return client.uploader(file_stream=BytesIO(data), url=url, **told)
-
-
-def test_the_example_of_the_readme_uploads_a_folder(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    example = next(block for block in readme.split("```")[1::2] if "tusclient" in block)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "digits.tar").write_bytes(tar_of({"0/1.png": DATA, "1/2.png": DATA}))
-    server.create("digits")
-    exec(example.replace("http://HOST:8080", server.url), {})
-    newest = server.ask("GET", "/datasets/digits/card").json["newest"]
-    assert (newest["kind"], newest["files"]) == ("folder", 2)
 
 
 @pytest.mark.parametrize("upload_checksum", [False, True])
