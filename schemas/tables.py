@@ -100,7 +100,7 @@ class Replication:
             name, colon, count = item.strip().rpartition(":")
             name = name if colon else datacenter
             if not _DATACENTER.fullmatch(name) or not count.isdecimal() or not 1 <= int(count) <= 99:
-                raise IdentifierError(f"Wanted replicas as 3 or dc1:3,dc2:2, from 1 to 99. Found: {text!r}")
+                raise IdentifierError(f"Wanted a replication of 1 to 99, as 3 or dc1:3,dc2:2. Found: {text!r}")
             factors.append((name, int(count)))
         if len(dict(factors)) < len(factors):
             raise IdentifierError(f"Wanted each datacenter once in the replication. Found: {text!r}")

@@ -26,7 +26,7 @@ def test_damaged_manifests_are_refused_with_what_is_wrong(kind: type[SplitManife
     ]:
         with pytest.raises(SchemaError, match=message):
             kind.from_json(text, place="HERE")
-    newer = rf"^Wanted a {what} of format 1 or older at HERE\. Found: format 2\. It was written by a newer version of imagestrata"
+    newer = rf"^Wanted a {what} of format 1 or older at HERE\. Found: format 2\. It was written by a newer version"
     with pytest.raises(FormatVersionError, match=newer):
         kind.from_json('{"format": 2}', place="HERE")
 
