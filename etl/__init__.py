@@ -1,14 +1,14 @@
-"""The Spark side: transforms of DataFrames, and the edges that touch Cassandra and storage.
+"""The Spark side: transforms of DataFrames, and access to Cassandra and storage.
 
 Errors::
 
-    EtlError(Exception)          a job cannot go on; its message is the one line that its user reads
-    ├── UnreachableError         Cassandra does not answer, or refuses us
-    ├── SourceError              a folder holds nothing that can be ingested
-    ├── ConflictError            rows are there already, from another source
-    ├── TableError               a table is missing, empty, or has other columns or values than a job can use
-    ├── WeightsError             class weights that do not fit the classes
-    └── OutputExistsError        the place for the output is taken
+    EtlError(Exception)          a job cannot continue; its message is one line for the user
+    ├── UnreachableError         Cassandra does not answer, or denies access
+    ├── SourceError              a source has nothing that can be ingested
+    ├── ConflictError            rows from another source exist already
+    ├── TableError               a table is missing or empty, or has columns or values that a job cannot use
+    ├── WeightsError             class weights do not match the classes
+    └── OutputExistsError        the output exists already
 """
 
 from etl.errors import (

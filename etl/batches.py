@@ -1,4 +1,4 @@
-"""Rows in Arrow batches, as tasks take and give them."""
+"""Rows in Arrow batches, the input and output of tasks."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -10,7 +10,7 @@ Item = TypeVar("Item")
 
 
 def arrow_schema(columns: str) -> pa.Schema:
-    """The Arrow schema of columns that are declared as Spark has them: ``id BINARY NOT NULL, bytes BIGINT``."""
+    """The Arrow schema of columns in Spark's notation, such as ``id BINARY NOT NULL, bytes BIGINT``."""
     parts = (column.split() for column in columns.split(", "))
     return pa.schema([pa.field(name, _TYPES[kind], nullable=not others) for name, kind, *others in parts])
 
@@ -28,7 +28,7 @@ def batch_of(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBat
 
 
 def bounded(items: Iterable[Item], *, most: int, most_bytes: int, size: Callable[[Item], int]) -> Iterator[list[Item]]:
-    """Items in order, as many together as their number and their sizes in bytes allow, and at least one."""
+    """Group items in order: each group is bounded in number and in bytes, and has at least one item."""
     group: list[Item] = []
     held = 0
     for item in items:

@@ -1,34 +1,34 @@
-"""The exception tree of this package, drawn in the package's docstring."""
+"""The exceptions of this package. The package's docstring shows the tree."""
 
 
 class EtlError(Exception):
-    """A job cannot go on; the message is the one line that its user reads."""
+    """A job cannot continue. The message is one line for the user."""
 
 
 class UnreachableError(EtlError):
-    """Cassandra does not answer, or refuses us."""
+    """Cassandra does not answer, or denies access."""
 
 
 class SourceError(EtlError):
-    """A folder holds nothing that can be ingested."""
+    """A source has nothing that can be ingested."""
 
 
 class ConflictError(EtlError):
-    """Rows are there already, from another source."""
+    """Rows from another source exist already."""
 
 
 class TableError(EtlError):
-    """A table is missing, empty, or has other columns or values than the job can use."""
+    """A table is missing or empty, or has columns or values that a job cannot use."""
 
 
 class WeightsError(EtlError):
-    """Class weights do not fit the classes."""
+    """Class weights do not match the classes."""
 
 
 class OutputExistsError(EtlError):
-    """The place for the output is taken."""
+    """The output exists already."""
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, in one line."""
+    """The message of an error, in one line."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -1,4 +1,4 @@
-"""What jobs keep while they run: DataFrames that are used several times, and settings of Spark's for a block."""
+"""DataFrames that are persisted while a job runs, and Spark settings that hold for a block."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,7 +16,7 @@ _ADAPTIVE_INSIDE = "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning"
 
 
 def kept(frame: DataFrame, *, stack: ExitStack) -> DataFrame:
-    """A DataFrame that is computed once, until the stack is closed; inside a block of `plain_inside`."""
+    """Persist a DataFrame until the stack is closed. Use it inside a block of `plain_inside`."""
     frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
     stack.callback(frame.unpersist)
     return frame
@@ -24,9 +24,9 @@ def kept(frame: DataFrame, *, stack: ExitStack) -> DataFrame:
 
 @contextmanager
 def plain_inside(spark: SparkSession) -> Iterator[None]:
-    """Let kept DataFrames have plans that are not adaptive.
+    """Turn off adaptive execution for persisted DataFrames.
 
-    With adaptive ones, a kept DataFrame that stands on another can wait for it for ever (seen with Spark 3.5.9).
+    With it, a persisted DataFrame that depends on another one can wait for it forever (seen with Spark 3.5.9).
     """
     with _setting(spark, _ADAPTIVE_INSIDE, "false"):
         yield
@@ -34,14 +34,14 @@ def plain_inside(spark: SparkSession) -> Iterator[None]:
 
 @contextmanager
 def pictures_in_rows(spark: SparkSession) -> Iterator[None]:
-    """Let few rows travel to Python at a time, where each of them has a picture."""
+    """Send only a few rows to Python at a time, because each of them contains an image."""
     with _setting(spark, _BATCH_ROWS, str(_PICTURES_TOGETHER)):
         yield
 
 
 @contextmanager
 def _setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
-    """A setting of Spark's for a block."""
+    """Change a Spark setting for a block."""
     before = spark.conf.get(name)
     spark.conf.set(name, value)
     try:
@@ -52,15 +52,15 @@ def _setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
 
 @contextmanager
 def files_side_by_side(spark: SparkSession, files: int) -> Iterator[None]:
-    """Let a task write up to so many folders' files at once, so that its rows need not be sorted by folder."""
+    """Let a task write to up to ``files`` folders at once, so that its rows need not be sorted by folder."""
     with _setting(spark, _SIDE_BY_SIDE, str(files)):
         yield
 
 
 def small_table(spark: SparkSession, columns: Mapping[str, Sequence[Any]], schema: str) -> DataFrame:
-    """A DataFrame of what the driver knows, in the schema's order.
+    """Make a DataFrame from columns on the driver, in the order of the schema.
 
-    It travels as Arrow: rows would need Python workers of a kind of their own.
+    They are sent as Arrow: rows would need a different kind of Python worker.
     """
     return from_pandas(
         spark, pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in columns.items()}), schema
@@ -68,12 +68,12 @@ def small_table(spark: SparkSession, columns: Mapping[str, Sequence[Any]], schem
 
 
 def from_pandas(spark: SparkSession, frame: pd.DataFrame, schema: str) -> DataFrame:
-    """A DataFrame of pandas' columns, as Arrow: else each row would become several objects of Python's."""
+    """Make a DataFrame from a pandas one through Arrow. Otherwise each row would become several Python objects."""
     with _setting(spark, _ARROW, "true"):
         return spark.createDataFrame(frame, schema)
 
 
 def fetched(frame: DataFrame) -> pd.DataFrame:
-    """The rows of a small DataFrame, as Arrow: columns of numbers, without a Python object for each."""
+    """Collect a small DataFrame as Arrow, without a Python object for each value."""
     with _setting(frame.sparkSession, _ARROW, "true"):
         return frame.toPandas()

@@ -1,11 +1,11 @@
-"""Secrets of S3 and Cassandra in a Spark session: where they come from, and how tasks get them without a trace.
+"""Secrets for S3 and Cassandra in a Spark session: their sources, and how tasks get them without leaving a trace.
 
-S3 is reached by ``spark.imagestrata.s3.*`` (`PROPERTIES`), else by the ``AWS_*`` variables of the driver, else by what
-each machine has: variables, profiles, roles. Tasks get what the driver has as Spark's local properties.
+S3 credentials come from ``spark.imagestrata.s3.*`` (`PROPERTIES`), else from the ``AWS_*`` variables of the driver,
+else from each machine: variables, profiles, roles. Tasks get the driver's credentials as Spark local properties.
 
-Spark writes local properties to its event log. It hides the values that ``spark.redaction.regex`` matches by name, but
-only of names that the session's SparkConf has, too. So sessions start with the names of `HIDDEN`; their values need
-not be there. A secret that the event log would show is refused.
+Spark writes local properties to its event log. It redacts values whose names match ``spark.redaction.regex``, but only
+for names that are also in the session's SparkConf. So sessions start with the names in `HIDDEN`, with or without
+values. A secret that the event log would show is refused.
 """
 
 import logging
@@ -28,26 +28,26 @@ PROPERTIES: Final = {
     "secret": "spark.imagestrata.s3.secret.key",
     "token": "spark.imagestrata.s3.session.token",
 }
-"""Spark's names for the fields of `S3Access`."""
+"""The Spark properties for the fields of `S3Access`."""
 
 HIDDEN: Final[dict[str, bool | float | int | str | None]] = {
     name: "" for field, name in PROPERTIES.items() if field != "endpoint"
 }
-"""What a session starts with so that its event log hides S3 keys: ``SparkSession.builder.config(map=HIDDEN)``."""
+"""Configuration that makes the event log hide S3 keys: ``SparkSession.builder.config(map=HIDDEN)``."""
 
 PASSWORD: Final = "spark.cassandra.auth.password"
 """The property with the password of Cassandra's user."""
 
 _STORES = ("spark.cassandra.connection.ssl.keyStore.password", "spark.cassandra.connection.ssl.trustStore.password")
 _REDACTION = "spark.redaction.regex"
-_USUAL = "(?i)secret|password|token|access[.]?key"  # Spark's own
+_USUAL = "(?i)secret|password|token|access[.]?key"  # Spark's default
 _OURS = ("spark.imagestrata.", "spark.cassandra.")
 _OF_HADOOP = {"key": "fs.s3a.access.key", "secret": "fs.s3a.secret.key", "token": "fs.s3a.session.token"}
-"""Under these names Spark itself writes the keys of ``AWS_*`` to its event log."""
+"""The names under which Spark writes the keys from ``AWS_*`` to its event log."""
 
 
 def check_hidden(conf: SparkConf) -> None:
-    """Raise `EtlError` if Spark's logs would show secrets of a configuration or of ``AWS_*``; needs Spark's JVM."""
+    """Raise `EtlError` if Spark's logs would show secrets of a configuration or of ``AWS_*``. Needs Spark's JVM."""
     with _unlogged():
         pattern = conf.get(_REDACTION, _USUAL)
         if pattern is None or pattern == _USUAL:
@@ -57,17 +57,17 @@ def check_hidden(conf: SparkConf) -> None:
         for field, name in _OF_HADOOP.items():
             if getattr(found, field):
                 names |= {name, PROPERTIES[field]}
-        java: Any = SparkContext._jvm  # Java's expressions are not Python's
+        java: Any = SparkContext._jvm  # regular expressions differ between Java and Python
         own = java.java.util.regex.Pattern.compile(pattern)
         if shown := sorted(name for name in names if not own.matcher(name).find()):
             raise EtlError(
                 f"Wanted a {_REDACTION} that hides {', '.join(shown)} in Spark's logs. Found: {pattern!r}. "
-                f"Add Spark's own, {_USUAL!r}, to it."
+                f"Add Spark's default, {_USUAL!r}, to it."
             )
 
 
 def password_of(spark: SparkSession) -> str | None:
-    """The password of Cassandra's user. Raises `EtlError` if Spark's event log would show it or those of key stores."""
+    """The password of the Cassandra user. Raises `EtlError` if the event log would show it or those of key stores."""
     with _unlogged():
         _check_session(spark, [name for name in (PASSWORD, *_STORES) if spark.conf.get(name, None)])
         return spark.conf.get(PASSWORD, None)
@@ -75,10 +75,10 @@ def password_of(spark: SparkSession) -> str | None:
 
 @contextmanager
 def secrets_on_executors(spark: SparkSession) -> Iterator[None]:
-    """Let the tasks of jobs that this thread starts inside the block know S3's keys and Cassandra's password.
+    """Pass S3 keys and the Cassandra password to tasks of jobs that this thread starts inside the block.
 
-    Keys from ``AWS_*`` stay away from a session that would show them; `driver_storage` refuses S3 there. Raises
-    `EtlError` for secrets in the configuration that the event log would show.
+    Keys from ``AWS_*`` are not passed if the event log of the session would show them; `driver_storage` then refuses
+    S3. Raises `EtlError` for secrets in the configuration that the event log would show.
     """
     context, access = spark.sparkContext, _access(spark)
     values = {PROPERTIES["endpoint"]: access.endpoint, PASSWORD: password_of(spark)}
@@ -88,7 +88,9 @@ def secrets_on_executors(spark: SparkSession) -> Iterator[None]:
     with _unlogged():
         for name in HIDDEN:
             if (spark.conf.get(name, None) or None) != values.get(name):
-                spark.conf.unset(name)  # else each SQL query of this session would put the empty value over ours
+                spark.conf.unset(
+                    name
+                )  # otherwise each SQL query of this session would overwrite ours with an empty value
         before = {name: context.getLocalProperty(name) for name in values}
         _set(context, values)
     try:
@@ -99,9 +101,9 @@ def secrets_on_executors(spark: SparkSession) -> Iterator[None]:
 
 
 def driver_storage(spark: SparkSession, address: str) -> Storage:
-    """The storage of an address, on the driver; asked whether it lets us in.
+    """Open the storage of an address on the driver, and check access.
 
-    Raises `SourceError` if not, and `EtlError` if Spark's event log would show its keys.
+    Raises `SourceError` if access fails, and `EtlError` if Spark's event log would show its keys.
     """
     access = None
     if is_s3(address):
@@ -116,7 +118,7 @@ def driver_storage(spark: SparkSession, address: str) -> Storage:
 
 
 def executor_storage(address: str) -> Storage:
-    """The storage of an address, inside a task or on a driver without Spark. Raises `StorageError`."""
+    """Open the storage of an address in a task, or on a driver without Spark. Raises `StorageError`."""
     task = TaskContext.get()
     if task is None or not is_s3(address):
         return Storage(address)
@@ -131,13 +133,13 @@ def _access(spark: SparkSession) -> S3Access:
 
 
 def _keys(access: S3Access) -> dict[str, str]:
-    """The keys that there are, by the names that are to be hidden."""
+    """The given keys, by the names that must be hidden."""
     found = {name: getattr(access, field) for field, name in PROPERTIES.items() if name in HIDDEN}
     return {name: value for name, value in found.items() if value}
 
 
 def _merged(given: dict[str, str | None]) -> S3Access:
-    """What was given, else what the environment says; keys come from one of them only."""
+    """Complete the given values from the environment. Both keys come from the same place."""
     found = S3Access.from_environment()
     endpoint = given["endpoint"] or found.endpoint
     if given["key"] or given["secret"]:
@@ -150,14 +152,15 @@ def _check_session(spark: SparkSession, names: Iterable[str]) -> None:
     if shown := _unknown(spark, names):
         raise EtlError(
             f"Wanted a Spark session that was started with {', '.join(shown)} in its configuration, because Spark "
-            "writes the values of other names to its event log. Found: one without. Put them into spark-defaults.conf "
-            "or start the session with SparkSession.builder.config(...). Keys of AWS_* need the names alone: "
+            "writes the values of other names to its event log. Found: a session without. Set them in "
+            "spark-defaults.conf "
+            "or start the session with SparkSession.builder.config(...). For keys from AWS_*, the names are enough: "
             "SparkSession.builder.config(map=etl.secrets.HIDDEN)."
         )
 
 
 def _unknown(spark: SparkSession, names: Iterable[str]) -> list[str]:
-    """Those of some names that the SparkConf of a session lacks. Raises `EtlError` as `check_hidden` does."""
+    """The names that the SparkConf of a session lacks. Raises `EtlError` as `check_hidden` does."""
     if not (wanted := list(names)):
         return []
     with _unlogged():
@@ -173,7 +176,7 @@ def _set(context: SparkContext, values: dict[str, str | None]) -> None:
 
 @contextmanager
 def _unlogged() -> Iterator[None]:
-    """Keep what is said to Spark out of the log of py4j, which has all of it where a program logs at DEBUG."""
+    """Keep calls to Spark out of py4j's log, which has all of them if a program logs at DEBUG."""
     log = logging.getLogger("py4j")
     before = log.level
     log.setLevel(max(log.getEffectiveLevel(), logging.INFO))

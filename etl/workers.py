@@ -1,4 +1,4 @@
-"""How our tasks run in Spark's Python workers."""
+"""Tasks in Spark's Python workers."""
 
 import gc
 import sys
@@ -16,14 +16,14 @@ _TASKS_PER_CORE = 4
 
 
 def map_batches(frame: DataFrame, *, task: Task, schema: str) -> DataFrame:
-    """Run a generator over the Arrow batches of each partition, in Python; ``schema`` is that of its own batches."""
+    """Run a generator over the Arrow batches of each partition, in Python. ``schema`` is that of its output."""
     return frame.mapInArrow(partial(_run, task=task), schema)
 
 
 def map_items(spark: SparkSession, items: Sequence[Any], *, task: Task, schema: str) -> DataFrame:
-    """Run a generator over things that the driver knows, in a few tasks for each core; neighbours stay together.
+    """Run a generator over items from the driver, in a few tasks per core. Neighbors stay together.
 
-    The items travel with the task. A DataFrame of them would be made by Python workers of another kind, which take
+    The items are sent with the task. A DataFrame of them would need a different kind of Python worker, which takes
     seconds to start.
     """
     tasks = max(1, min(len(items), _TASKS_PER_CORE * spark.sparkContext.defaultParallelism))
@@ -48,10 +48,10 @@ _frozen = 0
 
 
 def _freeze_modules() -> None:
-    """Keep the collector of garbage from modules, which are none.
+    """Exclude modules from garbage collection.
 
-    Spark has all of a worker's objects looked through behind each task: 0.1 to 0.2 s of CPU, more than small tasks
-    take. What is frozen is never looked at again, so this is done only where something was imported.
+    Spark runs a full collection in the worker after each task: 0.1 to 0.2 s of CPU, more than small tasks take. Frozen
+    objects are never collected, so this is done only after something was imported.
     """
     global _frozen
     if len(sys.modules) > _frozen:
@@ -60,10 +60,10 @@ def _freeze_modules() -> None:
 
 
 def _forget_archives() -> None:
-    """Forget in which archives this process looked for modules; imports learn them anew.
+    """Clear the cache of archives in which this process looked for modules. Imports fill it again.
 
-    Spark puts archives on the path of its workers, its own jar of thousands of files among them, and lets Python read
-    the directories of all that it remembers at the start of each task: 0.1 to 0.2 s of CPU, more than small tasks take.
+    Spark puts archives on the path of its workers, including its jar of thousands of files, and makes Python read the
+    directories of all cached ones at the start of each task: 0.1 to 0.2 s of CPU, more than small tasks take.
     """
     for place, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimporter):

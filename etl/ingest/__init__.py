@@ -1,1 +1,1 @@
-"""Ingesting a source into tables or a folder."""
+"""The ingest of a source into tables or a folder."""

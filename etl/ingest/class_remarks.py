@@ -1,4 +1,4 @@
-"""What an ingest says of its class names: new ones in a dataset that had some, and names that are nearly the same."""
+"""Remarks on the class names of an ingest: names that are new to the dataset, and names that are nearly the same."""
 
 import unicodedata
 from collections import defaultdict
@@ -13,10 +13,10 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewClasses:
-    """Classes that an ingest adds to a dataset that had some: they continue its numbers.
+    """Classes that an ingest adds to a dataset that has classes already. Their numbers continue those of the dataset.
 
-    ``first`` are the first few with their numbers, or None before they are taken. ``none_known`` tells whether no class
-    that the dataset had is in the source.
+    ``first`` has the first few names with their numbers, or None before they get numbers. ``none_known`` is True if the
+    source has none of the dataset's earlier classes.
     """
 
     dataset: str
@@ -35,7 +35,7 @@ class NewClasses:
         known: Collection[str],
         numbers: Mapping[str, int] | None = None,
     ) -> "NewClasses | None":
-        """Compare the class names of a source with those that a dataset had; None if it had none or none is new."""
+        """Compare the class names of a source with those of its dataset; None if it had none or if none is new."""
         new = sorted(set(names) - set(known))
         if not new or not known:
             return None
@@ -50,7 +50,7 @@ class NewClasses:
         )
         more = ", ..." if self.new > len(self.first) else ""
         absent = ", none of them in this source" if self.none_known else ""
-        hint = " (if these images are another dataset, use other tables and name it with --dataset)"
+        hint = " (if these images belong to another dataset, use other tables and set --dataset)"
         return (
             f"dataset {self.dataset!r} had {self.before:,} classes{absent}; {self.new:,} new: {shown}{more}"
             f"{hint if self.none_known else ''}"
@@ -59,11 +59,11 @@ class NewClasses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassRemarks:
-    """What there is to say of the classes of an ingest."""
+    """Remarks on the classes of an ingest."""
 
     new: NewClasses | None = None
     similar: list[dict[str, int]] = field(default_factory=list)
-    """Those of `similar_classes`."""
+    """The groups of `similar_classes`."""
 
     @property
     def lines(self) -> list[str]:
@@ -79,7 +79,7 @@ def class_remarks(
     destination: Destination | None,
     started: StartedRun | None = None,
 ) -> ClassRemarks:
-    """What there is to say of classes with so many images; new ones have numbers once the run has begun."""
+    """Make the remarks on classes, from the number of images in each. New classes get numbers when the run begins."""
     if plan.source.label_type != "int":
         return ClassRemarks()
     known = {} if destination is None else destination.known
@@ -89,10 +89,10 @@ def class_remarks(
 
 
 def similar_classes(images: Mapping[str, int], /, *, known: Collection[str] = ()) -> list[dict[str, int]]:
-    """Class names that differ by surrounding blanks, case or Unicode form only, with their images in the source.
+    """Find class names that differ only in surrounding blanks, case or Unicode form, with their numbers of images.
 
-    Groups of two or more names, of which one at least is in the source; names that a dataset had before (``known``) are
-    compared, too. In code-point order.
+    The result has groups of two or more names, at least one of which is in the source. Names that the dataset had
+    before (``known``) are compared too. Groups and names are in code-point order.
     """
     groups: defaultdict[str, list[str]] = defaultdict(list)
     for name in sorted({*images, *known}):
@@ -108,7 +108,7 @@ def describe_similar(groups: Collection[Mapping[str, int]], /) -> str:
     """One line with the first few groups of `similar_classes`."""
     shown = ", ".join(_described(group) for group in list(groups)[:_SHOWN])
     more = f", and {len(groups) - _SHOWN:,} more" if len(groups) > _SHOWN else ""
-    return f"class names that differ by surrounding blanks, case or Unicode form only: {shown}{more}"
+    return f"class names that differ only in surrounding blanks, case or Unicode form: {shown}{more}"
 
 
 def _described(group: Mapping[str, int]) -> str:

@@ -1,4 +1,4 @@
-"""Where an ingest writes to: its tables, what they may hold, and the numbers of its classes."""
+"""The tables that an ingest writes to, and its class numbers."""
 
 import logging
 import uuid
@@ -23,24 +23,24 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """The tables of an ingest, after a look at what is there."""
+    """The tables of an ingest, with what they contain already."""
 
     record: TableRecord
-    """What they hold once the ingest has begun."""
+    """The record of the tables once the ingest has begun."""
     names: frozenset[str]
-    """The names of its classes."""
+    """The class names of the source."""
     known: Mapping[str, int]
-    """The classes that the dataset has numbered by name before."""
+    """The classes of the dataset that have numbers already, by name."""
     numbers: Mapping[str, int] | None
-    """Their numbers, if the names are numbers; None if they are to be numbered by name."""
+    """The class numbers if the names are numbers; None if classes get numbers by name."""
     latest_write: int
-    """The latest write, in microseconds, to rows that no run has recorded; 0 if there are none."""
+    """The latest write time, in microseconds, of rows that belong to no recorded run; 0 if there are none."""
 
     def begin(self, control: Control, *, plan: IngestPlan, kind: str, ingest_id: uuid.UUID) -> "StartedRun":
-        """Record what the tables hold, take a place in the sequence of their runs, and take class numbers.
+        """Record the contents of the tables, register the run, and assign class numbers.
 
-        The tables are there. Raises `ConflictError` if another run began at the same time and this one does not fit,
-        `EtlError` for clocks that disagree, `UnreachableError`.
+        The tables must exist. Raises `ConflictError` if a concurrent run makes this one impossible, `EtlError` for
+        clocks that differ too much, `UnreachableError`.
         """
         claim_tables(control, self.record)
         run = take_run(
@@ -58,14 +58,14 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class StartedRun:
-    """The place of a run in its sequence, and its class numbers by name."""
+    """The position of a run in the sequence, and its class numbers by name."""
 
     run: Run
     numbers: Mapping[str, int]
 
 
 def check_fits_early(control: Control, *, plan: IngestPlan) -> None:
-    """Raise `ConflictError` if a source need not be listed: the tables hold another dataset or other labels."""
+    """Raise `ConflictError` before the source is listed, if the tables have another dataset or label type."""
     wanted = _record(plan)
     keyspace, of_pictures = wanted.metadata_table.keyspace, wanted.data_table.keyspace
     known = read_records(control, keyspace=keyspace)
@@ -76,10 +76,10 @@ def check_fits_early(control: Control, *, plan: IngestPlan) -> None:
 
 
 def find_destination(spark: SparkSession, control: Control, *, plan: IngestPlan, names: Collection[str]) -> Destination:
-    """Look whether an ingest of these classes fits what the tables hold; writes nothing.
+    """Check that an ingest of these classes matches the contents of the tables. Writes nothing.
 
-    Tables with rows and without a record are read whole, once: Spark runs. Raises `ConflictError`, `SourceError` and
-    `TableError` for what does not fit.
+    If tables have rows but no record, Spark reads all their metadata once. Raises `ConflictError`, `SourceError` and
+    `TableError`.
     """
     is_numbered = plan.source.label_type == "int"
     known_classes = class_names(control, keyspace=plan.tables.metadata.keyspace, dataset=plan.dataset)
@@ -92,15 +92,15 @@ def find_destination(spark: SparkSession, control: Control, *, plan: IngestPlan,
     written = 0
     if all(one.metadata_table != record.metadata_table for one in known):
         if not is_empty(control, plan=plan):
-            log.info("look at the rows of %s, which no ingest has recorded", record.metadata_table)
+            log.info("check the rows of %s, which no ingest has recorded", record.metadata_table)
             old = examine(spark, control, wanted=record, columns=plan.columns)
             check_fits(record, known=[*known, old.record])
             written = old.latest_write
         elif not plan.overwrite and _has_rows(control, record.data_table, columns=plan.columns):
             raise ConflictError(
-                f"Wanted a data table for {record.metadata_table}, which has no rows. Found: pictures in "
-                f"{record.data_table}, of another metadata table or of an ingest that did not end. Use other tables, "
-                "with --data-table and --metadata-table, or say --overwrite to write into this one."
+                f"Wanted an empty data table for {record.metadata_table}, which has no rows. Found: images in "
+                f"{record.data_table}, of another metadata table or of an interrupted ingest. Use other tables, "
+                "with --data-table and --metadata-table, or set --overwrite to write into this one."
             )
     return Destination(
         record=record, names=frozenset(names), known=known_classes, numbers=numbers, latest_write=written
@@ -117,11 +117,11 @@ def _record(plan: IngestPlan) -> TableRecord:
 
 
 _OURS = {"source", "ingest_id", "sha256"}
-"""Columns of a metadata table that only an ingest makes."""
+"""Columns of a metadata table that only an ingest creates."""
 
 
 def check_tables(control: Control, *, plan: IngestPlan) -> None:
-    """Raise `TableError`, with all that is wrong, unless the tables are there as we write them, or may be created."""
+    """Raise `TableError`, with all problems, unless the tables have the right columns or can be created."""
     absent, differing = [], []
     for table, statement in plan.tables.definitions.items():
         found = control.columns(table)
@@ -131,8 +131,8 @@ def check_tables(control: Control, *, plan: IngestPlan) -> None:
         missing = [name for name in defined_columns(statement) if name not in found]
         if table == plan.tables.metadata and not _OURS & found.keys():
             raise TableError(
-                f"Wanted tables that an ingest made. Found: {table}, which another tool made (it has no "
-                f"{', '.join(missing)}). {OTHER_TOOLS} Use other tables here, which the ingest creates itself."
+                f"Wanted tables that an ingest created. Found: {table}, which another tool created (it has no "
+                f"{', '.join(missing)}). {OTHER_TOOLS} Use other tables here; the ingest creates them."
             )
         for name, kind in defined_columns(statement).items():
             if name not in found:
@@ -141,11 +141,11 @@ def check_tables(control: Control, *, plan: IngestPlan) -> None:
                 differing.append(f"{name} {found[name]} instead of {kind} in {table}")
     if not absent and not differing:
         return
-    mend = "Name others, or leave out --no-create."
+    mend = "Use other tables, or leave out --no-create."
     records = plan.tables.records
     if differing:
         mend = f"Use other tables, with --data-table and --metadata-table. {OTHER_TOOLS}"
-    elif all(table in records for table in absent):  # tables of a version that had none
+    elif all(table in records for table in absent):  # tables of an earlier version, which had no such tables
         mend = f"Leave out --no-create, or create them: {' '.join(_one_line(records[table]) for table in absent)}"
     found_wrong = "; ".join([*(f"no table {table}" for table in absent), *differing])
     raise TableError(f"Wanted tables that an ingest can write to. Found: {found_wrong}. {mend}")
@@ -166,7 +166,7 @@ def create_tables(control: Control, *, plan: IngestPlan) -> None:
 
 
 def create_records(control: Control, *, tables: Tables) -> None:
-    """Create the tables of what is recorded, where an earlier version has made none."""
+    """Create the tables of records, which earlier versions did not have."""
     _create(control, tables.records)
 
 
@@ -178,7 +178,7 @@ def _create(control: Control, definitions: Mapping[TableName, str]) -> None:
 
 
 def is_empty(control: Control, *, plan: IngestPlan) -> bool:
-    """Whether there is no metadata row yet, of any source."""
+    """Whether the metadata table has no rows."""
     return not _has_rows(control, plan.tables.metadata, columns=plan.columns)
 
 
@@ -189,10 +189,10 @@ def _has_rows(control: Control, table: TableName, *, columns: Columns) -> bool:
 
 
 def own_numbers(*, plan: IngestPlan, names: Collection[str], known: Collection[str]) -> dict[str, int] | None:
-    """The numbers of classes whose names are numbers; None if they are to be numbered by name.
+    """The numbers of classes whose names are numbers; None if classes get numbers by name.
 
-    ``known`` are the names that the dataset has numbered before. Raises `SourceError` for a name that should be a
-    number and is none, and for numbers where classes have been numbered by name.
+    ``known`` has the names that have a number in the dataset already. Raises `SourceError` for a name that should be a
+    number and is not, and for numbers in a dataset whose classes got numbers by name.
     """
     wanted = plan.source.class_names
     tables = plan.tables
@@ -206,9 +206,9 @@ def own_numbers(*, plan: IngestPlan, names: Collection[str], known: Collection[s
     if wanted == "number":
         if known:
             raise SourceError(
-                f"Wanted classes by name: {tables.classes} has numbered those of {plan.dataset!r}. Found: numbers in "
-                f"{plan.source.address}, which mean something else. Give a table of names with --labels, or make it "
-                "another --dataset in other tables, with --data-table and --metadata-table."
+                f"Wanted class names, because {tables.classes} numbers the classes of {plan.dataset!r} by name. Found: "
+                f"numbers in {plan.source.address}, which mean something else. Pass a table of names with --labels, or "
+                "use another --dataset and other tables, with --data-table and --metadata-table."
             )
         return class_numbers_of(names)
     return None
@@ -217,7 +217,7 @@ def own_numbers(*, plan: IngestPlan, names: Collection[str], known: Collection[s
 def number_classes(
     control: Control, *, plan: IngestPlan, names: Collection[str], numbers: Mapping[str, int] | None
 ) -> Mapping[str, int]:
-    """The number of each class name: those of `own_numbers`, or taken from the table of classes, which is there."""
+    """The number of each class name: from `own_numbers`, or assigned in the table of classes, which must exist."""
     if numbers is not None:
         return numbers
     numbers = take_numbers(control, keyspace=plan.tables.metadata.keyspace, dataset=plan.dataset, names=names)

@@ -1,7 +1,7 @@
-"""Exact duplicates: images whose bytes are the same, found by their SHA-256.
+"""Exact duplicates: images with the same bytes, found by their SHA-256.
 
-The worst are those with different labels, and those in different split folders: the first teach nonsense, the second
-let a test picture into training.
+Duplicates with different labels are contradictory training data. Duplicates in different split folders leak test images
+into training.
 """
 
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ from pyspark.sql import functions as F
 EXAMPLES = 20
 
 IMAGES = "id BINARY, label INT, or_split STRING, path STRING, sha256 BINARY"
-"""What `duplicate_groups` needs of images that were written; other columns may be there."""
+"""The columns that `duplicate_groups` needs of written images. There may be other columns."""
 
 GROUPS = "sha256 BINARY, images BIGINT, different_labels BOOLEAN, different_splits BOOLEAN, first STRING, last STRING"
-"""Images that are the same: how many, whether their labels or split folders differ, their first and last names."""
+"""Groups of duplicates: the number of images, whether their labels or split folders differ, first and last name."""
 
 
 @dataclass(frozen=True, slots=True)
 class DuplicateGroup:
-    """One picture that is there several times; ``sha256`` in hexadecimal, names with the split folder in front."""
+    """One image that occurs several times. ``sha256`` is hexadecimal; names start with the split folder."""
 
     sha256: str
     images: int
@@ -38,10 +38,10 @@ class DuplicateGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DuplicateSummary:
-    """Counts of the groups of `GROUPS`, and of those with different labels and in different split folders.
+    """The number of groups of duplicates, and of those with different labels and in different split folders.
 
-    The examples are those with different labels first, then those in different split folders, then the others; each by
-    most images, then by name.
+    Examples with different labels come first, then those in different split folders, then the others; each sorted by
+    number of images, largest first, and then by name.
     """
 
     groups: int = 0
@@ -55,12 +55,12 @@ class DuplicateSummary:
             return "no exact duplicates"
         return (
             f"{self.images:,} images are exact duplicates, in {self.groups:,} groups; {self.with_different_labels:,} "
-            f"of these groups have different labels, {self.in_different_splits:,} lie in different split folders"
+            f"of these groups have different labels, {self.in_different_splits:,} are in different split folders"
         )
 
 
 def duplicate_groups(images: DataFrame, /) -> DataFrame:
-    """Images that are there more than once, as the rows of `GROUPS`: one shuffle, of one row a picture at most."""
+    """Find images that occur more than once, as rows of `GROUPS`. One shuffle of at most one row per image."""
     name = F.when(F.col("or_split") == "", F.col("path")).otherwise(F.concat_ws("/", "or_split", "path"))
     groups = (
         images.where(F.col("sha256").isNotNull())
@@ -77,9 +77,10 @@ def duplicate_groups(images: DataFrame, /) -> DataFrame:
 
 
 def summarise(groups: DataFrame, *, examples: int = EXAMPLES) -> DuplicateSummary:
-    """Count the groups and take the worst ``examples``; runs Spark, which makes the groups once."""
+    """Count the groups and collect the worst ``examples``. Runs Spark, which computes the groups once."""
     worst_first = (F.desc("different_labels"), F.desc("different_splits"), F.desc("images"), "first", "sha256")
-    # Counted from what is kept: an Observation counts again whatever Spark makes again, for a sort or after a failure.
+    # Counted from persisted rows: an Observation counts rows again that Spark computes again, for a sort or after a
+    # failure.
     kept = groups.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         (counts,) = kept.agg(

@@ -1,4 +1,4 @@
-"""Which images of a source are there already, in tables or in a folder: left out, replaced or in the way."""
+"""Images of a source that exist already, in tables or in a folder: they are skipped, replaced or refused."""
 
 import logging
 from contextlib import ExitStack
@@ -22,11 +22,11 @@ log = logging.getLogger("imagestrata.ingest")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExistingImages:
-    """What is there of the images of a source.
+    """The images of a source that exist already.
 
-    ``rows`` are their rows as they are now; None if the table is empty, or a folder is written to. ``done`` are those
-    that are left out, as rows of `OUTCOMES`, ``count`` so many; ``sums`` is what `tally` says of them, where it was
-    asked.
+    ``rows`` has their current rows; None if the table is empty or the target is a folder. ``done`` has the skipped
+    images as rows of `OUTCOMES`, and ``count`` their number. ``sums`` is the result of `tally` for them, if it was
+    computed.
     """
 
     rows: DataFrame | None = None
@@ -38,23 +38,23 @@ class ExistingImages:
     def in_folder(
         cls, spark: SparkSession, entries: DataFrame, *, plan: IngestPlan, stack: ExitStack
     ) -> "ExistingImages":
-        """Those in the target folder. Raises `OutputExistsError`."""
+        """Find them in the target folder. Raises `OutputExistsError`."""
         done = files_done(spark, entries, plan=plan)
         if done is None:
             return cls()
-        done = kept(done, stack=stack)  # now: later what this run writes is there, too
+        done = kept(done, stack=stack)  # now: later there are also the files of this run
         return cls(done=done, count=done.count())
 
     @classmethod
     def in_tables(
         cls, spark: SparkSession, entries: DataFrame, *, plan: IngestPlan, stack: ExitStack
     ) -> "ExistingImages":
-        """Those in tables that have rows. Raises `ConflictError` for rows from other sources, `TableError`."""
+        """Find them in tables. Raises `ConflictError` for rows from other sources, `TableError`."""
         if plan.near_duplicates:
             refuse_other_groups(grouped_rows(spark, tables=plan.tables), tables=plan.tables)
         log.info("look for these images in %s", plan.tables.metadata)
         rows = entries.transform(there_already, known=known_images(spark, plan=plan), source=plan.source_name)
-        rows = kept(rows, stack=stack)  # now: later the table has this run's rows as well
+        rows = kept(rows, stack=stack)  # now: later the table also has the rows of this run
         before = rows.transform(as_outcomes)
         sums = before.transform(tally).collect()
         if not plan.overwrite:
@@ -62,14 +62,14 @@ class ExistingImages:
         if not plan.resume:
             return cls(rows=rows)
         if changed := sum(row.files for row in sums if row.stage == THERE_OTHERWISE):
-            log.warning("%s images are there with another class and are written again", f"{changed:,}")
+            log.warning("%s images exist with another class and are written again", f"{changed:,}")
         sums = [row for row in sums if row.stage == THERE]
         count = sum(row.files for row in sums)
         return cls(rows=rows, done=before.where(F.col("stage") == THERE), count=count, sums=sums)
 
 
 def known_images(spark: SparkSession, *, plan: IngestPlan) -> DataFrame:
-    """All metadata rows as id (16 bytes) and label, whatever their names, and or_label, or_split, path and so on."""
+    """All metadata rows. The columns ``id`` (16 bytes) and ``label`` have these names here, whatever the table says."""
     key, label = plan.columns.id, plan.columns.label
     others = ("or_label", "or_split", "path", "bytes", "sha256", "source", "group_id")
     rows = read_table(spark, plan.tables.metadata, columns=(key, label, *others))
@@ -79,7 +79,7 @@ def known_images(spark: SparkSession, *, plan: IngestPlan) -> DataFrame:
 def there_already(entries: DataFrame, *, known: DataFrame, source: str) -> DataFrame:
     """The rows of ``known`` that have the ids of these entries.
 
-    ``ours`` tells whether they came from this source, ``same_class`` whether their class is the one of the entry.
+    ``ours`` is whether a row came from this source, ``same_class`` whether its class is that of the entry.
     """
     wanted = entries.where(F.col("reason").isNull()).groupBy("id").agg(F.max("or_label").alias("wanted"))
     return (
@@ -91,21 +91,21 @@ def there_already(entries: DataFrame, *, known: DataFrame, source: str) -> DataF
 
 
 def refuse(there: DataFrame, *, count: int, plan: IngestPlan) -> None:
-    """Raise `ConflictError`, with their number and the first few, if images are there that came from other sources."""
+    """Raise `ConflictError`, with the number and the first few, if images from other sources exist."""
     if not count:
         return
     first = there.where(~F.col("ours")).orderBy("or_split", "path").limit(_SHOWN).collect()
     more = ", ..." if count > _SHOWN else ""
     shown = ", ".join(f"{row.path} from {row.source}" for row in first)
     raise ConflictError(
-        f"Wanted to write images from {plan.source_name} to {plan.tables.metadata}. Found: {count:,} of them there "
-        f"already from another source: {shown}{more}. Say --overwrite to replace them, or use other tables, with "
+        f"Wanted to write images from {plan.source_name} to {plan.tables.metadata}. Found: {count:,} of them exist "
+        f"already, from another source: {shown}{more}. Set --overwrite to replace them, or use other tables, with "
         "--data-table and --metadata-table."
     )
 
 
 def as_outcomes(there: DataFrame) -> DataFrame:
-    """Images that were written before, by this source or by others, as the rows of `OUTCOMES`."""
+    """Images that were written before, from this source or from others, as rows of `OUTCOMES`."""
     return there.select(
         "id",
         "label",

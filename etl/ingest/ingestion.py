@@ -1,4 +1,4 @@
-"""An ingest from its source to its report."""
+"""The ingest, from its source to its report."""
 
 import logging
 import time
@@ -42,7 +42,18 @@ log = logging.getLogger("imagestrata.ingest")
 
 
 def run(spark: SparkSession, *, plan: IngestPlan) -> IngestReport:
-    """Ingest a source. Raises the errors of `etl`, before anything is written or if too much is rejected."""
+    """Ingest a source.
+
+    Args:
+        spark: The session.
+        plan: The options.
+
+    Returns:
+        The report.
+
+    Raises:
+        EtlError: The ingest is not possible, and nothing was written; or too many images were rejected.
+    """
     with ExitStack() as stack:
         ingest = Ingest(spark, plan=plan, stack=stack)
         ingest.list_source()
@@ -52,7 +63,18 @@ def run(spark: SparkSession, *, plan: IngestPlan) -> IngestReport:
 
 
 def estimate(spark: SparkSession, *, plan: IngestPlan) -> IngestEstimate:
-    """What an ingest would do; writes nothing. Raises as `run` does."""
+    """Estimate an ingest. Writes nothing.
+
+    Args:
+        spark: The session.
+        plan: The options.
+
+    Returns:
+        The estimate.
+
+    Raises:
+        EtlError: The ingest is not possible.
+    """
     with ExitStack() as stack:
         ingest = Ingest(spark, plan=plan, stack=stack)
         ingest.list_source()
@@ -61,13 +83,13 @@ def estimate(spark: SparkSession, *, plan: IngestPlan) -> IngestEstimate:
 
 
 class Ingest:
-    """One ingest: `list_source` and `survey`, then `estimate`, or `write` and `report`, in this order.
+    """One ingest. Call `list_source` and `survey`, and then either `estimate`, or `write` and `report`.
 
-    What is kept for all of them ends with ``stack``.
+    Persisted DataFrames are released when ``stack`` is closed.
     """
 
     def __init__(self, spark: SparkSession, *, plan: IngestPlan, stack: ExitStack) -> None:
-        """Connect, unless a folder is written to. Raises `EtlError` for tables that hold something else."""
+        """Connect, unless the target is a folder. Raises `EtlError` if the tables have other contents."""
         self._started = time.monotonic()
         if plan.near_duplicates:
             require_imagehash()
@@ -85,7 +107,7 @@ class Ingest:
         check_class_level(images.entries, tops=images.counts.tops, listing=images.listing, plan=self._plan.source)
 
     def survey(self) -> None:
-        """Look at what is there already. Raises `ConflictError`, `OutputExistsError` for what is in the way."""
+        """Find the images that exist already. Raises `ConflictError`, `OutputExistsError`."""
         spark, plan, entries = self._spark, self._plan, self._images.entries
         if self._control is None:
             self._existing = ExistingImages.in_folder(spark, entries, plan=plan, stack=self._stack)
@@ -95,10 +117,10 @@ class Ingest:
             if not is_empty(self._control, plan=plan):
                 self._existing = ExistingImages.in_tables(spark, entries, plan=plan, stack=self._stack)
         if self._existing.done is not None:
-            log.info("%s images are there already and are left out", f"{self._existing.count:,}")
+            log.info("%s images exist already and are skipped", f"{self._existing.count:,}")
 
     def estimate(self) -> IngestEstimate:
-        """What would be written."""
+        """Estimate what would be written."""
         return IngestEstimate.of(
             self._images.counts,
             plan=self._plan,
@@ -109,14 +131,14 @@ class Ingest:
         )
 
     def write(self) -> None:
-        """Write what is not there. Raises `EtlError` if more is rejected than may be."""
+        """Write the missing images. Raises `EtlError` if too many are rejected."""
         plan, files = self._plan, self._images.counts.files
         self._id = plan.ingest_id or new_ingest_id()
         unmatched = self._images.source.report_lines()
         for remark in [*unmatched, *self._class_remarks().lines]:
             log.warning("%s", remark)
         left = files - self._existing.count
-        log.info("%s of %s files are ingest %s", f"{left:,}", f"{files:,}", self._id)
+        log.info("%s of %s files, ingest %s", f"{left:,}", f"{files:,}", self._id)
         self._begin(is_idle=not left)
         counters = Counters(self._spark.sparkContext)
         self._outcomes = kept(self._write_outcomes(counters), stack=self._stack)
@@ -144,7 +166,7 @@ class Ingest:
         self._check_rejected(allowed=allowed, stopped_at=counters.rejected if rows is None else 0)
 
     def report(self) -> IngestReport:
-        """Clean up after earlier runs, and say what was done and found."""
+        """Clean up after earlier runs, and make the report."""
         stale = self._stale(self._outcomes)
         duplicates = self._duplicates() if self._written.images else None
         groups, ungrouped = self._group_near_duplicates()
@@ -161,7 +183,7 @@ class Ingest:
         return class_remarks(images, plan=self._plan, destination=self._destination, started=self._run)
 
     def _begin(self, *, is_idle: bool) -> None:
-        """Create what is missing of the tables and begin a run, if anything is to be written to them."""
+        """Create missing tables and begin a run, if there is anything to write to tables."""
         control, destination, plan = self._control, self._destination, self._plan
         if control is None or destination is None or (is_idle and not plan.prune and not plan.near_duplicates):
             return
@@ -169,7 +191,7 @@ class Ingest:
         self._run = destination.begin(control, plan=plan, kind="ingest", ingest_id=self._id)
 
     def _write_outcomes(self, counters: Counters) -> DataFrame:
-        """The rows of `OUTCOMES`, not written yet unless they were there already."""
+        """The rows of `OUTCOMES`; computing them writes the images that do not exist yet."""
         plan, counts, listing, done = self._plan, self._images.counts, self._images.listing, self._existing.done
         if done is not None and self._existing.count == counts.files:
             return done
@@ -201,12 +223,12 @@ class Ingest:
         )
 
     def _check_rejected(self, *, allowed: int, stopped_at: int) -> None:
-        """Raise `EtlError` if more was rejected than may be, or everything; ``stopped_at`` that many already."""
+        """Raise `EtlError` if too many or all files were rejected; ``stopped_at`` of them when the run was stopped."""
         report, plan = self._written, self._plan
         rejected = max(report.quarantined, stopped_at)
         if rejected > allowed:
             where = f"{rejected:,}. Reasons: {report.rejected_at}"
-            if stopped_at:  # there is no list in a folder yet
+            if stopped_at:  # a target folder has no list yet
                 where = f"{rejected:,} so far" + ("" if plan.target else f". Reasons: {report.rejected_at}")
             files = self._images.counts.files
             raise EtlError(f"Wanted at most {allowed:,} of {files:,} files rejected. Found: {where}")
@@ -217,7 +239,7 @@ class Ingest:
             )
 
     def _stale(self, outcomes: DataFrame) -> StaleRows | None:
-        """Count the rows of this source that were not found again; list and remove them if the plan says so."""
+        """Count the stale rows of this source; list and remove them if the plan says so."""
         plan, control = self._plan, self._control
         if control is None or self._existing.rows is None:
             return None
@@ -236,22 +258,22 @@ class Ingest:
         return replace(found, removed=stale.transform(remove, removal=removal).count())
 
     def _duplicates(self) -> DuplicateSummary:
-        rows = self._outcomes  # a table may have more than this source
+        rows = self._outcomes  # a table may have images of other sources too
         if self._existing.rows is not None:
             rows = known_images(self._spark, plan=self._plan)
         duplicates = summarise(duplicate_groups(rows))
         for same in duplicates.examples:
-            log.info("the same picture: %s", same)
+            log.info("exact duplicates: %s", same)
         return duplicates
 
     def _group_near_duplicates(self) -> tuple[int | None, int]:
-        """The groups of look-alikes, if they are wanted; else how many images lost theirs with their pictures."""
+        """Group near duplicates if the plan says so; otherwise count changed images that lost their group."""
         plan, control = self._plan, self._control
         if control is None or self._run is None:
             return None, 0
         tables, clock = plan.tables, self._run.run.last_clock
         if plan.near_duplicates:
-            log.info("look for pictures that look alike")
+            log.info("look for near duplicates")
             cluster = control.located
             return group_again(self._spark, outcomes=self._outcomes, tables=tables, cluster=cluster, clock=clock), 0
         before = self._existing.rows

@@ -1,4 +1,4 @@
-"""The images of a source as an ingest or a verification lists them, and their counts."""
+"""The listed images of a source, for an ingest or a verification, and their counts."""
 
 import logging
 from collections import Counter
@@ -24,7 +24,7 @@ Keep = Callable[[DataFrame], DataFrame]
 
 @dataclass(frozen=True, slots=True)
 class ListingCounts:
-    """What a listing holds, counted; ``tops``: files that can be taken by class, and how many lie in deeper folders."""
+    """The counts of a listing. ``tops``: for each class, its usable files and how many are in deeper folders."""
 
     files: int = 0
     bytes: int = 0
@@ -36,7 +36,7 @@ class ListingCounts:
 
     @classmethod
     def of(cls, rows: Iterable[Row], *, classes: Iterable[str]) -> "ListingCounts":
-        """Sum up the rows of `count_entries`; ``classes`` are names that are known beside them."""
+        """Sum up the rows of `count_entries`; ``classes`` has further class names."""
         rows = list(rows)
         taken = [row for row in rows if row.kind is None]
         splits: Counter[str] = Counter()
@@ -61,14 +61,14 @@ class ListingCounts:
 
     @property
     def images_by_class(self) -> dict[str, int]:
-        """How many images each class has."""
+        """The number of images of each class."""
         return {name: self.tops.get(name, (0, 0))[0] for name in self.classes}
 
 
 def count_entries(entries: DataFrame) -> DataFrame:
-    """Files and bytes by split, class and kind of reason, and files in folders of folders (``deeper``).
+    """Count files and bytes by split, class and kind of rejection, and files in deeper folders (``deeper``).
 
-    The kind is null for what can be taken.
+    The kind is null for usable files.
     """
     kind = F.substring_index("reason", ": ", 1)
     label = F.when(F.col("reason").isNull(), F.col("or_label"))
@@ -80,7 +80,7 @@ def count_entries(entries: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedImages:
-    """What a source holds: ``entries`` are its images without their bytes, kept."""
+    """The images of a source. ``entries`` has them without their bytes, persisted."""
 
     source: ListedSource
     entries: DataFrame
@@ -88,15 +88,15 @@ class ListedImages:
 
     @classmethod
     def of(cls, spark: SparkSession, plan: SourcePlan, *, dataset: str, keep: Keep) -> "ListedImages":
-        """List a source; ``keep`` persists what is used several times. Runs Spark.
+        """List a source. ``keep`` persists DataFrames that are used several times. Runs Spark.
 
-        Raises `SourceError` if it cannot be listed, has no file at all, or does not agree with its labels.
+        Raises `SourceError` if the source cannot be listed, has no files, or does not match its labels.
         """
         source = list_source(spark, plan, dataset=dataset, keep=keep)
         entries = keep(source.listing.names)
         counts = ListingCounts.of(entries.transform(count_entries).collect(), classes=source.listing.classes)
         if not counts.files:
-            raise SourceError(f"Wanted images in {plan.address}. Found: no file at all.")
+            raise SourceError(f"Wanted images in {plan.address}. Found: no files.")
         source.check(entries)
         return cls(source=source, entries=entries, counts=counts)
 
@@ -106,7 +106,7 @@ class ListedImages:
         return self.source.listing
 
     def without(self, done: DataFrame | None) -> DataFrame:
-        """The entries that are to be written: all but those that are done, with their bytes where they are at hand."""
+        """The entries without those that are done, with their bytes if the listing has them."""
         if not self.listing.has_data:
             return self.entries if done is None else self.entries.join(done.select("id"), on="id", how="left_anti")
         if done is None:
@@ -116,7 +116,7 @@ class ListedImages:
 
 
 def list_images(spark: SparkSession, *, plan: IngestPlan, stack: ExitStack) -> ListedImages:
-    """List the source of an ingest. What its tasks need, secrets and settings, stays until the stack is closed."""
+    """List the source of an ingest. Secrets and settings for its tasks are set until the stack is closed."""
     stack.enter_context(secrets_on_executors(spark))
     stack.enter_context(plain_inside(spark))
     log.info("list %s", plan.source.name)

@@ -1,7 +1,7 @@
-"""Groups of look-alikes in a whole table: which picture looks like which, whenever each was ingested.
+"""Groups of near duplicates in a whole table, whenever the images were ingested.
 
-The perceptual hash of a picture follows from its bytes, so hashes are kept by SHA-256 in a small table beside the
-metadata. An ingest adds those of its own pictures, works out those of older ones once, and groups all rows again.
+The perceptual hash of an image depends only on its bytes, so hashes are stored by SHA-256 in a small table in the
+metadata's keyspace. An ingest adds the hashes of its images, computes those of older images once, and groups all rows.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ def grouped_rows(spark: SparkSession, *, tables: Tables) -> DataFrame:
 
 
 def refuse_other_groups(rows: DataFrame, *, tables: Tables) -> None:
-    """Raise `TableError` if images have groups that a source gave them; runs Spark.
+    """Raise `TableError` if images have groups from their source. Runs Spark.
 
     Args:
         rows: Rows of `ROWS`.
@@ -53,21 +53,21 @@ def refuse_other_groups(rows: DataFrame, *, tables: Tables) -> None:
     others = rows.where(F.col("group_id").isNotNull() & ~F.col("group_id").startswith(GROUP_PREFIX))
     if count := others.count():
         raise TableError(
-            f"Wanted no groups in {tables.metadata} but those of look-alikes. Found: {count:,} images whose source "
-            "gave them a group (--group-column), which --near-duplicates would replace. Leave out --near-duplicates."
+            f"Wanted no groups in {tables.metadata} but those of near duplicates. Found: {count:,} images with a group "
+            "from their source (--group-column), which --near-duplicates would replace. Leave out --near-duplicates."
         )
 
 
 def group_again(spark: SparkSession, *, outcomes: DataFrame, tables: Tables, cluster: Cluster, clock: int) -> int:
-    """Give all images of a table that look alike a common ``group_id``, and take it from those that no longer do.
+    """Set a common ``group_id`` for all images of a table that look alike, and remove it where they no longer do.
 
-    Runs Spark. Pictures of earlier ingests that were never looked at are read once, and their hashes kept.
+    Runs Spark. Images of earlier ingests without a hash are read once, and their hashes are stored.
 
     Args:
-        spark: The session; the password for executors has been set.
-        outcomes: What became of this run's files, as rows of `OUTCOMES` with their perceptual hashes; kept.
-        tables: The tables; the one of perceptual hashes is there.
-        cluster: Where executors read older pictures.
+        spark: The session. The password for executors must be set.
+        outcomes: The outcomes of this run, rows of `OUTCOMES` with perceptual hashes; persisted.
+        tables: The tables, including the table of perceptual hashes.
+        cluster: The cluster from which executors read older images.
         clock: The clock of this run, in microseconds.
 
     Returns:
@@ -93,19 +93,19 @@ def group_again(spark: SparkSession, *, outcomes: DataFrame, tables: Tables, clu
 
 
 def clear_replaced(control: Control, *, before: DataFrame, outcomes: DataFrame, tables: Tables, clock: int) -> int:
-    """Take the group from images whose picture is another one now: nobody knows what that one looks like.
+    """Remove the group from images whose bytes have changed: they have no perceptual hash yet.
 
-    Runs Spark. An interrupted run leaves such images to the next one, which knows them by a picture without a hash.
+    Runs Spark. If the run is interrupted, the next run does this: it recognizes such images by bytes without a hash.
 
     Args:
         control: A connection.
-        before: The rows of this run's files as they were before it, as `ROWS`; kept.
-        outcomes: What became of this run's files, as rows of `OUTCOMES`; kept.
+        before: The rows of this run's files before the run, as `ROWS`; persisted.
+        outcomes: The outcomes of this run, rows of `OUTCOMES`; persisted.
         tables: The tables.
         clock: The clock of this run, in microseconds.
 
     Returns:
-        How many images lost their group.
+        The number of images that lost their group.
     """
     spark, has_hashes = before.sparkSession, control.columns(tables.perceptual_hashes) is not None
     grouped = before.where(F.col("group_id").startswith(GROUP_PREFIX))
@@ -132,11 +132,11 @@ def _as_rows(groups: DataFrame, *, tables: Tables) -> DataFrame:
 
 
 def _look(rows: DataFrame, *, known: DataFrame, tables: Tables, cluster: Cluster) -> DataFrame:
-    """The hashes of pictures that are not known yet, as `HASHES`; each picture is read once."""
+    """Compute the missing hashes, as `HASHES`; each distinct image is read once."""
     older = rows.where(F.col("sha256").isNotNull()).join(known, on="sha256", how="left_anti")
     older = older.groupBy("sha256").agg(F.min("id").alias("id")).select("id", "sha256")
     if count := older.count():
-        log.info("look at %s pictures of earlier ingests", f"{count:,}")
+        log.info("hash %s images of earlier ingests", f"{count:,}")
     cores = rows.sparkSession.sparkContext.defaultParallelism
     tasks = max(min(count, cores), count // _TASK_PICTURES, 1)
     task = partial(_hash_batches, cluster=cluster, table=tables.data, columns=tables.columns)
@@ -156,14 +156,14 @@ def _hash_batches(
 async def _hashes(
     ids: Sequence[bytes], *, cluster: Cluster, table: TableName, columns: Columns
 ) -> list[tuple[bool, int | None]]:
-    """Whether each picture is there, and its perceptual hash."""
+    """Whether each image exists, and its perceptual hash."""
     async with picture_reader(cluster, table, columns=[columns.id, columns.data]) as read:
         window = asyncio.Semaphore(_IN_FLIGHT)
 
         async def one(image: bytes) -> tuple[bool, int | None]:
             async with window:
                 row = await read(image)
-                if row is None or row[0] is None:  # `verify.py` tells of it
+                if row is None or row[0] is None:  # `verify.py` reports it
                     return False, None
                 return True, await asyncio.to_thread(picture_hash, bytes(row[0]))
 

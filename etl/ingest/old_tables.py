@@ -1,6 +1,6 @@
-"""Tables with rows and without a record of what they hold: those of earlier versions, and those of other tools.
+"""Tables with rows but without a record: tables of earlier versions, and tables of other tools.
 
-A table is one of ours if the ids of all its rows follow from the dataset, the split folders and the paths.
+A table comes from an earlier version if the ids of all rows match the dataset, the split folders and the paths.
 """
 
 import re
@@ -26,7 +26,7 @@ from schemas import Columns, image_id
 from schemas.tables import LabelType
 
 OTHER_TOOLS = (
-    "Nothing can be appended to tables that other tools made. They can be read and split: by cache_rows.py, split.py, "
+    "You cannot append to tables that other tools created. You can read and split them with cache_rows.py, split.py, "
     "shard.py and the loader, with --id-col, --label-col and --data-col."
 )
 
@@ -36,26 +36,26 @@ _ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")
 
 @dataclass(frozen=True, slots=True)
 class OldTable:
-    """What was found in tables without a record, and the latest time of a write to them, in microseconds."""
+    """The contents of tables without a record, and the latest time of a write to them, in microseconds."""
 
     record: TableRecord
     latest_write: int
 
 
 def examine(spark: SparkSession, control: Control, *, wanted: TableRecord, columns: Columns) -> OldTable:
-    """Look at all rows of a metadata table without a record; says what the tables hold. Runs Spark.
+    """Examine all rows of a metadata table without a record, in one pass. Runs Spark.
 
-    Raises `ConflictError` if they are not rows of this dataset with these labels, as an ingest has written them.
+    Raises `ConflictError` if an ingest of this dataset with these labels cannot have written them.
     """
     if control.columns(wanted.data_table) is None:
         raise ConflictError(
             f"Wanted the data table of {wanted.metadata_table}, which has rows. Found: no table {wanted.data_table}. "
-            "Name the one that has their pictures with --data-table, or use another --metadata-table."
+            "Set --data-table to the table with their images, or use another --metadata-table."
         )
     found = label_type_of(control, wanted, columns=columns)
     if found != wanted.label_type:
         raise ConflictError(
-            f"Wanted to ingest {wanted.content}, into {wanted.pair}. Found: there are rows with labels of type "
+            f"Wanted to ingest {wanted.content} into {wanted.pair}. Found: rows with labels of type "
             f"{found}. Use other tables, with --data-table and --metadata-table."
         )
     names = class_names(control, keyspace=wanted.metadata_table.keyspace, dataset=wanted.dataset)
@@ -67,15 +67,15 @@ def examine(spark: SparkSession, control: Control, *, wanted: TableRecord, colum
     if counts["foreign"]:
         raise ConflictError(
             f"Wanted rows of dataset {wanted.dataset!r} in {wanted.metadata_table}, to ingest more into it. "
-            f"Found: the ids of {counts['foreign']:,} of {counts['rows']:,} rows do not follow from this dataset and "
-            f"their paths, as {counts['example']}. If they are of another dataset, name it with --dataset; else use "
-            f"other tables, with --data-table and --metadata-table. {OTHER_TOOLS}"
+            f"Found: the ids of {counts['foreign']:,} of {counts['rows']:,} rows do not match this dataset and "
+            f"their paths, such as {counts['example']}. If they belong to another dataset, set --dataset; otherwise "
+            f"use other tables, with --data-table and --metadata-table. {OTHER_TOOLS}"
         )
     record = wanted
     if found == "int":
         if counts["by_name"] and counts["by_number"]:
             raise ConflictError(
-                f"Wanted labels in {wanted.metadata_table} that are numbers of classes of {wanted.dataset!r}, or the "
+                f"Wanted labels in {wanted.metadata_table} that are class numbers of {wanted.dataset!r}, or the "
                 f"class names themselves. Found: {counts['by_name']:,} of {counts['rows']:,} rows differ from the "
                 f"numbers in {wanted.metadata_table.keyspace}.classes, and {counts['by_number']:,} from their names. "
                 "Ingest the images into other tables, with --data-table and --metadata-table."
@@ -85,7 +85,7 @@ def examine(spark: SparkSession, control: Control, *, wanted: TableRecord, colum
 
 
 def label_type_of(control: Control, record: TableRecord, /, *, columns: Columns) -> LabelType:
-    """The label type of tables, by their columns."""
+    """The label type of tables, from their columns."""
     kind = (control.columns(record.data_table) or {}).get(columns.label)
     if kind == "int":
         return "int"
@@ -95,10 +95,10 @@ def label_type_of(control: Control, record: TableRecord, /, *, columns: Columns)
 
 
 def count_rows(rows: DataFrame, /, *, dataset: str, names: Mapping[str, int]) -> DataFrame:
-    """Count rows, as one row of the counts of `examine`.
+    """Count rows for `examine`; the result is one row.
 
-    ``foreign`` are those whose ids do not follow from dataset, split and path; ``by_name`` those whose labels are not
-    the numbers of ``names``; ``by_number`` those whose labels are not their class names. The rows are ``id``
+    ``foreign`` counts rows whose ids do not match dataset, split and path, ``by_name`` rows whose labels are not the
+    numbers of ``names``, and ``by_number`` rows whose labels are not their class names. The input columns are ``id``
     (16 bytes), ``or_split``, ``path``, ``or_label``, ``label``.
     """
     counted = map_batches(rows, task=partial(_count_batches, dataset=dataset, names=dict(names)), schema=_COUNTS)
@@ -132,9 +132,9 @@ def _is_number(name: str | None, label: int) -> bool:
 
 
 def is_id_of(image: bytes, /, *, dataset: str, or_split: str, path: str) -> bool:
-    r"""Whether an id follows from a dataset, a split folder and a path, as the text columns have them.
+    r"""Whether an id matches a dataset, a split folder and a path as in the text columns.
 
-    Escapes (``\xff``) are bytes that are no UTF-8, or parts of the name.
+    An escape (``\xff``) is a byte that is not UTF-8, or part of the name.
     """
     readings = [(name, _ESCAPE.sub(_byte, name)) for name in (or_split.encode(), path.encode())]
     return any(image == image_id(dataset, split, name).bytes for split in readings[0] for name in readings[1])

@@ -1,4 +1,4 @@
-"""What an ingest is asked to do: its options, checked before anything starts."""
+"""The options of an ingest, validated before anything starts."""
 
 import os
 import secrets
@@ -25,19 +25,19 @@ from schemas.tables import (
 )
 
 OWN_TABLES = ("classes", "quarantine", "tables", "ingests", "perceptual_hashes")
-"""Tables of ours in the keyspace of a metadata table."""
+"""Reserved names of tables in the keyspace of a metadata table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How many files may be rejected: a number, or a share of all that are listed."""
+    """The number of files that may be rejected, or their share of all listed files."""
 
     count: int | None = None
     percent: float | None = None
 
     @classmethod
     def parse(cls, text: str) -> "Tolerance":
-        """Read ``N`` or ``P%``; raises ValueError if it is neither."""
+        """Parse ``N`` or ``P%``. Raises ValueError."""
         number, sign, rest = text.partition("%")
         try:
             if sign and not rest and 0 <= float(number) <= 100:
@@ -46,10 +46,10 @@ class Tolerance:
                 return cls(count=int(number))
         except ValueError:
             pass
-        raise ValueError(f"Wanted a number of files, or a percentage as 0.5%. Found: {text!r}")
+        raise ValueError(f"Wanted a number of files, or a percentage such as 0.5%. Found: {text!r}")
 
     def allowed(self, files: int) -> int:
-        """How many of so many files may be rejected."""
+        """The number of files that may be rejected, out of ``files``."""
         if self.count is not None:
             return self.count
         return files if self.percent is None else int(files * self.percent / 100)
@@ -59,14 +59,13 @@ class Tolerance:
 class IngestPlan:
     """The options of one ingest.
 
-    ``source`` is what is read. Images go into two tables, or with ``target`` into a folder as files. ``dataset`` is the
-    keyspace of the metadata table unless it is named. ``create`` makes keyspaces and tables that are missing, with
-    ``replication`` (one copy unless it says otherwise). ``overwrite`` takes rows over from other sources. ``resume``
-    leaves out what is there, and an ``ingest_id`` carries that ingest on, which is resuming too. ``recode`` says what
-    becomes of the pictures, ``check`` how they are looked at, ``tolerance`` how many may be rejected,
-    ``near_duplicates`` whether look-alikes get a common group. ``list_stale`` names the rows of this source that were
-    not found again; ``prune`` removes them, and ``prune_count`` confirms their number. Raises ValueError for options
-    that cannot be.
+    Images are read from ``source`` and written to two tables, or to files in the folder ``target``. ``dataset``
+    defaults to the keyspace of the metadata table. ``create`` creates missing keyspaces and tables, with
+    ``replication`` (default: one replica). ``overwrite`` replaces rows from other sources. ``resume`` skips images that
+    exist already; an ``ingest_id`` continues that ingest, and also skips them. ``recode`` is how images are converted,
+    ``check`` how they are checked, ``tolerance`` how many may be rejected, and ``near_duplicates`` whether near
+    duplicates get a common group. ``list_stale`` lists the stale rows of this source; ``prune`` removes them, and
+    ``prune_count`` confirms their number. Raises ValueError for invalid options.
     """
 
     source: SourcePlan
@@ -102,7 +101,7 @@ class IngestPlan:
         if self.replication is not None:
             Replication.parse(self.replication)
             if not self.create:
-                raise ValueError("Wanted --replication where keyspaces may be created. Found: --no-create as well.")
+                raise ValueError("Wanted --replication or --no-create. Found: both.")
         if self.ingest_id is not None and self.ingest_id.version != 1:
             raise ValueError(
                 "Wanted the ingest id of an earlier run, a time-based UUID (version 1). "
@@ -119,7 +118,7 @@ class IngestPlan:
         if is_local(target):
             object.__setattr__(self, "target", os.path.abspath(target))
             if os.path.exists(target) and not os.path.isdir(target):
-                raise ValueError(f"Wanted a folder, or nothing yet, at {os.path.abspath(target)!r}. Found: a file.")
+                raise ValueError(f"Wanted a folder or nothing at {os.path.abspath(target)!r}. Found: a file.")
         if self.data_table is not None or self.metadata_table is not None:
             raise ValueError("Wanted two tables, or a folder to write to. Found: both.")
         with_tables = {
@@ -133,31 +132,32 @@ class IngestPlan:
         for name in (name for name, value in with_tables.items() if value):
             raise ValueError(f"Wanted {name} with tables. Found: --target-dir.")
         if self.ingest_id is not None:
-            raise ValueError("Wanted --resume to go on with a folder. Found: --ingest-id.")
+            raise ValueError("Wanted --resume to continue an ingest into a folder. Found: --ingest-id.")
 
     def _check_tables(self, data: TableName, metadata: TableName) -> None:
         if data == metadata:
             raise ValueError(f"Wanted two tables, for data and for metadata. Found: {data} for both.")
         for table in (data, metadata):
             if table in {TableName(metadata.keyspace, name) for name in OWN_TABLES}:
-                raise ValueError(f"Wanted a table of another name: {table} is kept for our own notes. Found: {table}")
+                raise ValueError(f"Wanted another table name, because {table} is reserved. Found: {table}")
         fixed = defined_columns(create_metadata(metadata, Columns(), label_type="multi")).keys() - {"id", "label"}
         taken = fixed & {self.columns.id.lower(), self.columns.label.lower()}
         if taken:
             raise ValueError(
-                f"Wanted id and label columns that the metadata table has no other use for. Found: {', '.join(taken)}"
+                "Wanted names for the id and label columns that no other metadata column has. "
+                f"Found: {', '.join(taken)}"
             )
 
     @property
     def tables(self) -> "Tables":
-        """The tables of an ingest that has no folder to write to."""
+        """The tables of an ingest whose target is not a folder."""
         assert self.data_table is not None
         assert self.metadata_table is not None
         return Tables(self.data_table, self.metadata_table, self.columns, self.source.label_type, self.near_duplicates)
 
     @property
     def source_name(self) -> str:
-        """The source as rows name it, with what was made of its pictures if they were not kept as they are."""
+        """The name of the source in rows, with the conversion of its images if there is one."""
         return self.source.name + (f"?{options}" if (options := str(self.recode)) else "")
 
 
@@ -170,26 +170,26 @@ class Tables:
     columns: Columns
     label_type: LabelType
     near_duplicates: bool = False
-    """Whether perceptual hashes of the pictures are wanted too."""
+    """Whether perceptual hashes of the images are stored too."""
 
     @property
     def classes(self) -> TableName:
-        """Where class numbers are."""
+        """The table of class numbers."""
         return TableName(self.metadata.keyspace, "classes")
 
     @property
     def quarantine(self) -> TableName:
-        """Where rejected files are told."""
+        """The table of rejected files."""
         return TableName(self.metadata.keyspace, "quarantine")
 
     @property
     def perceptual_hashes(self) -> TableName:
-        """Where perceptual hashes are, by the SHA-256 of the picture."""
+        """The table of perceptual hashes, by the SHA-256 of the image."""
         return TableName(self.metadata.keyspace, "perceptual_hashes")
 
     @property
     def records(self) -> Mapping[TableName, str]:
-        """What is recorded of the tables and of the runs on them, each with the statement that creates it."""
+        """The tables of records and of runs, each with the statement that creates it."""
         keyspace = self.metadata.keyspace
         return {
             TableName(keyspace, "tables"): create_table_records(keyspace),
@@ -199,7 +199,7 @@ class Tables:
 
     @property
     def definitions(self) -> Mapping[TableName, str]:
-        """Each with the statement that creates it."""
+        """All tables, each with the statement that creates it."""
         return {
             self.data: create_data(self.data, self.columns, label_type=self.label_type),
             self.metadata: create_metadata(self.metadata, self.columns, label_type=self.label_type),
@@ -210,11 +210,11 @@ class Tables:
 
 
 def new_ingest_id() -> uuid.UUID:
-    """A time-based UUID with a random node (RFC 9562, 6.10): it tells when, not on which machine."""
+    """A time-based UUID with a random node (RFC 9562, 6.10), which has a time but does not identify the machine."""
     return uuid.uuid1(node=secrets.randbits(48) | 1 << 40, clock_seq=secrets.randbits(14))
 
 
 def ingest_time(ingest_id: uuid.UUID) -> datetime:
-    """The time inside a time-based UUID, to the millisecond, as Cassandra keeps it; a resumed run writes the same."""
+    """The time in a time-based UUID, to the millisecond as in Cassandra. A resumed run writes the same time."""
     milliseconds = (ingest_id.time - 0x01B21DD213814000) // 10_000
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)

@@ -1,4 +1,4 @@
-"""What an ingest did, or would do, for people and for programs."""
+"""Reports and estimates of ingests, for people and for programs."""
 
 import hashlib
 import json
@@ -26,14 +26,14 @@ _ONE_NODE_IMAGES_PER_S = 800.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestReport:
-    """Counts, places and the fingerprint of one ingest; its text is the last line that a job prints.
+    """The counts, destination and fingerprint of one ingest. As text, it is the last line that a job prints.
 
-    ``images`` and ``bytes`` were written by this run; ``already_there`` were written before. ``images_by_split`` and
-    the fingerprint cover both, so that they are those of a run that was not interrupted. ``notes`` counts remarks on
-    images that were taken, ``unmatched`` tells what of the label sources belongs to no image, and how names were
-    matched, ``duplicates`` what the table has several times (None if this run wrote nothing), ``groups`` how many
-    groups of look-alikes the table has, if they were asked for, ``ungrouped`` how many images lost theirs because their
-    picture changed. ``stale`` counts the rows of this source that were not found again (None in new tables).
+    ``images`` and ``bytes`` count what this run wrote; ``already_there`` counts images that were written before.
+    ``images_by_split`` and the fingerprint cover both, so an interrupted and resumed ingest gives the same values.
+    ``notes`` counts remarks on ingested images. ``unmatched`` lists entries of the label sources without an image, and
+    how names were matched. ``duplicates`` has the exact duplicates in the table (None if this run wrote nothing),
+    ``groups`` the number of groups of near duplicates if they were requested, and ``ungrouped`` the number of images
+    that lost their group because they changed. ``stale`` counts the stale rows of this source (None in new tables).
     """
 
     images: int
@@ -124,7 +124,7 @@ class IngestReport:
         )
 
     def finished(self, *, seconds: float, **found: Any) -> "IngestReport":
-        """The report with what was found after the writing (the fields with defaults), and the time of it all."""
+        """Complete the report with what was found after writing (the fields with defaults) and with the total time."""
         return replace(
             self,
             seconds=round(seconds, 3),
@@ -141,7 +141,7 @@ class IngestReport:
             f"{place} in {self.seconds:,.1f} s ({self.images_per_s:,.0f} images/s)"
         )
         if self.already_there:
-            text += f"; {self.already_there:,} were there already"
+            text += f"; {self.already_there:,} existed already"
         if self.quarantined:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.quarantined_by_reason.items())
             text += f"; {self.quarantined:,} rejected ({reasons}): {self.rejected_at}"
@@ -150,10 +150,10 @@ class IngestReport:
         if self.duplicates and self.duplicates.groups:
             text += f"; {self.duplicates}"
         if self.groups is not None:
-            text += f"; {self.groups:,} groups of look-alikes"
+            text += f"; {self.groups:,} groups of near duplicates"
         if self.ungrouped:
-            text += f"; {self.ungrouped:,} images lost their group of look-alikes, because their pictures changed"
-            text += " (--near-duplicates looks again)"
+            text += f"; {self.ungrouped:,} images lost their group of near duplicates because they changed"
+            text += " (run with --near-duplicates to group them again)"
         notes = [f"{count:,} {note}" for note, count in self.notes.items()]
         remarks = ClassRemarks(new=self.new_classes, similar=self.similar_classes)
         for remark in [*notes, *self.unmatched, *remarks.lines]:
@@ -164,7 +164,7 @@ class IngestReport:
 
     @property
     def rejected_at(self) -> str:
-        """Where to see what was rejected: a query, or a file."""
+        """The query or the file that shows the rejected files."""
         if self.target is not None:
             return f"{self.target}/{REJECTED}"
         return f"SELECT * FROM {self.quarantine_table} WHERE ingest_id = {self.ingest_id}"
@@ -172,9 +172,9 @@ class IngestReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestEstimate:
-    """What an ingest would do, from its listing alone; nothing was written.
+    """An estimate of an ingest from its listing. Nothing was written.
 
-    ``seconds`` is a guess for one node of two cores that its client shares: more nodes and executors divide it.
+    ``seconds`` is an estimate for one node on two cores, shared with the client. More nodes and executors reduce it.
     """
 
     images: int
@@ -228,12 +228,12 @@ class IngestEstimate:
         classes = f" of {self.classes:,} classes" if self.classes else ""
         text = (
             f"would ingest {self.images - self.already_there:,} of {self.images:,} images ({self.bytes / 1e6:,.1f} MB; "
-            f"{splits}){classes}: {self.disk_bytes / 1e6:,.1f} MB of disk over all copies, about "
+            f"{splits}){classes}: {self.disk_bytes / 1e6:,.1f} MB of disk for all replicas, about "
             f"{self.seconds:,.0f} s on one node of two cores"
         )
         if self.rejected:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.rejected_by_reason.items())
-            text += f"; {self.rejected:,} cannot be taken ({reasons})"
+            text += f"; {self.rejected:,} cannot be ingested ({reasons})"
         stale = [str(self.stale)] if self.stale and self.stale.rows else []
         remarks = ClassRemarks(new=self.new_classes, similar=self.similar_classes)
         return "; ".join([text, *stale, *self.unmatched, *remarks.lines, "nothing was written"])
@@ -244,6 +244,6 @@ def _most_first(counts: Counter[str]) -> dict[str, int]:
 
 
 def _fingerprint(rows: int, first: int, second: int) -> str:
-    """64 hexadecimal digits for the same images with the same labels, in any order."""
+    """The fingerprint, 64 hexadecimal digits: the same for the same images with the same labels, in any order."""
     text = json.dumps(["ingest", FORMAT, rows, first % (1 << 64), second % (1 << 64)])
     return hashlib.sha256(text.encode()).hexdigest()

@@ -1,8 +1,8 @@
-"""The runs that write to a pair of tables, in order, and the write time of each: its clock.
+"""The sequence of runs that write to a pair of tables, and the write time of each run, its clock.
 
-Every write and delete of a run is made `USING TIMESTAMP` of its clock, which is later than that of all runs before it.
-So a later run wins over an earlier one in both tables, whatever the clocks of the machines that wrote say. Rows of the
-table ``ingests`` tell which runs there were.
+All writes and deletes of a run are made with `USING TIMESTAMP` and the run's clock, which is later than the clocks of
+all earlier runs. So a later run wins over an earlier one in both tables, whatever the system clocks of the writing
+machines say. The runs are recorded in the table ``ingests``.
 """
 
 import time
@@ -18,16 +18,16 @@ from schemas import TableName
 from schemas.tables import create_ingests
 
 SPAN = 100_000
-"""How many microseconds belong to a run: no run is shorter, and two runs never share one."""
+"""The number of microseconds that belong to a run. No run is shorter, and two runs never share one."""
 MOST_AHEAD = 300_000_000
-"""By how many microseconds clocks may differ."""
+"""The largest difference between clocks that is accepted, in microseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A place in the sequence of the runs on a metadata table.
+    """A run in the sequence of runs on a metadata table.
 
-    ``clock`` and the `SPAN` microseconds from there on are the write times of this run alone.
+    The `SPAN` microseconds from ``clock`` on are write times of this run only.
     """
 
     table: TableName
@@ -35,15 +35,15 @@ class Run:
     clock: int
 
     def clock_of(self, attempt: int) -> int:
-        """The write time of a task, by Spark's number of the attempt.
+        """The write time of a task, from Spark's attempt number.
 
-        Of two attempts at the same image the later one wins, in both tables.
+        Of two attempts at the same image, the later one wins in both tables.
         """
         return self.clock + min(attempt, SPAN - 2)
 
     @property
     def last_clock(self) -> int:
-        """The write time of what is done when all tasks are: it wins over what they have written."""
+        """The write time after all tasks, which wins over what the tasks have written."""
         return self.clock + SPAN - 1
 
     def __str__(self) -> str:
@@ -51,16 +51,16 @@ class Run:
 
 
 def now() -> int:
-    """The time of this machine, in microseconds since 1970."""
+    """The system time of this machine, in microseconds since 1970."""
     return time.time_ns() // 1000
 
 
 def next_clock(*, here: int, last: int | None, at_server: int, after: int = 0, table: TableName) -> int:
-    """The clock of the next run, from times in microseconds.
+    """Compute the clock of the next run. All times are in microseconds.
 
-    ``here`` is the time of this machine, ``last`` the clock of the run before, ``at_server`` the time of a Cassandra
-    node, ``after`` a write time that the clock must be later than. Raises `EtlError` if the table's times are more than
-    five minutes ahead of this machine's, or this machine's of the server's.
+    ``here`` is the time of this machine, ``last`` the clock of the previous run, ``at_server`` the time of a Cassandra
+    node, and ``after`` a write time that the clock must be later than. Raises `EtlError` if the table's times are more
+    than five minutes ahead of this machine, or this machine is more than five minutes ahead of the server.
     """
     written = max(after, -1 if last is None else last + SPAN - 1)
     wrong = None
@@ -71,7 +71,7 @@ def next_clock(*, here: int, last: int | None, at_server: int, after: int = 0, t
     if wrong is not None:
         raise EtlError(
             f"Wanted clocks that agree within five minutes, to write to {table}. Found: it is {wrong}. "
-            "Set the clock that is wrong (NTP) and run again; a write time that is ahead must have passed."
+            "Correct the clock that is wrong (NTP) and run again, once any write time that is ahead has passed."
         )
     return max(here, written + 1)
 
@@ -79,17 +79,17 @@ def next_clock(*, here: int, last: int | None, at_server: int, after: int = 0, t
 def take_run(
     control: Control, *, table: TableName, kind: str, dataset: str, source: str, ingest_id: uuid.UUID, after: int = 0
 ) -> Run:
-    """Take the next place in the sequence of a metadata table, with its clock, in a lightweight transaction.
+    """Register the next run in the sequence of a metadata table, with its clock, in a lightweight transaction.
 
-    A resumed run takes a new place, too.
+    A resumed run is registered as a new run too.
 
     Args:
         control: A connection.
-        table: The metadata table; the table ``ingests`` of its keyspace is there.
-        kind: What the run does: ``ingest``, ``repair``, ...
-        dataset: The dataset that it writes, or ``""``.
-        source: What it reads, or ``""``.
-        ingest_id: The id that its rows have.
+        table: The metadata table. The table ``ingests`` of its keyspace must exist.
+        kind: The kind of run: ``ingest``, ``repair``, ...
+        dataset: The dataset that the run writes, or ``""``.
+        source: The source that the run reads, or ``""``.
+        ingest_id: The ingest id of the run's rows.
         after: A write time, in microseconds, that the clock must be later than.
 
     Returns:
@@ -97,7 +97,7 @@ def take_run(
 
     Raises:
         EtlError: Clocks disagree by more than five minutes.
-        UnreachableError: Cassandra does not answer, or other runs were faster for too long.
+        UnreachableError: Cassandra does not answer, or other runs registered first too many times.
     """
     runs = TableName(table.keyspace, "ingests").quoted
     query = f"SELECT sequence, clock, last FROM {runs} WHERE table_name = ? LIMIT 1"
@@ -107,7 +107,7 @@ def take_run(
     at_place = f"SELECT run_id FROM {runs} WHERE table_name = ? AND sequence = ?"
     run_id = new_ingest_id()
     (row,) = control.execute("SELECT toUnixTimestamp(now()) AS milliseconds FROM system.local")
-    ahead = now() - row.milliseconds * 1000  # of the server's
+    ahead = now() - row.milliseconds * 1000  # of the server
     retries = TransactionRetries(f"Wanted a place in {table.keyspace}.ingests at {control.cluster}.")
     while True:
         newest = next(iter(control.execute(query, (table.table,), is_serial=True)), None)
@@ -123,7 +123,7 @@ def take_run(
         sequence = 1 if last is None else last + 1
         values = (table.table, sequence, clock, run_id, kind, ingest_id, dataset, source, datetime.now(UTC))
         is_ours = control.apply([(insert, values), (update, (sequence, table.table, last))])
-        if not is_ours:  # or it is not known
+        if not is_ours:  # or the answer was lost
             there = control.execute(at_place, (table.table, sequence), is_serial=True)
             is_ours = any(row.run_id == run_id for row in there)
         if is_ours:
@@ -132,7 +132,7 @@ def take_run(
 
 
 def has_runs(control: Control, table: TableName) -> bool:
-    """Whether a run was ever recorded for a metadata table."""
+    """Whether any run is recorded for a metadata table."""
     runs = TableName(table.keyspace, "ingests")
     if control.columns(runs) is None:
         return False
@@ -141,7 +141,7 @@ def has_runs(control: Control, table: TableName) -> bool:
 
 
 def create_sequence(control: Control, *, keyspace: str) -> None:
-    """Create the table ``ingests`` of a keyspace if it is not there."""
+    """Create the table ``ingests`` of a keyspace unless it exists."""
     if control.columns(TableName(keyspace, "ingests")) is None:
         control.define(create_ingests(keyspace))
 

@@ -23,7 +23,7 @@ from etl.sources.plan import SourcePlan
 from etl.workers import map_batches
 
 UNCONFIRMED_SHARE = 0.01
-"""The share of a source's rows that may be removed without the number being typed."""
+"""The share of a source's rows that may be removed without confirming the number."""
 
 _IN_FLIGHT = 128
 _UNREADABLE = "unreadable"  # the failure may be temporary: its row is not stale
@@ -34,8 +34,8 @@ def rows_of_source(metadata: DataFrame, /, *, source: str, splits: Collection[st
 
     Args:
         metadata: Rows of `etl.ingest.existing_images.known_images`.
-        source: The name of the source, as rows have it.
-        splits: The splits (``or_split``) that the ingest looked at. Rows in other splits are left out.
+        source: The name of the source in rows.
+        splits: The splits (``or_split``) that the ingest listed. Rows in other splits are left out.
 
     Returns:
         The rows, with the same columns.
@@ -44,11 +44,11 @@ def rows_of_source(metadata: DataFrame, /, *, source: str, splits: Collection[st
 
 
 def not_found(rows: DataFrame, /, *, outcomes: DataFrame) -> DataFrame:
-    """The rows whose files an ingest did not take: removed, moved to another class or split, or damaged now.
+    """The rows whose files an ingest did not find: removed, moved to another class or split, or damaged now.
 
     Args:
         rows: Rows of `rows_of_source`.
-        outcomes: What became of each file, as rows of `OUTCOMES`.
+        outcomes: The outcome of each file, as rows of `OUTCOMES`.
 
     Returns:
         ``id, or_split, path``. Rows of files that could not be read at all are left out: the failure may be temporary.
@@ -61,22 +61,22 @@ def not_found(rows: DataFrame, /, *, outcomes: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class StaleRows:
-    """How many rows of a source are stale, and how many of them were removed."""
+    """The number of stale rows of a source, and how many of them were removed."""
 
     rows: int
     of: int
-    """All rows of this source in the splits that the ingest looked at."""
+    """The number of rows of this source in the splits that the ingest listed."""
     removed: int = 0
 
     def check(self, confirmed: int | None) -> None:
-        """Raise `EtlError` if so many may not be removed, because nobody has confirmed the number."""
+        """Raise `EtlError` if this number of rows may not be removed without confirmation."""
         is_confirmed = self.rows <= UNCONFIRMED_SHARE * self.of if confirmed is None else confirmed == self.rows
         if self.rows and not is_confirmed:
             given = "no --prune-count" if confirmed is None else f"--prune-count {confirmed}"
             raise EtlError(
                 f"Wanted --prune-count {self.rows}, to remove {self.rows:,} of {self.of:,} rows of this source. Found: "
-                f"{given}. Nothing was removed. Is the source complete? --list-stale lists these rows. Their number "
-                f"must be given if it is more than {UNCONFIRMED_SHARE:.0%} of the rows."
+                f"{given}. Nothing was removed. Check that the source is complete; --list-stale lists these rows. "
+                f"You must confirm their number if it exceeds {UNCONFIRMED_SHARE:.0%} of the rows."
             )
 
     def __str__(self) -> str:
@@ -90,7 +90,7 @@ class StaleRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """Where rows are removed, and the clock (microseconds) of the run that removes them."""
+    """The tables from which rows are removed, and the clock (microseconds) of the run that removes them."""
 
     cluster: Cluster
     tables: Tables
@@ -98,14 +98,14 @@ class Removal:
 
 
 def remove(rows: DataFrame, /, *, removal: Removal) -> DataFrame:
-    """Remove images by ``id``: the metadata row first, then the picture, or both at once in one keyspace.
+    """Remove images by ``id``: first the metadata row, then the data row, or both at once in one keyspace.
 
     Args:
         rows: Rows with an ``id`` of 16 bytes.
-        removal: Where, and with which clock. What a later run has written stays.
+        removal: The tables and the clock. Rows that a later run has written stay.
 
     Returns:
-        The ids, once they are removed; nothing happens before the result is used.
+        The removed ids. The removal happens when the result is computed.
     """
     return map_batches(rows.select("id"), task=partial(_remove_batches, removal=removal), schema="id BINARY")
 
@@ -136,12 +136,12 @@ async def _remove(ids: Sequence[bytes], removal: Removal) -> None:
 
 
 def of_listing(entries: DataFrame, /) -> DataFrame:
-    """What would become of listed files (`ENTRIES`), as far as a listing can tell: ``id, stage, reason``."""
+    """The outcomes of listed files (`ENTRIES`) as far as the listing shows them: ``id, stage, reason``."""
     stage = F.when(F.col("reason").isNull(), WRITTEN).otherwise("list")
     return entries.select("id", stage.alias("stage"), "reason")
 
 
 def splits_of(source: SourcePlan, *, found: Iterable[str]) -> frozenset[str]:
-    """The splits that an ingest looks at: those that it was asked for, and those that its source names itself."""
+    """The splits that an ingest lists: those in its options, and those that its source names."""
     named = map(text, source.split_names) if source.splits else [source.or_split]
     return frozenset({*named, *found})

@@ -1,20 +1,20 @@
-"""What well-formed JPEG, PNG and WebP files say of themselves, read from their structure alone, in microseconds.
+"""A parser for the headers of well-formed JPEG, PNG and WebP files, which takes microseconds.
 
-Only what is beyond doubt is answered, and only for files that end as their format ends: anything unusual gives None
+It gives an answer only if there is no doubt and the file has the end mark of its format. Anything unusual gives None
 and is left to a real decoder.
 """
 
 import struct
 from typing import NamedTuple
 
-_PNG_DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}  # by type of colour
-_JPEG_FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended, progressive; the others are decoded by few
+_PNG_DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}  # by color type
+_JPEG_FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended, progressive; few decoders support the others
 _JPEG_PLAIN = frozenset({*range(0xE0, 0xF0), 0xFE, 0xDB, 0xC4, 0xDD})
 _ORIENTATION = 0x0112
 
 
 class Look(NamedTuple):
-    """A file's format, its size in pixels as stored, and how it is to be turned (EXIF's 1 to 8)."""
+    """The format of a file, its size in pixels as stored, and its EXIF orientation (1 to 8)."""
 
     format: str
     width: int
@@ -23,7 +23,7 @@ class Look(NamedTuple):
 
 
 def look(data: bytes) -> Look | None:
-    """Look at a whole file; None in any doubt."""
+    """Parse a whole file; None if there is any doubt."""
     try:
         if data[:3] == b"\xff\xd8\xff":
             return _jpeg(data)
@@ -31,13 +31,13 @@ def look(data: bytes) -> Look | None:
             return _png(data)
         if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
             return _webp(data)
-    except (IndexError, struct.error):  # it ends too early
+    except (IndexError, struct.error):  # the file is truncated
         pass
     return None
 
 
 def exif_orientation(exif: bytes) -> int:
-    """The orientation that an EXIF block tells, from 1 (as it is) to 8; 1 if it is broken or tells none."""
+    """The orientation in an EXIF block, from 1 (upright) to 8; 1 if the block is broken or has none."""
     block = exif.removeprefix(b"Exif\0\0")
     order = {b"II": "<", b"MM": ">"}.get(block[:2])
     if order is None:
@@ -58,7 +58,7 @@ def exif_orientation(exif: bytes) -> int:
 
 
 def jpeg_ends(data: bytes) -> bool:
-    """Whether a JPEG or JPEG 2000 ends with its mark of the end; what cameras pad it with does no harm."""
+    """Whether a JPEG or JPEG 2000 ends with its end mark. Padding by cameras is accepted."""
     return data[-64:].rstrip(b"\0\r\n ").endswith(b"\xff\xd9")
 
 
@@ -103,7 +103,7 @@ def _png(data: bytes) -> Look | None:
         if kind == b"IEND":
             whole = b"IDAT" in seen and (colour != 3 or b"PLTE" in seen)
             return Look("PNG", width, height, orientation) if whole else None
-        if kind not in (b"IDAT", b"PLTE") and kind[0] < ord("a"):  # must be understood, and is not
+        if kind not in (b"IDAT", b"PLTE") and kind[0] < ord("a"):  # a critical chunk that is not known
             return None
         if kind == b"eXIf":
             orientation = exif_orientation(data[at + 8 : end - 4])

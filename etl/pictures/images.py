@@ -1,4 +1,4 @@
-"""Is this a picture that training can read? Answered from its header and its end, decoded in doubt or on demand."""
+"""The check whether training can read an image, from its header and end. It is decoded in doubt or on request."""
 
 import io
 import re
@@ -16,19 +16,19 @@ from etl.errors import one_line
 from etl.pictures.headers import exif_orientation, jpeg_ends, look
 
 FORMATS = ("JPEG", "PNG", "TIFF", "BMP", "WEBP", "JPEG2000", "PNM")
-"""The formats that DALI's decoder takes, as the metadata table names them."""
+"""The formats that DALI decodes, by their names in the metadata table."""
 
 MAX_PIXELS = 2 * 89_478_485
-"""More pixels than this are taken for a decompression bomb (Pillow's own limit)."""
+"""An image with more pixels counts as a decompression bomb (Pillow's limit)."""
 
 Check = Literal["header", "full", "none"]
-"""How pictures are looked at: their header and end, all their pixels, or not at all."""
+"""How images are checked: header and end, all pixels, or not at all."""
 
 DAMAGE: tuple[type[Exception], ...] = (
     *(OSError, SyntaxError, ValueError, TypeError, LookupError, EOFError, struct.error),
     *(ArithmeticError, MemoryError, AttributeError, RuntimeError),
 )
-"""What Pillow raises for files that are damaged, by its own tests and by experience with random bytes."""
+"""Exceptions that Pillow raises for damaged files, from its tests and from experience with random bytes."""
 
 EXTENSIONS = {
     **dict.fromkeys((b"jpg", b"jpeg", b"jpe", b"jfif", b"mpo"), "JPEG"),
@@ -38,10 +38,10 @@ EXTENSIONS = {
     **dict.fromkeys((b"pnm", b"ppm", b"pgm", b"pbm"), "PNM"),
     **{b"png": "PNG", b"apng": "PNG", b"webp": "WEBP", b"gif": "GIF"},
 }
-"""How the names of pictures end, in lower case and without the dot, and the format that this tells."""
+"""File extensions of images, in lower case without the dot, and their formats."""
 
-_OUR_NAMES = {"MPO": "JPEG", "PPM": "PNM"}  # MPO: the JPEG of cameras that append a second picture
-_OTHERS = ("GIF", "ICO", "PSD", "AVIF", "SGI", "PCX")  # told by name when they are refused
+_OUR_NAMES = {"MPO": "JPEG", "PPM": "PNM"}  # MPO: a JPEG of a camera that appends a second image
+_OTHERS = ("GIF", "ICO", "PSD", "AVIF", "SGI", "PCX")  # formats that messages name when they are refused
 _PILLOW_NAMES = ("JPEG", "PNG", "TIFF", "BMP", "WEBP", "JPEG2000", "PPM", *_OTHERS)
 _MAGIC = re.compile(
     rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|II\*\0|MM\0\*|BM|RIFF....WEBP|\0\0\0\x0cjP  |\xff\x4f\xff\x51|P[1-6][\s#]|GIF8",
@@ -60,14 +60,14 @@ _TURNS = {
 }
 _BLOCKS = 4
 
-# Pillow keeps as many blocks of 16 MB for all threads; freed, each thread's heap would keep its own.
+# Pillow keeps this many blocks of 16 MB for all threads. If they were freed, the heap of each thread would keep some.
 Image.core.set_blocks_max(_BLOCKS)  # type: ignore[attr-defined]  # documented, not exported
-# Between half the limit and the limit Pillow warns; such pictures are large, not bombs.
+# Pillow warns above half the limit; such images are large, but accepted.
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 
 class RejectedError(Exception):
-    """A file is no picture that can be read; the message is ``kind`` or ``kind: detail``."""
+    """A file is not a readable image. The message is ``kind`` or ``kind: detail``."""
 
     def __init__(self, kind: str, detail: str = "") -> None:
         super().__init__(f"{kind}: {detail}" if detail else kind)
@@ -75,10 +75,10 @@ class RejectedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a picture says of itself: its format (one of `FORMATS`), and its size in pixels as stored.
+    """The header of an image: its format (one of `FORMATS`), and its size in pixels as stored.
 
-    ``orientation`` is EXIF's, 1 to 8: how the stored picture is to be turned. A file that nobody looked at (the check
-    ``none``) and that cannot be read has the format ``""`` and no size.
+    ``orientation`` is the EXIF orientation, 1 to 8. A file that was not checked (``none``) and that cannot be read has
+    the format ``""`` and no size.
     """
 
     format: str
@@ -87,10 +87,10 @@ class Header:
     orientation: int = 1
 
     def turn_of(self, width: int, height: int) -> int | None:
-        """How a mask of this size is turned to lie on the turned picture: 1 to 8, or None if it does not fit at all.
+        """The orientation that makes a mask of this size match the upright image; None if it cannot match.
 
-        A mask as large as the picture is stored goes with it; where EXIF turns the picture by a quarter, one that is
-        drawn on the turned picture fits as well, as it is.
+        A mask of the size of the stored image is rotated with it. If EXIF rotates the image by 90 degrees, a mask of
+        the size of the upright image matches as it is.
         """
         if (width, height) == (self.width, self.height):
             return self.orientation
@@ -98,11 +98,11 @@ class Header:
 
 
 def read_header(data: bytes, *, check: Check = "header") -> Header:
-    """Look at a whole file. Raises `RejectedError` if it is empty, no image, of another format, huge or cut off.
+    """Check a whole file. Raises `RejectedError` if it is empty, no image, in another format, too large or truncated.
 
-    With ``full`` all its pixels are decoded too (of the first picture, where there are several), which finds what
-    Pillow's decoders find: much in PNG, but libjpeg paints over what it cannot read inside a JPEG. With ``none`` only
-    an empty file is rejected.
+    With ``full``, all pixels are decoded too (of the first image if there are several). This finds what Pillow's
+    decoders find: much in PNG, but libjpeg fills in what it cannot read inside a JPEG. With ``none``, only empty files
+    are rejected.
     """
     if not data:
         raise RejectedError("empty")
@@ -120,20 +120,20 @@ def read_header(data: bytes, *, check: Check = "header") -> Header:
         if header.format == "PNM" and not _MAGIC.match(data):
             raise RejectedError("unsupported format PFM")
         if check == "full" or not _has_end(header.format, data, image):
-            image.draft(None, (1, 1))  # a JPEG is read to its end all the same, but makes 64 times fewer pixels
+            image.draft(None, (1, 1))  # a JPEG is still read to its end, but gives 64 times fewer pixels
             with room(image):
                 decode(image)
     return Header(*found) if found else header
 
 
 def disagrees(path: bytes, format: str) -> bool:
-    """Whether a file's extension tells another format than its content has; unknown extensions tell nothing."""
+    """Whether a file's extension contradicts the format of its contents. Unknown extensions never do."""
     told = EXTENSIONS.get(path.rpartition(b".")[2].lower()) if b"." in path else None
     return bool(format) and told is not None and told != format
 
 
 def turned(image: Image.Image, orientation: int) -> Image.Image:
-    """A picture as EXIF's orientation (1 to 8) shows it."""
+    """Apply an EXIF orientation (1 to 8) to an image."""
     turn = _TURNS.get(orientation)
     return image if turn is None else image.transpose(turn)
 
@@ -147,7 +147,7 @@ def open_picture(data: bytes) -> Iterator[Image.Image]:
         raise RejectedError("too many pixels", stable_line(error)) from None
     except DAMAGE:
         if _MAGIC.match(data):
-            raise RejectedError("damaged", "it begins as an image, but its header cannot be read") from None
+            raise RejectedError("damaged", "it starts like an image, but its header cannot be read") from None
         raise RejectedError("not an image") from None
     with image:
         width, height = image.size
@@ -157,7 +157,7 @@ def open_picture(data: bytes) -> Iterator[Image.Image]:
 
 
 def decode(image: Image.Image) -> None:
-    """Decode an opened picture. Raises `RejectedError` if it is damaged or cut off."""
+    """Decode an opened image. Raises `RejectedError` if it is damaged or truncated."""
     try:
         image.load()
     except Image.DecompressionBombError as error:
@@ -170,7 +170,7 @@ def decode(image: Image.Image) -> None:
 
 @contextmanager
 def of_mask() -> Iterator[None]:
-    """Let a `RejectedError` tell that it is about the mask of a picture."""
+    """Change a `RejectedError` so that it says that the mask of an image is bad."""
     try:
         yield
     except RejectedError as error:
@@ -178,12 +178,12 @@ def of_mask() -> Iterator[None]:
 
 
 def stable_line(error: BaseException) -> str:
-    """An error of Pillow's in one line that is the same in every run."""
+    """A Pillow error as one line that is the same in every run."""
     return re.sub(r"<_io\.BytesIO[^>]*>", "it", one_line(error))
 
 
 class Room:
-    """Lets as many pixels be decoded at once as fit; a picture that is larger than all room is decoded alone."""
+    """Limits the number of pixels that are decoded at once. An image above the limit is decoded alone."""
 
     def __init__(self, pixels: int) -> None:
         self._free = self._all = pixels
@@ -192,9 +192,9 @@ class Room:
 
     @contextmanager
     def __call__(self, image: Image.Image) -> Iterator[None]:
-        """Wait for room, first come, first served, and hold it."""
+        """Wait for room in first-come, first-served order, and hold it."""
         pixels = min(image.width * image.height, self._all)
-        with self._turn, self._changed:  # who waits keeps the turn, or small pictures would pass a large one for ever
+        with self._turn, self._changed:  # the waiter keeps its turn, or small images would overtake a large one forever
             self._changed.wait_for(lambda: pixels <= self._free)
             self._free -= pixels
         try:
@@ -206,12 +206,12 @@ class Room:
 
 
 room = Room(_ROOM)
-"""The room of this process, for whoever decodes: 64 MB at 4 bytes a pixel, and as much again for each copy."""
+"""The limit of this process, for all decoding: 64 MB at 4 bytes per pixel, and as much again for each copy."""
 
 
 def _header(image: Image.Image) -> Header:
     name = _OUR_NAMES.get(image.format or "", image.format or "")
-    exif = image.info.get("exif", b"") if name in ("JPEG", "PNG", "WEBP") else b""  # Pillow turns TIFFs by itself
+    exif = image.info.get("exif", b"") if name in ("JPEG", "PNG", "WEBP") else b""  # Pillow turns TIFFs itself
     return Header(name, image.width, image.height, exif_orientation(exif))
 
 
@@ -224,7 +224,7 @@ def _whatever(data: bytes) -> Header:
 
 
 def _has_end(name: str, data: bytes, image: Any) -> bool:
-    """Whether the file ends as its format ends; False is only a doubt."""
+    """Whether the file has the end mark of its format. False means only that there is doubt."""
     match name:
         case "JPEG2000":
             return jpeg_ends(data)

@@ -1,8 +1,8 @@
-"""Look-alikes: images that show the same although their bytes differ, found by a perceptual hash.
+"""Near duplicates: images that look the same although their bytes differ, found by a perceptual hash.
 
-A hash has 64 bits, of the low frequencies of a small grey copy: the same picture at another size, quality or brightness
-differs in few of them. Looking alike is taken as transitive: of three pictures that come near in a chain, all three are
-one group. Turned and mirrored pictures, and those that were cut, are others.
+A hash has 64 bits, from the low frequencies of a small gray copy: the same image at another size, quality or brightness
+differs in few bits. Similarity is treated as transitive: a chain of similar images is one group. Rotated, mirrored and
+cropped copies are not found.
 """
 
 from importlib.util import find_spec
@@ -25,7 +25,7 @@ HASHES = "id BINARY, phash BIGINT"
 GROUPS = "id BINARY, group_id STRING"
 
 GROUP_PREFIX = "look-"
-"""What the names of these groups begin with; groups that a source gives have other names."""
+"""The prefix of the names of these groups. Groups from a source have other names."""
 
 MAX_DISTANCE = 8
 _MOST_MASKS = 40
@@ -37,28 +37,28 @@ _LEAST_DETAIL = 2.0
 
 
 def require_imagehash() -> None:
-    """Raise `EtlError`, saying what to install, unless the package that `picture_hash` needs is there."""
+    """Raise `EtlError`, with what to install, unless the package that `picture_hash` needs is installed."""
     if find_spec("imagehash") is None:
         raise EtlError(
-            "Wanted the package imagehash, on the driver and on every executor, to look for near duplicates. "
-            "Found: it is not installed. Say: pip install imagehash"
+            "Wanted the package imagehash, on the driver and on every executor, to find near duplicates. "
+            "Found: it is not installed. Run: pip install imagehash"
         )
 
 
 def picture_hash(data: bytes) -> int | None:
-    """The perceptual hash of a picture, a signed number of 64 bits (imagehash's ``phash``, most significant bit first).
+    """Compute the perceptual hash of an image, signed 64 bits (imagehash's ``phash``, most significant bit first).
 
-    None for what cannot be decoded, and for pictures with next to no detail (the grey values of the small copy have a
-    standard deviation below 2 of 255): an empty page and a black frame look like every other, which says nothing; those
-    that are the same to the byte are exact duplicates anyway. Pictures are seen as their EXIF orientation shows them
-    and on white. Raises `EtlError` if imagehash is not installed.
+    None if the image cannot be decoded, or has almost no detail (the standard deviation of the gray values of the small
+    copy is below 2 of 255): all empty pages and black frames look alike, which means nothing, and identical files are
+    exact duplicates anyway. The EXIF orientation is applied, and transparency becomes white. Raises `EtlError` if
+    imagehash is not installed.
     """
     require_imagehash()
     import imagehash
 
     try:
         with open_picture(data) as image:
-            image.draft("L", (4 * _SIDE, 4 * _SIDE))  # a JPEG is decoded small
+            image.draft("L", (4 * _SIDE, 4 * _SIDE))  # decodes a JPEG at a smaller scale
             with room(image):
                 small = _grey(image).resize((_SIDE, _SIDE), Image.Resampling.LANCZOS, reducing_gap=3.0)
     except Exception:  # Pillow raises almost anything for damaged files
@@ -70,7 +70,7 @@ def picture_hash(data: bytes) -> int | None:
 
 
 def _grey(image: Image.Image) -> Image.Image:
-    """Grey values of 8 bits: deep ones stretched from the darkest to the brightest, transparent ones on white."""
+    """8-bit gray values. Deeper values are stretched from the darkest to the brightest; transparency becomes white."""
     if image.mode.startswith(("I", "F")):
         values = np.asarray(image, np.float64)
         low, high = values.min(), values.max()
@@ -82,12 +82,12 @@ def _grey(image: Image.Image) -> Image.Image:
 
 
 def group_near_duplicates(hashes: DataFrame, *, distance: int = 3) -> DataFrame:
-    """The images of `HASHES` that look like at least one other, with their group, as the rows of `GROUPS`.
+    """Group the images of `HASHES` that look like at least one other; the result has rows of `GROUPS`.
 
-    Two images look alike if at most ``distance`` bits (0 to 8) of their hashes differ; images without a hash look like
-    none. ``group_id`` is ``look-`` and the smallest hash of the group in hexadecimal: it follows from the images alone.
-    Runs Spark, and reads ``hashes`` again when its result is used: keep it (`persist`). Raises `EtlError` if so many
-    images look alike that their pairs are too many for the driver.
+    Two images look alike if at most ``distance`` bits (0 to 8) of their hashes differ. Images without a hash have no
+    near duplicates. ``group_id`` is ``look-`` and the smallest hash of the group in hexadecimal, so it depends only on
+    the images. Runs Spark, and reads ``hashes`` again when the result is computed: persist it. Raises `EtlError` if
+    there are too many pairs of similar images for the driver.
     """
     if not 0 <= distance <= MAX_DISTANCE:
         raise ValueError(f"Wanted a distance of 0 to {MAX_DISTANCE} bits. Found: {distance}")
@@ -108,15 +108,15 @@ def group_near_duplicates(hashes: DataFrame, *, distance: int = 3) -> DataFrame:
 
 
 def group_name(phash: Column) -> Column:
-    """The name of the group whose smallest hash this is."""
+    """The name of a group, from its smallest hash."""
     return F.concat(F.lit(GROUP_PREFIX), F.lower(F.lpad(F.hex(phash), 16, "0")))
 
 
 def band_masks(rows: int, distance: int) -> list[int]:
-    """Masks of 64 bits such that any two hashes within the distance are the same under one of them at least.
+    """Make 64-bit masks such that any two hashes within the distance are equal under at least one of them.
 
-    The bits are dealt into blocks, of which ``distance`` may differ; each mask is a choice of the others. Few blocks
-    make few masks of few bits, and many pairs to look at: the more ``rows``, the more blocks are taken.
+    The bits are divided into blocks, of which ``distance`` may differ; each mask selects the others. Few blocks give
+    few masks of few bits, and many pairs to compare, so there are more blocks for more ``rows``.
     """
     blocks = distance + 1
     while 64 * (blocks - distance) / blocks < log2(max(rows, 2)) and comb(blocks + 1, distance) <= _MOST_MASKS:
@@ -128,7 +128,7 @@ def band_masks(rows: int, distance: int) -> list[int]:
 
 
 def near_pairs(hashes: DataFrame, /, *, masks: list[int], distance: int) -> DataFrame:
-    """Pairs of different hashes (``phash``, each there once) within the distance: ``first < second``, once each."""
+    """Find the pairs of distinct hashes (``phash``) within the distance: ``first < second``, each pair once."""
     signed = [mask - (1 << 64) if mask >> 63 else mask for mask in masks]
 
     def under(value: Column, mask: int) -> Column:
@@ -141,7 +141,7 @@ def near_pairs(hashes: DataFrame, /, *, masks: list[int], distance: int) -> Data
         banded.withColumnRenamed("phash", "second"),
     )
     differing = F.col("first").bitwiseXOR(F.col("second"))
-    # A pair meets under several masks; only the first of them counts.
+    # A pair can match under several masks; only the first match counts.
     meeting = F.coalesce(*(F.when(under(differing, mask) == 0, F.lit(i)) for i, mask in enumerate(signed)))
     pairs = left.join(right, on=["band", "key"], how="inner").where(F.col("first") < F.col("second"))
     return pairs.where((F.bit_count(differing) <= distance) & (meeting == F.col("band"))).select("first", "second")
@@ -150,11 +150,11 @@ def near_pairs(hashes: DataFrame, /, *, masks: list[int], distance: int) -> Data
 def components(
     first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
-    """The hashes of these pairs, ascending and each once, and for each the smallest that it is joined with by pairs."""
+    """The distinct hashes of these pairs, ascending, and for each the smallest hash that pairs connect it to."""
     nodes, places = np.unique(np.concatenate([first, second]).view(np.uint64), return_inverse=True)
     one, other = places[: len(first)], places[len(first) :]
     root = np.arange(len(nodes))
-    while (root[one] != root[other]).any():  # each round joins one tree at least to another
+    while (root[one] != root[other]).any():  # each round joins at least one tree to another
         low = np.minimum(root[one], root[other])
         tops = root[one], root[other]
         for top in tops:
@@ -165,7 +165,7 @@ def components(
 
 
 def _collect(pairs: DataFrame, *, distance: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The pairs on the driver; too many are thinned out before, which joins the same hashes by fewer pairs."""
+    """Collect the pairs. If there are too many, they are first reduced to fewer pairs that connect the same hashes."""
     pairs = pairs.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         for left in reversed(range(_ROUNDS)):
@@ -181,13 +181,13 @@ def _collect(pairs: DataFrame, *, distance: int) -> tuple[npt.NDArray[np.int64],
     finally:
         pairs.unpersist()
     raise EtlError(
-        f"Wanted at most {_DRIVER_PAIRS:,} pairs of pictures that look alike. Found: {count:,}, within a distance of "
-        f"{distance}. Take a smaller distance."
+        f"Wanted at most {_DRIVER_PAIRS:,} pairs of similar images. Found: {count:,}, within a distance of "
+        f"{distance}. Use a smaller distance."
     )
 
 
 def large_star(pairs: DataFrame, /) -> DataFrame:
-    """Join each hash's larger neighbours to its smallest one; what was joined by ``first, second`` still is."""
+    """Connect the larger neighbors of each hash to its smallest one. Connected hashes stay connected."""
     both = pairs.union(pairs.select(F.col("second").alias("first"), F.col("first").alias("second")))
     smallest = F.least("first", F.min("second").over(Window.partitionBy("first")))
     larger = both.withColumn("smallest", smallest).where(F.col("second") > F.col("first"))
@@ -195,7 +195,7 @@ def large_star(pairs: DataFrame, /) -> DataFrame:
 
 
 def small_star(pairs: DataFrame, /) -> DataFrame:
-    """Join each hash and its smaller neighbours (``first < second``) to the smallest of these."""
+    """Connect each hash and its smaller neighbors (``first < second``) to the smallest of these."""
     smallest = F.min("first").over(Window.partitionBy("second"))
     known = pairs.withColumn("smallest", smallest)
     own = known.select(F.col("smallest").alias("first"), "second")

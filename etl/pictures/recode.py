@@ -1,6 +1,6 @@
-"""Pictures written anew: in one format, upright, in RGB, no larger than wanted; masks cut and scaled as their pictures.
+"""Conversion of images to one format, upright, in RGB and of a given size. Masks are cropped and scaled alike.
 
-The same bytes and options always give the same bytes, with one version of Pillow and its libraries.
+With the same version of Pillow and its libraries, the same bytes and options always give the same bytes.
 """
 
 import io
@@ -28,7 +28,7 @@ from etl.pictures.images import (
 Target = Literal["UNCHANGED", "JPEG", "PNG", "TIFF", "WEBP"]
 TARGETS: tuple[Target, ...] = get_args(Target)
 MAX_SIDE = 65_500
-"""A JPEG can be no wider and no higher."""
+"""The largest width and height of a JPEG."""
 
 _MAX_SIDE = {"JPEG": MAX_SIDE, "WEBP": 16_383}
 _LOSSY = ("JPEG", "WEBP")
@@ -37,16 +37,16 @@ _EXTENSIONS = {"JPEG": ".jpg", "PNG": ".png", "TIFF": ".tif", "WEBP": ".webp"}
 _OPTIONS: dict[str, dict[str, Any]] = {"JPEG": {}, "PNG": {}, "TIFF": {"compression": "tiff_lzw"}, "WEBP": {}}
 _MASK_MODES = ("1", "L", "P", "I;16", "I;16B", "I", "RGB", "RGBA", "LA")
 _GAP = 2.0
-"""How much larger than wanted a picture may be decoded, or averaged, before the filter runs."""
+"""How much larger than the target an image is decoded, or averaged, before the filter runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recode:
-    """How pictures are written anew; with the format ``UNCHANGED`` they are not.
+    """How images are converted. With the format ``UNCHANGED`` they are not.
 
-    ``size`` N makes the shorter side N pixels and keeps the shape (torchvision's Resize(N)); with ``crop`` the N x N in
-    the middle is kept. Pictures that are smaller stay as they are (of their longer side, ``crop`` still leaves N),
-    unless ``enlarge``. ``quality`` (1 to 100, 90 if it is None) is for JPEG and WEBP. Raises ValueError.
+    ``size`` N makes the shorter side N pixels and keeps the aspect ratio (torchvision's Resize(N)); ``crop`` also crops
+    the center to N x N. Smaller images are not resized unless ``enlarge`` is set (``crop`` still crops a longer side to
+    N). ``quality`` (1 to 100, default 90) is for JPEG and WEBP. Raises ValueError.
     """
 
     format: Target = "UNCHANGED"
@@ -67,7 +67,7 @@ class Recode:
             raise ValueError(f"Wanted a quality with JPEG or WEBP. Found: the image format {self.format}.")
         if self.size is not None and self.format == "UNCHANGED":
             raise ValueError(
-                f"Wanted an image format, such as JPEG, for pictures of another size. Found: the size {self.size} with "
+                f"Wanted an image format, such as JPEG, to change the size of images. Found: the size {self.size} with "
                 "UNCHANGED, which keeps every byte."
             )
         for name in ("crop", "enlarge"):
@@ -75,7 +75,7 @@ class Recode:
                 raise ValueError(f"Wanted an image size with {name}. Found: none.")
 
     def __str__(self) -> str:
-        """The options as they stand behind a source's name, as ``img-format=JPEG&img-size=256&quality=90``."""
+        """The options as a suffix of a source's name, such as ``img-format=JPEG&img-size=256&quality=90``."""
         if not self.changes:
             return ""
         parts = [f"img-format={self.format}", f"img-size={self.size}" if self.size else ""]
@@ -85,7 +85,7 @@ class Recode:
 
     @property
     def changes(self) -> bool:
-        """Whether pictures are written anew."""
+        """Whether images are converted."""
         return self.format != "UNCHANGED"
 
     @property
@@ -93,10 +93,10 @@ class Recode:
         return self.quality or _DEFAULT_QUALITY
 
     def apply(self, data: bytes) -> tuple[bytes, Header]:
-        """A whole picture written anew, upright and in RGB. Raises `RejectedError` if it cannot be decoded or written.
+        """Convert an image file, upright and in RGB. Raises `RejectedError` if it cannot be decoded or written.
 
-        Of several pictures in one file (animations, pages) it is the first. What is transparent becomes white. A
-        profile of colours is kept where the picture was RGB already.
+        If a file has several images (animations, pages), the first is used. Transparency becomes white. A color profile
+        is kept if the image was RGB already.
         """
         header = read_header(data, check="none")
         if not self.changes:
@@ -120,10 +120,18 @@ class Recode:
                 return self._encoded(picture, profile), Header(self.format, *picture.size)
 
     def apply_mask(self, data: bytes, image: Header) -> tuple[bytes, Header]:
-        """A mask turned, scaled and cut as its picture, whose header as stored is ``image``; always a PNG.
+        """Rotate, scale and crop a mask like its image. Values are kept: pixels are selected, never interpolated.
 
-        It keeps its values: pixels are taken, never mixed. Raises `RejectedError` if it cannot be decoded, has another
-        size than the picture, or colours that PNG does not know.
+        Args:
+            data: The mask file.
+            image: The header of the image as stored.
+
+        Returns:
+            The mask as PNG.
+
+        Raises:
+            RejectedError: The mask cannot be decoded, has another size than the image, or a mode that PNG does not
+                support.
         """
         looks = read_header(data, check="none")
         turn = image.turn_of(looks.width, looks.height) if looks.width and looks.height else 1
@@ -143,7 +151,7 @@ class Recode:
             return self._saved(picture, "PNG"), Header("PNG", *picture.size)
 
     def _frame(self, size: tuple[int, int]) -> tuple[tuple[int, int] | None, tuple[int, int, int, int] | None]:
-        """The size that an upright picture of this size is scaled to, and what is cut out of that; None for neither."""
+        """The size to which an upright image of this size is scaled, and the crop of that; None for neither."""
         if self.size is None:
             return None, None
         shorter, longer = sorted(size)
@@ -165,7 +173,7 @@ class Recode:
         if limit is not None and max(picture.size) > limit:
             raise RejectedError(f"too large for {self.format}", f"{picture.width} x {picture.height}")
         options = _OPTIONS[self.format] | ({"quality": self._quality} if self.format in _LOSSY else {})
-        picture.info = {}  # or some of the old file's notes would go along
+        picture.info = {}  # otherwise some metadata of the old file would be written
         return self._saved(picture, self.format, icc_profile=profile, **options)
 
     @staticmethod
@@ -179,15 +187,15 @@ class Recode:
 
 
 def extension(format: Target) -> str:
-    """The extension of files of a format, with its dot; empty for ``UNCHANGED``."""
+    """The file extension of a format, with its dot; empty for ``UNCHANGED``."""
     return _EXTENSIONS.get(format, "")
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """A decoded picture of any mode as RGB, on white where it is transparent. May raise ValueError for rare modes.
+    """Convert a decoded image of any mode to RGB; transparency becomes white. May raise ValueError for rare modes.
 
-    Of 16 bits the upper 8 are kept; of larger integers the upper 8 of 31; real numbers are taken to go from 0 to 1 if
-    all of them do, else to 255, else to their largest.
+    The upper 8 bits of 16 are kept, and the upper 8 bits of 31 for larger integers. Floating-point values are scaled
+    from the range 0 to 1 if all of them are inside, else from 0 to 255, else from 0 to their maximum.
     """
     if image.mode.startswith("I;16"):
         image = _grey(np.asarray(image) >> 8)
@@ -199,7 +207,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
         largest = float(numbers.max())
         image = _grey(np.rint(numbers * (255 if largest <= 1 else 1 if largest <= 255 else 255 / largest)))
     elif image.mode == "CMYK" and image.format in ("JPEG", "MPO") and "adobe" not in image.info:
-        image = ImageChops.invert(image)  # only Adobe's are stored inverted, and Pillow takes all for Adobe's
+        image = ImageChops.invert(image)  # only Adobe's CMYK is stored inverted, and Pillow assumes Adobe for all
     if image.has_transparency_data:
         picture = image.convert("RGBA")
         white = Image.new("RGBA", picture.size, "white")

@@ -1,1 +1,1 @@
-"""Writing the images of an ingest, in tasks: to tables, or to a folder."""
+"""Tasks that write the images of an ingest to tables or to a folder."""

@@ -1,7 +1,7 @@
-"""The names of files in a target folder: no two images of a source get the same one.
+"""File names in a target folder: no two images of a source get the same name.
 
-Names follow from split, class and path of an image alone, and not from what else is there, so that a later run finds
-the files of an earlier one. So whatever is changed in a name is changed in a way that can be undone.
+A name depends only on the split, class and path of an image, not on other files, so a later run finds the files of an
+earlier one. For this reason, all changes to names are reversible.
 """
 
 import os
@@ -14,21 +14,21 @@ _NOT_IN_LABELS = re.compile("/|%(?=2F|25)")
 
 
 def exact_text(raw: bytes) -> str:
-    r"""A raw name as text: bytes that are no UTF-8 become ``\xff``, and a ``\`` that looks like that ``\x5c``."""
+    r"""A raw name as text: bytes that are not UTF-8 become ``\xff``, and a ``\`` that looks like that ``\x5c``."""
     return _LITERAL_ESCAPE.sub(rb"\\x5c", raw).decode("utf-8", "backslashreplace")
 
 
 def label_folder(label: str) -> str:
-    """The folder of a class that comes from a file of labels: ``/`` becomes ``%2F``."""
+    """The folder of a class from a label file: ``/`` becomes ``%2F``."""
     return _NOT_IN_LABELS.sub(lambda found: f"%{ord(found[0]):02X}", label)
 
 
 def with_ending(path: str, ending: str, *, format: str, is_strict: bool = False) -> str:
-    """The name of a picture that was written anew in a ``format``, whose files end with ``ending`` (``.jpg``).
+    """The name of an image that was converted to ``format``, whose files end with ``ending`` (``.jpg``).
 
-    ``a.jpg`` stays, also ``a.JPEG`` unless ``is_strict``. The ending goes behind another format's (``a.png.jpg``), and
-    behind an additional dot where a name has none (``a..jpg``). A name that looks as if this had been done already gets
-    it once more, so that ``a.png`` and ``a.png.jpg`` stay two files.
+    ``a.jpg`` is unchanged, and so is ``a.JPEG`` unless ``is_strict``. The ending is appended to that of another format
+    (``a.png.jpg``), and after an additional dot if a name has none (``a..jpg``). A name that looks as if it had been
+    changed already is changed again, so that ``a.png`` and ``a.png.jpg`` remain two files.
     """
     if not ending:
         return path
@@ -48,5 +48,5 @@ def with_ending(path: str, ending: str, *, format: str, is_strict: bool = False)
 
 
 def _is_bare(name: str) -> bool:
-    """Whether a name has no dot, but for some at its end."""
+    """Whether a name has no dots except at its end."""
     return "." not in name.rstrip(".")

@@ -1,4 +1,4 @@
-"""Images as a tree of files, instead of rows: what an ingest writes with a target folder."""
+"""Images as a tree of files instead of rows, for an ingest into a folder."""
 
 import asyncio
 import errno
@@ -28,7 +28,7 @@ from formats.stores.storage import Storage
 from schemas.tables import LabelType
 
 REJECTED = "rejected.csv"
-"""The list of what was rejected, in the target folder."""
+"""The list of rejected files, in the target folder."""
 
 IMAGES, MASKS, ARRAYS = "images", "masks", "arrays"
 _OF_THE_NAME = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL)
@@ -39,8 +39,8 @@ _NOTHING = (None, None, None, "")
 class FolderTarget:
     """A folder that images are written to as ``SPLIT/PATH``.
 
-    A path begins with the class, also where it comes from a file of labels. Where masks or arrays belong to the images,
-    there are two trees: ``images`` and ``masks`` or ``arrays``, with the same names in both.
+    A path starts with the class, even if the class comes from a label file. If images have masks or arrays, there are
+    two trees with the same names: ``images``, and ``masks`` or ``arrays``.
     """
 
     address: str
@@ -50,16 +50,16 @@ class FolderTarget:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator["FolderRows"]:
-        """Raises `StorageError` if the folder cannot be reached."""
+        """Open the storage. Raises `StorageError` if the folder cannot be reached."""
         yield FolderRows(self, executor_storage(self.address))
 
     @property
     def images(self) -> str:
-        """What the names of images begin with."""
+        """The prefix of the names of images."""
         return f"{IMAGES}/" if self.label_type in ("blob", "multi") else ""
 
     def name(self, entry: Entry) -> str:
-        """Where an image goes, below the folder (and ``images``, if there are masks or arrays); see `folder_names`."""
+        """The name of an image in the folder (in ``images`` if there are masks or arrays); see `folder_names`."""
         path = exact_text(entry.path)
         if self.label_type == "int" and not self.by_folder and entry.or_label is not None:
             path = f"{label_folder(entry.or_label)}/{path}"
@@ -69,38 +69,38 @@ class FolderTarget:
         return f"{exact_text(entry.or_split)}/{path}" if entry.or_split else path
 
     def companion(self, entry: Entry) -> str | None:
-        """Where the mask or the array of an image goes, below the folder; None if it has none."""
+        """The name of an image's mask or array in the folder; None if it has none."""
         if self.label_type not in ("blob", "multi") or entry.label_place is None:
             return None
         if self.label_type == "multi":
             return f"{ARRAYS}/{with_extension(self.name(entry), '.npy')}"
-        is_own_file = entry.label_offset is None  # else its place is an archive
+        is_own_file = entry.label_offset is None  # otherwise the path is that of an archive
         ending = text(entry.label_place).rpartition(".")[2] if is_own_file and not self.recode.changes else "png"
         return f"{MASKS}/{with_extension(self.name(entry), '.' + ending)}"
 
 
 class FolderRows:
-    """Writes files aside and puts them in place whole; nothing is written of what is rejected."""
+    """Writes files aside and renames them when they are complete. Nothing is written for rejected images."""
 
     def __init__(self, target: FolderTarget, storage: Storage) -> None:
         self._target = target
         self._storage = storage
 
     async def accept(self, entry: Entry, picture: Picture, label: int | None, /) -> None:
-        """Write an image, and what belongs to it before that."""
+        """Write an image, after its mask or array."""
         await asyncio.to_thread(self._write, entry, picture)
 
     async def reject(self, entry: Entry, *, path: str, stage: str, reason: str) -> None:
-        """Nothing: the job writes the list of what was rejected."""
+        """Do nothing: the job writes the list of rejected files."""
 
     def _write(self, entry: Entry, picture: Picture) -> None:
         name = self._target.name(entry)
-        if wrong := unsafe(os.fsencode(name)):  # a label may come from anybody's file
+        if wrong := unsafe(os.fsencode(name)):  # a label may come from an untrusted file
             raise RejectedError(wrong)
         if {"", "."} & {*name.split("/")}:
             raise RejectedError("no such name in the target", "a part of it is empty or a dot")
         if self._target.images + name == REJECTED:
-            raise RejectedError("no such name in the target", "it is kept for the list of what was rejected")
+            raise RejectedError("no such name in the target", "it is reserved for the list of rejected files")
         try:
             if picture.companion is not None and (companion := self._target.companion(entry)):
                 self._storage.write_bytes(companion, picture.companion)
@@ -116,7 +116,7 @@ class FolderRows:
 
 
 def folder_target(plan: IngestPlan) -> FolderTarget:
-    """The folder that a plan writes to."""
+    """The target folder of a plan."""
     return FolderTarget(
         address=str(plan.target),
         label_type=plan.source.label_type,
@@ -126,9 +126,9 @@ def folder_target(plan: IngestPlan) -> FolderTarget:
 
 
 def files_there(entries: DataFrame, *, target: FolderTarget) -> DataFrame:
-    """The images that are in the folder already, as rows of `OUTCOMES` without a hash of their bytes.
+    """Find images that exist in the folder, as rows of `OUTCOMES` without a hash of their bytes.
 
-    Their masks or arrays must be there, too. Empty files do not count: a power cut may leave new files empty.
+    Their masks or arrays must exist too. Empty files do not count, because a power cut may leave new files empty.
     """
     return map_batches(entries.where("reason IS NULL"), task=partial(_look_for_files, target=target), schema=OUTCOMES)
 
@@ -151,7 +151,7 @@ def _is_there(storage: Storage, name: str) -> bool:
 
 
 def with_extension(path: str, ending: str) -> str:
-    """A path whose last part has this extension instead of its own."""
+    """Replace the extension of a path."""
     folder, slash, name = path.rpartition("/")
     stem = name.rpartition(".")[0] or name
     return f"{folder}{slash}{stem}{ending}"

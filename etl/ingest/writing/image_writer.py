@@ -1,8 +1,8 @@
-"""Writing listed images from a Spark task: read, look at, then the rows or the file.
+"""Writes listed images from a Spark task: read and check a file, then write its rows or its copy.
 
-A task keeps a sliding window of images in flight, bounded in number and in bytes. A few threads read and look at files,
-some at a time, because each change of threads costs as much as a small write; one coroutine an image waits for
-the target. Everything that is written follows from the file and the order, so a task that is run again writes the same.
+A task keeps a sliding window of images in flight, bounded in number and in bytes. A few threads read and check files in
+small groups, because each thread switch costs as much as a small write. One coroutine per image waits for the target.
+Everything that is written depends only on the file and the order, so a retried task writes the same.
 """
 
 import asyncio
@@ -34,52 +34,52 @@ _BATCH_ROWS = 500
 
 
 class Sink(Protocol):
-    """Where images go; used from one event loop."""
+    """The destination of images, used from one event loop."""
 
     async def accept(self, entry: Entry, picture: Picture, label: int | None, /) -> None:
         """Write an image. Raises `RejectedError` for one that cannot be written."""
 
     async def reject(self, entry: Entry, *, path: str, stage: str, reason: str) -> None:
-        """Tell why an image is not written."""
+        """Record why an image is not written."""
 
 
 class Target(Protocol):
-    """What a sink is made of, on an executor; it travels in the closure, so it has no secrets."""
+    """Makes a sink on an executor. It is part of the closure, so it has no secrets."""
 
     def open(self) -> AbstractAsyncContextManager[Sink]:
         """Connect."""
 
 
 class Nowhere:
-    """A target and its sink that keep nothing: for looking at pictures only."""
+    """A target and sink that write nothing, for checking images only."""
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator["Nowhere"]:
-        """Nothing to connect to."""
+        """Do nothing."""
         yield self
 
     async def accept(self, entry: Entry, picture: Picture, label: int | None, /) -> None:
-        """It can be taken."""
+        """Accept the image."""
 
     async def reject(self, entry: Entry, *, path: str, stage: str, reason: str) -> None:
-        """It cannot."""
+        """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOrder:
-    """What a task needs to know to write its images."""
+    """The parameters of a writing task."""
 
     target: Target
     preparation: Preparation
     labels: Mapping[str, int]
-    """Class numbers by class name; empty unless labels are classes."""
+    """The class number of each class name; empty unless labels are classes."""
     in_turn: bool = False
-    """Whether images are read one after another, in the order of the rows."""
+    """Whether images are read one by one, in the order of the rows."""
     counters: Counters | None = None
 
 
 def write_images(batches: Iterable[pa.RecordBatch], *, order: WriteOrder) -> Iterator[pa.RecordBatch]:
-    """The task: rows of `entries.ENTRIES` in, rows of `outcomes.OUTCOMES` out, as they are done.
+    """Run the task: it takes rows of `entries.ENTRIES` and yields rows of `outcomes.OUTCOMES` as images are done.
 
     Raises `UnreachableError`, `TableError`, `SourceError`.
     """
@@ -111,7 +111,7 @@ async def _close(outcomes: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """An entry with its picture, or with where and why it was rejected."""
+    """An entry with its image, or with the stage and reason of its rejection."""
 
     entry: Entry
     picture: Picture | None
@@ -124,14 +124,14 @@ class _Task:
         self._order = order
         self._reader = reader
         self._threads = threads
-        # Python is not told its executor: the process that started this one stands for it.
+        # Python does not know its executor, so the id of the parent process is used instead.
         self._executor = f"{socket.gethostname()}/{os.getppid()}"
 
     async def write(self, entries: Iterator[Entry]) -> AsyncIterator[Outcome]:
         """Keep the window full; outcomes come in the order of their ends."""
         async with self._order.target.open() as sink:
             loop = asyncio.get_running_loop()
-            running: dict[asyncio.Task[Any], int] = {}  # with the bytes of each that is being written
+            running: dict[asyncio.Task[Any], int] = {}  # the size in bytes of each image that is being written
             ended: asyncio.Queue[asyncio.Task[Any]] = asyncio.Queue()
             images = size = 0
 
@@ -155,13 +155,13 @@ class _Task:
                 while running:
                     async for outcome, _ in self._finish(await ended.get(), running, start, sink):
                         yield outcome
-            finally:  # the target may be closed only when nothing waits for it any more
+            finally:  # the target can be closed only when nothing waits for it
                 await asyncio.gather(*running, return_exceptions=True)
 
     async def _finish(
         self, task: asyncio.Task[Any], running: dict[asyncio.Task[Any], int], start: Any, sink: Sink
     ) -> AsyncIterator[tuple[Outcome, int]]:
-        """Write what has been read; hand on what has been written, with the bytes that are free again."""
+        """Write the images that were read, and return their outcomes with the bytes that are free again."""
         held = running.pop(task)
         result = task.result()
         if isinstance(result, Outcome):

@@ -1,4 +1,4 @@
-"""What became of each file of an ingest: the rows that a writing task gives back."""
+"""The outcome of each file of an ingest: the rows that a writing task returns."""
 
 from typing import NamedTuple
 
@@ -11,20 +11,20 @@ WRITTEN, THERE, THERE_FROM_OTHERS = "written", "already there", "from another so
 THERE_OTHERWISE = "there with another class"
 
 SUM_SEEDS = (0x3C0FFEE, 0x4C0FFEE)
-"""Prepended to (id, label, sha256), to make two independent row hashes of Spark's one function."""
+"""Prepended to (id, label, sha256) to get two independent row hashes from Spark's one function."""
 
 OUTCOMES = (
     "id BINARY, label INT, or_split STRING, path STRING, bytes BIGINT, sha256 BINARY, stage STRING, reason STRING, "
     "note STRING, phash BIGINT, executor STRING"
 )
-"""``stage`` is ``written``, ``already there`` (or there ``from another source``, or ``with another class``), or where a
-file was rejected: ``list``, ``read``, ``write``."""
+"""The schema of outcomes. ``stage`` is ``written``, ``already there``, ``from another source``, ``there with another
+class``, or the stage at which a file was rejected: ``list``, ``read`` or ``write``."""
 
 ARROW_OUTCOMES = arrow_schema(OUTCOMES)
 
 
 class Outcome(NamedTuple):
-    """One row of `OUTCOMES`: ``note`` is a remark on an image that was taken, ``phash`` what it looks like."""
+    """One row of `OUTCOMES`: ``note`` is a remark on an ingested image, ``phash`` its perceptual hash."""
 
     id: bytes
     label: int | None
@@ -40,9 +40,9 @@ class Outcome(NamedTuple):
 
 
 def tally(outcomes: DataFrame) -> DataFrame:
-    """Rows, bytes and two sums of row hashes, by or_split, stage, kind of reason, note and executor."""
+    """Sum up rows, bytes and two row hashes by or_split, stage, kind of reason, note and executor."""
     kind = F.substring_index("reason", ": ", 1).alias("kind")
-    # a sum of longs wraps or fails, as Spark is configured
+    # whether a sum of longs wraps or fails depends on Spark's configuration
     first, second = (F.sum(F.xxhash64(F.lit(seed).cast("long"), "id", "label", "sha256").cast("decimal(20,0)"))
                      for seed in SUM_SEEDS)  # fmt: skip
     sums = (F.count("*").alias("files"), F.sum("bytes").alias("bytes"), first.alias("first"), second.alias("second"))

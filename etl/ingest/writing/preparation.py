@@ -1,4 +1,4 @@
-"""What is made of an image's bytes before they are written; runs in the threads of a writing task."""
+"""Preparation of an image before it is written. It runs in the threads of a writing task."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -15,17 +15,17 @@ from schemas.tables import LabelType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preparation:
-    """How a file becomes a picture: what it must be, what is made of it, what belongs to it."""
+    """How a file is checked and converted, and what kind of label it has."""
 
     check: Check = "header"
     recode: Recode = field(default_factory=Recode)
     label_type: LabelType = "int"
     has_phash: bool = False
-    """Whether its perceptual hash is wanted too (`Picture.phash`)."""
+    """Whether to compute the perceptual hash (`Picture.phash`)."""
 
 
 class Picture(NamedTuple):
-    """An image as it is stored: its bytes, their SHA-256, its header, and what belongs to it."""
+    """An image as it is stored: its bytes, their SHA-256, its header, and its mask or array."""
 
     data: bytes
     sha256: bytes
@@ -39,7 +39,7 @@ class Picture(NamedTuple):
 
 
 def prepare(entry: Entry, reader: Reader, *, preparation: Preparation) -> Picture:
-    """Read an image and what belongs to it. Raises `RejectedError`, and `SourceError` if nothing can be read at all."""
+    """Read an image and its mask or array. Raises `RejectedError`, and `SourceError` if the source cannot be read."""
     data = entry.data if entry.data is not None else reader.read(entry.place, entry.offset, entry.size)
     found = header = read_header(data, check=preparation.check)
     note = None
@@ -58,6 +58,6 @@ def prepare(entry: Entry, reader: Reader, *, preparation: Preparation) -> Pictur
             if preparation.recode.changes:
                 companion, _ = preparation.recode.apply_mask(companion, found)
     elif has_companion:
-        raise RejectedError("no mask" if preparation.label_type == "blob" else "no array", "none belongs to it")
+        raise RejectedError("no mask" if preparation.label_type == "blob" else "no array", "the image has none")
     phash = picture_hash(data) if preparation.has_phash else None
     return Picture(data, hashlib.sha256(data).digest(), header, companion, labels, note, phash)

@@ -1,4 +1,4 @@
-"""How far an ingest is, told on the driver: images, MB/s, rejected, time left."""
+"""The progress of an ingest, shown on the driver: images, MB/s, rejected files, time left."""
 
 import logging
 import sys
@@ -19,11 +19,11 @@ from etl.ingest.writing.outcomes import Outcome
 log = logging.getLogger("imagestrata.progress")
 
 _LOOK_SECONDS = 0.5
-_LINE_SECONDS = 10.0  # between two lines where there is no terminal
+_LINE_SECONDS = 10.0  # between two lines without a terminal
 
 
 class Counters:
-    """What tasks have done: Spark adds it up when they end; a task that is run again counts again."""
+    """Spark accumulators of what tasks have done. They are updated when a task ends; retried tasks count again."""
 
     def __init__(self, context: SparkContext) -> None:
         self._images, self._bytes, self._rejected = (context.accumulator(0) for _ in range(3))
@@ -38,31 +38,31 @@ class Counters:
                 self._bytes += row.size
 
     def count(self, *, images: int = 0, bytes: int = 0, rejected: int = 0) -> None:
-        """Count in a task what has no outcomes."""
+        """Add counts in a task that has no outcomes."""
         self._images += images
         self._bytes += bytes
         self._rejected += rejected
 
     @property
     def images(self) -> int:
-        """Images that were written."""
+        """The number of images that were written."""
         return int(self._images.value)
 
     @property
     def bytes(self) -> int:
-        """Their bytes, as they are stored."""
+        """Their size in bytes, as stored."""
         return int(self._bytes.value)
 
     @property
     def rejected(self) -> int:
-        """Files that were not."""
+        """The number of rejected files."""
         return int(self._rejected.value)
 
 
 class Watch:
-    """Tells the progress of a block of work, and calls ``stop`` once if more files are rejected than may be.
+    """Shows the progress of a block, and calls ``stop`` once if too many files are rejected.
 
-    A bar on a terminal, a line now and then elsewhere. ``is_over`` tells afterwards whether ``stop`` was called.
+    It shows a bar on a terminal and logs a line at intervals elsewhere. ``is_over`` is True if ``stop`` was called.
     """
 
     def __init__(self, counters: Counters, *, files: int, allowed: int, stop: Callable[[], object]) -> None:
@@ -85,7 +85,7 @@ class Watch:
         self._thread.join()
 
     def _look(self) -> None:
-        from rich.console import Console  # executors, which import `Counters`, need not have it
+        from rich.console import Console  # not at the top: executors import `Counters` and may lack rich
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
         started = told = time.monotonic()

@@ -1,4 +1,4 @@
-"""The rows that come of an image in Cassandra: its data, its metadata, or a row in the quarantine."""
+"""The rows of an image in Cassandra: its data row and its metadata row, or a row in the quarantine table."""
 
 import uuid
 from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ _LIMITS = "See max_mutation_size and native_transport_max_frame_size in the serv
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableTarget:
-    """The tables that images are written to, and what all rows of an ingest have in common."""
+    """The tables that images are written to, and the values that all rows of an ingest share."""
 
     cluster: Cluster
     tables: Tables
@@ -30,7 +30,7 @@ class TableTarget:
     ingest_id: uuid.UUID
     run: Run
     has_groups: bool = False
-    """Whether ``group_id`` is written too; else one that is there stays as it is."""
+    """Whether ``group_id`` is written too. Otherwise existing values are kept."""
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator["TableRows"]:
@@ -56,12 +56,13 @@ class TableRows:
         self._ingest_id = target.ingest_id
         self._has_groups = target.has_groups
         self._run = (target.source, ingest_time(target.ingest_id), target.ingest_id)
-        # In one keyspace both rows of an image are one partition: one mutation, which is taken whole or not at all.
+        # In one keyspace, both rows of an image have the same partition key: they are one mutation, applied entirely or
+        # not.
         self._is_one_mutation = target.tables.data.keyspace == target.tables.metadata.keyspace
 
     @classmethod
     async def prepare(cls, session: Writer, target: TableTarget, clock: int) -> "TableRows":
-        """With the write time of all rows, in microseconds."""
+        """Prepare the statements with the write time of all rows, in microseconds."""
         tables, names = target.tables, target.tables.columns
         data = [names.id, names.data] if tables.label_type == "none" else [names.id, names.data, names.label]
         metadata = [names.id, names.label, "or_label", "or_split", "path", "format", "width", "height", "bytes"]
@@ -78,7 +79,7 @@ class TableRows:
         )
 
     async def accept(self, entry: Entry, picture: Picture, label: int | None) -> None:
-        """Write an image's two rows. Raises `RejectedError` for one that the server does not take."""
+        """Write the two rows of an image. Raises `RejectedError` if the server does not accept them."""
         image, path, header = uuid.UUID(bytes=entry.id), text(entry.path), picture.header
         kind = self._tables.label_type
         data: tuple[Any, ...] = (image, picture.data)
@@ -96,14 +97,14 @@ class TableRows:
         try:
             if self._is_one_mutation:
                 await self._session.write(rows, about=about)
-            else:  # a metadata row says that its image is there: it comes after it
+            else:  # a metadata row means that the image exists, so it is written second
                 for row in rows:
                     await self._session.write([row], about=about)
         except TooLargeError as error:
             raise RejectedError("too large", f"{error} {_LIMITS}") from None
 
     async def reject(self, entry: Entry, *, path: str, stage: str, reason: str) -> None:
-        """Tell in the quarantine why there are no rows; ``path`` has the split folder."""
+        """Record in the quarantine table why an image has no rows. ``path`` includes the split folder."""
         row = (self._quarantine, (self._ingest_id, path, stage, reason, entry.size, self._clock))
         await self._session.write([row], about=f"{path} into {self._tables.quarantine}")
 

@@ -1,4 +1,4 @@
-"""What an ingest into a folder looks for before it writes, and the list of rejected files that it leaves there."""
+"""The check of a target folder before an ingest, and the list of rejected files after it."""
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -12,20 +12,20 @@ from formats.spreadsheets import csv_text
 
 
 def files_done(spark: SparkSession, entries: DataFrame, *, plan: IngestPlan) -> DataFrame | None:
-    """What is in the target folder already: refused, or left out by --resume."""
+    """Find files in the target folder, which are refused, or skipped with --resume."""
     storage = driver_storage(spark, str(plan.target))
     if not storage.is_folder() or not storage.names():
         return None
     if not plan.overwrite and not plan.resume:
         raise OutputExistsError(
-            f"Wanted an empty folder, or none, at {plan.target}. Found: files. Say --resume to go on there, "
-            "or --overwrite to write over them."
+            f"Wanted an empty or missing folder at {plan.target}. Found: files. Set --resume to continue, "
+            "or --overwrite to replace them."
         )
     return entries.transform(files_there, target=folder_target(plan)) if plan.resume else None
 
 
 def publish_rejected(spark: SparkSession, outcomes: DataFrame, *, plan: IngestPlan) -> None:
-    """Write the list of what was rejected into the target folder; removes an older one."""
+    """Write the list of rejected files into the target folder. Removes an older list."""
     storage = driver_storage(spark, str(plan.target))
     rejected = outcomes.where(~F.col("stage").isin(WRITTEN, THERE)).select(
         "or_split", "path", "stage", "reason", "bytes"

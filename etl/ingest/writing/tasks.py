@@ -1,4 +1,4 @@
-"""How listed images are dealt to the tasks that write them."""
+"""Distribution of listed images over the tasks that write them."""
 
 import math
 from functools import partial
@@ -10,21 +10,21 @@ from etl.ingest.writing.outcomes import OUTCOMES
 from etl.sources.entries import ARROW_ENTRIES
 from etl.workers import map_batches
 
-# A task is what is written again if it fails, and after which progress is told.
+# A task is the unit that is retried after a failure, and after which progress is updated.
 _TASK_ROWS = 2_000
 _TASK_BYTES = 256 << 20
 
 
 def task_count(*, rows: int, size: int, cores: int) -> int:
-    """How many tasks write so many rows of so many bytes: whole rounds over the cores, none too large."""
+    """The number of tasks for ``rows`` rows of ``size`` bytes in all: whole rounds over the cores, none too large."""
     wanted = max(1, math.ceil(rows / _TASK_ROWS), math.ceil(size / _TASK_BYTES))
     return max(1, min(rows, math.ceil(wanted / cores) * cores))
 
 
 def write(entries: DataFrame, *, order: WriteOrder, tasks: int, access: str) -> DataFrame:
-    """Write images, in so many tasks; gives the rows of `OUTCOMES`.
+    """Write images in ``tasks`` tasks; the result has rows of `OUTCOMES`.
 
-    ``access`` is that of their `Listing`. Images that travel with their rows stay in the partitions that they are in.
+    ``access`` is that of their `Listing`. Rows that contain the bytes of images stay in their partitions.
     """
     columns = ARROW_ENTRIES.names
     if "data" in entries.columns:

@@ -106,7 +106,7 @@ def test_rows_describe_their_files(control: Control, mixed: Ingested) -> None:
     assert (report.images, report.images_by_split) == (10, {"train": 9, "val": 1})
     assert report.bytes == sum(len(row["data"]) for row in blobs.values())
     assert report.similar_classes == [{"Case": 1, "case": 1}, {"e\u0301": 1, "é": 1}]
-    assert "case or Unicode form only: 'Case' (1 images) and 'case' (1 images), " in str(report)
+    assert "case or Unicode form: 'Case' (1 images) and 'case' (1 images), " in str(report)
     assert str(report).startswith("ingested 10 images (0.0 MB) of 11 classes into ")
     assert str(report).endswith(f"fingerprint {report.fingerprint}")
 
@@ -325,7 +325,7 @@ def test_incompatible_tables_are_refused_with_every_difference(
     with pytest.raises(TableError, match=r"label blob instead of int .*no column id uuid in .*no column path text"):
         job.run(spark, plan=plan)
     control.define(f"ALTER TABLE {plan.metadata_table} DROP source")  # as the field's own examples make them
-    with pytest.raises(TableError, match=r"metadata, which another tool made \(it has no id, .*split\.py") as caught:
+    with pytest.raises(TableError, match=r"metadata, which another tool created \(it has no id, .*split\.py") as caught:
         job.run(spark, plan=plan)
     assert "\n" not in str(caught.value)
     assert control.columns(plan.tables.classes) is None

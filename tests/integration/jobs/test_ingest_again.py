@@ -95,7 +95,7 @@ def test_look_alikes_are_found_in_the_whole_table_and_replaced_pictures_lose_the
     assert {name: row["group_id"] for name, row in by_name(control, first).items()} == groups
     plant(tmp_path / "first", {"train/a/1.png": texture(3)})
     report = job.run(spark, plan=first)
-    assert "1 images lost their group of look-alikes" in str(report)
+    assert "1 images lost their group of near duplicates" in str(report)
     groups = {name: row["group_id"] for name, row in by_name(control, first).items()}
     assert groups["train/a/1.png"] is None
     assert job.run(spark, plan=replace(first, near_duplicates=True, resume=True)).groups == 0
@@ -109,6 +109,6 @@ def test_groups_of_a_source_are_not_replaced_by_look_alikes(
     given = plan_of(tmp_path / "scans", splits=(), labels=str(tmp_path / "labels.csv"), group_column="patient")
     job.run(spark, plan=given)
     more = plan_of(tree(tmp_path / "more", splits=("val",), each=1), splits=("val",), near_duplicates=True)
-    with pytest.raises(TableError, match="1 images whose source gave them a group"):
+    with pytest.raises(TableError, match="1 images with a group from their source"):
         job.run(spark, plan=more)
     assert len(by_name(control, given)) == 1

@@ -67,10 +67,10 @@ def test_older_tables_are_adopted_if_their_ids_follow_from_the_dataset(
     with pytest.raises(TableError, match=r"Found: no table \w+\.tables; no table \w+\.ingests\. .* them: CREATE"):
         check_tables(control, plan=replace(plan, create=False))
     for change, words in (
-        ({"dataset": "other"}, r"ids of 7 of 7 rows do not follow from this dataset.* read and split"),
+        ({"dataset": "other"}, r"ids of 7 of 7 rows do not match this dataset.* read and split"),
         ({"source": replace(plan.source, label_type="none")}, "labels of type int"),
         ({"data_table": TableName(keyspace, "nothing")}, r"which has rows\. Found: no table"),
-        ({"metadata_table": TableName(keyspace, "new")}, r"Found: pictures in \w+\.data, of another metadata table"),
+        ({"metadata_table": TableName(keyspace, "new")}, r"Found: images in \w+\.data, of another metadata table"),
     ):
         with pytest.raises(ConflictError, match=words):
             find_destination(spark, control, plan=replace(plan, **change), names="abc")  # type: ignore[arg-type]

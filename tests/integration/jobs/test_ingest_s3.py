@@ -56,7 +56,7 @@ def test_a_flat_prefix_is_ingested_with_a_label_file(
         "c é.png": ("list", "two labels: ant and bee in labels.csv"),
         "d é.png": ("list", "no label: not in labels.csv"),
     }
-    assert report.unmatched == ["1 rows of labels.csv belong to no image: z.png"]
+    assert report.unmatched == ["1 rows of labels.csv match no image: z.png"]
 
 
 def test_images_are_ingested_with_masks_from_another_prefix(
@@ -77,7 +77,7 @@ def test_images_are_ingested_with_masks_from_another_prefix(
         "training/2.jpg": ("list", "no mask: nothing of its name"),
         "training/3.jpg": ("read", "mask of another size: 9x9 instead of 16x12"),
     }
-    assert report.unmatched == ["1 masks belong to no image: training/7.png"]
+    assert report.unmatched == ["1 masks match no image: training/7.png"]
 
 
 def test_a_compressed_tar_is_ingested_as_one_stream(

@@ -67,7 +67,7 @@ def test_labels_from_kaggle_are_found_and_those_of_no_image_leave_no_table(
     labels = tmp_path / "LOC_val_solution.csv"
     labels.write_text("ImageId,PredictionString\nw_0,n2 85 1 499 272\nw_1,n1 85 1 499 272\n")
     plan = plan_of(tmp_path / "val.tar", splits=(), or_split="val", labels=str(labels))
-    with pytest.raises(SourceError, match=r"without a name in common: 'w_0' in .*'val/v_0\.JPEG' in the source"):
+    with pytest.raises(SourceError, match=r"with no common names: 'w_0' in .*'val/v_0\.JPEG' in the source"):
         job.run(spark, plan=plan)
     assert control.columns(plan.tables.data) is None
     labels.write_text(labels.read_text().replace("w_", "v_"))
@@ -137,7 +137,7 @@ def test_a_table_of_bytes_is_ingested(spark: SparkSession, control: Control, pla
     assert [rows[f"/part/{i}"]["label"] for i in range(5)] == [4, 4, 0, 0, 2]
     again = job.run(spark, plan=replace(plan, resume=True))
     assert (again.images, again.already_there) == (0, 5)
-    assert "5 were there already" in str(again)
+    assert "5 existed already" in str(again)
 
 
 def test_arrays_in_the_image_folder_become_labels(

@@ -12,7 +12,7 @@ def test_new_classes_of_a_known_dataset_are_listed_with_their_numbers() -> None:
     many = NewClasses.of("abcdefg", dataset="digits", known=known)
     assert str(many) == (
         "dataset 'digits' had 10 classes, none of them in this source; 7 new: a, b, c, d, e, ... "
-        "(if these images are another dataset, use other tables and name it with --dataset)"
+        "(if these images belong to another dataset, use other tables and set --dataset)"
     )
     assert "1 new: 'a ' = 10" in str(NewClasses.of(["1", "a "], dataset="d", known=known, numbers={"a ": 10}))
     assert NewClasses.of(["1"], dataset="digits", known=known) is None
@@ -29,7 +29,7 @@ def test_class_names_that_look_alike_are_grouped_with_their_counts() -> None:
         {"fish": 0, "\ufb01sh": 1},
     ]
     assert describe_similar(groups[1:2]) == (
-        "class names that differ by surrounding blanks, case or Unicode form only: "
+        "class names that differ only in surrounding blanks, case or Unicode form: "
         "'Cat ' (3 images) and 'cat' (400 images)"
     )
     assert describe_similar(groups * 2).endswith(", and 3 more")

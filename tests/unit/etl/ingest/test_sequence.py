@@ -31,7 +31,7 @@ def test_clocks_that_disagree_are_refused_and_by_how_much() -> None:
     here, hour = 1_700_000_000_000_000, 3_600_000_000
     with pytest.raises(EtlError, match=r"it is 2023-11-14 22:13:20 UTC here, .* 23:13:20 UTC, 1 h 0 min 0 s later"):
         next_clock(here=here, last=here + hour, at_server=here, table=TABLE)
-    with pytest.raises(EtlError, match=r"1 h 0 min 0 s later\. Set the clock"):
+    with pytest.raises(EtlError, match=r"1 h 0 min 0 s later\. Correct the clock"):
         next_clock(here=here, last=None, at_server=here, after=here + hour, table=TABLE)
     with pytest.raises(EtlError, match=r"23:13:20 UTC here, and .* 22:13:20 UTC at Cassandra, 1 h 0 min 0 s earlier"):
         next_clock(here=here + hour, last=here, at_server=here, table=TABLE)

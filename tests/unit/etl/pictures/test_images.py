@@ -80,7 +80,7 @@ def test_other_colour_modes_are_accepted(mode: str) -> None:
         (b"", "empty"),
         (b"hello\n", "not an image"),
         (b"\0" * 4096, "not an image"),
-        (b"\xff\xd8\xff\xe0", "damaged: it begins as an image, but its header cannot be read"),
+        (b"\xff\xd8\xff\xe0", "damaged: it starts like an image, but its header cannot be read"),
         (_picture("GIF", mode="L"), "unsupported format GIF"),
         (_picture("ICO"), "unsupported format ICO"),
     ],

@@ -332,7 +332,7 @@ def test_masks_that_do_not_fit_are_rejected(mask: bytes, wanted: str) -> None:
         ({"quality": 50}, "Wanted a quality with JPEG or WEBP. Found: the image format UNCHANGED."),
         ({"format": "PNG", "crop": True}, "Wanted an image size with crop. Found: none."),
         ({"format": "PNG", "enlarge": True}, "Wanted an image size with enlarge. Found: none."),
-        ({"size": 256}, "Wanted an image format, such as JPEG, for pictures of another size."),
+        ({"size": 256}, "Wanted an image format, such as JPEG, to change the size of images."),
     ],
 )
 def test_invalid_options_are_refused(options: dict[str, Any], words: str) -> None:
