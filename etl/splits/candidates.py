@@ -1,8 +1,8 @@
-"""Which images take part in a split, and what is known of each, as DataFrame transforms.
+"""The images that take part in a split, as DataFrame transforms.
 
-The rows are ``id, label``, and as far as it was asked for: ``group`` (bigint, a hash of the group's name) with
-``is_alone`` (the group has no name: its hash is that of the id, so that the row is a group of its own), ``fixed`` (int,
-the split that a row must go to; -1 where two are wanted), ``labels``, and ``stratum`` (int).
+The columns are ``id, label`` and, on request: ``group`` (bigint, a hash of the group's name) with ``is_alone`` (the
+group has no name; its hash is that of the id, so the row is a separate group), ``fixed`` (int, the split that a row
+must go to; -1 if two splits are required), ``labels``, and ``stratum`` (int).
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from etl.splits.group_rows import has_group
 from etl.splits.plan import LABELS, Pin
 
 NAN = "NaN"
-"""What is no number as text: Spark's own word for it."""
-_ALONE = 0x616C6F6E65  # "alone", so that hashes of ids are none of names
+"""NaN as text, as Spark writes it."""
+_ALONE = 0x616C6F6E65  # "alone", so that hashes of ids differ from hashes of names
 
 
 def take_part(
     rows: DataFrame, /, *, where: str | None, group_column: str | None, pins: Sequence[Pin], keep: Sequence[str]
 ) -> DataFrame:
-    """The rows that a condition chooses: ``id, label``, what was asked for, and columns to ``keep``."""
+    """The rows that meet a condition: ``id, label``, the requested columns, and columns to ``keep``."""
     chosen = rows.where(F.expr(where)) if where else rows
     columns = [F.col("id"), F.col("label")]
     if group_column:
@@ -35,18 +35,18 @@ def take_part(
 
 
 def is_pinned(pin: Pin) -> Column:
-    """Whether a row must go where a pin says."""
+    """Whether a pin applies to a row."""
     return F.col(pin.column).cast("string") == pin.value
 
 
 def _only(splits: Sequence[Column]) -> Column:
-    """The one split among them, null where there is none, -1 where there are two."""
+    """The only split among them, null if there is none, -1 if there are two."""
     found = F.array_compact(F.array(*splits))
     return F.when(F.array_min(found) == F.array_max(found), F.array_min(found)).when(F.size(found) > 0, F.lit(-1))
 
 
 def leave_out(rows: DataFrame, /, *, others: DataFrame) -> DataFrame:
-    """The rows whose ``id`` is not among the others', nor their ``group`` where there are groups."""
+    """The rows whose ``id``, and ``group`` if there are groups, is not among the others."""
     others = others.select("id").distinct()
     if "group" not in rows.columns:
         return rows.join(others, on="id", how="left_anti")
@@ -55,7 +55,7 @@ def leave_out(rows: DataFrame, /, *, others: DataFrame) -> DataFrame:
 
 
 def stay(rows: DataFrame, /, *, old: DataFrame) -> DataFrame:
-    """The rows with the split that ``old`` (``id, split``) has them in as ``fixed``."""
+    """The rows with their split in ``old`` (``id, split``) as ``fixed``."""
     known = old.select("id", F.col("split").alias("old"))
     splits = [F.col("old"), *([F.col("fixed")] if "fixed" in rows.columns else [])]
     others = [name for name in rows.columns if name != "fixed"]
@@ -63,7 +63,7 @@ def stay(rows: DataFrame, /, *, old: DataFrame) -> DataFrame:
 
 
 def stay_together(rows: DataFrame, /) -> DataFrame:
-    """The rows with the ``fixed`` split of any row of their group; -1 where a group's rows are wanted in two."""
+    """The rows with the ``fixed`` split of any row of their group; -1 if the rows of a group need two splits."""
     wanted = (
         rows.where(F.col("fixed").isNotNull())
         .groupBy("group")
@@ -74,24 +74,24 @@ def stay_together(rows: DataFrame, /) -> DataFrame:
 
 
 def number_strata(rows: DataFrame, /, *, strata: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """The rows with the number of their stratum; ``strata`` has the columns' combinations and ``stratum``."""
+    """The rows with the number of their stratum. ``strata`` has the combinations of the columns, and ``stratum``."""
     numbered = strata.select(*(F.col(name).alias(f"stratum_{name}") for name in columns), "stratum")
     same = reduce(Column.__and__, (F.col(name).eqNullSafe(F.col(f"stratum_{name}")) for name in columns))
     return rows.join(F.broadcast(numbered), on=same, how="inner").drop(*(f"stratum_{name}" for name in columns))
 
 
 def name_numbers(rows: DataFrame, /, *, columns: Sequence[str]) -> DataFrame:
-    """The rows with floating-point numbers in these columns as text, so that NaN is a value like others."""
+    """The rows with floating-point numbers in these columns as text, so that NaN is an ordinary value."""
     kinds = {name: rows.schema[name].dataType.typeName() for name in columns}
     as_text = {name: (F.col(name) + 0.0).cast("string") for name, kind in kinds.items() if kind in ("float", "double")}
     return rows.withColumns(as_text) if as_text else rows
 
 
 def label_set(column: str = LABELS) -> Column:
-    """The set of an image's labels in one form: sorted, each once, empty where there are none."""
+    """The labels of an image in canonical form: sorted, each once, empty if there are none."""
     return F.coalesce(F.array_sort(F.array_distinct(F.col(column))), F.array().cast("array<int>"))
 
 
 def name_labels(rows: DataFrame, /) -> DataFrame:
-    """A name for each class, from the folders that its images came from: ``label, name``, where there is one."""
+    """A name for each class from the folders of its images: ``label, name``, if there is one."""
     return rows.where(F.col("or_label").isNotNull()).groupBy("label").agg(F.min("or_label").alias("name"))

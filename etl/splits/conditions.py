@@ -1,4 +1,4 @@
-"""Conditions over metadata columns, as SQL expressions of Spark's: found to be none before anything is read."""
+"""Conditions over metadata columns as Spark SQL expressions, which are validated before anything is read."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,28 +14,28 @@ from etl.errors import TableError
 _SUBQUERIES = frozenset({"ScalarSubquery", "Exists", "InSubquery", "ListQuery", "LateralSubquery"})
 _NAMES = frozenset({"Alias", "MultiAlias", "UnresolvedAlias"})
 _TIMES = frozenset({"CurrentDate", "CurrentTimestamp", "CurrentTimestampLike", "LocalTimestamp", "Now"})
-"""Spark takes these for the same each time, because they are within a query."""
+"""Expressions that Spark counts as deterministic, because they are constant within a query."""
 
 
 def check_condition(text: str) -> None:
-    """Let Spark's own parser read a condition. Raises ValueError for what is none, or is more than one."""
-    wanted = "Wanted a condition in Spark's SQL for --where."
+    """Parse a condition with Spark's parser. Raises ValueError unless the text is exactly one condition."""
+    wanted = "Wanted a condition in Spark SQL for --where."
     SparkContext._ensure_initialized()
     jvm: Any = SparkContext._jvm
     try:
         parsed = jvm.org.apache.spark.sql.execution.SparkSqlParser().parseExpression(text)
-    except (Py4JJavaError, ParseException) as error:  # as Java has it, or as a session translates it
+    except (Py4JJavaError, ParseException) as error:  # Java's exception, or the one that a session translates it to
         told = " ".join(str(getattr(error, "java_exception", error)).partition(":")[2].split())[:200]
         raise ValueError(f"{wanted} Found: {text!r} ({told})") from None
     kinds = set(_kinds(parsed))
     if kinds & _SUBQUERIES:
-        raise ValueError(f"{wanted} Found: {text!r}, which asks other tables")
+        raise ValueError(f"{wanted} Found: {text!r}, which queries other tables")
     if kinds & _NAMES:
         raise ValueError(f"{wanted} Found: {text!r}, which names a column")
 
 
 def check_answers(rows: DataFrame, where: str) -> None:
-    """Raises `TableError` for a condition that these rows cannot answer, or that answers differently each time."""
+    """Raise `TableError` for a condition that cannot be evaluated on these rows, or is not deterministic."""
     wanted = f"Wanted a condition over the columns {', '.join(rows.columns)} for --where."
     try:
         chosen = rows.where(F.expr(where))
@@ -43,11 +43,11 @@ def check_answers(rows: DataFrame, where: str) -> None:
         raise TableError(f"{wanted} Found: {where!r}: {str(error).splitlines()[0]}") from None
     condition = chosen._jdf.queryExecution().analyzed().condition()
     if not condition.deterministic() or _TIMES.intersection(_kinds(condition)):
-        raise TableError(f"{wanted} Found: {where!r}, whose answer changes from run to run.")
+        raise TableError(f"{wanted} Found: {where!r}, whose result changes from run to run.")
 
 
 def _kinds(expression: Any) -> Iterator[str]:
-    """The classes of all parts of one of Spark's expressions."""
+    """The classes of all parts of a Spark expression."""
     yield expression.getClass().getSimpleName()
     children = expression.children()
     for number in range(children.size()):

@@ -1,8 +1,8 @@
-"""Whole groups, as DataFrame transforms: what lies in each, and which split most of them go to.
+"""Whole groups as DataFrame transforms: the contents of each, and the split of most of them.
 
-When groups are few, every one is placed by `group_quotas`. When they are many, those that hold a large part of a
-stratum and a seeded sample of the others are, and they make up for what chance leaves uneven: all others go where a
-seeded hash of the group sends them, in the proportions wanted of the stratum that needs the group most.
+If there are few groups, `group_quotas` assigns them all. If there are many, it assigns those with a large part of a
+stratum and a seeded sample of the others, which balance out random deviations. All other groups go to the split that a
+seeded hash of the group selects, in the proportions of the stratum that needs the group most.
 """
 
 from functools import reduce
@@ -12,16 +12,16 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 EVERY_IMAGE = -1
-"""The stratum of all images, where images have several labels."""
+"""The stratum of all images, if images have several labels."""
 
-_DRAW = 0x67726F7570  # "group", so that this order is none of the others
+_DRAW = 0x67726F7570  # "group", so that this order differs from the others
 _DRAW_BITS = 62
-_NO_BLANK = r"(?U)[^\s\x00]"  # by Unicode's idea of a blank
+_NO_BLANK = r"(?U)[^\s\x00]"  # blanks as Unicode defines them
 _NEED_STEPS = 4
 
 
 def has_group(rows: DataFrame, column: str) -> Column:
-    """Whether a row has a group: its value is not null, NaN, empty or blank. Other rows are groups of their own."""
+    """Whether a row has a group: its value is not null, NaN, empty or blank. Each other row is a separate group."""
     kind, value = rows.schema[column].dataType.typeName(), F.col(column)
     if kind == "string":
         return F.coalesce(value.rlike(_NO_BLANK), F.lit(False))
@@ -31,16 +31,16 @@ def has_group(rows: DataFrame, column: str) -> Column:
 
 
 def draw(seed: int) -> Column:
-    """A number of 62 bits, drawn from the seed for each group."""
+    """A pseudorandom 62-bit number for each group, from the seed."""
     return F.shiftrightunsigned(F.xxhash64(F.lit(_DRAW).cast("long"), F.lit(seed).cast("long"), F.col("group")), 2)
 
 
 def compose(rows: DataFrame, /, *, totals: DataFrame, labels: str | None) -> DataFrame:
-    """One row a group: ``group, need, lead, strata, counts`` and ``fixed`` where rows have it.
+    """Make one row per group: ``group, need, lead, strata, counts``, and ``fixed`` if rows have it.
 
-    ``rows``: ``group``, and ``stratum`` or several in the array ``labels``; ``totals``: ``stratum, total``. ``need`` is
-    the largest part of a stratum that the group holds, ``lead`` that stratum; ``strata`` and ``counts`` are parallel
-    arrays.
+    ``rows`` has ``group``, and ``stratum`` or several strata in the array ``labels``. ``totals`` has ``stratum,
+    total``. ``need`` is the largest part of a stratum that the group has, and ``lead`` that stratum. ``strata`` and
+    ``counts`` are parallel arrays.
     """
     if labels:
         several = F.concat(F.col(labels), F.array(F.lit(EVERY_IMAGE)))
@@ -73,24 +73,24 @@ def compose(rows: DataFrame, /, *, totals: DataFrame, labels: str | None) -> Dat
 
 
 def need_step(need: Column) -> Column:
-    """The need of a group as a whole number, steps of a quarter of a power of two."""
+    """The need of a group as an integer, in steps of a quarter of a power of two."""
     return F.floor(F.log2(need) * _NEED_STEPS).cast("int")
 
 
 def count_needs(groups: DataFrame, /) -> DataFrame:
-    """Groups by how much they are needed: ``step, groups``."""
+    """Count groups by their need: ``step, groups``."""
     return groups.groupBy(need_step(F.col("need")).alias("step")).agg(F.count("*").alias("groups"))
 
 
 def is_placed(*, step: int, sample: int, seed: int) -> Column:
-    """Whether a group is placed one by one: needed so much, or in the sample (a bound of `draw`)."""
+    """Whether a group is assigned individually: its need is large, or it is in the sample (a bound of `draw`)."""
     return (need_step(F.col("need")) >= step) | (draw(seed + 1) < F.lit(sample))
 
 
 def send(groups: DataFrame, /, *, bounds: DataFrame, splits: int, seed: int) -> DataFrame:
-    """Groups with the ``split`` that their draw sends them to; ``splits`` is beyond all of them: left out.
+    """Groups with the ``split`` that their draw selects; the value ``splits`` means no split.
 
-    ``bounds``: ``lead``, and ``bound_S`` for each split S: the draws below go to S or to a split before it.
+    ``bounds`` has ``lead``, and ``bound_S`` for each split S: draws below it go to S or to a split before S.
     """
     passed = (F.col("draw") >= F.col(f"bound_{split}") for split in range(splits))
     return (
@@ -102,7 +102,7 @@ def send(groups: DataFrame, /, *, bounds: DataFrame, splits: int, seed: int) -> 
 
 
 def count_sent(groups: DataFrame, /) -> DataFrame:
-    """Images by stratum and split: ``stratum, split, images``, of groups with a ``split``."""
+    """Count the images of groups with a ``split``: ``stratum, split, images``."""
     parts = F.explode(F.arrays_zip("strata", "counts")).alias("part")
     return (
         groups.select("split", parts)
@@ -112,5 +112,5 @@ def count_sent(groups: DataFrame, /) -> DataFrame:
 
 
 def draw_bound(share: float) -> int:
-    """The bound of `draw` below which this share of all groups lies."""
+    """The bound of `draw` below which this share of all groups is."""
     return min(round(share * (1 << _DRAW_BITS)), 1 << _DRAW_BITS)

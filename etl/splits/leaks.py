@@ -1,4 +1,4 @@
-"""What lies in two splits at once, as DataFrame transforms: the same picture, look-alikes, or members of a group."""
+"""Leaks between splits as DataFrame transforms: the same image, near duplicates, or a group in two splits."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -6,13 +6,13 @@ from pyspark.sql import functions as F
 from etl.splits.group_rows import has_group
 
 WATCHED = {"exact duplicates": "sha256", "look-alikes": "group_id"}
-"""Columns of which no value should lie in two splits."""
+"""Columns of which no value should be in two splits."""
 
 
 def count_leaks(assigned: DataFrame, /, *, column: str) -> DataFrame:
-    """One row: ``known`` images with a value, ``leaks`` values that lie in two splits or more, ``images`` with these.
+    """Make one row: ``known`` images with a value, ``leaks`` values in two or more splits, and ``images`` with these.
 
-    ``assigned``: ``split`` and the column; images whose value is null, empty or blank share it with none.
+    ``assigned`` has ``split`` and the column. A null, empty or blank value is never shared.
     """
     by_value = (
         assigned.where(has_group(assigned, column))

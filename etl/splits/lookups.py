@@ -1,4 +1,4 @@
-"""Whether the data table has the pictures of a metadata table: a sample of ids is looked up before publication."""
+"""The check that the data table has the images of a metadata table: a sample of ids is looked up before publication."""
 
 import uuid
 from collections.abc import Sequence
@@ -12,15 +12,16 @@ from etl.errors import TableError
 from schemas import Columns, TableName
 from schemas.tables import check_column
 
-_DRAW = 0x6C6F6F6B  # "look", so that this order is none of the others
+_DRAW = 0x6C6F6F6B  # "look", so that this order differs from the others
 _DRAW_BITS = 62
 _OF_A_SPLIT, _IN_ALL, _LEAST = 200, 4_000, 20
 
 
 def draw_ids(rows: DataFrame, /, *, sizes: Sequence[int]) -> DataFrame:
-    """A sample of the ids of ``split, id``, about 200 of each split, one column: ``id``, each once.
+    """Sample the ids of ``split, id``, about 200 of each split; the result has the column ``id``, each id once.
 
-    ``sizes`` are the rows by split. The sample follows from the ids alone. Hashes of ids spread it over all partitions.
+    ``sizes`` has the number of rows of each split. The sample depends only on the ids. Because it is taken by a hash of
+    the id, it is spread over all partitions.
     """
     wanted = max(_LEAST, min(_OF_A_SPLIT, _IN_ALL // max(1, len(sizes))))
     bounds = [round(min(1.0, wanted / size) * (1 << _DRAW_BITS)) if size else 0 for size in sizes]
@@ -32,25 +33,25 @@ def draw_ids(rows: DataFrame, /, *, sizes: Sequence[int]) -> DataFrame:
 def check_pictures(
     control: Control, ids: Sequence[bytes], *, data: TableName, metadata: TableName, columns: Columns
 ) -> None:
-    """Look ids of a metadata table up in its data table, by key and without reading a picture.
+    """Look up ids of a metadata table in its data table, by key and without reading images.
 
     Args:
-        control: A connected session.
-        ids: 16 bytes each.
-        data: The table that must have them.
-        metadata: The table that they come from.
-        columns: The names of the columns of both.
+        control: A connection.
+        ids: The ids, 16 bytes each.
+        data: The data table.
+        metadata: The metadata table that the ids come from.
+        columns: The column names of both tables.
 
     Raises:
-        TableError: If one of the ids is not there; the message names the likely cause.
-        UnreachableError: If Cassandra does not answer.
+        TableError: An id is missing. The message names the likely cause.
+        UnreachableError: Cassandra does not answer.
     """
     check_columns(control, data, columns=[columns.id, columns.data])
     missing = _missing(control, data, key=columns.id, ids=sorted(ids))
     if not missing:
         return
-    wanted = f"Wanted the pictures of {metadata} in {data}."
-    found = f"{len(missing):,} of {len(ids):,} ids that were looked up are not there, such as"
+    wanted = f"Wanted the images of {metadata} in {data}."
+    found = f"{len(missing):,} of {len(ids):,} ids that were looked up are missing, such as"
     gone = set(_missing(control, metadata, key=columns.id, ids=missing))
     if listed := [one for one in missing if one not in gone]:
         if len(missing) == len(ids):
@@ -58,17 +59,17 @@ def check_pictures(
             known = "" if record is None else f" {metadata} was filled together with {record.data_table}."
             raise TableError(
                 f"{wanted} Found: none of the {len(ids):,} ids that were looked up, such as {_name(listed[0])}. "
-                f"Do {data} and {metadata} belong together?{known} Name the two tables of one ingest, not as in "
+                f"Do {data} and {metadata} belong together?{known} Use the two tables of one ingest, not "
                 "-d data_train -m metadata_val."
             )
         raise TableError(
-            f"{wanted} Found: {found} {_name(listed[0])}, though {metadata} lists them. Pictures are lost, or part of "
-            f"{metadata} belongs to another data table. Run jobs/verify.py -d {data} -m {metadata}, and mend the "
+            f"{wanted} Found: {found} {_name(listed[0])}, though {metadata} lists them. Images are lost, or part of "
+            f"{metadata} belongs to another data table. Run jobs/verify.py -d {data} -m {metadata}, and repair the "
             "tables with --repair and the source of the ingest."
         )
     raise TableError(
-        f"{wanted} Found: {found} {_name(missing[0])}; {metadata} does not list them any more. They were deleted after "
-        "the metadata were read: run this again, and make a metadata cache anew with --metadata-ofn."
+        f"{wanted} Found: {found} {_name(missing[0])}; {metadata} no longer lists them. They were deleted after "
+        "the metadata was read: run this again, and make a new metadata cache with --metadata-ofn."
     )
 
 

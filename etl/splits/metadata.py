@@ -1,7 +1,7 @@
-"""What a split is made from: a metadata table, copied once to Parquet, or a cache of one that was kept.
+"""The input of a split: a metadata table, copied once to Parquet, or a metadata cache.
 
-Counting and choosing must see the same rows, so that the table is read a single time. The copy of one run lies in the
-attempt and goes with it; a cache (``cache.json`` beside Parquet files) stays, and needs no Cassandra afterwards.
+Counting and choosing must see the same rows, so the table is read only once. The copy of a run is in its attempt and is
+removed with it. A cache (Parquet files and ``cache.json``) is kept, and can be used without Cassandra.
 """
 
 import json
@@ -32,7 +32,7 @@ from schemas.cache import CacheManifest
 
 ID_AND_LABEL = ("id", "label")
 CLASS_NAME = "or_label"
-"""The column that tells the names of classes where the tables have no list of them."""
+"""The column with the class names if the tables have no list of classes."""
 _SIMPLE = re.compile(
     r"ascii|bigint|blob|boolean|date|double|float|int|smallint|text|timestamp|tinyint|uuid|varchar|varint"
 )
@@ -42,10 +42,10 @@ _ROWS = "rows"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metadata:
-    """The rows of a metadata table, ``id, label`` and others, and what is known of the tables.
+    """The rows of a metadata table, ``id, label`` and others, and the properties of the tables.
 
-    ``label`` is -1 where labels are no class numbers. ``cache`` is the manifest of a cache that the rows come from, as
-    long as they were not compared with it.
+    ``label`` is -1 if labels are not class numbers. ``cache`` is the manifest of the cache that the rows come from,
+    until they have been compared with it.
     """
 
     rows: DataFrame
@@ -58,14 +58,14 @@ class Metadata:
 
     @property
     def stratify_by(self) -> str:
-        """The column that images are shared out by unless others are named; none for images without classes."""
+        """The default column to stratify by; none for images without classes."""
         return {"int": "label", "multi": LABELS}.get(self.label_type, "")
 
 
 def read_cache(spark: SparkSession, address: str, *, plan: SplitPlan) -> Metadata:
-    """Open a metadata cache, and check that its files are those that were written.
+    """Open a metadata cache, and check that its files are unchanged.
 
-    Raises `TableError` for a place without one, a cache of other tables than the plan's, files that were changed.
+    Raises `TableError` if there is no cache, the cache is of other tables than the plan's, or files were changed.
     """
     storage = Storage(address)
     try:
@@ -99,7 +99,7 @@ def read_cache(spark: SparkSession, address: str, *, plan: SplitPlan) -> Metadat
 
 
 def _schema(storage: Storage, manifest: CacheManifest) -> StructType | None:
-    """The schema that Spark wrote into the files, so that it need not look for it; None where others wrote them."""
+    """The schema that Spark stored in the files, so that Spark need not infer it; None for files of other writers."""
     for file in manifest.files[:1]:
         try:
             with storage.open(file.path) as stream:
@@ -115,15 +115,14 @@ def _schema(storage: Storage, manifest: CacheManifest) -> StructType | None:
 
 
 def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, only: Sequence[str] | None) -> Metadata:
-    """Copy a metadata table to Parquet files at ``address``, once: ids, labels, and the columns of ``only`` or all.
+    """Copy a metadata table to Parquet files at ``address``, once: ids, labels, and the columns in ``only``, or all.
 
-    Names of classes are copied, too, where no table lists them.
-    Without an address, rows are those of the table, read anew each time.
-    Raises `TableError` for tables that are missing, empty or of other columns; `UnreachableError`.
+    Class names are copied too if no table lists them. Without an address, the rows are read from the table each time.
+    Raises `TableError` for tables that are missing, empty or have other columns; `UnreachableError`.
     """
     data, table, names = plan.data_table, plan.metadata_table, plan.columns
     if data is None or table is None:
-        raise TableError("Wanted a data table and a metadata table. Found: none named.")
+        raise TableError("Wanted a data table and a metadata table. Found: neither.")
     with Control.from_spark(spark) as control:
         check_columns(control, data, columns=[names.id, names.data])
         check_columns(control, table, columns=[names.id])
@@ -185,26 +184,26 @@ def _label_type(in_data: str | None, metadata: Mapping[str, str], plan: SplitPla
 
 
 def count_repeated(rows: DataFrame) -> int:
-    """How many ids are there more than once."""
+    """The number of ids that occur more than once."""
     return rows.groupBy("id").count().where("count > 1").count()
 
 
 def sums() -> list[Column]:
-    """Aggregates of a cache's rows: ``rows``, and its fingerprint's sums, ``high0, low0, high1, low1``."""
+    """Aggregates of a cache's rows: ``rows``, and the sums of its fingerprint, ``high0, low0, high1, low1``."""
     return [F.count("*").alias("rows"), *fingerprint_sums("id", "label")]
 
 
 class CacheOutput(Attempt):
-    """A metadata cache in the making."""
+    """The output of a metadata cache."""
 
     def __init__(self, address: str, *, overwrite: bool) -> None:
-        """Raises `OutputExistsError` if the place is taken, unless by a cache that ``overwrite`` allows to replace."""
+        """Prepare the folder. Raises `OutputExistsError` unless it is free, or ``overwrite`` may replace its cache."""
         super().__init__(address, what="metadata")
         is_ours, otherwise = {MANIFEST, _ROWS}.__contains__, "read it with --metadata-ifn"
         self._check_free(old="cache", manifests=[MANIFEST], is_ours=is_ours, overwrite=overwrite, otherwise=otherwise)
 
     def publish(self, metadata: Metadata, *, sums: tuple[int, int], sizes: Mapping[str, int]) -> CacheManifest:
-        """Put the files in their place and the manifest last. ``sizes`` are rows by file, as Spark names it."""
+        """Move the files into the folder, and write the manifest last. ``sizes`` has the rows of each file."""
         files = []
         for number, (address, rows) in enumerate(sorted(sizes.items())):
             path = f"{_ROWS}/{number:05}-{self._attempt[-12:]}.parquet"

@@ -1,4 +1,4 @@
-"""Reading what a split is made from: a cache, or the tables, whose copy is kept as a cache if that is wanted."""
+"""Reading of a split's input: a cache, or the tables, whose copy can be kept as a cache."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,9 +19,9 @@ from schemas.cache import CacheManifest
 
 
 def open_metadata(spark: SparkSession, *, plan: SplitPlan, aside: str | None) -> Metadata:
-    """The metadata of a plan, with class names as far as they are known; the tables are copied to ``aside`` once.
+    """Open the metadata of a plan, with the known class names. The tables are copied to ``aside`` once.
 
-    Without ``aside`` the tables are read as they are, for a single count. Raises `TableError`, `OutputExistsError`,
+    Without ``aside``, the tables are read directly, for a single count. Raises `TableError`, `OutputExistsError`,
     `UnreachableError`.
     """
     if plan.metadata_in is not None:
@@ -44,7 +44,7 @@ def open_metadata(spark: SparkSession, *, plan: SplitPlan, aside: str | None) ->
 
 
 def _belonging(spark: SparkSession, metadata: Metadata) -> Metadata:
-    """The metadata, if the data table has their pictures: found before time is spent on choosing among them."""
+    """Check early that the data table has the images, before time is spent on choosing among them."""
     rows = metadata.rows.select("id", F.lit(0).alias("split"))
     check_sample(spark, rows, metadata=metadata, sizes=[rows.count()])
     return metadata
@@ -53,21 +53,21 @@ def _belonging(spark: SparkSession, metadata: Metadata) -> Metadata:
 def check_sample(
     spark: SparkSession, rows: DataFrame, *, metadata: Metadata, sizes: Sequence[int], is_cached: bool = False
 ) -> list[str]:
-    """Look a sample of the ids of ``split, id`` up in the data table.
+    """Look up a sample of the ids of ``split, id`` in the data table.
 
     Args:
-        spark: The session, whose settings say where Cassandra is.
+        spark: The session, whose settings have the address of Cassandra.
         rows: The images.
-        metadata: What they come from.
-        sizes: The rows by split.
-        is_cached: Whether the metadata come from a cache, which may be used where its Cassandra cannot be reached.
+        metadata: The metadata that they come from.
+        sizes: The number of rows of each split.
+        is_cached: Whether the metadata comes from a cache, which can be used without access to its Cassandra.
 
     Returns:
-        A warning where nothing could be looked up.
+        A warning if nothing could be looked up.
 
     Raises:
-        TableError: If an image is not there.
-        UnreachableError: If Cassandra does not answer, unless the metadata are cached.
+        TableError: An image is missing.
+        UnreachableError: Cassandra does not answer, and the metadata is not cached.
     """
     data = metadata.data_table
     try:
@@ -84,7 +84,7 @@ def check_sample(
 
 
 def _needed(plan: SplitPlan) -> list[str] | None:
-    """The columns beside id and label that a plan may ask for; None where a condition may ask for any."""
+    """The columns other than id and label that a plan may use; None if a condition may use any."""
     if plan.where:
         return None
     watched = WATCHED.values() if plan.has_leak_check else ()
@@ -92,7 +92,7 @@ def _needed(plan: SplitPlan) -> list[str] | None:
 
 
 def _named(metadata: Metadata) -> Metadata:
-    """With the names that the rows tell, where the tables have no list of them."""
+    """Add the class names from the rows if the tables have no list of classes."""
     if metadata.class_names or metadata.label_type != "int" or CLASS_NAME not in metadata.rows.columns:
         return metadata
     found = metadata.rows.transform(name_labels).collect()
@@ -100,7 +100,7 @@ def _named(metadata: Metadata) -> Metadata:
 
 
 def checked(metadata: Metadata) -> Metadata:
-    """The metadata after a pass over its rows that compares a cache with its manifest. Raises `TableError`."""
+    """Compare a cache with its manifest in a pass over its rows. Raises `TableError`."""
     if metadata.cache is None:
         return metadata
     check_sums(metadata, metadata.cache, metadata.rows.agg(*sums()).collect())
@@ -108,18 +108,18 @@ def checked(metadata: Metadata) -> Metadata:
 
 
 def check_sums(metadata: Metadata, wanted: CacheManifest, summed: Sequence[Row]) -> None:
-    """Raise `TableError` if the rows of a cache are not those that were written, or an id is there twice.
+    """Raise `TableError` if the rows of a cache were changed, or an id occurs twice.
 
-    ``summed``: `etl.splits.metadata.sums` of parts of the rows, which together are all. What is written to a cache has
-    no id twice: the table's key is the id, or it was counted.
+    ``summed`` has `etl.splits.metadata.sums` of parts of the rows, which together are all rows. Rows written to a cache
+    have no id twice: the table's key is the id, or repeated ids were counted.
     """
     parts = [row.asDict() for row in summed]
     rows = sum(part["rows"] for part in parts)
     if (rows, rows_fingerprint(rows=rows, sums=added_up(parts))) == (wanted.rows, wanted.fingerprint):
         return
     repeated = count_repeated(metadata.rows)
-    found = f"{repeated:,} ids that are there more than once" if repeated else f"{rows:,} rows of other contents"
+    found = f"{repeated:,} ids that occur more than once" if repeated else f"{rows:,} rows with other contents"
     raise TableError(
         f"Wanted the {wanted.rows:,} rows that were written to the metadata cache of {metadata.metadata_table}, each "
-        f"id once. Found: {found}. Make it again with --metadata-ofn."
+        f"id once. Found: {found}. Make a new cache with --metadata-ofn."
     )

@@ -1,8 +1,8 @@
-"""The place where a split is written: aside, checked from what lies on disk, then published by its manifest.
+"""The output of a split: it is written aside, read back and checked, and then published by its manifest.
 
-A folder is a split from the moment that its manifest is there. Files are written below an attempt of their own; the
-driver moves them to their places and puts the manifest last, in one step, so that readers see the old split or the new
-one, whole. What a killed attempt leaves behind is no split, and goes with the next one that may overwrite it.
+A folder is a split once it has a manifest. Files are written to the subfolder of an attempt. The driver then moves them
+into the folder and writes the manifest last, atomically, so readers see either the complete old split or the complete
+new one. The leftovers of a killed attempt are not a split; the next attempt that may overwrite them removes them.
 """
 
 import re
@@ -33,8 +33,8 @@ from schemas.manifest import NAMES as MANIFESTS
 from schemas.splits import SPARK_SCHEMA, UNPLACED_SCHEMA
 
 PAGE = "_report.html"
-# Ids and positions are all different: a dictionary of them is work for nothing. Version 2 writes positions as steps of
-# one, which costs next to nothing to compress and to read.
+# Ids and positions are all different, so a dictionary is useless. Version 2 writes positions as steps of one, which
+# compress and decode at almost no cost.
 _PARQUET = {
     "compression": "zstd",
     "parquet.writer.version": "PARQUET_2_0",
@@ -52,15 +52,15 @@ _PART = re.compile(r"\.?part-.*\.parquet(\.crc)?")
 
 
 class SplitOutput(Attempt):
-    """A split folder in the making."""
+    """The output of a split folder."""
 
     def __init__(self, address: str, *, overwrite: bool) -> None:
-        """Raises `OutputExistsError` if the place is taken, unless by a split that ``overwrite`` allows to replace.
+        """Prepare the folder. Raises `OutputExistsError` unless it is free, or ``overwrite`` may replace its split.
 
-        What is not known to be a split's, whole or half-written, is never replaced.
+        Files that do not belong to a split, complete or half-written, are never replaced.
         """
         super().__init__(address, what="split")
-        otherwise = "name another folder with -o"
+        otherwise = "use another folder with -o"
         self._check_free(
             old="split", manifests=MANIFESTS, is_ours=self._is_ours, overwrite=overwrite, otherwise=otherwise
         )
@@ -69,7 +69,7 @@ class SplitOutput(Attempt):
         except OSError as error:
             found = error.strerror or error
             raise OutputExistsError(
-                f"Wanted a folder that can be written for the split at {self.address}. Found: {found}."
+                f"Wanted a writable folder for the split at {self.address}. Found: {found}."
             ) from None
 
     def _is_ours(self, name: str) -> bool:
@@ -77,7 +77,7 @@ class SplitOutput(Attempt):
             try:
                 read_manifest(self._storage, name)
             except FormatVersionError as error:
-                raise OutputExistsError(f"{error} Or name another folder.") from None
+                raise OutputExistsError(f"{error} Or use another folder.") from None
             except SchemaError:
                 return False
             return True
@@ -87,20 +87,20 @@ class SplitOutput(Attempt):
 
     @property
     def address(self) -> str:
-        """The split folder, as messages name it."""
+        """The address of the split folder for messages."""
         return self._storage.address
 
     def write(self, spark: SparkSession, rows: DataFrame, *, has_position: bool) -> DataFrame:
-        """Write rows of ``split, id, label`` and ``position`` aside; returns what is in the files now.
+        """Write rows of ``split, id, label`` and ``position`` aside, and return the rows that the files have now.
 
-        One file a task and split: the rows of a task are not sorted by split for it.
+        There is one file per task and split. The rows of a task need not be sorted by split.
         """
         writer = rows.write.partitionBy("split").options(**_PARQUET)
         writer.parquet(self.aside("rows"))
         return spark.read.schema(SPARK_SCHEMA if has_position else UNPLACED_SCHEMA).parquet(self.aside("rows"))
 
     def files(self) -> dict[int, list[SplitFile]]:
-        """The files that were written, by split, with the rows that they say they have."""
+        """The written files by split, with their numbers of rows from their footers."""
         found: dict[int, list[SplitFile]] = defaultdict(list)
         for path in self._storage.files(f"{self._attempt}/rows"):
             folder, _, name = path.partition("/")
@@ -118,7 +118,7 @@ class SplitOutput(Attempt):
         warnings: Sequence[str],
         page: str,
     ) -> SplitManifest:
-        """Move the files to their places and put the manifest last; what it does not name is removed.
+        """Move the files into the folder, and write the manifest last. Files that it does not name are removed.
 
         ``page`` is the report as HTML.
         """
@@ -160,7 +160,7 @@ class DictionaryOutput(SplitOutput):
     """A split dictionary in the making: a split folder beside it first, which goes when the file is there."""
 
     def __init__(self, address: str, *, overwrite: bool) -> None:
-        """Raises `OutputExistsError` if the file is there, unless it is a dictionary that ``overwrite`` may replace."""
+        """Prepare the file. Raises `OutputExistsError` if it exists, unless ``overwrite`` may replace it."""
         folder, _, name = Storage(address).address.rpartition("/")
         self._name = str(name)
         self._beside = Storage(folder)
@@ -169,12 +169,12 @@ class DictionaryOutput(SplitOutput):
             is_there = self._beside.exists(self._name)
             self._left = [name for name in self._beside.names() if killed.fullmatch(name)]
         except NotADirectoryError:
-            raise OutputExistsError(f"Wanted a folder for {address}. Found: a file. Name another place.") from None
+            raise OutputExistsError(f"Wanted a folder for {address}. Found: a file. Use another path.") from None
         if is_there:
             if not overwrite:
                 raise OutputExistsError(
-                    f"Wanted a new file for the split at {address}. Found: one that is there already. "
-                    "Give --overwrite to replace it, or name another file with -o."
+                    f"Wanted a new file for the split at {address}. Found: one that exists already. "
+                    "Set --overwrite to replace it, or use another file with -o."
                 )
             read_dictionary(address)
         super().__init__(f"{folder}/.{self._name}.{secrets.token_hex(6)}", overwrite=False)
@@ -184,11 +184,11 @@ class DictionaryOutput(SplitOutput):
 
     @property
     def address(self) -> str:
-        """The file, as messages name it."""
+        """The address of the file for messages."""
         return f"{self._beside.address}/{self._name}"
 
     def publish(self, splits: Sequence[SplitPart], **published: Any) -> SplitManifest:
-        """Turn the folder into the file, put there in one step. The fingerprints are those of the file's rows."""
+        """Convert the folder to the file, atomically. The fingerprints are those of the file's rows."""
         manifest = super().publish(splits, **published)
         with TemporaryDirectory() as cache:
             folder = SplitFolder.open(self._storage.address)
@@ -210,10 +210,10 @@ def parts(
     plan: SplitPlan,
     label_type: str,
 ) -> tuple[SplitPart, ...]:
-    """The manifest's entries from `summarise`'s rows; a split that got no rows has an entry too.
+    """Make the manifest's entries from the rows of `summarise`. A split without rows has an entry too.
 
-    ``files``: by split; ``counts``: images by class and split, for labels that are not in the files. Raises `EtlError`
-    if positions are not 0..n-1, or files have other rows than were read of them.
+    ``files`` has the files by split, and ``counts`` the images by class and split if labels are not in the files.
+    Raises `EtlError` if positions are not 0..n-1, or if the footers of files have other numbers of rows than were read.
     """
     of_split: dict[int, list[Mapping[Any, Any]]] = defaultdict(list)
     for row in summary:
@@ -228,7 +228,7 @@ def parts(
             last = max((int(row["max_position"]) for row in of_split[index]), default=-1)
             total = sum(int(row["sum_position"]) for row in of_split[index])
             if last != rows - 1 or total != rows * (rows - 1) // 2:
-                raise EtlError(f"Wanted positions 0 to {rows - 1} in split {index}. Found: others, to {last}.")
+                raise EtlError(f"Wanted positions 0 to {rows - 1} in split {index}. Found: others, up to {last}.")
         if (in_files := sum(file.rows for file in files.get(index, []))) != rows:
             raise EtlError(f"Wanted {rows} rows in the files of split {index}. Found: {in_files}.")
         if label_type != "int":
@@ -246,7 +246,7 @@ def parts(
 
 
 def check_parts(splits: Sequence[SplitPart], *, sizes: Sequence[int], counts: Mapping[int, Sequence[int]]) -> None:
-    """Raise `EtlError` unless what was read back is what was planned. ``counts``: images by class and split."""
+    """Raise `EtlError` unless the rows read back are as planned. ``counts`` has the images by class and split."""
     off = [
         f"class {label} in split {part.index}: wanted {of_class[part.index]}, found {part.counts.get(label, 0)}"
         for part in splits
@@ -259,4 +259,4 @@ def check_parts(splits: Sequence[SplitPart], *, sizes: Sequence[int], counts: Ma
         if p.rows != size
     ]
     if off:
-        raise EtlError(f"Wanted the files to hold the quotas. Found: {len(off)} counts off, {'; '.join(off[:3])}.")
+        raise EtlError(f"Wanted the files to match the quotas. Found: {len(off)} other counts, {'; '.join(off[:3])}.")

@@ -1,4 +1,4 @@
-"""The options of a split: checked when they are made, written into the manifest as they are."""
+"""The options of a split, validated on construction and stored in the manifest."""
 
 import re
 from collections.abc import Sequence
@@ -12,17 +12,28 @@ from schemas.tables import check_column
 USUAL_RATIOS = (Fraction(8), Fraction(2))
 BALANCES = ("original", "random", "uniform")
 LABELS = "labels"
-"""The column of several labels an image, and the name under which to stratify by them."""
+"""The column with several labels per image, and the name for stratifying by them."""
 
 _NUMBER = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?|\.[0-9]{1,9}")
-_WEIGHT = re.compile(rf"(?P<name>.+?)=(?P<weight>{_NUMBER.pattern})(?:,|$)")  # a name may hold commas
-_MOST_SPLITS = 100  # a row is compared with the end of each, in expressions that Spark compiles
+_WEIGHT = re.compile(rf"(?P<name>.+?)=(?P<weight>{_NUMBER.pattern})(?:,|$)")  # a name may contain commas
+_MOST_SPLITS = 100  # each row is compared with the end of each split, in expressions that Spark compiles
 
 Balance = str | tuple[Fraction, ...] | tuple[tuple[str, Fraction], ...]
 
 
 def parse_numbers(text: str, *, what: str) -> tuple[Fraction, ...]:
-    """Read ``8,2`` or ``0.7,0.2,0.1`` exactly; raises ValueError for anything that is no list of plain numbers >= 0."""
+    """Parse numbers such as ``8,2`` or ``0.7,0.2,0.1`` exactly.
+
+    Args:
+        text: Numbers of 0 or more, with commas between them.
+        what: What the numbers are, for the error message.
+
+    Returns:
+        The numbers.
+
+    Raises:
+        ValueError: The text is not such a list.
+    """
     items = [item.strip() for item in text.split(",")]
     if not all(_NUMBER.fullmatch(item) for item in items):
         raise ValueError(f"Wanted {what} as numbers of 0 or more with commas between them, as in 8,2. Found: {text!r}")
@@ -30,7 +41,7 @@ def parse_numbers(text: str, *, what: str) -> tuple[Fraction, ...]:
 
 
 def parse_balance(text: str) -> Balance:
-    """Read ``original``, ``random``, ``uniform``, ``2,1,0.5`` or ``cat=2,dog=1``. Raises ValueError."""
+    """Parse ``original``, ``random``, ``uniform``, ``2,1,0.5`` or ``cat=2,dog=1``. Raises ValueError."""
     if text in BALANCES:
         return text
     if "=" not in text:
@@ -41,13 +52,13 @@ def parse_balance(text: str) -> Balance:
     if not is_whole or any(not name or name.startswith((",", "=")) for name in weights):
         raise ValueError(f"Wanted class weights as NAME=NUMBER with commas between them. Found: {text!r}")
     if len(weights) < len(items):
-        raise ValueError(f"Wanted one weight for a class. Found: a class twice in {text!r}")
+        raise ValueError(f"Wanted one weight per class. Found: a class twice in {text!r}")
     return tuple(weights.items())
 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """Rows whose ``column`` says ``value`` go to split ``split``."""
+    """Rows with ``value`` in ``column`` go to split ``split``."""
 
     column: str
     value: str
@@ -55,11 +66,11 @@ class Pin:
 
     @classmethod
     def parse(cls, text: str) -> "Pin":
-        """Read ``or_split=val:1``. Raises ValueError."""
+        """Parse ``or_split=val:1``. Raises ValueError."""
         column, is_equal, rest = text.partition("=")
         value, colon, split = rest.rpartition(":")
         if not (is_equal and colon and split.isdecimal() and len(split) < 5):
-            raise ValueError(f"Wanted a pin as COLUMN=VALUE:SPLIT, as in or_split=val:1. Found: {text!r}")
+            raise ValueError(f"Wanted a pin as COLUMN=VALUE:SPLIT, such as or_split=val:1. Found: {text!r}")
         return cls(check_column(column), value, int(split))
 
     def __str__(self) -> str:
@@ -68,14 +79,14 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class SplitRef:
-    """A split folder, and one of its splits or all of them (None)."""
+    """A split folder with one of its splits, or all of them (None)."""
 
     address: str
     index: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> "SplitRef":
-        """Read ``splits/OTHER`` or ``splits/OTHER:1``. Raises ValueError."""
+        """Parse ``splits/OTHER`` or ``splits/OTHER:1``. Raises ValueError."""
         address, colon, index = text.rpartition(":")
         if colon and index.isdecimal() and len(index) < 5:
             text, number = address, int(index)
@@ -91,17 +102,17 @@ class SplitRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitPlan:
-    """What a split is made from, how, and where to.
+    """The options of one split: its input, its method and its output.
 
-    From the tables, or from a cache of their metadata (``metadata_in``), whose tables are then taken where none are
-    named. ``ratios``: one positive number a split; None means those of ``extend``, or 8:2. ``folds``: that many pairs
-    of training and validation splits instead. ``balance``: ``original`` keeps the classes' proportions, ``uniform``
-    takes equally many of each, ``random`` draws a weight for each class from the seed; or one weight a class, in the
-    order of class numbers or by name. ``per_class`` and ``limit`` cap the images of a class and of all splits.
-    ``group_column`` keeps a group on one side; ``stratify`` names the columns whose every combination is shared out
-    exactly; None means the label, or the labels. ``where`` chooses rows, ``exclude`` leaves out other splits' images,
-    ``pins`` and ``extend`` say where some must go. ``dataset`` names the class list; None means that of the
-    metadata table. Raises ValueError for values that make no split.
+    The input is a pair of tables, or a cache of their metadata (``metadata_in``), which has the names of its tables.
+    ``ratios`` has one positive number per split; None means those of ``extend``, or 8:2. ``folds`` makes this many
+    pairs of training and validation splits instead. ``balance`` ``original`` keeps the proportions of the classes,
+    ``uniform`` uses the same number of images of each class, and ``random`` draws a weight for each class from the
+    seed; or it has one weight per class, in the order of class numbers or by name. ``per_class`` and ``limit`` cap the
+    images of each class and of all splits. ``group_column`` keeps each group in one split. ``stratify`` has the columns
+    whose combinations are split exactly; None means the label, or the labels. ``where`` selects rows, ``exclude``
+    leaves out the images of other splits, and ``pins`` and ``extend`` fix the split of some images. ``dataset`` selects
+    the class list; None means the dataset of the metadata table. Raises ValueError for invalid options.
     """
 
     data_table: TableName | None = None
@@ -141,7 +152,7 @@ class SplitPlan:
             if name is not None and not name.strip():
                 raise ValueError("Wanted a folder. Found: an empty name")
         if self.metadata_in and self.dataset:
-            raise ValueError("Wanted a dataset's list of classes, or a metadata cache, which has one. Found: both")
+            raise ValueError("Wanted --dataset or a metadata cache, which has the list of classes. Found: both")
         self._check_shares()
         self._check_others()
         self._check_balance()
@@ -165,13 +176,13 @@ class SplitPlan:
                 raise ValueError(f"Wanted from 2 to {_MOST_SPLITS:,} folds. Found: {self.folds}")
             for given, name in ((ratios, "--split-ratio"), (self.pins, "--pin"), (self.extend, "--extend")):
                 if given:
-                    raise ValueError(f"Wanted folds, whose shares are equal, or {name}. Found: both")
+                    raise ValueError(f"Wanted folds, which have equal shares, or {name}. Found: both")
         splits = len(ratios or USUAL_RATIOS)
         if (ratios or not self.extend) and (beyond := [pin for pin in self.pins if pin.split >= splits]):
             raise ValueError(f"Wanted pins to splits from 0 to {splits - 1}. Found: {beyond[0]}")
 
     def _check_others(self) -> None:
-        """Pins, and the splits that are excluded or extended."""
+        """Check pins, and the splits to exclude or extend."""
         split_of: dict[tuple[str, str], Pin] = {}
         for pin in self.pins:
             if split_of.setdefault((pin.column, pin.value), pin).split != pin.split:
@@ -186,7 +197,7 @@ class SplitPlan:
         if self.stratify is not None and (not by or len(set(by)) < len(by)):
             raise ValueError(f"Wanted different columns to stratify by. Found: {','.join(by) or 'none'}")
         if self.group_column in (by if self.stratify is not None else ("label", LABELS)):
-            raise ValueError(f"Wanted groups kept whole or shared out. Found: {self.group_column} for both")
+            raise ValueError(f"Wanted a column to group or to stratify by. Found: {self.group_column} for both")
         if by and LABELS in by and len(by) > 1:
             raise ValueError(f"Wanted {LABELS} alone to stratify by, or other columns. Found: {','.join(by)}")
         if by and "label" not in by and (self.balance != "original" or self.per_class is not None):
@@ -203,25 +214,25 @@ class SplitPlan:
 
     @property
     def named_columns(self) -> list[str]:
-        """The columns of the metadata that options name, apart from those in a condition."""
+        """The metadata columns that options name, except those in a condition."""
         named = (*(self.stratify or ()), self.group_column, *(pin.column for pin in self.pins))
         return [name for name in named if name is not None]
 
     @property
     def weights(self) -> tuple[Fraction, ...]:
-        """The weights alone, in the order in which they were given; none for a balance of a name."""
+        """The weights in the given order; none for a named balance."""
         if isinstance(self.balance, str):
             return ()
         return tuple(weight[1] if isinstance(weight, tuple) else weight for weight in self.balance)
 
     def as_balance(self) -> str:
-        """The balance as it would be typed."""
+        """The balance as on the command line."""
         if isinstance(self.balance, str):
             return self.balance
         return ",".join(f"{w[0]}={number(w[1])}" if isinstance(w, tuple) else number(w) for w in self.balance)
 
     def as_options(self) -> dict[str, Any]:
-        """The options as the manifest keeps them: by their command-line names, numbers as they would be typed."""
+        """The options for the manifest: by their command-line names, with numbers as on the command line."""
         return {
             "data-table": self.data_table and str(self.data_table),
             "metadata-table": self.metadata_table and str(self.metadata_table),
@@ -252,7 +263,7 @@ class SplitPlan:
 
 
 def number(value: Fraction) -> str:
-    """A number of at most nine decimals as it would be typed."""
+    """A number of at most nine decimals, as on the command line."""
     return str(int(value)) if value.denominator == 1 else f"{float(value):.9f}".rstrip("0")
 
 

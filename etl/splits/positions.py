@@ -1,8 +1,8 @@
 """The position of each row in its split, as DataFrame transforms: dense from 0, in a second seeded order.
 
-That order is not the one by which rows are chosen, so that a position says nothing about why a row is there. It is
-cut into chunks of up to a million rows or so, one file each: no split is ever sorted whole, and any slice of a split
-lies in a few neighbouring files.
+This order differs from the one by which rows are chosen, so a position says nothing about why a row is in the split. It
+is cut into chunks of up to about a million rows, one file each: no split is ever sorted as a whole, and any slice of a
+split is in a few adjacent files.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ _ROWS_A_CHUNK = 1_000_000
 _ORDER_BITS = 64
 _SIGN = -(1 << 63)
 _ROW_BITS = 33
-"""Spark's running number of a row has the partition above these bits, and the row's number in it below."""
+"""Spark's monotonic row id has the partition above these bits, and the row's number in it below."""
 
 
 def seeded_order(seed: int) -> Column:
@@ -31,18 +31,18 @@ def seeded_order(seed: int) -> Column:
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """How the order of each split is cut: split ``s`` has ``1 << bits[s]`` chunks, numbered through all splits."""
+    """The chunks of each split's order: split ``s`` has ``1 << bits[s]`` chunks, numbered through all splits."""
 
     bits: tuple[int, ...]
 
     @classmethod
     def of(cls, sizes: Sequence[int]) -> "Chunks":
-        """Chunks for splits of these sizes."""
+        """Make chunks for splits of these sizes."""
         return cls(tuple(max(0, ceil(log2(max(1, size) / _ROWS_A_CHUNK))) for size in sizes))
 
     @property
     def firsts(self) -> list[int]:
-        """The first chunk of each split, and the number of all."""
+        """The first chunk of each split, and then the number of all chunks."""
         found = [0]
         for bits in self.bits:
             found.append(found[-1] + (1 << bits))
@@ -54,7 +54,7 @@ class Chunks:
         return [split for split, bits in enumerate(self.bits) for _ in range(1 << bits)]
 
     def starts(self, sizes: Mapping[int, int]) -> list[int]:
-        """How many rows of its split lie before each chunk, from the chunks' sizes; an empty one may be missing."""
+        """The number of rows of its split before each chunk, from the chunks' sizes. Empty chunks may be missing."""
         found = []
         for first, end in zip(self.firsts, self.firsts[1:], strict=False):
             before = 0
@@ -72,13 +72,13 @@ class Chunks:
 
 
 def count_chunks(assigned: DataFrame, /, *, chunks: Chunks, seed: int) -> DataFrame:
-    """Rows by chunk: ``chunk, rows``."""
+    """Count rows by chunk: ``chunk, rows``."""
     return assigned.groupBy(chunks.column(order=seeded_order(seed)).alias("chunk")).agg(F.count("*").alias("rows"))
 
 
 def partition_keys(partitions: int) -> list[int]:
-    """A number for each partition that Spark's own partitioning sends there, so that rows can be told where to go."""
-    enough = int(partitions * (log2(partitions + 1) + 24))  # to miss a partition has a chance below e^-24
+    """Find a number for each partition that Spark's hash partitioning sends there, to control where rows go."""
+    enough = int(partitions * (log2(partitions + 1) + 24))  # the probability of missing a partition is below e^-24
     sent_to, keys = np.unique(murmur3(np.arange(enough, dtype=np.int32)) % partitions, return_index=True)
     if len(sent_to) < partitions:
         raise ValueError(f"Wanted a key for each of {partitions} partitions. Found: {len(sent_to)}")
@@ -88,9 +88,9 @@ def partition_keys(partitions: int) -> list[int]:
 def add_positions(
     assigned: DataFrame, /, *, chunks: Chunks, starts: Sequence[int], keys: Sequence[int], seed: int
 ) -> DataFrame:
-    """Each row's rank 0..n-1 in its split's order: ``split, id, label, position``, one partition a chunk, sorted.
+    """Add the rank 0..n-1 in the order of the split: ``split, id, label, position``; one sorted partition per chunk.
 
-    ``starts`` are the rows of its split before each chunk, ``keys`` those of `partition_keys` for as many partitions.
+    ``starts`` has the number of rows of its split before each chunk, ``keys`` the `partition_keys` for all chunks.
     """
     row_in_chunk = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << _ROW_BITS) - 1))
     position = _at(F.col("chunk"), starts).cast("long") + row_in_chunk
@@ -104,7 +104,7 @@ def add_positions(
 
 
 def summarise(written: DataFrame, /) -> DataFrame:
-    """What lies in each split by class: ``split, label, rows``, positions, and the fingerprint's sums."""
+    """Sum up each split by class: ``split, label, rows``, positions, and the sums of the fingerprint."""
     position = F.col("position") if "position" in written.columns else F.lit(-1).cast("long")
     positioned = written.withColumn("position", position)
     positions = [function("position").alias(f"{name}_position") for name, function in (("max", F.max), ("sum", F.sum))]
@@ -114,9 +114,9 @@ def summarise(written: DataFrame, /) -> DataFrame:
 
 
 def fingerprint_sums(*columns: str) -> list[Column]:
-    """Aggregates that add up to `formats.splits.fingerprint`'s sums over these columns: ``high0, low0, high1, low1``.
+    """Aggregates for the sums of `formats.splits.fingerprint` over these columns: ``high0, low0, high1, low1``.
 
-    Halves are summed apart so that no sum overflows, in ANSI mode or out of it.
+    Halves are summed separately so that no sum overflows, with or without ANSI mode.
     """
     hashes = [F.xxhash64(F.lit(seed).cast("long"), *columns) for seed in SUM_SEEDS]
     return [
@@ -127,10 +127,10 @@ def fingerprint_sums(*columns: str) -> list[Column]:
 
 
 def added_up(rows: Iterable[Mapping[Any, Any]]) -> tuple[int, int]:
-    """The sums of a fingerprint from rows of `fingerprint_sums`."""
+    """Compute the sums of a fingerprint from rows of `fingerprint_sums`."""
     first, second = 0, 0
     for row in rows:
-        first += (int(row["high0"] or 0) << 32) + int(row["low0"] or 0)  # null where nothing was added up
+        first += (int(row["high0"] or 0) << 32) + int(row["low0"] or 0)  # null if there were no rows
         second += (int(row["high1"] or 0) << 32) + int(row["low1"] or 0)
     return first, second
 

@@ -1,4 +1,4 @@
-"""What jobs/split.py tells: the last line, JSON for programs, and the facts of the page."""
+"""The report of jobs/split.py: its last line, JSON for programs, and the contents of the page."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,10 +16,10 @@ Leaks = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class SplitReport:
-    """What was written, or would be: rows and fingerprints by split, images by class and split, and where.
+    """The splits that were written, or would be: rows, fingerprints, images by class and split, and the address.
 
-    ``ideals``: rows by split as the ratios ask; ``method``: how images were shared out; ``leaks``: what lies in two
-    splits, as far as the metadata tell.
+    ``ideals`` has the rows of each split by the ratios alone. ``method`` is how images were assigned. ``leaks`` has
+    what is in two splits, as far as the metadata shows.
     """
 
     out: str | None
@@ -73,7 +73,7 @@ def report(
     warnings: Sequence[str],
     seconds: float,
 ) -> SplitReport:
-    """The report of images with their splits."""
+    """Make the report."""
     names = _names(dealt.counts, metadata)
     return SplitReport(
         out=out,
@@ -102,24 +102,24 @@ def page_facts(
     leaks: Leaks,
     warnings: Sequence[str],
 ) -> PageFacts:
-    """What the page shows."""
+    """Make the contents of the page."""
     facts = {
-        "pictures": str(metadata.data_table),
+        "data": str(metadata.data_table),
         "metadata": plan.metadata_in or str(metadata.metadata_table),
-        "shared out": dealt.method,
+        "method": dealt.method,
         "folds" if plan.folds else "ratios": str(plan.folds) if plan.folds else listed(ratios),
         "balance": plan.as_balance(),
         "left out": f"{dealt.unused:,} images",
         "seed": str(plan.seed),
     }
     chosen = {
-        "at most of a class": plan.per_class,
-        "at most in all": plan.limit,
+        "limit per class": plan.per_class,
+        "limit in all": plan.limit,
         "groups": plan.group_column,
-        "only where": plan.where,
-        "none of": ", ".join(map(str, plan.exclude)),
+        "condition": plan.where,
+        "excluded": ", ".join(map(str, plan.exclude)),
         "pinned": ", ".join(map(str, plan.pins)),
-        "goes on from": plan.extend,
+        "extends": plan.extend,
     }
     called = _names(dealt.counts, metadata)
     names = (

@@ -1,4 +1,4 @@
-"""Making a split: read, choose, order, write, check, publish."""
+"""The steps of a split: read, choose, order, write, check, publish."""
 
 import logging
 import time
@@ -37,9 +37,21 @@ Number = TypeVar("Number", int, float)
 
 
 def run(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
-    """Make the split. Raises `etl.EtlError`, `FormatsError`; then nothing was published."""
+    """Make a split.
+
+    Args:
+        spark: The session.
+        plan: The options.
+
+    Returns:
+        The report.
+
+    Raises:
+        EtlError: The split is not possible, and nothing was published.
+        FormatsError: Another split cannot be read, or the output cannot be written; nothing was published.
+    """
     if plan.out is None:
-        raise ValueError("Wanted a place for the split. Found: none")
+        raise ValueError("Wanted an output for the split (-o). Found: none")
     started = time.monotonic()
     ratios = _ratios(plan)
     with ExitStack() as stack:
@@ -88,7 +100,18 @@ def run(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
 
 
 def explain(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
-    """What the split would be, from one count of the metadata; nothing is written. Raises `etl.EtlError`."""
+    """Compute what a split would be, from one count of the metadata. Writes nothing.
+
+    Args:
+        spark: The session.
+        plan: The options.
+
+    Returns:
+        The report, without fingerprints.
+
+    Raises:
+        EtlError: The split is not possible.
+    """
     started = time.monotonic()
     ratios = _ratios(plan)
     with ExitStack() as stack:
@@ -99,7 +122,7 @@ def explain(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
         dealt = replace(dealt, warnings=(*dealt.warnings, *told))
     if plan.folds:
         dealt = as_folds(dealt)
-    nearly = " (whole groups come as close to this as they can)" if plan.group_column else ""
+    nearly = " (whole groups will be as close to this as possible)" if plan.group_column else ""
     return report(
         replace(dealt, method=dealt.method + nearly),
         metadata=metadata,
@@ -114,7 +137,7 @@ def explain(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
 def share_out(
     spark: SparkSession, metadata: Metadata, *, plan: SplitPlan, ratios: tuple[Fraction, ...], stack: ExitStack
 ) -> Dealt:
-    """The images that take part, each with its split."""
+    """Assign splits to the images that take part."""
     rows, shares, by = _shares(spark, metadata, plan=plan, ratios=ratios, stack=stack)
     log.info("%s images in %s strata", f"{sum(s.images for s in shares.strata):,}", f"{len(shares.strata):,}")
     keep = [name for name in rows.columns if name in (*WATCHED.values(), "group")]
@@ -141,7 +164,7 @@ def _shares(
         kind = "of several labels each" if LABELS in by else "without classes"
         raise TableError(
             "Wanted images of one class each, for a balance or --per-class. "
-            f"Found: {metadata.metadata_table} has images {kind}. --limit takes fewer of them."
+            f"Found: {metadata.metadata_table} has images {kind}. To use fewer images, set --limit."
         )
     if beyond := [pin for pin in plan.pins if pin.split >= len(ratios)]:
         raise TableError(f"Wanted pins to splits from 0 to {len(ratios) - 1}. Found: {beyond[0]}.")
@@ -155,16 +178,16 @@ def _shares(
     told = [*shares.warnings, *_of_classes(metadata, found.strata, by=by)]
     for number, name in enumerate(by):
         if empty := sum(one.images for one in found.strata if one.values[number] in (None, NAN)):
-            told.append(f"{empty:,} images have no {name} (null or NaN): they are strata of their own")
+            told.append(f"{empty:,} images have no {name} (null or NaN): they form separate strata")
     if found.alone:
         told.append(
-            f"{found.alone:,} images have no {plan.group_column} (null, empty or blank): each is a group of its own"
+            f"{found.alone:,} images have no {plan.group_column} (null, empty or blank): each is a separate group"
         )
     return rows, replace(shares, warnings=tuple(told)), by
 
 
 def _of_classes(metadata: Metadata, strata: Sequence[Stratum], *, by: Sequence[str]) -> list[str]:
-    """How many of the classes that have a number have no images."""
+    """A warning if some numbered classes have no images."""
     there = {stratum.label for stratum in strata if stratum.images}
     without = [name for label, name in sorted(metadata.class_names.items()) if label not in there]
     if "label" not in by or not without:
@@ -177,7 +200,7 @@ def _of_classes(metadata: Metadata, strata: Sequence[Stratum], *, by: Sequence[s
 
 
 def as_folds(dealt: Dealt) -> Dealt:
-    """Folds as pairs: fold k is split 2k, all images but the k-th part, and split 2k + 1, that part."""
+    """Make pairs from folds: fold k is split 2k, all images but the k-th part, and split 2k + 1, that part."""
     folds = len(dealt.sizes)
     pairs = F.expr(f"explode(transform(sequence(0, {folds - 1}), fold -> 2 * fold + if(fold = split, 1, 0)))")
     others = [name for name in dealt.rows.columns if name != "split"]
@@ -192,13 +215,13 @@ def as_folds(dealt: Dealt) -> Dealt:
 
 
 def _pairs(of_fold: Sequence[Number]) -> list[Number]:
-    """By fold, what the others have together and what it has itself."""
+    """By fold, the sum of the other folds, and its own value."""
     total = sum(of_fold)
     return [number for one in of_fold for number in (total - one, one)]
 
 
 def _ratios(plan: SplitPlan) -> tuple[Fraction, ...]:
-    """The splits' shares: as given, equal ones of folds, those of the split that is extended, or 8:2."""
+    """The ratios: as given, equal ones for folds, those of the split that is extended, or 8:2."""
     if plan.folds:
         return (Fraction(1),) * plan.folds
     if plan.extend is None:
@@ -221,7 +244,7 @@ def _asked(manifest: SplitManifest) -> tuple[Fraction, ...] | None:
 
 
 def _leaks(assigned: DataFrame) -> dict[str, dict[str, int]]:
-    """What lies in two splits, for each column that tells; nothing for a column without values."""
+    """Count what is in two splits, for each column that can tell; nothing for a column without values."""
     found = {}
     for name, column in {**WATCHED, "groups": "group"}.items():
         if column in assigned.columns:
@@ -234,7 +257,7 @@ def _leaks(assigned: DataFrame) -> dict[str, dict[str, int]]:
 def _of_leaks(leaks: dict[str, dict[str, int]]) -> list[str]:
     """A warning for each kind of leak."""
     return [
-        f"{found['images with these']:,} images are {name} of one in another split: "
+        f"{found['images with these']:,} images are {name} of an image in another split: "
         f"--group-column {WATCHED[name]} keeps them together"
         for name, found in leaks.items()
         if found["values in two splits"] and name in WATCHED

@@ -1,4 +1,4 @@
-"""The images that take part in a split: conditions, exclusions, and the splits that some are in already."""
+"""The images that take part in a split: conditions, exclusions, and images that are in a split already."""
 
 import hashlib
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ from formats.stores.storage import Storage
 
 
 def candidates(spark: SparkSession, metadata: Metadata, *, plan: SplitPlan, by: Sequence[str]) -> DataFrame:
-    """The rows that take part, as `etl.splits.candidates` has them, with the columns ``by`` which they are shared out.
+    """The rows that take part, in the form of `etl.splits.candidates`, with the columns ``by`` to stratify by.
 
-    Raises `TableError` for columns that are not there, for a condition that is none; `FormatsError` for other splits
-    that cannot be read.
+    Raises `TableError` for missing columns and invalid conditions, and `FormatsError` for other splits that cannot be
+    read.
     """
     rows = metadata.rows
     for name in (*by, plan.group_column, *(pin.column for pin in plan.pins)):
@@ -33,7 +33,7 @@ def candidates(spark: SparkSession, metadata: Metadata, *, plan: SplitPlan, by: 
             )
     for pin in plan.pins:
         if rows.where(is_pinned(pin)).isEmpty():
-            raise TableError(f"Wanted images for --pin {pin}. Found: none whose {pin.column} is {pin.value!r}.")
+            raise TableError(f"Wanted images for --pin {pin}. Found: none with {pin.value!r} in {pin.column}.")
     if plan.where:
         check_answers(rows, plan.where)
     if LABELS in by:
@@ -52,14 +52,15 @@ def candidates(spark: SparkSession, metadata: Metadata, *, plan: SplitPlan, by: 
 
 
 def is_plain(plan: SplitPlan) -> bool:
-    """Whether the candidates are just the rows of the metadata, so that it is no work to read them several times."""
+    """Whether the candidates are simply the rows of the metadata, so that they are cheap to read several times."""
     return not (plan.where or plan.exclude or plan.extend or plan.pins)
 
 
 def dealing_seed(plan: SplitPlan) -> int:
-    """The seed of the order in which images are dealt to splits.
+    """The seed of the order in which images are assigned to splits.
 
-    Where others are excluded, it is another one than theirs: what they left over is no random part of their order.
+    If other splits are excluded, it differs from their seed, because what they left over is not a random part of their
+    order.
     """
     if not plan.exclude:
         return plan.seed
@@ -69,7 +70,7 @@ def dealing_seed(plan: SplitPlan) -> int:
 
 
 def of_others(spark: SparkSession, rows: DataFrame, *, plan: SplitPlan, metadata: Metadata) -> list[str]:
-    """Warnings about the splits that are excluded or extended: of other tables, or with images that are gone."""
+    """Warn of splits to exclude or extend that are of other tables, or have images that no longer exist."""
     named = [*(ref.address for ref in plan.exclude), *([plan.extend] if plan.extend else [])]
     made_from = {address: open_other(address).manifest.metadata_table for address in named}
     found = [
@@ -80,12 +81,12 @@ def of_others(spark: SparkSession, rows: DataFrame, *, plan: SplitPlan, metadata
     if plan.extend:
         old = split_rows(spark, SplitRef(plan.extend))
         if gone := old.join(rows.select("id"), on="id", how="left_anti").count():
-            found.append(f"{gone:,} images of {plan.extend} are not among those that were chosen now")
+            found.append(f"{gone:,} images of {plan.extend} are not among the images chosen now")
     return found
 
 
 def open_other(address: str) -> SplitFolder:
-    """Open a split that is excluded or extended. Raises `FormatsError`, `TableError`."""
+    """Open a split to exclude or extend. Raises `FormatsError`, `TableError`."""
     if is_dictionary(address):
         raise TableError(f"Wanted a split folder to exclude or to extend. Found: {address}, a split dictionary.")
     return SplitFolder.open(address)

@@ -54,4 +54,4 @@ def test_an_existing_split_is_refused_in_the_last_line(tmp_path: Path) -> None:
     )
     again = command(*args, SPARK_CONF_DIR=str(tmp_path))
     assert again.returncode == 1
-    assert "a split that is there already. Give --overwrite" in again.stderr.splitlines()[-1]
+    assert "a split that exists already. Set --overwrite" in again.stderr.splitlines()[-1]

@@ -1,1 +1,1 @@
-"""Which image goes to which split: shares, quotas, cuts and groups."""
+"""The assignment of images to splits: shares, quotas, cuts and groups."""

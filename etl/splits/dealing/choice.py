@@ -1,9 +1,9 @@
-"""Which split each row goes to, as DataFrame transforms: an exact share of every stratum, without sorting one.
+"""The assignment of rows to splits as DataFrame transforms: an exact share of each stratum, without sorting any.
 
-Rows are ``id`` (16 bytes), ``label``, ``stratum`` (int) and, where some rows have their split already, ``fixed`` (int).
-The rows of a stratum are dealt in the order of a seeded hash of their ids. One count tells the row at which each split
-ends, and from then on a row's split follows from the row alone. Nothing depends on partitions, on the order of the
-input or on retries.
+Rows have ``id`` (16 bytes), ``label``, ``stratum`` (int) and, if some rows have a split already, ``fixed`` (int). The
+rows of a stratum are assigned in the order of a seeded hash of their ids. One count finds the row at which each split
+ends; after that, the split of a row depends only on the row. Nothing depends on partitions, on the order of the input
+or on retries.
 """
 
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ _CHOICE = 0x63686F696365  # "choice", so that this order and that of positions d
 
 
 def choice_order(seed: int) -> Column:
-    """The order in which the rows of a stratum are dealt to splits; ties are broken by the id."""
+    """The order in which the rows of a stratum are assigned to splits. Ties are broken by the id."""
     return F.xxhash64(F.lit(_CHOICE).cast("long"), F.lit(seed).cast("long"), F.col("id"))
 
 
 def count_keys(rows: DataFrame, /, *, zones: DataFrame, each: int, seed: int) -> DataFrame:
-    """Rows by stratum and order key: ``stratum, key, rows``; for all in a gap, its start is their key.
+    """Count rows by stratum and order key: ``stratum, key, rows``. All rows in a gap have its start as their key.
 
-    ``zones`` has the strata to be counted, one row each: ``stratum``, and ``low_Z, high_Z`` for so many zones each.
+    ``zones`` has one row per stratum to count: ``stratum``, and ``low_Z, high_Z`` for each of ``each`` zones.
     """
     choice = F.col("choice")
     zone_numbers = range(each)
@@ -34,7 +34,7 @@ def count_keys(rows: DataFrame, /, *, zones: DataFrame, each: int, seed: int) ->
         or_, ((choice >= F.col(f"low_{zone}")) & (choice < F.col(f"high_{zone}")) for zone in zone_numbers)
     )
     starts = (F.when(choice >= F.col(f"high_{zone}"), F.col(f"high_{zone}")) for zone in zone_numbers)
-    gap = F.greatest(F.lit(FIRST), F.lit(FIRST), *starts)  # nulls are passed over
+    gap = F.greatest(F.lit(FIRST), F.lit(FIRST), *starts)  # nulls are ignored
     return (
         rows.select("stratum", choice_order(seed).alias("choice"))
         .join(F.broadcast(zones), on="stratum", how="inner")
@@ -44,9 +44,9 @@ def count_keys(rows: DataFrame, /, *, zones: DataFrame, each: int, seed: int) ->
 
 
 def find_cuts(counted: DataFrame, /, *, cuts: DataFrame) -> DataFrame:
-    """The order key of each cut, and the rows of the stratum before it: ``stratum, cut, key, before``.
+    """Find the order key of each cut, and the number of rows with smaller keys: ``stratum, cut, key, before``.
 
-    ``cuts``: ``stratum, cut``, the number of rows of the stratum that lie before it.
+    ``cuts`` has ``stratum, cut``: the number of rows of the stratum before the cut.
     """
     in_order = Window.partitionBy("stratum").orderBy("key").rowsBetween(Window.unboundedPreceding, -1)
     return (
@@ -58,7 +58,7 @@ def find_cuts(counted: DataFrame, /, *, cuts: DataFrame) -> DataFrame:
 
 
 def find_tied(rows: DataFrame, /, *, keys: DataFrame, seed: int) -> DataFrame:
-    """The rows that share one order key: ``stratum, key, id``. ``keys``: ``stratum, key``, the wanted ones."""
+    """The rows with the same order key: ``stratum, key, id``. ``keys`` has the requested ``stratum, key``."""
     keyed = rows.select("stratum", choice_order(seed).alias("key"), "id")
     return keyed.join(F.broadcast(keys), on=["stratum", "key"], how="inner")
 
@@ -66,15 +66,15 @@ def find_tied(rows: DataFrame, /, *, keys: DataFrame, seed: int) -> DataFrame:
 def assign_splits(
     rows: DataFrame, /, *, edges: DataFrame, splits: int, seed: int, keep: Sequence[str] = ()
 ) -> DataFrame:
-    """The chosen rows with their split: ``id, label, split`` and the columns to ``keep``.
+    """Assign splits to rows: ``id, label, split`` and the columns to ``keep``.
 
-    Rows beyond the last edge of their stratum are left out.
+    Rows after the last edge of their stratum are left out.
 
-    ``edges`` has one row a stratum: ``stratum``, and ``choice_S, id_S`` for each split S, ascending, the first row that
-    lies beyond the split; null where none does. A row that is ``fixed`` goes there.
+    ``edges`` has one row per stratum: ``stratum``, and ``choice_S, id_S`` for each split S, ascending: the first row
+    after the split, or null if there is none. A row with a ``fixed`` split goes there.
     """
     choice, row_id = F.col("choice"), F.col("id")
-    # Plain expressions over the few edges: Spark compiles these, and interprets its functions on arrays.
+    # Plain expressions over the few edges: Spark compiles these, but interprets array functions.
     beyond = (
         (choice > F.col(f"choice_{split}")) | ((choice == F.col(f"choice_{split}")) & (row_id >= F.col(f"id_{split}")))
         for split in range(splits)

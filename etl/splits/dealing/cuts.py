@@ -1,14 +1,14 @@
-"""Where each stratum is cut into splits, without sorting it: first where a cut is to be expected. Pure arithmetic.
+"""The cuts of each stratum into splits, found without sorting, from their expected places. Pure arithmetic.
 
-The rows of a stratum stand in a seeded random order, the signed 64-bit numbers. So the k-th of n rows stands about a
-fraction k/n of the way, give or take a few standard deviations of that order statistic. Rows in such a zone are
-counted each on its own, those of a gap between zones together, and the counts tell the cut::
+The rows of a stratum are in a seeded random order of signed 64-bit numbers. So the k-th of n rows is near the fraction
+k/n of the range, within a few standard deviations of that order statistic. Rows in such a zone are counted one by one,
+and rows in a gap between zones together. The counts give the cut::
 
     stratum c    |   gap, 31,402 rows   | zone, row by row |   gap, 7,611 rows   |
                  split 0 .......................|.. split 1 ...
-                                                ^ cut: here stands the first of its rows with 32,000 before it
+                                                ^ cut: the first row with 32,000 rows before it
 
-Where a cut lies in a gap after all, that gap is the next zone: the cuts are exact whatever was expected.
+If a cut is in a gap, that gap becomes the next zone. So the cuts are exact whatever was expected.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,12 +21,12 @@ FIRST, LAST = -(1 << 63), (1 << 63) - 1
 """The ends of the order."""
 _DEVIATIONS = 5
 _ROWS_AROUND = 25
-"""Where a cut has few rows on one side, deviations alone would be too narrow."""
+"""If a cut has few rows on one side, a zone of a few standard deviations would be too narrow."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Zones:
-    """Stretches of the order of some strata: ``lows <= order key < highs``, int64 of shape (strata, zones each)."""
+    """Ranges in the order of some strata: ``lows <= order key < highs``, int64 of shape (strata, zones each)."""
 
     strata: NDArray[np.int64]
     lows: NDArray[np.int64]
@@ -34,7 +34,7 @@ class Zones:
 
     @classmethod
     def expected(cls, rows: Mapping[int, int], cuts: Iterable[tuple[int, int]]) -> "Zones":
-        """Where the cuts, each a stratum and the rows before it, may be expected in strata of so many rows."""
+        """The zones of cuts, each a stratum and the rows before it, in strata with these numbers of ``rows``."""
 
         def around(of_stratum: Sequence[int], total: int) -> Iterator[tuple[int, int]]:
             for before in of_stratum:
@@ -49,15 +49,15 @@ class Zones:
 
     @classmethod
     def of(cls, zones: Mapping[int, Sequence[tuple[int, int]]]) -> "Zones":
-        """These zones, as pairs by stratum."""
+        """Make zones from pairs by stratum."""
         each = max(map(len, zones.values()), default=0)
-        bounds = np.full((len(zones), each, 2), FIRST, dtype=np.int64)  # from the first to the first: no zone
+        bounds = np.full((len(zones), each, 2), FIRST, dtype=np.int64)  # from FIRST to FIRST: empty
         for row, of_stratum in zip(bounds, zones.values(), strict=True):
             row[: len(of_stratum)] = of_stratum
         return cls(np.array(list(zones), dtype=np.int64), bounds[:, :, 0], bounds[:, :, 1])
 
     def gap(self, stratum: int, key: int) -> tuple[int, int] | None:
-        """The gap that begins at an order key, as a zone; None where the key is in a zone."""
+        """The gap that begins at an order key, as a zone; None if the key is in a zone."""
         row = int(np.flatnonzero(self.strata == stratum)[0])
         lows, highs = self.lows[row], self.highs[row]
         if key == LAST or np.any((lows <= key) & (key < highs)):
@@ -66,5 +66,5 @@ class Zones:
 
 
 def _at(fraction: float) -> int:
-    """The order key that so much of the order lies before."""
+    """The order key at a fraction of the range."""
     return max(FIRST, min(LAST, int((fraction - 0.5) * 2.0**64)))

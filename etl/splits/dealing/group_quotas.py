@@ -1,11 +1,11 @@
-"""Which split each group goes to whole, so that images by stratum and split come near to those wanted. Pure arithmetic.
+"""The assignment of whole groups to splits, so that images by stratum and split are near a target. Pure arithmetic.
 
-Finding the best way is bin packing in as many dimensions as there are strata, so this is a heuristic. Groups go to
-splits greedily, in descending size, as in scikit-learn's ``StratifiedGroupKFold``; then single groups move, then pairs
-trade places, as long as that brings the images nearer. How far off they are is chi-square-like: the sum of
-``(wanted - got)^2 / wanted`` over the cells of the matrix, plus that over the splits' totals. Totals weigh little at
-first, so that a huge group of one stratum does not keep other strata out of its split, and more as long as one is off
-by more than a group.
+The optimal assignment is bin packing in as many dimensions as there are strata, so this is a heuristic. Groups are
+assigned greedily in descending size, as in scikit-learn's ``StratifiedGroupKFold``. Then single groups move, and then
+pairs are swapped, as long as that reduces the distance. The distance is similar to chi-square: the sum of
+``(wanted - got)^2 / wanted`` over the cells of the matrix, plus the same over the totals of the splits. Totals have a
+small weight at first, so that a huge group of one stratum does not keep other strata out of its split. The weight grows
+as long as a total is off by more than a group.
 """
 
 from dataclasses import dataclass
@@ -14,26 +14,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 _LIGHT, _HEAVIER, _TIMES, _SHUT = 1 / 64, 8, 4, 1e6
-"""What totals weigh at first, how much and how often that may grow, and what they weigh where nothing is wanted."""
+"""The initial weight of totals, how much and how often it may grow, and the weight where nothing is wanted."""
 _WORK = 30_000_000
-"""Bounds the moves at each weight, and the trades of each pass, in cells looked at: about a second."""
+"""The limit for moves at each weight and swaps in each pass, in cells examined: about a second."""
 _ALONE = 1000
-"""What looking at one group alone costs, in the same measure."""
+"""The cost of examining a single group, in the same unit."""
 _CHUNK = 1_000_000
-"""Cells that numpy looks at together; it bounds memory."""
+"""The number of cells that NumPy processes at once, which bounds memory."""
 _TRADERS, _NEIGHBOURS, _TRADE_PASSES = 2000, 48, 3
-"""How many groups look for another to trade places with, and how far on either side in the order of size."""
+"""The number of groups that try to swap, and how far they search on either side in the order of size."""
 _NOISE = 1e-9
-"""A smaller gain is taken for rounding."""
+"""A smaller gain counts as a rounding error."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Groups:
-    """What lies in each of ``g`` groups: entries ``starts[j]`` to ``starts[j + 1]`` are those of group ``j``.
+    """The contents of ``g`` groups: entries ``starts[j]`` to ``starts[j + 1]`` belong to group ``j``.
 
-    ``starts`` is int64 ``(g + 1,)``, strictly ascending; ``strata``, dense numbers from 0, and ``images``, how many of
-    that stratum lie in the group, above 0, are int64 ``(k,)``; ``order``, seeded hashes that break ties, is int64
-    ``(g,)``. Raises ValueError for columns that do not fit each other.
+    ``starts`` is int64 ``(g + 1,)``, strictly ascending. ``strata`` (dense numbers from 0) and ``images`` (the number
+    of images of that stratum in the group, above 0) are int64 ``(k,)``. ``order`` (seeded hashes that break ties) is
+    int64 ``(g,)``. Raises ValueError for inconsistent columns.
     """
 
     starts: NDArray[np.int64]
@@ -56,13 +56,13 @@ class Groups:
 
 
 def assign_groups(groups: Groups, wanted: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The split of each group, int64 ``(g,)``, so that images come near to those ``wanted``.
+    """Assign a split to each group, int64 ``(g,)``, so that the numbers of images are near ``wanted``.
 
-    ``wanted`` is float64 ``(n, s)``: images still wanted by stratum and split, perhaps fractions, and below 0 where a
-    split has too many. It is a wish: also where it is 0, a split may get some. But a split that wants nothing in all
-    gets nothing, if another wants any, and one that wants images in all gets a group, unless there are fewer groups
-    than such splits. The groups may be given in any order: ties go by ``order``, then by content. Raises ValueError for
-    strata or numbers that do not fit.
+    ``wanted`` is float64 ``(n, s)``: the images still wanted by stratum and split, possibly fractions, and negative if
+    a split has too many. It is a target, not a limit: a split may get images of a stratum even if it wants 0. But a
+    split that wants no images in all gets none if another split wants some, and a split that wants images in all gets a
+    group, unless there are fewer groups than such splits. The groups may be in any order: ties are broken by ``order``,
+    then by contents. Raises ValueError for inconsistent strata or numbers.
     """
     strata, splits = wanted.shape
     if not splits or not np.isfinite(wanted).all():
@@ -86,14 +86,14 @@ def assign_groups(groups: Groups, wanted: NDArray[np.float64]) -> NDArray[np.int
 
 
 def deviations(groups: Groups, assigned: NDArray[np.int64], wanted: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Images that each split got of each stratum, minus those ``wanted``; both float64 ``(n, s)``."""
+    """The images of each stratum that each split got, minus those ``wanted``; both float64 ``(n, s)``."""
     cells = groups.strata * wanted.shape[1] + assigned[groups.owners]
     got = np.bincount(cells, weights=groups.images, minlength=wanted.size)
     return got.reshape(wanted.shape).astype(np.float64) - wanted
 
 
 def _descending(groups: Groups) -> NDArray[np.int64]:
-    """The groups from the largest to the smallest, int64 ``(g,)``; ties by ``order``, then by what lies in them."""
+    """The groups from the largest to the smallest, int64 ``(g,)``; ties by ``order``, then by contents."""
     sizes = np.add.reduceat(groups.images, groups.starts[:-1])
     ranking = np.lexsort((groups.order, -sizes))
     if np.any((np.diff(sizes[ranking]) == 0) & (np.diff(groups.order[ranking]) == 0)):
@@ -104,9 +104,9 @@ def _descending(groups: Groups) -> NDArray[np.int64]:
 
 
 class _Search:
-    """Groups in descending size, the split of each so far (-1: none), and the images still wanted.
+    """Groups in descending size, the current split of each (-1: none), and the images still wanted.
 
-    The last stratum is that of all images, so that totals need no arithmetic of their own.
+    The last stratum has all images, so totals need no separate arithmetic.
     """
 
     def __init__(self, groups: Groups, ranking: NDArray[np.int64], wanted: NDArray[np.float64]) -> None:
@@ -125,7 +125,7 @@ class _Search:
         is_open = self.wanting | ~self.wanting.any()
         self.left = np.vstack((wanted, self.wants)).astype(np.float64)
         self.shares = np.maximum(wanted, 0) * is_open
-        # However little a cell wants, it counts as if it wanted a usual group: else small splits would stay empty.
+        # A cell counts as if it wanted at least a typical group; otherwise small splits would stay empty.
         entries = np.bincount(self.strata, minlength=every + 1)
         usual = np.bincount(self.strata, weights=self.images, minlength=every + 1) / np.maximum(entries, 1)
         shares = np.vstack((self.shares, self.shares.sum(axis=0)))
@@ -133,12 +133,12 @@ class _Search:
         self.worth[-1] *= np.where(is_open, _LIGHT, _SHUT)
 
     def fill(self) -> None:
-        """Put one group after the other where the distance falls most."""
+        """Assign the groups one by one, each to the split that reduces the distance most."""
         for group in range(len(self.split)):
             self._put(group, int(self._changes(group).argmin()))
 
     def move(self) -> None:
-        """Move single groups, those that gain most first, until none gains."""
+        """Move single groups, those with the largest gain first, until none gains."""
         work = _WORK
         while work > 0:
             best = self._all_changes().min(axis=1)
@@ -156,9 +156,9 @@ class _Search:
                 return
 
     def aim(self) -> float:
-        """Aim at totals that leave room for giants, groups beyond all that some split wants; the largest other group.
+        """Adjust the targets for giants, groups larger than all that some split wants; return the largest other group.
 
-        Where giants hold more of a stratum than is wanted there, the other splits share what they leave of it.
+        If giants have more of a stratum than their split wants, the other splits share the rest of the stratum.
         """
         giants = int((self.sizes > np.min(self.wants, where=self.wants > 0, initial=np.inf)).sum())
         end, splits = self.starts[giants], np.repeat(self.split[:giants], np.diff(self.starts[: giants + 1]))
@@ -172,7 +172,7 @@ class _Search:
         return float(self.sizes[giants:].max(initial=1))
 
     def trade(self) -> None:
-        """Let the groups that come nearest to moving trade places with others of about their size."""
+        """Swap the groups that are nearest to moving with others of similar size."""
         traders = min(_TRADERS, _WORK * len(self.split) // (len(self.strata) * 2 * _NEIGHBOURS))
         for _ in range(_TRADE_PASSES):
             changes = self._all_changes()
@@ -182,7 +182,7 @@ class _Search:
                 return
 
     def supply(self) -> None:
-        """Move a group to each split that wants images but got none, the one that costs least there."""
+        """Move a group to each split that wants images but got none, the one with the smallest cost."""
         if len(self.split) < self.wanting.sum():
             return
         for split in np.flatnonzero(self.wanting & (np.bincount(self.split, minlength=len(self.wants)) == 0)).tolist():
@@ -191,7 +191,7 @@ class _Search:
             self._put(int(changes.argmin()), split)
 
     def _trade(self, group: int) -> bool:
-        """Trade places with the neighbour that gains most by it, if one does."""
+        """Swap with the neighbor that gives the largest gain, if there is one."""
         own, here = slice(self.starts[group], self.starts[group + 1]), self.split[group]
         first, last = max(0, group - _NEIGHBOURS), min(len(self.split), group + _NEIGHBOURS + 1)
         starts, splits = np.array(self.starts[first : last + 1]), self.split[first:last]
@@ -201,7 +201,7 @@ class _Search:
         ours[self.strata[own]] = self.images[own]
         worth_here, worth_there = self.worth[strata, here], self.worth[strata, there]
         pull = self.left[strata, here] * worth_here - self.left[strata, there] * worth_there
-        # What changes when they come here, less what both ways would count twice: ours leave as theirs come.
+        # The change when they come here, minus what would be counted twice: ours leave as theirs come.
         parts = theirs * ((theirs - 2 * ours[strata]) * (worth_here + worth_there) - 2 * pull)
         changes = np.add.reduceat(parts, starts[:-1] - starts[0]) + self._changes(group)[splits]
         changes[splits == here] = 0
@@ -215,7 +215,7 @@ class _Search:
     def _put(self, group: int, split: int) -> None:
         own, before = slice(self.starts[group], self.starts[group + 1]), self.split[group]
         strata, images = self.strata[own], self.images[own]
-        column = self.left[:, split]  # a view: much quicker than indexing both axes
+        column = self.left[:, split]  # a view: much faster than indexing both axes
         column[strata] -= images
         if before >= 0:
             column = self.left[:, before]
@@ -223,7 +223,7 @@ class _Search:
         self.split[group] = split
 
     def _changes(self, group: int) -> NDArray[np.float64]:
-        """What the distance changes by when the group goes to each split, ``(s,)``."""
+        """The change of the distance when the group goes to each split, ``(s,)``."""
         own, here = slice(self.starts[group], self.starts[group + 1]), self.split[group]
         strata, images = self.strata[own], self.images[own, None]
         weighed = images * self.worth.take(strata, axis=0)

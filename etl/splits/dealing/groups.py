@@ -1,4 +1,4 @@
-"""Sharing out whole groups: counted on the executors, placed by the driver where it matters."""
+"""The assignment of whole groups: executors count them, and the driver assigns those that matter."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -28,7 +28,7 @@ from etl.splits.group_rows import (
 from etl.splits.plan import LABELS, SplitPlan
 
 PLACED = 100_000
-"""Groups that the driver places one by one; twice as many at the most."""
+"""The number of groups that the driver assigns one by one; at most twice as many."""
 _BROADCAST = 1_000_000
 
 
@@ -42,7 +42,7 @@ def deal_groups(
     keep: Sequence[str],
     stack: ExitStack,
 ) -> Dealt:
-    """Every group to one split, the quotas as nearly as whole groups allow."""
+    """Assign each group to one split, as near to the quotas as whole groups allow."""
     is_multi, splits = LABELS in by, len(shares.ratios)
     wanted = _wanted(shares, by=by, is_multi=is_multi)
     numbers = np.array(sorted(wanted), dtype=np.int64)
@@ -78,7 +78,7 @@ def deal_groups(
 
 
 def _wanted(shares: Shares, *, by: Sequence[str], is_multi: bool) -> dict[int, list[float]]:
-    """Images by stratum number, for each split and, last, for none."""
+    """The wanted images by stratum number, for each split and, last, for no split."""
     images = np.array([stratum.images for stratum in shares.strata], dtype=np.int64)
     rest = (images - shares.quotas.sum(axis=1))[:, None]
     matrix = np.concatenate([shares.quotas, rest], axis=1)
@@ -96,7 +96,7 @@ def _bounds(spark: SparkSession, numbers: NDArray[np.int64], matrix: NDArray[np.
 
 
 def _choose(groups: DataFrame, *, seed: int) -> tuple[int, Column]:
-    """How many groups there are, and which are placed one by one: all, or the most needed and a sample, half each."""
+    """The number of groups, and which are assigned one by one: all, or half the most needed and half a sample."""
     steps = fetched(groups.transform(count_needs)).sort_values("step", ascending=False)
     total = int(steps["groups"].sum())
     if total <= PLACED:
@@ -117,7 +117,7 @@ def _matrix(counted: DataFrame, numbers: NDArray[np.int64], splits: int) -> NDAr
 def _place(
     placed: pd.DataFrame, numbers: NDArray[np.int64], wanted: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The split of each group that is placed one by one, and the images that they bring, by stratum and split."""
+    """The split of each group that is assigned one by one, and their images by stratum and split."""
     sizes = np.array([len(of_group) for of_group in placed["strata"]], dtype=np.int64)
     none = [np.empty(0, dtype=np.int64)]
     strata = np.searchsorted(numbers, np.concatenate([*placed["strata"], *none])).astype(np.int64)
@@ -141,7 +141,7 @@ def _dealt(
     else:
         matrix = got[:, :splits].astype(np.int64)
         sizes = matrix.sum(axis=0).tolist()
-        # Strata are numbered in their own order, or by their labels, which ascend as they do.
+        # Strata are numbered in order, or by their labels, which ascend in the same order.
         counts = whole(of_labels(shares, matrix, is_multi=False))
     planned = shared_only(rows, shares, by=[LABELS] if is_multi else ["label"])
     off = max(abs(size - ideal) for size, ideal in zip(sizes, planned.ideal_sizes, strict=True))

@@ -1,4 +1,4 @@
-"""The ways to share images out: exactly by strata, image by image for several labels, or group by group."""
+"""The methods of assignment: exactly by strata, image by image for several labels, or group by group."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,15 +17,16 @@ from etl.splits.dealing.survey import stratum_numbers, with_strata
 from etl.splits.plan import LABELS, SplitPlan
 
 MOST_ONE_BY_ONE = 1_000_000
-"""Images with several labels that are shared out one by one, on the driver; more of them by their sets of labels."""
+"""The most images with several labels that the driver assigns one by one. More are assigned by their label sets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Dealt:
-    """Images with their splits: ``rows`` are ``id, label, split`` and what was to be kept.
+    """Images with their splits: ``rows`` has ``id, label, split`` and the columns to keep.
 
-    ``sizes``: images by split, and ``ideal_sizes`` as the ratios ask; ``counts`` and ``ideals``: the same by class and
-    split; ``images``: by class, those that took part; ``unused``: those in no split. ``method`` names the way in words.
+    ``sizes`` has the images by split, and ``ideal_sizes`` those that the ratios require. ``counts`` and ``ideals`` have
+    the same by class and split. ``images`` has the images of each class that took part, ``unused`` the number of images
+    in no split. ``method`` describes the method.
     """
 
     rows: DataFrame
@@ -40,7 +41,7 @@ class Dealt:
 
 
 def shared_only(rows: DataFrame, shares: Shares, *, by: Sequence[str]) -> Dealt:
-    """What the quotas say, while the rows have no splits yet."""
+    """The quotas, before rows have splits."""
     is_multi = LABELS in by
     return Dealt(
         rows=rows,
@@ -60,7 +61,7 @@ def shared_only(rows: DataFrame, shares: Shares, *, by: Sequence[str]) -> Dealt:
 def deal_strata(
     spark: SparkSession, rows: DataFrame, shares: Shares, *, by: Sequence[str], plan: SplitPlan, keep: Sequence[str]
 ) -> Dealt:
-    """Every stratum exactly by its quotas."""
+    """Assign each stratum exactly by its quotas."""
     strata, splits = shares.strata, len(shares.ratios)
     numbers = stratum_numbers(strata, by=by)
     fixed = np.array([stratum.fixed for stratum in strata], dtype=np.int64).reshape(shares.quotas.shape)
@@ -72,7 +73,7 @@ def deal_strata(
 
 
 def whole(counts: Mapping[int, Sequence[float]]) -> dict[int, list[int]]:
-    """Counts as whole numbers, by class and split."""
+    """Counts as integers, by class and split."""
     return {label: [int(number) for number in row] for label, row in counts.items()}
 
 
@@ -83,7 +84,7 @@ def _images(strata: Sequence[Stratum]) -> NDArray[np.int64]:
 def of_labels(
     shares: Shares, matrix: NDArray[np.float64] | NDArray[np.int64], *, is_multi: bool
 ) -> dict[int, list[float]]:
-    """The rows of a matrix by stratum, added up by class; an image of several labels counts for each of them."""
+    """The rows of a matrix by stratum, summed by class. An image with several labels counts for each of them."""
     if not is_multi:
         return {label: row for label, row in shares.by_class(matrix).items() if label >= 0}
     found: dict[int, list[float]] = {}
@@ -98,9 +99,9 @@ def of_labels(
 def deal_one_by_one(
     spark: SparkSession, rows: DataFrame, shares: Shares, *, plan: SplitPlan, keep: Sequence[str]
 ) -> Dealt:
-    """Images with several labels by iterative stratification, on the driver."""
+    """Assign images with several labels by iterative stratification, on the driver."""
     frame = fetched(rows.select("id", choice_order(plan.seed).alias("choice"), LABELS))
-    frame = frame.sort_values(["choice", "id"], ignore_index=True)  # by the id where two hashes are the same
+    frame = frame.sort_values(["choice", "id"], ignore_index=True)  # by the id if two hashes are equal
     labels = [np.asarray(of_image, dtype=np.int64) for of_image in frame[LABELS]]
     starts = np.concatenate([[0], np.cumsum([len(of_image) for of_image in labels])]).astype(np.int64)
     flat = np.concatenate([*labels, np.empty(0, dtype=np.int64)])

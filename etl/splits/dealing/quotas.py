@@ -1,9 +1,9 @@
-"""How many images of each stratum go to each split: exact integers from counts, weights and ratios. Pure arithmetic.
+"""The number of images of each stratum in each split: exact integers from counts and ratios. Pure arithmetic.
 
 The matrix is a controlled rounding (Bacharach 1966; Cox 1987) of the ideal ``N_c * r_s / sum(r)``: every cell is the
 floor or the ceiling of its ideal, every class total is exact, every split total is the floor or the ceiling of its
 ideal. Such a matrix always exists, because the ideal is a fractional flow and flows have integral solutions. Rounding
-class by class instead lets the split totals drift: 1,000 classes of 13 images at 8:2 make 10,000 and 3,000.
+class by class instead lets the split totals drift: 1,000 classes of 13 images at 8:2 give 10,000 and 3,000.
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from etl.splits.dealing.rounding import Family, Rounding, is_finer
 
 _OF_CHAIN = 4
-"""What lags of blocks that must be rounded weigh, beside others: few are left to be mended then."""
+"""The weight of deviations of blocks that must be rounded: with it, few remain to be corrected."""
 
 
 @dataclass(frozen=True, slots=True)
 class GaveWay:
-    """A margin not all of whose totals are rounded: ``off`` of its ``totals`` are not, by ``most`` images at most."""
+    """A margin with inexact totals: ``off`` of its ``totals`` are not rounded ideals, by at most ``most`` images."""
 
     margin: int
     off: int
@@ -32,7 +32,7 @@ class GaveWay:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Quotas:
-    """Image counts, int64 ``(strata, splits)``, and the margins that gave way, none where all hold."""
+    """Image counts, int64 ``(strata, splits)``, and the margins whose totals do not all hold."""
 
     matrix: NDArray[np.int64]
     gave_way: tuple[GaveWay, ...] = ()
@@ -81,7 +81,7 @@ def quotas(
     fixed = fixed if fixed is not None else [[0] * len(parts)] * len(totals)
     shares = [_shares(total, parts, held) for total, held in zip(totals, fixed, strict=True)]
     whole = lcm(*(below for _, below in shares))
-    ideal = [[cell * (whole // below) for cell in row] for row, below in shares]  # of the free images, in 1 / whole
+    ideal = [[cell * (whole // below) for cell in row] for row, below in shares]  # of free images, in 1 / whole
     floors = np.array([[cell // whole for cell in row] for row in ideal], dtype=np.int64).reshape(-1, len(parts))
     rests = [[cell % whole for cell in row] for row in ideal]
     random = np.random.default_rng(seed % (1 << 64))
@@ -99,12 +99,12 @@ def quotas(
 
 
 def _dense(numbers: Sequence[int]) -> NDArray[np.int64]:
-    """The same partition, its blocks numbered from 0."""
+    """The same partition with its blocks numbered from 0."""
     return np.unique(np.asarray(numbers, dtype=np.int64), return_inverse=True)[1].astype(np.int64)
 
 
 def _sums(blocks: NDArray[np.int64], rests: list[list[int]]) -> list[list[int]]:
-    """What the rests of a block add up to in each split."""
+    """The sums of the remainders of each block in each split."""
     found = [[0] * len(rests[0]) for _ in range(int(blocks.max()) + 1)]
     for block, row in zip(blocks.tolist(), rests, strict=True):
         sums = found[block]
@@ -121,9 +121,9 @@ def _family(blocks: NDArray[np.int64], rests: list[list[int]], whole: int) -> Fa
 
 
 def _chain(families: Sequence[Family]) -> tuple[list[Family], list[Family]]:
-    """The families that are nested in each other, from the coarsest on, and those that cross them; first come first.
+    """The families that nest in each other, coarsest first, and those that cross them; earlier ones have priority.
 
-    Families of one block, or of one stratum a block, add nothing to what holds anyway.
+    Families with one block, or with one stratum per block, are dropped: their totals hold anyway.
     """
     chain, others = [families[0]], []
     for family in families[1:]:
@@ -155,7 +155,7 @@ def _gave_way(
 
 
 def _shares(total: int, parts: Sequence[int], held: Sequence[int]) -> tuple[list[int], int]:
-    """The ideal numbers of further images by split as numerators over a denominator: water that fills to one level."""
+    """The ideal numbers of further images by split, as numerators over a common denominator."""
     filling = set(range(len(parts)))
     while True:
         rest = total - sum(held[split] for split in range(len(parts)) if split not in filling)
@@ -168,9 +168,10 @@ def _shares(total: int, parts: Sequence[int], held: Sequence[int]) -> tuple[list
 
 
 def apportion(total: int, shares: Sequence[int], *, seed: int) -> list[int]:
-    """Share out ``total`` in proportion to ``shares``, each its ideal rounded down or up; at most the shares' sum.
+    """Divide ``total`` in proportion to ``shares``; each part is its ideal rounded down or up.
 
-    The largest remainders are rounded up (Hamilton's method), ties in a seeded order.
+    ``total`` is at most the sum of the shares. The largest remainders are rounded up (Hamilton's method), ties in a
+    seeded order.
     """
     whole = sum(shares)
     if not whole:
@@ -191,10 +192,10 @@ def _diffuse(
     tie_break: NDArray[np.int64],
     families: Sequence[tuple[NDArray[np.int64], int]],
 ) -> NDArray[np.bool_]:
-    """Which cells to raise, stratum by stratum in an order, each time where the splits lag most behind their ideals.
+    """Choose the cells to raise, stratum by stratum in an order, each time in the splits furthest below their ideals.
 
-    Every stratum's total comes out exact; split totals, and those of the families' blocks, come out close: how close
-    is weighed by a number for each family.
+    The total of each stratum is exact. Split totals and the totals of the families' blocks are close; a weight for each
+    family decides how close.
     """
     raised = np.zeros((len(rests), len(tie_break)), dtype=np.bool_)
     none = [0] * len(tie_break)

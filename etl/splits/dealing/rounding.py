@@ -1,14 +1,14 @@
-"""Rounding a matrix of strata and splits so that the totals of blocks of strata are rounded as well. Pure arithmetic.
+"""Rounding of a matrix of strata and splits so that the totals of blocks of strata are rounded too. Pure arithmetic.
 
-Every cell is its floor, or raised by one; a stratum's raises are as many as its total asks for. Families partition the
-strata into blocks, and a block's raises in a split have bounds. Two kinds of families are kept apart:
+Each cell is its floor or is raised by one; the number of raises in a stratum follows from its total. Families partition
+the strata into blocks, and the raises of a block in a split have bounds. There are two kinds of families:
 
-- A chain, each family finer than the one before: all strata, then super-classes, then classes. Chain and strata are
-  two laminar families, so that the matrix is a flow, and a path of moves mends every total (Hoffman's circulation
-  theorem says that there is one).
-- Families that cross the chain, as sites cross classes. For two splits and one such family this is a flow as well: a
-  path that alternates between both mends it. For more, a rounding of all need not exist (Causey, Cox and Ernst 1985),
-  and finding one is hard; then paths over pairs of splits and a seeded walk come as near as they can.
+- A chain, in which each family is finer than the one before: all strata, then super-classes, then classes. Chain and
+  strata are two laminar families, so the matrix is a flow, and a path of moves can correct each total (Hoffman's
+  circulation theorem guarantees it).
+- Families that cross the chain, as sites cross classes. With two splits and one such family this is also a flow: a path
+  that alternates between both corrects it. With more, a rounding of all totals need not exist (Causey, Cox and Ernst
+  1985), and finding one is hard. Then paths over pairs of splits and a seeded walk get as near as they can.
 """
 
 from collections import deque
@@ -19,21 +19,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 Node = tuple[int, int, int]
-"""A block of the chain in a split: level, block, split; ``TOP`` is above them all."""
+"""A block of the chain in a split: level, block, split. ``TOP`` is above all of them."""
 TOP: Node = (-1, 0, 0)
 _VALUE = -2
 """The level of a block of a crossing family, on a path over a pair of splits."""
 _STEPS, _STEPS_A_CELL, _WORK = 6_000, 200, 10_000_000
-"""The most steps of a walk, those for each cell, and the most totals that it looks at."""
+"""The most steps of a walk, the steps per cell, and the most totals that it examines."""
 _UPHILL = 0.05
-"""How often a walk takes a step that makes it worse."""
+"""The probability that a walk keeps a step that increases the distance."""
 
 
 class Family:
     """A partition of the strata into blocks, with bounds for the raises of each block in each split.
 
-    ``blocks``: the block of each stratum, int64 ``(strata,)``, dense from 0; ``below`` and ``above``: int64
-    ``(blocks, splits)``; ``loads``: the raises there are.
+    ``blocks`` is the block of each stratum, int64 ``(strata,)``, dense from 0. ``below`` and ``above`` are int64
+    ``(blocks, splits)``. ``loads`` has the current raises.
     """
 
     def __init__(self, blocks: NDArray[np.int64], below: NDArray[np.int64], above: NDArray[np.int64]) -> None:
@@ -48,7 +48,7 @@ class Family:
         return rows
 
     def off(self) -> NDArray[np.int64]:
-        """How far each load is beyond its bounds, int64 ``(blocks, splits)``: above 0 too many, below 0 too few."""
+        """The distance of each load from its bounds, int64 ``(blocks, splits)``: positive if there are too many."""
         off: NDArray[np.int64] = np.maximum(self.loads - self.above, 0) - np.maximum(self.below - self.loads, 0)
         return off
 
@@ -60,13 +60,13 @@ class Family:
 
 
 def is_finer(one: NDArray[np.int64], other: NDArray[np.int64]) -> bool:
-    """Whether each block of a partition lies in one block of another; blocks are dense from 0."""
+    """Whether each block of a partition is inside one block of another. Blocks are dense from 0."""
     pairs = np.unique(one * (int(other.max(initial=0)) + 1) + other)
     return len(pairs) == int(one.max(initial=-1)) + 1
 
 
 class Rounding:
-    """Raises of cells, moved until all totals are within their bounds, or as near as they come."""
+    """Raises of cells, which are moved until all totals are within their bounds or as near as possible."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Rounding:
 
         Args:
             raised: The cells that are raised, bool ``(strata, splits)``; changed in place.
-            may_rise: The cells that may be.
+            may_rise: The cells that may be raised.
             chain: Families from the coarsest, which has one block, to the finest, each finer than the one before. A
                 rounding of their totals must exist.
             others: Families that cross the chain.
@@ -101,7 +101,7 @@ class Rounding:
         self._moves: list[tuple[int, int, int]] = []
 
     def settle(self, random: np.random.Generator | None = None) -> None:
-        """Move raises until every total of the chain is within its bounds; ``random`` chooses the way."""
+        """Move raises until each total of the chain is within its bounds; ``random`` chooses the path."""
         for level, family in enumerate(self._chain):
             while (off := family.off()).any():
                 is_over = (off > 0).any()
@@ -111,9 +111,10 @@ class Rounding:
                 self._apply(self._route(start, end, random), random)
 
     def mend(self, random: np.random.Generator) -> None:
-        """Move raises until every total of the other families is within its bounds, as far as that is found.
+        """Move raises until each total of the other families is within its bounds, as far as such moves are found.
 
-        The chain's totals stay within theirs. ``random`` decides the steps of a walk, for what paths leave over.
+        The chain's totals stay within their bounds. ``random`` decides the steps of a walk, for totals that paths
+        cannot correct.
         """
         moved = True
         while moved and self._distance():
@@ -126,7 +127,7 @@ class Rounding:
             self._walk(random)
 
     def _distance(self) -> int:
-        """How far the other families' totals are beyond their bounds, in all."""
+        """The total distance of the other families' totals from their bounds."""
         return int(sum(np.abs(family.off()).sum() for family in self._others))
 
     def _parent(self, node: Node) -> Node:
@@ -134,10 +135,10 @@ class Rounding:
         return TOP if level == 0 else (level - 1, int(self._parents[level][block]), split)
 
     def _route(self, start: Node, end: Node, random: np.random.Generator | None) -> list[Node]:
-        """A way to pass a raise on; within a finest block it changes its split.
+        """Find a path along which to pass a raise; within a finest block, it changes its split.
 
-        It is a shortest one in a chain of one family. With more, a shortest way would visit nearly all blocks. There
-        the search goes on from the latest node, towards the blocks that contain ``end`` where it can.
+        In a chain of one family it is a shortest path. With more families, a shortest-path search would visit nearly
+        all blocks, so the search continues from the latest node, towards the blocks that contain ``end`` if possible.
         """
         is_flat = len(self._chain) == 1
         towards = {end[:2]}
@@ -166,7 +167,7 @@ class Rounding:
         raise AssertionError("a controlled rounding always exists")
 
     def _following(self, node: Node) -> Iterator[Node]:
-        """Where a raise can be passed on to: upwards where there is room, downwards where there is one to spare."""
+        """The nodes to which a raise can be passed: up if there is room, down if there is a raise to spare."""
         level, block, split = node
         if node == TOP:
             family = self._chain[0]
@@ -182,7 +183,7 @@ class Rounding:
             yield from ((level + 1, child, split) for child in spare.tolist())
 
     def _steps_of(self, leaf: int) -> NDArray[np.bool_]:
-        """Between which splits a stratum of a finest block can move a raise, ``(splits, splits)``."""
+        """The pairs of splits between which a stratum of a finest block can move a raise, ``(splits, splits)``."""
         if leaf not in self._steps:
             rows = self._leaves.rows(leaf) if len(self._leaves.below) > 1 else slice(None)
             raised = self._raised[rows]
@@ -197,7 +198,7 @@ class Rounding:
                 self._move(int(rows[0] if random is None else random.choice(rows)), split, other)
 
     def _movable(self, rows: NDArray[np.int64], give: int, take: int) -> NDArray[np.int64]:
-        """The strata among these that can move a raise from one split to another."""
+        """The strata of these that can move a raise from one split to another."""
         raised = self._raised
         movable: NDArray[np.int64] = rows[raised[rows, give] & self._may_rise[rows, take] & ~raised[rows, take]]
         return movable
@@ -212,14 +213,14 @@ class Rounding:
         self._steps.pop(int(self._leaves.blocks[row]), None)
 
     def _undo(self, to: int) -> None:
-        """Take back all moves but so many."""
+        """Undo all moves after the first ``to``."""
         back = self._moves[to:][::-1]
         for row, give, take in back:
             self._move(row, take, give)
         del self._moves[to:]
 
     def _mend(self, family: Family, block: int, split: int, is_over: bool) -> bool:
-        """Bring one total nearer to its bounds, by a path over this and another split that costs nothing elsewhere."""
+        """Bring one total nearer to its bounds, by a path over this and another split that changes no other total."""
         sign = 1 if is_over else -1
         room = sign * (2 * family.loads[block] - family.below[block] - family.above[block])
         room[split] = np.iinfo(np.int64).max
@@ -234,7 +235,7 @@ class Rounding:
         return False
 
     def _exchange(self, family: Family, block: int, give: int, take: int) -> list[tuple[int, int, int]]:
-        """The shortest list of moves that takes a raise of a block from one split to another; empty if none is found.
+        """The shortest list of moves that moves a raise of a block from one split to another; empty if there is none.
 
         All other totals of the family and the chain stay within their bounds::
 
@@ -287,7 +288,7 @@ class Rounding:
         return []
 
     def _walk(self, random: np.random.Generator) -> None:
-        """Look for what paths do not find: seeded steps that bring one total nearer, sometimes at a cost."""
+        """Take seeded steps, where paths find nothing. A step brings one total nearer, sometimes at a cost."""
         now = best = self._distance()
         self._moves.clear()
         kept = 0
@@ -307,7 +308,7 @@ class Rounding:
         self._undo(kept)
 
     def _step(self, random: np.random.Generator) -> None:
-        """Bring one total nearer to its bounds by a random move, and those of the chain back into theirs."""
+        """Bring one total nearer to its bounds by a random move, and the totals of the chain back within theirs."""
         wrong = [(family, where) for family in self._others for where in np.argwhere(family.off())]
         family, where = wrong[random.integers(len(wrong))]
         block, split = int(where[0]), int(where[1])

@@ -1,7 +1,7 @@
-"""What each split gets of each stratum, from the counts of the images and the plan. Pure arithmetic.
+"""The share of each split in each stratum, from the counts of images and the plan. Pure arithmetic.
 
-A stratum is a class, or a combination of values of the columns that are shared out. Images that are in a split already
-(pinned, or those of a split that is extended) count towards its share.
+A stratum is a class, or a combination of values of the columns to stratify by. Images that are in a split already
+(pinned, or in a split that is extended) count towards its share.
 """
 
 from collections import defaultdict
@@ -20,9 +20,9 @@ from etl.splits.plan import SplitPlan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stratum:
-    """One stratum: its values, its class (-1 where classes are not what is shared out), its images.
+    """One stratum: its values, its class (-1 if strata have no class), its images.
 
-    ``fixed``: images that are in a split already, by split.
+    ``fixed`` has the images that are in a split already, by split.
     """
 
     values: tuple[object, ...]
@@ -32,13 +32,13 @@ class Stratum:
 
     @property
     def free(self) -> int:
-        """The images that may go anywhere."""
+        """The number of images that may go to any split."""
         return self.images - sum(self.fixed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """The quota matrix: ``quotas[g]`` are the images of stratum ``g`` by split, of ``used[g]`` in all."""
+    """The quota matrix: ``quotas[g]`` has the images of stratum ``g`` by split, of ``used[g]`` in all."""
 
     strata: Sequence[Stratum]
     ratios: tuple[Fraction, ...]
@@ -48,12 +48,12 @@ class Shares:
 
     @property
     def ideals(self) -> NDArray[np.float64]:
-        """What the ratios alone ask of the images that are used, by stratum and split."""
+        """The ideal shares of the used images by the ratios alone, by stratum and split."""
         ratios = np.array([float(ratio / sum(self.ratios)) for ratio in self.ratios])
         return np.asarray(np.array(self.used, dtype=np.float64)[:, None] * ratios[None, :])
 
     def by_class(self, matrix: NDArray[np.float64] | NDArray[np.int64]) -> dict[int, list[float]]:
-        """The rows of a matrix of strata and splits, added up by class, ascending."""
+        """The rows of a matrix of strata and splits, summed by class, ascending."""
         found: dict[int, NDArray[np.float64]] = defaultdict(lambda: np.zeros(matrix.shape[1]))
         for stratum, row in zip(self.strata, matrix, strict=True):
             found[stratum.label] = found[stratum.label] + row
@@ -61,7 +61,7 @@ class Shares:
 
     @property
     def sizes(self) -> list[int]:
-        """Images by split."""
+        """The number of images in each split."""
         return [int(size) for size in self.quotas.sum(axis=0)]
 
 
@@ -73,21 +73,25 @@ def share(
     names: Mapping[int, str],
     by: Sequence[str] = (),
 ) -> Shares:
-    """Share out the strata.
+    """Compute the quotas of the strata.
 
-    Every cell is its ideal rounded down or up, each class's total is exact, and each split's total is its ideal rounded
-    down or up, as far as images that are in a split already allow it. Where strata are combinations of columns, so is
-    each class in each split, and each value of another column in each split unless a warning says that it gave way.
+    Each cell is its ideal rounded down or up, the total of each class is exact, and the total of each split is its
+    ideal rounded down or up, as far as images that are in a split already allow it. If strata are combinations of
+    columns, the number of each class in each split is also its ideal rounded down or up, and so is that of each value
+    of another column unless a warning says otherwise.
 
     Args:
-        strata: What is shared out.
-        ratios: The splits' shares.
-        plan: What was asked for.
-        names: The classes' names by number.
-        by: The columns that the strata's values are of.
+        strata: The strata.
+        ratios: The ratio of each split.
+        plan: The options.
+        names: The class names by number.
+        by: The columns of the strata's values.
 
     Returns:
-        The quotas, with warnings. Raises `WeightsError` for weights that do not fit or leave nothing.
+        The quotas, with warnings.
+
+    Raises:
+        WeightsError: The weights do not match the classes, or leave no images.
     """
     of_class: dict[int, list[int]] = defaultdict(list)
     for index, stratum in enumerate(strata):
@@ -132,22 +136,22 @@ def _of_counts(
 
 
 def _of_fixed(shares: Shares) -> list[str]:
-    """How far images that stay where they are keep the totals from their ideals."""
+    """A warning if images that stay in their splits keep totals from their ideals."""
     total = sum(shares.used)
     ideals = [total * ratio / sum(shares.ratios) for ratio in shares.ratios]
     off = [abs(size - ideal) for size, ideal in zip(shares.sizes, ideals, strict=True)]
     if max(off) < 1:
         return []
     asked = ", ".join(f"{float(ideal):,.1f}" for ideal in ideals)
-    return [f"images that stay in their splits leave {', '.join(f'{s:,}' for s in shares.sizes)}; asked were {asked}"]
+    return [f"because images stay in their splits, sizes are {', '.join(f'{s:,}' for s in shares.sizes)}, not {asked}"]
 
 
 def check_sizes(
     counts: Mapping[int, Sequence[int]], sizes: Sequence[int], *, plan: SplitPlan, names: Mapping[int, str]
 ) -> list[str]:
-    """Warnings for classes that do not reach every split, from images by class and split, and by split.
+    """Warn of classes that are not in all splits, from images by class and split, and by split.
 
-    Raises `TableError` where the plan refuses them; without classes, where it refuses a split's size.
+    Raises `TableError` if the plan refuses them or, without classes, if it refuses the size of a split.
     """
     wanted = f"Wanted at least {plan.min_per_split:,} images"
     by_class = {label: row for label, row in counts.items() if sum(row)}
@@ -160,9 +164,9 @@ def check_sizes(
         )
     if not by_class and min(sizes) < plan.min_per_split:
         raise TableError(f"{wanted} in each split. Found: {', '.join(f'{size:,}' for size in sizes)}.")
-    found = ["there is one split: nothing is held out"] if len(sizes) == 1 else []
+    found = ["there is only one split: nothing is held out"] if len(sizes) == 1 else []
     if missing := [_called(label, names) for label, row in by_class.items() if not min(row)]:
-        found.append(f"{len(missing):,} classes are too small to reach every split: {some(missing)}")
+        found.append(f"{len(missing):,} classes are too small to be in every split: {some(missing)}")
     return found
 
 

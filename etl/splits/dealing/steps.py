@@ -1,4 +1,4 @@
-"""The steps of a split that ask Spark for numbers and go on with them."""
+"""The steps of a split that run Spark for counts and continue with the results."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -26,10 +26,11 @@ def deal(
     seed: int,
     keep: Sequence[str] = (),
 ) -> DataFrame:
-    """Deal the rows of each stratum to splits, exactly: ``id, label, split`` and the columns to ``keep``.
+    """Assign the rows of each stratum to splits, exactly: ``id, label, split`` and the columns to ``keep``.
 
-    ``rows``: ``id, label, stratum`` and perhaps ``fixed``; ``free``: how many rows of a stratum are not fixed;
-    ``quotas``: how many of these each split gets. Raises `TableError` if the rows are not as many as were counted.
+    ``rows`` has ``id, label, stratum`` and optionally ``fixed``. ``free`` is the number of rows of each stratum that
+    are not fixed, and ``quotas`` how many of these each split gets. Raises `TableError` if the number of rows has
+    changed.
     """
     ends = {stratum: list(accumulate(of_stratum)) for stratum, of_stratum in quotas.items()}
     inside = {(stratum, cut) for stratum, cuts in ends.items() for cut in cuts if 0 < cut < free.get(stratum, 0)}
@@ -48,8 +49,8 @@ def deal(
 def _find_edges(
     spark: SparkSession, dealt: DataFrame, *, free: Mapping[int, int], cuts: Sequence[tuple[int, int]], seed: int
 ) -> dict[tuple[int, int], tuple[int, bytes]]:
-    """The first row beyond each cut, by stratum and the rows before it: its order key, and its id if that
-    is what tells it from others of that key.
+    """The first row after each cut, by stratum and number of rows before it: its order key, and its id if other rows
+    have the same key.
     """
     edges: dict[tuple[int, int], tuple[int, bytes]] = {}
     tied: dict[tuple[int, int], tuple[int, int]] = {}
@@ -60,7 +61,7 @@ def _find_edges(
         cut_table = small_table(spark, {"stratum": strata, "cut": befores}, "stratum INT, cut BIGINT")
         found = fetched(counted.transform(find_cuts, cuts=cut_table))
         if len(found) != len(cuts):
-            raise TableError(f"Wanted the rows that were counted before. Found: others, for {len(cuts)} cuts.")
+            raise TableError(f"Wanted the rows that were counted before. Found: different rows, for {len(cuts)} cuts.")
         gaps: dict[int, list[tuple[int, int]]] = defaultdict(list)
         missed = []
         for stratum, cut, key, before in found.itertuples(index=False):
@@ -78,7 +79,7 @@ def _find_edges(
 def _untie(
     spark: SparkSession, dealt: DataFrame, tied: Mapping[tuple[int, int], tuple[int, int]], *, seed: int
 ) -> dict[tuple[int, int], tuple[int, bytes]]:
-    """The first rows beyond cuts between rows of one key; ``tied``: by cut, the key and the rank in it, from 0."""
+    """The first rows after cuts between rows of one key. ``tied`` has, by cut, the key and the rank in it, from 0."""
     keys = sorted({(stratum, key) for (stratum, _), (key, _) in tied.items()})
     columns = dict(zip(("stratum", "key"), zip(*keys, strict=True), strict=True))
     wanted = small_table(spark, columns, "stratum INT, key BIGINT")
@@ -109,7 +110,7 @@ def _edge_table(spark: SparkSession, edges: Mapping[int, Sequence[Edge]], splits
 
 
 def order_rows(spark: SparkSession, assigned: DataFrame, *, sizes: Sequence[int], seed: int) -> DataFrame:
-    """The rows with their positions in their splits, sorted by them: ``split, id, label, position``."""
+    """The rows with their positions in their splits, sorted by position: ``split, id, label, position``."""
     chunks = Chunks.of(sizes)
     of_chunk = {
         row["chunk"]: row["rows"] for row in assigned.transform(count_chunks, chunks=chunks, seed=seed).collect()

@@ -1,4 +1,4 @@
-"""Counting the images that take part, by what they are shared out by, and refusing what cannot be shared out."""
+"""The counts of the images that take part, by stratum, and the check that they can be split."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _MOST_STRATA = 2_000_000
 
 
 class Survey(NamedTuple):
-    """The strata of the images that take part, in the order of their values; ``alone``: images without a group."""
+    """The strata of the images that take part, in the order of their values; ``alone`` images have no group."""
 
     strata: Sequence[Stratum]
     alone: int
@@ -28,7 +28,7 @@ class Survey(NamedTuple):
 def survey(rows: DataFrame, *, by: Sequence[str], plan: SplitPlan, metadata: Metadata, splits: int) -> Survey:
     """Count the images that take part. Raises `TableError`.
 
-    A cache that was not compared with its manifest yet is compared in the same pass; all of its rows must take part.
+    A cache that was not yet compared with its manifest is compared in the same pass. Then all its rows must take part.
     """
     columns = [*by, *(["fixed"] if "fixed" in rows.columns else [])]
     alone = F.count_if("is_alone") if "is_alone" in rows.columns else F.lit(0)
@@ -44,7 +44,7 @@ def survey(rows: DataFrame, *, by: Sequence[str], plan: SplitPlan, metadata: Met
         images[values] += row["rows"]
         if "fixed" in columns and row["fixed"] is not None:
             if row["fixed"] >= splits:
-                raise TableError(f"Wanted splits 0 to {splits - 1}. Found: images of split {row['fixed']}.")
+                raise TableError(f"Wanted splits 0 to {splits - 1}. Found: images in split {row['fixed']}.")
             fixed[values][row["fixed"]] += row["rows"]
     index = by.index("label") if "label" in by else None
     strata = [
@@ -80,13 +80,13 @@ def _check(found: Sequence[Row], *, by: Sequence[str], plan: SplitPlan, metadata
             raise TableError(f"Wanted labels of 0 or more in {label}. Found: {negative:,} images with a negative one.")
     if (plan.pins or plan.extend) and (torn := sum(row["rows"] for row in found if row["fixed"] == -1)):
         raise TableError(
-            f"Wanted one split for each image that is pinned or stays where it is. Found: {torn:,} images, or members "
-            "of their groups, that are wanted in two."
+            f"Wanted one split for each image that is pinned or in a split already. Found: {torn:,} images that "
+            "must be in two splits, or whose groups must."
         )
 
 
 def with_strata(spark: SparkSession, rows: DataFrame, strata: Sequence[Stratum], *, by: Sequence[str]) -> DataFrame:
-    """The rows with the number of their stratum: its index in the list, or the label where that is all there is."""
+    """The rows with the number of their stratum: its index in the list, or the label if that is the only column."""
     if list(by) == ["label"]:
         return rows.withColumn("stratum", F.col("label"))
     if not by:
@@ -102,5 +102,5 @@ def with_strata(spark: SparkSession, rows: DataFrame, strata: Sequence[Stratum],
 
 
 def stratum_numbers(strata: Sequence[Stratum], *, by: Sequence[str]) -> list[int]:
-    """The number that `with_strata` gives to each stratum of the list."""
+    """The number that `with_strata` gives each stratum of the list."""
     return [stratum.label for stratum in strata] if list(by) == ["label"] else list(range(len(strata)))

@@ -1,4 +1,4 @@
-"""How many images of each class are used: balances, caps on a class, a limit for all. Pure arithmetic."""
+"""The number of images of each class that are used: balances, a cap per class, a limit for all. Pure arithmetic."""
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -12,9 +12,9 @@ from formats.hashing import xxhash64
 
 
 def used_images(counts: Mapping[int, int], *, plan: SplitPlan, names: Mapping[int, str]) -> dict[int, int]:
-    """Images to use by class number, of the ``counts`` that there are; ``names`` are the classes' names by number.
+    """The number of images to use by class number, of ``counts``; ``names`` has the class names by number.
 
-    Raises `WeightsError` for weights that do not fit the classes, or that leave nothing.
+    Raises `WeightsError` if the weights do not match the classes, or leave no images.
     """
     labels = sorted(counts)
     totals = [counts[label] for label in labels]
@@ -30,15 +30,16 @@ def used_images(counts: Mapping[int, int], *, plan: SplitPlan, names: Mapping[in
         totals = apportion(plan.limit, totals, seed=plan.seed)
     if not any(totals):
         raise WeightsError(
-            f"Wanted weights that leave at least one image. Found: none left of {sum(counts.values()):,}."
+            f"Wanted weights that leave at least one image. Found: none of {sum(counts.values()):,} images left."
         )
     return dict(zip(labels, totals, strict=True))
 
 
 def class_totals(counts: Sequence[int], weights: Sequence[Fraction]) -> list[int]:
-    """How many images of each class are used: ``floor(w_c * min over w > 0 of n / w)``, the largest set so balanced.
+    """The images used of each class: ``floor(w_c * min over w > 0 of n / w)``, the largest set with this balance.
 
-    A class of weight 0 is left out. Raises ValueError unless there is one weight a class, none negative, one positive.
+    A class of weight 0 is left out. Raises ValueError unless there is one weight per class, none is negative, and at
+    least one is positive.
     """
     if len(weights) != len(counts):
         raise ValueError(f"Wanted a weight for each of {len(counts)} classes. Found: {len(weights)}")
@@ -49,7 +50,7 @@ def class_totals(counts: Sequence[int], weights: Sequence[Fraction]) -> list[int
 
 
 def random_weights(labels: Sequence[int], seed: int) -> list[Fraction]:
-    """A weight from 0.01 to 1.00 for each class number, drawn from the seed and the number alone."""
+    """A weight from 0.01 to 1.00 for each class number, which depends only on the seed and the number."""
     column = np.asarray(labels, dtype=np.int32)
     draws = xxhash64([np.full(len(column), seed, dtype=np.int64), column]).view(np.uint64) % np.uint64(100)
     return [Fraction(int(draw) + 1, 100) for draw in draws]
@@ -65,7 +66,7 @@ def _given_weights(labels: Sequence[int], plan: SplitPlan, names: Mapping[int, s
                 "A weight of 0 leaves a class out."
             )
         if strange := sorted(by_name.keys() - set(called)):
-            raise WeightsError(f"Wanted weights for classes that have images, {some(called)}. Found: {some(strange)}.")
+            raise WeightsError(f"Wanted weights only for classes with images, {some(called)}. Found: {some(strange)}.")
         return [by_name[name] for name in called]
     if len(plan.weights) != len(labels):
         raise WeightsError(
@@ -76,5 +77,5 @@ def _given_weights(labels: Sequence[int], plan: SplitPlan, names: Mapping[int, s
 
 
 def some(things: Sequence[object]) -> str:
-    """A list for a message: whole where it is short, else its ends."""
+    """A list for a message: all of it if it is short, otherwise its ends."""
     return ", ".join(map(str, things)) if len(things) <= 12 else f"{things[0]}, {things[1]}, ... {things[-1]}"

@@ -1,1 +1,1 @@
-"""The page beside a split that shows what is in it."""
+"""The HTML report of a split."""

@@ -1,4 +1,4 @@
-"""The classes of a split on its page: a bar each, or one outline for many; and which are listed in numbers. Pure."""
+"""The classes of a split in its report: a bar for each, or one outline for many; and the table of numbers. Pure."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -7,14 +7,14 @@ from itertools import accumulate
 from math import ceil, floor, log10
 from typing import NamedTuple
 
-_STEPS = 1_000  # of the outline; with more classes, a step is the mean of neighbours
+_STEPS = 1_000  # of the outline; with more classes, a step is the mean of neighbors
 _LISTED_ENDS = 2_000
 _LISTED_CELLS = 40_000
 
 
 @dataclass(frozen=True)
 class OfClass:
-    """A class: its images and its ideal by split, the images that there are, in how many splits each stands."""
+    """A class: its images and its ideal by split, its images in all, and the number of splits that each is in."""
 
     name: str
     images: Sequence[int]
@@ -24,23 +24,23 @@ class OfClass:
 
     @cached_property
     def used(self) -> float:
-        """Images in a split."""
+        """The number of images that are in a split."""
         return sum(self.images) / self.copies
 
     @cached_property
     def left_out(self) -> int:
-        """Images in no split; negative where images stand in several splits and nobody said so."""
+        """The number of images in no split; negative if images are unexpectedly in several splits."""
         return self.there - sum(self.images) // self.copies
 
     @cached_property
     def off(self) -> list[float]:
-        """Images away from the ideal by split, without the last digits of a quotient, which are noise."""
+        """The deviation from the ideal by split, in images, rounded to drop floating-point noise."""
         pairs = zip(self.images, self.ideal, strict=True)
         return [round(abs(images - ideal), 6) for images, ideal in pairs]
 
 
 class Part(NamedTuple):
-    """A part of a bar: a split's images, or those left out."""
+    """A part of a bar: the images of a split, or those left out."""
 
     css: str
     start: float
@@ -50,7 +50,7 @@ class Part(NamedTuple):
 
 
 def bars(names: Sequence[str], classes: Sequence[OfClass]) -> Iterator[tuple[OfClass, list[Part]]]:
-    """The bar of each class, cut by split; 1000 is the largest class, with the images that are left out."""
+    """The bar of each class, divided by split. 1000 is the largest class, including images that are left out."""
     unit = 1000 / max(1, *(max(one.there, one.used) for one in classes))
     for one in classes:
         left, start = max(0, one.left_out), 0.0
@@ -58,17 +58,17 @@ def bars(names: Sequence[str], classes: Sequence[OfClass]) -> Iterator[tuple[OfC
         parts = []
         for name, (css, size, images) in zip((*names, "left out"), (*found, ("rest", left, left)), strict=True):
             width = unit * size
-            shown = width - 1.5 if width > 5 else width  # a gap between neighbours
+            shown = width - 1.5 if width > 5 else width  # a gap between neighbors
             parts += [Part(css, start, shown, name, images)] if images else []
             start += width
         yield one, parts
 
 
 class Outline(NamedTuple):
-    """All classes side by side, largest first: a stack of outlines, each painted over the one that reaches higher.
+    """All classes side by side, largest first, as a stack of outlines, each drawn over a taller one.
 
-    ``steps``: up to a thousand, of ``run`` classes each. ``layers``: a name for CSS, and heights of 0 to 1000.
-    ``marks``: sizes on the axis, and how far each is from the top.
+    ``steps`` has up to a thousand steps of ``run`` classes each. ``layers`` has CSS class names, and heights from 0 to
+    1000. ``marks`` has the sizes on the axis, and the distance of each from the top.
     """
 
     steps: Sequence[Sequence[OfClass]]
@@ -94,7 +94,8 @@ def outline(classes: Sequence[OfClass]) -> Outline:
     height = _scale(low, top, is_log=is_log)
     layers = [("rest", [height(size) for size in there])]
     for split in reversed(range(len(classes[0].images))):
-        # A stack ends at its height on the scale and is divided by share: on a log scale no other way is fair.
+        # The top of a stack is on the scale, and the stack is divided by share: on a log scale, heights cannot be
+        # added.
         tops = (height(stack[-1]) * stack[split + 1] / stack[-1] if stack[-1] else 0.0 for stack in stacks)
         layers.append((f"c{split}", list(tops)))
     marks = [(size, 1000 - height(size)) for size in _marks(low, top, is_log=is_log)]
@@ -108,7 +109,7 @@ def _scale(low: float, top: float, *, is_log: bool) -> Callable[[float], float]:
 
 
 def _marks(low: float, top: float, *, is_log: bool) -> list[int]:
-    """The sizes that an axis names: powers of ten, or some even steps from 0."""
+    """The sizes marked on an axis: powers of ten, or even steps from 0."""
     if is_log:
         return [10**power for power in range(max(0, ceil(log10(low))), floor(log10(top)) + 1)]
     ten = 10 ** floor(log10(top))
@@ -117,6 +118,6 @@ def _marks(low: float, top: float, *, is_log: bool) -> list[int]:
 
 
 def listed_ends(classes: int, splits: int) -> int | None:
-    """How many of the largest and of the smallest classes are listed in numbers; None: all are."""
+    """The number of the largest and of the smallest classes in the table; None if it has all."""
     ends = min(_LISTED_ENDS, max(10, _LISTED_CELLS // max(1, splits) // 2))
     return ends if classes > 2 * ends else None

@@ -1,4 +1,4 @@
-"""The report of a split as one HTML page that fetches nothing and runs nothing. Pure: facts in, text out."""
+"""The report of a split as one HTML page without scripts and external resources. Pure: facts in, text out."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,18 +7,18 @@ import jinja2
 
 from etl.splits.page.classes import OfClass, bars, listed_ends, outline
 
-_NAMED_BARS = 60  # with more classes, their sizes are one outline
+_NAMED_BARS = 60  # with more classes, the page shows one outline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageFacts:
-    """What the page shows: plain text, nothing escaped.
+    """The contents of the page, as plain text without escapes.
 
-    ``rows``, ``ideal_rows`` (what the ratios ask) and ``fingerprints`` have one entry a split, as ``split_names``.
-    ``classes``: name, images by split, ideal by split, images that there are; in any order, none for images without
-    classes. ``leaks``: numbers by what they count, for each kind of leak; a kind without numbers was not checked.
-    ``copies``: in how many splits an image stands, which is the number of folds. Raises ValueError where a number of
-    splits differs.
+    ``rows``, ``ideal_rows`` (from the ratios) and ``fingerprints`` have one entry per split, like ``split_names``.
+    ``classes`` has name, images by split, ideal by split and images in all, in any order; it is empty for images
+    without classes. ``leaks`` has numbers by what they count, for each kind of leak; a kind without numbers was not
+    checked. ``copies`` is the number of splits that an image is in: the number of folds. Raises ValueError if the
+    numbers of splits differ.
     """
 
     title: str
@@ -37,17 +37,17 @@ class PageFacts:
         found = {len(self.rows), len(self.ideal_rows), len(self.fingerprints)}
         found |= {len(by_split) for _, images, ideal, _ in self.classes for by_split in (images, ideal)}
         if wrong := found - {splits}:
-            raise ValueError(f"Wanted every number for each of {splits} splits. Found: {min(wrong)} of one.")
+            raise ValueError(f"Wanted each number for {splits} splits. Found: one for {min(wrong)}.")
 
 
 def render(facts: PageFacts) -> str:
-    """The page as HTML, in light and dark, to be read without scripts and without a network.
+    """Render the page as HTML, in light and dark. It needs neither scripts nor a network.
 
-    Classes stand from the largest to the smallest, equally large ones as given. Of very many the table lists the
-    largest and the smallest, and says so, so that the page stays below some megabytes; the arithmetic is over all.
-    What is no Unicode, as bytes in old file names, becomes a question mark.
+    Classes are sorted from the largest to the smallest; classes of equal size keep their order. If there are very many,
+    the table has only the largest and the smallest and says so, so that the page stays below a few megabytes; totals
+    cover all classes. Text that is not Unicode, such as bytes in old file names, becomes question marks.
     """
-    loader = jinja2.PackageLoader("etl.splits.page", ".")  # also where the package is in a zip
+    loader = jinja2.PackageLoader("etl.splits.page", ".")  # also works if the package is in a zip
     environment = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )

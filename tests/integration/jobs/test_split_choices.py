@@ -222,7 +222,7 @@ def test_images_that_are_missing_from_a_split_that_grows_are_counted(spark: Spar
     old = old_split(place / "whole", range(300), split_of=lambda number: int(number * 7 % 90 % 4 == 0))  # by group
     since = write_cache(place / "later", {name: values[50:] for name, values in COLUMNS.items()}, names=NAMES)
     report = run(spark, plan=plan(since, place / "part", group_column="group_id", extend=str(old)))
-    assert f"50 images of {old} are not among those that were chosen now" in report.warnings
+    assert f"50 images of {old} are not among the images chosen now" in report.warnings
     for before, after in zip(members(old), members(place / "part"), strict=True):
         assert before.intersection(COLUMNS["id"][50:]) <= after
 
@@ -308,7 +308,7 @@ def test_images_without_a_group_are_groups_of_their_own(spark: SparkSession, pla
     inside = [Counter(of[i] for i in split) for split in members(out)]
     assert all(min(split[blank] for split in inside) > 0 for blank in blanks)
     assert all(min(split[f"g{number}"] for split in inside) == 0 for number in range(4))
-    told = "80 images have no group_id (null, empty or blank): each is a group of its own"
+    told = "80 images have no group_id (null, empty or blank): each is a separate group"
     assert told in report.warnings
     assert told in SplitFolder.open(out).manifest.warnings
     assert report.leaks["look-alikes"] == {"values in two splits": 0, "images with these": 0}
@@ -320,7 +320,7 @@ def test_nan_and_null_are_values_to_stratify_by(spark: SparkSession, place: Path
     address, out = write_cache(place / "scores", columns), place / "by-score"
     report = run(spark, plan=plan(address, out, stratify=("label", "score"), ratios=(Fraction(1), 1)))
     assert report.rows == [30, 30]
-    assert "40 images have no score (null or NaN): they are strata of their own" in report.warnings
+    assert "40 images have no score (null or NaN): they form separate strata" in report.warnings
     of = {i: str(score) for i, score in zip(columns["id"], scores, strict=True)}
     assert [Counter(of[i] for i in split) for split in members(out)] == [dict.fromkeys(["nan", "None", "1.5"], 10)] * 2
 
@@ -341,7 +341,7 @@ def test_a_dictionary_for_other_tools_has_the_same_splits(
         assert theirs.labels is not None
         assert ours.labels is not None
         assert np.array_equal(theirs.labels, ours.labels)
-    with pytest.raises(OutputExistsError, match="Give --overwrite"):
+    with pytest.raises(OutputExistsError, match="Set --overwrite"):
         run(spark, plan=plan(cache, file))
 
 
@@ -358,21 +358,25 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"where": "width > 1000"}, TableError, "with --where 'width > 1000'. Found: none"),
     ({"where": "height > 1"}, TableError, "Found: 'height > 1'.*height"),
     ({"where": "width + 1"}, TableError, "Wanted a condition"),
-    ({"where": "rand() > 0.5"}, TableError, "whose answer changes"),
+    ({"where": "rand() > 0.5"}, TableError, "whose result changes"),
     ({"group_column": "patient"}, TableError, "Wanted the column patient"),
     ({"stratify": ("label", "colour")}, TableError, "Wanted the column colour"),
     ({"data_table": TableName("ks", "other")}, TableError, r"cache of ks\.other.*Found: one of ks\.data"),
     ({"folds": 11, "where": "width < 105"}, TableError, "Wanted 11 folds with images in each"),
-    ({"where": "now() > '2020-01-01'"}, TableError, "whose answer changes"),
+    ({"where": "now() > '2020-01-01'"}, TableError, "whose result changes"),
     ({"columns": Columns(label="y")}, TableError, "cache of columns id, y, data at .*Found: one of id, label, data"),
     (
         {"exclude": (SplitRef("some.pckl"),)},
         TableError,
         r"a split folder .*Found: some\.pckl, a split dictionary",
     ),
-    ({"pins": (Pin("or_split", "vall", 1),)}, TableError, "for --pin or_split=vall:1. Found: none whose or_split is"),
+    (
+        {"pins": (Pin("or_split", "vall", 1),)},
+        TableError,
+        "for --pin or_split=vall:1. Found: none with 'vall' in or_split",
+    ),
     ({"exclude": (SplitRef("nowhere"),)}, NotASplitError, "Wanted a split folder at"),
-    ({"pins": (Pin("or_split", "val", 1), Pin("label", "0", 0))}, TableError, "40 images.* that are wanted in two"),
+    ({"pins": (Pin("or_split", "val", 1), Pin("label", "0", 0))}, TableError, "40 images.* that must be in two"),
 ]
 
 
@@ -398,8 +402,8 @@ def test_a_missing_or_changed_cache_is_refused(spark: SparkSession, tmp_path: Pa
     table = pq.read_table(tmp_path / "twice" / "rows" / "00000.parquet")
     pq.write_table(pa.concat_tables([table, table.slice(0, 2)]), tmp_path / "twice" / "rows" / "00000.parquet")
     for where in (None, "label = 1"):  # which chooses none of them
-        refused(twice, "each id once. Found: 2 ids that are there more than once", where=where)
-    with pytest.raises(TableError, match=r"each id once\. Found: 2 ids that are there more than once"):
+        refused(twice, "each id once. Found: 2 ids that occur more than once", where=where)
+    with pytest.raises(TableError, match=r"each id once\. Found: 2 ids that occur more than once"):
         explain(spark, plan=plan(twice, tmp_path / "out"))
     others = write_cache(tmp_path / "others", {"id": ids(6), "label": [0] * 6})
     pq.write_table(
@@ -407,7 +411,7 @@ def test_a_missing_or_changed_cache_is_refused(spark: SparkSession, tmp_path: Pa
         tmp_path / "others" / "rows" / "00000.parquet",
     )
     for where in (None, "label = 0"):
-        refused(others, "Wanted the 6 rows that were written .*Found: 6 rows of other contents", where=where)
+        refused(others, "Wanted the 6 rows that were written .*Found: 6 rows with other contents", where=where)
     manifest = json.loads((tmp_path / "empty" / "cache.json").read_text())
     (tmp_path / "empty" / "cache.json").write_text(json.dumps({**manifest, "format": 99}))
     refused(str(tmp_path / "empty"), "Found: format 99")

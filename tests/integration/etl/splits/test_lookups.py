@@ -30,7 +30,7 @@ def test_an_id_without_a_picture_is_named_with_the_likely_cause(
     lost = image_id(keyspace, b"", b"0")
     control.execute(f"DELETE FROM {data.quoted} WHERE id = ?", (lost,))
     assert re.match(
-        rf"Wanted the pictures of {metadata} in {data}\. Found: 1 of 20 ids .*, such as {lost}, "
+        rf"Wanted the images of {metadata} in {data}\. Found: 1 of 20 ids .*, such as {lost}, "
         rf"though {metadata} lists them\. .*verify\.py -d {data} -m {metadata}, .*--repair",
         found(known),
     )
@@ -40,7 +40,7 @@ def test_an_id_without_a_picture_is_named_with_the_likely_cause(
         found([lost.bytes]),
     )
     control.execute(f"DELETE FROM {metadata.quoted} WHERE id = ?", (lost,))
-    assert re.search(rf"such as {lost}; {metadata} does not list them any more\. .*--metadata-ofn", found(known))
+    assert re.search(rf"such as {lost}; {metadata} no longer lists them\. .*--metadata-ofn", found(known))
 
 
 def test_a_sample_has_ids_of_every_split_and_follows_from_the_ids(spark: SparkSession) -> None:

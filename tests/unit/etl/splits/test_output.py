@@ -42,14 +42,14 @@ def test_a_folder_with_other_things_in_it_is_refused_even_with_overwrite(tmp_pat
 def test_files_that_only_resemble_a_split_are_never_replaced(tmp_path: Path, name: str, overwrite: bool) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text('{"name": "somebody else\'s"}')
-    with pytest.raises(OutputExistsError, match="Name another folder"):
+    with pytest.raises(OutputExistsError, match="Use another folder"):
         SplitOutput(str(tmp_path), overwrite=overwrite)
     assert (tmp_path / name).read_text() == '{"name": "somebody else\'s"}'
 
 
 def test_an_existing_split_is_accepted_only_with_overwrite(tmp_path: Path) -> None:
     folder = write_split_folder(tmp_path / "split", [(image_ids(3), [0, 1, 2])])
-    with pytest.raises(OutputExistsError, match=r"a split that is there already\. Give --overwrite"):
+    with pytest.raises(OutputExistsError, match=r"a split that exists already\. Set --overwrite"):
         SplitOutput(str(folder), overwrite=False)
     with SplitOutput(str(folder), overwrite=True):
         assert len(list(folder.glob("_attempt-*"))) == 1
@@ -105,17 +105,17 @@ def test_what_a_killed_writer_leaves_of_a_manifest_is_replaced(tmp_path: Path) -
 
 def test_a_half_written_split_is_accepted_only_with_overwrite(tmp_path: Path) -> None:
     (tmp_path / "_attempt-fedcba987654").mkdir()
-    with pytest.raises(OutputExistsError, match=r"half-written\. Give --overwrite"):
+    with pytest.raises(OutputExistsError, match=r"half-written\. Set --overwrite"):
         SplitOutput(str(tmp_path), overwrite=False)
     (tmp_path / "split=0").mkdir()
     (tmp_path / "split=0" / "part-00000-killed.zstd.parquet").touch()
-    with pytest.raises(OutputExistsError, match=r"half-written\. Give --overwrite"):
+    with pytest.raises(OutputExistsError, match=r"half-written\. Set --overwrite"):
         SplitOutput(str(tmp_path), overwrite=False)
 
 
 def test_a_half_written_cache_is_accepted_only_with_overwrite(tmp_path: Path) -> None:
     (tmp_path / "_attempt-fedcba987654").mkdir()
-    with pytest.raises(OutputExistsError, match=r"half-written\. Give --overwrite"):
+    with pytest.raises(OutputExistsError, match=r"half-written\. Set --overwrite"):
         CacheOutput(str(tmp_path), overwrite=False)
     with CacheOutput(str(tmp_path), overwrite=True):
         pass
@@ -130,7 +130,7 @@ def test_an_unwritable_output_folder_is_refused_at_once(tmp_path: Path) -> None:
             kind(str(tmp_path / "file" / "below"), overwrite=False)
     with pytest.raises(OutputExistsError, match="Found: a file"):
         DictionaryOutput(str(tmp_path / "file" / "below.pckl"), overwrite=False)
-    with pytest.raises(OutputExistsError, match="that can be written"):
+    with pytest.raises(OutputExistsError, match="a writable folder"):
         SplitOutput("/proc/nope/split", overwrite=True)
 
 
@@ -138,7 +138,7 @@ def test_a_dictionary_replaces_only_a_dictionary_and_only_with_overwrite(tmp_pat
     (tmp_path / "notes.pckl").write_bytes(b"no dictionary")
     (tmp_path / "split.pckl").write_bytes(pickle.dumps(theirs()))
     for name in ("notes.pckl", "split.pckl"):
-        with pytest.raises(OutputExistsError, match=r"Found: one that is there already\. Give --overwrite"):
+        with pytest.raises(OutputExistsError, match=r"Found: one that exists already\. Set --overwrite"):
             DictionaryOutput(str(tmp_path / name), overwrite=False)
     with pytest.raises(NotASplitError):
         DictionaryOutput(str(tmp_path / "notes.pckl"), overwrite=True)
@@ -155,13 +155,13 @@ def test_a_failed_attempt_leaves_no_new_folder(tmp_path: Path) -> None:
 
 def test_a_newer_split_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "_manifest.json").write_text('{"format": 99}')
-    with pytest.raises(OutputExistsError, match=r"Found: format 99\..* Or name another folder"):
+    with pytest.raises(OutputExistsError, match=r"Found: format 99\..* Or use another folder"):
         SplitOutput(str(tmp_path), overwrite=True)
 
 
 def test_quotas_that_differ_from_the_files_are_named() -> None:
     part = SplitPart(index=0, rows=3, counts={0: 3}, fingerprint="", files=())
-    with pytest.raises(EtlError, match="2 counts off, class 0 in split 0: wanted 4, found 3; split 0"):
+    with pytest.raises(EtlError, match="2 other counts, class 0 in split 0: wanted 4, found 3; split 0"):
         check_parts([part], sizes=[4], counts={0: (4,)})
 
 
@@ -173,7 +173,7 @@ def summary(*, rows: int, last: int, total: int) -> dict[str, int]:
 @pytest.mark.parametrize(("last", "total"), [(3, 6), (2, 4)])
 def test_positions_that_are_not_dense_are_refused(last: int, total: int) -> None:
     files = {0: [SplitFile("split=0/part.parquet", 3)]}
-    with pytest.raises(EtlError, match=rf"Wanted positions 0 to 2 in split 0\. Found: others, to {last}"):
+    with pytest.raises(EtlError, match=rf"Wanted positions 0 to 2 in split 0\. Found: others, up to {last}"):
         parts([summary(rows=3, last=last, total=total)], files=files, counts={}, splits=1, plan=PLAN, label_type="int")
 
 

@@ -346,7 +346,7 @@ def test_an_order_with_ties_is_refused() -> None:
 
 
 def test_a_repeated_label_in_an_image_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"Wanted each label once an image\. Found: 9 twice in image 1"):
+    with pytest.raises(ValueError, match=r"Wanted each label once per image\. Found: 9 twice in image 1"):
         stratify(sets_of([[9], [9, 4, 9]]), [1, 1], seed=0)
 
 

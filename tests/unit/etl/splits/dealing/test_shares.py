@@ -86,7 +86,7 @@ def test_weights_for_wrong_classes_are_refused_with_the_existing_classes(balance
 
 
 def test_weights_that_leave_no_image_are_refused() -> None:
-    with pytest.raises(WeightsError, match="Found: none left of 2"):
+    with pytest.raises(WeightsError, match="Found: none of 2 images left"):
         shares_of(plan(balance=(Fraction(1), Fraction(1, 1000))), classes={0: 0, 1: 2})
 
 
@@ -108,13 +108,13 @@ def test_images_that_stay_count_towards_the_share_of_their_split() -> None:
     shares = share(strata, ratios=TWO, plan=plan(), names={})
     assert shares.quotas.tolist() == [[80, 20], [0, 10]]
     assert [stratum.free for stratum in strata] == [80, 0]
-    assert shares.warnings == ("images that stay in their splits leave 80, 30; asked were 88.0, 22.0",)
+    assert shares.warnings == ("because images stay in their splits, sizes are 80, 30, not 88.0, 22.0",)
 
 
 def test_classes_that_do_not_reach_every_split_are_reported_or_refused() -> None:
     counts = {0: (80, 20), 9: (1, 0), 3: (0, 0)}
     (warning,) = check_sizes(counts, [81, 20], plan=plan(), names=NAMES)
-    assert warning == "1 classes are too small to reach every split: dog"
+    assert warning == "1 classes are too small to be in every split: dog"
     with pytest.raises(TableError, match=r"at least 1 images of each class.*Found: 1 classes with fewer; dog has 1, 0"):
         check_sizes(counts, [81, 20], plan=plan(min_per_split=1), names=NAMES)
 
@@ -126,4 +126,4 @@ def test_splits_of_images_without_classes_may_be_refused_as_too_small() -> None:
 
 
 def test_a_single_split_is_reported_as_having_no_held_out_images() -> None:
-    assert check_sizes({0: (5,)}, [5], plan=plan(), names={}) == ["there is one split: nothing is held out"]
+    assert check_sizes({0: (5,)}, [5], plan=plan(), names={}) == ["there is only one split: nothing is held out"]
