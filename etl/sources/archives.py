@@ -1,6 +1,6 @@
-"""Getting at the bytes of an archive: a local file, an object at an address, or either of them decompressed.
+"""Access to the bytes of an archive: a local file or a remote object, decompressed if needed.
 
-A place is the absolute path of a local file or a whole address (``s3://bucket/key``), as raw bytes.
+A place is the absolute path of a local file or a full address (``s3://bucket/key``), as raw bytes.
 """
 
 import os
@@ -26,7 +26,7 @@ _KEPT = 16 << 20
 
 
 def place_of(address: str) -> bytes:
-    """The place that an address names: relative paths become absolute."""
+    """The place of an address: relative paths become absolute."""
     raw = os.fsencode(address)
     return raw if b"://" in raw else os.path.abspath(raw)
 
@@ -37,19 +37,19 @@ def is_remote(place: bytes) -> bool:
 
 
 def is_compressed(place: bytes) -> bool:
-    """Whether a place is a compressed tar, by its name."""
+    """Whether a place has the name of a compressed tar."""
     return place.lower().endswith((b".tar.gz", b".tgz"))
 
 
 def split_address(place: bytes) -> tuple[str, str]:
-    """An address as the storage that holds it (``s3://bucket``) and the name in there."""
+    """Split an address into its storage (``s3://bucket``) and the name in the storage."""
     scheme, _, rest = os.fsdecode(place).partition("://")
     holder, _, name = rest.partition("/")
     return f"{scheme}://{holder}", name
 
 
 def open_regular(place: bytes) -> tuple[int, int] | None:
-    """Descriptor and size of a local file, None for what is no regular file; waits for no pipe. Raises OSError."""
+    """Open a local file: its descriptor and size, or None if it is not regular (pipes never block). Raises OSError."""
     descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     found = os.fstat(descriptor)
     if stat.S_ISREG(found.st_mode):
@@ -59,7 +59,7 @@ def open_regular(place: bytes) -> tuple[int, int] | None:
 
 
 def read_on(storage: Storage, name: str) -> Callable[[int], bytes]:
-    """What reads an object from its beginning to its end, in large requests, each of which is tried again by itself."""
+    """Make a reader of an object from start to end, in large requests, each of which is retried separately."""
     at = 0
 
     def read(_: int) -> bytes:
@@ -86,7 +86,7 @@ def open_archive(place: bytes, storage_at: Callable[[str], Storage]) -> Iterator
             return
         opened = open_regular(place)
         if opened is None:
-            raise SourceError(f"Wanted an archive at {text(place)}. Found: no regular file.")
+            raise SourceError(f"Wanted an archive at {text(place)}. Found: not a regular file.")
         descriptor, size = opened
         with open(descriptor, "rb", buffering=0) as file:
             if is_compressed(place):
@@ -94,7 +94,7 @@ def open_archive(place: bytes, storage_at: Callable[[str], Storage]) -> Iterator
             else:
                 yield RangedBytes(lambda at, count: os.pread(descriptor, count, at), size, _LOCAL_BLOCK)
     except FileNotFoundError:
-        mend = "It must be at the same place on the driver and on every executor: use a shared file system."
+        mend = "It must have the same path on the driver and on every executor: use a shared file system."
         found = "nothing there." if is_remote(place) else f"nothing there on this machine. {mend}"
         raise SourceError(f"Wanted an archive at {text(place)}. Found: {found}") from None
     except StorageError as error:
@@ -104,7 +104,7 @@ def open_archive(place: bytes, storage_at: Callable[[str], Storage]) -> Iterator
 
 
 class RangedBytes:
-    """An archive of which any range can be read: headers that lie close together are read in blocks, others alone."""
+    """An archive with random access. Headers that are close together are read in blocks, others individually."""
 
     def __init__(self, fetch: Callable[[int, int], bytes], size: int, block: int) -> None:
         self.fault: str | None = None
@@ -113,7 +113,7 @@ class RangedBytes:
         self._last: int | None = None
 
     def read(self, offset: int, length: int) -> bytes:
-        """So many bytes from there; fewer where the archive ends."""
+        """Read ``length`` bytes from ``offset``, fewer at the end of the archive."""
         near = self._last is not None and 0 <= offset - self._last <= self._block // 4
         self._last = offset
         length = min(length, self._size - offset)
@@ -126,27 +126,28 @@ class RangedBytes:
         return self._buffer[at : at + length]
 
     def reaches(self, end: int) -> bool:
-        """Whether the archive has so many bytes, or more."""
+        """Whether the archive has at least ``end`` bytes."""
         return end <= self._size
 
 
 class GzipBytes:
-    """What a gzip file holds, decompressed on the way forward. The last 16 MiB are kept for those who come late.
+    """The contents of a gzip file, decompressed sequentially. The last 16 MiB are kept for late readers.
 
-    A file of several gzip streams is read as one; where it is cut or damaged, the bytes end, and ``fault`` says why.
+    Several gzip streams in a file are read as one. If the file is truncated or damaged, the contents end there, and
+    ``fault`` says why.
     """
 
     def __init__(self, read: Callable[[int], bytes | None]) -> None:
         self.fault: str | None = None
         self.start = 0
-        """The first byte that can still be read."""
+        """The offset of the first byte that can still be read."""
         self._read, self._end = read, 0
         self._pieces: deque[bytes] = deque()
         self._inflate, self._input = zlib.decompressobj(wbits=31), b""
         self._piece = _PIECE
 
     def read(self, offset: int, length: int) -> bytes:
-        """So many bytes from there, which is not before ``start``; fewer where they end."""
+        """Read ``length`` bytes from ``offset``, which is not before ``start``; fewer at the end."""
         if offset < self.start:
             raise ValueError(f"Wanted an offset from {self.start} on. Found: {offset}")
         while self._end < offset + length and self._more():
@@ -162,11 +163,11 @@ class GzipBytes:
         return b"".join(parts)
 
     def reaches(self, end: int) -> bool:
-        """Whether there are so many bytes, or more."""
+        """Whether there are at least ``end`` bytes."""
         return end <= self._end or bool(self.read(end - 1, 1))
 
     def _more(self) -> bool:
-        """Decompress one more piece; False where there is none."""
+        """Decompress one more piece; False at the end."""
         while self.fault is None:
             data = self._input or self._read(_CHUNK) or b""
             if self._inflate.eof:  # another stream may follow, or padding
@@ -183,7 +184,7 @@ class GzipBytes:
                 self._inflate, self._input = before, data
                 if self._piece == _SMALLEST:
                     self.fault = f"damaged: {str(error).rpartition(': ')[2]}"
-                self._piece = _SMALLEST  # what is whole before the damage, to the last block
+                self._piece = _SMALLEST  # recover all blocks before the damage
                 continue
             self._input = self._inflate.unused_data if self._inflate.eof else self._inflate.unconsumed_tail
             if piece:

@@ -1,8 +1,7 @@
-"""Listing tables that hold the images themselves: Parquet files, local or at an address, and Spark's own tables.
+"""Listing of tables that contain the images: local or remote Parquet files, and Spark tables.
 
-The images travel with their rows, in a column `data` behind those of `ENTRIES`. The image column is binary, or a struct
-with a field ``bytes`` and perhaps ``path``. Rows that share a path cannot be told apart: they become one entry with a
-reason, and none of them is taken.
+Rows contain the image bytes, in a column `data` after those of `ENTRIES`. The image column is binary, or a struct with
+a field ``bytes`` and optionally ``path``. Rows with the same path are ambiguous: they become one rejected entry.
 """
 
 import os
@@ -39,11 +38,11 @@ def list_parquet(
     label_column: str | None = None,
     group_column: str | None = None,
 ) -> Listing:
-    """The images in a Parquet file, or in all of them at any depth below a folder; row groups are read in parallel.
+    """List the images in a Parquet file, or in all Parquet files below a folder. Row groups are read in parallel.
 
-    Without a path an image is called ``FILE/ROW``: its file's name below the folder, without ``.parquet``, and the
-    number of its row there, from 0. ``bare`` does not read the images; its ``bytes`` are the means of row groups.
-    Raises `SourceError` if there are no such files or columns.
+    Without a path column, the path of an image is ``FILE/ROW``: the name of its file below the folder, without
+    ``.parquet``, and the number of its row in the file, from 0. ``bare`` does not read the images; its ``bytes`` are
+    means of row groups. Raises `SourceError` if there are no such files or columns.
     """
     folder, files = _parquet_files(spark, address)
     storage = driver_storage(spark, folder)
@@ -79,7 +78,7 @@ def list_table(
     label_column: str | None = None,
     group_column: str | None = None,
 ) -> Listing:
-    """The images in a table that Spark knows by name. It needs paths: its rows have no numbers.
+    """List the images in a table of the Spark catalog. It needs a path column, because rows have no numbers.
 
     ``bare`` does not read the images; its ``bytes`` are the mean of a few. Raises `SourceError`.
     """
@@ -100,7 +99,7 @@ def list_table(
         others=(label_column, group_column),
     )
     if columns.path is None:
-        raise SourceError(f"Wanted a column of paths in the table {name}, named by --path-column. Found: none given.")
+        raise SourceError(f"Wanted --path-column for the table {name}. Found: none.")
     data = _at(columns.data)
     path = F.coalesce(_at(columns.path).cast("string").cast("binary"), F.lit(b""))
     null = F.lit(None)
@@ -136,7 +135,7 @@ def list_table(
 
 
 def _listing(entries: DataFrame, bare: DataFrame) -> Listing:
-    """Every id once: rows that share one become an entry that cannot be taken."""
+    """Make ids unique: rows with the same id become one rejected entry."""
     others = [name for name in ARROW_ENTRIES.names if name not in ("id", "bytes", "reason")]
     shared = (
         bare.groupBy("id")
@@ -155,7 +154,7 @@ def _listing(entries: DataFrame, bare: DataFrame) -> Listing:
 
 
 def _number(dataset: str) -> Column:
-    """`image_id` as Spark computes it: SHA-1 with the bits of version and variant set, 16 bytes."""
+    """`image_id` as a Spark expression: SHA-1 with the bits of version and variant, 16 bytes."""
     start = bytearray(NAMESPACE.bytes + dataset.encode() + b"\0")
     hashed = F.sha1(F.concat(F.lit(start), F.col("or_split"), F.lit(bytearray(1)), F.col("path")))
     variant = F.translate(F.substring(hashed, 17, 1), "0123456789abcdef", "89ab" * 4)
@@ -183,7 +182,7 @@ def _fields(kind: pa.DataType) -> set[str] | None:
 def _columns(
     found: dict[str, set[str] | None], *, place: str, path: str | None, data: str, others: Sequence[str | None]
 ) -> Columns:
-    """Check the names. ``found`` has the fields of structs, ``{"binary"}`` for bytes, None for other columns."""
+    """Check the columns. ``found`` has the fields of structs, ``{"binary"}`` for bytes, and None for other columns."""
     missing = [name for name in (path, data, *others) if name is not None and name not in found]
     if missing:
         raise SourceError(
@@ -197,7 +196,7 @@ def _columns(
         raise SourceError(
             f"Wanted bytes, or a struct with a field bytes, in the column {data} of {place}. "
             f"Found: {'a struct of ' + ', '.join(sorted(kind)) if kind else 'another type'}. "
-            "Name the column of images with --image-column."
+            "Set --image-column to the column with the images."
         )
     if path is None and "path" in kind:
         path = f"{data}\0path"
@@ -205,7 +204,7 @@ def _columns(
 
 
 def _parquet_files(spark: SparkSession, address: str) -> tuple[str, list[str]]:
-    """The folder, and the names of the files in it, sorted."""
+    """The folder, and the sorted names of its files."""
     local = local_path(address)
     place = os.fsdecode(local) if local else address.rstrip("/")
     storage = driver_storage(spark, place)

@@ -1,6 +1,6 @@
-"""What belongs to an image beside its class: a mask of the same name in another folder, or an array of labels.
+"""Companion files of images: a mask with the same name in another folder, or an array of labels.
 
-Names are compared byte by byte: as text they are taken for Latin-1, which has a letter for each byte.
+Names are compared byte by byte: as text they are decoded as Latin-1, which has a character for each byte.
 """
 
 import io
@@ -13,17 +13,17 @@ from pyspark.sql import functions as F
 from etl.pictures.images import Check, Header, RejectedError, of_mask, read_header
 
 MAX_LABELS = 65_536
-"""No array of labels has more numbers."""
+"""The most numbers in an array of labels."""
 
 _INT32 = np.iinfo(np.int32)
 _SHOWN = 80
 
 
 def attach(entries: DataFrame, *, companions: DataFrame, what: str) -> DataFrame:
-    """Give each image the companion of its split and of its name without extension; both are rows of `ENTRIES`.
+    """Add to each image the companion with the same split and name without extension; both are rows of `ENTRIES`.
 
-    ``what`` names them, ``mask`` or ``array``. An image without one, with two, or with one that cannot be read gets
-    that as its reason; those that have a reason keep it.
+    ``what`` is ``mask`` or ``array``. An image with none, with two, or with an unreadable companion is rejected for
+    this reason; an image that has a reason already keeps it.
     """
     found = companions.groupBy(F.col("or_split").alias("_split"), _stem().alias("_stem")).agg(
         F.count("*").alias("_count"),
@@ -46,41 +46,41 @@ def attach(entries: DataFrame, *, companions: DataFrame, what: str) -> DataFrame
 
 
 def unmatched(companions: DataFrame, *, entries: DataFrame) -> DataFrame:
-    """The companions that are of no image, by ``name``: their split and path as text."""
+    """The companions without an image, with ``name``: their split and path as text."""
     images = entries.select(F.col("or_split").alias("_split"), _stem().alias("_stem")).distinct()
     same = (F.col("or_split") == F.col("_split")) & (_stem() == F.col("_stem"))
     return companions.join(images, on=same, how="left_anti").select(_full_name().cast("string").alias("name"))
 
 
 def split_arrays(entries: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """The images and the arrays of one listing, where arrays lie beside their images: ``a.jpg`` and ``a.npy``."""
+    """Separate the images and arrays of a listing with arrays next to images: ``a.jpg`` and ``a.npy``."""
     is_array = F.lower(_letters("path")).endswith(".npy")
     return entries.where(~is_array), entries.where(is_array)
 
 
 def read_array(data: bytes) -> list[int]:
-    """The numbers of an array of labels, from the bytes of an ``.npy`` file, as they are: 0 and 1, or class numbers.
+    """Parse an array of labels from the bytes of an ``.npy`` file: zeros and ones, or class numbers.
 
-    They are in one row or one column, integers, whole numbers or truth values, within 32 bits, at most `MAX_LABELS`.
-    Raises `RejectedError` for anything else. Nothing in the file is ever executed.
+    The array has one row or one column of at most `MAX_LABELS` integers, integral floats or booleans, within 32 bits.
+    Raises `RejectedError` for anything else. Nothing in the file is executed.
     """
     file = io.BytesIO(data)
     try:
         read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
         shape, _, dtype = read[np.lib.format.read_magic(file)](file)
-    except Exception:  # whatever a strange header makes of the parser
-        raise RejectedError("bad label array", "it is no .npy file of numbers") from None
+    except Exception:  # a malformed header may raise anything in the parser
+        raise RejectedError("bad label array", "it is not an .npy file of numbers") from None
     count = 1
     for side in shape:
         count *= side
     if len(shape) not in (1, 2) or (len(shape) == 2 and 1 not in shape) or min(shape) < 0:
         raise RejectedError("bad label array", f"its shape is {str(shape)[:_SHOWN]} instead of one row")
     if dtype.kind not in "biuf":
-        raise RejectedError("bad label array", f"it holds {str(dtype)[:_SHOWN]} instead of numbers")
+        raise RejectedError("bad label array", f"it has {str(dtype)[:_SHOWN]} instead of numbers")
     if count > MAX_LABELS:
         raise RejectedError("bad label array", f"it has {count} numbers, more than {MAX_LABELS}")
     if len(data) - file.tell() < count * dtype.itemsize:
-        raise RejectedError("bad label array", f"it is cut off: it should have {count} numbers")
+        raise RejectedError("bad label array", f"it is truncated: it should have {count} numbers")
     values = np.frombuffer(data, dtype, count, file.tell())
     if dtype.kind == "f" and not (np.isfinite(values) & (values == np.rint(values))).all():
         raise RejectedError("bad label array", "not all of its numbers are whole")
@@ -90,7 +90,7 @@ def read_array(data: bytes) -> list[int]:
 
 
 def check_mask(data: bytes, image: Header, *, check: Check = "header") -> Header:
-    """Look at the mask of a picture. Raises `RejectedError` if it is no picture itself, or of another size.
+    """Check the mask of an image. Raises `RejectedError` if it is not an image, or has another size.
 
     With the check ``none`` only an empty file is rejected.
     """
@@ -110,7 +110,7 @@ def _letters(column: str) -> Column:
 
 
 def _stem() -> Column:
-    """The path without the extension of its last part, as Latin-1; a name that begins with its only dot has none."""
+    """The path without its extension, as Latin-1. A name whose only dot is the first character has no extension."""
     return F.regexp_replace(_letters("path"), r"(?<=[^/])\.[^./]*\z", "")
 
 

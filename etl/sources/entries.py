@@ -1,7 +1,7 @@
-"""What a source lists: one row an image, with its name, its label and where its bytes lie.
+"""The listing of a source: one row per image, with its name, its label and the location of its bytes.
 
-Every source gives a DataFrame of `ENTRIES`; everything after it (labels from a file, masks, writing, verifying) works
-on that alone. Names are raw bytes, as they are on disk; what goes into text columns is made text by `text`.
+Each source gives a DataFrame of `ENTRIES`, and all later steps (labels from a file, masks, writing, verifying) use only
+that. Names are the raw bytes on disk; `text` converts them for text columns.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,7 +21,7 @@ ENTRIES = (
     "place BINARY NOT NULL, offset BIGINT, bytes BIGINT NOT NULL, "
     "label_place BINARY, label_offset BIGINT, label_bytes BIGINT, reason STRING"
 )
-"""The columns of `Entry`, without ``data``, which only tables of bytes have, behind the others."""
+"""The columns of `Entry` without ``data``, which only tables of bytes have, as the last column."""
 
 ARROW_ENTRIES = arrow_schema(ENTRIES)
 
@@ -29,11 +29,11 @@ ARROW_ENTRIES = arrow_schema(ENTRIES)
 class Entry(NamedTuple):
     """One image of a source.
 
-    ``path`` is the image's name within its split, which its id follows from; ``or_label`` the name of its class, if the
-    source knows one. ``place`` is what holds the bytes: the absolute path of a local file or a whole address
-    (``s3://bucket/key``); they are all of it if ``offset`` is None, else the ``size`` bytes from there. ``label_place``
-    holds the mask or the array that belongs to the image in the same way. An entry with a ``reason`` (``kind`` or
-    ``kind: detail``) cannot be taken. ``data`` is the image itself, where a source has it at hand.
+    ``path`` is the name of the image within its split, from which its id is computed. ``or_label`` is its class name,
+    if the source has one. ``place`` is the absolute path of a local file or a full address (``s3://bucket/key``). The
+    image is the whole file if ``offset`` is None, else the ``size`` bytes from ``offset``. ``label_place`` locates the
+    mask or array of the image in the same way. An entry with a ``reason`` (``kind`` or ``kind: detail``) is rejected.
+    ``data`` has the image bytes if the listing has read them.
     """
 
     id: bytes
@@ -53,14 +53,14 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """What a source found.
+    """The result of listing a source.
 
-    ``entries`` are in no order and each id is there once. ``classes`` are class names that the source knows beside
-    those of its entries (empty class folders). ``access`` is how the places may be read: at ``random``, best in the
-    order of (place, offset) but in several tasks (``sequential``), or only so, by one task a place (``stream``).
-    ``bare`` are the entries without ``data``, where they can be had without reading it; ``bytes`` are guessed there.
-    ``not_taken`` counts files beside the images that are not taken: rows (kind, files), several of a kind.
-    ``has_archives`` tells that the first names of paths are archives in the source, and no folders.
+    ``entries`` are in no order; each id occurs once. ``classes`` has class names without entries (empty class folders).
+    ``access`` is how places can be read: at ``random``; in several tasks, best in the order of (place, offset)
+    (``sequential``); or only in that order, by one task per place (``stream``). ``bare`` has the entries without
+    ``data``, if they can be listed without reading it; their ``bytes`` are estimates. ``not_taken`` counts ignored
+    files: rows (kind, files), possibly several per kind. ``has_archives`` is True if the first parts of paths are
+    archives in the source, not folders.
     """
 
     entries: DataFrame
@@ -72,22 +72,22 @@ class Listing:
 
     @property
     def has_data(self) -> bool:
-        """Whether entries bring their images along."""
+        """Whether entries contain the image bytes."""
         return "data" in self.entries.columns
 
     @property
     def names(self) -> DataFrame:
-        """The entries without their images."""
+        """The entries without the image bytes."""
         return self.entries.drop("data") if self.bare is None else self.bare
 
 
 def entry_batches(entries: Iterable[Entry]) -> Iterator[pa.RecordBatch]:
-    """Entries as the Arrow batches of `ENTRIES`, for the end of a task that lists."""
+    """Convert entries to Arrow batches of `ENTRIES`, at the end of a listing task."""
     entries = iter(entries)
     while rows := list(islice(entries, _BATCH_ROWS)):
         yield batch_of([row[: len(ARROW_ENTRIES)] for row in rows], ARROW_ENTRIES)
 
 
 def text(name: bytes) -> str:
-    r"""A raw name as text: its UTF-8, with backslash escapes (``\xff``) for what is none."""
+    r"""A raw name as text: UTF-8, with backslash escapes (``\xff``) for other bytes."""
     return name.decode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""Refusing trees whose topmost folders are probably not their classes, by the number of images in each folder."""
+"""The check that the topmost folders of a tree are its classes, from the number of images in each folder."""
 
 import logging
 import shlex
@@ -19,16 +19,16 @@ log = logging.getLogger(__name__)
 _PICTURES = rf"\.({'|'.join(map(bytes.decode, EXTENSIONS))})$"
 _DEPTHS = (6, 4, 3, 2)
 _MOST_FOLDERS = 100_000
-_NO_CLASSES = "and --labels FILE for their classes, or --label-type none for none"
+_NO_CLASSES = "and --labels FILE for the classes, or --label-type none for no labels"
 
 
 def check_class_level(
     entries: DataFrame, *, tops: Mapping[str, tuple[int, int]], listing: Listing, plan: SourcePlan
 ) -> None:
-    """Raise `SourceError`, with the most likely readings, if the topmost folders are probably not the classes.
+    """Raise `SourceError`, with the most likely interpretations, if the topmost folders are probably not the classes.
 
-    ``entries`` is the listing, kept; ``tops`` are its files by topmost folder, and how many of them lie deeper. Folders
-    are counted, by Spark, only where ``tops`` give a reason to.
+    ``entries`` is the listing, persisted. ``tops`` has its files by topmost folder, and how many are in deeper folders.
+    Spark counts all folders only if ``tops`` gives a reason to.
     """
     if not plan.by_folder or plan.class_level == "top" or not is_possible(tops):
         return
@@ -48,13 +48,13 @@ def check_class_level(
         tell = _of_archives if listing.has_archives else _of_folders
         raise SourceError(
             f"Wanted the topmost folders of {plan.base} to be the classes. Found: {doubt.top.counted()}, but "
-            f"{doubt.why}. Choose what was meant:{tell(doubt, plan, counts)}"
+            f"{doubt.why}. Choose one of:{tell(doubt, plan, counts)}"
             f"\n  {'--class-level top':<60} {doubt.top.counted()}: the folders as they are"
         )
 
 
 def count_folders(entries: DataFrame, *, depth: int) -> DataFrame:
-    """Files and pictures by or_split and folder; of deeper folders than ``depth`` the first names count."""
+    """Count files and images by or_split and folder. Deeper folders than ``depth`` are cut to their first names."""
     path = F.col("path").cast("string")
     names = F.length(path) - F.length(F.replace(path, F.lit("/"), F.lit("")))
     folder = F.call_function("substring_index", path, F.lit("/"), F.least(F.lit(depth), names))
@@ -66,7 +66,7 @@ def count_folders(entries: DataFrame, *, depth: int) -> DataFrame:
 
 
 def _counted(entries: DataFrame) -> dict[tuple[str, str], int]:
-    """Images by split and folder, as deep as the number of folders allows; files if few are called as pictures are."""
+    """Images by split and folder, as deep as the number of folders allows; files if few have extensions of images."""
     for depth in _DEPTHS:
         rows = entries.transform(count_folders, depth=depth).limit(_MOST_FOLDERS + 1).collect()
         if len(rows) <= _MOST_FOLDERS:
@@ -76,7 +76,7 @@ def _counted(entries: DataFrame) -> dict[tuple[str, str], int]:
 
 
 def _of_folders(doubt: Doubt, plan: SourcePlan, folders: Collection[tuple[str, str]]) -> str:
-    """A line for each reading, with the options that ask for it."""
+    """A line for each interpretation, with its options."""
     lines = []
     for reading in doubt.readings:
         options = " ".join(f"{name} {shlex.quote(value)}" for name, value in _options(reading, plan, folders))
@@ -102,7 +102,7 @@ def _options(reading: Reading, plan: SourcePlan, folders: Iterable[tuple[str, st
 
 
 def _of_archives(doubt: Doubt, plan: SourcePlan, folders: Collection[tuple[str, str]]) -> str:
-    """A line for each inner archive of a tar of tars that seems to be a split: options cannot name it."""
+    """A line for each inner archive of a tar of tars that seems to be a split: options cannot select it."""
     names = dict.fromkeys(folder.partition("/")[0] for reading in doubt.readings for folder in reading.folders)
     return "".join(
         f"\n  {f'extract {name}.tar and read that file':<60} with --split-name {shlex.quote(name)}" for name in names

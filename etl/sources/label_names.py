@@ -1,4 +1,4 @@
-"""Why no name in a file of labels is an image's: what the names on both sides have in common."""
+"""The likely reason why no name in a label file matches an image."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -13,10 +13,10 @@ _ENDING = rf"(?i)\.({'|'.join(map(bytes.decode, EXTENSIONS))})$"
 
 
 def check_names(entries: DataFrame, *, labels: DataFrame, name: str, by_stem: bool = False) -> None:
-    """Raise `SourceError`, with the likely cause, if no row of ``labels`` is of any image; runs Spark.
+    """Raise `SourceError`, with the likely cause, if no row of ``labels`` matches an image. Runs Spark.
 
-    ``entries`` are what `labels.label_by_file` made of the listing, kept, and ``name`` is the file's name; ``by_stem``
-    as for that.
+    ``entries`` is the result of `labels.label_by_file`, persisted. ``name`` is the name of the file, and ``by_stem`` is
+    as in that function.
     """
     found = F.col("reason").isNull()
     for start in _ROW_FOUND:
@@ -35,33 +35,33 @@ def check_names(entries: DataFrame, *, labels: DataFrame, name: str, by_stem: bo
     first, other = ("no name" if one is None else repr(text(bytes(one))) for one in (row, image))
     raise SourceError(
         f"Wanted rows in {name} for the images, by their paths. Found: {labels.count():,} rows and "
-        f"{entries.count():,} files without a name in common: {first} in {name}, {other} in the source. {cause}"
+        f"{entries.count():,} files with no common names: {first} in {name}, {other} in the source. {cause}"
     )
 
 
 def likely_cause(pairs: list[tuple[str, str]], *, by_stem: bool = False) -> str:
-    """Why names differ, from one or two pairs of a row's name and an image's that are the same but for that.
+    """The reason why names differ, from one or two pairs of a row's name and a similar image name.
 
-    Extensions are no reason where names are compared ``by_stem``.
+    Extensions do not matter if names are compared ``by_stem``.
     """
     (row_folder, _, row_name), (folder, _, image_name) = (one.rpartition("/") for one in pairs[0])
     causes = ["The extensions differ."] if row_name != image_name and not by_stem else []
     if row_folder != folder:
         if len({image.rpartition("/")[0] for _, image in pairs}) > 1:
             cause = (
-                "The images lie in folders that the names lack. Leave --labels out if these folders are the "
-                "classes; else write whole paths into the file."
+                "The images are in folders that the names lack. Leave out --labels if these folders are the "
+                "classes; otherwise write full paths into the file."
             )
         elif not row_folder:
-            cause = f"The images lie in {folder}/, which the names lack. Say --root {folder}."
+            cause = f"The images are in {folder}/, which the names lack. Set --root {folder}."
         elif not folder:
-            cause = f"The names begin with {row_folder}/. Take the folder above as SOURCE, or name the split folder."
+            cause = f"The names begin with {row_folder}/. Use the parent folder as SOURCE, or set --split-subdir."
         else:
-            cause = f"The names begin with {row_folder}/, the images lie in {folder}/."
+            cause = f"The names begin with {row_folder}/, but the images are in {folder}/."
         causes.append(cause)
     return " ".join(causes)
 
 
 def _bare(column: str) -> Column:
-    """The last part of a path, without the extension of a picture."""
+    """The last part of a path, without the extension of an image."""
     return F.regexp_replace(F.substring_index(F.col(column).cast("string"), "/", -1), _ENDING, "")

@@ -1,4 +1,4 @@
-"""Labels from a file: a table with a row for each image, or a number a line in the order of the images' names.
+"""Labels from a file: a table with a row for each image, or one number per line in the order of the images' names.
 
 Paths are compared byte by byte, as they are on disk and in the file.
 """
@@ -41,7 +41,7 @@ _LINE_BYTES = 100
 _NAME_BYTES = 4096
 _BOM = b"\xef\xbb\xbf"
 _KAGGLE = ("ImageId", "PredictionString")
-"""The columns of ImageNet's labels from Kaggle: a name without extension, and words of which the first is the class."""
+"""The columns of Kaggle's label files for ImageNet: a name without extension, and words; the first is the class."""
 
 
 def read_labels(
@@ -52,11 +52,11 @@ def read_labels(
     label_column: str | None = None,
     group_column: str | None = None,
 ) -> DataFrame:
-    """The rows of a .csv, .tsv or .parquet file as those of `LABELS`, read by one task. ``group`` may be null.
+    """Read a .csv, .tsv or .parquet file as rows of `LABELS`, in one task. ``group`` may be null.
 
-    Columns that are not named are ``path`` and ``label``, or those of Kaggle's files for ImageNet (``ImageId``, and
-    ``PredictionString``, whose first word is the class). Raises `SourceError` if the file or a column is not there, or
-    a column holds neither text nor integers; the task raises it for a file that is damaged further down.
+    The default columns are ``path`` and ``label``, or those of Kaggle's files for ImageNet (``ImageId``, and
+    ``PredictionString``, whose first word is the class). Raises `SourceError` if the file or a column is missing, or if
+    a column has neither text nor integers; the task raises it if the file is damaged further down.
     """
     folder, name = _parted(address)
     with _read_errors(address), driver_storage(spark, folder).open(name) as file:
@@ -67,7 +67,7 @@ def read_labels(
         there = ", ".join(found for found, _ in kinds)
         raise SourceError(
             f"Wanted the column {missing[0]!r} once in {address}. Found: {there}. "
-            "Name the columns with --path-column, --label-column and --group-column."
+            "Set --path-column, --label-column and --group-column."
         )
     for column, kind in kinds:
         if column in wanted and not _is_readable(kind):
@@ -76,9 +76,9 @@ def read_labels(
 
 
 def has_names(spark: SparkSession, address: str) -> bool:
-    """Whether a .txt file has a picture's name and a number on its first line, as Caffe's files for ImageNet have.
+    """Whether the first line of a .txt file has an image name and a number, as in Caffe's files for ImageNet.
 
-    Such a file is a table for `read_labels`; others are for `read_label_lines`.
+    `read_labels` reads such a file, and `read_label_lines` reads others.
     """
     folder, name = _parted(address)
     with _read_errors(address), driver_storage(spark, folder).open(name) as file:
@@ -87,7 +87,7 @@ def has_names(spark: SparkSession, address: str) -> bool:
 
 
 def lack_extensions(spark: SparkSession, address: str, *, path_column: str | None = None) -> bool:
-    """Whether the names in a file that `read_labels` accepts have no extensions of pictures, by its first rows."""
+    """Whether the names in the first rows of a file for `read_labels` have no extensions of images."""
     folder, name = _parted(address)
     with _read_errors(address), driver_storage(spark, folder).open(name) as file:
         column = _wanted(_columns(file, name), path_column, None, None)[0]
@@ -98,14 +98,14 @@ def lack_extensions(spark: SparkSession, address: str, *, path_column: str | Non
 
 
 def has_extension(name: bytes) -> bool:
-    """Whether a name ends as those of pictures do."""
+    """Whether a name has the extension of an image."""
     return name.rpartition(b"/")[2].rpartition(b".")[2].lower() in EXTENSIONS and b"." in name.rpartition(b"/")[2]
 
 
 def read_label_lines(spark: SparkSession, address: str) -> DataFrame:
-    """The lines of a .txt file, an integer each, as rows of `LINES`, counted from 1. Blank lines may follow the last.
+    """Read the lines of a .txt file, one integer each, as rows of `LINES`, counted from 1. It may end with blank lines.
 
-    Raises `SourceError` if the file is not there or has a line that is no integer.
+    Raises `SourceError` if the file is missing or has a line that is not an integer.
     """
     folder, name = _parted(address)
     with _read_errors(address), driver_storage(spark, folder).open(name) as file:
@@ -115,12 +115,12 @@ def read_label_lines(spark: SparkSession, address: str) -> DataFrame:
 
 
 def label_by_file(entries: DataFrame, *, labels: DataFrame, name: str, by_stem: bool = False) -> DataFrame:
-    """Give each image the label and the group of its row in ``labels`` (of `LABELS`, from a file called ``name``).
+    """Add to each image the label and group of its row in ``labels`` (of `LABELS`, from a file called ``name``).
 
-    A row is an image's if its path is the image's path, or the image's split, ``/`` and path; ``by_stem`` leaves the
-    extension of the image's path out of the comparison. An image without a row, without a label in it, or with two
-    different ones gets that as its reason, and so do images that differ in the extension alone where it is left out;
-    those that have a reason keep it.
+    A row matches an image if its path is the image's path, or the image's split, ``/`` and path. ``by_stem`` ignores
+    the extension of the image's path. An image without a row, without a label, or with two different labels is rejected
+    for this reason, and so are images that differ only in an ignored extension. An image that has a reason already
+    keeps it.
     """
     label = F.when(F.trim("label") != "", F.col("label"))
     rows = labels.groupBy("path").agg(
@@ -129,7 +129,7 @@ def label_by_file(entries: DataFrame, *, labels: DataFrame, name: str, by_stem: 
     )
     by_path = rows.select(F.col("path").alias("_path"), *_prefixed("_a_"))
     by_name = rows.select(F.col("path").alias("_name"), *_prefixed("_b_"))
-    low, high = F.least("_a_low", "_b_low"), F.greatest("_a_high", "_b_high")  # both leave out nulls
+    low, high = F.least("_a_low", "_b_low"), F.greatest("_a_high", "_b_high")  # both ignore nulls
     low_group, high_group = F.least("_a_low_group", "_b_low_group"), F.greatest("_a_high_group", "_b_high_group")
     reason = (
         F.when(F.col("_path").isNull() & F.col("_name").isNull(), F.lit(f"no label: not in {name}"))
@@ -161,7 +161,7 @@ def label_by_file(entries: DataFrame, *, labels: DataFrame, name: str, by_stem: 
 
 
 def image_name(*, by_stem: bool) -> Column:
-    """The path that an image is looked up by: its own, or without the extension if that is one of pictures."""
+    """The path by which an image is looked up: its path, or the path without the extension of an image."""
     if not by_stem:
         return F.col("path")
     last = F.substring_index(F.col("path").cast("string"), "/", -1)
@@ -172,12 +172,12 @@ def image_name(*, by_stem: bool) -> Column:
 
 
 def full_name(path: Column) -> Column:
-    """A path behind the image's split, where it has one."""
+    """A path with the split of the image, if it has one."""
     return F.when(F.length("or_split") == 0, path).otherwise(F.concat("or_split", F.lit(b"/"), path))
 
 
 def unmatched_labels(entries: DataFrame, *, labels: DataFrame, by_stem: bool = False) -> DataFrame:
-    """The paths in ``labels`` that are of no image, once each, as ``name``; ``by_stem`` as for `label_by_file`."""
+    """The paths in ``labels`` that match no image, each once, as ``name``; ``by_stem`` as in `label_by_file`."""
     path = image_name(by_stem=by_stem)
     names = entries.select(F.explode(F.array(path, full_name(path))).alias("path"))
     return (
@@ -189,9 +189,9 @@ def unmatched_labels(entries: DataFrame, *, labels: DataFrame, by_stem: bool = F
 
 
 def label_by_line(entries: DataFrame, *, lines: DataFrame, name: str) -> DataFrame:
-    """Give the n-th file, by split and path in the order of their bytes, the label of the n-th of ``lines``.
+    """Add to the n-th file, sorted by the bytes of split and path, the label of the n-th of ``lines``.
 
-    All regular files count, and nothing else. `check_lines` tells whether there are as many lines as files.
+    Only regular files count. `check_lines` checks that there are as many lines as files.
     """
     ranked = entries.withColumn("_file", _is_file())
     order = Window.partitionBy("_file").orderBy("or_split", "path")
@@ -204,17 +204,17 @@ def label_by_line(entries: DataFrame, *, lines: DataFrame, name: str) -> DataFra
 
 
 def check_lines(entries: DataFrame, *, lines: DataFrame, name: str) -> None:
-    """Raise `SourceError` unless there is a line for each file; lists and counts both, so keep the entries before."""
+    """Raise `SourceError` unless there is one line per file. Counts both, so persist the entries first."""
     files, wanted = entries.where(_is_file()).count(), lines.count()
     if files != wanted:
         raise SourceError(
             f"Wanted a line in {name} for each image, in the order of their names. "
-            f"Found: {wanted:,} lines and {files:,} files. The source must hold these images and no other files."
+            f"Found: {wanted:,} lines and {files:,} files. The source must have these images and no other files."
         )
 
 
 def class_numbers_of(names: Iterable[str]) -> dict[str, int]:
-    """Class names that are numbers from 0 to 2**31 - 1, with their numbers; raises `SourceError` for others."""
+    """Class names that are numbers from 0 to 2**31 - 1, with their numbers. Raises `SourceError` for others."""
     names = sorted(set(names))
     numbers = {name: int(digits[1]) for name in names if (digits := _NUMBER.fullmatch(name)) and len(digits[1]) <= 10}
     others = [name for name in names if numbers.get(name, 1 << 31) >= 1 << 31]
@@ -222,22 +222,22 @@ def class_numbers_of(names: Iterable[str]) -> dict[str, int]:
         shown = ", ".join(repr(name) for name in others[:_SHOWN]) + (", ..." if len(others) > _SHOWN else "")
         raise SourceError(
             f"Wanted class names that are numbers from 0 to {(1 << 31) - 1}, for --class-names number. "
-            f"Found: {shown}. Say --class-names name to have names numbered."
+            f"Found: {shown}. Set --class-names name to number the classes by name."
         )
     return numbers
 
 
 def all_integers(names: Iterable[str]) -> bool:
-    """Whether there are names, and all of them are integers from 0."""
+    """Whether there are names, and all are integers of 0 or more."""
     names = set(names)
     return bool(names) and all(_NUMBER.fullmatch(name) for name in names)
 
 
 def warn_of_integers(names: Collection[str]) -> None:
-    """Say how class names that are integers are numbered, where nobody has said whether they are numbers."""
+    """Warn of class names that are integers, unless --class-names says whether they are numbers."""
     log.warning(
-        "All %d class names are integers. They are numbered as names, in code-point order: 10 comes before 2. "
-        "If they are the numbers already, say --class-names number; say --class-names name to silence this.",
+        "All %d class names are integers. They get numbers as names, in code-point order: 10 comes before 2. "
+        "If they are class numbers, set --class-names number. Set --class-names name to silence this warning.",
         len(names),
     )
 
@@ -245,7 +245,7 @@ def warn_of_integers(names: Collection[str]) -> None:
 def _label_batches(
     batches: Iterable[pa.RecordBatch], *, address: str, wanted: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The task: one row in, which says nothing, rows of `LABELS` out."""
+    """Run the task: it ignores its one row and yields rows of `LABELS`."""
     if not sum(batch.num_rows for batch in batches):
         return
     folder, name = _parted(address)
@@ -261,7 +261,7 @@ def _label_batches(
 
 
 def _line_batches(batches: Iterable[pa.RecordBatch], *, address: str) -> Iterator[pa.RecordBatch]:
-    """The task: one row in, which says nothing, rows of `LINES` out."""
+    """Run the task: it ignores its one row and yields rows of `LINES`."""
     if not sum(batch.num_rows for batch in batches):
         return
     folder, name = _parted(address)
@@ -289,14 +289,14 @@ def _numbers(file: IO[bytes], address: str) -> Iterator[int]:
 def _wanted(
     kinds: Sequence[tuple[str, Any]], path_column: str | None, label_column: str | None, group_column: str | None
 ) -> list[str]:
-    """The columns of paths, labels and, if they are asked for, of groups."""
+    """The columns of paths, labels and, on request, groups."""
     is_kaggle = {*_KAGGLE} <= {name for name, _ in kinds}
     path, label = _KAGGLE if is_kaggle else ("path", "label")
     return [path_column or path, label_column or label, *([] if group_column is None else [group_column])]
 
 
 def _read(file: IO[bytes], name: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The columns of a table of labels, in pieces; those of text files as bytes."""
+    """The columns of a table of labels, piece by piece; those of text files as bytes."""
     if name.lower().endswith(".parquet"):
         yield from pq.ParquetFile(file).iter_batches(batch_size=_BATCH_ROWS, columns=list(columns))
     else:
@@ -338,11 +338,11 @@ def _as_bytes(column: Any) -> Any:
 def _as_text(column: Any) -> Any:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    if pa.types.is_floating(column.type):  # integers with gaps, as pandas keeps them
+    if pa.types.is_floating(column.type):  # integers with gaps, as pandas stores them
         column = column.cast(pa.int64())
     try:
         return column.cast(pa.string())
-    except pa.ArrowInvalid:  # no UTF-8
+    except pa.ArrowInvalid:  # not UTF-8
         return pa.array([None if value is None else text(value) for value in column.to_pylist()], pa.string())
 
 
@@ -359,16 +359,16 @@ def _parted(address: str) -> tuple[str, str]:
 
 @contextmanager
 def _read_errors(address: str) -> Iterator[None]:
-    """Turn what reading a file raises into a `SourceError`."""
+    """Translate errors of reading a file into `SourceError`."""
     try:
         yield
     except FileNotFoundError:
-        raise SourceError(f"Wanted a file of labels at {address}. Found: nothing there.") from None
+        raise SourceError(f"Wanted a label file at {address}. Found: nothing there.") from None
     except StorageError as error:
         raise SourceError(str(error)) from None
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
         line = one_line(error)[:500]
-        raise SourceError(f"Wanted a file of labels at {address} that can be read. Found: {line}") from None
+        raise SourceError(f"Wanted a readable label file at {address}. Found: {line}") from None
 
 
 def _is_file() -> Column:

@@ -1,4 +1,4 @@
-"""From what is to be read to its listing: the one place that knows all layouts, files of labels, masks and arrays."""
+"""The listing of a source for all layouts, label files, masks and arrays."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -33,27 +33,27 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """Rows or files of a label source that belong to no image."""
+    """Rows or files of a label source without an image."""
 
     what: str
     names: DataFrame
     """One text column, ``name``."""
 
     def describe(self) -> str | None:
-        """One line with their number and the first few, or None if there are none; runs Spark."""
+        """One line with their number and the first few, or None if there are none. Runs Spark."""
         count = self.names.count()
         if not count:
             return None
         first = ", ".join(row.name for row in self.names.orderBy("name").limit(_SHOWN).collect())
-        return f"{count:,} {self.what} belong to no image: {first}{', ...' if count > _SHOWN else ''}"
+        return f"{count:,} {self.what} match no image: {first}{', ...' if count > _SHOWN else ''}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedSource:
-    """What a source holds: its images, what of its labels belongs to none, and the rows of a file of labels.
+    """A listed source: its images, labels without an image, and the rows of a label file.
 
-    These are ``lines`` without names, or ``rows`` with names, compared ``by_stem`` or whole; ``labels`` is the file's
-    name. ``remarks`` are worth a line of the report.
+    A label file has ``lines`` without names, or ``rows`` with names, which are compared ``by_stem`` or with extensions.
+    ``labels`` is its name. ``remarks`` are lines for the report.
     """
 
     listing: Listing
@@ -65,9 +65,9 @@ class ListedSource:
     remarks: tuple[str, ...] = ()
 
     def check(self, entries: DataFrame) -> None:
-        """Raise `SourceError` unless lines and files are as many, or for rows that are all of no image. Runs Spark.
+        """Raise `SourceError` if the numbers of lines and files differ, or if no row matches an image. Runs Spark.
 
-        ``entries`` is the listing, kept.
+        ``entries`` is the listing, persisted.
         """
         if self.lines is not None:
             check_lines(entries, lines=self.lines, name=self.labels)
@@ -75,7 +75,7 @@ class ListedSource:
             check_names(entries, labels=self.rows, name=self.labels, by_stem=self.by_stem)
 
     def report_lines(self) -> list[str]:
-        """The lines for a report: what belongs to no image or is not taken, and remarks; runs Spark."""
+        """The lines for a report: labels without an image, ignored files, and remarks. Runs Spark."""
         lines = [one.describe() for one in self.leftovers]
         if self.listing.not_taken is not None:
             lines.append(describe_not_taken(self.listing.not_taken))
@@ -89,10 +89,10 @@ def list_source(
     dataset: str,
     keep: Callable[[DataFrame], DataFrame] = lambda frame: frame,
 ) -> ListedSource:
-    """List a source, with its labels, masks or arrays.
+    """List a source with its labels, masks or arrays.
 
-    ``keep`` persists what is used several times: what has been listed, where something is joined to it. Raises
-    `SourceError` if the source cannot be listed at all, also later, when the listing is used.
+    ``keep`` persists DataFrames that are used several times: listings that are joined with something. Raises
+    `SourceError` if the source cannot be listed, possibly later, when the listing is computed.
     """
     listing = _list_images(spark, plan, dataset=dataset, keep=keep)
     entries, leftovers, lines, rows, by_stem = listing.entries, [], None, None, False
@@ -140,7 +140,7 @@ def list_source(
 
 
 def require_label(entries: DataFrame) -> DataFrame:
-    """Entries without the name of a class cannot be taken where labels are classes."""
+    """Reject entries without a class name if labels are classes."""
     missing = F.col("reason").isNull() & F.col("or_label").isNull()
     return entries.withColumn("reason", F.when(missing, F.lit("no label")).otherwise(F.col("reason")))
 

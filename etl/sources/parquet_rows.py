@@ -1,4 +1,4 @@
-"""Row groups of Parquet files as entries, on executors: with the images in them, or without reading these."""
+"""Row groups of Parquet files as entries, on executors, with or without reading the images."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +17,7 @@ from formats.stores.storage import Storage
 from schemas.identity import image_ids
 
 GROUPS = "file BINARY NOT NULL, number INT NOT NULL, first BIGINT NOT NULL, rows BIGINT NOT NULL, size BIGINT NOT NULL"
-"""A row group: its file, its number in it, that of its first row, how many there are, and the length of the images."""
+"""A row group: file, number in the file, number of its first row, number of rows, and total size of the images."""
 NO_PATH, NO_BYTES = "no path", "no bytes in its row"
 _ARROW_WITH_DATA = ARROW_ENTRIES.append(pa.field("data", pa.binary()))
 _BATCH_BYTES = 16 << 20
@@ -27,7 +27,7 @@ _BUFFER = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """Where a table has what: names of columns, and dotted names of fields of the image column."""
+    """The columns of a table: names, and dotted names for fields of the image column."""
 
     data: str
     path: str | None
@@ -35,13 +35,13 @@ class Columns:
     group: str | None = None
 
     def named(self, *, with_data: bool) -> list[str]:
-        """The names of all that is to be read."""
+        """The names of all columns to read."""
         names = (self.path, self.label, self.group, self.data if with_data else None)
         return list(dict.fromkeys(name for name in names if name is not None))
 
 
 def list_groups(names: Iterable[str], *, folder: str, column: str) -> Iterator[pa.RecordBatch]:
-    """The task: names of files in, their row groups out."""
+    """Run the task: it takes names of files and yields their row groups."""
     storage = executor_storage(folder)
     leaf = column.replace("\0", ".")
     for name in names:
@@ -65,7 +65,7 @@ def list_groups(names: Iterable[str], *, folder: str, column: str) -> Iterator[p
 
 
 class _opened:
-    """An open Parquet file, read a page at a time; what is wrong with it is a `SourceError`."""
+    """An open Parquet file, read page by page. Errors become `SourceError`."""
 
     def __init__(self, storage: Storage, name: str) -> None:
         self._storage, self._name = storage, name
@@ -87,7 +87,7 @@ class _opened:
 def read_groups(
     batches: Iterable[pa.RecordBatch], *, folder: str, columns: Columns, dataset: str, or_split: bytes, with_data: bool
 ) -> Iterator[pa.RecordBatch]:
-    """The task: row groups in, entries out, with the images or without."""
+    """Run the task: it takes row groups and yields entries, with or without the image bytes."""
     storage: Storage | None = None
     number = image_ids(dataset, or_split)
     wanted = columns.named(with_data=with_data)
@@ -108,7 +108,7 @@ def read_groups(
                         f"Found: {', '.join(file.schema_arrow.names)}."
                     )
                 leaves = [one.replace("\0", ".") for one in wanted]
-                if not leaves:  # nothing is asked for but the number of rows
+                if not leaves:  # only the number of rows is needed
                     read: Iterable[Any] = _empty_batches(rows, step)
                 else:
                     read = file.iter_batches(batch_size=step, row_groups=[group], columns=leaves, use_threads=False)

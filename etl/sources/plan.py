@@ -1,4 +1,4 @@
-"""What is to be read: where the images are, how they lie there, and where their labels come from."""
+"""The options of a source: the location and layout of images, and the origin of labels."""
 
 import os
 import re
@@ -20,17 +20,17 @@ _LABEL_FILES = (".csv", ".tsv", ".parquet", ".txt")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourcePlan:
-    """The options that say what to read.
+    """The options of a source.
 
-    ``address`` is a local path or an address that fsspec knows; ``layout`` follows from it unless it is given.
-    ``root`` is the folder in it that holds everything: what is outside does not count, and names are relative to it.
-    ``splits`` are split folders in there; without them every image has the split ``or_split``. Root and split folders
-    may be several folders deep (``outer/train``). ``class_level`` is "top" where the topmost folders are the classes
-    whatever the shape of the tree says. ``labels`` is a file of labels; ``path_column``, ``label_column``,
-    ``group_column`` are columns of that file or of a table of bytes, whose images are in ``image_column``. ``masks``
-    and ``arrays`` are folders with a file of the same relative name for each image. ``class_names`` tells whether
-    classes are names, or numbers already; None leaves it to the source. ``read``
-    is how archives are read. Raises ValueError for options that cannot be, local files that are not there included.
+    ``address`` is a local path or an address that fsspec supports. ``layout`` defaults to what the address suggests.
+    ``root`` is a folder in the source: files outside are ignored, and names are relative to it. ``splits`` are split
+    folders in ``root``; without them, all images have the split ``or_split``. Root and split folders may be nested
+    (``outer/train``). ``class_level`` is "top" if the topmost folders are the classes whatever the shape of the tree.
+    ``labels`` is a label file; ``path_column``, ``label_column`` and ``group_column`` are columns of that file or of a
+    table of bytes, whose images are in ``image_column``. ``masks`` and ``arrays`` are folders with a file of the same
+    relative name for each image. ``class_names`` says whether class names are names or numbers; None means what is
+    usual for the layout. ``read`` is how archives are read. Raises ValueError for invalid options and missing local
+    files.
     """
 
     address: str
@@ -55,7 +55,7 @@ class SourcePlan:
             value = getattr(self, name)
             check_address(value or "")
             if value is not None and is_local(value) and not (name == "address" and self.layout == "table"):
-                object.__setattr__(self, name, os.path.abspath(value))  # executors work in folders of their own
+                object.__setattr__(self, name, os.path.abspath(value))  # executors have other working directories
         object.__setattr__(self, "root", _plain(self.root))
         object.__setattr__(self, "splits", tuple(map(_plain, self.splits)))
         self._check_labels()
@@ -65,7 +65,7 @@ class SourcePlan:
 
     @property
     def kind(self) -> Layout:
-        """The layout: the one that was asked for, or the one that the address looks like."""
+        """The layout: the given one, or the one that the address suggests."""
         if self.layout is not None:
             return self.layout
         if _PATTERN.search(self.address.rpartition("/")[2]):
@@ -77,29 +77,29 @@ class SourcePlan:
 
     @property
     def by_folder(self) -> bool:
-        """Whether the class of an image is the folder that it lies in."""
+        """Whether the class of an image is its folder."""
         return self.label_type == "int" and self.labels is None and self.kind in ("tree", "tar")
 
     @property
     def has_numbers(self) -> bool:
-        """Whether classes that are integers are numbers, by the custom of the layout, and no names."""
+        """Whether integer class names are class numbers, as is usual for the layout."""
         return self.kind in ("webdataset", "parquet", "table") or (self.labels or "").lower().endswith(".txt")
 
     @property
     def base(self) -> str:
-        """The folder of a tree that names are relative to."""
+        """The folder of a tree to which names are relative."""
         return f"{self.address.rstrip('/')}/{self.root}" if self.root else self.address
 
     @property
     def split_names(self) -> list[bytes]:
-        """The split folders' raw names."""
+        """The raw names of the split folders."""
         return [os.fsencode(split) for split in self.splits]
 
     @property
     def name(self) -> str:
-        """The source as rows name it: an address, ``file://`` and the real path if it is local, or ``table:NAME``.
+        """The name of the source in rows: an address, ``file://`` and the real path if it is local, or ``table:NAME``.
 
-        The root in an archive follows behind a ``#``: two roots of one archive are two sources.
+        The root in an archive is appended after a ``#``: two roots of one archive are two sources.
         """
         if self.kind == "table":
             return f"table:{self.address}"
@@ -127,22 +127,20 @@ class SourcePlan:
         if self.class_names and self.label_type != "int":
             raise ValueError(f"Wanted --class-names with class labels. Found: labels of type {self.label_type}.")
         if self.labels is not None and not self.labels.lower().endswith(_LABEL_FILES):
-            raise ValueError(f"Wanted a file of labels, {', '.join(_LABEL_FILES)}. Found: {self.labels!r}")
+            raise ValueError(f"Wanted a label file, {', '.join(_LABEL_FILES)}. Found: {self.labels!r}")
         if self.labels is not None and self.kind in ("webdataset", "parquet", "table"):
-            raise ValueError(
-                f"Wanted the labels of a {self.kind} source in the source itself. Found: --labels as well."
-            )
+            raise ValueError(f"Wanted the labels of a {self.kind} source in the source. Found: --labels too.")
 
     def _check_splits(self) -> None:
         for folder in (*self.splits, *filter(None, (self.root,))):
             if not folder or folder.startswith("/") or {"", ".", ".."} & {*folder.split("/")}:
-                raise ValueError(f"Wanted the name of a folder in {self.address}, as train or outer/train. Found: "
+                raise ValueError(f"Wanted the name of a folder in {self.address}, such as train or outer/train. Found: "
                                  f"{folder!r}")  # fmt: skip
         if len(set(self.splits)) < len(self.splits):
             raise ValueError(f"Wanted each split folder once. Found: {', '.join(self.splits)}")
         for outer in self.splits:
             if inner := next((split for split in self.splits if split.startswith(f"{outer}/")), None):
-                raise ValueError(f"Wanted split folders apart from each other. Found: {inner}, which is in {outer}.")
+                raise ValueError(f"Wanted split folders that are not nested. Found: {inner}, which is in {outer}.")
         if self.root and self.kind not in ("tree", "tar"):
             raise ValueError(f"Wanted --root with a tree or a tar. Found: a source that is a {self.kind}.")
         if self.splits and self.kind not in ("tree", "tar"):
@@ -159,7 +157,7 @@ class SourcePlan:
         has_columns |= self.kind in ("parquet", "table")
         given = self.path_column or self.label_column or self.group_column
         if given and not has_columns:
-            raise ValueError(f"Wanted a table of labels for the column {given!r}. Found: none: name it with --labels.")
+            raise ValueError(f"Wanted a label file for the column {given!r}. Found: none. Set --labels.")
         if self.image_column and self.kind not in ("parquet", "table"):
             raise ValueError(f"Wanted --image-column with tables of bytes. Found: a source that is a {self.kind}.")
         if self.read == "sequential" and self.kind not in ("tar", "webdataset"):
@@ -183,17 +181,17 @@ class SourcePlan:
 
 
 def _plain(folder: str) -> str:
-    """The name of a folder without the ``./`` and the last ``/`` that a shell adds."""
+    """The name of a folder without the leading ``./`` and trailing ``/`` that a shell adds."""
     return folder.removeprefix("./").removesuffix("/")
 
 
 def is_local(address: str) -> bool:
-    """Whether an address is a path of this machine's file system."""
+    """Whether an address is a path in the local file system."""
     return "://" not in address
 
 
 def full_address(address: str) -> str:
-    """An address that means the same from everywhere: a local path becomes the ``file://`` address of its real path."""
+    """An address that does not depend on the working directory: a local path becomes ``file://`` and its real path."""
     return Path(os.path.realpath(address)).as_uri() if is_local(address) else address.rstrip("/")
 
 

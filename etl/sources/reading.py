@@ -1,4 +1,4 @@
-"""Reading the bytes of listed images: files, ranges of archives, objects at addresses; by several threads at once."""
+"""Reading of listed images by several threads: files, ranges of archives, and remote objects."""
 
 import os
 import threading
@@ -18,17 +18,17 @@ from formats.errors import StorageError
 from formats.stores.storage import Storage
 
 MAX_BYTES = 256 << 20
-"""No server takes a row of this size (a frame of its protocol is shorter), so it is not even read."""
+"""No server accepts a row of this size (it exceeds a frame of the protocol), so the file is not read."""
 
 _OPEN_ARCHIVES = 16
 
 
 class Reader:
-    """Reads what entries point to; a task has one, and ends it with ``with`` when none of its threads reads any more.
+    """Reads the bytes of entries. A task has one reader, and closes it with ``with`` when no thread reads any more.
 
-    Local archives stay open between ranges, a few at a time. Compressed archives are decompressed once, on the way
-    forward: their ranges must be asked for in about the order of their offsets, or the archive is read again.
-    ``storage_at`` gives the storage of an address.
+    A few local archives stay open between ranges. Compressed archives are decompressed once, sequentially: request
+    ranges roughly in the order of their offsets, or the archive is read again. ``storage_at`` returns the storage of an
+    address.
     """
 
     def __init__(self, *, storage_at: Callable[[str], Storage] = executor_storage) -> None:
@@ -47,7 +47,7 @@ class Reader:
         self.close()
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close all open archives and connections."""
         with self._lock:
             self._archives.clear()
             for stream in self._streams.values():
@@ -55,10 +55,10 @@ class Reader:
             self._streams.clear()
 
     def read(self, place: bytes, offset: int | None, size: int) -> bytes:
-        """The whole of a place, or ``size`` bytes from ``offset``.
+        """Read a whole file, or ``size`` bytes from ``offset``.
 
-        Raises `RejectedError` (``unreadable``, ``not a regular file``, ``too large``, ``truncated``) for what is wrong
-        with this image, and `SourceError` if a whole storage does not answer. It never waits for a pipe.
+        Raises `RejectedError` (``unreadable``, ``not a regular file``, ``too large``, ``truncated``) for errors of this
+        image, and `SourceError` if a storage does not answer. Pipes never block.
         """
         if size > MAX_BYTES:
             raise RejectedError("too large", f"{size} bytes")
@@ -73,7 +73,7 @@ class Reader:
                 data = self._archive(place).read(offset, size)
         except OSError as error:
             if is_remote(place) and not isinstance(error, (FileNotFoundError, PermissionError)):
-                # Not this image's fault: the task is tried again, then the job fails.
+                # Not an error of this image: Spark retries the task, and then the job fails.
                 if isinstance(error, StorageError):
                     raise SourceError(str(error)) from None
                 raise SourceError(f"Wanted to read {text(place)}. Found: {_words(error)}") from None
@@ -90,7 +90,7 @@ class Reader:
             if found is not None:
                 self._archives.move_to_end(place)
                 return found
-        opened = _Descriptor(place)  # outside the lock: a slow file system holds nobody else up
+        opened = _Descriptor(place)  # outside the lock: a slow file system must not block other threads
         with self._lock:
             found = self._archives.setdefault(place, opened)
             while len(self._archives) > _OPEN_ARCHIVES:
@@ -121,7 +121,7 @@ class Reader:
 
 
 class _Descriptor:
-    """An open archive. It is closed when the last of the threads that read from it has let go of it."""
+    """An open archive. It is closed when the last thread that reads from it has released it."""
 
     def __init__(self, place: bytes) -> None:
         self._number, _ = _open_regular(place)
@@ -138,7 +138,7 @@ class _Descriptor:
 
 
 class _Stream:
-    """A compressed archive, open at the place that was read last. Of those who wait for it the foremost comes first."""
+    """A compressed archive, open at the last offset. Of waiting threads, the one with the smallest offset is next."""
 
     def __init__(self, open_file: Callable[[ExitStack], Callable[[int], bytes | None]]) -> None:
         self._open_file = open_file

@@ -1,7 +1,7 @@
-"""The members of a tar, from its headers alone, as far as they can be read.
+"""The members of a tar, from its headers, as far as they can be read.
 
-An archive that ends too early, or has something else between its members, gives what comes before that; the last
-member has the reason.
+If an archive is truncated, or has other data between members, the members before that are returned; the last one has
+the reason.
 """
 
 import logging
@@ -13,7 +13,7 @@ from formats.tar_headers import BLOCK, NoEndError, TarError, headers
 log = logging.getLogger(__name__)
 
 MAX_BODY = 1 << 20
-"""No longer bodies are read with the headers."""
+"""The largest body that is read with the headers."""
 
 CUT = "truncated: the archive ends inside it"
 
@@ -21,24 +21,23 @@ _UNSUPPORTED = {"sparse file": "unsupported: sparse", "other": "unsupported: a t
 
 
 class Archive(Protocol):
-    """The bytes of an archive, as they are without compression."""
+    """The uncompressed bytes of an archive."""
 
     fault: str | None
-    """Why there is nothing after the last byte, if that is no proper end."""
+    """The reason why the bytes end, unless they end properly."""
 
     def read(self, offset: int, length: int) -> bytes:
-        """So many bytes from there; fewer where the archive ends. Offsets are asked for in rising order."""
+        """Read ``length`` bytes from ``offset``, fewer at the end of the archive. Offsets increase."""
 
     def reaches(self, end: int) -> bool:
-        """Whether the archive has so many bytes, or more."""
+        """Whether the archive has at least ``end`` bytes."""
 
 
 class Member(NamedTuple):
-    """Something in an archive that is no folder.
+    """A member of an archive that is not a folder.
 
-    Its ``size`` bytes begin at ``offset``; ``reason`` (``kind: detail``) says why they are no file that can be taken.
-    Where an archive goes wrong between members, the name is ``@`` and the place in bytes. ``body`` is the content, if
-    it was asked for.
+    Its ``size`` bytes begin at ``offset``. ``reason`` (``kind: detail``) is why it cannot be used. For an error between
+    members, the name is ``@`` and the offset in bytes. ``body`` has the contents, if requested.
     """
 
     name: bytes
@@ -49,15 +48,15 @@ class Member(NamedTuple):
 
 
 class NotATarError(ValueError):
-    """There is no tar header where an archive has to begin with one."""
+    """An archive does not begin with a tar header."""
 
 
 def members(
     archive: Archive, *, start: int = 0, end: int | None = None, wanted: Callable[[bytes], bool] | None = None
 ) -> Iterator[Member]:
-    """The members of the archive that begins at ``start``, in its order; those ``wanted`` with their bodies.
+    """The members of the archive that begins at ``start``, in order; those ``wanted`` with their bodies.
 
-    It ends at its end mark, or at ``end``. Raises `NotATarError` if it begins with no header.
+    The archive ends at its end mark, or at ``end``. Raises `NotATarError` if it does not begin with a header.
     """
 
     def read(offset: int, length: int) -> bytes:
@@ -74,7 +73,9 @@ def members(
             elif header.kind != "folder":
                 reason = _UNSUPPORTED.get(header.kind, "").format(header.type.decode("latin-1")) or None
                 wants = wanted is not None and reason is None and size <= MAX_BODY and wanted(name)
-                own = read(body, size) if wants else None  # before the end is looked for: some archives only go forward
+                own = (
+                    read(body, size) if wants else None
+                )  # before checking the end: some archives can only be read forward
                 if not reaches(body + size):
                     yield Member(name, body, size, CUT)
                     return

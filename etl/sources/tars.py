@@ -1,7 +1,7 @@
-"""Listing tars: one archive, or a tar of tars as ImageNet's training pictures come.
+"""Listing of tars: one archive, or a tar of tars like ImageNet's training images.
 
-Executors read the headers and skip the bytes; nothing is extracted. The last of several members of one name counts, as
-in tar itself. What cannot be taken comes out with the reason.
+Executors read the headers and skip the contents; nothing is extracted. Of several members with the same name, the last
+counts, as in tar. Members that cannot be used are listed with the reason.
 """
 
 import logging
@@ -28,7 +28,7 @@ _TAR = b".tar"
 
 
 def is_tar_of_tars(address: str, *, root: bytes = b"", storage_at: Callable[[str], Storage] = Storage) -> bool:
-    """Whether the first file in an archive, below ``root``, is a tar itself.
+    """Whether the first file in an archive, below ``root``, is a tar.
 
     Raises `SourceError` if there is no archive.
     """
@@ -48,14 +48,14 @@ def list_tar(
     or_split: bytes,
     by_folder: bool,
 ) -> Listing:
-    """The files in a ``.tar``, ``.tar.gz`` or ``.tgz``, listed by one task, in the order of the archive.
+    """List the files in a ``.tar``, ``.tar.gz`` or ``.tgz`` in one task, in the order of the archive.
 
-    Paths are the members' names; with a ``root`` only what is below this folder counts, with names relative to it, and
-    with ``splits`` only what is below these folders in there, with names relative to them (none, or only an empty one:
-    everything is of ``or_split``). ``by_folder`` wants every file in a folder, its class. Raises `SourceError` if there
-    is no tar.
+    Paths are the names of members. With a ``root``, only files below this folder count, and names are relative to it.
+    With ``splits``, only files below these folders count, and names are relative to them (without splits, or with an
+    empty one, all files have the split ``or_split``). With ``by_folder``, each file must be in a folder, its class.
+    Raises `SourceError` if there is no tar.
     """
-    is_tar_of_tars(address, storage_at=partial(driver_storage, spark))  # a place that cannot be read is told right here
+    is_tar_of_tars(address, storage_at=partial(driver_storage, spark))  # fails early if the archive cannot be read
     place = place_of(address)
     list_batches = partial(
         _list_batches,
@@ -71,7 +71,7 @@ def list_tar(
 def _list_batches(
     places: Iterable[bytes], *, dataset: str, folders: Mapping[bytes, bytes], or_split: bytes, by_folder: bool
 ) -> Iterator[pa.RecordBatch]:
-    """The task: a place in, rows of `ENTRIES` out."""
+    """Run the task: it takes a place and yields rows of `ENTRIES`."""
     for place in places:
         with open_archive(place, executor_storage) as archive:
             found = _split_up(_checked(archive, place), folders, or_split, place)
@@ -88,25 +88,25 @@ def _checked(archive: Archive, place: bytes) -> Iterator[Member]:
 
 
 def unsafe(name: bytes) -> str | None:
-    """Why a member's name must not be followed, if so."""
+    """The reason why the name of a member is unsafe, if it is."""
     if name.startswith(b"/"):
         return "unsafe name: it begins at the root"
     if b".." in name.split(b"/"):
         return "unsafe name: it leads out of its folder"
     if not name or b"\0" in name:
-        return "unsafe name: no name of a file"
+        return "unsafe name: not a file name"
     return None
 
 
 def plain(name: bytes) -> bytes:
-    """A member's name without the ``./`` that many archives put before it."""
+    """The name of a member without the leading ``./`` that many archives have."""
     while name.startswith(b"./"):
         name = name[2:].lstrip(b"/")
     return name
 
 
 def chosen_folders(root: bytes, splits: Sequence[bytes], or_split: bytes) -> dict[bytes, bytes]:
-    """The folders of an archive that count, each with the split that it is; none if everything counts."""
+    """The folders of an archive to list, each with its split; none for the whole archive."""
     named = {(root + b"/" + split if root else split): split for split in splits if split}
     return named or ({root: or_split} if root else {})
 
@@ -114,9 +114,9 @@ def chosen_folders(root: bytes, splits: Sequence[bytes], or_split: bytes) -> dic
 def _split_up(
     found: Iterable[Member], folders: Mapping[bytes, bytes], or_split: bytes, place: bytes
 ) -> Iterator[tuple[bytes, Member]]:
-    """Members with their splits and paths; those of other folders than ``folders`` (see `chosen_folders`) are left out.
+    """Members with their splits and paths, without members outside of ``folders`` (see `chosen_folders`).
 
-    Raises `SourceError` after the last if a folder has none, unless the archive is known to be cut.
+    Raises `SourceError` after the last member if a folder has none, unless the archive is truncated.
     """
     starts = [(folder + b"/", split) for folder, split in folders.items()]
     missing, others, whole = set(folders), set[bytes](), True
@@ -132,7 +132,7 @@ def _split_up(
         elif one := next((one for one in starts if name.startswith(one[0]) and name != one[0]), None):
             missing.discard(one[0][:-1])
             yield one[1], member._replace(name=name[len(one[0]) :])
-        elif at_fault:  # what comes behind it may have been wanted
+        elif at_fault:  # missing members may be after the damage
             yield or_split, member._replace(name=name)
         elif len(others) < 5:
             others.add(b"/".join(name.split(b"/")[:depth]))
@@ -158,13 +158,13 @@ def _entries(found: Iterable[tuple[bytes, Member]], place: bytes, dataset: str, 
 
 
 def once(entries: Iterator[Entry]) -> Iterator[pa.RecordBatch]:
-    """The batches of a whole archive's entries, each id once: its last entry."""
+    """The batches of all entries of an archive, each id once, with its last entry."""
     batches = list(entry_batches(entries))  # as Arrow a million of them take 200 MB
     if not batches:
         return
     ids = np.concatenate([np.frombuffer(b"".join(batch.column("id").to_pylist()), ">u8") for batch in batches])
     high, low = ids[0::2], ids[1::2]
-    order = np.lexsort((low, high))  # stable: of equal ids the last comes last
+    order = np.lexsort((low, high))  # stable: equal ids keep their order
     last = np.append((high[order][1:] != high[order][:-1]) | (low[order][1:] != low[order][:-1]), True)
     kept = np.empty(len(order), dtype=bool)
     kept[order] = last
@@ -183,15 +183,15 @@ def list_tar_of_tars(
     splits: Sequence[bytes] = (),
     or_split: bytes,
 ) -> Listing:
-    """The files in the tars of a tar: the driver finds the inner ones, executors list them, several at once.
+    """List the files in the tars of a tar. The driver finds the inner tars, and executors list several at once.
 
-    A path is ``inner-stem/member``, and the inner stem its class. ``root`` and ``splits`` are folders of the outer
-    archive, as for `list_tar`. Raises `SourceError` if there is no such archive, or if two of the inner ones of a split
-    have one stem.
+    A path is ``inner-stem/member``, and the inner stem is the class. ``root`` and ``splits`` are folders of the outer
+    archive, as in `list_tar`. Raises `SourceError` if there is no such archive, or if two inner archives of a split
+    have the same stem.
     """
     place = place_of(address)
     if is_compressed(place):
-        raise SourceError(f"Wanted a tar of tars without compression. Found: {text(place)}. Decompress it first.")
+        raise SourceError(f"Wanted an uncompressed tar of tars. Found: {text(place)}. Decompress it first.")
     with open_archive(place, partial(driver_storage, spark)) as archive:
         inside = _split_up(_checked(archive, place), chosen_folders(root, splits, or_split), or_split, place)
         found = {(split, plain(member.name)): (split, member) for split, member in inside}
@@ -199,9 +199,9 @@ def list_tar_of_tars(
     for split, name in found:
         if name.lower().endswith(_TAR) and stems.setdefault((split, _stem(name)), name) != name:
             raise SourceError(
-                f"Wanted inner archives of different names in {text(place)}. "
+                f"Wanted inner archives with different names in {text(place)}. "
                 f"Found: {text(stems[split, _stem(name)])} and {text(name)}. "
-                "If they are in folders that are splits, name these with --split-subdir."
+                "If their folders are splits, set --split-subdir."
             )
     list_batches = partial(_list_inner_batches, place=place, dataset=dataset)
     classes = frozenset(text(stem) for _, stem in stems)
@@ -216,7 +216,7 @@ def _stem(name: bytes) -> bytes:
 def _list_inner_batches(
     outer: Iterable[tuple[bytes, Member]], *, place: bytes, dataset: str
 ) -> Iterator[pa.RecordBatch]:
-    """The task: splits and members of the outer archive in, rows of `ENTRIES` out."""
+    """Run the task: it takes splits and members of the outer archive and yields rows of `ENTRIES`."""
     with open_archive(place, executor_storage) as archive:
         for or_split, member in outer:
             yield from once(_inner_entries(archive, member, place, dataset, or_split))
@@ -231,7 +231,7 @@ def _inner_entries(archive: Archive, outer: Member, place: bytes, dataset: str, 
     if wrong := unsafe(outer.name):
         yield entry(outer.name, outer, wrong)
     elif not name.lower().endswith(_TAR) or not (whole or (outer.reason or "").startswith("truncated")):
-        yield entry(name, outer, outer.reason or "not a tar: a file beside the inner archives")
+        yield entry(name, outer, outer.reason or "not a tar: a file among the inner archives")
     else:
         stem = _stem(name)
         try:
@@ -243,5 +243,5 @@ def _inner_entries(archive: Archive, outer: Member, place: bytes, dataset: str, 
         except NotATarError as error:
             yield entry(name, outer, f"not a tar: {error}")
             return
-        if not whole:  # it is cut between two members: nothing else tells so
+        if not whole:  # truncated between two members, which nothing else shows
             yield entry(name, outer, outer.reason)

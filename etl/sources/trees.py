@@ -1,7 +1,7 @@
-"""Listing image trees: ``DIR/SPLIT/CLASS/**/image``, ``DIR/CLASS/**/image`` without split folders, or no class folders.
+"""Listing of image trees: ``DIR/SPLIT/CLASS/**/image``, ``DIR/CLASS/**/image``, or trees without class folders.
 
-The driver lists the topmost folders, executors what is below them. Names are raw bytes; only what goes into text
-columns is made text. Whatever is not a regular file comes out too, with the reason why it cannot be taken.
+The driver lists the topmost folders, and executors list the files below them. Names are raw bytes; they become text
+only in text columns. Anything that is not a regular file is listed too, with the reason why it cannot be used.
 """
 
 import errno
@@ -24,11 +24,11 @@ from schemas.identity import image_ids
 
 _BELOW, _LOOSE, _WHOLE = "below", "loose", "whole"
 _LOOKED_AT = 20_000
-"""So many objects of an S3 prefix the driver looks at to find folders in it."""
+"""The number of objects of an S3 prefix that the driver examines to find its folders."""
 
 
 class ListedFile(NamedTuple):
-    """Something below a folder that is no folder; ``reason`` says why it cannot be an image, if so."""
+    """A file below a folder. ``reason`` is why it cannot be an image, if so."""
 
     path: bytes
     size: int
@@ -38,12 +38,12 @@ class ListedFile(NamedTuple):
 def list_tree(
     spark: SparkSession, address: str, *, dataset: str, splits: Sequence[bytes], or_split: bytes, by_folder: bool
 ) -> Listing:
-    """Every file of a tree, local or at an address.
+    """List all files of a local or remote tree.
 
-    ``splits`` are split folders, ``[b""]`` for none: then the images' split is called ``or_split``. With ``by_folder``
-    the first folder of a path is the image's class, and files beside these folders cannot be taken; else files at any
-    depth are taken. Raises `SourceError` if there is nothing, or no class folders; also later, from a task that does
-    not see what the driver saw.
+    ``splits`` are split folders, or ``[b""]`` for none; then the split of all images is ``or_split``. With
+    ``by_folder``, the first folder of a path is the class of the image, and files outside of these folders are
+    rejected; otherwise files at any depth are listed. Raises `SourceError` if there are no files or no class folders,
+    possibly later, in a task on a machine that does not see the driver's files.
     """
     local = local_path(address)
     tree = LocalTree(local) if local else StoredTree(address, driver_storage(spark, address))
@@ -68,7 +68,7 @@ def list_tree(
 
 
 def local_path(address: str) -> bytes | None:
-    """The absolute path that an address means on this machine, or None."""
+    """The absolute path of a local address, or None."""
     if "://" not in address or address.startswith("/"):
         return os.path.abspath(os.fsencode(address))
     if address.startswith("file://"):
@@ -79,8 +79,8 @@ def local_path(address: str) -> bytes | None:
 def _check_classes(folders: Sequence[bytes] | None, *, place: str) -> None:
     if not folders:
         raise SourceError(
-            f"Wanted a folder for every class in {place}. Found: no folders there. Name the folder above it if it is "
-            "the folder of one class; without class folders give --labels FILE, or --label-type none."
+            f"Wanted a folder for each class in {place}. Found: no folders. If this is the folder of one class, use "
+            "its parent folder. Without class folders, set --labels FILE, or --label-type none."
         )
     if len({text(name) for name in folders}) < len(folders):
         raise SourceError(f"Wanted class folders whose names differ as text in {place}. Found: {folders}")
@@ -89,7 +89,7 @@ def _check_classes(folders: Sequence[bytes] | None, *, place: str) -> None:
 def _list_batches(
     places: Iterable[tuple[bytes, bytes, str]], *, address: str, dataset: str, or_split: bytes, by_folder: bool
 ) -> Iterator[pa.RecordBatch]:
-    """The task: places in, entries out."""
+    """Run the task: it takes places and yields entries."""
     local = local_path(address)
     tree = LocalTree(local) if local else StoredTree(address, executor_storage(address))
     yield from entry_batches(
@@ -123,7 +123,7 @@ def _entries(
 
 
 class LocalTree:
-    """A tree in this machine's file system."""
+    """A tree in the local file system."""
 
     def __init__(self, root: bytes) -> None:
         self._root = root
@@ -137,7 +137,7 @@ class LocalTree:
         return os.path.join(self._base(split), b"")
 
     def top(self, split: bytes, *, limit: int | None) -> tuple[list[bytes], bool]:
-        """The folders directly in a split's, in byte order, and whether there is anything beside them."""
+        """The direct subfolders of a split, in byte order, and whether there are also files."""
         others = False
         folders = []
         try:
@@ -164,7 +164,7 @@ class LocalTree:
 
 
 class StoredTree:
-    """A tree at an address. Objects are files; a folder is what several names have in common."""
+    """A tree at an address. Objects are files, and folders are common prefixes of names."""
 
     def __init__(self, address: str, storage: Storage) -> None:
         self._address = address.rstrip("/")
@@ -179,9 +179,9 @@ class StoredTree:
         return os.fsencode(f"{self._address}/") + (split + b"/" if split else b"")
 
     def top(self, split: bytes, *, limit: int | None) -> tuple[list[bytes] | None, bool]:
-        """The folders directly in a split's, and whether there is anything beside them.
+        """The direct subfolders of a split, and whether there are also files.
 
-        None for the folders if there are more objects than ``limit``, which are all to be listed by one task then.
+        The folders are None if there are more than ``limit`` objects; then one task must list all of them.
         """
         others = False
         folders = []
@@ -198,7 +198,7 @@ class StoredTree:
         return sorted(folders), others
 
     def below(self, split: bytes, folder: bytes) -> Iterator[ListedFile]:
-        """Every file at any depth below a folder, or below all of a split."""
+        """Every file at any depth below a folder, or below a whole split."""
         start = folder + b"/" if folder else b""
         try:
             for name, size in self._storage.walk(os.fsdecode(b"/".join(filter(None, (split, folder))))):
@@ -232,12 +232,12 @@ def _is_folder(entry: os.DirEntry[bytes]) -> bool:
 def _missing(folder: bytes) -> SourceError:
     return SourceError(
         f"Wanted the folder {text(folder)} on this executor. Found: nothing there. "
-        "The tree must be at the same place on the driver and on every executor: use a shared file system."
+        "The tree must have the same path on the driver and on every executor: use a shared file system."
     )
 
 
 def loose_files(base: bytes) -> Iterator[ListedFile]:
-    """What lies directly in a folder and is no folder, in name order. Raises `SourceError` if there is no folder."""
+    """The direct contents of a folder without subfolders, in name order. Raises `SourceError` if there is no folder."""
     try:
         with os.scandir(base) as entries:
             names = sorted(entry.name for entry in entries if not _is_folder(entry))
@@ -248,9 +248,9 @@ def loose_files(base: bytes) -> Iterator[ListedFile]:
 
 
 def walk(base: bytes, folder: bytes) -> Iterator[ListedFile]:
-    """Every file at any depth below ``base/folder``, folders in name order; links are followed, loops are not.
+    """Every file at any depth below ``base/folder``, with folders in name order. Links are followed, except loops.
 
-    Raises `SourceError` if the folder is not there at all: then this machine does not see the driver's files.
+    Raises `SourceError` if the folder is missing: then this machine does not see the driver's files.
     """
     try:
         above = tuple((found.st_dev, found.st_ino) for found in map(os.stat, (base, os.path.join(base, folder))))

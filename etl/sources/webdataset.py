@@ -1,8 +1,8 @@
-"""Listing WebDataset shards: tars in which members that follow each other and share a key are one sample.
+"""Listing of WebDataset shards: tars in which consecutive members with the same key are one sample.
 
-The key is the name up to the first dot of its last part; what comes behind the dot says what a member is: an image
-(``jpg``, ``png``, ``img.webp``), its label (``cls``, or ``json`` with "label" or "cls"), an array (``npy``) or a mask
-(``seg.png``, ``mask.png``). Other members are not taken: they are counted by what they are, in rows of their own.
+The key is the name up to the first dot in its last part. The rest is the kind of the member: an image (``jpg``,
+``png``, ``img.webp``), its label (``cls``, or ``json`` with "label" or "cls"), an array (``npy``) or a mask
+(``seg.png``, ``mask.png``). Other members are ignored; they are counted by kind, in separate rows.
 """
 
 import glob
@@ -43,16 +43,15 @@ _MASKS = (b"seg", b"mask")
 _LABELS = frozenset([b"cls", b"cls.txt", b"json"])
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
-_NOT_TAKEN = "\0not taken"  # the reason in rows that are no images: the path is a kind of member, bytes their number
+_NOT_TAKEN = "\0not taken"  # the reason in rows that count ignored members: the path is their kind, bytes their number
 _MOST_KINDS = 1000
 _OTHER_KINDS = "other names"
 
 
 def expand(pattern: str, *, storage_at: Callable[[str], Storage] = Storage) -> list[str]:
-    """The shards that are meant by a folder, a glob in the last part (``*.tar``) or braces (``{00..46}``, ``{a,b}``).
+    """List the shards of a folder, a glob in the last part (``*.tar``) or braces (``{00..46}``, ``{a,b}``).
 
-    They come in the order of their names, those of braces in the order of the braces. Raises `SourceError` if there
-    are none.
+    They are in the order of their names, or in the order of the braces. Raises `SourceError` if there are none.
     """
     found = [shard for one in _expand_braces(pattern) for shard in _expand_one(one, storage_at)]
     if not found:
@@ -61,14 +60,14 @@ def expand(pattern: str, *, storage_at: Callable[[str], Storage] = Storage) -> l
 
 
 def _expand_braces(pattern: str) -> list[str]:
-    """Ranges of numbers keep the width of their first; other braces are as they are."""
+    """Expand braces. The numbers of a range have the width of the first one."""
     done = [""]
     at = 0
     for braces in _BRACES.finditer(pattern):
         if span := _RANGE.fullmatch(braces[1]):
             first, last = int(span[1]), int(span[2])
             if not 0 <= last - first < _MOST:
-                raise SourceError(f"Wanted a rising range of shards. Found: {braces[0]} in {_shown(pattern)}.")
+                raise SourceError(f"Wanted an ascending range of shards. Found: {braces[0]} in {_shown(pattern)}.")
             choices = [str(number).zfill(len(span[1])) for number in range(first, last + 1)]
         elif "," in braces[1]:
             choices = braces[1].split(",")
@@ -121,18 +120,20 @@ def list_shards(
     has_companions: bool = True,
     keep: Callable[[DataFrame], DataFrame] = lambda frame: frame,
 ) -> Listing:
-    """The images of shards, several shards listed at once.
+    """List the images of shards, several shards at once.
 
-    A path is ``shard-stem/member``. Labels are the text of the sample's label member; with ``has_companions`` an array
-    or else a mask (with ``masks`` the other way round) belongs to its image. ``keep`` persists the
-    listing, which images and what is not taken both come from. Raises `SourceError` if local shards are missing, or if
-    two have one stem.
+    A path is ``shard-stem/member``. Labels are the text of a sample's label member. With ``has_companions``, an image
+    gets the array of its sample, or else the mask (with ``masks``, the mask or else the array). ``keep`` persists the
+    listing, from which both images and ignored members are taken. Raises `SourceError` if local shards are missing, or
+    if two shards have the same stem.
     """
     places = [place_of(address) for address in addresses]
     stems: dict[bytes, bytes] = {}
     for place in places:
         if stems.setdefault(_stem(place), place) != place:
-            raise SourceError(f"Wanted shards of different names. Found: {text(stems[_stem(place)])} and {text(place)}")
+            raise SourceError(
+                f"Wanted shards with different names. Found: {text(stems[_stem(place)])} and {text(place)}"
+            )
     missing = [place for place in places if not is_remote(place) and not os.path.isfile(place)]
     if missing:
         raise SourceError(
@@ -150,14 +151,14 @@ def list_shards(
 
 
 def describe_not_taken(others: DataFrame) -> str | None:
-    """One line on members that are not taken, the most frequent kinds first, or None. Runs Spark."""
+    """One line about ignored members, the most frequent kinds first, or None. Runs Spark."""
     total = F.sum("files").alias("files")
     kinds = others.groupBy("kind").agg(total).orderBy(F.desc("files"), "kind").collect()
     if not kinds:
         return None
     shown = ", ".join(f"{row.files:,} {row.kind}" for row in kinds[:_SHOWN])
     more = f", and {len(kinds) - _SHOWN:,} more kinds" if len(kinds) > _SHOWN else ""
-    return f"{sum(row.files for row in kinds):,} files of samples are not taken: {shown}{more}"
+    return f"{sum(row.files for row in kinds):,} files of samples are ignored: {shown}{more}"
 
 
 def _stem(place: bytes) -> bytes:
@@ -184,7 +185,7 @@ def _list_batches(
 
 
 def _list_all(places: Iterable[bytes], **options: Any) -> Iterator[pa.RecordBatch]:
-    """The task: as `_list_batches`, and for each place rows of what is not taken."""
+    """Run the task: like `_list_batches`, with rows for the ignored members of each place."""
     for place in places:
         others: Counter[str] = Counter()
         yield from _list_batches([place], **options, others=others)
@@ -199,14 +200,14 @@ def _list_all(places: Iterable[bytes], **options: Any) -> Iterator[pa.RecordBatc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sampling:
-    """What of a sample is taken; kinds of other members are counted."""
+    """The members of a sample that are used. Other members are counted by kind."""
 
     masks: bool
     has_companions: bool
     others: Counter[str]
 
     def leave(self, members: Iterable[Member]) -> None:
-        """Count members that are not taken."""
+        """Count ignored members."""
         self.others.update("." + text(b".".join(_parts(member))) for member in members)
 
 
@@ -239,7 +240,7 @@ def _shown_members(archive: Archive, read: _Sampling) -> Iterator[Member]:
 
 
 def _sample_entries(sample: Sequence[Member], entry: Callable[..., Entry], read: _Sampling) -> Iterator[Entry]:
-    """One image with its label, and an entry with a reason for everything else that might have been one."""
+    """One image with its label, and an entry with a reason for each other possible image."""
     images = [member for member in sample if _may_be_taken(member) and _is_image(member)]
     others = [member for member in sample if _may_be_taken(member) and not _is_image(member)]
     cut = None
@@ -269,12 +270,12 @@ def _key(member: Member) -> bytes:
 
 
 def _parts(member: Member) -> list[bytes]:
-    """What stands behind the first dot of the name, at the dots, in small letters."""
+    """The lower-case parts after the first dot of the name, split at dots."""
     return member.name.rpartition(b"/")[2].partition(b".")[2].lower().split(b".")
 
 
 def _is_hidden(member: Member) -> bool:
-    """Names that are no samples: those without a key, and those that keep notes (``__meta__``)."""
+    """Whether a name does not belong to a sample: it has no key, or is metadata (``__meta__``)."""
     name = member.name.rpartition(b"/")[2]
     return name.startswith(b".") or (name.startswith(b"__") and name.endswith(b"__"))
 
@@ -297,7 +298,7 @@ def _is_label(name: bytes) -> bool:
 
 
 def _label(others: Sequence[Member]) -> tuple[str | None, Member | None]:
-    """The label of a sample as text; None where it has none, or none that can be read. And the member that told it."""
+    """The label of a sample as text, or None if there is none or it cannot be read; and the member that has it."""
     found = {b".".join(_parts(member)): member for member in reversed(others) if member.body is not None}
     source = next((found[kind] for kind in (b"cls", b"cls.txt") if kind in found), None)
     label = None if source is None else _clean(source.body or b"")
@@ -313,7 +314,7 @@ def _label(others: Sequence[Member]) -> tuple[str | None, Member | None]:
     value = next((value for value in values if isinstance(value, str | int | float)), None)
     if value is None:
         return None, None
-    # What else is in it is not taken: then it counts among what is left.
+    # Its other contents are not used, so it counts as ignored.
     return _clean(str(value).encode("utf-8", "surrogatepass")), found[b"json"] if len(fields) == 1 else None
 
 

@@ -173,5 +173,5 @@ def test_tables_that_cannot_be_read_are_refused(spark: SparkSession, tmp_path: P
     rows_of(spark, [("a", b"1")], "name STRING, picture BINARY").createOrReplaceTempView("plain")
     with pytest.raises(SourceError, match="Found: name, picture"):
         table("plain", path_column="name", data_column="image")
-    with pytest.raises(SourceError, match="Wanted a column of paths"):
+    with pytest.raises(SourceError, match="Wanted --path-column"):
         table("plain", path_column=None, data_column="picture")

@@ -104,14 +104,14 @@ def test_unreadable_label_files_are_refused_in_one_line(spark: SparkSession, tmp
         return str(caught.value).replace(str(tmp_path), "DIR")
 
     def unreadable(name: str) -> str:
-        return f"Wanted a file of labels at DIR/{name} that can be read. Found: "
+        return f"Wanted a readable label file at DIR/{name}. Found: "
 
-    mend = "Name the columns with --path-column, --label-column and --group-column."
+    mend = "Set --path-column, --label-column and --group-column."
     once = "Wanted the column 'label' once in DIR/a.csv. Found: "
     assert refused("a.csv", b"path,Label\n") == f"{once}path, Label. {mend}"
     assert refused("a.csv", b"path,label,label\n") == f"{once}path, label, label. {mend}"
     assert "'g' once" in refused("a.csv", b"path,label\n", group_column="g")
-    assert refused("b.csv", None) == "Wanted a file of labels at DIR/b.csv. Found: nothing there."
+    assert refused("b.csv", None) == "Wanted a label file at DIR/b.csv. Found: nothing there."
     assert refused("c.csv", b"") == f"{unreadable('c.csv')}Empty CSV file"
     assert refused("d.csv", b"path,label\na,b,c\n").startswith(f"{unreadable('d.csv')}CSV parse error: Expected 2")
     assert refused("e.parquet", b"junk junk junk").startswith(unreadable("e.parquet"))
@@ -124,7 +124,9 @@ def test_unreadable_label_files_are_refused_in_one_line(spark: SparkSession, tmp
 def test_damage_later_in_a_label_file_fails_the_task(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "l.csv").write_bytes(b"path,label\n" + b"a.jpg,cat\n" * 200_000 + b"b.jpg\n")
     labels = read_labels(spark, str(tmp_path / "l.csv"), path_column="path", label_column="label")
-    with pytest.raises(PySparkException, match=r"(?m)^etl\.errors\.SourceError: Wanted a file of labels at .*l\.csv"):
+    with pytest.raises(
+        PySparkException, match=r"(?m)^etl\.errors\.SourceError: Wanted a readable label file at .*l\.csv"
+    ):
         labels.count()
 
 
@@ -236,8 +238,8 @@ def test_lines_of_a_name_and_a_number_are_a_table(spark: SparkSession, tmp_path:
     [
         (b"a.png", [b"a.jpg", b"b.jpg"], "'a.png' in l.csv, 'val/a.jpg' in the source. The extensions differ. "),
         (b"x.jpg", [b"a.jpg"], "'x.jpg' in l.csv, 'val/a.jpg' in the source. No name is the same even without folders"),
-        (b"train/a.jpg", [b"a.jpg"], "The names begin with train/, the images lie in val/."),
-        (b"a.jpg", [b"n1/a.jpg", b"n2/a.jpg"], "Leave --labels out if these folders are the classes"),
+        (b"train/a.jpg", [b"a.jpg"], "The names begin with train/, but the images are in val/."),
+        (b"a.jpg", [b"n1/a.jpg", b"n2/a.jpg"], "Leave out --labels if these folders are the classes"),
     ],
 )
 def test_rows_that_are_all_of_no_image_are_refused_with_the_likely_cause(
@@ -247,7 +249,7 @@ def test_rows_that_are_all_of_no_image_are_refused_with_the_likely_cause(
     found = listed(spark, [(b"val", name) for name in images]).transform(label_by_file, labels=labels, name="l.csv")
     with pytest.raises(SourceError) as caught:
         check_names(found, labels=labels, name="l.csv")
-    assert f"Found: 1 rows and {len(images)} files without a name in common: " in str(caught.value)
+    assert f"Found: 1 rows and {len(images)} files with no common names: " in str(caught.value)
     assert message in str(caught.value)
 
 

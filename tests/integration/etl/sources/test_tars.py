@@ -86,7 +86,7 @@ def test_executors_list_a_tar_of_tars(spark: SparkSession, tmp_path: Path) -> No
     assert {bytes(row.path): row.reason for row in rows if row.reason is not None} == {
         b"a/../2": "unsafe name: it leads out of its folder",
         b"none.tar": "not a tar: other data",
-        b"README": "not a tar: a file beside the inner archives",
+        b"README": "not a tar: a file among the inner archives",
         b"../b.tar": "unsafe name: it leads out of its folder",
     }
 

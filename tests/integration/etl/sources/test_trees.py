@@ -66,7 +66,7 @@ def test_trees_without_classes_are_listed_at_any_depth(
 def test_trees_that_cannot_be_listed_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     classes = partial(list_tree, spark, dataset="d", or_split=b"", by_folder=True)
     flat = partial(list_tree, spark, dataset="d", or_split=b"", by_folder=False)
-    with pytest.raises(SourceError, match=r"a folder for every class .*folder above it"):
+    with pytest.raises(SourceError, match=r"a folder for each class .*its parent folder"):
         classes(str(tmp_path), splits=[b""])
     with pytest.raises(SourceError, match=r"Wanted images in .*nothing there"):
         flat(str(tmp_path), splits=[b""])
@@ -74,7 +74,7 @@ def test_trees_that_cannot_be_listed_are_refused(spark: SparkSession, tmp_path: 
         with pytest.raises(SourceError, match="No such file"):
             lists(str(tmp_path), splits=[b"val"])
     touch(tmp_path, "1.png")
-    with pytest.raises(SourceError, match="give --labels FILE, or --label-type none"):
+    with pytest.raises(SourceError, match="set --labels FILE, or --label-type none"):
         classes(f"file://{tmp_path}", splits=[b""])
     touch(tmp_path, b"a\xff/1", b"a\\xff/1")
     with pytest.raises(SourceError, match="differ as text"):

@@ -65,8 +65,8 @@ def test_members_of_samples_that_are_not_taken_are_counted(spark: SparkSession, 
             ]
         ]
         _shard(tmp_path, ("__meta__", b"notes"), *files, name=f"s-{shard}.tar")
-    counts = {"int": "32 files of samples are not taken: 12 .meta, 9 .txt, 8 .npy, 3 hidden names",
-              "multi": "24 files of samples are not taken: 12 .meta, 9 .txt, 3 hidden names"}  # fmt: skip
+    counts = {"int": "32 files of samples are ignored: 12 .meta, 9 .txt, 8 .npy, 3 hidden names",
+              "multi": "24 files of samples are ignored: 12 .meta, 9 .txt, 3 hidden names"}  # fmt: skip
     for label_type, told in counts.items():
         plan = SourcePlan(address=str(tmp_path), layout="webdataset", label_type=label_type)  # type: ignore[arg-type]
         found = list_source(spark, plan, dataset="d")

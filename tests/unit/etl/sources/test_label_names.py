@@ -9,12 +9,12 @@ from etl.sources.label_names import likely_cause
     ("pairs", "cause"),
     [
         ([("a", "a.jpg")], "The extensions differ."),
-        ([("a.jpg", "images/a.jpg")], "The images lie in images/, which the names lack. Say --root images."),
+        ([("a.jpg", "images/a.jpg")], "The images are in images/, which the names lack. Set --root images."),
         (
             [("val/a.jpg", "a.jpg")],
-            "The names begin with val/. Take the folder above as SOURCE, or name the split folder.",
+            "The names begin with val/. Use the parent folder as SOURCE, or set --split-subdir.",
         ),
-        ([("x/a.png", "y/a.jpg")], "The extensions differ. The names begin with x/, the images lie in y/."),
+        ([("x/a.png", "y/a.jpg")], "The extensions differ. The names begin with x/, but the images are in y/."),
     ],
 )
 def test_the_cause_is_what_is_different(pairs: list[tuple[str, str]], cause: str) -> None:
@@ -23,5 +23,5 @@ def test_the_cause_is_what_is_different(pairs: list[tuple[str, str]], cause: str
 
 def test_extensions_are_no_cause_where_they_are_not_compared() -> None:
     assert likely_cause([("val/a", "images/a.jpg")], by_stem=True) == (
-        "The names begin with val/, the images lie in images/."
+        "The names begin with val/, but the images are in images/."
     )

@@ -25,7 +25,7 @@ def test_numeric_class_names_are_parsed_and_others_refused() -> None:
         class_numbers_of(["g", "f", "e", "d", "c", "b", "1", "a"])
     assert str(caught.value) == (
         "Wanted class names that are numbers from 0 to 2147483647, for --class-names number. "
-        "Found: 'a', 'b', 'c', 'd', 'e', .... Say --class-names name to have names numbered."
+        "Found: 'a', 'b', 'c', 'd', 'e', .... Set --class-names name to number the classes by name."
     )
 
 
