@@ -1,1 +1,1 @@
-"""Datasets as WebDataset shards: what is packed, where each image goes, and the task that writes a shard."""
+"""Datasets as WebDataset shards: the images to pack, the shard of each image, and the tasks that write shards."""

@@ -1,4 +1,4 @@
-"""What is to be packed: the images of a source, of two tables or of a split, with their numbers, in one frame."""
+"""The images to pack, from a source, two tables or a split, with their class numbers, in one DataFrame."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -28,11 +28,11 @@ _COLUMNS = arrow_schema(SAMPLES).names
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Images:
-    """The images, ``samples`` with the columns of `SAMPLES` (and ``data``, where they bring their pictures along).
+    """The images: ``samples`` has the columns of `SAMPLES`, and ``data`` if rows contain the image bytes.
 
-    ``bare`` are the same without ``data``, from what is kept. ``access``: see `Listing`. ``fingerprint`` is a
-    split's, else None. ``pictures`` and ``metadata_table``: the tables that the images come from, if they do.
-    ``remarks`` are worth a line.
+    ``bare`` has the same rows without ``data``, persisted. For ``access``, see `Listing`. ``fingerprint`` is that of a
+    split, else None. ``pictures`` and ``metadata_table`` are the tables that the images come from, if any. ``remarks``
+    are lines for the report.
     """
 
     samples: DataFrame
@@ -48,12 +48,12 @@ class Images:
 
     @property
     def has_data(self) -> bool:
-        """Whether pictures travel with their rows."""
+        """Whether rows contain the image bytes."""
         return "data" in self.samples.columns
 
 
 def open_images(spark: SparkSession, *, plan: ShardPlan, keep: Keep) -> Images:
-    """List what is to be packed; ``keep`` persists what is used several times. Raises the errors of `etl`."""
+    """List the images to pack. ``keep`` persists DataFrames that are used several times. Raises the errors of `etl`."""
     split = None
     if plan.split is not None:
         try:
@@ -94,7 +94,7 @@ def _of_source(
 
 
 def _numbers(source: SourcePlan, names: Collection[str]) -> dict[str, int]:
-    """The number of each class: its name, where names are numbers by the layout or by --class-names, else its rank."""
+    """The number of each class: its name if names are numbers by the layout or --class-names, else its rank."""
     if source.label_type != "int":
         return {}
     wanted = source.class_names
@@ -136,13 +136,13 @@ def _in_order(images: Images, *, seed: int, keep: Keep) -> Images:
         return _selected(frame.withColumn("order", seeded_order(seed)))
 
     bare = ordered(images.bare)
-    if images.pictures is not None:  # which a scan of a table has found; a listing is kept already
+    if images.pictures is not None:  # from a scan of a table; a listing is persisted already
         bare = keep(bare)
     return replace(images, samples=ordered(images.samples) if images.has_data else bare, bare=bare)
 
 
 def _chosen(spark: SparkSession, images: Images, split: ChosenSplit, *, keep: Keep) -> Images:
-    """The images of a split alone, in its order and with its class numbers."""
+    """The images of a split, in its order and with its class numbers."""
     rows = len(split.rows)
     chosen = keep(split.frame(spark))
 
@@ -154,10 +154,10 @@ def _chosen(spark: SparkSession, images: Images, split: ChosenSplit, *, keep: Ke
     if (found := bare.count()) != rows:
         raise TableError(
             f"Wanted the {rows:,} images of {split.address} in {images.source}. Found: {found:,} of them. "
-            "Was it made of these images, and of this --dataset?"
+            "Was the split made from these images, and from this --dataset?"
         )
     names = split.class_names
-    if not names and split.label_type == "int":  # a dictionary knows none, and its numbers need not be the source's
+    if not names and split.label_type == "int":  # a dictionary, whose numbers may differ
         named = bare.where("or_label IS NOT NULL").groupBy("label").agg(F.min("or_label").alias("name"))
         names = {row.label: row.name for row in named.collect()}
     return replace(

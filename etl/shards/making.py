@@ -1,4 +1,4 @@
-"""Pictures that are made anew before they are packed, or that are read in another order than they are packed in."""
+"""Images that are converted before they are packed, or that cannot be read in the order of the shards."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -30,9 +30,9 @@ def make(
     threads: int,
     pictures: PictureTable | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The task: rows of `SAMPLES`, perhaps with ``data`` behind, in; rows of `MADE` out, in the same order.
+    """Run the task: it takes rows of `SAMPLES`, possibly with ``data``, and yields rows of `MADE` in the same order.
 
-    Places that can only be read in order have one of the ``threads``.
+    Files that can only be read sequentially use one of the ``threads``.
     """
     rows = (row for batch in batches for row in listed_rows(batch))
     task = partial(_made, preparation=preparation, compress=compress)
@@ -45,7 +45,7 @@ def make(
 
 
 class _Held(Reader):
-    """Reads what is at hand already."""
+    """Returns bytes that are in memory already."""
 
     def __init__(self, data: bytes) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class _Held(Reader):
 def _with_pictures(
     rows: Iterator[Listed], reader: Reader, pictures: PictureTable | None
 ) -> Iterator[tuple[int, int | None, Entry, Reader]]:
-    """Rows with what reads their files; those of a table bring their pictures along."""
+    """Rows with the reader of their files. Rows of a table contain their image bytes."""
     if pictures is None:
         yield from ((*row, reader) for row in rows)
         return
@@ -85,7 +85,7 @@ def _made(
     order: int, label: int | None, entry: Entry, reader: Reader, *, preparation: Preparation, compress: Compression
 ) -> tuple[Any, ...]:
     ids = (order, label, entry.id, entry.or_split, entry.path)
-    # What is rejected leaves the room that its listing says, as it does where pictures are read as they are packed.
+    # A rejected image leaves the space that its listing says, as it does if images are read while they are packed.
     room = 0 if entry.reason or preparation.recode.changes or compress != "none" else listed_size(entry, label=label)
     try:
         if entry.reason is not None:

@@ -1,7 +1,7 @@
-"""The place where shards are written: published by the manifest, which comes last.
+"""The output of shards. The manifest, which is written last, publishes them.
 
-The names of shards begin with a tag that follows from images and options: two runs into one folder never write one
-file with different contents, and readers find the shards of one run only, whichever manifest was written last.
+The names of shards start with a tag that is computed from the images and the options. So two runs into one folder never
+write different contents to the same file, and readers find the shards of a single run, whichever manifest was last.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ REJECTED = "rejected.csv"
 
 
 class ShardOutput:
-    """A folder of shards in the making."""
+    """The output of a folder of shards."""
 
     def __init__(self, storage: Storage, before: ShardManifest | None, *, plan: ShardPlan) -> None:
         self._storage, self._before, self._plan = storage, before, plan
@@ -42,7 +42,7 @@ class ShardOutput:
 
     @classmethod
     def open(cls, spark: SparkSession, *, plan: ShardPlan) -> "ShardOutput":
-        """Raises `OutputExistsError` if shards are there, unless they may be replaced or gone on with."""
+        """Open the folder. Raises `OutputExistsError` if it has shards that may be neither replaced nor resumed."""
         storage = driver_storage(spark, plan.out)
         _check_place(storage)
         before = read_manifest(storage)
@@ -51,22 +51,22 @@ class ShardOutput:
         return cls(storage, before, plan=plan)
 
     def published(self, tag: str) -> ShardManifest | None:
-        """What an earlier run has published, if --resume finds nothing left to do. Raises `OutputExistsError`."""
+        """The manifest of an earlier run, if --resume has nothing left to do. Raises `OutputExistsError`."""
         if self._before is None or not self._plan.resume:
             return None
         if all(shard.name.startswith(f"{tag}-") for shard in self._before.shards):
             if not (gone := missing(self._storage, self._before.shards)):
                 return self._before
-            log.warning("The manifest names %d shards that are not there: all are written again.", len(gone))
+            log.warning("The manifest names %d shards that are missing: all are written again.", len(gone))
             return None
         raise OutputExistsError(
-            f"Wanted to go on with these images and options at {self.address}. Found: shards of others, whole. "
-            "Say --overwrite to replace them."
+            f"Wanted to resume with these images and options at {self.address}. Found: complete shards of others. "
+            "Set --overwrite to replace them."
         )
 
     @property
     def digests(self) -> dict[str, str]:
-        """The SHA-256 of the shards that are published here, by name."""
+        """The SHA-256 of the published shards, by name."""
         return {} if self._before is None else {shard.name: shard.sha256 for shard in self._before.shards}
 
     def publish(
@@ -79,27 +79,27 @@ class ShardOutput:
         content: Mapping[str, Any],
         options: Mapping[str, Any],
     ) -> tuple[ShardManifest, list[str]]:
-        """Put the manifest in place, then remove what it replaces; it, and remarks that are worth a line.
+        """Publish the manifest, then remove what it replaces; return the manifest and remarks for the report.
 
-        Raises `OutputExistsError` if another was first, `EtlError` if shards are not there that tasks have written.
+        Raises `OutputExistsError` if another run published first, `EtlError` if written shards are missing.
         """
         manifest = manifest_of(shards, **content, counts=counts, seed=self._plan.seed, options=options)
         now = read_manifest(self._storage)
         if now is not None and now != self._before and now.fingerprint != manifest.fingerprint:
-            raise OutputExistsError(f"{_exists(self.address, now)} They were published while this run was under way.")
+            raise OutputExistsError(f"{_exists(self.address, now)} They were published during this run.")
         if gone := missing(self._storage, shards):
             raise EtlError(
-                f"Wanted {len(shards):,} shards at {self.address}. Found: {len(gone):,} are not there, or of "
-                f"another size, first {gone[0]}. Does another run write there, or is it a folder that driver and "
-                "executors do not share?"
+                f"Wanted {len(shards):,} shards at {self.address}. Found: {len(gone):,} are missing or have "
+                f"another size, first {gone[0]}. Does another run write there, or is it a folder that the driver and "
+                "the executors do not share?"
             )
         with write_errors(self._storage, MANIFEST):
             self._publish_rejected(rejected)
             others = publish(self._storage, manifest, tag=tag, before=self._before)
             if not rejected:
                 self._storage.remove(REJECTED)
-        return manifest, [f"shards that no manifest names lie there, too: {', '.join(f'{one}-*' for one in others)}; "
-                          "remove them, unless their run is under way"] if others else []  # fmt: skip
+        return manifest, [f"there are also shards that no manifest names: {', '.join(f'{one}-*' for one in others)}; "
+        "remove them, unless their run is still active"] if others else []  # fmt: skip
 
     def _publish_rejected(self, rejected: Sequence[Mapping[str, str]]) -> None:
         if rejected:
@@ -109,29 +109,29 @@ class ShardOutput:
 
 
 def read_manifest(storage: Storage) -> ShardManifest | None:
-    """The manifest of a folder, None where there is none. Raises `OutputExistsError` for one that cannot be read."""
+    """The manifest of a folder, or None. Raises `OutputExistsError` if it cannot be read."""
     place = f"{storage.address}/{MANIFEST}"
     try:
         return ShardManifest.from_json(storage.read_text(MANIFEST), place=place)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except SchemaError as error:
-        raise OutputExistsError(f"{str(error).rstrip('.')}. Remove it, or name another place.") from None
+        raise OutputExistsError(f"{str(error).rstrip('.')}. Remove it, or use another --out.") from None
     except (UnicodeDecodeError, IsADirectoryError, PermissionError) as error:
         raise OutputExistsError(
             f"Wanted a manifest of shards at {place}. Found: one that cannot be read ({error}). "
-            "Remove it, or name another place."
+            "Remove it, or use another --out."
         ) from None
 
 
 def tag_of(source_fingerprint: str, *, plan: ShardPlan) -> str:
-    """What the names of shards begin with: it follows from the images, and from the options that change shards."""
+    """The prefix of the names of shards, computed from the images and the options that affect shards."""
     options = [plan.seed, plan.most_bytes, plan.maxcount, str(plan.recode), plan.compress, plan.check]
     return hashlib.sha256(json.dumps([1, source_fingerprint, *options]).encode()).hexdigest()[:8]
 
 
 def source_fingerprint(order: NDArray[np.int64], digest: NDArray[np.int64]) -> str:
-    """The identity of images, their labels, sizes and order, from what `tasks.measure` tells, in whatever order."""
+    """The fingerprint of images, labels, sizes and order, from the results of `tasks.measure` in any order."""
     rows = np.lexsort((digest, order))
     digester = hashlib.sha256(b"images 1\n")
     for column in (order, digest):
@@ -140,12 +140,12 @@ def source_fingerprint(order: NDArray[np.int64], digest: NDArray[np.int64]) -> s
 
 
 def reasons(rejected: Sequence[Mapping[str, str]]) -> dict[str, int]:
-    """How often each kind of reason was given, the most frequent first."""
+    """The number of each kind of reason, most frequent first."""
     return dict(Counter(one["reason"].partition(": ")[0] for one in rejected).most_common())
 
 
 def _check_place(storage: Storage) -> None:
-    """Raise `EtlError` for a local place where nothing can be written."""
+    """Raise `EtlError` for a local folder that cannot be written to."""
     if not storage.is_local:
         return
     place = storage.path()
@@ -156,12 +156,12 @@ def _check_place(storage: Storage) -> None:
         os.mkdir(probe)
         os.rmdir(probe)
     except OSError as error:
-        found = f"{place}: {error.strerror}" if os.path.isdir(place) else f"{place} is no folder"
+        found = f"{place}: {error.strerror}" if os.path.isdir(place) else f"{place} is not a folder"
         raise EtlError(f"Wanted a folder to write to at {storage.address}. Found: {found}.") from None
 
 
 def _exists(address: str, found: ShardManifest) -> str:
     return (
-        f"Wanted a place without shards at {address}. Found: {len(found.shards)} of them, {found.samples:,} images. "
-        "Say --overwrite to replace them, or name another place."
+        f"Wanted a folder without shards at {address}. Found: {len(found.shards)} of them, {found.samples:,} images. "
+        "Set --overwrite to replace them, or use another --out."
     )

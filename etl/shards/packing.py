@@ -1,8 +1,7 @@
-"""Which image goes into which shard, as transforms: all images in one seeded order, cut where shards are full.
+"""The shard of each image, as transforms: all images in one seeded order, cut where shards are full.
 
-The cuts are made on the driver, from one number and one size of each image (24 bytes, with a digest). Where
-an image goes follows from its own number then, by a join with a small table: nothing is numbered, and nothing is
-sorted whole.
+The driver computes the cuts from a number and a size for each image (24 bytes, with a digest). A join of that number
+with a small table then gives the shard of each image, so images need neither be numbered nor sorted as a whole.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,15 +23,15 @@ _ORDER_BITS = 62
 
 
 def position_order(rows: int) -> Column:
-    """The number for images of a split: the position, spread over the whole range so that the join's buckets fill."""
+    """The order of images of a split: the position, scaled to the whole range so that all buckets of the join fill."""
     return F.shiftleft("position", _ORDER_BITS - max(1, rows - 1).bit_length())
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Where shards begin: ``starts``, int64 ``(shards,)``, the number of the first image of each, ascending.
+    """The starts of shards: ``starts``, int64 ``(shards,)``, has the order of the first image of each, ascending.
 
-    ``firsts``, int64 ``(shards + 1,)``: how many images lie before each, and how many there are.
+    ``firsts``, int64 ``(shards + 1,)``, has the number of images before each shard, and then the number of all images.
     """
 
     starts: NDArray[np.int64]
@@ -40,7 +39,7 @@ class Packing:
 
     @classmethod
     def of(cls, order: NDArray[np.int64], sizes: NDArray[np.int64], *, maxsize: int, maxcount: int) -> "Packing":
-        """Pack images of these numbers and sizes, given in no order. Raises `formats.ShardError`."""
+        """Pack images with these orders and sizes, in any sequence. Raises `formats.ShardError`."""
         places = np.argsort(order, kind="stable")
         order = order[places]
         firsts = cut(sizes[places], maxsize=maxsize, maxcount=maxcount, order=order)
@@ -51,14 +50,14 @@ class Packing:
 
     @property
     def shift(self) -> int:
-        """By so many bits an order is shifted to give its bucket of the join: there are a few buckets a shard."""
+        """The number of bits by which an order is shifted to get its bucket of the join. A shard has a few buckets."""
         return 64 - min(_MOST_BUCKET_BITS, (_BUCKETS_A_SHARD * len(self)).bit_length())
 
     @cached_property
     def ranges(self) -> Mapping[str, Sequence[int]]:
         """The table of the join: ``bucket, low, high`` (inclusive), the ``shard`` and the ``key`` of its partition.
 
-        A row for each bucket that a shard has a part of; low and high are the whole shard's.
+        It has a row for each bucket that a shard overlaps; low and high are those of the whole shard.
         """
         buckets = self._buckets(self.starts)
         keys = partition_keys(len(self.starts))
@@ -79,7 +78,7 @@ class Packing:
 
 
 def add_shards(samples: DataFrame, /, *, packing: Packing, ranges: DataFrame) -> DataFrame:
-    """Samples with their ``shard``, one partition a shard, each in order; ``ranges`` are the packing's, as a table."""
+    """Samples with their ``shard``, one partition per shard, each in order. ``ranges`` is the packing's, as a table."""
     bucket = F.shiftrightunsigned(F.col("order").bitwiseXOR(F.lit(_SIGN)), packing.shift).cast("int")
     inside = (F.col("order_bucket") == F.col("bucket")) & F.col("order").between(F.col("low"), F.col("high"))
     placed = samples.withColumn("order_bucket", bucket).join(F.broadcast(ranges), on=inside, how="inner")

@@ -1,4 +1,4 @@
-"""What a sharding is asked to do: its options, checked before anything starts."""
+"""The options of a sharding job, validated before anything starts."""
 
 import os
 from dataclasses import dataclass, field
@@ -23,12 +23,12 @@ _LEAST_BYTES = 10_240
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardPlan:
-    """The options of one sharding.
+    """The options of one sharding job.
 
-    Images come from a ``source``, or from two tables; with ``split`` only those of split ``index`` of that place, with
-    its labels and in its order, and from its tables where neither is named. ``maxsize`` is in bytes, headers counted;
-    None: 100 MB on an object store, 2 GB on a file system. ``dataset`` is what ids of a source are made from.
-    Raises ValueError for options that cannot be.
+    Images come from a ``source`` or from two tables. With ``split``, only the images of split ``index`` are packed,
+    with its labels and in its order; by default they come from its tables. ``maxsize`` is in bytes, including headers;
+    None means 100 MB on an object store and 2 GB on a file system. ``dataset`` is the dataset name in the ids of a
+    source's images. Raises ValueError for invalid options.
     """
 
     source: SourcePlan | None = None
@@ -63,13 +63,13 @@ class ShardPlan:
         if self.index < 0:
             raise ValueError(f"Wanted --index of 0 or more. Found: {self.index}")
         if self.index and self.split is None:
-            raise ValueError("Wanted --index with --split. Found: it alone.")
+            raise ValueError("Wanted --index with --split. Found: --index alone.")
         if self.split is not None and self.seed:
-            raise ValueError("Wanted --seed without --split, whose order is the split's own. Found: both.")
+            raise ValueError("Wanted --seed or --split, which has its own order. Found: both.")
         if self.source is not None and self.columns != Columns():
             raise ValueError("Wanted --id-col, --label-col and --data-col with tables. Found: a SOURCE.")
         if self.dataset and self.source is None:
-            raise ValueError("Wanted --dataset with a SOURCE. Found: tables, whose ids are there already.")
+            raise ValueError("Wanted --dataset with a SOURCE. Found: tables, which have ids already.")
         if self.compress not in COMPRESSIONS:
             raise ValueError(f"Wanted a compression of {', '.join(COMPRESSIONS)}. Found: {self.compress!r}")
         if self.overwrite and self.resume:
@@ -78,13 +78,13 @@ class ShardPlan:
             raise ValueError(f"Wanted --maxcount of 1 or more. Found: {self.maxcount}")
         if is_local(self.out):
             if os.path.exists(self.out) and not os.path.isdir(self.out):
-                raise ValueError(f"Wanted a folder, or nothing yet, at {os.path.abspath(self.out)!r}. Found: a file.")
-            object.__setattr__(self, "out", os.path.abspath(self.out))  # executors work in folders of their own
+                raise ValueError(f"Wanted a folder or nothing at {os.path.abspath(self.out)!r}. Found: a file.")
+            object.__setattr__(self, "out", os.path.abspath(self.out))  # executors have other working directories
         if self.endpoint is not None:
             _check_endpoint(self.endpoint, [self.out, *([] if self.source is None else [self.source.address])])
         if self.source is not None and self.source.kind == "tree" and _is_below(self.out, self.source.address):
             raise ValueError(
-                f"Wanted --out outside of SOURCE, where shards would be taken for images. Found: {self.out}"
+                f"Wanted --out outside of SOURCE, because it would be listed with the images. Found: {self.out}"
             )
         if self.maxsize is None:
             object.__setattr__(self, "maxsize", FILE_SYSTEM_BYTES if is_local(self.out) else OBJECT_STORE_BYTES)
@@ -92,19 +92,19 @@ class ShardPlan:
             raise ValueError(f"Wanted --maxsize of {_LEAST_BYTES:,} bytes or more. Found: {self.maxsize:,}")
         if is_s3(self.out) and self.most_bytes > MOST_BYTES_ON_S3:
             raise ValueError(
-                f"Wanted --maxsize of {MOST_BYTES_ON_S3:,} bytes or less on S3, which takes so many in parts. "
+                f"Wanted --maxsize of {MOST_BYTES_ON_S3:,} bytes or less on S3, the limit of an upload in parts. "
                 f"Found: {self.maxsize:,}"
             )
 
     @property
     def most_bytes(self) -> int:
-        """The bytes that no shard passes."""
+        """The largest size of a shard in bytes."""
         assert self.maxsize is not None
         return self.maxsize
 
     @property
     def changes_pictures(self) -> bool:
-        """Whether the sizes of pictures are known only once they are written anew."""
+        """Whether the sizes of images are known only after conversion."""
         return self.recode.changes or self.compress != "none"
 
 

@@ -1,4 +1,4 @@
-"""Pictures of samples in the order that they are packed in, read ahead of that: from files, and from tables by id."""
+"""Images in the order in which they are packed, read ahead: from files, and from tables by id."""
 
 import asyncio
 from collections import deque
@@ -18,25 +18,25 @@ from schemas import Columns, TableName
 from schemas.tables import LabelType
 
 THREADS = 4
-"""So many pictures a task reads at a time where it can."""
+"""The number of images that a task reads at a time, if it can."""
 _READ_TOGETHER = 8
 _READ_TOGETHER_BYTES = 4 << 20
-"""Some at a time, as each change of threads costs as much as a small file."""
+"""The size of a group, because each thread switch costs as much as a small file."""
 _AHEAD_BYTES = 32 << 20
 _AHEAD = 64
 _TOGETHER = 64
-"""So many pictures are asked of a table at a time."""
+"""The number of images that are requested from a table at a time."""
 
 
 class Labelled(NamedTuple):
-    """A row of the frame that is packed: an image with its class number."""
+    """A row of the packed DataFrame: an image with its class number."""
 
     label: int | None
     entry: Entry
 
 
 class PictureTable(NamedTuple):
-    """Where pictures are read by id."""
+    """The table from which images are read by id."""
 
     cluster: Cluster
     table: TableName
@@ -50,7 +50,7 @@ Made = TypeVar("Made")
 
 
 def from_files(rows: Iterable[Labelled], *, label_type: LabelType, check: Check) -> Iterator[Packed]:
-    """Samples of images that lie in files, each with its row, in the rows' order."""
+    """Samples of images in files, each with its row, in the order of the rows."""
     with Reader() as reader, ThreadPoolExecutor(THREADS, thread_name_prefix="pictures") as pool:
 
         def read(row: Labelled) -> Sample | RejectedError:
@@ -79,7 +79,7 @@ def from_files(rows: Iterable[Labelled], *, label_type: LabelType, check: Check)
 
 
 def from_table(rows: Iterable[Labelled], *, pictures: PictureTable, check: Check) -> Iterator[Packed]:
-    """Samples of images that a table has, each with its row, in the rows' order."""
+    """Samples of images in a table, each with its row, in the order of the rows."""
     for row, found in fetched(rows, pictures=pictures):
         try:
             if isinstance(found, RejectedError):
@@ -94,7 +94,7 @@ def from_table(rows: Iterable[Labelled], *, pictures: PictureTable, check: Check
 def fetched(
     rows: Iterable[Labelled], *, pictures: PictureTable
 ) -> Iterator[tuple[Labelled, tuple[bytes, bytes | None] | RejectedError]]:
-    """The pictures of rows, with their masks or arrays, in the rows' order; several are asked for at a time."""
+    """The images of rows, with their masks or arrays, in the order of the rows; several are requested at a time."""
     columns = [pictures.columns.id, pictures.columns.data]
     if pictures.label_type in ("multi", "blob"):
         columns.append(pictures.columns.label)
@@ -114,7 +114,7 @@ def fetched(
 
 
 def sample_of(row: Labelled, data: bytes, companion: bytes | None, *, label_type: LabelType, check: Check) -> Sample:
-    """The sample of an image as it is. Raises `RejectedError`."""
+    """The sample of an unchanged image. Raises `RejectedError`."""
     header = read_header(data, check=check)
     kind = companion_extension(companion, label_type=label_type)
     if label_type == "blob" and companion is not None:
@@ -125,18 +125,18 @@ def sample_of(row: Labelled, data: bytes, companion: bytes | None, *, label_type
 
 
 def _as_listed(data: bytes, entry: Entry) -> bytes:
-    """A picture whose place in a shard was measured out by its listing. Raises `RejectedError` for another size."""
+    """Check that an image has its listed size, from which its place in a shard was computed. Raises `RejectedError`."""
     if len(data) != entry.size:
         raise RejectedError("another size than listed", f"{len(data)} bytes, not {entry.size}")
     return data
 
 
 def companion_extension(companion: bytes | None, *, label_type: LabelType) -> str | None:
-    """``npy`` for arrays, ``seg.png`` and the like for masks. Raises `RejectedError` for what is neither, or none."""
+    """``npy`` for arrays, ``seg.png`` and similar for masks. Raises `RejectedError` for anything else, or nothing."""
     if label_type not in ("multi", "blob"):
         return None
     if companion is None:
-        raise RejectedError("no mask" if label_type == "blob" else "no array", "none belongs to it")
+        raise RejectedError("no mask" if label_type == "blob" else "no array", "the image has none")
     if label_type == "multi":
         read_array(companion)
         return "npy"
@@ -146,7 +146,7 @@ def companion_extension(companion: bytes | None, *, label_type: LabelType) -> st
 def ahead(
     rows: Iterable[Row], start: "Callable[[Row], Future[Made]]", *, size: Callable[[Row], int]
 ) -> Iterator[tuple[Row, Made]]:
-    """Rows with what becomes of them, in their order; some are under way, bounded in number and bytes."""
+    """Rows with their results, in order. Several are in progress at a time, bounded in number and bytes."""
     running: deque[tuple[Row, Future[Made]]] = deque()
     under_way = 0
     for row in rows:

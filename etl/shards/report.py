@@ -1,4 +1,4 @@
-"""What a sharding did, for people and for programs."""
+"""The report of a sharding job, for people and for programs."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ from schemas.shards import ShardManifest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardReport:
-    """Counts, place and fingerprint; its text is the last line that the job prints."""
+    """Counts, address and fingerprint. As text, it is the last line that the job prints."""
 
     out: str
     images: int
@@ -32,7 +32,7 @@ class ShardReport:
         remarks: list[str],
         seconds: float,
     ) -> "ShardReport":
-        """The report of what was published."""
+        """Make the report of published shards."""
         return cls(
             out=out,
             images=manifest.samples,
@@ -51,7 +51,7 @@ class ShardReport:
     def __str__(self) -> str:
         rate = f"{self.images / self.seconds:,.0f} images/s" if self.seconds else ""
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.rejected_by_reason.items())
-        left_out = f"; left out {self.rejected:,} ({reasons}), see rejected.csv" if self.rejected else ""
+        left_out = f"; rejected {self.rejected:,} ({reasons}), see rejected.csv" if self.rejected else ""
         remarks = "".join(f"; {remark}" for remark in self.remarks)
         return (
             f"wrote {self.images:,} images into {self.shards:,} shards ({self.bytes / 1e6:,.1f} MB) as "
@@ -61,7 +61,7 @@ class ShardReport:
 
 
 def _pattern(names: list[str]) -> str:
-    """The names in braces, as shells and webdataset take them; with a star where some are not there."""
+    """The names in brace notation, as for shells and webdataset; with a star if some numbers are missing."""
     stems = [name.removesuffix(".tar").rpartition("-") for name in names]
     numbers = [int(number) for _, _, number in stems]
     if len(names) < 2 or numbers != list(range(numbers[0], numbers[0] + len(names))):

@@ -1,4 +1,4 @@
-"""The rows that travel between the steps of a sharding: samples as they are listed, and samples with their files."""
+"""The rows between the steps of a sharding job: listed samples, and samples with their files."""
 
 from collections.abc import Iterator
 from typing import Any, TypeAlias
@@ -12,12 +12,12 @@ from etl.shards.samples import Sample
 from etl.sources.entries import ENTRIES, Entry
 
 SAMPLES = f"order BIGINT, label INT, {ENTRIES}"
-"""An image that is to be packed: the number it is put in order by, its class number, and its entry."""
+"""An image to pack: its order, its class number, and its entry."""
 MADE = (
     "order BIGINT, label INT, id BINARY, or_split BINARY, path BINARY, size BIGINT, extension STRING, data BINARY, "
     "metadata BINARY, companion_extension STRING, companion BINARY, reason STRING"
 )
-"""A sample with its files; one with a ``reason`` was rejected, and has none."""
+"""A sample with its files. One with a ``reason`` was rejected and has no files."""
 ARROW_MADE = arrow_schema(MADE)
 
 Listed: TypeAlias = tuple[int, int | None, Entry]
@@ -25,12 +25,12 @@ Listed: TypeAlias = tuple[int, int | None, Entry]
 
 
 def listed_rows(batch: pa.RecordBatch) -> list[Listed]:
-    """Rows of `SAMPLES`, perhaps with ``data`` behind."""
+    """Rows of `SAMPLES`, possibly with ``data`` at the end."""
     return [(order, label, Entry(*rest)) for order, label, *rest in rows_of([batch])]
 
 
 def sharded(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
-    """Rows as tuples, the ``shard`` first, which stands last in the frame: a dict for each would cost more."""
+    """Rows as tuples with ``shard`` first; it is last in the DataFrame. A dict for each row would cost more."""
     *columns, shards = (column.to_pylist() for column in batch.columns)
     return zip(shards, *columns, strict=True)
 

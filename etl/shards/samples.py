@@ -1,4 +1,4 @@
-"""What a sample of a shard is made of: the picture, its class number, what is known of it, its mask or array."""
+"""The files of a sample in a shard: the image, its class number, its metadata, and its mask or array."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -22,7 +22,7 @@ EXTENSIONS = {
     "GIF": "gif",
     "": "bin",
 }
-"""By the format that a picture has, whatever its file was called."""
+"""The extension for each image format, whatever the file was called."""
 
 _NOT_COMPRESSED = ("bmp", "ppm", "tif")
 ZSTD = ".zst"
@@ -30,7 +30,7 @@ _LEVEL = 9
 
 
 class Sample(NamedTuple):
-    """The files of one sample: the picture with its extension, and the mask or array that belongs to it, if any."""
+    """The files of one sample: the image with its extension, and its mask or array, if any."""
 
     extension: str
     data: bytes
@@ -41,7 +41,7 @@ class Sample(NamedTuple):
 
     @property
     def members(self) -> Mapping[str, bytes]:
-        """The files by their extensions, the picture first."""
+        """The files by extension, the image first."""
         found = {self.extension: self.data}
         if self.companion is not None and self.companion_extension is not None:
             found[self.companion_extension] = self.companion
@@ -51,23 +51,23 @@ class Sample(NamedTuple):
 
     @property
     def size(self) -> int:
-        """What it takes in a shard."""
+        """The size in a shard."""
         return sample_bytes(map(len, self.members.values()))
 
 
 def sample_metadata(entry: Entry, *, label: int | None) -> bytes:
-    """What stands in the ``.json`` file of an image."""
+    """The contents of the ``.json`` file of an image."""
     split, path = text(entry.or_split), text(entry.path)
     return facts_text(entry.id, path, split=split, name=entry.or_label, group=entry.group_id, label=label)
 
 
 def listed_size(entry: Entry, *, label: int | None) -> int:
-    """What an image will take in a shard if it is kept as it is, as far as its listing tells sizes rightly."""
+    """The size of an unchanged image in a shard, if the sizes in its listing are right."""
     return _size(entry, label, sample_metadata(entry, label=label))
 
 
 def measured(entry: Entry, *, label: int | None) -> tuple[int, int]:
-    """What an image takes in a shard (`listed_size`; 0 with a reason), and XXH3-64 of all that its listing tells."""
+    """The size of an image in a shard (`listed_size`; 0 with a reason), and the XXH3-64 of all its listed values."""
     metadata = sample_metadata(entry, label=label)
     rest = f"{entry.size} {entry.label_size} {entry.reason}".encode()
     digest = int.from_bytes(xxhash.xxh3_64_digest(metadata + rest), "big", signed=True)
@@ -84,7 +84,7 @@ def _size(entry: Entry, label: int | None, metadata: bytes) -> int:
 
 
 def compressed(extension: str, data: bytes, *, compress: Compression) -> tuple[str, bytes]:
-    """A picture with its extension, smaller where its format does not compress and zstd makes it so."""
+    """An image with its extension, compressed with zstd if its format does not compress and it gets smaller."""
     if compress == "zstd" and extension in _NOT_COMPRESSED:
         smaller = pa.Codec("zstd", compression_level=_LEVEL).compress(data, asbytes=True)
         if len(smaller) < len(data):

@@ -1,4 +1,4 @@
-"""Sharding: list, put in order, measure, pack, write, publish."""
+"""The steps of a sharding job: list, order, measure, pack, write, publish."""
 
 import json
 import logging
@@ -39,7 +39,19 @@ log = logging.getLogger("imagestrata.shard")
 
 
 def run(spark: SparkSession, *, plan: ShardPlan) -> ShardReport:
-    """Write the shards. Raises `etl.EtlError`, `FormatsError`; then nothing was published."""
+    """Write a folder of shards.
+
+    Args:
+        spark: The session.
+        plan: The options.
+
+    Returns:
+        The report.
+
+    Raises:
+        EtlError: The job is not possible, and nothing was published.
+        FormatsError: A split cannot be read, or images do not fit in shards; nothing was published.
+    """
     started = time.monotonic()
     with ExitStack() as stack:
         _reach(spark, plan=plan, stack=stack)
@@ -57,7 +69,7 @@ def run(spark: SparkSession, *, plan: ShardPlan) -> ShardReport:
         fingerprint = images.fingerprint or source_fingerprint(*order_and_digest)
         tag = tag_of(fingerprint, plan=plan)
         if (before := output.published(tag)) is not None:
-            log.info("all shards are there already")
+            log.info("all shards exist already")
             return ShardReport.of(before, out=output.address, rejected_by_reason={}, remarks=[],
                                   seconds=time.monotonic() - started)  # fmt: skip
         _check_tables(spark, images, rows=len(measured))
@@ -96,7 +108,7 @@ def run(spark: SparkSession, *, plan: ShardPlan) -> ShardReport:
 
 
 def _reach(spark: SparkSession, *, plan: ShardPlan, stack: ExitStack) -> None:
-    """Let driver and tasks know the ways to S3 and Cassandra."""
+    """Set up access to S3 and Cassandra for the driver and for tasks."""
     if plan.endpoint is not None:
         name = PROPERTIES["endpoint"]
         before = spark.conf.get(name, None)
@@ -106,7 +118,7 @@ def _reach(spark: SparkSession, *, plan: ShardPlan, stack: ExitStack) -> None:
 
 
 def _check_tables(spark: SparkSession, images: Images, *, rows: int) -> None:
-    """Raise `TableError` if images of a metadata table are not in its data table; a sample is looked up."""
+    """Raise `TableError` if images of a metadata table are missing in its data table. A sample is looked up."""
     if images.pictures is None or images.metadata_table is None:
         return
     sample = images.bare.select("id", F.lit(0).alias("split")).transform(draw_ids, sizes=[rows])
@@ -122,12 +134,12 @@ def _check_tables(spark: SparkSession, images: Images, *, rows: int) -> None:
 
 
 def _made(images: Images, bare: DataFrame, *, plan: ShardPlan, rows: int, stack: ExitStack) -> DataFrame | None:
-    """Samples with their files, kept on disk, where pictures cannot be read in the order of the shards as they are."""
+    """Samples with their files, persisted on disk, if images must be converted or cannot be read in shard order."""
     in_turn = images.access != "random"
-    from_table = images.pictures is not None and images.label_type in ("blob", "multi")  # whose sizes nobody tells
+    from_table = images.pictures is not None and images.label_type in ("blob", "multi")  # whose sizes are unknown
     if not (plan.changes_pictures or images.has_data or in_turn or from_table):
         return None
-    log.info("read the pictures%s", " and make them anew" if plan.changes_pictures else "")
+    log.info("read the images%s", " and convert them" if plan.changes_pictures else "")
     preparation = Preparation(check=plan.check, recode=plan.recode, label_type=images.label_type)
     samples = images.samples if images.has_data else bare
     if not images.has_data:
@@ -160,7 +172,7 @@ def _pack(measured: pd.DataFrame, samples: DataFrame, *, plan: ShardPlan, source
         raise EtlError(
             f"Wanted images that fit into a shard of {plan.most_bytes:,} bytes. Found: "
             f"{'' if row is None else text(bytes(row.path))} in {source}, which takes {sizes[largest] + len(END):,}. "
-            "Take a larger --maxsize, or make pictures smaller with --img-size."
+            "Use a larger --maxsize, or make images smaller with --img-size."
         )
     return Packing.of(order, sizes, maxsize=plan.most_bytes, maxcount=plan.maxcount)
 
@@ -208,7 +220,7 @@ def _write(
 
 
 def _options(plan: ShardPlan) -> dict[str, Any]:
-    """The options as the manifest has them: what says where and how is not part of what was made."""
+    """The options for the manifest, without those that do not affect the shards."""
     return {
         "split": plan.split,
         "index": plan.index,

@@ -1,4 +1,4 @@
-"""The images of two tables, and those of a split, as what is to be packed."""
+"""The images of two tables or of a split, for packing."""
 
 import os
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from schemas.tables import LabelType
 
 @dataclass(frozen=True, slots=True)
 class ChosenSplit:
-    """A split that is to be packed: its ids and labels by position, as an Arrow table, and what it says of itself."""
+    """A split to pack: its ids and labels by position, as an Arrow table, and its properties."""
 
     rows: pa.Table
     label_type: str
@@ -35,7 +35,7 @@ class ChosenSplit:
 
     @classmethod
     def open(cls, address: str, index: int) -> "ChosenSplit":
-        """One split of a split folder or dictionary. Raises `FormatsError`, `SchemaError`, `TableError`."""
+        """Open one split of a split folder or dictionary. Raises `FormatsError`, `SchemaError`, `TableError`."""
         if is_dictionary(address):
             found = read_dictionary(address)
             if index >= len(found.splits):
@@ -73,7 +73,7 @@ class ChosenSplit:
 
 
 def label_type_of(control: Control, *, data: TableName, metadata: TableName, columns: Columns) -> LabelType:
-    """What the labels of two tables are, by their columns. Raises `TableError` for tables that are not there."""
+    """The label type of two tables, from their columns. Raises `TableError` for missing tables."""
     check_columns(control, data, columns=[columns.id, columns.data])
     check_columns(control, metadata, columns=[columns.id])
     kind = (control.columns(data) or {}).get(columns.label)
@@ -87,9 +87,9 @@ def label_type_of(control: Control, *, data: TableName, metadata: TableName, col
 def table_entries(
     spark: SparkSession, control: Control, *, data: TableName, metadata: TableName, columns: Columns, kind: LabelType
 ) -> DataFrame:
-    """The images of a metadata table as the columns of `ENTRIES`, and ``label``; their pictures are read by id.
+    """The images of a metadata table with the columns of `ENTRIES`, and ``label``. Their bytes are read by id.
 
-    Raises `TableError` for a table without sizes, which an ingest writes.
+    Raises `TableError` for a table without sizes; tables of an ingest have sizes.
     """
     needed = [columns.id, "bytes", *([columns.label] if kind == "int" else [])]
     check_columns(control, metadata, columns=needed)
@@ -117,10 +117,10 @@ def table_entries(
 
 
 def names_of(control: Control, *, metadata: TableName, dataset: str) -> dict[int, str]:
-    """Class names by number, as far as the table of classes tells them."""
+    """Class names by number, as far as they are in the table of classes."""
     found = class_names(control, keyspace=metadata.keyspace, dataset=dataset or dataset_of(control, metadata))
     return {label: name for name, label in found.items()}
 
 
 def _no_index(address: str, index: int, splits: int) -> str:
-    return f"Wanted split {index} of {os.fspath(address)}. Found: {splits} splits, from 0 on"
+    return f"Wanted split {index} of {os.fspath(address)}. Found: splits 0 to {splits - 1}"

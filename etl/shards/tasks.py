@@ -1,4 +1,4 @@
-"""What runs on executors: measuring samples, and writing a shard in one stream."""
+"""Tasks on executors: measuring samples, and writing a shard as one stream."""
 
 import json
 from collections import Counter
@@ -26,20 +26,20 @@ from schemas.shards import Piece, Shard
 from schemas.tables import LabelType
 
 MEASURES = "order BIGINT, size BIGINT, digest BIGINT"
-"""Of an image: the number it is put in order by, what it takes in a shard, and a digest of all that is told of it."""
+"""The order of an image, its size in a shard, and a digest of all its listed values."""
 
 RESULTS = "kind STRING, text STRING"
-"""What became of a shard, as JSON: one row of kind ``shard``, and one of kind ``rejected`` for each image left out."""
+"""The result of a shard as JSON: one row of kind ``shard``, and one of kind ``rejected`` for each rejected image."""
 
 DONE = ".done"
-"""Beside a shard until all are there: what its task told, so that it need not be written again."""
+"""The suffix of a file with the result of a task, which exists until all shards do, so that resuming can skip it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardOrder:
-    """What a task needs to know to write its shards; ``firsts``: how many images lie before each shard.
+    """The parameters of a task that writes shards. ``firsts`` has the number of images before each shard.
 
-    ``published``: the SHA-256 of shards that a manifest names there already, by name.
+    ``published`` has the SHA-256 of shards that the current manifest names, by name.
     """
 
     address: str
@@ -53,19 +53,19 @@ class ShardOrder:
     counters: Counters = field(repr=False)
 
     def name(self, shard: int) -> str:
-        """The file of a shard."""
+        """The file name of a shard."""
         return shard_name(self.tag, shard, len(self.firsts) - 1)
 
 
 def measure(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The task: rows of `SAMPLES` in, rows of `MEASURES` out; entries with a reason take nothing."""
+    """Run the task: it takes rows of `SAMPLES` and yields rows of `MEASURES`. Entries with a reason have size 0."""
     for batch in batches:
         rows = [(order, *measured(entry, label=label)) for order, label, entry in listed_rows(batch)]
         yield batch_of(rows, arrow_schema(MEASURES))
 
 
 def write_listed(batches: Iterable[pa.RecordBatch], *, order: ShardOrder) -> Iterator[pa.RecordBatch]:
-    """The task: rows of `SAMPLES` and their ``shard``, in order, in; rows of `RESULTS` out. Pictures are read here."""
+    """Run the task: it takes rows of `SAMPLES` with ``shard``, in order, reads images, and yields rows of `RESULTS`."""
     rows = (row for batch in batches for row in sharded(batch))
     for shard, group in groupby(rows, key=lambda row: row[0]):
         labelled = (Labelled(label, Entry(*entry)) for _, _, label, *entry in group)
@@ -75,12 +75,12 @@ def write_listed(batches: Iterable[pa.RecordBatch], *, order: ShardOrder) -> Ite
             packed = from_files(labelled, label_type=order.label_type, check=order.check)
         with closing(packed):  # type: ignore[type-var]  # both are generators
             yield from _results(_write(shard, packed, order=order))
-        for _ in labelled:  # what was not asked for, where the shard was there already
+        for _ in labelled:  # the rest, if the shard existed already
             pass
 
 
 def write_made(batches: Iterable[pa.RecordBatch], *, order: ShardOrder) -> Iterator[pa.RecordBatch]:
-    """The task: rows of `MADE` and their ``shard``, in order, in; rows of `RESULTS` out."""
+    """Run the task: it takes rows of `MADE` with ``shard``, in order, and yields rows of `RESULTS`."""
     rows = (row for batch in batches for row in sharded(batch))
     for shard, group in groupby(rows, key=lambda row: row[0]):
         packed = (packed_row(*row) for _, *row in group)
@@ -90,7 +90,7 @@ def write_made(batches: Iterable[pa.RecordBatch], *, order: ShardOrder) -> Itera
 
 
 def _write(shard: int, packed: Iterator[Packed], *, order: ShardOrder) -> Iterator[tuple[str, str]]:
-    """One shard, and what became of it: a row for it, and one for each image that was left out."""
+    """Write one shard; return a row for it, and a row for each rejected image."""
     storage, name = executor_storage(order.address), order.name(shard)
     if order.resume and (told := _done(storage, name)) is not None:
         order.counters.count(images=json.loads(told[0][1])["samples"])
@@ -100,7 +100,7 @@ def _write(shard: int, packed: Iterator[Packed], *, order: ShardOrder) -> Iterat
     numbered = _numbered(packed, shard, rejected, order=order)
     first = next(numbered, None)
     results = rejected
-    if first is not None:  # a shard of nothing but damaged files is no shard
+    if first is not None:  # there is no shard if all its files are damaged
         counts: Counter[int] = Counter()
         with write_errors(storage, name):
             with storage.create(name) as write:
@@ -111,8 +111,8 @@ def _write(shard: int, packed: Iterator[Packed], *, order: ShardOrder) -> Iterat
                         counts[sample.label] += 1
                     order.counters.count(images=1, bytes=len(sample.data))
                 row = writer.end(name)
-                if order.published.get(name, row.sha256) != row.sha256:  # other pictures of the same names and sizes
-                    storage.remove(MANIFEST)  # which would be wrong from the next moment on, should this run be killed
+                if order.published.get(name, row.sha256) != row.sha256:  # other images with the same names and sizes
+                    storage.remove(MANIFEST)  # it would be wrong if this run were killed after the next step
                     storage.settle([])  # its removal, before the shard changes
             storage.write_bytes(index_name(name), writer.index.encode(), durable=True)
             results = [("shard", json.dumps({**asdict(row), "counts": counts})), *rejected]
@@ -122,13 +122,13 @@ def _write(shard: int, packed: Iterator[Packed], *, order: ShardOrder) -> Iterat
 
 @contextmanager
 def write_errors(storage: Storage, name: str) -> Iterator[None]:
-    """Turn what a disk says into the one line that a user reads."""
+    """Translate errors of a disk into one line for the user."""
     try:
         yield
     except FormatsError:
         raise
     except OSError as error:
-        if error.strerror is None and str(error).startswith("Wanted "):  # an upload that somebody has ended
+        if error.strerror is None and str(error).startswith("Wanted "):  # another process has ended the upload
             raise EtlError(f"{error}. Does another run of the same images write there?") from None
         words = error.strerror or one_line(error)
         raise EtlError(f"Wanted to write {storage.address}/{name}. Found: {words}.") from None
@@ -148,7 +148,7 @@ def _numbered(
 
 
 def _done(storage: Storage, name: str) -> list[tuple[str, str]] | None:
-    """What was told of a shard that is there, whole, from a run before."""
+    """The stored result of a complete shard of an earlier run."""
     try:
         told = [(str(kind), str(one)) for kind, one in json.loads(storage.read_bytes(name + DONE))]
         there = storage.size(name) == json.loads(told[0][1])["bytes"] and storage.exists(index_name(name))
@@ -158,7 +158,7 @@ def _done(storage: Storage, name: str) -> list[tuple[str, str]] | None:
 
 
 def shard_of(text: str) -> tuple[Shard, dict[int, int]]:
-    """A row of kind ``shard``: the shard, and its samples by class number."""
+    """Parse a row of kind ``shard``: the shard, and its samples by class number."""
     found = json.loads(text)
     counts = {int(label): rows for label, rows in found.pop("counts").items()}
     return Shard(**{**found, "pieces": tuple(Piece(**one) for one in found["pieces"])}), counts

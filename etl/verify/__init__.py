@@ -1,1 +1,1 @@
-"""Comparing tables with each other and with their source, and mending them."""
+"""Comparison of tables with each other and with their source, and repair."""

@@ -1,4 +1,4 @@
-"""What a verification is asked to do: its options, checked before anything starts."""
+"""The options of a verification, validated before anything starts."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -11,7 +11,7 @@ Check = Literal["sizes", "hashes"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyPlan:
-    """The options of one verification: which tables, how closely, against which source (that of ``ingest``), if any."""
+    """The options of one verification: the tables, the kind of check, and optionally the source (of ``ingest``)."""
 
     data_table: TableName
     metadata_table: TableName
@@ -26,5 +26,5 @@ class VerifyPlan:
 
     @property
     def quarantine(self) -> TableName:
-        """Where rejected files are told."""
+        """The table of rejected files."""
         return TableName(self.metadata_table.keyspace, "quarantine")

@@ -1,7 +1,7 @@
-"""Do the tables hold what they say? Problems of the two tables, and of the tables against a source, as rows.
+"""Problems between two tables, and between the tables and a source, as rows.
 
-A metadata row says that its picture is whole and in the data table. What does not keep that is a problem, of one kind
-and about one id; an id may have several.
+A metadata row means that its image is complete in the data table. Each violation is a problem of one kind with one id;
+an id may have several problems.
 """
 
 from collections.abc import Sequence
@@ -22,28 +22,28 @@ GONE = "no longer in the source"
 CHANGED = "changed in the source"
 KINDS = (MISSING_BLOB, NO_METADATA, WRONG_SIZE, WRONG_HASH, MISSING_IMAGE, CHANGED, GONE)
 REWRITABLE = (MISSING_BLOB, NO_METADATA, WRONG_SIZE, WRONG_HASH, MISSING_IMAGE, CHANGED)
-"""What is as it should be once the image was written again from its source."""
+"""The kinds of problems that are fixed by writing the image again from its source."""
 
 PROBLEMS = "kind STRING, id BINARY, name STRING, source STRING, detail STRING"
-"""``name`` is the path with its split folder in front and ``source`` where it came from, where these are known."""
+"""The schema of problems. ``name`` is the path with the split folder, and ``source`` its source, if known."""
 
 SAMPLE_METADATA = ("name", "or_split", "bytes", "sha256", "source", "group_id")
 
-_UNKNOWN_PAGE_ROWS = 4  # of pictures whose size nobody tells
-_PAGE_ROWS = 100  # the server holds whole pages; larger ones have ended nodes
+_UNKNOWN_PAGE_ROWS = 4  # for images of unknown size
+_PAGE_ROWS = 100  # the server keeps whole pages in memory; larger ones have killed nodes
 _PAGE_BYTES = 16 << 20
 _LARGEST_PAGE = 256 << 20
 
 
 def page_rows(*, mean: float, largest: int) -> int:
-    """How many blobs of this mean and largest size, in bytes, a page may have: 1 to 100."""
-    if mean <= 0:  # no metadata rows tell how large they are
+    """The number of blobs per page, 1 to 100, for this mean and largest size in bytes."""
+    if mean <= 0:  # no metadata rows have sizes
         return _UNKNOWN_PAGE_ROWS
     return int(max(1, min(_PAGE_ROWS, _PAGE_BYTES // max(mean, 1), _LARGEST_PAGE // max(largest, 1))))
 
 
 def sample_metadata(metadata: DataFrame, /, *, columns: Columns) -> DataFrame:
-    """Metadata rows as id (16 bytes) and `SAMPLE_METADATA`, null where the table has no such column."""
+    """Metadata rows as id (16 bytes) and `SAMPLE_METADATA`, null if the table has no such column."""
     has = set(metadata.columns)
     known = {name: F.col(name) if name in has else F.lit(None).cast("string") for name in (*SAMPLE_METADATA, "path")}
     known["bytes"] = known["bytes"].cast("long")
@@ -53,7 +53,7 @@ def sample_metadata(metadata: DataFrame, /, *, columns: Columns) -> DataFrame:
 
 
 def full_name(or_split: Column, path: Column) -> Column:
-    """A path with its split folder in front, as the quarantine has it."""
+    """A path with its split folder, as in the quarantine table."""
     return F.when(F.coalesce(or_split, F.lit("")) == "", path).otherwise(F.concat_ws("/", or_split, path))
 
 
@@ -63,9 +63,9 @@ def _text(column: str) -> Column:
 
 
 def blob_digests(data: DataFrame, /, *, columns: Columns, check: Check) -> DataFrame:
-    """Rows of the data table as id (16 bytes), ``length`` and ``digest``; null for a null, and unless hashes are asked.
+    """Rows of the data table as id (16 bytes), ``length`` and ``digest`` (null for a null blob or without hash checks).
 
-    All in the JVM, row by row: no blob goes further than this.
+    This runs in the JVM, row by row, so blobs are not passed on.
     """
     blob = F.col(columns.data)
     digest = F.unhex(F.sha2(blob, 256)) if check == "hashes" else F.lit(None).cast("binary")
@@ -75,9 +75,9 @@ def blob_digests(data: DataFrame, /, *, columns: Columns, check: Check) -> DataF
 
 
 def table_problems(metadata: DataFrame, /, *, blobs: DataFrame) -> DataFrame:
-    """What is wrong between the rows of `sample_metadata` and of `blob_digests`, as the rows of `PROBLEMS`, one an id.
+    """Find the problems between rows of `sample_metadata` and of `blob_digests`: rows of `PROBLEMS`, one per id.
 
-    Sizes and hashes that a metadata row does not tell are not compared.
+    Sizes and hashes that a metadata row lacks are not compared.
     """
     known = metadata.withColumn("is_known", F.lit(True))
     both = known.join(blobs, on="id", how="full")
@@ -103,11 +103,11 @@ def source_problems(
     splits: Sequence[str],
     sizes: bool,
 ) -> DataFrame:
-    """What is wrong between rows of `sample_metadata` and what a source lists (`ENTRIES`), as rows of `PROBLEMS`.
+    """Find the problems between rows of `sample_metadata` and the listing of a source (`ENTRIES`): rows of `PROBLEMS`.
 
-    Entries that cannot be taken are missed by nobody, nor are those whose ids are among ``rejected``. Rows of this
-    ``source`` are no longer there if it lists none of their ids; only those of ``splits`` are looked at, if any are
-    named. ``sizes`` compares sizes as well: where pictures are stored as they are.
+    Entries with a reason, and entries whose ids are in ``rejected``, do not count as missing. Rows of this ``source``
+    count as no longer in the source if it does not list their ids; with ``splits``, only rows of these splits are
+    checked. ``sizes`` also compares sizes, which makes sense if images are stored unchanged.
     """
     listed = entries.select(
         "id",
@@ -135,7 +135,7 @@ def source_problems(
 def rejected_before(entries: DataFrame, /, *, metadata: DataFrame, quarantined: DataFrame) -> DataFrame:
     """The entries without a row of `sample_metadata` that were ever in the quarantine (``path, stage, bytes``).
 
-    ``by_server`` tells whether the server refused a file of this size; all others can be looked at again.
+    ``by_server`` is whether the server rejected a file of this size; all others can be checked again.
     """
     name = full_name(_text("or_split"), _text("path"))
     refused = F.collect_set(F.when(F.col("stage") == "write", F.col("bytes")))
@@ -146,12 +146,12 @@ def rejected_before(entries: DataFrame, /, *, metadata: DataFrame, quarantined: 
 
 
 def _comparable(name: str | Column) -> Column:
-    r"""A name in which bytes that are no UTF-8 are all alike: the JVM makes them U+FFFD, the quarantine ``\xff``."""
+    r"""A name with one form of bytes that are not UTF-8: the JVM makes them U+FFFD, the quarantine ``\xff``."""
     return F.regexp_replace(name, r"(\uFFFD|\\x[0-9a-f]{2})+", "\ufffd")
 
 
 def count_problems(problems: DataFrame, /) -> DataFrame:
-    """Problems by kind: ``kind, rows``."""
+    """Count problems by kind: ``kind, rows``."""
     return problems.groupBy("kind").agg(F.count("*").alias("rows"))
 
 
@@ -163,15 +163,15 @@ def first_problems(problems: DataFrame, /, *, examples: int) -> DataFrame:
 
 
 def to_rewrite(entries: DataFrame, /, *, problems: DataFrame, metadata: DataFrame, source: str) -> DataFrame:
-    """The entries that mend a problem if they are written again, with the groups that their rows have.
+    """The entries that fix a problem if they are written again, with the groups of their rows.
 
-    Rows of another source are left alone: this one's image is not theirs.
+    Rows of another source are excluded, because their images are different.
     """
     others = metadata.where(~F.col("source").eqNullSafe(source)).select("id")
     wrong = problems.where(F.col("kind").isin(list(REWRITABLE))).select("id").distinct()
     groups = metadata.where(F.col("group_id").isNotNull()).select("id", F.col("group_id").alias("known_group"))
     wanted = wrong.join(others, on="id", how="left_anti").join(groups, on="id", how="left")
-    if "data" in entries.columns:  # bytes that travel with their rows are not shuffled
+    if "data" in entries.columns:  # avoid a shuffle of rows that contain images
         wanted = F.broadcast(wanted)
     group = F.coalesce("group_id", "known_group").alias("group_id")
     chosen = entries.where(F.col("reason").isNull()).join(wanted, on="id", how="inner")

@@ -1,4 +1,4 @@
-"""Reading back what was written: are picture and metadata row as they should be?"""
+"""Reading back of written images: the data row and the metadata row."""
 
 import asyncio
 import hashlib
@@ -24,7 +24,7 @@ _TOGETHER_BYTES = 32 << 20
 
 
 def read_back(outcomes: DataFrame, /, *, cluster: Cluster, tables: Tables) -> DataFrame:
-    """The ids of written images (rows of `outcomes.OUTCOMES`) whose two rows have what was written.
+    """The ids of written images (rows of `outcomes.OUTCOMES`) whose two rows are as written.
 
     Executors read both rows of each image; they need `secrets_on_executors`.
     """

@@ -1,4 +1,4 @@
-"""Mending tables: rows whose other half is missing go, and what a source has is written again."""
+"""Repair of tables: rows without a counterpart are deleted, and images of a source are written again."""
 
 import logging
 import uuid
@@ -35,26 +35,26 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """What a repair has mended: problems by kind, as they are after reading back what was written."""
+    """The problems that a repair has fixed, by kind, after reading back what was written."""
 
     mended: dict[str, int]
     run: Run | None = None
-    """Its place in the sequence of runs, if it wrote anything."""
+    """Its position in the sequence of runs, if it wrote anything."""
     unchanged: int = 0
-    """How many images were written again, or deleted, and read as before."""
+    """The number of images that were written again or deleted, but are unchanged when read."""
 
 
 def delete_halves(control: Control, problems: DataFrame, *, plan: VerifyPlan) -> Repaired:
-    """Delete rows whose other half is missing, and look whether they are gone.
+    """Delete rows without a counterpart, and check that they are gone.
 
-    Each is looked at once more just before. Raises `EtlError` if they are so many that something else must be wrong.
+    Each row is checked again just before. Raises `EtlError` if there are too many, which points to another cause.
     """
     halves = problems.where(F.col("kind").isin(MISSING_BLOB, NO_METADATA)).select("kind", "id")
     rows = halves.limit(MOST_DELETED + 1).collect()
     if len(rows) > MOST_DELETED:
         raise EtlError(
             f"Wanted at most {MOST_DELETED:,} rows to delete. Found: more in {plan.metadata_table} and "
-            f"{plan.data_table}. Ingest the source again, or name it here; both write what is missing."
+            f"{plan.data_table}. Ingest the source again, or pass it to this job; both write what is missing."
         )
     name, data = plan.columns.id, plan.columns.data
     blob = f'SELECT WRITETIME("{data}") AS written FROM {plan.data_table.quoted} WHERE "{name}" = ?'
@@ -74,15 +74,15 @@ def delete_halves(control: Control, problems: DataFrame, *, plan: VerifyPlan) ->
     for row in sorted(rows, key=lambda row: bytes(row["id"])):
         kind, image = row["kind"], uuid.UUID(bytes=bytes(row["id"]))
         if is_half(kind, image):
-            for delete in (delete_known, delete_blob):  # without a picture, the data row may still have a label
+            for delete in (delete_known, delete_blob):  # without an image, the data row may still have a label
                 control.execute(delete, (run.clock, image))
         mended[kind] += not is_half(kind, image)
-    log.info("deleted the rest of %s images", f"{mended.total():,}")
+    log.info("deleted the remaining rows of %s incomplete images", f"{mended.total():,}")
     return Repaired(dict(mended), run, unchanged=len(rows) - mended.total())
 
 
 def _run_of_its_own(control: Control, *, plan: VerifyPlan) -> Run:
-    """A place in the sequence of runs for a repair without a source, of tables that may be other people's."""
+    """Register a run for a repair without a source. The tables may come from other tools."""
     create_sequence(control, keyspace=plan.metadata_table.keyspace)
     after = 0
     if not has_runs(control, plan.metadata_table) and "path" in (control.columns(plan.metadata_table) or {}):
@@ -92,9 +92,9 @@ def _run_of_its_own(control: Control, *, plan: VerifyPlan) -> Run:
 
 
 def still_rejected(suspects: DataFrame, *, plan: IngestPlan, listing: Listing) -> DataFrame:
-    """The ids of rows of `problems.rejected_before` that are rejected today as well, as far as that can be seen.
+    """The ids of rows of `problems.rejected_before` that would still be rejected, as far as can be checked.
 
-    They are decoded whole: nobody tells how closely they were looked at when they were rejected.
+    They are decoded completely, because the kind of check at the time of their rejection is unknown.
     """
     order = WriteOrder(
         target=Nowhere(),
@@ -112,10 +112,10 @@ def still_rejected(suspects: DataFrame, *, plan: IngestPlan, listing: Listing) -
 def rewrite(
     control: Control, problems: DataFrame, *, metadata: DataFrame, plan: IngestPlan, images: ListedImages
 ) -> Repaired:
-    """Write again from a source what is wrong, and read it back. Runs Spark.
+    """Write images with problems again from a source, and read them back. Runs Spark.
 
-    ``metadata`` are rows of `problems.sample_metadata`. What is rejected now goes into the quarantine and is not
-    mended.
+    ``metadata`` has rows of `problems.sample_metadata`. Images that are rejected now are recorded in the quarantine
+    table and not fixed.
     """
     listing, counts = images.listing, images.counts
     spark = problems.sparkSession

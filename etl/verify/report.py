@@ -1,4 +1,4 @@
-"""What a verification found, for people and for programs."""
+"""The report of a verification, for people and for programs."""
 
 import uuid
 from collections.abc import Iterable
@@ -13,11 +13,12 @@ EXAMPLES = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyReport:
-    """What was compared, and what is wrong with it: numbers by kind, with the first 20 of each by name.
+    """What was compared, and the problems: their numbers by kind, and the first 20 of each kind by name.
 
-    ``bytes`` are those of the pictures that were read; ``files`` those that the source lists, None without one.
-    ``mended`` of the problems are gone, by kind, as they were read back; ``left`` are not. ``unchanged`` images were
-    written or deleted and read as before. ``sequence`` is the place of a repair in the sequence of the table's runs.
+    ``bytes`` counts the bytes of the images that were read, and ``files`` the files that the source lists (None without
+    a source). ``mended`` has the numbers of fixed problems by kind, from reading back; ``left`` has the others.
+    ``unchanged`` images were written or deleted, but are unchanged when read. ``sequence`` is the repair's position in
+    the sequence of the table's runs.
     """
 
     data_table: str
@@ -39,7 +40,7 @@ class VerifyReport:
     def __str__(self) -> str:
         lines = []
         for kind, count in self.problems.items():
-            mended = f", {self.mended[kind]:,} mended" if self.mended.get(kind) else ""
+            mended = f", {self.mended[kind]:,} repaired" if self.mended.get(kind) else ""
             lines.append(f"{count:,} x {kind}{mended}")
             lines += [f"    {example}" for example in self.examples[kind]]
             lines += ["    ..."] if count > len(self.examples[kind]) else []
@@ -52,21 +53,21 @@ class VerifyReport:
         return "\n".join(lines)
 
     def summary(self) -> str:
-        """The problems in one line, without those that were mended; empty if there is none."""
+        """The problems in one line, without those that were repaired; empty if there are none."""
         left = {kind: count - self.mended.get(kind, 0) for kind, count in self.problems.items()}
         text = ", ".join(f"{count:,} x {kind}" for kind, count in left.items() if count)
         if mended := sum(self.mended.values()):
-            text = f"{mended:,} problems were mended" + (f"; left are {text}" if text else "")
+            text = f"{mended:,} problems were repaired" + (f"; remaining: {text}" if text else "")
         if self.unchanged:
             text += (
-                f". {self.unchanged:,} images were written or deleted and read as before: the tables have later write "
-                "times (see WRITETIME in CQL), of a machine whose clock was ahead"
+                f". {self.unchanged:,} images were written or deleted, but are unchanged when read: the tables "
+                "have later write times (see WRITETIME in CQL), from a machine whose clock was ahead"
             )
         return text
 
 
 def describe(rows: Iterable[Row]) -> dict[str, list[str]]:
-    """The rows of `problems.first_problems` as lines by kind: id, name and detail, as far as they are known."""
+    """The rows of `problems.first_problems` as lines by kind: id, and name and detail if known."""
     found: dict[str, list[str]] = {}
     for row in sorted(rows, key=lambda row: (KINDS.index(row["kind"]), row["rank"])):
         name = row["name"] or ""

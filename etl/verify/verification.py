@@ -1,4 +1,4 @@
-"""A verification from the tables to its report."""
+"""The verification, from the tables to its report."""
 
 import logging
 import time
@@ -33,7 +33,18 @@ log = logging.getLogger("imagestrata.verify")
 
 
 def run(spark: SparkSession, *, plan: VerifyPlan) -> VerifyReport:
-    """Compare, and repair if the plan says so. Raises the errors of `etl` if something cannot be read."""
+    """Verify tables, and repair them if the plan says so.
+
+    Args:
+        spark: The session.
+        plan: The options.
+
+    Returns:
+        The report.
+
+    Raises:
+        EtlError: The tables or the source cannot be read.
+    """
     with ExitStack() as stack:
         verification = Verification(spark, plan=plan, stack=stack)
         verification.list_source()
@@ -43,13 +54,13 @@ def run(spark: SparkSession, *, plan: VerifyPlan) -> VerifyReport:
 
 
 class Verification:
-    """One verification: `list_source`, `compare`, `repair` and `report`, in this order.
+    """One verification. Call `list_source`, `compare`, `repair` and `report`, in this order.
 
-    What is kept for all of them ends with ``stack``.
+    Persisted DataFrames are released when ``stack`` is closed.
     """
 
     def __init__(self, spark: SparkSession, *, plan: VerifyPlan, stack: ExitStack) -> None:
-        """Connect, and read the metadata. Raises `EtlError` for tables that are no pair or lack columns."""
+        """Connect, and read the metadata. Raises `EtlError` for tables that are not a pair or lack columns."""
         self._started = time.monotonic()
         self._spark, self._plan, self._stack = spark, plan, stack
         self._control = stack.enter_context(Control.from_spark(spark))
@@ -59,7 +70,7 @@ class Verification:
         self._repaired = Repaired({})
 
     def list_source(self) -> None:
-        """List the source, if there is one. Raises `EtlError` if a repair could not write what it has."""
+        """List the source, if there is one. Raises `EtlError` if a repair could not write its images."""
         plan = self._plan.ingest
         if plan is None:
             return
@@ -75,7 +86,7 @@ class Verification:
         sums = metadata.agg(F.count("*").alias("rows"), F.avg("bytes").alias("mean"), F.max("bytes").alias("largest"))
         self._sums = sums.collect()[0]
         rows = page_rows(mean=self._sums["mean"] or 0, largest=self._sums.largest or 0)
-        log.info("read the pictures of %s, %d a page", plan.data_table, rows)
+        log.info("read the images of %s, %d per page", plan.data_table, rows)
         columns = (plan.columns.id, plan.columns.data)
         data = read_table(self._spark, plan.data_table, columns=columns, page_rows=rows)
         blobs = kept(data.transform(blob_digests, columns=plan.columns, check=plan.check), stack=self._stack)
@@ -90,7 +101,7 @@ class Verification:
         self._examples = describe(firsts.collect()) if counts else {}
 
     def repair(self) -> None:
-        """Mend the problems, if the plan says so."""
+        """Repair the problems, if the plan says so."""
         plan, control, problems = self._plan, self._control, self._problems
         if not plan.repair or not self._counts:
             return
@@ -102,7 +113,7 @@ class Verification:
             self._repaired = rewrite(control, problems, metadata=metadata, plan=plan.ingest, images=images)
 
     def report(self) -> VerifyReport:
-        """What was compared, what is wrong, and what was mended."""
+        """Make the report."""
         plan, repaired = self._plan, self._repaired
         return VerifyReport(
             data_table=str(plan.data_table),
@@ -123,7 +134,7 @@ class Verification:
         )
 
     def _read_metadata(self) -> DataFrame:
-        """The rows of `sample_metadata`; of tables that others made, as far as they have such columns."""
+        """The rows of `sample_metadata`. For tables of other tools, with those columns that exist."""
         plan, control = self._plan, self._control
         needed = [plan.columns.id, "bytes", *(["sha256"] if plan.check == "hashes" else [])]
         check_columns(control, plan.metadata_table, columns=needed)
@@ -141,7 +152,7 @@ class Verification:
             before = images.entries.transform(rejected_before, metadata=self._metadata, quarantined=quarantined)
             before = kept(before, stack=self._stack)
             if count := before.count():
-                log.info("look again at %s files that were rejected", f"{count:,}")
+                log.info("check %s rejected files again", f"{count:,}")
                 rejected = kept(before.transform(still_rejected, plan=plan, listing=images.listing), stack=self._stack)
         return self._metadata.transform(
             source_problems,

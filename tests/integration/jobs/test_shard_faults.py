@@ -41,7 +41,7 @@ def test_a_picture_larger_than_a_shard_is_refused(spark: SparkSession, root: Pat
     line = said(spark, plan(root, tmp_path / "out", maxsize=100_000))
     assert "Wanted images that fit into a shard of 100,000 bytes. Found: " in line
     assert ".png in file://" in line
-    assert line.endswith("Take a larger --maxsize, or make pictures smaller with --img-size.")
+    assert line.endswith("Use a larger --maxsize, or make images smaller with --img-size.")
     assert not (tmp_path / "out").exists()
 
 
@@ -69,11 +69,11 @@ def test_existing_shards_are_refused_resumed_or_replaced(
 ) -> None:
     out = Path(shutil.copytree(whole, tmp_path / "out"))
     before = times(out)
-    assert "Wanted a place without shards at " in said(spark, plan(root, out), OutputExistsError)
+    assert "Wanted a folder without shards at " in said(spark, plan(root, out), OutputExistsError)
     assert job.run(spark, plan=plan(root, out, resume=True)).images == 20
     assert times(out) == before
     others = plan(root, out, seed=1, resume=True)
-    assert "Found: shards of others, whole" in said(spark, others, OutputExistsError)
+    assert "Found: complete shards of others" in said(spark, others, OutputExistsError)
     assert times(out) == before
     assert job.run(spark, plan=plan(root, out, seed=1, overwrite=True)).remarks == []
     replaced = {(one.data, one.label, one.metadata["path"]) for one in checked(out, maxsize=MAXSIZE)}
@@ -102,7 +102,7 @@ def test_a_stopped_run_resumes_where_it_stopped(
     report = job.run(spark, plan=plan(root, out, resume=True))
     assert report.images == 20
     assert report.remarks == [
-        "shards that no manifest names lie there, too: 0a1b2c3d-*; remove them, unless their run is under way"
+        "there are also shards that no manifest names: 0a1b2c3d-*; remove them, unless their run is still active"
     ]
     (out / "0a1b2c3d-000000.tar").unlink()
     checked(out, maxsize=MAXSIZE)

@@ -115,14 +115,14 @@ def test_problems_are_listed_and_repaired_from_the_source_or_by_deletion(
     missing = [f"{known[name]} {name}" for name in ("train/a/1.png", "val/b/0.png")]
     assert rewritten.examples == {**wrong, "missing image": missing}
     assert (rewritten.mended, rewritten.left, rewritten.sequence) == (rewritten.problems, 0, 2)
-    assert rewritten.summary() == "7 problems were mended"
+    assert rewritten.summary() == "7 problems were repaired"
     assert everything(control, plan) == whole
 
     damage(control, keyspace)
     deleted = job.run(spark, plan=verification(plan, repair=True))
     assert deleted.problems == report.problems
     assert deleted.mended == {"missing blob": 2, "blob without metadata": 1}
-    assert deleted.summary() == "3 problems were mended; left are 1 x wrong size, 1 x wrong hash"
+    assert deleted.summary() == "3 problems were repaired; remaining: 1 x wrong size, 1 x wrong hash"
     assert [len(table) for table in everything(control, plan)] == [9, 9]
 
     # A machine whose clock was an hour ahead has written this: no rewrite is seen before the hour is over.
@@ -130,7 +130,10 @@ def test_problems_are_listed_and_repaired_from_the_source_or_by_deletion(
     control.execute(ahead, (time.time_ns() // 1000 + 3_600_000_000, b"broken", known["val/a/0.png"]))
     tried = job.run(spark, plan=verification(plan, source=True, repair=True))
     assert (tried.left, tried.unchanged, tried.sequence) == (1, 1, 4)
-    assert "left are 1 x wrong size. 1 images were written or deleted and read as before: the tables have" in str(tried)
+    assert (
+        "remaining: 1 x wrong size. 1 images were written or deleted, but are unchanged when read: the tables have"
+        in str(tried)
+    )
 
 
 def test_files_lost_or_changed_in_the_source_are_found(

@@ -73,11 +73,11 @@ def test_existing_shards_are_refused(out: Path) -> None:
     with pytest.raises(OutputExistsError) as refused:
         opened(out)
     assert str(refused.value) == (
-        f"Wanted a place without shards at {out}. Found: 2 of them, 4 images. "
-        "Say --overwrite to replace them, or name another place."
+        f"Wanted a folder without shards at {out}. Found: 2 of them, 4 images. "
+        "Set --overwrite to replace them, or use another --out."
     )
     (out / "aaaaaaaa-000001.tar").unlink()  # nor is a manifest without its shards a free place
-    with pytest.raises(OutputExistsError, match="a place without shards"):
+    with pytest.raises(OutputExistsError, match="a folder without shards"):
         opened(out)
 
 
@@ -94,7 +94,9 @@ def test_overwriting_removes_old_shards_once_the_new_ones_are_published(out: Pat
 def test_resume_accepts_published_shards_only_if_they_match_and_are_complete(out: Path) -> None:
     output = opened(out, resume=True)
     assert output.published("aaaaaaaa") == manifest_of(out)
-    with pytest.raises(OutputExistsError, match=r"these images and options at .*out\. Found: shards of others, whole"):
+    with pytest.raises(
+        OutputExistsError, match=r"these images and options at .*out\. Found: complete shards of others"
+    ):
         output.published("bbbbbbbb")
     (out / "aaaaaaaa-000001.idx").unlink()
     assert output.published("aaaaaaaa") is None
@@ -107,7 +109,7 @@ def test_shards_in_no_manifest_are_kept_and_reported(tmp_path: Path) -> None:
     strangers = names(out) - {".bbbbbbbb-000001.tar.0123"}
     remarks = publish(opened(out), written(out, "bbbbbbbb"), "bbbbbbbb")
     assert remarks == [
-        "shards that no manifest names lie there, too: 0a1b2c3d-*; remove them, unless their run is under way"
+        "there are also shards that no manifest names: 0a1b2c3d-*; remove them, unless their run is still active"
     ]
     assert names(out) == {*NEW, *strangers, "shards.json"}
 
@@ -117,7 +119,7 @@ def test_the_first_of_two_runs_to_publish_wins(tmp_path: Path) -> None:
     first, second, same = opened(out), opened(out), opened(out)
     shards = written(out, "aaaaaaaa")
     publish(first, shards, "aaaaaaaa")
-    with pytest.raises(OutputExistsError, match=r"They were published while this run was under way\."):
+    with pytest.raises(OutputExistsError, match=r"They were published during this run\."):
         publish(second, written(out, "bbbbbbbb"), "bbbbbbbb")
     publish(same, shards, "aaaaaaaa")  # of the same images and options
     assert {shard.name for shard in manifest_of(out).shards} == {name for name in OLD if name.endswith(".tar")}
@@ -128,7 +130,7 @@ def test_shards_written_elsewhere_by_tasks_are_not_published(tmp_path: Path) -> 
     out = tmp_path / "out"
     shards = written(out, "aaaaaaaa")
     (out / shards[1].name).write_bytes(b"cut off")
-    with pytest.raises(EtlError, match=rf"Found: 1 are not there, or of another size, first {shards[1].name}\."):
+    with pytest.raises(EtlError, match=rf"Found: 1 are missing or have another size, first {shards[1].name}\."):
         publish(opened(out), shards, "aaaaaaaa")
     assert not (out / "shards.json").exists()
 
@@ -167,13 +169,15 @@ def test_an_unreadable_manifest_is_named_with_any_option(out: Path) -> None:
                 opened(out, **options)
             line = str(refused.value)
             assert f"{out}/shards.json" in line
-            assert line.endswith("Remove it, or name another place.")
+            assert line.endswith("Remove it, or use another --out.")
     assert names(out) > OLD
 
 
 def test_an_unwritable_output_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(EtlError, match=rf"a folder to write to at {tmp_path}/file/out\. Found: .*/file is no folder\."):
+    with pytest.raises(
+        EtlError, match=rf"a folder to write to at {tmp_path}/file/out\. Found: .*/file is not a folder\."
+    ):
         opened(tmp_path / "file" / "out")
     with pytest.raises(EtlError, match=r"Wanted a folder to write to at /proc/out\. Found: /proc: "):
         opened(Path("/proc/out"))
