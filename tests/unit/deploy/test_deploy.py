@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from formats.stores.storage import Storage
+from imagestrata import __version__
 from imagestrata.service.access import Access
 from imagestrata.service.commands import main
 from imagestrata.service.server.app import make_app
@@ -84,9 +85,9 @@ def test_an_image_runs_as_a_user_without_rights_and_installs_extras_that_exist(d
 
 def test_the_build_context_has_all_that_the_set_up_reads() -> None:
     kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
-    missing = {one for one in kept if not (ROOT / one).exists()}
-    assert missing <= {"LICENSE", "NOTICE"}
-    needed = {*PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"], PROJECT["project"]["readme"]}
+    assert [one for one in kept if not (ROOT / one).exists()] == []
+    project, wheel = PROJECT["project"], PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {*wheel["packages"], *wheel["force-include"], project["readme"], *project["license-files"]}
     assert needed | {"pyproject.toml", "requirements.lock", "spark-defaults.conf"} <= kept
 
 
@@ -135,6 +136,11 @@ def test_probes_ask_an_address_and_a_port_of_the_service(tmp_path: Path) -> None
     assert health in instructions(DEPLOY / "service.Dockerfile", "HEALTHCHECK")[0]
     assert health in COMPOSE["services"]["service"]["healthcheck"]["test"][-1]
     assert plain(container["args"])[-1] == port
+
+
+def test_manifests_name_the_image_of_this_version() -> None:
+    images = {one["image"] for one in [*POD["containers"], *POD["initContainers"]]}
+    assert images == {f"imagestrata-service:{__version__}"}
 
 
 def test_a_pod_is_the_only_one_and_has_no_rights() -> None:
