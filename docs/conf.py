@@ -49,6 +49,8 @@ autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 88
 napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+napoleon_attr_annotations = False  # the descriptions have dtypes and shapes
 napoleon_use_rtype = False
 # Public names of ours must be documented; all else that docstrings name is internal or of other packages.
 nitpick_ignore_regex = [(r"py:.*", r"(?!(loader|loader\.shards|loader\.lightning|imagestrata\.hub)\.\w+$).*")]

@@ -196,12 +196,12 @@ class Source:
 
     @property
     def label_type(self) -> str:
-        """The type of the labels: "int", "blob", "multi" or "none"; see `Split`."""
+        """The type of the labels, "int", "blob", "multi" or "none"; see `Split`."""
         return self.split.label_type
 
     @property
     def first_epoch(self) -> int:
-        """The epoch to start with: the one of the loaded state, or 0."""
+        """The epoch to start with, the one of the loaded state, or 0."""
         return self.plan.first_epoch
 
     @property

@@ -140,7 +140,7 @@ class ImageDataset(Dataset[Any]):
 
     @property
     def targets(self) -> NDArray[np.int64]:
-        """Class numbers by index: int64 ``(n,)``. Raises `OptionError` for a split that has none."""
+        """Class numbers by index, int64 ``(n,)``. Raises `OptionError` for a split that has none."""
         if self.split.labels is None:
             raise OptionError(f"Wanted a split that knows class numbers. Found: {self.split!r}")
         return self.split.labels.astype(np.int64)

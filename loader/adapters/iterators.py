@@ -78,7 +78,7 @@ class GenericIterator:
         dali("pipeline")
         self._idle: tuple[EpochReader, Any] | None = None
         self.given: Batch | None = None
-        """The batch behind the last arrays: ids, positions, metadata, encoded images."""
+        """The batch behind the last arrays, with ids, positions, metadata, encoded images."""
         self._begin()
 
     def __repr__(self) -> str:

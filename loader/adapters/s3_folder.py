@@ -168,7 +168,7 @@ class S3ImageFolder(Dataset[Any]):
 
     @property
     def targets(self) -> NDArray[np.int64]:
-        """Labels by index: int64 ``(n,)``."""
+        """Labels by index, int64 ``(n,)``."""
         return self.samples.labels
 
     @property
