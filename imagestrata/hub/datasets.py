@@ -9,7 +9,7 @@ from typing import Any
 from imagestrata.hub.bar import Progress, bars
 from imagestrata.hub.errors import OptionError
 from imagestrata.hub.http import Connection, Service
-from imagestrata.hub.local_copy import LocalCopy, disk_told
+from imagestrata.hub.local_copy import LocalCopy, disk_errors
 from imagestrata.hub.names import listed
 from imagestrata.hub.pull import pull
 from imagestrata.hub.push import push
@@ -221,7 +221,7 @@ class Datasets:
             The version, or None if none was pulled.
         """
         folder = Path(os.path.abspath(to))
-        with disk_told(folder, 0):
+        with disk_errors(folder, 0):
             found = LocalCopy(folder, _name(name)).now()
         return None if found is None else _dataset(found)
 

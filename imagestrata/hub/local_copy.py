@@ -99,7 +99,7 @@ class LocalCopy:
 
 
 @contextmanager
-def disk_told(to: Path, size: int) -> Iterator[None]:
+def disk_errors(to: Path, size: int) -> Iterator[None]:
     """Turn errors of the file system into a `DatasetError` of one line."""
     try:
         yield

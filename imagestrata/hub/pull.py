@@ -12,7 +12,7 @@ from urllib3.exceptions import HTTPError
 
 from imagestrata.hub.errors import DatasetError
 from imagestrata.hub.http import Connection, LostError, Response, Tries, words
-from imagestrata.hub.local_copy import LocalCopy, disk_told
+from imagestrata.hub.local_copy import LocalCopy, disk_errors
 from schemas.datasets import check_path
 from schemas.errors import SchemaError
 
@@ -36,12 +36,12 @@ def pull(
 ) -> dict[str, Any]:
     """Download a version to ``to/name`` and return its description. Raises as `Datasets.pull`."""
     copy = LocalCopy(to, name)
-    with disk_told(to, 0):
+    with disk_errors(to, 0):
         if keep and (now := copy.now()) is not None:
             return now
     wanted = _wanted(connection, name, version)
     size = int(wanted["bytes"])
-    with disk_told(to, size), copy.alone():
+    with disk_errors(to, size), copy.alone():
         now = copy.now()
         if _is_same(now, wanted) or (keep and now is not None):
             copy.sweep()

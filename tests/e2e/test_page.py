@@ -120,7 +120,7 @@ def test_a_refusal_of_the_service_is_shown(browser: Browser, server: Server) -> 
         for name, told in (
             ("", "Choose a name first."),
             ("a name", "Use only letters from A to Z"),
-            (".x", "begins with a letter"),
+            (".x", "must begin with a letter"),
             ("animals", "A dataset named animals exists already."),
         ):
             page.get_by_label("New dataset").fill(name)
@@ -394,7 +394,7 @@ def test_what_is_dropped_on_the_list_waits_for_a_name(page: Page, server: Server
     page.goto(server.url)
     expect(page.get_by_role("heading", level=1)).to_be_visible()
     drop(page, "h1", tmp_path / "früh 1.csv")
-    expect(page.get_by_text("Choose a name for its dataset first.")).to_be_visible()
+    expect(page.get_by_text("Choose a name for the dataset first.")).to_be_visible()
     expect(page.get_by_label("New dataset")).to_have_value("fr-h-1")
     page.keyboard.press("Enter")
     expect(page.locator("#said")).to_contain_text("is version 1 of fr-h-1")

@@ -45,7 +45,7 @@ from imagestrata.service.server.shapes import (
     name_of,
     published,
     summary_of,
-    told,
+    version_shape,
 )
 from imagestrata.service.server.sheets import add_sheet_routes
 from imagestrata.service.server.upload_routes import add_upload_routes
@@ -56,7 +56,7 @@ from imagestrata.service.uploads.uploads import Uploads
 
 Limit = Annotated[int, Query(ge=1, le=1000, description="the largest number of entries on a page")]
 _ALWAYS: dict[int | str, dict[str, Any]] = {
-    **problems.told(400, 401, 421, 422),
+    **problems.responses(400, 401, 421, 422),
     "default": {"model": ProblemShape, "description": "Problem"},
 }
 _BODY = {"requestBody": {"required": True, "content": {downloads.FILE: BINARY, TAR: BINARY}}}
@@ -112,7 +112,7 @@ def make_app(
         return HealthShape(status="ok", version=code_version(), used=room.used, arriving=room.arriving, quota=quota)
 
     @app.get("/metrics", tags=["service"], dependencies=[guard.reads], response_class=Response)
-    def told_metrics() -> Response:
+    def get_metrics() -> Response:
         """Return the metrics of the service in the text format of Prometheus."""
         metrics.used.set(store.room.used)
         return Response(metrics.text(), headers={"content-type": METRICS_TYPE})
@@ -134,7 +134,7 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
         return DatasetShape(
             name=name,
             location=location(name),
-            newest=None if newest is None else told(newest),
+            newest=None if newest is None else version_shape(newest),
             summary=summary_of(store.description(name)),
             images=card.get("images"),
             num_classes=card.get("num_classes"),
@@ -159,7 +159,7 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
                 continue
         return ListingShape(datasets=page, next=names[limit - 1] if len(names) > limit else None)
 
-    @routes.post("", status_code=201, dependencies=[guard.writes], responses=problems.told(403, 409, 413, 507))
+    @routes.post("", status_code=201, dependencies=[guard.writes], responses=problems.responses(403, 409, 413, 507))
     def create_dataset(new: NewDataset, answer: Response) -> DatasetShape:
         """Create an empty dataset."""
         name = name_of(new.name)
@@ -171,7 +171,7 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
         "/{name}",
         dependencies=[guard.writes],
         openapi_extra=_BODY,
-        responses=problems.told(403, 404, 412, 413, 415, 507),
+        responses=problems.responses(403, 404, 412, 413, 415, 507),
     )
     async def put_dataset(
         request: Request,
@@ -191,7 +191,7 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
         answer.headers["ETag"] = etag(version.sha256)
         return published(name, version)
 
-    @routes.post("/{name}/restore", dependencies=[guard.writes], responses=problems.told(403, 404, 412, 507))
+    @routes.post("/{name}/restore", dependencies=[guard.writes], responses=problems.responses(403, 404, 412, 507))
     def restore_version(
         request: Request,
         name: Name,
@@ -206,7 +206,7 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
         answer.headers["ETag"] = etag(made.sha256)
         return published(name, made)
 
-    @routes.delete("/{name}", status_code=204, dependencies=[guard.writes], responses=problems.told(403, 404, 412))
+    @routes.delete("/{name}", status_code=204, dependencies=[guard.writes], responses=problems.responses(403, 404, 412))
     def delete_dataset(request: Request, name: Name, version: VersionNumber = None) -> None:
         """Delete a dataset or one version."""
         store.delete(name, version, Conditions.of(request.headers))
@@ -217,7 +217,7 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
         "/{name}",
         dependencies=[guard.reads],
         response_class=Response,
-        responses=problems.told(404, 406, 412, 416)
+        responses=problems.responses(404, 406, 412, 416)
         | {
             200: {
                 "content": {downloads.FILE: BINARY, downloads.TAR: BINARY, downloads.ZIP: BINARY},
@@ -252,7 +252,7 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
             headers=request.headers,
         )
 
-    @routes.get("/{name}/card", dependencies=[guard.reads], responses=problems.told(404))
+    @routes.get("/{name}/card", dependencies=[guard.reads], responses=problems.responses(404))
     def get_card(name: Name, version: VersionNumber = None) -> CardShape:
         """Describe a dataset: its versions, and the contents of one version (default: the newest)."""
         versions = store.versions(name)
@@ -260,17 +260,17 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
         return CardShape(
             **entry(name).model_dump(),
             description=store.description(name),
-            versions=[told(one) for one in reversed(versions)],
+            versions=[version_shape(one) for one in reversed(versions)],
             card={} if shown is None else dict(shown.card),
         )
 
-    @routes.get("/{name}/versions", dependencies=[guard.reads], responses=problems.told(404))
+    @routes.get("/{name}/versions", dependencies=[guard.reads], responses=problems.responses(404))
     def list_versions(name: Name) -> VersionsShape:
         """List all versions of a dataset, even if the newest one cannot be read."""
-        versions = [told(one) for one in reversed(store.versions(name))]
+        versions = [version_shape(one) for one in reversed(store.versions(name))]
         return VersionsShape(versions=versions, unreadable=sorted(store.unreadable(name), reverse=True))
 
-    @routes.get("/{name}/files", dependencies=[guard.reads], responses=problems.told(404))
+    @routes.get("/{name}/files", dependencies=[guard.reads], responses=problems.responses(404))
     def list_files(
         name: Name,
         version: VersionNumber = None,
@@ -307,7 +307,7 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
         "/{name}/files/{path:path}",
         dependencies=[guard.reads],
         response_class=Response,
-        responses=problems.told(404, 412, 416)
+        responses=problems.responses(404, 412, 416)
         | {
             200: {"content": {downloads.FILE: BINARY}, "headers": _TAG},
             206: {"description": "A range", "content": {downloads.FILE: BINARY}},
@@ -338,7 +338,7 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
         )
 
     for path, endpoint in (("/{name}", get_dataset), ("/{name}/files/{path:path}", get_file)):
-        known = problems.told(404, 406, 412, 416) | {status: {"description": "As for GET"} for status in (304,)}
+        known = problems.responses(404, 406, 412, 416) | {status: {"description": "As for GET"} for status in (304,)}
         head = routes.head(path, dependencies=[guard.reads], response_class=Response, responses=known)
         head(endpoint)
     add_sheet_routes(routes, store, guard)

@@ -28,7 +28,7 @@ def add_croissant_routes(routes: APIRouter, store: Store, guard: Guard) -> None:
         "/{name}/croissant",
         dependencies=[guard.reads],
         response_class=Response,
-        responses=problems.told(404) | {200: {"content": {croissant.MEDIA_TYPE: _OBJECT}}},
+        responses=problems.responses(404) | {200: {"content": {croissant.MEDIA_TYPE: _OBJECT}}},
     )
     def get_croissant(request: Request, name: Name, version: VersionNumber = None) -> Response:
         """Describe a version as Croissant 1.1 (JSON-LD): its files, samples, classes and splits.

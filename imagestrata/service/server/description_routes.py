@@ -19,7 +19,7 @@ _MOST_BYTES = 1 << 17  # JSON may need twelve bytes for a character
 def add_description_routes(routes: APIRouter, store: Store, guard: Guard) -> None:
     """Add the routes of descriptions."""
 
-    @routes.get("/{name}/description", dependencies=[guard.reads], responses=problems.told(404))
+    @routes.get("/{name}/description", dependencies=[guard.reads], responses=problems.responses(404))
     def get_description(name: Name) -> DescriptionShape:
         """Get the description of a dataset."""
         return DescriptionShape(description=store.description(name))
@@ -28,7 +28,7 @@ def add_description_routes(routes: APIRouter, store: Store, guard: Guard) -> Non
         "/{name}/description",
         dependencies=[guard.writes],
         openapi_extra=_BODY,
-        responses=problems.told(403, 404, 413, 415, 507),
+        responses=problems.responses(403, 404, 413, 415, 507),
     )
     async def put_description(request: Request, name: Name) -> DescriptionShape:
         """Replace the description of a dataset. It belongs to all versions; the last write wins."""

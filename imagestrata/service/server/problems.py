@@ -156,7 +156,7 @@ def problem(scope: Scope, status: int, title: str, detail: str, headers: Mapping
     return Response(body.model_dump_json(), status_code=status, media_type=TYPE, headers=dict(headers or {}))
 
 
-def told(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Describe errors with these statuses for the OpenAPI document."""
     schema = {"$ref": "#/components/schemas/ProblemShape"}
     return {

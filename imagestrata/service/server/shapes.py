@@ -178,7 +178,7 @@ def summary_of(description: str) -> str | None:
     return (line if len(line) <= 200 else f"{line[:199]}…") or None
 
 
-def told(version: DatasetVersion) -> VersionShape:
+def version_shape(version: DatasetVersion) -> VersionShape:
     """Return a version as JSON."""
     return VersionShape(
         version=version.number,
@@ -194,4 +194,4 @@ def told(version: DatasetVersion) -> VersionShape:
 
 def published(name: str, version: DatasetVersion) -> PublishedShape:
     """Return a published version as JSON."""
-    return PublishedShape(name=name, location=location(name), **told(version).model_dump())
+    return PublishedShape(name=name, location=location(name), **version_shape(version).model_dump())

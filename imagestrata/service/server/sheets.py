@@ -108,7 +108,7 @@ def add_sheet_routes(routes: APIRouter, store: Store, guard: Guard) -> None:
         "/{name}/sheet",
         dependencies=[guard.reads],
         response_class=Response,
-        responses=problems.told(404, 412)
+        responses=problems.responses(404, 412)
         | {
             200: {"content": {JPEG: {"schema": {"type": "string", "format": "binary"}}}},
             304: {"description": "Not modified"},
@@ -128,7 +128,7 @@ def add_sheet_routes(routes: APIRouter, store: Store, guard: Guard) -> None:
             raise NotThereError(f"Wanted images of {name!r}. Found: none that can be shown in version {found.number}")
         return Response(made.jpeg, media_type=JPEG, headers=told)
 
-    @routes.get("/{name}/sheet/pictures", dependencies=[guard.reads], responses=problems.told(404))
+    @routes.get("/{name}/sheet/pictures", dependencies=[guard.reads], responses=problems.responses(404))
     async def list_pictures(
         name: Name, version: VersionNumber = None, prefix: Prefix = "", label: Label = None
     ) -> SheetShape:

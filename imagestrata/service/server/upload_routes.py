@@ -50,7 +50,7 @@ def add_upload_routes(routes: APIRouter, uploads: Uploads, body: Body, guard: Gu
         dependencies=writes,
         openapi_extra={"parameters": [tus.RESUMABLE, _LENGTH]},
         response_class=Response,
-        responses=problems.told(403, 404, 411, 412, 413, 415, 507),
+        responses=problems.responses(403, 404, 411, 412, 413, 415, 507),
     )
     def begin_upload(
         request: Request,
@@ -74,7 +74,7 @@ def add_upload_routes(routes: APIRouter, uploads: Uploads, body: Body, guard: Gu
         dependencies=writes,
         openapi_extra={"parameters": [tus.RESUMABLE]},
         response_class=Response,
-        responses=problems.told(403, 404, 412),
+        responses=problems.responses(403, 404, 412),
     )
     def look_at_upload(name: Name, upload: Identity) -> Response:
         """Get the `Upload-Offset` and `Upload-Length` of an upload. A finished one has `Dataset-Version`."""
@@ -94,8 +94,8 @@ def add_upload_routes(routes: APIRouter, uploads: Uploads, body: Body, guard: Gu
         },
         response_class=Response,
         responses={
-            **problems.told(403, 404, 409, 412, 413, 415, 507),
-            460: {**problems.told(400)[400], "description": "Checksum Mismatch"},
+            **problems.responses(403, 404, 409, 412, 413, 415, 507),
+            460: {**problems.responses(400)[400], "description": "Checksum Mismatch"},
         },
     )
     async def append_to_upload(
@@ -125,7 +125,7 @@ def add_upload_routes(routes: APIRouter, uploads: Uploads, body: Body, guard: Gu
         status_code=204,
         dependencies=writes,
         openapi_extra={"parameters": [tus.RESUMABLE]},
-        responses=problems.told(403, 404, 409, 412),
+        responses=problems.responses(403, 404, 409, 412),
     )
     def give_up(name: Name, upload: Identity) -> None:
         """Cancel an upload and remove its bytes. A published version stays."""

@@ -92,7 +92,7 @@ async def take(
 
 
 @contextmanager
-def full_disks_told() -> Iterator[None]:
+def full_disk_errors() -> Iterator[None]:
     """Turn errors of a full disk or a file size limit into `FullError`."""
     try:
         yield
@@ -103,7 +103,7 @@ def full_disks_told() -> Iterator[None]:
 
 
 def _write(file: IO[bytes], hashes: Sequence[Hash], parts: list[bytes]) -> None:
-    with full_disks_told():
+    with full_disk_errors():
         for part in parts:
             view = memoryview(part)
             while view:

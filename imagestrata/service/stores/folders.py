@@ -24,7 +24,7 @@ from pathlib import Path
 from formats.durability import sync, sync_folders
 from imagestrata.service.errors import ConflictError, NotThereError, UnreadableError, no_dataset
 from imagestrata.service.stores.blobs import FileBlob
-from imagestrata.service.stores.bodies import full_disks_told
+from imagestrata.service.stores.bodies import full_disk_errors
 from imagestrata.service.stores.staging import DATA, INDEX, UPLOAD, Staging
 from imagestrata.service.stores.store import Store
 from schemas.datasets import VERSION_NAME, DatasetVersion, is_name
@@ -53,7 +53,7 @@ class FolderStore(Store):
 
     def create(self, name: str) -> None:
         """Make a dataset without versions. Raises `ConflictError`, `FullError`."""
-        with full_disks_told():
+        with full_disk_errors():
             made = self.staging.new()
             try:
                 (made / "versions").mkdir()
@@ -99,7 +99,7 @@ class FolderStore(Store):
         path = self._datasets / name / _DESCRIPTION
         made = self.staging.new()
         try:
-            with self._lock, full_disks_told():
+            with self._lock, full_disk_errors():
                 self._check(name)
                 (made / DATA).write_text(text, encoding="utf-8")
                 sync(made / DATA)
@@ -130,7 +130,7 @@ class FolderStore(Store):
                     if isinstance(error, FileNotFoundError):
                         raise
                     reserve((source / file).stat().st_size)  # a file system without hard links
-                    with full_disks_told():
+                    with full_disk_errors():
                         shutil.copyfile(source / file, staged / file)
         except FileNotFoundError:
             raise NotThereError(f"Wanted version {version.number} of {name!r}. Found: it was deleted") from None
@@ -168,7 +168,7 @@ class FolderStore(Store):
         source = self._datasets / name
         if number is not None:
             # Overwrites a file of the same length: a deletion must work on a full disk.
-            with full_disks_told(), open(os.open(source / "next", os.O_WRONLY | os.O_CREAT, 0o666), "wb") as file:
+            with full_disk_errors(), open(os.open(source / "next", os.O_WRONLY | os.O_CREAT, 0o666), "wb") as file:
                 file.write(_NUMBER.format(following).encode())
                 file.flush()
                 os.fsync(file.fileno())

@@ -10,7 +10,7 @@ from typing import Any
 from formats.durability import sync
 from imagestrata.service.conditions import Conditions
 from imagestrata.service.errors import NotThereError
-from imagestrata.service.stores.bodies import full_disks_told
+from imagestrata.service.stores.bodies import full_disk_errors
 from imagestrata.service.stores.staging import DATA, UNVERIFIED, UPLOAD
 from imagestrata.service.stores.store import Store
 from imagestrata.service.uploads.finished import FinishedUploads
@@ -78,7 +78,7 @@ class UploadStates:
 
 def mark_unverified(staged: Path, offset: int) -> None:
     """Record durably that bytes from this offset are not verified. Raises `FullError`."""
-    with full_disks_told():
+    with full_disk_errors():
         (staged / UNVERIFIED).write_text(str(offset), encoding="ascii")
         sync(staged / UNVERIFIED)
         sync(staged)

@@ -26,7 +26,7 @@ from imagestrata.service.errors import (
     TooLargeError,
     TooManyError,
 )
-from imagestrata.service.stores.bodies import Digest, Hash, full_disks_told, take
+from imagestrata.service.stores.bodies import Digest, Hash, full_disk_errors, take
 from imagestrata.service.stores.staging import DATA, INDEX, UNVERIFIED, UPLOAD
 from imagestrata.service.stores.store import Store
 from imagestrata.service.uploads.cards import card_of
@@ -70,7 +70,7 @@ class Uploads:
         staged = self._store.staging.folder / secrets.token_hex(16)
         try:
             self._room.promise(staged, upload.length or 0)
-            with full_disks_told():
+            with full_disk_errors():
                 await asyncio.to_thread(self._store.staging.new, staged.name)
             digest = Digest()
             size = await self._take(staged, body, [digest], most=_least(upload.length, self._most))
@@ -90,7 +90,7 @@ class Uploads:
             self._room.take(staged, size)
 
         try:
-            with full_disks_told():
+            with full_disk_errors():
                 return self._store.restore(name, number, staged, conditions, by=by, reserve=reserve)
         finally:
             self._forget(staged)
@@ -105,7 +105,7 @@ class Uploads:
         identity = secrets.token_hex(16)
         staged = self._store.staging.folder / identity
         self._count(staged, upload.by)
-        with full_disks_told():
+        with full_disk_errors():
             try:
                 self._room.promise(staged, upload.length)
                 self._room.pause(staged, here=0, seconds=_PROMISED_SECONDS)
@@ -243,7 +243,7 @@ class Uploads:
         def reserve(size: int) -> None:
             self._room.take(staged, size)
 
-        with full_disks_told(), open(staged / DATA, "ab", buffering=0) as file:
+        with full_disk_errors(), open(staged / DATA, "ab", buffering=0) as file:
             return await take(body, file, hashes=hashes, most=most, reserve=reserve)
 
     def _check(self, upload: UploadRequest) -> None:
@@ -275,7 +275,7 @@ class Uploads:
                 sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         if upload.sha256 is not None and sha256 != upload.sha256:
             raise BodyError(f"Wanted a body with SHA-256 {upload.sha256}. Found: {sha256}")
-        with full_disks_told():
+        with full_disk_errors():
             try:
                 files = 1 if index is None else write_index(data, index)
             except ArchiveError as error:
