@@ -109,6 +109,9 @@ def split_croissant(manifest: SplitManifest, *, name: str, served: Served | None
         manifest: The manifest of the folder.
         name: The name of the dataset.
         served: Where a service serves the folder. Without it, paths are relative to the description.
+
+    Returns:
+        The description as JSON-LD.
     """
     folder = "" if served is None else served.folder
     files = [folder + file.path for part in manifest.splits for file in part.files]
@@ -152,6 +155,9 @@ def shards_croissant(manifest: ShardManifest, *, name: str, served: Served | Non
         manifest: The manifest of the folder.
         name: The name of the dataset.
         served: Where a service serves the folder. Without it, paths are relative to the description.
+
+    Returns:
+        The description as JSON-LD.
     """
     shards = [
         {
@@ -199,6 +205,9 @@ def folders_croissant(*, name: str, served: Served, images: int, classes: Sequen
         images: The number of images.
         classes: The names of all classes; empty if the images have none, or if not all names are known.
         splits: The names of the folders above those of the classes; empty if there are none.
+
+    Returns:
+        The description as JSON-LD.
     """
     patterns = [f"*.{''.join(f'[{one}{one.upper()}]' for one in ending)}" for ending in _IMAGES]
     fields = [_field("samples/image", "sc:ImageObject", "The image.", _content("image-files"))]
