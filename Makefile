@@ -20,7 +20,7 @@ OURS := $(MEASURED) benchmarks
 # Their docstrings agree with their signatures.
 DOCUMENTED := $(filter-out loader,$(MEASURED))
 
-.PHONY: help demo train-demo setup test test-unit test-e2e test-spark4 test-all coverage check docs format up down service s3-up s3-down status clean-data clean lock deps.zip bench-demo bench-ingest bench-loader bench-server bench-service bench-shards bench-splits bench-tls bench-train
+.PHONY: help demo train-demo setup test test-unit test-e2e test-spark4 test-all coverage check docs notebooks format up down service s3-up s3-down status clean-data clean lock deps.zip bench-demo bench-ingest bench-loader bench-server bench-service bench-shards bench-splits bench-tls bench-train
 
 ## First steps
 
@@ -70,6 +70,9 @@ coverage: setup  ## print the share of lines and branches of each package that `
 docs: setup  ## build the documentation as a site, build/docs/index.html
 	@$(RUN) python -m sphinx -E -W --keep-going -n -q docs build/docs
 	@echo "$(HERE)build/docs/index.html"
+
+notebooks: setup  ## run the notebooks and store them with their outputs
+	@$(RUN) python -m tests.support.notebooks
 
 test-all: test  ## run all tests
 	@$(MAKE) --no-print-directory -C "$(HERE)" test-e2e ALL=1

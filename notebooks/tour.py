@@ -1,4 +1,4 @@
-"""What the notebooks share: a Cassandra of their own and handwritten digits in it. All lies in `build/` beside them."""
+"""What the notebooks share: an embedded Cassandra with handwritten digits. All files are in `build/` beside them."""
 
 import csv
 import shutil
@@ -16,18 +16,18 @@ DIGITS = BUILD / "digits"
 SPLITS = BUILD / "splits"
 TABLES = ["--data-table", "tour.data", "--metadata-table", "tour.metadata"]
 A_WRITER = 20
-"""We pretend that so many pictures in turn are by one writer."""
+"""The number of consecutive images that we ascribe to one writer."""
 
 
 def cassandra() -> Cassandra:
-    """The embedded Cassandra, up; `stop()` ends it, and its data stay."""
+    """Start the embedded Cassandra and return it; `stop()` stops it and keeps its data."""
     server = Cassandra(BUILD / "cassandra")
     server.start()
     return server
 
 
 def spark(server: Cassandra) -> SparkSession:
-    """A session on this machine's cores that finds the server."""
+    """A local Spark session that uses the server."""
     session = (
         SparkSession.builder.master("local[2]")
         .appName("tour")
@@ -43,9 +43,9 @@ def spark(server: Cassandra) -> SparkSession:
 
 
 def write_digits() -> Path:
-    """1,797 digits as `NUMBER.png` of 64 x 64 pixels, two files that are no pictures, and `labels.csv`.
+    """Write 1,797 digits as `NUMBER.png` of 64 x 64 pixels, two files that are not images, and `labels.csv`.
 
-    Written aside and renamed: what is there is whole.
+    The folder is written under another name and renamed, so it is complete if it exists.
     """
     if DIGITS.is_dir():
         return DIGITS
@@ -67,7 +67,7 @@ def write_digits() -> Path:
 
 
 def ingest_digits(session: SparkSession) -> None:
-    """What `01_ingest_and_explore` does, or what is left of it."""
+    """Ingest the digits as `01_ingest_and_explore` does, or what is missing of them."""
     folder = write_digits()
     columns = ["--path-column", "file", "--label-column", "digit", "--group-column", "writer"]
     options = [str(folder / "images"), "--labels", str(folder / "labels.csv"), *columns, *TABLES]
@@ -76,7 +76,7 @@ def ingest_digits(session: SparkSession) -> None:
 
 
 def digits_split(server: Cassandra) -> Path:
-    """Four fifths of each digit for training, the rest for validation; made where it is not there."""
+    """Return a split with four fifths of each digit for training and the rest for validation; make it if needed."""
     out = SPLITS / "digits"
     if not (out / "_manifest.json").is_file():
         session = spark(server)
