@@ -49,7 +49,7 @@ def _from_shards(options: TrainOptions, side: Side) -> Callable[..., loader.Sour
 
 
 KINDS: dict[str, Open] = {"split": _from_split, "rows": _from_rows, "folders": _from_folders, "shards": _from_shards}
-"""By the kind of the options: what makes a source of one side, once it is told batch size, ranks and order."""
+"""By the kind of the options: a function that makes a source when it gets batch size, ranks and order."""
 
 
 @contextmanager

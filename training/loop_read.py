@@ -352,8 +352,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             wanted, shortest = f"{LEAST_SECONDS:g} s or more", min(epoch.seconds for epoch in warm)
             _say(f"no figure: wanted epochs of {wanted}. Found: {shortest:.2f} s. Read more images.", options)
         else:
-            told = _rates(found["mean"], found["deviation"])
-            _say(f"mean of {len(warm)} {'epoch' if len(warm) == 1 else 'epochs'}: {told}", options)
+            rates = _rates(found["mean"], found["deviation"])
+            _say(f"mean of {len(warm)} {'epoch' if len(warm) == 1 else 'epochs'}: {rates}", options)
         if options.json:
             figures = {
                 **asdict(options),

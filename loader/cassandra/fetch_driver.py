@@ -37,7 +37,7 @@ ms CPU an image, against 1.15 ms with the driver's own 4 kB."""
 
 
 class DriverFetcher:
-    """Reads a target; ``connections`` to each node, or as many as the round trip asks for.
+    """Reads a target with ``connections`` to each node, or as many as the round trip needs.
 
     A session of the driver has one connection to each node, so there are as many sessions, which take turns.
     """
@@ -166,7 +166,7 @@ class DriverFetcher:
         )
 
     def _where(self) -> tuple[dict[str, Any], str | None]:
-        """Where to go and whom to believe, as options of the driver, and the datacenter to read from."""
+        """Hosts and trusted authorities as options of the driver, and the datacenter to read from."""
         target, access = self._target, self._target.access
         if access.bundle is not None:
             return self._behind_proxy(access)
@@ -186,23 +186,23 @@ class DriverFetcher:
         }, target.datacenter
 
     def _behind_proxy(self, access: Access) -> tuple[dict[str, Any], str | None]:
-        """As `_where`, told by the metadata service of a bundle. The driver would not look at anybody's name."""
+        """As `_where`, from the metadata service of a bundle. The driver itself would not check its name."""
         host, port = access.metadata_service()
         with urlopen(
             f"https://{host}:{port}/metadata?version=1", context=access.strict_tls(), timeout=_STEP_SECONDS
         ) as answer:
-            told = json.load(answer)["contact_info"]
-        proxy, _, proxy_port = told["sni_proxy_address"].rpartition(":")
+            contact = json.load(answer)["contact_info"]
+        proxy, _, proxy_port = contact["sni_proxy_address"].rpartition(":")
         factory = self._connection.SniEndPointFactory(proxy, int(proxy_port))
         context = access.strict_tls()
         assert context is not None
         context.check_hostname = False  # the server name is a node's id, and the certificate is the proxy's
         return {
-            "contact_points": [factory.create_from_sni(one) for one in told["contact_points"]],
+            "contact_points": [factory.create_from_sni(one) for one in contact["contact_points"]],
             "endpoint_factory": factory,
             "ssl_context": context,
             "connection_class": _proven(_buffered(self._driver.Cluster.connection_class), proxy),
-        }, self._target.datacenter or told["local_dc"]
+        }, self._target.datacenter or contact["local_dc"]
 
     async def _ask(self, statement: Any, values: Any = None, **options: Any) -> list[tuple[Any, ...]]:
         """Rows of an answer, which comes on a thread of the driver."""
@@ -262,7 +262,7 @@ def _said(error: Exception) -> str:
 
 
 def _in_thread(call: Callable[[], Any]) -> asyncio.Future[Any]:
-    """Run what blocks on a thread that does not hold up the end of the process."""
+    """Run a blocking function in a thread that does not delay the end of the process."""
     done: Future[Any] = Future()
 
     def work() -> None:

@@ -1,1 +1,1 @@
-"""Which sample when: the order of an epoch, its batches and where it stands. No I/O."""
+"""The order of an epoch, its batches, and positions in it. No I/O."""

@@ -83,7 +83,7 @@ class HeldPieces:
         ]
 
     def want(self, piece: int, insides: Sequence[int], *, part: int) -> None:
-        """Keep some samples of a piece until they are taken; ``part`` of its samples were dealt together with them."""
+        """Keep some samples of a piece until they are taken; ``part`` of its samples were distributed with them."""
         if piece not in self._held:
             self._held[piece] = self._idle.pop(piece) if piece in self._idle else _Held()
         held = self._held[piece]

@@ -88,8 +88,8 @@ def _companion(sample: ShardSample) -> bytes:
 def _id(sample: ShardSample) -> bytes:
     from formats.shards.sample_metadata import id_in
 
-    told = sample.members.get("json", b"")
+    text = sample.members.get("json", b"")
     try:
-        return id_in(told)
+        return id_in(text)
     except (ValueError, KeyError, TypeError):
-        raise ShardError(f"Wanted an id in {sample.key}.json of {sample.shard}. Found: {told[:60]!r}") from None
+        raise ShardError(f"Wanted an id in {sample.key}.json of {sample.shard}. Found: {text[:60]!r}") from None

@@ -85,16 +85,16 @@ class ShardStream:
         return FilledFromShards(step.number, samples, step.repeats)
 
     def is_usable(self) -> bool:
-        """Whether there may be more to take: not in a forked child, where nobody reads."""
+        """Whether more may come: not in a forked child, where nothing is read."""
         return not self._has_ended and self._process == os.getpid() and not self._reader.is_closed
 
     def close(self) -> None:
-        """Stop reading ahead; nothing is waited for."""
+        """Stop reading ahead, without waiting."""
         self._has_ended = True
         self._pieces.close()
 
     def _advance(self) -> None:
-        """Plan as many batches as there is room for; what the consumer is to have next, in any case."""
+        """Plan as many batches as there is room for, and in any case the next one."""
         if self._steps and (step := self._steps[0]) is not None:
             self._begin(self._pieces.missing(step.pieces), Need.AHEAD)
         while not self._is_planned and len(self._steps) < _MOST_PLANNED and self._ends < 2:
@@ -122,7 +122,7 @@ class ShardStream:
             self._coming = None
 
     def _begin(self, pieces: Iterable[int], need: Need) -> None:
-        """Begin to read as many of some missing pieces as there is room for; the others come when they are due."""
+        """Begin to read missing pieces as there is room for them; the others are read when they are due."""
         for piece in pieces:
             if not self._pieces.begin(piece, need):
                 return
@@ -184,13 +184,13 @@ class ShardEngine(Closing):
         self._reader: tuple[int, PieceReader] | None = None
 
     def stream(self, epochs: Iterator[Iterator[ShardStep]], /) -> ShardStream:
-        """Begin to read epochs ahead of a consumer. Raises what `connect` raises."""
+        """Begin to read epochs ahead. Raises what `connect` raises."""
         stream = ShardStream(epochs, self._connected(), budget=self.budget)
         self.meter.begin()
         return stream
 
     def connect(self) -> None:
-        """Be ready to read. Raises `AccessError`, `UnreachableError`, and `ClosedError` after `close`."""
+        """Connect. Raises `AccessError`, `UnreachableError`, and `ClosedError` after `close`."""
         self._connected()
 
     def _connected(self) -> PieceReader:
@@ -208,7 +208,7 @@ class ShardEngine(Closing):
         return reader
 
     def stats(self) -> Stats:
-        """How it goes."""
+        """How reading performs."""
         reader = self._reader
         return self.meter.stats(window=self.threads, connections=reader[1].connections if reader is not None else 0)
 

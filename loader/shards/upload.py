@@ -394,7 +394,7 @@ def _publish(
     if others:
         tags = ", ".join(f"{one}-*" for one in others)
         _log.warning(
-            "shards that no manifest names lie in %s, too: %s; remove them, unless they are being uploaded",
+            "%s also has shards that no manifest names: %s. Remove them, unless they are being uploaded.",
             storage.address,
             tags,
         )

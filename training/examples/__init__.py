@@ -1,1 +1,1 @@
-"""Trainings that stand alone, each in one file, to begin your own with."""
+"""Trainings in one file each, to copy and adapt."""

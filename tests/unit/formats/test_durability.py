@@ -113,7 +113,7 @@ def _trusted(root: Path, name: str) -> bytes | None:
 def _files(root: Path) -> dict[str, bytes]:
     """All files that a reader of a folder needs: the page of a split is for people, and changes before the split."""
     paths = [path for path in root.rglob("*") if path.is_file() and not path.is_symlink()]
-    others = ("lock", "version.json", "_report.html")
+    others = ("lock", "version.json", "_report.html", "_croissant.json", "croissant.json")
     return {str(path.relative_to(root)): path.read_bytes() for path in paths if path.name not in others}
 
 

@@ -124,8 +124,8 @@ def test_numeric_class_names_become_labels(open_tree: Callable[..., Any]) -> Non
         ("train", {"class_names": "number"}, r"numbers from 0 to 2147483647\. Found: 'Dog', 'cat', 'snake', 'äh"),
         ("twice", {"class_names": "number"}, r"one class folder for each number in .*Found: '07' and '7'"),
         ("empty", {}, r"an image in each class folder of s3://.*/empty\. Found: none in b"),
-        ("flat", {}, r"a folder for every class in s3://.*/flat\. Found: 1 files and no folders there"),
-        ("nothing", {}, r"a folder for every class in s3://.*/nothing\. Found: nothing and no folders there"),
+        ("flat", {}, r"a folder for every class in s3://.*/flat\. Found: 1 files and no folders"),
+        ("nothing", {}, r"a folder for every class in s3://.*/nothing\. Found: nothing and no folders"),
     ],
 )
 def test_a_place_that_is_not_a_tree_is_refused(

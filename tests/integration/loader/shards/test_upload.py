@@ -111,7 +111,7 @@ def test_a_missing_bucket_is_made_on_request_and_the_error_says_how(s3: S3) -> N
         upload(client, bucket, "x", count=3, workers=0)
     assert len(upload(client, bucket, "x", count=3, workers=0, create_bucket=True)) == 3
     assert len(upload(client, bucket, "y", count=4, workers=0, create_bucket=True)) == 4
-    with pytest.raises(AccessError, match="refuses the keys"):
+    with pytest.raises(AccessError, match="the keys are rejected"):
         wrong = make_client(s3.endpoint, s3.access_key, "wrong")
         upload(wrong, fresh_name("bucket"), "x", count=3, workers=0, create_bucket=True)
 
@@ -133,7 +133,7 @@ def test_uploads_to_s3_and_to_a_folder_are_identical(s3: S3, tmp_path: Path) -> 
 def test_stores_that_refuse_or_do_not_answer_are_reported_before_encoding(s3: S3) -> None:
     s3.make_bucket(bucket := fresh_name("bucket"))
     cases: list[tuple[Client, str, type[Exception], str]] = [
-        (make_client(s3.endpoint, s3.access_key, "wrong"), bucket, AccessError, "refuses the keys"),
+        (make_client(s3.endpoint, s3.access_key, "wrong"), bucket, AccessError, "the keys are rejected"),
         (make_client(s3.endpoint, s3.access_key, s3.secret_key), "nowhere", AccessError, "no bucket 'nowhere' there"),
         (make_client("http://127.0.0.1:9", "a", "b"), bucket, UnreachableError, "no answer"),
     ]
