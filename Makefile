@@ -18,7 +18,7 @@ DEV := --extra spark --extra loader --extra cuda120 --extra train --extra s3 --e
 MEASURED := schemas formats etl jobs loader training imagestrata
 OURS := $(MEASURED) benchmarks
 # Their docstrings agree with their signatures.
-DOCUMENTED := $(filter-out loader,$(MEASURED))
+DOCUMENTED := $(MEASURED)
 
 .PHONY: help demo train-demo setup test test-unit test-e2e test-spark4 test-all coverage check docs notebooks format up down service s3-up s3-down status clean-data clean lock deps.zip bench-demo bench-ingest bench-loader bench-server bench-service bench-shards bench-splits bench-tls bench-train
 

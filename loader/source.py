@@ -91,6 +91,22 @@ class Source:
 
     A pickled source has its options (with any passwords), its split and the loaded state. It starts anew where it is
     unpickled.
+
+    Args:
+        split: What is read.
+        plan: Which sample comes when.
+        engine: How bytes are read. It must not hold the source, which would then never be garbage-collected.
+        batch_of: Makes a `Batch` of what the engine's streams give, and the epoch.
+        options: The options, checked.
+        has_detected_ranks: Whether the ranks in ``options`` were detected.
+        remake: Makes the same source again, except for the options that it is called with.
+        metadata: The metadata columns of the batches.
+        in_order: Whether batches come in the order of the plan.
+        max_missing: The share of an epoch that may be missing, from 0 to 1.
+        where: What `repr` shows of the store.
+
+    Raises:
+        OptionError: An option is out of its range.
     """
 
     def __init__(
@@ -108,24 +124,6 @@ class Source:
         max_missing: float = 0.0,
         where: str = "",
     ) -> None:
-        """`loader.sources` puts sources together.
-
-        Args:
-            split: What is read.
-            plan: Which sample comes when.
-            engine: How bytes are read. It must not hold the source, which would then never be garbage-collected.
-            batch_of: Makes a `Batch` of what the engine's streams give, and the epoch.
-            options: The options, checked.
-            has_detected_ranks: Whether the ranks in ``options`` were detected.
-            remake: Makes the same source again, except for the options that it is called with.
-            metadata: The metadata columns of the batches.
-            in_order: Whether batches come in the order of the plan.
-            max_missing: The share of an epoch that may be missing, from 0 to 1.
-            where: What `repr` shows of the store.
-
-        Raises:
-            OptionError: An option is out of its range.
-        """
         self.split, self.plan, self.options = split, plan, options
         self.metadata, self.in_order = metadata, in_order
         self.delivery = Delivery(in_order=in_order)

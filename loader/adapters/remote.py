@@ -316,7 +316,14 @@ class RemoteDataset(Base):
         return made
 
     def shuffle(self, size: int, **_: Any) -> Self:
-        """Raises `OptionError`, because each pass has a new order anyway; a size of 0 is allowed and does nothing."""
+        """Raise `OptionError`, because each pass has a new order anyway.
+
+        Args:
+            size: The size of a buffer; 0 is allowed and does nothing.
+
+        Returns:
+            This dataset, for size 0.
+        """
         if size < 1:
             return self
         raise OptionError(
