@@ -1,1 +1,1 @@
-"""Cassandra: control queries, reading tables, writing from executors, and what is recorded of tables and classes."""
+"""Cassandra: control queries, tables as DataFrames, writes from executors, and records of tables and classes."""

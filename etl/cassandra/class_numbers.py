@@ -1,6 +1,6 @@
-"""Class numbers: taken once for ever, safely against other ingests that take numbers at the same time.
+"""Class numbers. A number never changes, and ingests that run at the same time get the same numbers.
 
-All reads and transactions hold in all datacenters (SERIAL): two ingests in different ones agree, too.
+All reads and transactions use SERIAL, so that ingests in different datacenters agree as well.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,19 @@ _CHUNK_BYTES = 16_384  # a batch is refused by servers above 50 kB
 
 
 def class_names(control: Control, *, keyspace: str, dataset: str) -> dict[str, int]:
-    """The class numbers of a dataset by class name; empty where they were never taken or the table is not there."""
+    """Read the class numbers of a dataset.
+
+    Args:
+        control: The session.
+        keyspace: The keyspace of the metadata table.
+        dataset: The dataset.
+
+    Returns:
+        The numbers by class name. Empty if no class has a number yet, or the table does not exist.
+
+    Raises:
+        UnreachableError: The servers did not answer.
+    """
     table = TableName(keyspace, "classes")
     if control.columns(table) is None:
         return {}
@@ -25,12 +37,23 @@ def class_names(control: Control, *, keyspace: str, dataset: str) -> dict[str, i
 
 
 def take_numbers(control: Control, *, keyspace: str, dataset: str, names: Iterable[str]) -> dict[str, int]:
-    """The number of every name of a dataset, after new names have taken theirs in code-point order.
+    """Give every class name of a dataset a number.
 
-    Known names keep their numbers. New ones are taken in chunks, each in a lightweight transaction on ``total``, the
-    next free number, which is written together with the names: a transaction that is applied on the total that was
-    read was made on the names that were read. A run that finds that another was faster reads again and goes on from
-    there, so runs with the same names agree whatever their order. Raises `UnreachableError` if that takes too long.
+    Names that have a number keep it. New names follow in code-point order, in chunks. Each chunk is one lightweight
+    transaction with the condition that ``total``, the next free number, is still the one that was read. If another run
+    was faster, this one reads again and continues from there. So runs with the same names agree, in any order.
+
+    Args:
+        control: The session.
+        keyspace: The keyspace of the metadata table. Its table of classes exists.
+        dataset: The dataset.
+        names: The class names.
+
+    Returns:
+        The numbers by class name, of all classes of the dataset.
+
+    Raises:
+        UnreachableError: The servers did not answer, or no transaction was applied within two minutes.
     """
     wanted = sorted(set(names))
     table = TableName(keyspace, "classes").quoted
@@ -54,7 +77,7 @@ def take_numbers(control: Control, *, keyspace: str, dataset: str, names: Iterab
             after = first + len(chunk)
             statements.append((f"UPDATE {table} SET total = ? WHERE dataset = ? IF total = ?", (after, dataset, total)))
             if not control.apply(statements):
-                retries.wait()  # another run took numbers meanwhile, or it is not known whether this one did
+                retries.wait()  # another run took numbers in the meantime, or the outcome is unknown
                 break
             total = first = after
             retries.renew()

@@ -1,4 +1,4 @@
-"""Where Cassandra is, and who we are to it."""
+"""The address of Cassandra and the user's name."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,14 @@ _TLS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Where Cassandra is, and who we are to it; without the password, so that it may travel in plans and messages."""
+    """The address of Cassandra and the user's name. Without the password, so that plans and messages may contain it.
+
+    Attributes:
+        hosts: The contact points.
+        port: Their port.
+        datacenter: The local datacenter; None for that of the first contact point.
+        username: The user; None for a server that does not authenticate.
+    """
 
     hosts: tuple[str, ...]
     port: int = 9042
@@ -25,21 +32,31 @@ class Cluster:
 
     @classmethod
     def from_spark(cls, spark: SparkSession) -> "Cluster":
-        """Read ``spark.cassandra.*``. Raises `UnreachableError` for what cannot be an address, and for TLS."""
+        """Read ``spark.cassandra.*``.
+
+        Args:
+            spark: The session.
+
+        Returns:
+            The cluster that its settings name.
+
+        Raises:
+            UnreachableError: A setting is not an address, or asks for TLS.
+        """
         get = spark.conf.get
         hosts = tuple(host.strip() for host in (get("spark.cassandra.connection.host", None) or "127.0.0.1").split(","))
         port = get("spark.cassandra.connection.port", None) or "9042"
         if not all(hosts) or not port.isdecimal() or not 0 < int(port) < 65536:
             raise UnreachableError(
-                "Wanted hosts with commas between them in spark.cassandra.connection.host and a port in "
+                "Wanted hosts, separated by commas, in spark.cassandra.connection.host and a port in "
                 f"spark.cassandra.connection.port. Found: {','.join(hosts)!r} and {port!r}"
             )
-        # Without `enabled` the connector ignores the others, and sends passwords in clear.
+        # Without `enabled` the connector ignores the other settings and sends passwords in clear text.
         asked = [name for name in _TLS if (get(name, None) or "false").lower() != "false"]
         if asked:
             raise UnreachableError(
                 "Wanted a connection without TLS: the Spark jobs do not support it yet. "
-                f"Found: {', '.join(asked)}. Unset them, and write over a network that you trust."
+                f"Found: {', '.join(asked)}. Unset them, and write over a trusted network."
             )
         return cls(
             hosts=hosts,
@@ -52,9 +69,9 @@ class Cluster:
         return f"{','.join(self.hosts)} port {self.port}"
 
     def unreachable(self, found: str) -> UnreachableError:
-        """The error for a cluster that does not answer."""
+        """Make the error for a cluster that does not answer."""
         if "protocol version" in found:
-            found = f"something answers there that is not Cassandra ({found})"
+            found = f"a server that is not Cassandra ({found})"
         return UnreachableError(
             f"Wanted Cassandra at {self}. Found: {found}. Is it running there? "
             "Set spark.cassandra.connection.host and spark.cassandra.connection.port."

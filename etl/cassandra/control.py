@@ -28,9 +28,14 @@ _TCP_NODELAY = (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 class Control:
-    """A session for definitions and small queries; a context manager, connected inside its block.
+    """A session for definitions and small queries. A context manager: it is connected inside the block.
 
-    Entering raises `UnreachableError`, within 15 seconds, if nobody answers or we are refused.
+    Args:
+        cluster: The cluster.
+        password: The password of the cluster's user.
+
+    Raises:
+        UnreachableError: On entering, within 15 seconds: no contact point answers, or it refuses the user.
     """
 
     def __init__(self, cluster: Cluster, *, password: str | None = None) -> None:
@@ -64,7 +69,17 @@ class Control:
 
     @classmethod
     def from_spark(cls, spark: SparkSession) -> "Control":
-        """A session that is not yet connected, by the settings of ``spark.cassandra.*``. Raises `EtlError`."""
+        """Make a session from ``spark.cassandra.*``, not yet connected.
+
+        Args:
+            spark: The Spark session.
+
+        Returns:
+            The session.
+
+        Raises:
+            EtlError: A setting is wrong.
+        """
         return cls(Cluster.from_spark(spark), password=password_of(spark))
 
     def __enter__(self) -> Self:
@@ -80,19 +95,28 @@ class Control:
 
     @property
     def datacenter(self) -> str:
-        """The datacenter that our keyspaces are replicated in: the configured one, or the first contact point's."""
+        """The datacenter of new keyspaces: the configured one, else that of the first contact point."""
         return self.cluster.datacenter or str(self.execute("SELECT data_center FROM system.local")[0].data_center)
 
     @property
     def located(self) -> Cluster:
-        """The cluster with its datacenter, as executors need it."""
+        """The cluster with its datacenter, for executors."""
         return replace(self.cluster, datacenter=self.datacenter)
 
     def execute(self, query: str, values: Sequence[Any] = (), *, is_serial: bool = False) -> list[Any]:
-        """Run a query with its values bound; returns the rows, as named tuples.
+        """Run a query.
 
-        ``is_serial`` reads rows of one partition that `apply` writes, as they are in all datacenters.
-        Raises `TableError` for what the server does not understand, `UnreachableError` for everything else.
+        Args:
+            query: The query in CQL.
+            values: The values of its placeholders.
+            is_serial: Whether to read at SERIAL. Use it for rows of one partition that `apply` writes.
+
+        Returns:
+            The rows, as named tuples.
+
+        Raises:
+            TableError: The server rejects the query.
+            UnreachableError: The query failed for any other reason.
         """
         with self._translated():
             bound = self._prepare(query).bind(values)
@@ -103,18 +127,22 @@ class Control:
             while True:
                 try:
                     return list(self._session.execute(bound))
-                except cassandra.ReadTimeout:  # transactions and reads of other runs are in the way
+                except cassandra.ReadTimeout:  # transactions of other runs conflict
                     retries.wait()
 
     def define(self, statement: str) -> None:
-        """Run a statement that makes a keyspace or a table. Raises as `execute` does."""
+        """Run a statement that creates a keyspace or a table. Raises as `execute` does."""
         with self._translated():
             self._session.execute(statement)
 
     def apply(self, statements: Sequence[tuple[str, Sequence[Any]]]) -> bool:
-        """Run statements of one partition as one transaction for all datacenters; returns whether it was applied.
+        """Run statements of one partition as one transaction across all datacenters. Raises as `execute` does.
 
-        False also if the outcome is not known: read again before going on. Raises as `execute` does.
+        Args:
+            statements: The statements in CQL, each with its values.
+
+        Returns:
+            Whether the transaction was applied. Also False if the outcome is unknown: read again before you continue.
         """
         with self._translated():
             batch = BatchStatement(BatchType.LOGGED, consistency_level=cassandra.ConsistencyLevel.QUORUM)
@@ -127,7 +155,7 @@ class Control:
                 return False
 
     def columns(self, table: TableName) -> dict[str, str] | None:
-        """The columns of a table and their CQL types, or None if there is no such table."""
+        """The columns of a table and their CQL types; None if the table does not exist."""
         return {row.column_name: row.type for row in self._columns(table)} or None
 
     def key(self, table: TableName) -> list[str]:
@@ -139,7 +167,15 @@ class Control:
         return self.execute(query, (table.keyspace, table.table))
 
     def execute_all(self, query: str, values: Sequence[Sequence[Any]]) -> Iterator[list[Any]]:
-        """Run a query with each of many values, some at a time; yields the rows of each. Raises as `execute` does."""
+        """Run a query once for each tuple of values, several at a time. Raises as `execute` does.
+
+        Args:
+            query: The query in CQL.
+            values: The values of its placeholders, a tuple for each run.
+
+        Yields:
+            The rows of each run, in the order of the values.
+        """
         with self._translated():
             prepared = self._prepare(query)
             for start in range(0, len(values), _TOGETHER):
@@ -156,25 +192,34 @@ class Control:
         try:
             yield
         except (cassandra.InvalidRequest, cassandra.AlreadyExists) as error:
-            raise TableError(f"Wanted a query that Cassandra at {self.cluster} takes. Found: {error}") from None
+            raise TableError(f"Wanted a query that Cassandra at {self.cluster} accepts. Found: {error}") from None
         except (cassandra.DriverException, cassandra.cluster.NoHostAvailable) as error:
             raise _unreachable(self.cluster, error) from None
 
 
 def check_columns(control: Control, table: TableName, *, columns: Sequence[str]) -> None:
-    """Raise `TableError`, with all that is missing, unless a table is there and has these columns."""
+    """Check that a table exists and has these columns.
+
+    Args:
+        control: The session.
+        table: The table.
+        columns: The columns.
+
+    Raises:
+        TableError: The table or columns of it do not exist. The message names all of them.
+    """
     found = control.columns(table)
     if found is None:
         raise TableError(f"Wanted the table {table} at {control.cluster}. Found: no such table. Has it been ingested?")
     if missing := [name for name in columns if name not in found]:
         raise TableError(
             f"Wanted the columns {', '.join(missing)} in {table}. Found: {', '.join(sorted(found))}. "
-            "Columns of another name are told by --id-col, --label-col and --data-col."
+            "If your columns have other names, set --id-col, --label-col and --data-col."
         )
 
 
 def _unreachable(cluster: Cluster, error: Exception) -> UnreachableError:
-    """The error for a failed connection or request, without the password and without a list of traces."""
+    """Make the error for a failed connection or request. It contains neither the password nor traces."""
     by_host = getattr(error, "errors", None)
     causes = list(by_host.values()) if isinstance(by_host, dict) else []
     user = "no user" if cluster.username is None else f"user {cluster.username!r}"

@@ -1,4 +1,4 @@
-"""Sessions of tasks on executors: pictures and their rows are written, and read by id."""
+"""Sessions of tasks on executors: they write images and their rows, and read images by id."""
 
 import asyncio
 import uuid
@@ -15,38 +15,54 @@ from schemas import TableName
 from schemas.tables import check_column
 
 _WRITE_ATTEMPTS = 4
-_TOO_LARGE = ("request is too big", "oversized mutation", "mutation of")  # as the server says it; it has no code for it
+_TOO_LARGE = ("request is too big", "oversized mutation", "mutation of")  # parts of its message: there is no code
 ReadPicture: TypeAlias = Callable[[bytes], Awaitable[tuple[Any, ...] | None]]
 
 
 class TooLargeError(Exception):
-    """A row is larger than the server takes; what to do about it is the caller's."""
+    """A row is larger than the server accepts. The caller decides what to do."""
 
 
 class Writer:
-    """Prepared writes through many connections, from a coroutine; `writer` makes one."""
+    """Prepared writes from coroutines, through many connections. Made by `writer`."""
 
     def __init__(self, session: Any, cluster: Cluster) -> None:
         self._session = session
         self._cluster = cluster
 
     async def prepare(self, query: str) -> Any:
-        """A statement for `write`. Raises `TableError` if the table does not take it."""
+        """Prepare a statement for `write`.
+
+        Args:
+            query: The statement in CQL.
+
+        Returns:
+            The prepared statement.
+
+        Raises:
+            TableError: The table does not accept the statement.
+        """
         import acsylla
 
         try:
             return await self._session.create_prepared(query)
         except acsylla.errors.CassException as error:
             raise TableError(
-                f"Wanted a table that takes {query} at {self._cluster}. Found: {one_line(error)}"
+                f"Wanted a table that accepts {query} at {self._cluster}. Found: {one_line(error)}"
             ) from None
 
     async def write(self, rows: Sequence[tuple[Any, Sequence[Any]]], *, about: str) -> None:
-        """Write rows and wait until a quorum has them; ``about`` names them in errors.
+        """Write rows and wait until a quorum has them. Failed writes are retried a few times.
 
-        Each row is a prepared statement with its values. Several must be of one partition of one keyspace: they are one
-        mutation then, however large, and all there or none. What a busy server drops is written again, a few times.
-        Raises `TooLargeError`, `TableError` for what the table does not take, `UnreachableError`.
+        Args:
+            rows: Prepared statements with their values. Several rows must belong to one partition of one keyspace:
+                then they are one mutation, of any size, and are written together or not at all.
+            about: What is written, for errors.
+
+        Raises:
+            TooLargeError: The server does not accept rows of that size.
+            TableError: The table does not accept the rows.
+            UnreachableError: All attempts failed.
         """
         import acsylla
 
@@ -74,9 +90,20 @@ class Writer:
 
 @asynccontextmanager
 async def picture_reader(cluster: Cluster, table: TableName, *, columns: Sequence[str]) -> AsyncIterator[ReadPicture]:
-    """What reads ``columns`` by the first of them, the id (16 bytes), on an executor; None for a row that is not there.
+    """Open a session on an executor that reads images by id, with the password of `secrets_on_executors`.
 
-    The password is that of `secrets_on_executors`. Raises `UnreachableError`, `TableError`.
+    Args:
+        cluster: The cluster.
+        table: The data table.
+        columns: The column of the id, then the columns to read.
+
+    Yields:
+        A coroutine function from an id (16 bytes) to the values of the columns after the first; None if there is no
+        such row.
+
+    Raises:
+        UnreachableError: Cassandra does not answer.
+        TableError: The table or a column does not exist.
     """
     import acsylla
 
@@ -102,7 +129,17 @@ async def picture_reader(cluster: Cluster, table: TableName, *, columns: Sequenc
 
 @asynccontextmanager
 async def writer(cluster: Cluster) -> AsyncIterator[Writer]:
-    """A writer on an executor, with the password of `secrets_on_executors`. Raises `UnreachableError`."""
+    """Open a `Writer` on an executor, with the password of `secrets_on_executors`.
+
+    Args:
+        cluster: The cluster.
+
+    Yields:
+        The writer.
+
+    Raises:
+        UnreachableError: Cassandra does not answer.
+    """
     async with _session(cluster) as session:
         yield Writer(session, cluster)
 
@@ -123,7 +160,7 @@ async def _session(cluster: Cluster) -> AsyncIterator[Any]:
         consistency=acsylla.Consistency.LOCAL_QUORUM,
         core_connections_per_host=2,
         load_balance_dc_aware=cluster.datacenter,
-        log_level="disabled",  # its log callback outlives the session; errors come to us as exceptions anyway
+        log_level="disabled",  # its log callback outlives the session; errors are raised as exceptions
     )
     try:
         session = await driver.create_session()

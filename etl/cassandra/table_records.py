@@ -23,8 +23,13 @@ _WORDS = {"name": "classes by name", "number": "classes by number", None: "class
 class TableRecord:
     """What a metadata table and its data table hold.
 
-    ``numbering`` tells whether classes are numbered by name, or have numbers as names; None for labels that are no
-    classes, and where it is not known yet.
+    Attributes:
+        metadata_table: The metadata table.
+        data_table: Its data table.
+        dataset: The dataset.
+        label_type: The type of the labels.
+        numbering: "name" if classes are numbered by name, "number" if their names are the numbers. None if labels are
+            not classes, or the numbering is not known yet.
     """
 
     metadata_table: TableName
@@ -35,7 +40,7 @@ class TableRecord:
 
     @property
     def content(self) -> str:
-        """What is in the tables, in a few words."""
+        """A short description of the contents."""
         labels = _WORDS[self.numbering] if self.label_type == "int" else f"labels of type {self.label_type}"
         return f"dataset {self.dataset!r}, {labels}"
 
@@ -46,16 +51,23 @@ class TableRecord:
 
 
 def check_fits(wanted: TableRecord, /, *, known: Sequence[TableRecord]) -> None:
-    """Raise `ConflictError`, with what to type instead, if an ingest does not fit the records of its keyspace.
+    """Check that an ingest fits the records of its keyspace.
 
-    A pair of tables holds one dataset, one label type and one numbering; a data table belongs to one metadata table; a
+    A pair of tables holds one dataset, one label type and one numbering. A data table belongs to one metadata table. A
     dataset has one numbering in all tables of a keyspace. A numbering that is not known yet fits.
+
+    Args:
+        wanted: The record of the ingest.
+        known: The records of the keyspace.
+
+    Raises:
+        ConflictError: It does not fit. The message says which options would.
     """
     for record in known:
         if record.metadata_table == wanted.data_table or record.data_table == wanted.metadata_table:
             raise ConflictError(
                 f"Wanted to ingest into {wanted.data_table} as data table and {wanted.metadata_table} as metadata "
-                f"table. Found: {record.data_table} is the data table of {record.metadata_table}. Say --data-table "
+                f"table. Found: {record.data_table} is the data table of {record.metadata_table}. Set --data-table "
                 f"{record.data_table} --metadata-table {record.metadata_table}, or use other tables."
             )
     for record in known:
@@ -65,7 +77,7 @@ def check_fits(wanted: TableRecord, /, *, known: Sequence[TableRecord]) -> None:
         if record.metadata_table != wanted.metadata_table and record.data_table == wanted.data_table:
             raise ConflictError(
                 f"Wanted a data table for {wanted.metadata_table}. Found: {wanted.data_table} belongs to "
-                f"{record.metadata_table}, which holds {record.content}. Say --metadata-table {record.metadata_table}, "
+                f"{record.metadata_table}, which holds {record.content}. Set --metadata-table {record.metadata_table}, "
                 "or use another data table."
             )
     for record in known:
@@ -75,7 +87,7 @@ def check_fits(wanted: TableRecord, /, *, known: Sequence[TableRecord]) -> None:
                 own += f" {_other_tables(wanted, known)}"
             raise ConflictError(
                 f"Wanted to ingest {wanted.content}, into {wanted.pair}. Found: {record.pair} hold {record.content}, "
-                f"and a dataset has one numbering. Say --class-names {record.numbering} if that is meant, or make it "
+                f"and a dataset has one numbering. Set --class-names {record.numbering} if that is meant, or make it "
                 f"another dataset in other tables: {own}."
             )
 
@@ -84,7 +96,7 @@ def _check_pair(wanted: TableRecord, record: TableRecord, known: Sequence[TableR
     if record.data_table != wanted.data_table:
         raise ConflictError(
             f"Wanted to ingest into {wanted.pair}. Found: {record.metadata_table} belongs to {record.data_table}. "
-            f"Say --data-table {record.data_table}, or use another metadata table."
+            f"Set --data-table {record.data_table}, or use another metadata table."
         )
     advice = f"Use other tables: {_other_tables(wanted, known)}"
     if record.dataset != wanted.dataset:

@@ -1,4 +1,4 @@
-"""Tables as DataFrames, through the Spark connector: metadata are read, small rows are written."""
+"""Tables as DataFrames, through the Spark connector: reads metadata and writes small rows."""
 
 import time
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ from schemas import TableName
 from schemas.tables import check_column
 
 _PAGE_ROWS = "5000"  # of metadata: 1 to 2 MB; a fifth faster than the connector's own 1,000
-# What the connector says of a table or keyspace that it does not know yet. It was built for Spark 3.5, and raises
-# classes that Spark 4 does not have: there, only the name of the missing class is seen.
+# The connector's errors for a table or keyspace that it does not know yet. It was built for Spark 3.5 and raises
+# exceptions that Spark 4 does not have: there, the error names the missing class.
 _UNKNOWN = ("Couldn't find", "NoSuchTableException", "NoSuchNamespaceException")
 _FORMAT = "org.apache.spark.sql.cassandra"
 
@@ -27,24 +27,34 @@ def read_table(
     columns: Sequence[str],
     page_rows: int | None = None,
 ) -> DataFrame:
-    """The rows of a table, these columns in this order; uuids are text (see `uuid_bytes`).
+    """Read a table.
 
-    ``page_rows`` is how many rows the server sends at a time: few where rows hold pictures, because it has whole pages
-    in memory.
-    Raises `TableError` naming all columns that are missing, `UnreachableError`.
+    Args:
+        spark: The session.
+        table: The table.
+        columns: The columns to read.
+        page_rows: The number of rows that the server sends at a time. Pass few where rows hold images: the server
+            keeps a page in memory. Defaults to `spark.cassandra.input.fetch.sizeInRows`, else 5,000.
+
+    Returns:
+        The rows, with these columns in this order. Uuids are text; see `uuid_bytes`.
+
+    Raises:
+        TableError: The table or columns of it do not exist. The message names all of them.
+        UnreachableError: Cassandra does not answer.
     """
     with Control.from_spark(spark) as control:
         check_columns(control, table, columns=columns)
-    # A quorum of each datacenter, as rows are written with: one replica alone may not have the last ones.
+    # Rows are written at a quorum as well. One replica alone may lack the latest rows.
     consistency = spark.conf.get("spark.cassandra.input.consistency.level", None) or "LOCAL_QUORUM"
     reader = spark.read.format(_FORMAT).options(keyspace=table.keyspace, table=table.table)
     reader = reader.option("spark.cassandra.input.consistency.level", consistency)
     rows = str(page_rows or spark.conf.get("spark.cassandra.input.fetch.sizeInRows", None) or _PAGE_ROWS)
     reader = reader.option("spark.cassandra.input.fetch.sizeInRows", rows)
-    if page_rows is not None:  # such a table is large: tasks of seconds, whatever is lost with one
+    if page_rows is not None:  # such a table is large: tasks of seconds, so that a retry repeats little
         split = spark.conf.get("spark.cassandra.input.split.sizeInMB", None) or "256"
         reader = reader.option("spark.cassandra.input.split.sizeInMB", split)
-    # The connector would turn joins on uuids that we made binary into look-ups by uuid, and fail.
+    # The connector would turn joins on uuids that are binary here into look-ups by uuid, and fail.
     frame = _load(reader.option("directJoinSetting", "off"))
     return frame.select(*(F.col(check_column(name)) for name in columns))
 
@@ -62,20 +72,23 @@ def _load(reader: DataFrameReader) -> DataFrame:
 
 
 def uuid_bytes(column: str | Column) -> Column:
-    """The 16 big-endian bytes of a uuid that `read_table` gave as text."""
+    """Convert a uuid from the text that `read_table` returns to its 16 big-endian bytes."""
     return F.unhex(F.replace(F.col(column) if isinstance(column, str) else column, F.lit("-"), F.lit("")))
 
 
 def uuid_text(column: str | Column) -> Column:
-    """The text of a uuid's 16 bytes, as `append_rows` takes it."""
+    """Convert a uuid from its 16 bytes to the text that `append_rows` accepts."""
     digits = F.lower(F.hex(column))
     return F.regexp_replace(digits, "^(.{8})(.{4})(.{4})(.{4})(.{12})$", "$1-$2-$3-$4-$5")
 
 
 def append_rows(frame: DataFrame, *, table: TableName, clock: int | None = None) -> None:
-    """Write small rows to a table, over those of the same key; columns that the frame lacks are left as they are.
+    """Write small rows to a table. They replace rows of the same key; other columns of those stay unchanged.
 
-    ``clock`` is their write time, in microseconds since 1970; that of each machine unless it is given.
+    Args:
+        frame: The rows, with columns of the table.
+        table: The table.
+        clock: Their write time, in microseconds since 1970. Defaults to each machine's clock.
     """
     written = frame.write.format(_FORMAT).options(keyspace=table.keyspace, table=table.table)
     if clock is not None:

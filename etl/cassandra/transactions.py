@@ -1,4 +1,4 @@
-"""How long a lightweight transaction, or a read of what one writes, is tried again when others are in the way."""
+"""Retries of lightweight transactions and serial reads that conflict with those of other runs."""
 
 from etl.errors import UnreachableError
 from formats.retries import Retries
@@ -7,9 +7,10 @@ _RETRIES = Retries(seconds=120.0)
 
 
 class TransactionRetries:
-    """Pauses between the attempts at a transaction, until they have taken too long.
+    """Pauses between attempts, for two minutes at most.
 
-    ``wanted`` is the first sentence of the error then.
+    Args:
+        wanted: The first sentence of the error after that time.
     """
 
     def __init__(self, wanted: str) -> None:
@@ -17,11 +18,15 @@ class TransactionRetries:
         self.renew()
 
     def renew(self) -> None:
-        """Begin anew: there was progress."""
+        """Start the two minutes again, after an attempt that succeeded."""
         self._attempts = _RETRIES.begin()
 
     def wait(self) -> None:
-        """Wait before the next attempt. Raises `UnreachableError`."""
+        """Wait before the next attempt.
+
+        Raises:
+            UnreachableError: The time is over.
+        """
         if not self._attempts.again():
             raise UnreachableError(
                 f"{self._wanted} Found: no transaction was applied in {_RETRIES.seconds:.0f} s, because other runs "

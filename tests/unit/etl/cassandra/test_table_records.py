@@ -51,7 +51,7 @@ def test_what_is_recorded_and_what_has_tables_of_its_own_fits(change: dict[str, 
         ({"data_table": TableName("ks", "d")}, ["ks.metadata belongs to ks.data", "--data-table ks.data"]),
         (
             {"data_table": TableName("ks", "metadata"), "metadata_table": TableName("ks", "data")},
-            ["ks.metadata as data table", "Say --data-table ks.data --metadata-table ks.metadata"],
+            ["ks.metadata as data table", "Set --data-table ks.data --metadata-table ks.metadata"],
         ),
         ({"metadata_table": TableName("ks", "m")}, ["ks.data belongs to ks.metadata, w", "--metadata-table ks.met"]),
         (
