@@ -1,8 +1,8 @@
-"""Java archives of Cassandra and of Spark's Cassandra connector: locked, fetched once a machine, shared by all clones.
+"""Jars of Cassandra and of the Spark Cassandra connector: locked, downloaded once per machine, shared by all clones.
 
-`jars.lock` lists every file with its sha256; the Ivy that pyspark brings fetches them, several at a time and without
-resolving anything. They lie in `$XDG_CACHE_HOME/imagestrata/jars/<hash of the list>/{cassandra,spark}/`. A repository
-mirror is named by the environment variable IMAGESTRATA_MAVEN_REPOSITORY; without it Ivy asks Maven Central.
+`jars.lock` lists every file with its sha256. The Ivy in pyspark downloads them, several at a time, without resolving
+anything. They are stored in `$XDG_CACHE_HOME/imagestrata/jars/<hash of the list>/<set>/`. To use a mirror, set the
+environment variable IMAGESTRATA_MAVEN_REPOSITORY; the default is Maven Central.
 """
 
 import argparse
@@ -38,7 +38,7 @@ BROUGHT_BY_SPARK = (
     "paranamer",
     "metrics-core",
 )
-# Ivy spends its time waiting for answers, so several run at once, each with a cache of its own.
+# Ivy spends its time waiting for answers, so several run at once. Each has its own cache.
 PROCESSES = 6
 TIMEOUT_S = 900.0
 ATTEMPTS = 3
@@ -46,7 +46,7 @@ ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class Jar:
-    """One locked file: the set it belongs to, its Maven coordinates and its sha256."""
+    """A locked file: its set, Maven coordinates and sha256."""
 
     group: str
     organisation: str
@@ -67,7 +67,7 @@ class Jar:
 
 
 def cache_root() -> Path:
-    """The folder below which everything is kept that clones share."""
+    """The cache folder that all clones share."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "imagestrata"
 
 
@@ -83,12 +83,12 @@ def read_lock(path: Path = LOCK_FILE) -> list[Jar]:
 
 
 def folder() -> Path:
-    """Where the locked files lie once `fetch` was here."""
+    """The folder of the locked files, after `fetch`."""
     return cache_root() / "jars" / hashlib.sha256(LOCK_FILE.read_bytes()).hexdigest()[:16]
 
 
 def paths(group: str) -> list[Path]:
-    """The files of one set; raises SetupError when they are not there."""
+    """The files of one set. Raises SetupError if some are missing."""
     files = [folder() / jar.group / jar.file_name for jar in read_lock() if jar.group == group]
     missing = [file for file in files if not file.is_file()]
     if missing:
@@ -100,7 +100,7 @@ def paths(group: str) -> list[Path]:
 
 
 def connector(site_packages: Path) -> list[Path]:
-    """The connector's files for the pyspark that is installed; raises SetupError as `paths` does."""
+    """The connector's files for the installed pyspark. Raises SetupError as `paths` does."""
     libraries = sorted((site_packages / "pyspark" / "jars").glob("scala-library-*.jar"))
     version = libraries[-1].stem.removeprefix("scala-library-") if libraries else "none"
     group = f"connector_{'.'.join(version.split('.')[:2])}"
@@ -112,7 +112,7 @@ def connector(site_packages: Path) -> list[Path]:
 
 
 def fetch(java_home: Path, ivy: Path, current: Step) -> Path:
-    """Bring every locked file into the cache, verified; returns the folder, at once when it is there."""
+    """Download and verify every locked file, unless the cache has them; returns their folder."""
     target = folder()
     jars = read_lock()
     if target.is_dir():
@@ -127,7 +127,7 @@ def fetch(java_home: Path, ivy: Path, current: Step) -> Path:
 
 
 def _fetch_locked(java_home: Path, ivy: Path, jars: list[Jar], target: Path, current: Step) -> None:
-    # Named by the list: what an interrupted run had fetched is used by the next one.
+    # Named after the list, so that the next run uses what an interrupted one downloaded.
     work = cache_root() / "ivy" / target.name
     unique = sorted({jar.coordinates: jar for jar in jars}.values(), key=lambda jar: jar.coordinates)
     arrived = work / "arrived"
@@ -158,7 +158,7 @@ def _fetch_locked(java_home: Path, ivy: Path, jars: list[Jar], target: Path, cur
 
 
 def _run_ivy(java_home: Path, ivy: Path, missing: list[Jar], total: int, work: Path, current: Step) -> list[str]:
-    """Run several Ivys over the missing files; returns their complaints."""
+    """Run several Ivys over the missing files; returns their errors."""
     work.mkdir(parents=True, exist_ok=True)
     settings = work / "settings.xml"
     settings.write_text(_settings(poms=False), encoding="utf-8")
@@ -195,7 +195,7 @@ def _run_ivy(java_home: Path, ivy: Path, missing: list[Jar], total: int, work: P
             if process.wait(timeout=TIMEOUT_S) != 0:
                 errors.append(f"Ivy ended with {process.returncode}")
     except subprocess.TimeoutExpired:
-        errors.insert(0, f"no end after {TIMEOUT_S:.0f} s")
+        errors.insert(0, f"timed out after {TIMEOUT_S:.0f} s")
     finally:
         for process in processes:
             if process.poll() is None:
@@ -209,7 +209,7 @@ def _run_ivy(java_home: Path, ivy: Path, missing: list[Jar], total: int, work: P
 
 
 def _settings(*, poms: bool) -> str:
-    """Ivy's settings: one Maven repository, by default the one that Ivy knows itself; our digests replace its own."""
+    """Ivy's settings: one Maven repository, by default Ivy's own. Checksums are off, since the lock has digests."""
     mirror = os.environ.get("IMAGESTRATA_MAVEN_REPOSITORY")
     root = f" root={quoteattr(mirror)}" if mirror else ""
     use = "true" if poms else "false"
@@ -252,7 +252,7 @@ def _is_right(path: Path, sha256: str) -> bool:
 
 
 def resolve(java_home: Path, ivy: Path) -> str:
-    """The text of a new lock: what the roots need, as Ivy resolves it today (minutes; run by hand)."""
+    """Resolve the roots and their dependencies; returns the text of a new lock. Takes minutes; run it by hand."""
     lines = ["# sha256, set, Maven coordinates. Written by `python -m imagestrata.devstack.jars`."]
     with tempfile.TemporaryDirectory(prefix="imagestrata-jars-") as scratch:
         work = Path(scratch)
@@ -261,7 +261,7 @@ def resolve(java_home: Path, ivy: Path) -> str:
         for group, root in ROOTS.items():
             command = [f"{java_home}/bin/java", *options, "-jar", str(ivy), "-cache", f"{work}/cache-{group}"]
             command += ["-settings", str(work / "settings.xml"), "-dependency", *root.split(":"), "-confs", "default"]
-            # With type `jar` alone those that Maven calls bundles would be missing.
+            # Type `jar` alone would leave out what Maven calls bundles.
             command += ["-types", "jar", "bundle", "-retrieve"]
             command += [f"{work}/{group}/[organisation]:[artifact]:[revision](:[classifier]).[ext]"]
             subprocess.run(command, check=True, timeout=TIMEOUT_S, stdout=sys.stderr)
@@ -288,7 +288,7 @@ def main() -> int:
 
 
 def ivy_jar(site_packages: Path) -> Path:
-    """The Ivy that pyspark brings; raises SetupError when pyspark is not installed."""
+    """The Ivy in pyspark. Raises SetupError if pyspark is not installed."""
     found = sorted((site_packages / "pyspark" / "jars").glob("ivy-*.jar"))
     if not found:
         raise SetupError(f"wanted pyspark with its Ivy in {site_packages}. Found: none. Run 'make setup'.")

@@ -1,9 +1,11 @@
 """Spark's configuration inside the virtual environment, so that plain `spark-submit` works from any folder.
 
-Three files in `pyspark/conf`, the folder where a Spark looks when nothing else is said:
-`spark-defaults.conf` is the repository's, then the lines of this machine (the connector's jars, which Spark also
-ships to executors elsewhere), then `build/demo/spark-defaults.conf` where the demo left one; `spark-env.sh` names Java
-and Python; `log4j2.properties` keeps the console for what a user should read.
+It is three files in `pyspark/conf`, where Spark looks by default:
+
+- `spark-defaults.conf` has the lines of the repository's file, then those of this machine (the connector's jars, which
+  Spark also ships to other executors), then those of `build/demo/spark-defaults.conf` if the demo wrote one.
+- `spark-env.sh` sets Java and Python.
+- `log4j2.properties` limits the console to warnings and errors that matter to a user.
 """
 
 import shlex
@@ -15,7 +17,7 @@ from imagestrata.devstack import SetupError, jars
 ROOT = Path(__file__).resolve().parents[2]
 DEMO_DEFAULTS = ROOT / "build" / "demo" / "spark-defaults.conf"
 _LOG4J = """\
-# Warnings and errors; Spark's own start-up remarks are left out.
+# Warnings and errors, without Spark's own messages at start.
 rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = console
 appender.console.type = Console
@@ -24,8 +26,8 @@ appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 """
-# Loggers whose warnings mean nothing to a user here: no native Hadoop, a loopback host name, a taken UI port, metrics
-# names that are null in local mode, the driver's remarks on a keyspace that it reads for the first time.
+# Loggers whose warnings do not matter to a user: no native Hadoop, a loopback host name, a UI port in use, metrics
+# without names in local mode, the driver's notes on a keyspace that it reads for the first time.
 _QUIET = (
     "org.apache.hadoop.util.NativeCodeLoader",
     "org.apache.spark.util.Utils",
@@ -34,15 +36,15 @@ _QUIET = (
     "org.apache.spark.sql.catalyst.util.package",
     "org.apache.spark.sql.catalyst.util.SparkStringUtils",
     "com.datastax.oss.driver.internal.core.context.InternalDriverContext",
-    # A server that is not there is told by the exception that follows.
+    # The exception that follows says that there is no server.
     "com.datastax.oss.driver.internal.core.control.ControlConnection",
-    # While a session ends, executors that end later speak to parts of the driver that are gone.
+    # While a session stops, executors that stop later send messages to stopped parts of the driver.
     "org.apache.spark.rpc.netty.Dispatcher",
 )
 
 
 def conf_folder(site_packages: Path) -> Path:
-    """Where the environment's Spark looks for its configuration."""
+    """The folder where the environment's Spark looks for its configuration."""
     return site_packages / "pyspark" / "conf"
 
 
@@ -54,10 +56,22 @@ def write(
     python: Path,
     demo_defaults: Path = DEMO_DEFAULTS,
 ) -> bool:
-    """Write the three files; `extra` replaces the demo's lines first. False when they already stood so.
+    """Write the three files.
 
-    Where the path has a space, Spark finds Java by JAVA_HOME or PATH alone. Raises SetupError when pyspark or the jars
-    are missing.
+    If the path of the environment contains a space, Spark finds Java by JAVA_HOME or PATH only.
+
+    Args:
+        extra: New lines for the demo's file, which is written first. None leaves that file unchanged.
+        site_packages: The environment's packages.
+        java_home: The Java to use.
+        python: The environment's Python.
+        demo_defaults: The demo's file.
+
+    Returns:
+        Whether a file changed.
+
+    Raises:
+        SetupError: pyspark or its jars are missing.
     """
     if not (site_packages / "pyspark").is_dir():
         raise SetupError(f"wanted pyspark in {site_packages}. Found: none. Run 'make setup'.")
@@ -65,10 +79,10 @@ def write(
         _write_if_new(demo_defaults, "".join(f"{name} {value}\n" for name, value in sorted(extra.items())))
     folder = conf_folder(site_packages)
     machine = {"spark.jars": ",".join(path.as_uri() for path in jars.connector(site_packages))}
-    # What the user's own environment says comes first: on a cluster, Python lies elsewhere.
+    # PYSPARK_PYTHON of the user's environment has priority: on a cluster, Python is in another place.
     environment = f'export PYSPARK_PYTHON="${{PYSPARK_PYTHON:-"{_in_quotes(str(python))}"}}"\n'
     environment += f"export JAVA_HOME={shlex.quote(str(java_home))}\n"
-    if " " in str(folder):  # Spark's scripts read no spark-env.sh from there
+    if " " in str(folder):  # Spark's scripts do not read spark-env.sh from such a folder
         machine["spark.pyspark.python"] = str(python)
         environment = ""
     parts = [
