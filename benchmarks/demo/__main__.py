@@ -2,8 +2,8 @@
 
     make bench-demo
 
-Clones the last commit into a temporary folder, with caches of its own: everything is downloaded. Processes are told by
-a mark in their environment: the server, which outlives the command that started it, counts too. QUICK=1 keeps the
+Clones the last commit into a temporary folder, with separate caches: everything is downloaded. Processes are identified
+by a mark in their environment: the server, which outlives the command that started it, counts too. QUICK=1 keeps the
 user's caches, and reports the first run's time without judging it.
 """
 

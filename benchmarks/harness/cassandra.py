@@ -79,7 +79,7 @@ async def _write(table: TableName, left: Iterator[tuple[bytes, int, bytes]], ser
 def read(order: Mapping[str, Any], ids: NDArray[np.uint8]) -> dict[str, Any]:
     """Read images in the order of uint8 ``(n, 16)`` ids, so many at a time, and throw their bytes away.
 
-    What is told is told as consumers of the loader tell it; a batch is as many images as came since the last one.
+    Reports as consumers of the loader do. A batch is the images that came since the last one.
     """
     return asyncio.run(_read(order, ids))
 

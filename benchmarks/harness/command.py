@@ -1,4 +1,4 @@
-"""The command of a benchmark: its arguments, a folder of its own, its rows also where a part fails, its report."""
+"""The command of a benchmark: its arguments, a separate folder, its rows also where a part fails, its report."""
 
 import shutil
 import signal

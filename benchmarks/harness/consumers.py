@@ -1,4 +1,4 @@
-"""Consumers of the loader and of what it is compared with, each in a process of its own.
+"""Consumers of the loader and of what it is compared with, each in a separate process.
 
 They take an order, and answer for each batch when it was asked for and when it came (seconds since the first request),
 its images, the CPU seconds of this process; what all images add up to; how long it took to connect, which is before the

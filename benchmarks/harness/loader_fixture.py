@@ -30,7 +30,7 @@ _CONSUMER_SECONDS = 400
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many images lie in Cassandra, how many are read in each run, how many runs there are."""
+    """How many images are in Cassandra, how many are read in each run, how many runs there are."""
 
     batch: int = 256
     budget: int = 256_000_000
@@ -104,7 +104,7 @@ class LoaderFixture:
         check(answer, asdict(sums_of(images, numbers)), "bare")
 
     def split(self, images: Images, rows: int) -> Path:
-        """A split of so many rows: the images that lie in the table, again and again."""
+        """A split of so many rows: the images that are in the table, again and again."""
         folder = self.folder / f"split-{images.kind}-{rows}"
         if folder not in self._splits:
             write_split(folder, images, rows=rows, distinct=self.count(images))
@@ -112,7 +112,7 @@ class LoaderFixture:
         return folder
 
     def count(self, images: Images) -> int:
-        """How many of these images lie in the table that all runs read."""
+        """How many of these images are in the table that all runs read."""
         return self.sizes.pictures if images.is_decodable else self.sizes.blobs
 
     def run(self, consumer: str, images: Images, rows: int, *, far: Far | None = None, **order: Any) -> Run:
@@ -126,7 +126,7 @@ class LoaderFixture:
     def answer(
         self, consumer: str, *, far: Far | None = None, **order: Any
     ) -> tuple[dict[str, Any], float, Carried | None]:
-        """What a consumer tells, the server's CPU seconds meanwhile, and what the proxy carried."""
+        """What a consumer reports, the server's CPU seconds in that time, and what the proxy carried."""
         usual = {"cache": str(self.folder / "cache"), "batch_size": self.sizes.batch, "budget": self.sizes.budget}
 
         def ask(port: int) -> dict[str, Any]:

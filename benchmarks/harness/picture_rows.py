@@ -85,7 +85,7 @@ def rows_below(root: str) -> list[Rows]:
     """The rows of all pictures below a folder, in memory for good."""
     origin = Origin.of(root)
     rows = [rows_of(path, Path(root, path).read_bytes(), id=our_id(path), origin=origin) for path in list_paths(root)]
-    gc.freeze()  # what lies there is no business of the collector
+    gc.freeze()  # the collector need not look at these objects
     return rows
 
 

@@ -99,7 +99,7 @@ def require_room(folder: Path, *, bytes: int, files: int) -> None:
 
 @dataclass(frozen=True)
 class Images:
-    """The images of a table, by number from 0: blobs that nobody decodes, or photographs. ``kind`` keeps ids apart."""
+    """The images of a table, by number from 0: undecoded blobs, or photographs. ``kind`` keeps ids apart."""
 
     table: str
     kind: int
@@ -112,7 +112,7 @@ class Images:
         return halves.astype(">u8").view(np.uint8).reshape(-1, ID_BYTES)
 
     def labels(self, numbers: NDArray[np.int64], /) -> NDArray[np.int32]:
-        """The class numbers of images by number: int32 ``(n,)``, different for those that lie in Cassandra."""
+        """The class numbers of images by number: int32 ``(n,)``, different for those that are in Cassandra."""
         return (numbers % TABLE_CLASSES).astype(np.int32)
 
     def image(self, number: int, id: bytes, /) -> bytes:

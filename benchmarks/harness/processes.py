@@ -1,4 +1,4 @@
-"""Processes: run until they answer, and their CPU and memory with their descendants', as /proc tells them.
+"""Processes: run until they answer, and their CPU and memory with their descendants', from /proc.
 
 Memory is anonymous (RssAnon): what is mapped from files, and the page cache, are not counted.
 """
@@ -122,7 +122,7 @@ class SparkMemory:
 
 @dataclass(frozen=True)
 class Finished(Generic[T]):
-    """A process that has done its work: its answer, its seconds in all, and what was sampled of it meanwhile."""
+    """A process that has done its work: its answer, its seconds in all, and the samples taken of it."""
 
     answer: dict[str, Any]
     seconds: float
@@ -137,7 +137,7 @@ def run_process(
     look: Callable[[int], T] | None = None,
     every: float = 0.1,
 ) -> Finished[T]:
-    """Run a process in a session of its own, which is ended with us; its answer is its last line of JSON.
+    """Run a process in a separate session, which is ended with us; its answer is its last line of JSON.
 
     ``look`` samples it by its id; that takes time of the cores that all share. Raises RuntimeError if it fails, or
     runs longer than ``limit`` seconds.

@@ -1,4 +1,4 @@
-"""What lies in Parquet files, counted with pyarrow and numpy alone, and whether that is an exact split.
+"""The contents of Parquet files, counted with pyarrow and numpy alone, and whether that is an exact split.
 
 No code of the split job is used.
 """

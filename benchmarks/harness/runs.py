@@ -137,7 +137,7 @@ def course_of(answer: Mapping[str, Any]) -> Course:
 def measured(
     ask: Callable[[int], dict[str, Any]], *, port: int, servers: Iterable[int | None], far: Far | None = None
 ) -> tuple[dict[str, Any], float, Carried | None]:
-    """What ``ask`` answers of a port, the servers' CPU seconds meanwhile, and what the proxy carried."""
+    """What ``ask`` answers of a port, the servers' CPU seconds in that time, and what the proxy carried."""
     pids = [pid for pid in servers if pid is not None]
     with DelayProxy(port, **asdict(far)) if far else nullcontext() as proxy:
         before = sum(map(cpu_seconds, pids))

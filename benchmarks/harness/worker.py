@@ -1,4 +1,4 @@
-"""A function of the benchmarks in a process of its own, perhaps in an environment of its own.
+"""A function of the benchmarks in a separate process, perhaps in a separate environment.
 
     PYTHON -m benchmarks.harness.worker MODULE:FUNCTION ARGUMENTS
 
@@ -19,7 +19,7 @@ def main() -> NoReturn:
     work = getattr(import_module(f"benchmarks.{module}"), function)
     print(json.dumps(work(*json.loads(sys.argv[2]))), flush=True)
     sys.stderr.flush()
-    os._exit(0)  # an epoch that is not read to its end has threads that wait; what they cost is told already
+    os._exit(0)  # an epoch that is not read to its end has threads that wait; their cost is reported already
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 
 One embedded Cassandra, one Spark on two cores that the server shares, a tree of pictures of 110 kB, all different. The
 contenders run in turn, each into empty tables, each looked at afterwards: rows, bytes, some pictures' hashes. Then a
-worker's memory and the listing of a million files, each in processes of their own. QUICK=1 takes less of everything;
+worker's memory and the listing of a million files, each in separate processes. QUICK=1 takes less of everything;
 figures that mean nothing then have no value and tell theirs in the note.
 """
 

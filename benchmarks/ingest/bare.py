@@ -1,4 +1,4 @@
-"""A bare asynchronous writer: rows that lie in memory already, sent with acsylla, by a process of its own.
+"""A bare asynchronous writer: rows that are in memory already, sent with acsylla, by a separate process.
 
 Each picture is two requests, the metadata row when the data row is acknowledged, or one batch of both.
 """

@@ -142,7 +142,7 @@ class IngestFixture:
         return self._measure(lambda: write(self.spark, root, server=self._server, limit=pictures), planned=planned)
 
     def first_and_resumed(self, tree: Planted) -> tuple[float, float]:
-        """Seconds of a first ingest of a tree, and of one that is told to resume when all is there."""
+        """Seconds of a first ingest of a tree, and of one that resumes when all images are there."""
         first = self._measure(lambda: self._ingest(tree), planned=tree).seconds
         started = time.monotonic()
         report = job.run(self.spark, plan=plan_of(tree, resume=True))

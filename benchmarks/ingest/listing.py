@@ -1,4 +1,4 @@
-"""Listing one tree, as an ingest does it; a process of its own, with the driver memory of Spark's configuration."""
+"""Listing one tree, as an ingest does it; a separate process, with the driver memory of Spark's configuration."""
 
 import os
 import time

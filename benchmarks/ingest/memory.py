@@ -1,4 +1,4 @@
-"""One executor worker through which many bytes pass, with a sink in place of the database; a process of its own.
+"""One executor worker through which many bytes pass, with a sink in place of the database; a separate process.
 
 The pictures of a folder are listed again and again under new ids until they are so many bytes. One task reads and
 looks at them as an ingest does; the sink takes each, holds it as long as a busy server would, and forgets it. The
@@ -39,7 +39,7 @@ class Forget(Nowhere):
 
 
 def entries_of(spark: SparkSession, folder: str, *, pictures: int) -> DataFrame:
-    """So many rows of `etl.sources.entries.ENTRIES` with ids of their own, that share the files of a folder."""
+    """So many rows of `etl.sources.entries.ENTRIES` with different ids, that share the files of a folder."""
     paths = list_paths(folder)
     rows = [(number, path, os.path.getsize(os.path.join(folder, path))) for number, path in enumerate(paths)]
     files = F.broadcast(spark.createDataFrame(rows, "file BIGINT, name STRING, bytes BIGINT"))

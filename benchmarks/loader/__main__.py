@@ -2,7 +2,7 @@
 
     make bench-loader
 
-One embedded Cassandra on the same two cores, images of 110 kB, each consumer in a process of its own. A proxy makes the
+One embedded Cassandra on the same two cores, images of 110 kB, each consumer in a separate process. A proxy makes the
 server look far away: both sides of a comparison of round trips go through it. An epoch reads the same images again and
 again, in the epoch's order, so that it is long enough to be steady; rates are those behind its first third. Everything
 that is read is added up and compared with what was written. Files lie below build/bench and are removed. QUICK=1 takes

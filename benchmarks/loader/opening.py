@@ -23,7 +23,7 @@ _PAUSE = 0.5
 
 
 def rows_of_opening(fixture: LoaderFixture, wanted: Collection[int]) -> dict[int, Row]:
-    """Measure, and make the rows that are wanted. The files of each split lie in the page cache, as they are new."""
+    """Measure, and make the rows that are wanted. The files of each split are in the page cache, since they are new."""
     rows: dict[int, Row] = {}
     sizes, cache = fixture.sizes, fixture.folder / "opened"
     if 12 in wanted:

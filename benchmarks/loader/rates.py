@@ -95,7 +95,7 @@ def _ramp(runs: Sequence[Run]) -> Row:
 
 
 def rows_of_demand(fixture: LoaderFixture, wanted: Collection[int]) -> dict[int, Row]:
-    """What a consumer of a fixed pace waits."""
+    """How long a consumer with a fixed rate waits."""
     rows = {}
     for number, rtt in ((5, 0.15), (6, 0.3)):
         if number in wanted:
@@ -133,7 +133,7 @@ def extra_share(run: Run) -> float:
 def carried_share(run: Run) -> float:
     """Bytes from the server beyond those delivered, read ahead or in flight at the end, for each of these.
 
-    Second answers, then, and headers; about, as nobody knows how many of those in flight still came.
+    Second answers, then, and headers; about, since it is unknown how many of those in flight arrived.
     """
     assert run.carried is not None
     sums, stats = run.answer["sums"], run.answer["stats"]

@@ -2,7 +2,7 @@
 
     make bench-service
 
-The service is a process of its own over a folder below build/bench; curl sends and gets, from and to the page cache.
+The service is a separate process over a folder below build/bench; curl sends and gets, from and to the page cache.
 Many clients ask for ten minutes, each knowing what it must get; then the server is killed in the middle of uploads,
 fifty times, and all that it tells afterwards is looked through. QUICK=1 takes less of everything; figures that mean
 nothing then have no value and tell theirs in the note.

@@ -32,7 +32,7 @@ http {{
 
 
 def rows_of_upload(fixture: Fixture) -> dict[int, Row]:
-    """One large file, uploaded in turn with cp and sha256sum of it; each upload makes a version of its own."""
+    """One large file, uploaded in turn with cp and sha256sum of it; each upload makes a new version."""
     versions, peaks = count(1), []
     with fixture.service() as service:
         service.create("file")

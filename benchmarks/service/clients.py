@@ -1,4 +1,4 @@
-"""Many clients of a dataset service at once, in a process of their own.
+"""Many clients of a dataset service at once, in a separate process.
 
 An order has ``port``, ``clients``, ``seconds`` and ``seed``. A client is a thread with a connection that it keeps; it
 asks at random for lists, cards, files and ranges, uploads files and small folders, looks for what has not changed, and
@@ -26,7 +26,7 @@ _TOLD = 20
 
 
 class Client:
-    """One of them: it has a dataset of its own, and knows what each version of it must be."""
+    """One of them: it has its own dataset and knows what each version of it must be."""
 
     def __init__(self, port: int, number: int, seed: int) -> None:
         self._port, self._name = port, f"client-{number}"

@@ -1,4 +1,4 @@
-"""The service under measurement, a process of its own; and what is sent to it."""
+"""The service under measurement, a separate process; and what is sent to it."""
 
 import os
 import shutil

@@ -3,7 +3,7 @@
     make bench-shards
 
 One S3 server (versitygw) on the same two cores, 20,000 photographs of about 100 kB in 100 class folders, every reader
-and writer in a process of its own; other packages in environments of their own, below build/bench, which are made once.
+and writer in a separate process; other packages in separate environments, below build/bench, which are made once.
 All read the same pictures over the network and add up what they read. Files lie below build/bench and are removed.
 QUICK=1 takes less of everything; figures that mean nothing then have no value and tell theirs in the note.
 """

@@ -1,8 +1,8 @@
-"""What streaming from shards is compared with: other packages, each in an environment of its own.
+"""What streaming from shards is compared with: other packages, each in a separate environment.
 
 Their requirements exclude each other and ours. An environment is made once, below build/bench, from the versions here;
-one that cannot be made leaves its row without a value, and the reason in the note. What each reader does is told in
-`benchmarks.shards.readers`, what each writer does in `benchmarks.shards.writers`.
+one that cannot be made leaves its row without a value, and the reason in the note. `benchmarks.shards.readers` says
+what each reader does, `benchmarks.shards.writers` what each writer does.
 """
 
 import json
@@ -58,7 +58,7 @@ class Baseline:
         mark.write_text(wanted, encoding="utf-8")
 
     def prefix(self) -> str:
-        """Where its data lie in the bucket."""
+        """The prefix of its data in the bucket."""
         return f"baseline-{self.name}"
 
     def write(self, fixture: ShardFixture, **order: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Decoders of the same pictures in the same graph, from our shards on S3 and from files; a process of its own each.
+"""Decoders of the same pictures in the same graph, from our shards on S3 and from files; each in a separate process.
 
 In an order ``decoder`` is a name of `DECODERS`, ``images`` how many are decoded, in whole batches; keys come by the
 environment. The answer: for each batch when it came, the CPU seconds of this process and all below it.

@@ -57,7 +57,7 @@ class ShardFixture:
         return np.arange(self.sizes.pictures, dtype=np.int64) * self.sizes.classes // self.sizes.pictures
 
     def sums(self) -> dict[str, int]:
-        """What all pictures add up to, as a reader tells it."""
+        """What all pictures add up to, as a reader reports it."""
         numbers = np.arange(self.sizes.pictures, dtype=np.int64)
         size = sum(PICTURES.length(number) + len(END_OF_JPEG) for number in range(self.sizes.pictures))
         ids = _low_halves(PICTURES.ids(numbers))

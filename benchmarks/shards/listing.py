@@ -62,7 +62,7 @@ def timed(work: Callable[[], int]) -> dict[str, float]:
 
 
 def rows_of_listing(fixture: ShardFixture) -> dict[int, Row]:
-    """Plant keys on a server of their own; list them, and a twentieth of them by plain requests."""
+    """Plant keys on a separate server; list them, and a twentieth of them by plain requests."""
     keys = fixture.sizes.keys
     with tempfile.TemporaryDirectory(prefix="imagestrata-listing-") as folder, S3(Path(folder) / "s3") as server:
         plant_keys(server, keys=keys, classes=min(CLASSES, keys // 20))

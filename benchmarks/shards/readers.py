@@ -1,4 +1,4 @@
-"""Readers of the same pictures from one S3 server, each in a process and an environment of its own.
+"""Readers of the same pictures from one S3 server, each in a separate process and environment.
 
 In an order ``reader`` is a name of `READERS`, ``url`` the endpoint, ``images`` how many there are, the rest are the
 reader's arguments; keys come by the environment. The answer: after each third of the pictures the seconds
@@ -16,7 +16,7 @@ All read encoded pictures and their labels in one process without workers, one e
   downloads shards of 64 MB by boto3 to the local folder, 512 samples ahead (its default); the folder is empty before.
 - litdata: ``StreamingDataset(url, cache_dir)``, not shuffled. Threads download chunks of 64 MB by its client in Rust
   (obstore), several ranges at a time (its default); the folder is empty before. It reads all data far ahead, so that
-  only a whole epoch tells what it costs. It gives views of mapped files: the bytes are taken, as decoders must.
+  only a whole epoch shows its cost. It gives views of mapped files: the bytes are taken, as decoders must.
 - ours: ``loader.shards.RemoteDataset(client, bucket, folder, seed=0)``, all its defaults.
 """
 
@@ -74,19 +74,19 @@ def _cpu_below(process: Path) -> float:
     for task in (process / "task").iterdir():
         try:
             children = (task / "children").read_text().split()
-        except OSError:  # a thread that ended meanwhile
+        except OSError:  # a thread that has ended
             continue
         for child in children:
             try:
                 fields = Path("/proc", child, "stat").read_text().rpartition(")")[2].split()
                 total += sum(map(int, fields[11:15])) / _TICKS + _cpu_below(Path("/proc", child))
-            except OSError:  # it ended meanwhile
+            except OSError:  # it has ended
                 continue
     return total
 
 
 def read_webdataset(order: Order) -> Iterator[Sample]:
-    """Shards by webdataset; shards come in random order, samples as they lie in them."""
+    """Shards by webdataset; shards come in random order, samples in the order of their shard."""
     webdataset: Any = import_module("webdataset")
     urls = [f"s3://{order['bucket']}/{key}" for key in order["keys"]]
     if order["opener"] == "curl":
@@ -162,7 +162,7 @@ READERS: Mapping[str, tuple[Callable[[Order], Iterator[Sample]], str]] = {
     "litdata": (read_litdata, "litdata"),
     "ours": (read_ours, "numpy"),
 }
-"""By name: the reader, and the package whose version is told."""
+"""By name: the reader, and the package whose version is reported."""
 
 
 def read(order: Order) -> Answer:

@@ -1,4 +1,4 @@
-"""Writers of a tree of pictures to one S3 server, each in a process and an environment of its own.
+"""Writers of a tree of pictures to one S3 server, each in a separate process and environment.
 
 In an order ``writer`` is a name of `WRITERS`, ``tree`` a folder of class folders, ``url`` the endpoint, ``remote`` an
 address ``s3://bucket/prefix``, ``local`` an empty folder; keys come by the environment. All write the same pictures

@@ -14,7 +14,7 @@ from benchmarks.shards.fixture import BUCKET, ShardFixture
 
 NUMBERS = (1, 2)
 OURS = "ours"
-"""Where our shards lie in the bucket, for all that reads them."""
+"""The prefix of our shards in the bucket."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Written:
 
 
 def shard(fixture: ShardFixture, prefix: str, *, seed: int = 0, watched: bool = False) -> Written:
-    """Our job on two cores, in a session of its own. Raises RuntimeError if it fails or leaves pictures out.
+    """Our job on two cores, in a separate session. Raises RuntimeError if it fails or leaves pictures out.
 
     Memory is looked at where it is ``watched``, which takes time of the cores: not where speed counts.
     """

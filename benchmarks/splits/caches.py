@@ -28,7 +28,7 @@ _ID, _LABEL, _GROUP, _ORDER = ((1, 2), 3, 4, 5)
 
 @dataclass(frozen=True)
 class Cache:
-    """A metadata cache that lies on disk."""
+    """A metadata cache on disk."""
 
     folder: Path
     rows: int

@@ -49,7 +49,7 @@ def split_fixture(
         java.kill()  # a call was interrupted: it would take the next one's answer for its own
         raise
     finally:
-        java.stdin.close()  # which tells it to end
+        java.stdin.close()  # which ends it
         try:
             java.wait(timeout=30)
         except subprocess.TimeoutExpired:
@@ -101,7 +101,7 @@ class Run:
 
 
 class SplitFixture:
-    """A session to measure in. Each run's output lies in ``out`` until the next."""
+    """A session to measure in. ``out`` holds the output of the latest run."""
 
     def __init__(self, folder: Path, spark: SparkSession) -> None:
         self.folder, self.spark = folder, spark
@@ -155,7 +155,7 @@ class SplitFixture:
 
 
 def _folder_bytes(folder: Path) -> int:
-    """Bytes of all files below a folder, of which some may go meanwhile."""
+    """Bytes of all files below a folder, some of which may be removed at the same time."""
     with suppress(FileNotFoundError):
         return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     return _LEFT_BYTES

@@ -1,4 +1,4 @@
-"""The usual way to make a split without Spark: everything in one DataFrame; a process of its own.
+"""The usual way to make a split without Spark: everything in one DataFrame; a separate process.
 
 Both ways write a pickled dictionary of the ids and one array of places a split. The answer: {"ended", "seconds",
 "counts", "id_sum"}: when (``time.monotonic``) and after how long the dictionary was there, rows by split and class, and
@@ -71,7 +71,7 @@ def make(out: str, cache: str, kind: str) -> dict[str, float]:
 
 
 def split_table(out: str, host: str, port: int, keyspace: str) -> dict[str, Any]:
-    """Split the rows that lie in Cassandra."""
+    """Split the rows that are in Cassandra."""
     started = time.monotonic()
     return _split(read_table(host, port, keyspace), out, started=started)
 

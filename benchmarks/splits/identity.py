@@ -1,4 +1,4 @@
-"""Whether a split depends on how its input lies or on what happens to tasks; a process of its own.
+"""Whether a split depends on the order of its input or on what happens to tasks; a separate process.
 
 The same rows as 1, 7 and 200 files, each a partition; in another order, their files named backwards; and while every
 third task attempt is killed, by Spark's own means, so that it is tried again. The answer: {"fingerprints":
@@ -37,7 +37,7 @@ def kill_attempts(context: Any, stop: threading.Event) -> None:
         following = int(scheduler.nextTaskId())
         for attempt in range(seen, following):
             if attempt % EVERY == 0:
-                with suppress(Py4JError):  # its stage has ended meanwhile
+                with suppress(Py4JError):  # its stage has ended
                     context.killTaskAttempt(attempt, True, "to be tried again")
         seen = following
 

@@ -19,7 +19,7 @@ CONTENDERS = {
 
 
 def draw(path: Path, rows: Iterable[Row]) -> Path:
-    """Write a PNG with two bars for each such figure, on a scale of their own, with their ratio if there is one."""
+    """Write a PNG with two bars for each such figure, on their own scale, with their ratio if there is one."""
     found = {row.figure: row for row in rows}
     figure = Figure(figsize=(9, 7), layout="constrained")
     figure.suptitle("seconds, medians of runs in turn; each pair has a scale of its own")

@@ -23,7 +23,7 @@ class Sizes:
     heavy_pairs: int = 1
     """Runs of a heavy class, while others run too; alone (``--only``) there are as many as of those."""
     tables: int = 2 * MILLION
-    """Rows that lie in Cassandra."""
+    """Rows that are in Cassandra."""
     table_pairs: int = 7
     memory: int = 20 * MILLION
     memory_pairs: int = 3

@@ -1,4 +1,4 @@
-"""The figure of rows that lie in Cassandra: our job over the tables beside the pandas way."""
+"""The figure of rows that are in Cassandra: our job over the tables beside the pandas way."""
 
 import os
 import shutil
