@@ -40,6 +40,10 @@ def write(environment: Environment, folder: Path) -> None:
 def audit(environment: Environment, folder: Path) -> list[str]:
     """Ask for known vulnerabilities of the packages in `folder`/env, and keep the answer in audit.json.
 
+    Args:
+        environment: Has pip-audit.
+        folder: Where `write` has installed the packages.
+
     Returns:
         A line for each vulnerability.
 

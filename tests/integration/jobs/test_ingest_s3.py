@@ -107,7 +107,7 @@ def test_wrong_keys_missing_buckets_and_unreachable_servers_are_reported(
 
     use(s3, monkeypatch, secret="wrong")
     assert f"s3://{keyspace}/set at {s3.endpoint}" in (line := said(f"s3://{keyspace}/set"))
-    assert "refuses the keys" in line
+    assert "the keys are rejected" in line
     use(s3, monkeypatch)
     assert "no-such-bucket" in (line := said("s3://no-such-bucket/set"))
     assert s3.endpoint in line

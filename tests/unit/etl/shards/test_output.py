@@ -65,7 +65,7 @@ def out(tmp_path: Path) -> Path:
     """A folder in which shards were published."""
     out = tmp_path / "out"
     assert publish(opened(out), written(out, "aaaaaaaa"), "aaaaaaaa") == []
-    assert names(out) == {*OLD, "shards.json"}  # the notes of tasks have gone
+    assert names(out) == {*OLD, "croissant.json", "shards.json"}  # the notes of tasks have gone
     return out
 
 
@@ -88,7 +88,7 @@ def test_overwriting_removes_old_shards_once_the_new_ones_are_published(out: Pat
     shards = written(out, "bbbbbbbb")
     assert names(out) > OLD
     assert publish(output, shards, "bbbbbbbb") == []
-    assert names(out) == {*NEW, "shards.json"}
+    assert names(out) == {*NEW, "croissant.json", "shards.json"}
 
 
 def test_resume_accepts_published_shards_only_if_they_match_and_are_complete(out: Path) -> None:
@@ -111,7 +111,7 @@ def test_shards_in_no_manifest_are_kept_and_reported(tmp_path: Path) -> None:
     assert remarks == [
         "there are also shards that no manifest names: 0a1b2c3d-*; remove them, unless their run is still active"
     ]
-    assert names(out) == {*NEW, *strangers, "shards.json"}
+    assert names(out) == {*NEW, *strangers, "croissant.json", "shards.json"}
 
 
 def test_the_first_of_two_runs_to_publish_wins(tmp_path: Path) -> None:

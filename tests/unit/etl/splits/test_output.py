@@ -83,7 +83,7 @@ def test_a_split_that_an_earlier_version_wrote_is_replaced_with_its_names(tmp_pa
     out = unpack("split_folder", tmp_path / "out")
     (out / "report.html").touch()
     new = write_split_folder(tmp_path / "new", [(image_ids(5), [0, 1, 2, 0, 1])])
-    with pytest.raises(OutputExistsError, match=r"a split that is there already\. Give --overwrite"):
+    with pytest.raises(OutputExistsError, match=r"a split that exists already\. Set --overwrite"):
         SplitOutput(str(out), overwrite=False)
     publish(out, of=new)
     assert sorted(path.name for path in out.iterdir() if path.is_file()) == [
