@@ -324,7 +324,7 @@ def test_missing_and_irregular_archives_are_refused(tmp_path: Path) -> None:
         _listed(tmp_path / "x.tar")
     os.mkfifo(tmp_path / "pipe.tar")
     for name in ("", "pipe.tar"):
-        with pytest.raises(SourceError, match="not a regular file"), open_archive(os.fsencode(tmp_path / name), Storage):
+        with pytest.raises(SourceError, match="a regular file"), open_archive(os.fsencode(tmp_path / name), Storage):
             pass
 
 
