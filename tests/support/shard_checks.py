@@ -67,7 +67,7 @@ def checked(folder: Path, *, maxsize: int, maxcount: int = 100_000, is_full: boo
     labels = [one.label for one in samples if one.label is not None]
     assert dict(manifest.counts) == {label: labels.count(label) for label in sorted(set(labels))}
     names = {name for shard in manifest.shards for name in (shard.name, f"{Path(shard.name).stem}.idx")}
-    assert set(os.listdir(folder)) - {NAME, "rejected.csv"} == names
+    assert set(os.listdir(folder)) - {NAME, "rejected.csv"} == {*names, "croissant.json"}
     return samples
 
 

@@ -73,7 +73,7 @@ def test_keys_of_the_configuration_reach_tasks_and_are_shown_nowhere(spark: Spar
     shown = {field: spark.sql(f"SET {PROPERTIES[field]}").collect()[0].value for field in conf}
     assert [field for field, value in shown.items() if "redacted" not in value] == ["endpoint"]
     assert s3.secret_key not in repr(access)
-    with pytest.raises(TypeError, match="the address of a storage in a closure"):
+    with pytest.raises(TypeError, match="Cannot serialize a storage"):
         Storage(address, access).__reduce_ex__(2)
 
 
@@ -106,7 +106,7 @@ def test_a_session_that_does_not_know_the_names_is_refused_where_s3_is_used(
             driver_storage(spark, f"s3://{keyspace}")
     spark.conf.set(other["secret"], "canary")
     try:
-        with pytest.raises(EtlError, match="Found: one without"), secrets_on_executors(spark):
+        with pytest.raises(EtlError, match="Found: a session without"), secrets_on_executors(spark):
             pass
     finally:
         spark.conf.unset(other["secret"])

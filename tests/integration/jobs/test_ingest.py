@@ -263,10 +263,10 @@ def test_trees_without_files_write_nothing(
     spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path
 ) -> None:
     plan = plan_of(tmp_path, splits=())
-    with pytest.raises(SourceError, match="no folders there"):
+    with pytest.raises(SourceError, match="Found: no folders"):
         job.run(spark, plan=plan)
     (tmp_path / "a").mkdir()
-    with pytest.raises(SourceError, match="no file at all"):
+    with pytest.raises(SourceError, match="Found: no files"):
         job.run(spark, plan=plan)
     assert control.columns(plan.tables.data) is None
 

@@ -45,7 +45,7 @@ def test_rows_whose_files_are_gone_are_counted_listed_and_pruned(
     assert "7 of 25 rows of this source are stale" in str(report)
     assert {line.partition("stale: ")[2] for line in caplog.messages if line.startswith("stale: ")} == wanted
 
-    with pytest.raises(EtlError, match=r"--prune-count 7, to remove 7 of 25 rows.*no --prune-count.*more than 1%"):
+    with pytest.raises(EtlError, match=r"--prune-count 7, to remove 7 of 25 rows.*no --prune-count.*exceeds 1%"):
         job.run(spark, plan=replace(plan, prune=True))
     with pytest.raises(EtlError, match="--prune-count 6"):
         job.run(spark, plan=replace(plan, prune=True, prune_count=6))

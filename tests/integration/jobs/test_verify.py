@@ -188,7 +188,7 @@ def test_files_lost_or_changed_in_the_source_are_found(
     for split in ("train", "val"):
         (tmp_path / "two" / split / "a").mkdir(parents=True)
     empty = replace(plan, source=replace(plan.source, address=str(tmp_path / "two")))
-    with pytest.raises(SourceError, match="no file at all"):
+    with pytest.raises(SourceError, match="Found: no files"):
         job.run(spark, plan=verification(empty, source=True))
 
 

@@ -1,4 +1,4 @@
-"""One dataset in several forms: the options that the README shows give the same ids."""
+"""One dataset in several forms: the options that the how-to pages show give the same ids."""
 
 import re
 import shlex
@@ -13,18 +13,19 @@ from jobs import ingest, shard
 from tests.support.archives import tar
 from tests.support.trees import plant
 
-_README = (Path(__file__).parents[4] / "README.md").read_text(encoding="utf-8")
+_HOW_TO = Path(__file__).parents[4] / "docs" / "how-to"
+_PAGES = "".join((_HOW_TO / name).read_text(encoding="utf-8") for name in ("ingest.md", "s3-shards.md"))
 _TABLES = "--data-table imagenet.data --metadata-table imagenet.metadata"
 
 
 def _shown(start: str) -> list[str]:
-    """The arguments of the README's commands that begin like this."""
-    return [shlex.split(found)[1:] for found in re.findall(rf"`({re.escape(start)}[^`]*)`", _README)]
+    """The arguments of the pages' commands that begin like this."""
+    return [shlex.split(found)[1:] for found in re.findall(rf"`({re.escape(start)}[^`]*)`", _PAGES)]
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """ImageNet as it is shipped and unpacked, where the README has ``/data``."""
+    """ImageNet as it is shipped and unpacked, where the pages have ``/data``."""
     files = {f"n{name}/n{name}_{i}.JPEG": b"x" for name in range(3) for i in range(2)}
     plant(tmp_path / "imagenet", {f"{split}/{name}": b"x" for split in ("train", "val") for name in files})
     inner = {f"n{name}.tar": tar({f"n{name}_{i}.JPEG": b"x" for i in range(2)}) for name in range(3)}
@@ -41,7 +42,7 @@ def _ids(spark: SparkSession, source: SourcePlan | None, dataset: str) -> dict[b
     return {bytes(row.id): row.or_label for row in entries.where("or_split = 'train'").collect()}
 
 
-def test_a_tar_of_tars_and_its_tree_get_the_same_ids_with_the_options_of_the_readme(
+def test_a_tar_of_tars_and_its_tree_get_the_same_ids_with_the_options_of_the_pages(
     spark: SparkSession, data: Path
 ) -> None:
     found = {}
