@@ -373,10 +373,12 @@ def test_incompatible_options_are_refused_in_one_line(
     arguments = [one.replace("TRAIN", train).replace("KEYSPACE", data.keyspace) for one in arguments]
     given = [] if source == "files" else getattr(data, source)
     assert main([*given, *SMALL, "--b", "8", *arguments]) == 1
-    errors = capfd.readouterr().err
-    assert re.search(message, errors), errors
-    assert errors.startswith("train.py: Wanted")
-    assert errors.count("\n") == 1
+    error = capfd.readouterr().err
+    if source != "files":
+        error = re.sub(r"\Acassandra: \S+ port \d+\n", "", error)
+    assert re.search(message, error), error
+    assert error.startswith("train.py: Wanted")
+    assert error.count("\n") == 1
 
 
 def test_validation_may_have_an_additional_class(data: Data, here: None, capfd: pytest.CaptureFixture[str]) -> None:
