@@ -17,10 +17,8 @@ DEMO := --extra spark --extra cuda120 --group demo
 DEV := --extra spark --extra loader --extra cuda120 --extra train --extra s3 --extra shards --extra looks --extra metrics --extra lightning --extra notebooks --extra service --group dev
 MEASURED := schemas formats etl jobs loader training imagestrata
 OURS := $(MEASURED) benchmarks
-# Their docstrings agree with their signatures.
-DOCUMENTED := $(MEASURED)
 
-.PHONY: help demo train-demo setup test test-unit test-e2e test-spark4 test-all coverage check docs notebooks format up down service s3-up s3-down status clean-data clean lock deps.zip bench-demo bench-ingest bench-loader bench-server bench-service bench-shards bench-splits bench-tls bench-train
+.PHONY: help demo train-demo setup test test-unit test-e2e test-spark4 test-all coverage check docs notebooks format up down service s3-up s3-down status clean-data clean lock wheel inventory deps.zip bench-demo bench-ingest bench-loader bench-server bench-service bench-shards bench-splits bench-tls bench-train
 
 ## First steps
 
@@ -80,7 +78,7 @@ test-all: test  ## run all tests
 check: setup  ## check lint, format, docstrings and types
 	@$(RUN) ruff check .
 	@$(RUN) ruff format --check .
-	@$(RUN) pydoclint --quiet $(DOCUMENTED)
+	@$(RUN) pydoclint --quiet $(MEASURED)
 	@$(RUN) mypy $(OURS)
 
 format: setup  ## format the code and apply automatic fixes
@@ -119,11 +117,18 @@ clean-data:  ## stop both and delete their data
 	@$(RUN) imagestrata clean-data
 	@$(RUN) imagestrata s3-clean-data
 
-## Your cluster
+## Packages
 
 deps.zip:  ## write build/deps.zip for spark-submit --py-files on your cluster
 	@$(SETUP)
 	@$(RUN) python -m imagestrata.devstack.archive build/deps.zip
+
+wheel:  ## build build/dist/imagestrata-VERSION-py3-none-any.whl
+	@$(SETUP)
+	@$(RUN) python -m imagestrata.devstack.packaging.wheel
+
+inventory: setup  ## write an SBOM, a list of licenses and an audit of the installed packages to build/inventory
+	@$(RUN) python -m imagestrata.devstack.packaging.inventory
 
 # QUICK=1: less of everything. ONLY=1,memory: some rows, by number or by a regular expression over their texts.
 BENCH = $(RUN) python -m benchmarks.$(@:bench-%=%) $(if $(QUICK),--quick) $(if $(ONLY),--only "$(ONLY)")
