@@ -25,6 +25,7 @@ from training.loop_read import main
 
 SCRIPT = Path(__file__).resolve().parents[2] / "training" / "loop_read.py"
 COUNT = 43
+CLUSTER = r"cassandra: \S+ port \d+"
 READERS = ("file", "split", "rows", "shards", "s3")
 
 
@@ -104,7 +105,8 @@ def test_every_reader_reads_each_image_once_per_epoch(
 
 
 def test_a_set_that_is_read_at_once_gets_no_figure(places: dict[str, list[str]]) -> None:
-    *lines, last = run([*places["split"], "--bs=16", "--epochs=2"]).splitlines()
+    cluster, *lines, last = run([*places["split"], "--bs=16", "--epochs=2"]).splitlines()
+    assert re.fullmatch(CLUSTER, cluster)
     for number, line in enumerate(lines):
         assert re.fullmatch(
             rf"epoch {number}( \(the first\))?: {COUNT} images in [\d.]+ s: too short for a figure", line
@@ -117,7 +119,8 @@ def test_the_output_has_one_line_per_epoch_and_the_mean(
 ) -> None:
     monkeypatch.setattr("training.loop_read.LEAST_SECONDS", 0.0)
     output = run([*places["split"], "--bs=16", "--epochs=2"])
-    lines = output.splitlines()
+    cluster, *lines = output.splitlines()
+    assert re.fullmatch(CLUSTER, cluster)
     rates = r"[\d,.]+ images/s, [\d,.]+ batches/s, [\d,.]+ MB/s"
     assert re.fullmatch(rf"epoch 0 \(the first\): {COUNT} images in [\d.]+ s: {rates}", lines[0])
     assert re.fullmatch(rf"epoch 1: {COUNT} images in [\d.]+ s: {rates}", lines[1])
