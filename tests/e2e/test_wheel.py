@@ -110,7 +110,7 @@ def split(install: Install, images: Path, cassandra: Cassandra) -> Path:
     keyspace = fresh_name("wheel")
     defaults = spark.run("imagestrata", "job", "defaults").stdout.strip()
     submit = ["spark-submit", "--properties-file", defaults, "--master", "local[2]"]
-    submit += ["--jars", ",".join(map(str, jars.paths("spark")))]
+    submit += ["--jars", ",".join(map(str, jars.connector(Environment().site_packages)))]
     submit += ["--conf", f"spark.cassandra.connection.port={cassandra.port}"]
     settings = {"JAVA_HOME": str(java.find(Environment().site_packages).home)}
     settings["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1"  # compiled for a quick start
