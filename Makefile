@@ -18,7 +18,7 @@ DEV := --extra spark --extra loader --extra cuda120 --extra train --extra s3 --e
 MEASURED := schemas formats etl jobs loader training imagestrata
 OURS := $(MEASURED) benchmarks
 
-.PHONY: help demo train-demo setup test test-unit test-e2e test-spark4 test-all coverage check docs notebooks format up down service s3-up s3-down status clean-data clean lock wheel inventory deps.zip bench-demo bench-ingest bench-loader bench-server bench-service bench-shards bench-splits bench-tls bench-train
+.PHONY: help demo train-demo setup test test-unit test-e2e test-spark4 test-lowest test-all coverage check docs notebooks format up down service s3-up s3-down status clean-data clean lock wheel inventory deps.zip bench-demo bench-ingest bench-loader bench-server bench-service bench-shards bench-splits bench-tls bench-train
 
 ## First steps
 
@@ -52,6 +52,10 @@ test-e2e: setup  ## run the end-to-end tests: README, trainings, browser, cluste
 	@$(RUN) imagestrata s3-build >/dev/null
 	@$(RUN) imagestrata chromium >/dev/null || true  # the tests of the page then say what is missing
 	@$(RUN) python $(PYTEST) tests/e2e $(if $(ALL),,-m "not slow")
+
+test-lowest: setup  ## run tests with the lowest versions that pyproject.toml allows, in a separate environment (TESTS=folders or files)
+	@$(RUN) imagestrata s3-build >/dev/null
+	@$(RUN) python -m imagestrata.devstack.packaging.lowest $(TESTS)
 
 test-spark4:  ## run the integration tests of the jobs with Spark 4, in a separate environment (TESTS=folders or files)
 	@$(SETUP) --spark4 $(DEV)

@@ -34,5 +34,7 @@ def mixed_dtype(opt_level: str, ranks: Ranks, *, capabilities: Mapping[str, Any]
         return None
     if ranks.device.type == "cuda":
         return torch.float16
-    known = torch.cpu.get_capabilities() if capabilities is None else capabilities
-    return None if ranks.any(not has_bfloat16(known)) else torch.bfloat16
+    if capabilities is None:
+        # Older versions of torch do not know them. These train in float32, which is right on any CPU.
+        capabilities = getattr(torch.cpu, "get_capabilities", dict)()
+    return None if ranks.any(not has_bfloat16(capabilities)) else torch.bfloat16

@@ -36,5 +36,8 @@ def test_a_cpu_without_bfloat16_computes_in_float32() -> None:
 
 
 def test_torch_names_the_capabilities_of_this_cpu() -> None:
+    if not hasattr(torch.cpu, "get_capabilities"):
+        assert mixed_dtype("O1", CPU) is None
+        pytest.skip("this version of torch names none")
     assert mixed_dtype("O1", CPU) is (torch.bfloat16 if has_bfloat16(torch.cpu.get_capabilities()) else None)
     assert "architecture" in torch.cpu.get_capabilities()

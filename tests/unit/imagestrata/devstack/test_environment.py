@@ -88,7 +88,7 @@ def test_bad_arguments_are_refused() -> None:
 
 
 def test_every_installed_package_is_in_the_lock() -> None:
-    if not Environment().stamp.exists():
+    if not Environment().stamp.exists() or Path(sys.prefix) != Environment().folder:
         pytest.skip("this environment was not made by the set-up")
     locked = set(re.findall(r"^([a-z0-9.-]+)==(\S+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE))
     names = {name for name, _ in locked}
