@@ -17,8 +17,10 @@ from imagestrata.devstack.environment import Environment
 
 # cuda130 installs the module that cuda120 installs. notebooks adds what only notebooks import.
 EXTRAS = ("spark", "cuda120", "train", "lightning", "metrics", "looks", "shards", "service")
-TOOLS = ("accelerate", "chispa", "hypothesis", "playwright", "psutil", "pytest", "pytest-xdist", "scikit-learn")
-TOOLS += ("torchdata", "tuspy")
+TOOLS = (
+    *("accelerate", "chispa", "hypothesis", "playwright", "psutil", "pytest", "pytest-xdist", "scikit-learn"),
+    *("torchdata", "tuspy"),
+)
 TESTS = (
     "tests/unit",
     "tests/integration/jobs/test_ingest.py",
