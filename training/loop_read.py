@@ -1,10 +1,12 @@
 """Read images in a tight loop, without using them, to see how fast a training can be fed.
 
 examples:
-  training/loop_read.py --data-table imagenette.data_train --rows-fn train.rows training/loop_read.py --split
-  splits/imagenette --index 0 --decode training/loop_read.py --data-table imagenette.data_train --rows-fn train.rows
-  --use-gpu training/loop_read.py --reader file --file-root /data/imagenette/train training/loop_read.py --reader s3
-  --shards s3://bucket/imagenette-train training/loop_read.py --reader shards --shards /scratch/imagenette-train
+  training/loop_read.py --data-table imagenette.data_train --rows-fn train.rows
+  training/loop_read.py --split splits/imagenette --index 0 --decode
+  training/loop_read.py --data-table imagenette.data_train --rows-fn train.rows --use-gpu
+  training/loop_read.py --reader file --file-root /data/imagenette/train
+  training/loop_read.py --reader s3 --shards s3://bucket/imagenette-train
+  training/loop_read.py --reader shards --shards /scratch/imagenette-train
   torchrun --nproc_per_node=2 training/loop_read.py --data-table imagenette.data_train --rows-fn train.rows
 
 Every image is read once per epoch, over all processes, through a DALI pipeline into host memory, or into GPU memory
@@ -12,9 +14,9 @@ with --use-gpu; --decode also decodes it. "s3" is the loader's reader for shards
 "shards" are DALI's own readers, fn.readers.file and fn.readers.webdataset for shards in a local folder, for comparison.
 MB are a million bytes of the files as they were ingested.
 
-Each epoch is timed from its first request to its last image. Nothing of it is read before, and connections are open.
-The first epoch is reported separately, because caches are cold then. An epoch of less than a second gives no figure:
-read more images.
+Each epoch is timed from its first request to its last image. None of its images are read earlier, and
+connections are already open. The first epoch is reported separately, because caches are cold then. An epoch of less
+than a second gives no figure: read more images.
 
 exit codes: 0 done, 1 failed (one line says why), 2 bad arguments
 """
@@ -124,7 +126,7 @@ def parse_args(argv: Sequence[str] | None = None) -> LoopOptions:
     add("--reader", choices=READERS, help="(default: cassandra)")
     add("--split", "--split-fn", metavar="PLACE", help="a split folder or a split dictionary (.pckl)")
     add("--index", type=int, metavar="N", help="which of its splits (default: 0)")
-    add("--rows-fn", metavar="FOLDER", help="a rows file of jobs/cache_rows.py")
+    add("--rows-fn", metavar="FOLDER", help="a row list of jobs/cache_rows.py")
     add("--data-table", metavar="KS.TABLE", help="the table of its images (default: the one that it names)")
     add("--file-root", metavar="DIR", help="a tree of class folders, for --reader file")
     add("--shards", metavar="PLACE", help="a folder, or s3://bucket/prefix, for --reader s3 and --reader shards")

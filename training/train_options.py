@@ -172,7 +172,7 @@ def _data(add: Callable[..., Any]) -> None:
         "--dataset",
         metavar="NAME",
         help="the name under which the trees were ingested; images then have the ids of "
-        "the tables, and the order of a rows file with the same seed",
+        "the tables, and the order of a row list with the same seed",
     )
     add(
         "--class-level",
@@ -183,7 +183,7 @@ def _data(add: Callable[..., Any]) -> None:
     add("--train-index", **_WHOLE, help="the split to train on (default: 0)")
     add("--val-index", **_WHOLE, help="the split to validate on (default: 1)")
     for side in ("train", "val"):
-        add(f"--{side}-rows-fn", metavar="FOLDER", help=f"a rows file of jobs/cache_rows.py, to {_VERBS[side]} on")
+        add(f"--{side}-rows-fn", metavar="FOLDER", help=f"a row list of jobs/cache_rows.py, to {_VERBS[side]} on")
         add(f"--{side}-data-table", metavar="KS.TABLE", help="the table of its images (default: the one that it names)")
     for side in ("train", "val"):
         add(
