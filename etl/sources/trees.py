@@ -156,7 +156,7 @@ class LocalTree:
         return walk(self._base(split), folder)
 
     def loose(self, split: bytes) -> Iterator[ListedFile]:
-        """What lies beside the folders."""
+        """The files that are directly in a split, outside of its folders."""
         return loose_files(self._base(split))
 
     def _base(self, split: bytes) -> bytes:
@@ -207,7 +207,7 @@ class StoredTree:
             raise SourceError(_words(error, self.name(split))) from None
 
     def loose(self, split: bytes) -> Iterator[ListedFile]:
-        """What lies beside the folders."""
+        """The files that are directly in a split, outside of its folders."""
         try:
             for name, size, is_folder in self._storage.entries(os.fsdecode(split)):
                 if not is_folder:
