@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol, Self
 
-from loader.errors import StateError
+from loader.errors import OptionError, StateError
 from loader.order.permutation import Sharding
 
 _OF_THE_SAMPLES = ("fingerprint", "rows")
@@ -85,3 +85,12 @@ def check_same(found: Any, ours: Any, /, *, samples: str, order: str) -> None:
                 f"Wanted a state of {samples if name in _OF_THE_SAMPLES else order}: {name} {getattr(ours, name)}. "
                 f"Found: {getattr(found, name)}. Make the source with the same options as then, or start anew."
             )
+
+
+def check_steps(steps: int, *, epoch: int, first: int, most: int) -> None:
+    """Raise `OptionError` unless ``steps`` batches of an epoch, counted from its start, can have been delivered."""
+    if not first <= steps <= most:
+        raise OptionError(
+            f"Wanted from {first} to {most} batches of epoch {epoch}, counted from its start. Found: {steps}. "
+            "After a resume, count from source.first_step(epoch)."
+        )

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loader.errors import OptionError, StateError
+from loader.errors import StateError
 from loader.order.permutation import LastBatchPolicy, Sharding, epoch_order
-from loader.order.plan import check_same
+from loader.order.plan import check_same, check_steps
 from loader.order.state import Share, State
 
 _PLACES_AT_ONCE = 1 << 14
@@ -93,8 +93,7 @@ class Schedule:
         sharding, first = self._sharding(len(begin.left)), self.first_step(epoch)
         most = first + sharding.most_steps
         steps = first if steps is None else steps
-        if not first <= steps <= most:
-            raise OptionError(f"Wanted from {first} to {most} batches of epoch {epoch}. Found: {steps}")
+        check_steps(steps, epoch=epoch, first=first, most=most)
         if steps == most:
             return begin.following()
         return begin.after(min((steps - first) * sharding.global_batch_size, sharding.rows))

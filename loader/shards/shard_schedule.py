@@ -7,7 +7,7 @@ from typing import Any
 
 from loader.errors import OptionError, StateError
 from loader.order.permutation import LastBatchPolicy, Sharding
-from loader.order.plan import check_same
+from loader.order.plan import check_same, check_steps
 from loader.shards.shard_order import Deal, EpochOrder, Numbers, Ranges, ShardStep, steps
 
 _FORMAT = 1
@@ -144,8 +144,7 @@ class ShardSchedule:
         first = self._first(begin)
         most = first + begin.deal().sharding(self.rank).most_steps
         steps = first + begin.steps if steps is None else steps
-        if not first + begin.steps <= steps <= most:
-            raise OptionError(f"Wanted from {first + begin.steps} to {most} batches of epoch {epoch}. Found: {steps}")
+        check_steps(steps, epoch=epoch, first=first + begin.steps, most=most)
         return begin.following() if steps == most else replace(begin, steps=steps - first)
 
     def after_samples(self, epoch: int, /, *, end: int, late: Iterable[int]) -> ShardState:

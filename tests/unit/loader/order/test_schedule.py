@@ -154,7 +154,7 @@ def test_the_last_step_of_all_ranks_ends_the_epoch(policy: LastBatchPolicy, most
     plan = replace(USUAL, batch_size=4, world_size=2, last_batch_policy=policy)
     assert plan.after(0, steps=most - 1).epoch == 0
     assert plan.after(0, steps=most).epoch == 1
-    with pytest.raises(OptionError, match=f"from 0 to {most} batches of epoch 0. Found: {most + 1}"):
+    with pytest.raises(OptionError, match=f"from 0 to {most} batches of epoch 0, .*Found: {most + 1}"):
         plan.after(0, steps=most + 1)
 
 
@@ -162,7 +162,10 @@ def test_a_state_with_fewer_steps_than_before_is_refused() -> None:
     plan = USUAL.going_on(USUAL.after(1, steps=5).to_dict())
     assert plan.first_step(1) == 5
     assert plan.after(1) == plan.after(1, steps=5) == USUAL.after(1, steps=5)
-    with pytest.raises(OptionError, match=r"from 5 to 25 batches of epoch 1\. Found: 4"):
+    with pytest.raises(
+        OptionError,
+        match=r"from 5 to 25 batches of epoch 1, counted .*Found: 4\. After a resume, count from source\.first_step",
+    ):
         plan.after(1, steps=4)
 
 
