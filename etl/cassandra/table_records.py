@@ -146,6 +146,16 @@ def dataset_of(control: Control, metadata_table: TableName) -> str:
     return metadata_table.keyspace if record is None else record.dataset
 
 
+def check_dataset(control: Control, metadata_table: TableName, *, dataset: str) -> None:
+    """Raise `ConflictError` if a metadata table is recorded to hold another dataset."""
+    record = record_of(control, metadata_table)
+    if record is not None and record.dataset != dataset:
+        raise ConflictError(
+            f"Wanted dataset {record.dataset!r}, which {metadata_table} holds. Found: {dataset!r}. "
+            f"Set --dataset {quote(record.dataset)}, or use the tables of {dataset!r}."
+        )
+
+
 def check_pair(control: Control, *, data_table: TableName, metadata_table: TableName) -> None:
     """Raise `ConflictError` if a data table and a metadata table are recorded, and not as a pair."""
     for record in read_records(control, keyspace=metadata_table.keyspace):

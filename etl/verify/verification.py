@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control, check_columns
-from etl.cassandra.table_records import check_pair
+from etl.cassandra.table_records import check_dataset, check_pair
 from etl.cassandra.tables import read_table
 from etl.frames import kept, plain_inside
 from etl.ingest.destination import check_fits_early, check_tables, create_records
@@ -70,10 +70,14 @@ class Verification:
         self._repaired = Repaired({})
 
     def list_source(self) -> None:
-        """List the source, if there is one. Raises `EtlError` if a repair could not write its images."""
+        """List the source, if there is one.
+
+        Raises `EtlError` if the tables hold another dataset, or if a repair could not write its images.
+        """
         plan = self._plan.ingest
         if plan is None:
             return
+        check_dataset(self._control, self._plan.metadata_table, dataset=plan.dataset)
         if self._plan.repair:
             create_records(self._control, tables=plan.tables)
             check_tables(self._control, plan=plan)

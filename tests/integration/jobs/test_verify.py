@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from etl.cassandra.control import Control
 from etl.cassandra.tables import read_table
-from etl.errors import EtlError, SourceError
+from etl.errors import ConflictError, EtlError, SourceError
 from etl.ingest.plan import IngestPlan
 from etl.sources.entries import ENTRIES
 from etl.sources.plan import SourcePlan
@@ -190,6 +190,10 @@ def test_files_lost_or_changed_in_the_source_are_found(
     empty = replace(plan, source=replace(plan.source, address=str(tmp_path / "two")))
     with pytest.raises(SourceError, match="Found: no files"):
         job.run(spark, plan=verification(empty, source=True))
+    other = replace(plan, dataset="other")  # the ids of its images would all be missing
+    wanted = rf"Wanted dataset '{keyspace}', which {keyspace}\.metadata holds\. Found: 'other'\. Set --dataset"
+    with pytest.raises(ConflictError, match=wanted):
+        job.run(spark, plan=verification(other, source=True))
 
 
 def test_only_images_of_this_source_are_rewritten(spark: SparkSession) -> None:
