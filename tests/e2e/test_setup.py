@@ -78,9 +78,12 @@ def test_spark_submit_finds_connector_defaults_and_packages_on_executors(
 
 
 def make(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    # Without the variables of an outer make, such as `make test-e2e`, which change what make prints.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     return subprocess.run(
         ["make", "-C", str(ROOT), "--no-print-directory", *arguments],
         cwd="/",
+        env=environment,
         capture_output=True,
         text=True,
         timeout=60,
