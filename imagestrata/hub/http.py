@@ -214,6 +214,8 @@ class Connection:
         name = _line(problem.get("request_id") or answer.headers.get("x-request-id") or "")
         request = f", request {name}" if name else ""
         detail = _line(problem.get("detail") or f"Wanted a response of a dataset service. Found: {title}")
+        if answer.status == 401:
+            detail += ". Set IMAGESTRATA_TOKEN, or give --token-file (token=... in Python)"
         kind = AccessError if answer.status in (401, 403) else DatasetError
         raise kind(f"{detail} ({title}: {answer.status} of {self.service.url}{request})")
 

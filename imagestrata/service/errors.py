@@ -58,7 +58,10 @@ class NotThereError(ServiceError):
 
 def no_dataset(name: str) -> NotThereError:
     """Return the error for a dataset that does not exist."""
-    return NotThereError(f"Wanted the dataset {name!r}. Found: none of this name. Create it: POST /datasets")
+    return NotThereError(
+        f"Wanted the dataset {name!r}. Found: none of this name. `imagestrata list` or GET /datasets shows the names; "
+        "POST /datasets creates one"
+    )
 
 
 class NotAcceptableError(ServiceError):
