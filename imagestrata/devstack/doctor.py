@@ -3,8 +3,9 @@
   imagestrata doctor
   imagestrata doctor --hosts 10.0.0.1,10.0.0.2 --s3-endpoint http://10.0.0.3:9000
 
-A server that you name, by option or environment variable, must answer. Without --hosts and --port, the Cassandra that
-`imagestrata up` started is checked, otherwise 127.0.0.1 port 9042.
+A server that you name, by option or environment variable, must answer. A dataset service that you name must accept
+$IMAGESTRATA_TOKEN, or need no token. Without --hosts and --port, the Cassandra that `imagestrata up` started is
+checked, otherwise 127.0.0.1 port 9042.
 
 exit codes: 0 no errors, perhaps warnings; 1 errors; 2 bad arguments
 """
@@ -19,6 +20,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
 from email.utils import parsedate_to_datetime
@@ -82,6 +84,8 @@ def checks(args: argparse.Namespace) -> Iterator[Check]:
     yield from cassandra(args.hosts, args.port)
     yield from web("S3", args.s3_endpoint, f"http://127.0.0.1:{S3_PORT}", "/", "imagestrata s3-up")
     yield from web("dataset service", args.url, f"http://127.0.0.1:{_SERVICE_PORT}", "/health", "imagestrata serve")
+    if args.url:
+        yield token(args.url, os.environ.get("IMAGESTRATA_TOKEN"))
 
 
 def python() -> Check:
@@ -209,21 +213,39 @@ def cassandra(hosts: str | None, port_asked: int | None) -> Iterator[Check]:
 def web(name: str, asked: str | None, usual: str, path: str, start: str) -> Iterator[Check]:
     """Check that a server answers over HTTP, with any status, and its clock."""
     address = (asked or usual).rstrip("/")
-    parts = urlsplit(address)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     try:
-        connection = kind(parts.hostname or "", parts.port, timeout=5)
-        connection.request("GET", parts.path + path)
-        answer = connection.getresponse()
-        told = answer.getheader("Date")
-        connection.close()
+        answer = _answer(address, path)
     except (OSError, ValueError, http.client.HTTPException) as error:
         state: State = "error" if asked else "warning"
         yield Check(name, state, f"no answer at {address}: {error}", f"start one: {start}, or name another")
         return
     yield Check(name, "ok", f"answers at {address}")
-    if told:
+    if told := answer.getheader("Date"):
         yield clock(name, time.time(), parsedate_to_datetime(told).timestamp())
+
+
+def token(url: str, text: str | None) -> Check:
+    """Check that a dataset service accepts a token, or needs none."""
+    name, advice = "token of dataset service", "set IMAGESTRATA_TOKEN to a token of the service"
+    try:
+        status = _answer(url.rstrip("/"), "/datasets?limit=1", text).status
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        return Check(name, "error", f"not checked: {error}", "start the service, or name another")
+    if status == 401:
+        return Check(name, "error", "refused" if text else "none, and the service needs one", advice)
+    if status != 200:
+        return Check(name, "error", f"not checked: status {status}", "name a dataset service")
+    return Check(name, "ok", "accepted" if text else "none is needed")
+
+
+def _answer(address: str, path: str, bearer: str | None = None) -> http.client.HTTPResponse:
+    """Get the headers of a response. Raises OSError, ValueError, HTTPException."""
+    parts = urlsplit(address)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    with closing(kind(parts.hostname or "", parts.port, timeout=5)) as connection:
+        headers = {"Authorization": f"Bearer {bearer.strip()}"} if bearer else {}
+        connection.request("GET", parts.path + path, headers=headers)
+        return connection.getresponse()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
