@@ -130,7 +130,11 @@ def token(argv: Sequence[str]) -> int:
     parser = Parser("imagestrata token", manual=manual)
     parser.add_argument("do", choices=("create", "list", "revoke"))
     parser.add_argument(
-        "--root", required=True, type=_root, metavar="DIR", help="folder or bucket prefix of the service"
+        "--root",
+        required=True,
+        type=_root,
+        metavar="DIR",
+        help="folder or bucket prefix of the service; 'create' makes a folder that does not exist",
     )
     parser.add_argument("--name", help="name of the token")
     scope = "what the token permits; write includes read (default: read)"
@@ -146,6 +150,8 @@ def token(argv: Sequence[str]) -> int:
         parser.error(f"wanted --token-file with 'create'. Found: it with {args.do!r}")
     if args.do != "list" and not re.fullmatch(r"[A-Za-z0-9._@-]{1,64}", args.name or ""):
         parser.error(f"wanted --name, 1 to 64 letters, digits and '.', '_', '@', '-'. Found: {args.name!r}")
+    if args.do != "create" and not is_s3(args.root) and not Path(args.root).is_dir():
+        parser.error(f"wanted --root, the folder of a service. Found: no folder {args.root}")
     tokens = Tokens(Storage(args.root))
     if args.do == "create" and args.token_file:
         text = args.token_file.read_text(encoding="utf-8", errors="surrogateescape").strip()

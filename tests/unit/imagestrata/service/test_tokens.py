@@ -53,7 +53,15 @@ def test_a_token_that_can_be_guessed_is_refused(tmp_path: Path, text: str) -> No
         Tokens(Storage(tmp_path)).create("x", "read", text=text)
 
 
-def test_a_token_file_is_only_for_create(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "words", [["list", "--root", "none"], ["revoke", "--root", "none", "--name", "x"],
+              ["list", "--root", ".", "--token-file", "x"]],
+)  # fmt: skip
+def test_a_missing_root_and_a_token_file_are_only_for_create(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:
-        main(["token", "list", "--root", str(tmp_path), "--token-file", "x"])
+        main(["token", *words])
     assert ended.value.code == 2
+    assert not any(tmp_path.iterdir())
