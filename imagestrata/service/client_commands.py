@@ -47,7 +47,12 @@ def pull(argv: Sequence[str]) -> int:
     parser = _parser("pull", "Download a dataset to TO/NAME. An interrupted pull resumes.")
     parser.add_argument("name", metavar="NAME", help="name of the dataset")
     parser.add_argument(
-        "to", type=Path, metavar="TO", nargs="?", default=Path("/datasets"), help="folder (default: /datasets)"
+        "to",
+        type=Path,
+        metavar="TO",
+        nargs="?",
+        default=Path("/datasets"),
+        help="folder (default: /datasets, where jobs look)",
     )
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--version", type=int, metavar="N", help="version to pull (default: the newest)")
