@@ -23,7 +23,7 @@ sources:
                               .txt: one class number a line, in the order of the file names (ImageNet's ground truth of
                               the validation set), or a name and a number a line
                             A name without an extension matches the image of that name with one
-  FILE.tar, FILE.tar.gz     the same, in an archive that is read in place. In a tar of tars (ImageNet's training set),
+  FILE.tar, .tar.gz, .tgz   the same, in an archive that is read in place. In a tar of tars (ImageNet's training set),
                             each inner tar is a class
   'DIR/x-{0000..0146}.tar'  WebDataset shards (or DIR --layout webdataset), with classes in .cls or .json members
   FILE.parquet              a table with the pictures in --image-column (or DIR --layout parquet; or NAME --layout table

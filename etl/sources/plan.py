@@ -16,6 +16,7 @@ Read = Literal["random", "sequential"]
 
 _PATTERN = re.compile(r"[{*?]")
 _LABEL_FILES = (".csv", ".tsv", ".parquet", ".txt")
+_ARCHIVES = (".tar", ".tar.gz", ".tgz")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +72,7 @@ class SourcePlan:
         if _PATTERN.search(self.address.rpartition("/")[2]):
             return "webdataset"
         name = self.address.lower().rstrip("/")
-        if name.endswith((".tar", ".tar.gz", ".tgz")):
+        if name.endswith(_ARCHIVES):
             return "tar"
         return "parquet" if name.endswith(".parquet") else "tree"
 
@@ -165,8 +166,9 @@ class SourcePlan:
 
     def _check_places(self) -> None:
         if self.kind == "tree":
-            for folder in dict.fromkeys((self.address, self.base)):
-                _check_folder(folder)
+            files = f" A file must be an archive ({', '.join(_ARCHIVES)}) or a table (.parquet)."
+            _check_folder(self.address, mend=files if os.path.isfile(self.address) else "")
+            _check_folder(self.base)
             for split in self.splits:
                 mend = " Repeat --split-subdir for each of several folders." if "," in split else ""
                 _check_folder(f"{self.base}/{split}", mend=mend)

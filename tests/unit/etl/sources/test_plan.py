@@ -39,7 +39,7 @@ def test_the_layout_follows_from_the_name(tree: Path, address: str, kind: str) -
     ("options", "message"),
     [
         ({"address": "gone"}, "nothing there"),
-        ({"address": "file"}, "a file"),
+        ({"address": "file"}, r"a file\. A file must be an archive \(\.tar, \.tar\.gz, \.tgz\)"),
         ({"address": "gone.tar"}, "nothing there"),
         ({"address": "train", "layout": "tar"}, "a folder"),
         ({"address": "gone.parquet"}, "nothing there"),
