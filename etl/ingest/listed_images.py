@@ -14,7 +14,7 @@ from etl.errors import SourceError
 from etl.frames import kept, pictures_in_rows, plain_inside
 from etl.ingest.plan import IngestPlan
 from etl.secrets import secrets_on_executors
-from etl.sources.entries import Listing
+from etl.sources.entries import NO_CLASS_FOLDERS, OUTSIDE, Listing
 from etl.sources.listing import ListedSource, list_source
 from etl.sources.plan import SourcePlan
 
@@ -90,7 +90,7 @@ class ListedImages:
     def of(cls, spark: SparkSession, plan: SourcePlan, *, dataset: str, keep: Keep) -> "ListedImages":
         """List a source. ``keep`` persists DataFrames that are used several times. Runs Spark.
 
-        Raises `SourceError` if the source cannot be listed, has no files, or does not match its labels.
+        Raises `SourceError` if the source cannot be listed, has no usable files, or does not match its labels.
         """
         source = list_source(spark, plan, dataset=dataset, keep=keep)
         entries = keep(source.listing.names)
@@ -98,6 +98,10 @@ class ListedImages:
         if not counts.files:
             raise SourceError(f"Wanted images in {plan.address}. Found: no files.")
         source.check(entries)
+        if counts.rejected == counts.files:
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts.rejected_by_reason.items())
+            hint = f" {NO_CLASS_FOLDERS}" if OUTSIDE in counts.rejected_by_reason else ""
+            raise SourceError(f"Wanted images in {plan.address}. Found: no usable files: {reasons}.{hint}")
         return cls(source=source, entries=entries, counts=counts)
 
     @property

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from etl.errors import SourceError
 from etl.secrets import driver_storage, executor_storage
 from etl.sources.archives import is_compressed, open_archive, place_of
-from etl.sources.entries import ENTRIES, Entry, Listing, entry_batches, text
+from etl.sources.entries import ENTRIES, OUTSIDE, Entry, Listing, entry_batches, text
 from etl.sources.tar_members import Archive, Member, NotATarError, members
 from etl.workers import map_items
 from formats.stores.storage import Storage
@@ -149,7 +149,7 @@ def _entries(found: Iterable[tuple[bytes, Member]], place: bytes, dataset: str, 
         if slash and (reason is None or not reason.startswith("unsafe")):
             label = labels.get(folder) or labels.setdefault(folder, text(folder))
         if by_folder and label is None:
-            reason = reason or "outside a class folder"
+            reason = reason or OUTSIDE
         id = image_id(dataset, or_split, path).bytes
         yield Entry(id, or_split, path, label, None, place, offset, size, reason=reason)
     if by_folder and len(set(labels.values())) < len(labels):

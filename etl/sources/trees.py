@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from etl.errors import SourceError
 from etl.secrets import driver_storage, executor_storage
-from etl.sources.entries import ENTRIES, Entry, Listing, entry_batches, text
+from etl.sources.entries import ENTRIES, NO_CLASS_FOLDERS, OUTSIDE, Entry, Listing, entry_batches, text
 from etl.workers import map_items
 from formats.errors import StorageError
 from formats.stores.storage import Storage
@@ -80,7 +80,7 @@ def _check_classes(folders: Sequence[bytes] | None, *, place: str) -> None:
     if not folders:
         raise SourceError(
             f"Wanted a folder for each class in {place}. Found: no folders. If this is the folder of one class, use "
-            "its parent folder. Without class folders, set --labels FILE, or --label-type none."
+            f"its parent folder. {NO_CLASS_FOLDERS}"
         )
     if len({text(name) for name in folders}) < len(folders):
         raise SourceError(f"Wanted class folders whose names differ as text in {place}. Found: {folders}")
@@ -112,7 +112,7 @@ def _entries(
     name, start = split or or_split, tree.place(split)
     number = image_ids(dataset, name)
     label = text(folder) if what == _BELOW else None
-    outside = "outside a class folder" if by_folder and what == _LOOSE else None
+    outside = OUTSIDE if by_folder and what == _LOOSE else None
     files = tree.loose(split) if what == _LOOSE else tree.below(split, folder)
     for path, size, reason in files:
         if what == _WHOLE:

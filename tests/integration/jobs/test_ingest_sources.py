@@ -83,6 +83,19 @@ def test_labels_from_kaggle_are_found_and_those_of_no_image_leave_no_table(
     assert {row["label"] for row in by_name(control, plan).values()} == {1}
 
 
+def test_an_archive_without_class_folders_leaves_no_table(
+    spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path
+) -> None:
+    (tmp_path / "flat.tar").write_bytes(tar({f"{i}.png": picture(i) for i in range(2)}))
+    plan = plan_of(tmp_path / "flat.tar", splits=())
+    for work in (job.run, job.estimate):
+        with pytest.raises(
+            SourceError, match=r"Found: no usable files: 2 outside a class folder\. .* set --labels FILE"
+        ):
+            work(spark, plan=plan)
+    assert control.columns(plan.tables.data) is None
+
+
 def test_class_names_and_class_numbers_cannot_be_mixed(
     spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path
 ) -> None:
