@@ -132,17 +132,18 @@ class Ingest:
 
     def write(self) -> None:
         """Write the missing images. Raises `EtlError` if too many are rejected."""
-        plan, files = self._plan, self._images.counts.files
+        plan, counts = self._plan, self._images.counts
         self._id = plan.ingest_id or new_ingest_id()
         unmatched = self._images.source.report_lines()
         for remark in [*unmatched, *self._class_remarks().lines]:
             log.warning("%s", remark)
-        left = files - self._existing.count
-        log.info("%s of %s files, ingest %s", f"{left:,}", f"{files:,}", self._id)
+        left = counts.files - self._existing.count
+        rejected = f", {counts.rejected:,} of which cannot be ingested" if counts.rejected else ""
+        log.info("%s of %s files%s, ingest %s", f"{left:,}", f"{counts.files:,}", rejected, self._id)
         self._begin(is_idle=not left)
         counters = Counters(self._spark.sparkContext)
         self._outcomes = kept(self._write_outcomes(counters), stack=self._stack)
-        allowed = plan.tolerance.allowed(files)
+        allowed = plan.tolerance.allowed(counts.files)
         rows = None if left else self._existing.sums
         rows = rows or collect_watched(
             tally(self._outcomes),
@@ -155,7 +156,7 @@ class Ingest:
         self._written = IngestReport.of(
             rows or [],
             plan=plan,
-            classes=len(self._images.counts.classes) if plan.source.label_type == "int" else 0,
+            classes=len(counts.classes) if plan.source.label_type == "int" else 0,
             ingest_id=self._id,
             unmatched=unmatched,
             started=self._run,
@@ -230,8 +231,7 @@ class Ingest:
             where = f"{rejected:,}. Reasons: {report.rejected_at}"
             if stopped_at:  # a target folder has no list yet
                 where = f"{rejected:,} so far" + ("" if plan.target else f". Reasons: {report.rejected_at}")
-            files = self._images.counts.files
-            raise EtlError(f"Wanted at most {allowed:,} of {files:,} files rejected. Found: {where}")
+            raise EtlError(f"Wanted {plan.tolerance.limit(self._images.counts.files)}. Found: {where}")
         if not report.images and not report.already_there:
             raise EtlError(
                 f"Wanted images in {plan.source.address}. Found: {report.quarantined:,} files, all rejected. "
@@ -242,6 +242,8 @@ class Ingest:
         """Count the stale rows of this source; list and remove them if the plan says so."""
         plan, control = self._plan, self._control
         if control is None or self._existing.rows is None:
+            if plan.list_stale:
+                log.info("0 stale rows of %s", plan.source_name)
             return None
         splits = splits_of(plan.source, found=self._images.counts.images_by_split)
         rows = known_images(self._spark, plan=plan).transform(rows_of_source, source=plan.source_name, splits=splits)
@@ -249,6 +251,7 @@ class Ingest:
         stale = kept(rows.transform(not_found, outcomes=outcomes), stack=self._stack)
         found = StaleRows(stale.count(), rows.count())
         if plan.list_stale:
+            log.info("%s stale rows of %s", f"{found.rows:,}", plan.source_name)
             for row in stale.orderBy("or_split", "path").toLocalIterator():
                 log.info("stale: %s", f"{row.or_split}/{row.path}" if row.or_split else row.path)
         if not plan.prune or self._run is None:

@@ -54,6 +54,15 @@ class Tolerance:
             return self.count
         return files if self.percent is None else int(files * self.percent / 100)
 
+    def limit(self, files: int) -> str:
+        """The limit in words, such as ``at most 1% of 30 files rejected, which is none``."""
+        allowed = self.allowed(files)
+        if self.percent is None:
+            return f"at most {allowed:,} of {files:,} files rejected"
+        return (
+            f"at most {self.percent:g}% of {files:,} files rejected, which is {f'{allowed:,}' if allowed else 'none'}"
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestPlan:

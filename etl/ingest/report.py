@@ -233,7 +233,7 @@ class IngestEstimate:
         )
         if self.rejected:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.rejected_by_reason.items())
-            text += f"; {self.rejected:,} cannot be ingested ({reasons})"
+            text += f"; {self.rejected:,} of {self.images + self.rejected:,} files cannot be ingested ({reasons})"
         stale = [str(self.stale)] if self.stale and self.stale.rows else []
         remarks = ClassRemarks(new=self.new_classes, similar=self.similar_classes)
         return "; ".join([text, *stale, *self.unmatched, *remarks.lines, "nothing was written"])

@@ -196,9 +196,7 @@ def _write(
         allowed=allowed,
     )
     if rows is None:
-        raise EtlError(
-            f"Wanted at most {allowed:,} of {files:,} files rejected. Found: {order.counters.rejected:,} so far."
-        )
+        raise EtlError(f"Wanted {plan.tolerance.limit(files)}. Found: {order.counters.rejected:,} so far.")
     rejected: list[dict[str, str]] = [json.loads(row.text) for row in rows if row.kind == "rejected"]
     shards: list[Shard] = []
     counts: Counter[int] = Counter()
@@ -212,7 +210,7 @@ def _write(
         first = min((one["or_split"], one["path"]) for one in rejected)
         kinds += f"; first {'/'.join(filter(None, first))}"
         raise EtlError(
-            f"Wanted at most {allowed:,} of {files:,} files rejected. Found: {len(rejected):,}. Reasons: {kinds}"
+            f"Wanted {plan.tolerance.limit(files)}. Found: {len(rejected):,}. Reasons: {kinds}"
             if shards
             else f"Wanted images. Found: {len(rejected):,} files, all rejected. Reasons: {kinds}"
         )

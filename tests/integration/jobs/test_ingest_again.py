@@ -43,6 +43,7 @@ def test_rows_whose_files_are_gone_are_counted_listed_and_pruned(
         report = job.run(spark, plan=replace(plan, list_stale=True))
     assert report.stale == StaleRows(7, 25)
     assert "7 of 25 rows of this source are stale" in str(report)
+    assert any(line.startswith("7 stale rows of file:") for line in caplog.messages)
     assert {line.partition("stale: ")[2] for line in caplog.messages if line.startswith("stale: ")} == wanted
 
     with pytest.raises(EtlError, match=r"--prune-count 7, to remove 7 of 25 rows.*no --prune-count.*exceeds 1%"):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl.ingest.plan import IngestPlan, ingest_time, new_ingest_id
+from etl.ingest.plan import IngestPlan, Tolerance, ingest_time, new_ingest_id
 from etl.ingest.writing.tasks import task_count
 from etl.sources.plan import SourcePlan
 from schemas import Columns, TableName
@@ -39,6 +39,18 @@ def test_the_source_is_its_real_path(tree: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(tree)
     plan = IngestPlan(source=SourcePlan(address="link ü"), data_table=DATA, metadata_table=METADATA)
     assert plan.source_name == (tree / "train").resolve().as_uri()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("3", "at most 3 of 30 files rejected"),
+        ("1%", "at most 1% of 30 files rejected, which is none"),
+        ("12.5%", "at most 12.5% of 30 files rejected, which is 3"),
+    ],
+)
+def test_the_limit_of_rejected_files_is_said_as_it_was_given(text: str, words: str) -> None:
+    assert Tolerance.parse(text).limit(30) == words
 
 
 FOLDER = {"target": "out", "data_table": None, "metadata_table": None}
