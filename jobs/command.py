@@ -108,14 +108,14 @@ def locate(conf: "SparkConf", node: LocalNode | None, *, needs_cassandra: bool =
         needs_cassandra: Refuse a local node that has ended.
 
     Returns:
-        The end of a line that names the address: where it comes from, or nothing if it is configured.
+        The end of a line that names the address: where it comes from.
 
     Raises:
         UnreachableError: The local node has ended, or executors on other machines would not reach it.
     """
     if conf.get(HOST) or conf.get(PORT):
         conf.set(HOST, conf.get(HOST) or "127.0.0.1").set(PORT, conf.get(PORT) or "9042")
-        return ""
+        return " (from Spark's configuration)"
     if node is None:
         conf.set(HOST, "127.0.0.1").set(PORT, "9042")
         return " (default)"

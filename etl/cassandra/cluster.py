@@ -72,7 +72,9 @@ class Cluster:
         """Make the error for a cluster that does not answer."""
         if "protocol version" in found:
             found = f"a server that is not Cassandra ({found})"
+        is_here = all(host == "localhost" or host.startswith("127.") for host in self.hosts)
+        remedy = "Start one here with `imagestrata up`, or set" if is_here else "Is it running there? Set"
         return UnreachableError(
-            f"Wanted Cassandra at {self}. Found: {found}. Is it running there? "
-            "Set spark.cassandra.connection.host and spark.cassandra.connection.port."
+            f"Wanted Cassandra at {self}. Found: {found}. {remedy} spark.cassandra.connection.host and "
+            "spark.cassandra.connection.port."
         )

@@ -34,7 +34,7 @@ def test_a_configured_host_or_port_wins_over_the_local_node(node: LocalNode | No
         ({HOST: "10.0.0.1", PORT: "9999"}, ("10.0.0.1", "9999")),
     ):
         found = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-        assert locate(found, node) == ""
+        assert locate(found, node) == " (from Spark's configuration)"
         assert (found.get(HOST), found.get(PORT)) == address
 
 

@@ -24,6 +24,11 @@ def test_hosts_port_datacenter_and_user_come_from_the_connector_s_settings() -> 
     assert Cluster.from_spark(session({})) == Cluster(("127.0.0.1",))
 
 
+def test_only_a_cluster_on_this_machine_may_be_started_here() -> None:
+    assert "Start one here with `imagestrata up`, or set" in str(Cluster(("127.0.0.1",)).unreachable("refused"))
+    assert "Is it running there? Set" in str(Cluster(("127.0.0.1", "10.0.0.1")).unreachable("refused"))
+
+
 @pytest.mark.parametrize(
     "settings",
     [{"enabled": "true"}, {"enabled": "TRUE"}, {"trustStore.path": "/ca.jks"}, {"keyStore.path": "/me.jks"},
