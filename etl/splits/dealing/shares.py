@@ -164,7 +164,7 @@ def check_sizes(
         )
     if not by_class and min(sizes) < plan.min_per_split:
         raise TableError(f"{wanted} in each split. Found: {', '.join(f'{size:,}' for size in sizes)}.")
-    found = ["there is only one split: nothing is held out"] if len(sizes) == 1 else []
+    found = ["there is only one split: nothing is held out"] if len(sizes) == 1 and not plan.exclude else []
     if missing := [_called(label, names) for label, row in by_class.items() if not min(row)]:
         found.append(f"{len(missing):,} classes are too small to be in every split: {some(missing)}")
     return found

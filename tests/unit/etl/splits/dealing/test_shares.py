@@ -7,7 +7,7 @@ import pytest
 
 from etl.errors import TableError, WeightsError
 from etl.splits.dealing.shares import Shares, Stratum, check_sizes, share
-from etl.splits.plan import SplitPlan
+from etl.splits.plan import SplitPlan, SplitRef
 from schemas import TableName
 
 CLASSES = {0: 200, 3: 61, 4: 13, 9: 1}
@@ -127,3 +127,5 @@ def test_splits_of_images_without_classes_may_be_refused_as_too_small() -> None:
 
 def test_a_single_split_is_reported_as_having_no_held_out_images() -> None:
     assert check_sizes({0: (5,)}, [5], plan=plan(), names={}) == ["there is only one split: nothing is held out"]
+    besides_others = plan(exclude=(SplitRef("splits/test"),))
+    assert check_sizes({0: (5,)}, [5], plan=besides_others, names={}) == []
