@@ -1,10 +1,10 @@
-"""How long ``make demo`` takes from a fresh clone with empty caches, and again; and its memory, all processes together.
+"""How long ``make demo`` takes from a fresh clone with empty caches, how long a second run takes, and its memory.
 
     make bench-demo
 
-Clones the last commit into a temporary folder, with separate caches: everything is downloaded. Processes are identified
-by a mark in their environment: the server, which outlives the command that started it, counts too. QUICK=1 keeps the
-user's caches, and reports the first run's time without judging it.
+Clones the last commit into a temporary folder with separate caches, so that everything is downloaded. Memory is the
+sum over all processes. They are found by a mark in their environment, so the server counts too, although it outlives
+the command that started it. QUICK=1 keeps the user's caches and does not judge the first run's time.
 """
 
 import json

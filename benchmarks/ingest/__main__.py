@@ -1,11 +1,11 @@
-"""How fast an ingest is beside other ways to write the same rows, how much memory it takes, how fast it lists, resumes.
+"""How an ingest compares with other ways to write the same rows: its speed, memory, listing and resuming.
 
     make bench-ingest
 
-One embedded Cassandra, one Spark on two cores that the server shares, a tree of pictures of 110 kB, all different. The
-contenders run in turn, each into empty tables, each looked at afterwards: rows, bytes, some pictures' hashes. Then a
-worker's memory and the listing of a million files, each in separate processes. QUICK=1 takes less of everything;
-figures that mean nothing then have no value and tell theirs in the note.
+An embedded Cassandra and Spark share two cores; the source is a tree of different pictures of 110 kB. The contenders
+run in turn, each into empty tables. After each run, rows, bytes and the hashes of some pictures are checked. Then the
+memory of a worker and the listing of a million files are measured in separate processes. QUICK=1 measures less; a
+figure that means nothing at that size has no value, and its note has what was measured.
 """
 
 import shutil

@@ -1,12 +1,12 @@
-"""How fast and how lean images come from Cassandra to a training loop, near and far away.
+"""How fast images come from Cassandra to a training loop, near and far away, and how much CPU and memory that takes.
 
     make bench-loader
 
-One embedded Cassandra on the same two cores, images of 110 kB, each consumer in a separate process. A proxy makes the
-server look far away: both sides of a comparison of round trips go through it. An epoch reads the same images again and
-again, in the epoch's order, so that it is long enough to be steady; rates are those behind its first third. Everything
-that is read is added up and compared with what was written. Files lie below build/bench and are removed. QUICK=1 takes
-less of everything; figures that mean nothing then have no value and tell theirs in the note.
+An embedded Cassandra runs on the same two cores; images have 110 kB, and each consumer runs in a separate process. A
+proxy simulates distance; both sides of a comparison of round trips go through it. An epoch reads the same images
+several times, in the epoch's order, until the rate is steady; the first third does not count. Sums over everything
+that is read are compared with what was written. Files below build/bench are removed at the end. QUICK=1 measures
+less; a figure that means nothing at that size has no value, and its note has what was measured.
 """
 
 import os

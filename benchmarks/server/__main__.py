@@ -1,11 +1,11 @@
-"""What settings of the server are worth for writing pictures: each one changed alone, against ours.
+"""The effect of server settings on writing pictures: each setting is changed alone and compared with our defaults.
 
     make bench-server
 
-The bare writer's requests, both rows of a picture in one batch, go in turn to an embedded Cassandra as it comes and to
-one with a single change: how rows are sent, how the commit log is synced, where memtables lie, how tables compact and
-compress. A ratio above 1 says that ours is faster. Both servers are compiled quickly rather than well, so that a young
-one can be compared with an old one.
+The requests of the bare writer, with both rows of a picture in one batch, go in turn to an embedded Cassandra with our
+settings and to one with a single change: how rows are sent, how the commit log is synced, where memtables are kept,
+how tables compact and compress. A ratio above 1 means that ours is faster. Both servers use the quick JIT compiler
+only, so that a new server can be compared with one that has run for a while.
 QUICK=1 writes few pictures, too few for a value.
 """
 

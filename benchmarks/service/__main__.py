@@ -1,11 +1,11 @@
-"""The dataset service: how fast bodies go up and down, beside cp and nginx, and what it stands.
+"""The dataset service: the speed of uploads and downloads, compared with cp and nginx, many clients, and kills.
 
     make bench-service
 
-The service is a separate process over a folder below build/bench; curl sends and gets, from and to the page cache.
-Many clients ask for ten minutes, each knowing what it must get; then the server is killed in the middle of uploads,
-fifty times, and all that it tells afterwards is looked through. QUICK=1 takes less of everything; figures that mean
-nothing then have no value and tell theirs in the note.
+The service is a separate process with a folder below build/bench; curl uploads and downloads, from and to the page
+cache. Many clients send requests for ten minutes and check each answer. Then the server is killed fifty times during
+uploads, and everything that it serves afterwards is checked. QUICK=1 measures less; a figure that means nothing at
+that size has no value, and its note has what was measured.
 """
 
 import sys

@@ -1,11 +1,12 @@
-"""Shards on S3: how fast they are written and streamed beside other packages, near and far, and how well they mix.
+"""Shards on S3: how fast they are written and streamed compared with other packages, and how well they mix.
 
     make bench-shards
 
-One S3 server (versitygw) on the same two cores, 20,000 photographs of about 100 kB in 100 class folders, every reader
-and writer in a separate process; other packages in separate environments, below build/bench, which are made once.
-All read the same pictures over the network and add up what they read. Files lie below build/bench and are removed.
-QUICK=1 takes less of everything; figures that mean nothing then have no value and tell theirs in the note.
+An S3 server (versitygw) runs on the same two cores. The source has 20,000 photographs of about 100 kB in 100 class
+folders. Each reader and writer runs in a separate process; other packages have separate environments below
+build/bench, which are made once. All read the same pictures over the network and add up what they read. Files below
+build/bench are removed at the end. QUICK=1 measures less; a figure that means nothing at that size has no value, and
+its note has what was measured.
 """
 
 import sys

@@ -1,11 +1,12 @@
-"""How fast, lean and exact a split is beside plain Spark and beside pandas.
+"""How fast and exact a split is, and how much memory it takes, compared with plain Spark and with pandas.
 
     make bench-splits
 
-One Spark session on two cores with a heap of 4 GB; metadata of up to 100 million images that Spark makes up. Contenders
-run in turn, and what each has written is counted again by other means. Then rows that lie in an embedded Cassandra, the
-whole command, its memory, and what partitions and retried tasks may not change. Files lie below build/bench and are
-removed. QUICK=1 takes less of everything; figures that mean nothing then have no value and tell theirs in the note.
+One Spark session runs on two cores with a heap of 4 GB; Spark makes up metadata of up to 100 million images. The
+contenders run in turn, and what each has written is counted again in another way. Then follow rows in an embedded
+Cassandra, the whole command, its memory, and checks that partitions and retried tasks change nothing. Files below
+build/bench are removed at the end. QUICK=1 measures less; a figure that means nothing at that size has no value, and
+its note has what was measured.
 """
 
 import os

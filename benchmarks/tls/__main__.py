@@ -2,10 +2,10 @@
 
     make bench-tls
 
-The fixture is that of `benchmarks.loader`: one embedded Cassandra on the same cores, images of 110 kB, the proxy in
-front of it at 0 and at 150 ms. The server's certificate is verified. Runs alternate; all ratios are of runs in one
-process tree. The notes say what an image costs the client, the server and the proxy, and how many cores that keeps
-busy: near all of the machine's, a rate is bounded by CPU, not by the distance. QUICK=1 reads less.
+The fixture is the same as in `benchmarks.loader`: an embedded Cassandra on the same cores, images of 110 kB, and a
+proxy at 0 and at 150 ms. The server's certificate is verified. Runs alternate, and both runs of a ratio are in one
+process tree. The notes have the CPU that an image costs the client, the server and the proxy, and the number of busy
+cores. If nearly all cores are busy, CPU limits the rate, not the distance. QUICK=1 reads less.
 """
 
 import os

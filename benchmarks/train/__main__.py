@@ -1,12 +1,12 @@
-"""A training that reads from Cassandra beside one that reads the same files, image for image.
+"""A training that reads from Cassandra, compared with one that reads the same files in the same order.
 
     make bench-train
 
-Two processes on the CPU train a small network for some epochs, with training/train.py as it stands, from class folders
-in the page cache and from the tables of an embedded Cassandra on the same two cores, in turn. The order of images is
-the same, and so are the losses: both are compared. An epoch's time is that of the slower process, without validation;
-the first epoch of a run counts for nothing. The server is one that has been in use: it has answered 200,000 reads.
-QUICK=1 takes less of everything, too little for a value.
+Two processes on the CPU train a small network for some epochs with training/train.py. They read class folders in the
+page cache and the tables of an embedded Cassandra on the same two cores, in turn. The order of images and the losses
+must be the same; both are compared. The time of an epoch is that of the slower process, without validation; the first
+epoch of a run does not count. The server has answered 200,000 reads before, so it is warm.
+QUICK=1 measures less, too little for a value.
 """
 
 import json
