@@ -48,7 +48,7 @@ test: setup  ## run the unit and integration tests
 test-unit: setup  ## run the tests that need no services
 	@$(RUN) python $(PYTEST) tests/unit
 
-test-e2e: setup  ## run the end-to-end tests: README, trainings, browser, clusters, kills (ALL=1: also those of minutes each)
+test-e2e: setup  ## run the end-to-end tests: README, trainings, browser, clusters, kills (ALL=1: also the slow ones)
 	@$(RUN) imagestrata s3-build >/dev/null
 	@$(RUN) imagestrata chromium >/dev/null || true  # the tests of the page then say what is missing
 	@$(RUN) python $(PYTEST) tests/e2e $(if $(ALL),,-m "not slow")

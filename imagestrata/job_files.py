@@ -2,8 +2,8 @@
 
     spark-submit --properties-file "$(imagestrata job defaults)" "$(imagestrata job split)" --help
 
-`defaults` is the path of the recommended spark-defaults.conf. In an environment that `make setup` made, Spark uses it
-anyway. Elsewhere, Spark also needs the Cassandra connector: add
+`defaults` is the path of the recommended spark-defaults.conf. In an environment that `make setup` made, Spark already
+uses it. Elsewhere, Spark also needs the Cassandra connector: add
 `--packages com.datastax.spark:spark-cassandra-connector_2.12:3.5.1`.
 """
 
@@ -34,6 +34,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="imagestrata job", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("name", choices=(*JOBS, DEFAULTS), help="of the job")
+    parser.add_argument("name", choices=(*JOBS, DEFAULTS), help=f"the name of a job, or {DEFAULTS}")
     print(path_of(parser.parse_args(argv).name))
     return 0

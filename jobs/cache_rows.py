@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EPILOG = f"""
-Without --data-table, the data table has the name of the metadata table with "data" in place of "metadata": above,
-imagenette.data_train. Without both, spark.imagestrata.metadata-table and spark.imagestrata.data-table in
+Without --data-table, the data table has the name of the metadata table with "data" in place of "metadata": in the
+first example, imagenette.data_train. Without both, spark.imagestrata.metadata-table and spark.imagestrata.data-table in
 spark-defaults.conf are used. --data-table alone is refused. The first line lists the tables.
 
 {options.CASSANDRA_HELP}

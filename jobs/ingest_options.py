@@ -20,8 +20,8 @@ defaults in use.
 {options.CASSANDRA_HELP}
 exit codes:
   0  done; files may have been rejected
-  1  failed: one line says why, such as Cassandra or the source cannot be read, every image or more than --max-errors
-     was rejected, or tables or rows conflict
+  1  failed; one line says why, for example: Cassandra or the source cannot be read; all images, or more than
+     --max-errors, were rejected; tables or rows conflict
   2  bad arguments; nothing was started
 """
 )

@@ -20,9 +20,9 @@ sources:
   DIR --labels FILE         images at any depth; FILE has their classes:
                               .csv, .tsv, .parquet: the columns path (relative to DIR or the split folder) and label
                               ImageNet's LOC_val_solution.csv from Kaggle, as it is
-                              .txt: one class number a line, in the order of the file names (ImageNet's ground truth of
-                              the validation set), or a name and a number a line
-                            A name without an extension matches the image of that name with one
+                              .txt: one class number per line, in the order of the file names (as in ImageNet's ground
+                              truth of the validation set), or a name and a number per line
+                            A name without an extension matches the image of that name with any extension
   FILE.tar, .tar.gz, .tgz   the same, in an archive that is read in place. In a tar of tars (ImageNet's training set),
                             each inner tar is a class
   'DIR/x-{0000..0146}.tar'  WebDataset shards (or DIR --layout webdataset), with classes in .cls or .json members
@@ -37,7 +37,7 @@ val without --split-subdir, or one folder around everything), the job stops and 
 """
 
 CASSANDRA_HELP = """\
-The next line names the Cassandra cluster. Set spark.cassandra.connection.host, .port and .localDC, and
+The next line names the Cassandra cluster. To choose it, set spark.cassandra.connection.host, .port and .localDC, and
 spark.cassandra.auth.username and .password. Without a host, the job uses the Cassandra that `imagestrata up` started
 in this checkout, otherwise 127.0.0.1 port 9042.
 """
@@ -79,7 +79,7 @@ def add_picture_options(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--img-format", choices=TARGETS, default="UNCHANGED", help="re-encode (default: UNCHANGED, keep every byte)")
     add("--img-size", type=int, metavar="N", help="resize the shorter side to N pixels; never enlarge")
-    add("--crop", action="store_true", help="then keep the N x N pixels in the centre")
+    add("--crop", action="store_true", help="after --img-size, keep the N x N pixels in the centre")
     add("--quality", type=int, metavar="Q", help="quality of JPEG and WEBP, 1 to 100")
     add("--enlarge", action="store_true", help="let --img-size enlarge small pictures")
 

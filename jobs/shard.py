@@ -64,9 +64,9 @@ def parser() -> command_line.Parser:
     add = made.add_argument_group("tables and splits").add_argument
     add("-d", "--data-table", metavar="KS.TABLE", help="the table of pictures, instead of a SOURCE")
     add("-m", "--metadata-table", metavar="KS.TABLE", help="the table of metadata")
-    options.add_column_options(add, otherwise=", or as the split says")
-    add("--split", metavar="PLACE", help="only the images of this split folder or dictionary, in its order; from its "
-        "own tables unless you give a SOURCE or tables")  # fmt: skip
+    options.add_column_options(add, otherwise=", or as in the split")
+    add("--split", metavar="PLACE", help="only the images of this split folder or dictionary, in its order; read "
+        "from the split's tables unless you give a SOURCE or tables")  # fmt: skip
     add("--index", type=int, default=0, metavar="N", help="the number of the split (default: 0)")
     add("--dataset", default="", metavar="NAME", help="the dataset of the ids of a SOURCE, as for ingest.py (default: "
         "the keyspace of --split, or none)")  # fmt: skip

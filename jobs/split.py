@@ -2,7 +2,7 @@
 
 Reads the metadata table once; it reads no pictures. Splits are exact: the number of images of each class in a split is
 the ideal number rounded down or up, and so is each split's total. Images are chosen and ordered by hashes of their ids
-and the seed. The same table gives the same splits on any machine, with any number of executors, in any retry.
+and the seed. The same table gives the same splits on any machine, with any number of executors, after any retry.
 
 examples:
   spark-submit jobs/split.py -d imagenette.data -m imagenette.metadata -r 8,2 -o splits/imagenette

@@ -29,7 +29,7 @@ def parser(manual: str | None) -> Parser:
     add("-d", "--data-table", metavar="KS.TABLE", help="the table of pictures")
     add("-m", "--metadata-table", metavar="KS.TABLE", help="the table to read")
     add("--metadata-ifn", metavar="FOLDER", help="read the metadata from this cache; Cassandra is not needed")
-    add("--metadata-ofn", metavar="FOLDER", help="save the metadata that were read as a cache")
+    add("--metadata-ofn", metavar="FOLDER", help="save the metadata of the table as a cache")
     add("--dataset", metavar="NAME", help="the dataset of the class names (default: that of the metadata table)")
     options.add_column_options(add)
     add = made.add_argument_group("proportions").add_argument

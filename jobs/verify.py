@@ -20,8 +20,8 @@ Pictures are read in small pages; only their sizes and hashes are kept.
 rows whose files no longer exist.
 --repair without SOURCE deletes metadata rows without a picture (the picture is lost), and pictures without a metadata
 row. It cannot repair a wrong size or hash: give the source.
-What was written or deleted is read back. If it is unchanged, because the tables have later write times, the exit code
-is 1. Do not repair while an ingest writes to the tables: its unfinished images look broken.
+The job reads back what it wrote or deleted. If nothing has changed, because the tables have later write times, the exit
+code is 1. Do not repair while an ingest writes to the tables: its unfinished images look broken.
 """
 
 import argparse

@@ -42,7 +42,7 @@ class Split:
         label_type: "int" for class numbers, "blob" for masks, "multi" for label arrays, "none".
         cache: The cache folder that was given when the split was opened.
         is_opened: Whether a worker process opens the split again from its address.
-        recorded_table: The data table that a rows file names, if another one was given; else empty.
+        recorded_table: The data table that a row list names, if another one was given; else empty.
     """
 
     ids: NDArray[np.uint8] = field(repr=False)
@@ -199,7 +199,7 @@ def open_split(
 def open_rows(
     address: str | os.PathLike[str], *, data_table: str | None = None, cache: str | os.PathLike[str] | None = None
 ) -> Split:
-    """Open a rows file, which jobs/cache_rows.py makes of a whole table, as a split.
+    """Open a row list, which jobs/cache_rows.py makes of a whole table, as a split.
 
     Args:
         address: A local path, or an address such as ``s3://bucket/name``.
@@ -216,7 +216,7 @@ def open_rows(
     try:
         split = _open(address, None, cache)
     except SplitError as error:
-        raise SplitError(f"{error} Rows files are made with jobs/cache_rows.py.") from error
+        raise SplitError(f"{error} jobs/cache_rows.py makes row lists.") from error
     return split if data_table is None else _read_from(split, _table(data_table))
 
 
@@ -318,7 +318,7 @@ def _checked(address: str, index: int | None, splits: int, label_type: str, data
     if index is None:
         if splits != 1:
             raise SplitError(
-                f"Wanted a rows file of jobs/cache_rows.py at {address}. Found: {splits} splits. "
+                f"Wanted a row list of jobs/cache_rows.py at {address}. Found: {splits} splits. "
                 "Open one of them with loader.open_split."
             )
         index = 0

@@ -14,8 +14,8 @@ with --use-gpu; --decode also decodes it. "s3" is the loader's reader for shards
 "shards" are DALI's own readers, fn.readers.file and fn.readers.webdataset for shards in a local folder, for comparison.
 MB are a million bytes of the files as they were ingested.
 
-Each epoch is timed from its first request to its last image. None of its images are read earlier, and
-connections are already open. The first epoch is reported separately, because caches are cold then. An epoch of less
+Each epoch is timed from its first request to its last image. Connections are open before that, but no image of the
+epoch has been read. The first epoch is reported separately, because caches are cold then. An epoch of less
 than a second gives no figure: read more images.
 
 exit codes: 0 done, 1 failed (one line says why), 2 bad arguments
@@ -125,9 +125,9 @@ def parse_args(argv: Sequence[str] | None = None) -> LoopOptions:
     add = parser.add_argument
     add("--reader", choices=READERS, help="(default: cassandra)")
     add("--split", "--split-fn", metavar="PLACE", help="a split folder or a split dictionary (.pckl)")
-    add("--index", type=int, metavar="N", help="which of its splits (default: 0)")
+    add("--index", type=int, metavar="N", help="the number of the split (default: 0)")
     add("--rows-fn", metavar="FOLDER", help="a row list of jobs/cache_rows.py")
-    add("--data-table", metavar="KS.TABLE", help="the table of its images (default: the one that it names)")
+    add("--data-table", metavar="KS.TABLE", help="the table of its images (default: as in the row list)")
     add("--file-root", metavar="DIR", help="a tree of class folders, for --reader file")
     add("--shards", metavar="PLACE", help="a folder, or s3://bucket/prefix, for --reader s3 and --reader shards")
     add("--hosts", type=_hosts, metavar="HOST,...", help="contact points of Cassandra (default: the one that "

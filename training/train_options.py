@@ -20,8 +20,9 @@ examples:
       --train-shards s3://bucket/imagenette-train --val-shards s3://bucket/imagenette-val
   torchrun --nproc_per_node=2 training/train.py --split splits/imagenette --resume
 
-Only the data options say where images come from. With the same ids and seed, the order of images is the same for all
-sources (see --dataset). Every image is used once per epoch, except for less than one batch of all ranks at its end.
+The image options choose where the images come from; everything else works the same for all sources. Tables and class
+folders with the same ids and seed are read in the same order (see --dataset). Every image is used once per epoch,
+except for less than one batch of all ranks at its end.
 
 The checkpoint has the model, the optimiser and the position of the loader. It is written after each epoch, every
 --checkpoint-every steps, and on SIGTERM or Ctrl-C, which end the run after the current step. --resume continues with
@@ -137,7 +138,7 @@ class TrainOptions:
         if any(shards) and not all(shards):
             raise ValueError("Wanted --train-shards and --val-shards. Found: one of them")
         if (self.train_data_table or self.val_data_table) and not any(rows):
-            raise ValueError("Wanted data tables with rows files. Found: a data table without --train-rows-fn")
+            raise ValueError("Wanted data tables with row lists. Found: a data table without --train-rows-fn")
         if self.dataset and not self.data:
             raise ValueError("Wanted --dataset with TRAIN_DIR VAL_DIR. Found: another source, which has ids already")
         if self.class_level and not self.data:
@@ -184,7 +185,7 @@ def _data(add: Callable[..., Any]) -> None:
     add("--val-index", **_WHOLE, help="the split to validate on (default: 1)")
     for side in ("train", "val"):
         add(f"--{side}-rows-fn", metavar="FOLDER", help=f"a row list of jobs/cache_rows.py, to {_VERBS[side]} on")
-        add(f"--{side}-data-table", metavar="KS.TABLE", help="the table of its images (default: the one that it names)")
+        add(f"--{side}-data-table", metavar="KS.TABLE", help="the table of its images (default: as in the row list)")
     for side in ("train", "val"):
         add(
             f"--{side}-shards",
@@ -256,9 +257,9 @@ def _training(add: Callable[..., Any]) -> None:
         "--warmup",
         type=float,
         metavar="N",
-        help="epochs in which it rises from 0; after that it follows a cosine (default: %(default)s)",
+        help="epochs in which the learning rate rises from 0; then it follows a cosine (default: %(default)s)",
     )
-    add("--momentum", **_REAL, help="of SGD (default: %(default)s)")
+    add("--momentum", **_REAL, help="momentum of SGD (default: %(default)s)")
     add("--weight-decay", "--wd", **_REAL, help="(default: %(default)s)")
     add("--label-smoothing", **_REAL, help="(default: %(default)s)")
     add("--seed", **_WHOLE, help="the seed of weights, order and crops (default: %(default)s)")

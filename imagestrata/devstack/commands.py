@@ -271,7 +271,8 @@ COMMANDS = {
     "s3-build": Command(s3_build, f"Build the S3 server's program unless it exists; print its path.\n\n{_DONE}\n"),
     "chromium": Command(
         browser,
-        f"Print the path of a Chromium for browser tests. Without one, install Debian's; this needs root.\n\n{_DONE}\n",
+        "Print the path of a Chromium for browser tests. If there is none, install Debian's, which needs root.\n\n"
+        f"{_DONE}\n",
     ),
 }
 

@@ -37,7 +37,7 @@ def push(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--create",
         action=argparse.BooleanOptionalAction,
-        help="create the dataset if it does not exist (default: unless its name looks like another one)",
+        help="create the dataset if it does not exist (default: create it, unless its name is similar to another one)",
     )
     return _run(parser, parser.parse_args(argv), _push)
 

@@ -12,7 +12,7 @@ A job file:
     name: example-job
     namespace: lattice
   spec:
-    minSize: 1                      the job continues with this many replicas
+    minSize: 1                      the smallest number of replicas with which the job continues
     maxSize: 3                      replicas at the start, at most 1,000
     dataset: my_dataset             at /datasets/my_dataset, read-only; $DATASETS is /datasets, and $DATASET the dataset
     replicaSpecs:

@@ -45,8 +45,8 @@ def open_folder(
 
     Classes are the topmost folders, numbered in code-point order of their names, as ImageFolder numbers them. Files
     count at any depth if their names end as those of images do and do not begin with a dot. Ids follow from
-    ``dataset``, ``or_split`` and path. Positions follow from ids and ``seed``. So a split of the same images with the
-    same dataset, split name and seed, or a rows file, has the same fingerprint and the same epochs.
+    ``dataset``, ``or_split`` and path. Positions follow from ids and ``seed``. So a split or a row list of the same
+    images, with the same dataset, split name and seed, has the same fingerprint and the same epochs.
 
     A tree is refused if its folders look like splits, or like one folder around everything, because the labels would be
     wrong. The message shows the likely options.

@@ -1,4 +1,4 @@
-"""jobs/cache_rows.py: a whole table as a rows file, and a failure in one line."""
+"""jobs/cache_rows.py: a whole table as a row list, and a failure in one line."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ from tests.support.tables import fill
 JOB = Path(__file__).resolve().parents[3] / "jobs" / "cache_rows.py"
 
 
-def test_a_table_is_written_to_a_rows_file_with_each_image_once(
+def test_a_table_is_written_to_a_row_list_with_each_image_once(
     spark: SparkSession, keyspace: str, tmp_path: Path
 ) -> None:
     columns = Columns(id="patch_id")

@@ -1,4 +1,4 @@
-"""Splits: rows files and the tables that they name, Arrow tables of the rows, and what is no split."""
+"""Splits: row lists and the tables that they name, Arrow tables of the rows, and what is no split."""
 
 import json
 import pickle
@@ -27,7 +27,7 @@ def test_rows_are_read_from_the_named_table(tmp_path: Path) -> None:
     assert np.array_equal(sent.ids, split.ids)
     assert np.array_equal(split.ids, loader.open_split(one, cache=tmp_path / "cache").ids)
     two = write_split_folder(tmp_path / "two", [rows, rows])
-    with pytest.raises(loader.SplitError, match=r"a rows file of .* at .*two\. Found: 2 splits"):
+    with pytest.raises(loader.SplitError, match=r"a row list of .* at .*two\. Found: 2 splits"):
         loader.open_rows(two, cache=tmp_path / "cache")
     for wrong in ("pictures", 5):
         with pytest.raises(loader.OptionError, match=str(wrong)):
