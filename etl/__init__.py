@@ -20,7 +20,6 @@ from etl.errors import (
     UnreachableError,
     WeightsError,
 )
-from etl.missing_libraries import explain_in_jobs
 
 __all__ = [
     "ConflictError",
@@ -31,5 +30,3 @@ __all__ = [
     "UnreachableError",
     "WeightsError",
 ]
-
-explain_in_jobs()

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from formats.command_line import Parser
 from formats.stores.addresses import check_store
-from jobs.command import NO_JAVA, NO_SPARK, failed
+from jobs.failures import NO_JAVA, failed, not_installed
 from jobs.submission import misplaced
 
 PREFIX = "spark.imagestrata."
@@ -104,8 +104,8 @@ def _configure(parser: argparse.ArgumentParser, args: argparse.Namespace, *, nee
     try:
         from pyspark import SparkConf, SparkContext
         from pyspark.errors import PySparkException
-    except ImportError:
-        sys.exit(failed(parser.prog, NO_SPARK))
+    except ModuleNotFoundError as error:
+        sys.exit(failed(parser.prog, not_installed(error)))
     try:
         SparkContext._ensure_initialized()  # SparkConf() reads spark-defaults.conf only once the JVM runs
     except PySparkException:

@@ -2,8 +2,6 @@
 
 import json
 import logging
-import os
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from etl.errors import EtlError, UnreachableError
 from formats.errors import FormatsError
 from formats.local_node import LocalNode
+from jobs.failures import failed, not_installed, spark_error
 from schemas.errors import SchemaError
 
 if TYPE_CHECKING:
@@ -19,14 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HOST, PORT = "spark.cassandra.connection.host", "spark.cassandra.connection.port"
-
-NO_JAVA = (
-    "Wanted Spark to start on Java 17. Found: it did not start; its own messages are above. "
-    f"JAVA_HOME is {os.environ.get('JAVA_HOME') or 'not set'}. Set it to a Java 17, or run `make setup` again."
-)
-
-
-NO_SPARK = "Wanted pyspark. Found: none. Install it: pip install 'imagestrata[spark]'"
 
 
 class Report(Protocol):
@@ -51,16 +42,17 @@ def execute(name: str, run: Callable[["SparkSession"], Report], *, as_json: bool
     logging.getLogger("py4j").setLevel(logging.WARNING)
     logging.getLogger("cassandra").setLevel(logging.CRITICAL)  # our own messages have what matters of its failures
     try:
+        import pyspark.errors
         from py4j.protocol import Py4JJavaError
-        from pyspark.errors import PySparkException
-    except ImportError:
-        return failed(name, NO_SPARK)
+    except ModuleNotFoundError as error:
+        return failed(name, not_installed(error))
+    failures = (pyspark.errors.PySparkException, Py4JJavaError)
     try:
         spark, origin = _session(name, needs_cassandra=needs_cassandra)
     except (EtlError, FormatsError, SchemaError) as error:
         return failed(name, str(error))
-    except (PySparkException, Py4JJavaError) as error:
-        return failed(name, NO_JAVA if "JAVA_GATEWAY_EXITED" in str(error) else f"Spark failed. {_cause(error)}")
+    except failures as error:
+        return failed(name, spark_error(error))
     try:
         if needs_cassandra:
             from etl.cassandra.cluster import Cluster
@@ -71,8 +63,10 @@ def execute(name: str, run: Callable[["SparkSession"], Report], *, as_json: bool
         return 0
     except (EtlError, FormatsError) as error:
         return failed(name, str(error))
-    except (PySparkException, Py4JJavaError) as error:
-        return failed(name, executor_error(str(error)) or f"Spark failed. {_cause(error)}")
+    except ModuleNotFoundError as error:  # the user's own Spark, without the extra's other libraries
+        return failed(name, not_installed(error))
+    except failures as error:
+        return failed(name, spark_error(error))
     finally:
         spark.stop()
 
@@ -128,22 +122,3 @@ def locate(conf: "SparkConf", node: LocalNode | None, *, needs_cassandra: bool =
         raise UnreachableError(node.not_running(HOST))
     conf.set(HOST, ",".join(node.hosts)).set(PORT, str(node.port))
     return " (started by `imagestrata up` in this checkout)"
-
-
-def failed(name: str, message: str) -> int:
-    """Print one line that says why a job failed; returns the exit code."""
-    print(f"{name}: {message}", file=sys.stderr, flush=True)
-    return 1
-
-
-def executor_error(text: str) -> str | None:
-    """Our own message in the traces of an error that an executor raised; None if there is none."""
-    found = re.findall(r"^(?:etl|formats|schemas)\.errors\.\w+: (.+)$", text, re.MULTILINE)
-    return found[-1] if found else None
-
-
-def _cause(error: Exception) -> str:
-    """The innermost cause of one of Spark's own errors, as one line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    return f"Found: {(causes or lines or [type(error).__name__])[-1 if causes else 0]}"

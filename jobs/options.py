@@ -6,8 +6,7 @@ from dataclasses import fields
 from typing import Any, TypeVar, get_args
 
 from etl.ingest.plan import Tolerance
-from etl.pictures.images import Check
-from etl.pictures.recode import TARGETS, Recode
+from etl.pictures.plan import TARGETS, Check, Recode
 from etl.sources.plan import LAYOUTS, ClassLevel, SourcePlan
 from jobs.arguments import PAIR
 from schemas import Columns, TableName

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from etl.pictures.images import Check
-from etl.pictures.recode import Recode
+from etl.pictures.plan import Check, Recode
 from etl.sources.plan import SourcePlan, is_local
 from schemas import Columns, TableName
 from schemas.tables import (

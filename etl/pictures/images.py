@@ -8,21 +8,19 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from PIL import Image
 
 from etl.errors import one_line
 from etl.pictures.headers import exif_orientation, jpeg_ends, look
+from etl.pictures.plan import Check
 
 FORMATS = ("JPEG", "PNG", "TIFF", "BMP", "WEBP", "JPEG2000", "PNM")
 """The formats that DALI decodes, by their names in the metadata table."""
 
 MAX_PIXELS = 2 * 89_478_485
 """An image with more pixels counts as a decompression bomb (Pillow's limit)."""
-
-Check = Literal["header", "full", "none"]
-"""How images are checked: header and end, all pixels, or not at all."""
 
 DAMAGE: tuple[type[Exception], ...] = (
     *(OSError, SyntaxError, ValueError, TypeError, LookupError, EOFError, struct.error),

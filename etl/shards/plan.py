@@ -6,8 +6,7 @@ from typing import Literal, get_args
 from urllib.parse import urlsplit
 
 from etl.ingest.plan import Tolerance
-from etl.pictures.images import Check
-from etl.pictures.recode import Recode
+from etl.pictures.plan import Check, Recode
 from etl.sources.plan import SourcePlan, is_local
 from formats.stores.s3 import is_s3
 from schemas import Columns, TableName

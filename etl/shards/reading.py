@@ -9,7 +9,8 @@ from typing import NamedTuple, TypeVar
 from etl.batches import bounded
 from etl.cassandra.cluster import Cluster
 from etl.cassandra.executor import picture_reader
-from etl.pictures.images import Check, RejectedError, read_header
+from etl.pictures.images import RejectedError, read_header
+from etl.pictures.plan import Check
 from etl.shards.samples import EXTENSIONS, Sample, sample_metadata
 from etl.sources.companions import check_mask, read_array
 from etl.sources.entries import Entry

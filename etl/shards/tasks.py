@@ -12,7 +12,8 @@ import pyarrow as pa
 from etl.batches import arrow_schema, batch_of
 from etl.errors import EtlError, one_line
 from etl.ingest.writing.progress import Counters
-from etl.pictures.images import Check, RejectedError
+from etl.pictures.images import RejectedError
+from etl.pictures.plan import Check
 from etl.secrets import executor_storage
 from etl.shards.reading import Labelled, Packed, PictureTable, from_files, from_table
 from etl.shards.rows import listed_rows, packed_row, sharded

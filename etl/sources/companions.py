@@ -10,7 +10,8 @@ import numpy as np
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from etl.pictures.images import Check, Header, RejectedError, of_mask, read_header
+from etl.pictures.images import Header, RejectedError, of_mask, read_header
+from etl.pictures.plan import Check
 
 MAX_LABELS = 65_536
 """The most numbers in an array of labels."""

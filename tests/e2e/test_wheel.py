@@ -24,6 +24,14 @@ from tests.support.trees import tree
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHONS = ("3.11", "3.13")
+TABLES = ("-d", "no.data", "-m", "no.metadata")
+OPTIONS = {
+    "cache_rows": (*TABLES, "-o", "rows"),
+    "ingest": ("images", "--data-table", "no.data", "--metadata-table", "no.metadata"),
+    "shard": ("images", "-o", "shards"),
+    "split": (*TABLES, "-o", "split"),
+    "verify": TABLES,
+}
 Install = Callable[[str, str], "Installed"]
 
 
@@ -175,17 +183,27 @@ def test_jobs_run_as_modules_too(install: Install, split: Path) -> None:
 @pytest.mark.parametrize("version", PYTHONS)
 def test_what_lacks_its_extra_says_in_one_line_what_to_install(install: Install, version: str) -> None:
     base = install(version, "")
-    advice = "" if version == "3.11" else r"Spark 3\.5 supports Python up to 3\.11\. .*"
     for job in JOBS:
         script = base.run("imagestrata", "job", job).stdout.strip()
         for command in (("python", script), ("python", "-m", f"jobs.{job}")):
-            done = base.run(*command, check=False)
+            assert "usage: " in base.run(*command, "--help").stdout
+            done = base.run(*command, *OPTIONS[job], check=False)
             assert done.returncode == 1
-            wanted = rf"{job}\.py: Wanted the library \w+\. .*{advice}pip install 'imagestrata\[spark\]'\n"
+            wanted = rf"(options: .*\n)?{job}\.py: Wanted the library pyspark\. .*pip install 'imagestrata\[spark\]'\n"
             assert re.fullmatch(wanted, done.stderr), done.stderr
     done = base.run("imagestrata", "serve", "--root", base.work / "root", check=False)
     assert done.returncode == 1
     assert re.fullmatch(r"error: .*pip install 'imagestrata\[service\]'\n", done.stderr), done.stderr
+
+
+def test_a_job_in_a_spark_of_others_says_what_it_lacks_in_one_line(install: Install, images: Path) -> None:
+    spark = install("3.11", "spark")
+    code = "import sys; sys.modules['PIL'] = None; from jobs import shard; sys.exit(shard.main())"
+    java_home = str(java.find(Environment().site_packages).home)
+    done = spark.run("python", "-c", code, images, "-o", spark.work / "shards", check=False, JAVA_HOME=java_home)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("shard.py: Wanted the library PIL. "), done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def digests(folder: Path) -> list[str]:

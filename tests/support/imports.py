@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = frozenset(
-    ("acsylla", "cassandra", "fastapi", "lightning", "nvidia", "pandas", "py4j", "pyarrow", "pyspark")
+    ("PIL", "acsylla", "cassandra", "fastapi", "lightning", "nvidia", "pandas", "py4j", "pyarrow", "pyspark")
 ) | {"torch", "torchvision"}
 """Libraries that take long to import, or start something."""
 

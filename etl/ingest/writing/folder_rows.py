@@ -18,7 +18,7 @@ from etl.ingest.writing.folder_names import exact_text, label_folder, with_endin
 from etl.ingest.writing.outcomes import ARROW_OUTCOMES, OUTCOMES, THERE
 from etl.ingest.writing.preparation import Picture
 from etl.pictures.images import RejectedError
-from etl.pictures.recode import Recode, extension
+from etl.pictures.plan import Recode, extension
 from etl.secrets import executor_storage
 from etl.sources.entries import Entry, text
 from etl.sources.tars import unsafe

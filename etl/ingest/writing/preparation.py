@@ -4,9 +4,10 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from etl.pictures.images import Check, Header, RejectedError, disagrees, read_header
+from etl.pictures.images import Header, RejectedError, disagrees, read_header
 from etl.pictures.near_duplicates import picture_hash
-from etl.pictures.recode import Recode
+from etl.pictures.plan import Check, Recode
+from etl.pictures.recode import convert, convert_mask
 from etl.sources.companions import check_mask, read_array
 from etl.sources.entries import Entry
 from etl.sources.reading import Reader
@@ -46,7 +47,7 @@ def prepare(entry: Entry, reader: Reader, *, preparation: Preparation) -> Pictur
     if found.format and disagrees(entry.path, found.format):
         note = f"{found.format} with another extension"
     if preparation.recode.changes:
-        data, header = preparation.recode.apply(data)
+        data, header = convert(data, preparation.recode)
     companion, labels = None, None
     has_companion = preparation.label_type in ("multi", "blob")
     if has_companion and entry.label_place is not None and entry.label_size is not None:
@@ -56,7 +57,7 @@ def prepare(entry: Entry, reader: Reader, *, preparation: Preparation) -> Pictur
         elif preparation.label_type == "blob":
             check_mask(companion, found, check=preparation.check)
             if preparation.recode.changes:
-                companion, _ = preparation.recode.apply_mask(companion, found)
+                companion, _ = convert_mask(companion, preparation.recode, found)
     elif has_companion:
         raise RejectedError("no mask" if preparation.label_type == "blob" else "no array", "the image has none")
     phash = picture_hash(data) if preparation.has_phash else None

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 import etl.shards.sharding as job
 from etl.errors import EtlError
 from etl.ingest.plan import Tolerance
-from etl.pictures.recode import Recode
+from etl.pictures.plan import Recode
 from etl.shards.tasks import write_listed
 from formats.stores.s3 import S3Access
 from formats.stores.storage import Storage

@@ -9,7 +9,7 @@ from pyspark import SparkConf
 from etl.errors import UnreachableError
 from formats.local_node import LocalNode
 from jobs import split
-from jobs.command import HOST, NO_SPARK, PORT, locate
+from jobs.command import HOST, PORT, locate
 
 RUNNING = LocalNode.of(["127.0.0.1", "127.0.0.2"], 9151, [os.getpid()])
 ENDED = LocalNode(("127.0.0.1",), 9151, ((os.getpid(), "an earlier process"),))
@@ -71,4 +71,5 @@ def test_without_pyspark_a_job_says_what_to_install(
     except SystemExit as stopped:
         code = stopped.code  # type: ignore[assignment]
     assert code == 1
-    assert capsys.readouterr().err.splitlines()[-1] == f"split.py: {NO_SPARK}"
+    wanted = "split.py: Wanted the library pyspark. Found: it is not installed. Run: pip install 'imagestrata[spark]'"
+    assert capsys.readouterr().err.splitlines()[-1] == wanted

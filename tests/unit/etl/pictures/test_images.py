@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from etl.pictures.headers import exif_orientation, look
-from etl.pictures.images import Check, Header, RejectedError, Room, disagrees, open_picture, read_header
+from etl.pictures.images import Header, RejectedError, Room, disagrees, open_picture, read_header
+from etl.pictures.plan import Check
 from tests.support.pictures import exif
 
 

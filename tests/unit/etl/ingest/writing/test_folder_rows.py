@@ -8,7 +8,7 @@ import pytest
 from etl.ingest.writing.folder_rows import FolderRows, FolderTarget, _look_for_files
 from etl.ingest.writing.preparation import Picture
 from etl.pictures.images import Header
-from etl.pictures.recode import Recode
+from etl.pictures.plan import Recode
 from etl.sources.entries import Entry, entry_batches
 from formats.stores.storage import Storage
 from schemas.tables import LabelType

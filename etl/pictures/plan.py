@@ -1,0 +1,76 @@
+"""How images are checked and converted. Options alone: parsing a command line imports no Pillow."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Check = Literal["header", "full", "none"]
+"""How images are checked: header and end, all pixels, or not at all."""
+
+Target = Literal["UNCHANGED", "JPEG", "PNG", "TIFF", "WEBP"]
+TARGETS: tuple[Target, ...] = get_args(Target)
+MAX_SIDES = {"JPEG": 65_500, "WEBP": 16_383}
+"""The largest width and height of formats that have one, in pixels."""
+
+LOSSY = ("JPEG", "WEBP")
+"""Formats that have a quality."""
+
+_EXTENSIONS = {"JPEG": ".jpg", "PNG": ".png", "TIFF": ".tif", "WEBP": ".webp"}
+
+
+@dataclass(frozen=True, slots=True)
+class Recode:
+    """How images are converted. With the format ``UNCHANGED`` they are not.
+
+    ``size`` N makes the shorter side N pixels and keeps the aspect ratio (torchvision's Resize(N)); ``crop`` also crops
+    the center to N x N. Smaller images are not resized unless ``enlarge`` is set (``crop`` still crops a longer side to
+    N). ``quality`` (1 to 100, default 90) is for JPEG and WEBP. Raises ValueError.
+    """
+
+    format: Target = "UNCHANGED"
+    size: int | None = None
+    crop: bool = False
+    quality: int | None = None
+    enlarge: bool = False
+
+    def __post_init__(self) -> None:
+        if self.format not in TARGETS:
+            raise ValueError(f"Wanted an image format of {', '.join(TARGETS)}. Found: {self.format!r}")
+        largest = MAX_SIDES.get(self.format, MAX_SIDES["JPEG"])
+        if self.size is not None and not 1 <= self.size <= largest:
+            raise ValueError(f"Wanted an image size from 1 to {largest} pixels. Found: {self.size}")
+        if self.quality is not None and not 1 <= self.quality <= 100:
+            raise ValueError(f"Wanted a quality from 1 to 100. Found: {self.quality}")
+        if self.quality is not None and self.format not in LOSSY:
+            raise ValueError(f"Wanted a quality with JPEG or WEBP. Found: the image format {self.format}.")
+        if self.size is not None and self.format == "UNCHANGED":
+            raise ValueError(
+                f"Wanted an image format, such as JPEG, to change the size of images. Found: the size {self.size} with "
+                "UNCHANGED, which keeps every byte."
+            )
+        for name in ("crop", "enlarge"):
+            if getattr(self, name) and self.size is None:
+                raise ValueError(f"Wanted an image size with {name}. Found: none.")
+
+    def __str__(self) -> str:
+        """The options as a suffix of a source's name, such as ``img-format=JPEG&img-size=256&quality=90``."""
+        if not self.changes:
+            return ""
+        parts = [f"img-format={self.format}", f"img-size={self.size}" if self.size else ""]
+        parts += ["crop" if self.crop else "", "enlarge" if self.enlarge else ""]
+        parts += [f"quality={self.saved_quality}" if self.format in LOSSY else ""]
+        return "&".join(filter(None, parts))
+
+    @property
+    def changes(self) -> bool:
+        """Whether images are converted."""
+        return self.format != "UNCHANGED"
+
+    @property
+    def saved_quality(self) -> int:
+        """The quality with which images are written if their format has one."""
+        return self.quality or 90
+
+
+def extension(format: Target) -> str:
+    """The file extension of a format, with its dot; empty for ``UNCHANGED``."""
+    return _EXTENSIONS.get(format, "")
