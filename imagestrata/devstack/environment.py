@@ -206,6 +206,35 @@ class Environment:
         new.write_text(json.dumps(record) + "\n", encoding="utf-8")
         new.replace(self.stamp)
 
+    def run(self, tool: str, *arguments: str | Path, input: str | None = None, check: bool = True) -> str:
+        """Run a tool of the environment in the checkout, with the user's package index.
+
+        Args:
+            tool: Its name in the environment's bin folder.
+            arguments: Its arguments.
+            input: What it reads from standard input.
+            check: Refuse exit codes other than 0.
+
+        Returns:
+            What it prints.
+
+        Raises:
+            SetupError: It failed.
+        """
+        done = subprocess.run(
+            [str(self.folder / "bin" / tool), *map(str, arguments)],
+            cwd=self.root,
+            env=self.uv_environment(),
+            input=input,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        if check and done.returncode != 0:
+            raise SetupError(f"wanted {tool} to end without an error. Found: {done.stderr.strip()[-2000:]}")
+        return done.stdout
+
     def uv_environment(self) -> dict[str, str]:
         """The environment for uv: the user's, and pip's settings under uv's names where uv has none of its own."""
         env = dict(os.environ)

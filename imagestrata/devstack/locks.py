@@ -1,6 +1,5 @@
 """Lock files of Python packages: exact versions and hashes, no addresses; written by uv, run by hand (`make lock`)."""
 
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -20,10 +19,9 @@ OPTIONS = (
 
 
 def write(environment: Environment) -> None:
-    """Write the lock files; raises subprocess.CalledProcessError with uv's word on standard error."""
+    """Write the lock files. Raises SetupError."""
     root = environment.root
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
-    compile_command = [str(environment.folder / "bin" / "uv"), "pip", "compile", *OPTIONS]
     groups = [option for name in ("dev", "java", "go") for option in ("--group", name)]
     inputs: dict[str, tuple[list[str], str | None]] = {
         "requirements.lock": (["pyproject.toml", "--all-extras", *groups], None),
@@ -36,17 +34,15 @@ def write(environment: Environment) -> None:
     }
     for name, (arguments, text) in inputs.items():
         with step(name):
-            command = [*compile_command, *arguments, "--output-file", name]
-            subprocess.run(
-                command, cwd=root, env=environment.uv_environment(), input=text, text=True, check=True, timeout=1800
-            )
+            options = (*OPTIONS, *arguments, "--output-file", name)
+            environment.run("uv", "pip", "compile", *options, input=text)
 
 
 def main() -> int:
     """Write the lock files of this checkout."""
     try:
         write(Environment(Path(ROOT)))
-    except (DevstackError, subprocess.SubprocessError) as error:
+    except DevstackError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0

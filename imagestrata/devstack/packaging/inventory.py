@@ -26,15 +26,15 @@ def write(environment: Environment, folder: Path) -> None:
     """Write the SBOM and the licenses, and leave the installed packages in `folder`/env. Raises SetupError."""
     python = folder / "env" / "bin" / "python"
     folder.mkdir(parents=True, exist_ok=True)
-    run(environment, "uv", "venv", "--clear", "--quiet", "--python", environment.python, folder / "env")
+    environment.run("uv", "venv", "--clear", "--quiet", "--python", environment.python, folder / "env")
     install = ("pip", "install", "--python", python, "--system-certs", "--constraints", "requirements.lock")
-    run(environment, "uv", *install, f".[{','.join(EXTRAS)}]")
+    environment.run("uv", *install, f".[{','.join(EXTRAS)}]")
     sbom = ("environment", "--pyproject", "pyproject.toml", "--mc-type", "library", "--output-reproducible")
-    bom = json.loads(run(environment, "cyclonedx-py", *sbom, folder / "env"))
+    bom = json.loads(environment.run("cyclonedx-py", *sbom, folder / "env"))
     bom["metadata"]["component"]["version"] = VERSION  # not in pyproject.toml, where the tool looks
     (folder / "sbom.json").write_text(json.dumps(bom, indent=2) + "\n", encoding="utf-8")
     table = ("--python", python, "--from", "mixed", "--format", "markdown", "--with-urls")
-    run(environment, "pip-licenses", *table, "--output-file", folder / "licenses.md")
+    environment.run("pip-licenses", *table, "--output-file", folder / "licenses.md")
 
 
 def audit(environment: Environment, folder: Path) -> list[str]:
@@ -53,7 +53,7 @@ def audit(environment: Environment, folder: Path) -> list[str]:
     packages = folder / "env" / "lib" / "python3.11" / "site-packages"
     # It exits with 1 for vulnerabilities and for failures alike, and with 0 where it could not ask for any package.
     options = ("--path", packages, "--format", "json", "--progress-spinner", "off")
-    answer = run(environment, "pip-audit", *options, check=False)
+    answer = environment.run("pip-audit", *options, check=False)
     try:
         found = json.loads(answer)["dependencies"]
     except (ValueError, KeyError) as error:
@@ -79,23 +79,6 @@ def judge(found: list[dict[str, Any]]) -> list[str]:
         for one in found
         for issue in one.get("vulns", [])
     ]
-
-
-def run(environment: Environment, tool: str, *arguments: str | Path, check: bool = True) -> str:
-    """What a tool of the environment prints. Raises SetupError if it fails."""
-    command = [str(environment.folder / "bin" / tool), *map(str, arguments)]
-    done = subprocess.run(
-        command,
-        cwd=environment.root,
-        env=environment.uv_environment(),
-        capture_output=True,
-        text=True,
-        timeout=1800,
-        check=False,
-    )
-    if check and done.returncode != 0:
-        raise SetupError(f"wanted {tool} to end without an error. Found: {done.stderr.strip()[-2000:]}")
-    return done.stdout
 
 
 def main() -> int:

@@ -12,15 +12,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from imagestrata.devstack import DevstackError, SetupError, java, sparkconf
+from imagestrata.devstack import DevstackError, java, sparkconf
 from imagestrata.devstack.environment import Environment
 
 # cuda130 installs the module that cuda120 installs. notebooks adds what only notebooks import.
 EXTRAS = ("spark", "cuda120", "train", "lightning", "metrics", "looks", "shards", "service")
-TOOLS = (
-    *("accelerate", "chispa", "hypothesis", "playwright", "psutil", "pytest", "pytest-xdist", "scikit-learn"),
-    *("torchdata", "tuspy"),
-)
 TESTS = (
     "tests/unit",
     "tests/integration/jobs/test_ingest.py",
@@ -34,35 +30,24 @@ TESTS = (
 
 def install(environment: Environment, folder: Path) -> Path:
     """Make the environment with the lowest versions; returns its Python. Raises SetupError."""
-    uv = str(environment.folder / "bin" / "uv")
     python = folder / "bin" / "python"
     pins = folder.with_suffix(".txt")
     folder.parent.mkdir(parents=True, exist_ok=True)
     extras = [option for name in EXTRAS for option in ("--extra", name)]
-    resolve = [uv, "pip", "compile", "pyproject.toml", *extras, "--resolution", "lowest-direct", "--no-header"]
-    _run(environment, [*resolve, "--python-version", "3.11", "--annotation-style", "line", "--system-certs"], pins)
+    resolve = ("--resolution", "lowest-direct", "--python-version", "3.11", "--annotation-style", "line", "--no-header")
+    resolved = environment.run("uv", "pip", "compile", "pyproject.toml", *extras, *resolve, "--system-certs")
     # Only our own ranges: the lines that uv says come from pyproject.toml.
-    lines = re.findall(r"^(\S+==\S+)\s+# via .*\(pyproject.toml\)", pins.read_text(encoding="utf-8"), re.MULTILINE)
+    lines = re.findall(r"^(\S+==\S+)\s+# via .*\(pyproject.toml\)", resolved, re.MULTILINE)
     pins.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     if not python.exists():
-        _run(environment, [uv, "venv", "--quiet", "--python", str(environment.python), str(folder)])
-    command = [uv, "pip", "install", "--python", str(python), "--system-certs", "--constraints", str(pins)]
-    _run(environment, [*command, "--editable", f".[{','.join(EXTRAS)}]", *TOOLS])
+        environment.run("uv", "venv", "--quiet", "--python", environment.python, folder)
+    options = ("--python", python, "--system-certs", "--constraints", pins)
+    environment.run("uv", "pip", "install", *options, "--editable", f".[{','.join(EXTRAS)}]", "--group", "dev")
     site_packages = folder / "lib" / "python3.11" / "site-packages"
     found = java.find(environment.site_packages)
     sparkconf.write(site_packages=site_packages, java_home=found.home, python=python)
     print(f"lowest versions: {' '.join(lines)}", flush=True)
     return python
-
-
-def _run(environment: Environment, command: list[str], output: Path | None = None) -> None:
-    done = subprocess.run(
-        command, cwd=environment.root, env=environment.uv_environment(), capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        raise SetupError(f"wanted the lowest versions of pyproject.toml. uv says: {done.stderr.strip()}")
-    if output:
-        output.write_text(done.stdout, encoding="utf-8")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -4,12 +4,11 @@ The same files give the same bytes. Build tools are installed from build.lock, w
 """
 
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from imagestrata.devstack import DevstackError, SetupError
+from imagestrata.devstack import DevstackError
 from imagestrata.devstack.environment import Environment
 
 
@@ -28,22 +27,11 @@ def build(environment: Environment, target: Path) -> Path:
     """
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target, prefix=".new-") as folder:
-        command = [str(environment.folder / "bin" / "uv"), "build", "--wheel", "--quiet", "--system-certs"]
-        command += ["--python", str(environment.python), "--out-dir", folder, "--no-create-gitignore"]
-        command += ["--build-constraints", "imagestrata/devstack/build.lock", "--require-hashes", str(environment.root)]
-        done = subprocess.run(
-            command,
-            cwd=environment.root,
-            env=environment.uv_environment(),
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-        built = sorted(Path(folder).glob("*.whl"))
-        if done.returncode != 0 or len(built) != 1:
-            raise SetupError(f"wanted one wheel. Found: {len(built)}. uv says: {done.stderr.strip() or 'nothing'}")
-        return Path(shutil.move(built[0], target / built[0].name))
+        options = ("--python", environment.python, "--out-dir", folder, "--no-create-gitignore", "--system-certs")
+        held = ("--build-constraints", "imagestrata/devstack/build.lock", "--require-hashes")
+        environment.run("uv", "build", "--wheel", "--quiet", *options, *held, environment.root)
+        (built,) = Path(folder).glob("*.whl")
+        return Path(shutil.move(built, target / built.name))
 
 
 def main() -> int:
@@ -51,7 +39,7 @@ def main() -> int:
     environment = Environment()
     try:
         path = build(environment, environment.root / "build" / "dist")
-    except (DevstackError, subprocess.SubprocessError) as error:
+    except DevstackError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     print(path)

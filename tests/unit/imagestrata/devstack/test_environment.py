@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from imagestrata.devstack import SetupError
 from imagestrata.devstack.environment import Environment, Wanted, parse_args
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -113,3 +114,11 @@ def test_locks_contain_hashes_and_no_urls() -> None:
         assert "//" not in text
         for block in re.split(r"\n(?=\S)", text.strip()):
             assert "--hash=sha256:" in block, block
+
+
+def test_a_tool_that_fails_is_reported_with_its_own_words() -> None:
+    environment = Environment()
+    assert environment.run("python", "-", input="import os; print(os.getcwd())").strip() == str(environment.root)
+    with pytest.raises(SetupError, match=r"^wanted python to end without an error\. Found: no such thing$"):
+        environment.run("python", "-c", "import sys; sys.exit('no such thing')")
+    assert environment.run("python", "-c", "import sys; print('half'); sys.exit(1)", check=False) == "half\n"
