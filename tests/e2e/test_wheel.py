@@ -27,8 +27,8 @@ PYTHONS = ("3.11", "3.13")
 TABLES = ("-d", "no.data", "-m", "no.metadata")
 OPTIONS = {
     "cache_rows": (*TABLES, "-o", "rows"),
-    "ingest": ("images", "--data-table", "no.data", "--metadata-table", "no.metadata"),
-    "shard": ("images", "-o", "shards"),
+    "ingest": (".", "--data-table", "no.data", "--metadata-table", "no.metadata"),
+    "shard": (".", "-o", "shards"),
     "split": (*TABLES, "-o", "split"),
     "verify": TABLES,
 }

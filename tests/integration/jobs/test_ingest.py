@@ -375,7 +375,7 @@ def test_a_submitted_command_reads_spark_settings_and_shows_no_password(
     program = str(Path(sys.executable).with_name("spark-submit"))
     command = [program, "--master", "local[2]", *given, job.__file__, "--json"]
     done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr  # Spark prints the errors of its Python to stdout
     report = json.loads(done.stdout.splitlines()[-1])
     assert (report["images"], report["classes"], report["images_by_split"]) == (6, 3, {"train": 3, "val": 3})
     logged = "".join(file.read_text() for file in events.rglob("*") if file.is_file())
