@@ -1,10 +1,12 @@
-"""The Cassandra that `imagestrata up` started in this checkout: the note by which jobs and trainings find it.
+"""The Cassandra that `imagestrata up` started: the note by which jobs and trainings find it.
 
-The note is `build/cassandra/node.json` of the checkout that this module is in. An installed package has none, and
-neither has a Cassandra that was started with ``--data`` in another folder.
+The note is `node.json` in the folder of its data: `build/cassandra` in a checkout, and for an installed package
+`imagestrata/cassandra` in the user's folder of data. A Cassandra that was started with ``--data`` in another folder is
+not found.
 """
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,7 +16,23 @@ from schemas.parsing import parsed
 
 NEWEST_FORMAT = 1
 NAME = "node.json"
-PLACE = Path(__file__).resolve().parents[1] / "build" / "cassandra" / NAME
+
+
+def data_folder(root: Path) -> Path:
+    """The folder of the servers' data: `build` of a checkout, otherwise one in the user's folder of data.
+
+    Args:
+        root: The folder of the packages.
+
+    Returns:
+        The folder. It need not exist.
+    """
+    if (root / "pyproject.toml").is_file():
+        return root / "build"
+    return Path(os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")) / "imagestrata"
+
+
+PLACE = data_folder(Path(__file__).resolve().parents[1]) / "cassandra" / NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +46,7 @@ class LocalNode:
 
     @classmethod
     def find(cls, place: Path | None = None) -> Self | None:
-        """Read the note of this checkout, or of another place; None if there is none.
+        """Read the note at the usual place, or at another one; None if there is none.
 
         Raises `schemas.SchemaError` if it cannot be read.
         """
@@ -84,11 +102,11 @@ def described(hosts: Sequence[str], port: int) -> str:
         port: The CQL port.
 
     Returns:
-        The address, and whether it is the one in the note of this checkout.
+        The address, and whether it is the one in the note.
     """
     node = LocalNode.find()
     is_local = node is not None and (tuple(hosts), port) == (node.hosts, node.port)
-    return f"{','.join(hosts)} port {port}" + " (started by `imagestrata up` in this checkout)" * is_local
+    return f"{','.join(hosts)} port {port}" + " (started by `imagestrata up`)" * is_local
 
 
 def start_time(pid: int) -> str | None:

@@ -20,7 +20,7 @@ _GROUPS = {
         "job": ("job_files", "spark", "print the path of a job's script, or of Spark's defaults, for spark-submit"),
     },
     "embedded Cassandra": {
-        "up": ("devstack.commands", "spark", "start it; jobs and trainings of this checkout find it"),
+        "up": ("devstack.commands", "spark", "start it; jobs and trainings find it"),
         "down": ("devstack.commands", "spark", "stop it and keep its data"),
         "status": ("devstack.commands", "spark", "show whether it is running"),
         "clean-data": ("devstack.commands", "spark", "stop it and delete its data"),

@@ -98,7 +98,7 @@ def locate(conf: "SparkConf", node: LocalNode | None, *, needs_cassandra: bool =
 
     Args:
         conf: The configuration of a session to be started.
-        node: The Cassandra that `imagestrata up` started in this checkout.
+        node: The Cassandra that `imagestrata up` started.
         needs_cassandra: Refuse a local node that has ended.
 
     Returns:
@@ -121,4 +121,4 @@ def locate(conf: "SparkConf", node: LocalNode | None, *, needs_cassandra: bool =
     if needs_cassandra and not node.is_running:
         raise UnreachableError(node.not_running(HOST))
     conf.set(HOST, ",".join(node.hosts)).set(PORT, str(node.port))
-    return " (started by `imagestrata up` in this checkout)"
+    return " (started by `imagestrata up`)"

@@ -37,8 +37,8 @@ val without --split-subdir, or one folder around everything), the job stops and 
 
 CASSANDRA_HELP = """\
 The next line names the Cassandra cluster. To choose it, set spark.cassandra.connection.host, .port and .localDC, and
-spark.cassandra.auth.username and .password. Without a host, the job uses the Cassandra that `imagestrata up` started
-in this checkout, otherwise 127.0.0.1 port 9042.
+spark.cassandra.auth.username and .password. Without a host, the job uses the Cassandra that `imagestrata up` started,
+otherwise 127.0.0.1 port 9042.
 """
 
 P = TypeVar("P")

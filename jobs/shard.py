@@ -47,7 +47,7 @@ EPILOG = (
 
 S3 keys come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or spark.imagestrata.s3.*. Images from tables need
 Cassandra: set spark.cassandra.connection.host and .port, and spark.cassandra.auth.username and .password. Without a
-host, the job uses the Cassandra that `imagestrata up` started in this checkout, otherwise 127.0.0.1 port 9042.
+host, the job uses the Cassandra that `imagestrata up` started, otherwise 127.0.0.1 port 9042.
 
 exit codes:
   0  done; files may have been rejected

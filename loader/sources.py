@@ -51,8 +51,8 @@ class CassandraSource(Source):
     Args:
         split: What `open_split` or `open_rows` returned.
         hosts: Contact points: a name or address, or a list of them, without ports. By default the Cassandra that
-            ``imagestrata up`` started in this checkout.
-        port: Cassandra's port, by default 9042, or that of the Cassandra of this checkout.
+            ``imagestrata up`` started.
+        port: Cassandra's port, by default 9042, or that of this Cassandra.
         batch_size: Samples of a batch on this rank.
         rank: The number of this rank, from 0. Give both ``rank`` and ``world_size``, or neither.
         world_size: The number of ranks.

@@ -93,8 +93,8 @@ class Split:
             metadata: Columns of the metadata table, such as ``["path", "width"]``; True for all.
             metadata_cache: Where to read them: a folder that ``jobs/split.py --metadata-ofn`` wrote.
             hosts: Where to read them if there is no cache: Cassandra's contact points. By default the Cassandra that
-                ``imagestrata up`` started in this checkout.
-            port: Cassandra's port, by default 9042, or that of the Cassandra of this checkout.
+                ``imagestrata up`` started.
+            port: Cassandra's port, by default 9042, or that of this Cassandra.
             **access: Other options of `CassandraSource` about the cluster: ``username``, ``password``, ``access``,
                 ``datacenter``, ``consistency``, ``client``, ``connections``.
 
@@ -146,9 +146,9 @@ class Split:
         Args:
             which: How many images, from position 0 on, which is a random choice; or the positions themselves. At
                 most 64. Shards have no positions to choose by.
-            hosts: Cassandra's contact points, by default the Cassandra that ``imagestrata up`` started in this
-                checkout. Class folders and shards need none.
-            port: Cassandra's port, by default 9042, or that of the Cassandra of this checkout.
+            hosts: Cassandra's contact points, by default the Cassandra that ``imagestrata up`` started.
+                Class folders and shards need none.
+            port: Cassandra's port, by default 9042, or that of this Cassandra.
             **access: Other options of `CassandraSource` about the cluster, as in `to_arrow`.
 
         Returns:

@@ -131,7 +131,7 @@ def parse_args(argv: Sequence[str] | None = None) -> LoopOptions:
     add("--file-root", metavar="DIR", help="a tree of class folders, for --reader file")
     add("--shards", metavar="PLACE", help="a folder, or s3://bucket/prefix, for --reader s3 and --reader shards")
     add("--hosts", type=_hosts, metavar="HOST,...", help="contact points of Cassandra (default: the one that "
-        "`imagestrata up` started in this checkout, otherwise 127.0.0.1)")  # fmt: skip
+        "`imagestrata up` started, otherwise 127.0.0.1)")  # fmt: skip
     add("--port", type=port, metavar="N", help="its port (default: that of `imagestrata up`, otherwise 9042)")
     add("--use-gpu", action="store_true", help="copy the images into the GPU memory of each process")
     add("--decode", action=argparse.BooleanOptionalAction, help="decode the images (default: --no-decode)")

@@ -203,8 +203,7 @@ def _data(add: Callable[..., Any]) -> None:
         "--hosts",
         type=_hosts,
         metavar="HOST,...",
-        help="contact points of Cassandra (default: the one that `imagestrata up` "
-        "started in this checkout, otherwise 127.0.0.1)",
+        help="contact points of Cassandra (default: the one that `imagestrata up` started, otherwise 127.0.0.1)",
     )
     add("--port", type=port, metavar="N", help="its port (default: that of `imagestrata up`, otherwise 9042)")
 

@@ -1,6 +1,7 @@
 """The commands for the embedded Cassandra, the embedded S3 server, and a browser for tests.
 
-Data stay in build/cassandra and build/s3 between runs, until `clean-data` and `s3-clean-data`.
+Data stay in build/cassandra and build/s3 between runs, until `clean-data` and `s3-clean-data`; for an installed
+package, in ~/.local/share/imagestrata.
 """
 
 import argparse
@@ -15,12 +16,13 @@ from pathlib import Path
 
 from formats import sizes
 from formats.command_line import Parser, own_port, size
+from formats.local_node import PLACE
 from imagestrata.devstack import DevstackError, chromium
 from imagestrata.devstack.servers import versitygw
 from imagestrata.devstack.servers.cassandra import DEFAULT_PASSWORD, DEFAULT_USER, MAX_NODES, Cassandra
 from imagestrata.devstack.servers.s3 import S3
 
-DATA = Path(__file__).resolve().parents[2] / "build" / "cassandra"
+DATA = PLACE.parent
 PORT = 9042
 S3_DATA = DATA.with_name("s3")
 S3_PORT = 7070
@@ -34,8 +36,9 @@ _UP = f"""Start the embedded Cassandra and wait until it answers.
   imagestrata up --port 9151
   imagestrata up --nodes 3        three nodes, on 127.0.0.1, 127.0.0.2 and 127.0.0.3
 
-Jobs and trainings of this checkout use it if you do not configure another Cassandra; their first lines name the
-address. With --data, they do not find it: give them its address.
+Jobs and trainings use it if you do not configure another Cassandra; their first lines name the address. With --data,
+they do not find it: give them its address. Each checkout has its own Cassandra. An installed package has one for each
+user, in imagestrata/cassandra below $XDG_DATA_HOME or ~/.local/share.
 
 {sizes.HELP}.
 
@@ -71,7 +74,12 @@ def parser(name: str) -> Parser:
 
 def _add_folder(parser: Parser) -> None:
     parser.add_argument(
-        "--data", type=Path, default=DATA, metavar="DIR", help="the folder of data and logs (default: build/cassandra)"
+        "--data",
+        type=Path,
+        default=DATA,
+        metavar="DIR",
+        help="the folder of data and logs (default: build/cassandra in a checkout, otherwise "
+        "~/.local/share/imagestrata/cassandra)",
     )
 
 
@@ -86,7 +94,11 @@ def _add_up(parser: Parser) -> None:
 
 def _add_s3_folder(parser: Parser) -> None:
     parser.add_argument(
-        "--data", type=Path, default=S3_DATA, metavar="DIR", help="the folder of buckets (default: build/s3)"
+        "--data",
+        type=Path,
+        default=S3_DATA,
+        metavar="DIR",
+        help="the folder of buckets (default: build/s3 in a checkout, otherwise ~/.local/share/imagestrata/s3)",
     )
 
 
@@ -158,7 +170,7 @@ def up(args: argparse.Namespace) -> int:
     word = f"started in {time.monotonic() - started:.1f} s" if fresh else "is already running"
     user = f"  user {DEFAULT_USER}, password {DEFAULT_PASSWORD}" if args.auth else ""
     print(f"Cassandra {word}: {_places(server)}{user}  data and logs in {server.folder}{_runtime(server)}")
-    if args.data.resolve() != DATA:
+    if args.data.resolve() != DATA.resolve():
         print(
             f"Jobs find it with --conf spark.cassandra.connection.host={','.join(server.hosts)} "
             f"--conf spark.cassandra.connection.port={server.port}"

@@ -53,8 +53,8 @@ class ImageDataset(Dataset[Any]):
         transform: Called with each RGB image of PIL.
         target_transform: Called with each label.
         hosts: Cassandra's contact points: a name or address, or a list of them, without ports. By default the
-            Cassandra that ``imagestrata up`` started in this checkout.
-        port: Cassandra's port, by default 9042, or that of the Cassandra of this checkout.
+            Cassandra that ``imagestrata up`` started.
+        port: Cassandra's port, by default 9042, or that of this Cassandra.
         memory_budget: Bytes that may be read ahead and in flight.
         timeout: Seconds after which the read of an image fails.
         max_in_flight: An upper limit for the reads in flight, which follow from measurements.

@@ -46,7 +46,7 @@ class Cluster:
         datacenter: str | None = None,
         consistency: Consistency = "LOCAL_QUORUM",
     ) -> Self:
-        """Check these options. Without hosts, it is the cluster that `imagestrata up` started in this checkout.
+        """Check these options. Without hosts, it is the cluster that `imagestrata up` started.
 
         Raises `OptionError`, and `UnreachableError` if that cluster no longer runs.
         """

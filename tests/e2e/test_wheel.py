@@ -141,6 +141,9 @@ def test_the_base_package_has_the_command_the_client_and_readers_of_folders(
     base = install(version, "")
     assert base.run("imagestrata", "--version").stdout == f"imagestrata {__version__}\n"
     assert "usage: imagestrata COMMAND" in base.run("imagestrata", "--help").stdout
+    show = "from formats.local_node import PLACE; print(PLACE)"
+    place = base.run("python", "-c", show, XDG_DATA_HOME=str(tmp_path)).stdout.strip()
+    assert place == str(tmp_path / "imagestrata" / "cassandra" / "node.json")
     with ServerInThread(tmp_path / "root") as server:
         base.run("imagestrata", "push", images, "--name", "tiny", "--create", "--url", server.url)
         assert "tiny" in base.run("imagestrata", "list", "--url", server.url).stdout

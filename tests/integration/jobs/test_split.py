@@ -290,7 +290,7 @@ def test_the_program_reads_spark_settings_finds_the_local_node_and_ends_with_a_l
     )
     assert done.returncode == 0, done.stderr
     (told,) = [line for line in done.stderr.splitlines() if line.startswith("options: ")]
-    assert f"cassandra: 127.0.0.1 port {cassandra.port} (started by `imagestrata up` in this checkout)\n" in done.stderr
+    assert f"cassandra: 127.0.0.1 port {cassandra.port} (started by `imagestrata up`)\n" in done.stderr
     assert f"--metadata-table {made.keyspace}.metadata (from spark.imagestrata.metadata-table), " in told
     assert told.index("--split-ratio 8,2 (default), ") < told.index("(from spark.imagestrata.split-ofn)")
     report = json.loads(done.stdout.splitlines()[-1])

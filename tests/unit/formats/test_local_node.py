@@ -1,4 +1,4 @@
-"""The note by which jobs and trainings find the Cassandra of this checkout."""
+"""The note by which jobs and trainings find the Cassandra of `imagestrata up`."""
 
 import os
 import subprocess
@@ -10,6 +10,8 @@ import pytest
 from formats import local_node
 from formats.local_node import LocalNode
 from schemas import FormatVersionError, SchemaError
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_a_note_comes_back_as_it_was_written(tmp_path: Path) -> None:
@@ -29,7 +31,16 @@ def test_without_a_note_there_is_no_node(tmp_path: Path) -> None:
 def test_the_note_is_in_the_folder_that_imagestrata_up_uses(tmp_path: Path) -> None:
     from imagestrata.devstack.commands import DATA
 
-    assert local_node.PLACE.parent == DATA
+    assert local_node.PLACE.parent == DATA == ROOT / "build" / "cassandra"
+
+
+def test_without_a_checkout_data_are_in_the_users_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert local_node.data_folder(ROOT) == ROOT / "build"
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.setenv("HOME", "/me")
+    assert local_node.data_folder(tmp_path) == Path("/me/.local/share/imagestrata")
+    monkeypatch.setenv("XDG_DATA_HOME", "/data/me")
+    assert local_node.data_folder(tmp_path / "deps.zip") == Path("/data/me/imagestrata")
 
 
 def test_a_node_that_ended_does_not_run_even_if_its_pid_is_used_again() -> None:

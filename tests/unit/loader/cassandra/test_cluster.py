@@ -57,5 +57,5 @@ def test_a_node_that_ended_is_refused_with_how_to_start_it(note: Path) -> None:
 
 def test_an_address_is_described_with_the_note_that_names_it(note: Path) -> None:
     LocalNode.of(["127.0.0.1"], 9151, [os.getpid()]).write(note)
-    assert local_node.described(("127.0.0.1",), 9151).endswith("(started by `imagestrata up` in this checkout)")
+    assert local_node.described(("127.0.0.1",), 9151).endswith("(started by `imagestrata up`)")
     assert local_node.described(("127.0.0.1",), 9042) == "127.0.0.1 port 9042"
