@@ -102,7 +102,7 @@ class Trainer:
         self._is_told = True
 
     def train(self, epoch: int) -> Metrics:
-        """One epoch, or what is left of it."""
+        """One epoch, or the rest of it after a resume."""
         options, scores, timer = self._options, Scores(), Timer()
         steps, first = len(self._train), self._train.first_step(epoch)
         self._model.train()

@@ -62,7 +62,8 @@ class Control:
             )
         except cassandra.UnresolvableContactPoints:
             raise UnreachableError(
-                f"Wanted Cassandra at {cluster}. Found: no address of that name. Check spark.cassandra.connection.host."
+                f"Wanted Cassandra at {cluster}. Found: no address for that name. "
+                "Check spark.cassandra.connection.host."
             ) from None
         self._session: Any = None
         self._prepared: dict[str, Any] = {}

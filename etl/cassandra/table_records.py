@@ -87,8 +87,8 @@ def check_fits(wanted: TableRecord, /, *, known: Sequence[TableRecord]) -> None:
                 own += f" {_other_tables(wanted, known)}"
             raise ConflictError(
                 f"Wanted to ingest {wanted.content}, into {wanted.pair}. Found: {record.pair} hold {record.content}, "
-                f"and a dataset has one numbering. Set --class-names {record.numbering} if that is meant, or make it "
-                f"another dataset in other tables: {own}."
+                f"and a dataset has one numbering. Set --class-names {record.numbering} to use it, or ingest into "
+                f"another dataset and other tables: {own}."
             )
 
 

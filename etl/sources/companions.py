@@ -32,7 +32,7 @@ def attach(entries: DataFrame, *, companions: DataFrame, what: str) -> DataFrame
     )
     same = (F.col("or_split") == F.col("_split")) & (_stem() == F.col("_stem"))
     reason = (
-        F.when(F.col("_count").isNull(), F.lit(f"no {what}: nothing of its name"))
+        F.when(F.col("_count").isNull(), F.lit(f"no {what}: no file of the same name"))
         .when(F.col("_count") > 1, F.lit(f"two {what}s"))
         .when(F.col("_found.reason").isNotNull(), F.concat(F.lit(f"bad {what}: "), F.col("_found.reason")))
     )

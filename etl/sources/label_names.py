@@ -31,7 +31,7 @@ def check_names(entries: DataFrame, *, labels: DataFrame, name: str, by_stem: bo
     if pairs:
         cause = likely_cause([(text(bytes(one.row)), text(bytes(one.image))) for one in pairs], by_stem=by_stem)
     else:
-        cause = "No name is the same even without folders and extensions. Is it the file of another split folder?"
+        cause = "The names differ even without folders and extensions. Is it the file of another split folder?"
     first, other = ("no name" if one is None else repr(text(bytes(one))) for one in (row, image))
     raise SourceError(
         f"Wanted rows in {name} for the images, by their paths. Found: {labels.count():,} rows and "
@@ -49,11 +49,11 @@ def likely_cause(pairs: list[tuple[str, str]], *, by_stem: bool = False) -> str:
     if row_folder != folder:
         if len({image.rpartition("/")[0] for _, image in pairs}) > 1:
             cause = (
-                "The images are in folders that the names lack. Leave out --labels if these folders are the "
+                "The images are in folders that are not in the names. Leave out --labels if these folders are the "
                 "classes; otherwise write full paths into the file."
             )
         elif not row_folder:
-            cause = f"The images are in {folder}/, which the names lack. Set --root {folder}."
+            cause = f"The images are in {folder}/, which is not in the names. Set --root {folder}."
         elif not folder:
             cause = f"The names begin with {row_folder}/. Use the parent folder as SOURCE, or set --split-subdir."
         else:

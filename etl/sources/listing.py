@@ -122,7 +122,7 @@ def list_source(
             )
             by_stem = lack_extensions(spark, plan.labels, path_column=plan.path_column)
             if by_stem:
-                remarks = (f"names in {name} have no extensions: images are matched without theirs",)
+                remarks = (f"names in {name} have no extensions: images are matched without extensions",)
             before = entries
             entries = entries.transform(label_by_file, labels=rows, name=name, by_stem=by_stem)
             unmatched_rows = before.transform(unmatched_labels, labels=rows, by_stem=by_stem)

@@ -226,7 +226,7 @@ def cut(
         place = int(sizes.argmax())
         raise ShardError(
             f"Wanted samples that fit into a shard of {maxsize:,} bytes. "
-            f"Found: number {place} of {sizes[place]:,} bytes. Take a larger --maxsize."
+            f"Found: number {place} of {sizes[place]:,} bytes. Use a larger --maxsize."
         )
     cuts = [0]
     while cuts[-1] < len(sizes):
@@ -236,8 +236,8 @@ def cut(
             end -= 1
         if end == start:
             raise ShardError(
-                f"Wanted shards that hold images of equal rank. Found: too many of them for --maxsize {maxsize} and "
-                f"--maxcount {maxcount}. Take larger ones."
+                "Wanted all images of equal rank in one shard. Found: more than fit into "
+                f"--maxsize {maxsize} and --maxcount {maxcount}. Use larger values."
             )
         cuts.append(end)
     return np.array(cuts, dtype=np.int64)

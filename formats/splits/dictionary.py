@@ -207,12 +207,12 @@ def _checked(found: Mapping[Any, Any], address: str) -> SplitDictionary:
     if missing := [key for key in (*texts, "row_keys", "split", "num_classes") if key not in found]:
         raise NotASplitError(f"a dictionary without {', '.join(missing)}")
     if wrong := [key for key in texts if type(found[key]) is not str]:
-        raise DamagedError(f"no text as {', '.join(wrong)}")
+        raise DamagedError(f"{', '.join(wrong)} that is not text")
     classes = found["num_classes"].value if isinstance(found["num_classes"], Scalar) else found["num_classes"]
     if type(classes) is not int or classes < 0:
-        raise DamagedError("no whole number as num_classes")
+        raise DamagedError("num_classes that is not a whole number")
     if type(found["split"]) not in (list, tuple):
-        raise DamagedError("no list of arrays as split")
+        raise DamagedError("split that is not a list of arrays")
     ids = _ids(found["row_keys"])
     labels = _labels(found["labels"], rows=len(ids)) if "labels" in found else None
     return SplitDictionary(
@@ -229,14 +229,14 @@ def _checked(found: Mapping[Any, Any], address: str) -> SplitDictionary:
 def _ids(keys: object) -> NDArray[np.uint8]:
     items = keys.items if isinstance(keys, Array) else None
     if items is None:
-        raise DamagedError("no array of UUIDs as row_keys")
+        raise DamagedError("row_keys that are not an array of UUIDs")
     ids = np.empty((len(items), ID_BYTES), np.uint8)
     for start in range(0, len(items), _CHUNK):
         chunk = items[start : start + _CHUNK]
         try:
             packed = b"".join([one.int.to_bytes(ID_BYTES, "big") for one in chunk])
         except (AttributeError, OverflowError):  # something else, or a UUID without a number or out of range
-            raise DamagedError(f"row_keys that are no UUIDs, from row {start} to {start + len(chunk) - 1}") from None
+            raise DamagedError(f"row_keys that are not UUIDs, from row {start} to {start + len(chunk) - 1}") from None
         ids[start : start + len(chunk)] = np.frombuffer(packed, np.uint8).reshape(-1, ID_BYTES)
     is_again = _first_places(ids) != np.arange(len(ids))
     if is_again.any():
@@ -247,19 +247,19 @@ def _ids(keys: object) -> NDArray[np.uint8]:
 def _labels(labels: object, *, rows: int) -> NDArray[np.int32]:
     numbers = labels.numbers if isinstance(labels, Array) else None
     if numbers is None or not np.can_cast(numbers.dtype, np.int32) or len(numbers) != rows:
-        raise DamagedError(f"no {rows} int32 as labels")
+        raise DamagedError(f"labels that are not {rows} int32")
     return numbers.astype(np.int32)
 
 
 def _rows(index: int, part: object, ids: NDArray[np.uint8], labels: NDArray[np.int32] | None) -> DictionaryRows:
     numbers = part.numbers if isinstance(part, Array) else None
     if numbers is None or (numbers.dtype.kind not in "iu" and numbers.size):  # numpy's empty array is one of floats
-        raise DamagedError(f"no array of integers as split {index}")
+        raise DamagedError(f"split {index} that is not an array of integers")
     if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(ids):
         raise DamagedError(f"places outside 0..{len(ids) - 1} in split {index}")
     places = numbers.astype(np.int64)
     if np.bincount(places).max(initial=0) > 1:
-        raise DamagedError(f"rows that come twice in split {index}")
+        raise DamagedError(f"duplicate rows in split {index}")
     own_ids, own_labels = ids[places], np.full(len(places), -1, np.int32) if labels is None else labels[places]
     own_ids.flags.writeable = own_labels.flags.writeable = False
     fingerprint = fingerprint_of(index, own_ids, own_labels)

@@ -117,7 +117,7 @@ def load_pickle(data: bytes) -> Mapping[Any, Any]:
         reason = f"{type(error).__name__}: {error}"[:200]
         raise NotASplitError(f"no pickle, or a truncated or damaged one ({reason})") from None
     if type(found) is not dict:
-        raise NotASplitError("a pickle of something else than a dictionary")
+        raise NotASplitError("a pickle of something other than a dictionary")
     return found
 
 

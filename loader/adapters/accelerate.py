@@ -1,4 +1,4 @@
-"""accelerate: a DataLoader that it has prepared would divide a rank's share once more."""
+"""accelerate: a DataLoader that it has prepared would divide a rank's share again."""
 
 import sys
 from typing import Any

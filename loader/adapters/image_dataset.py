@@ -100,7 +100,7 @@ class ImageDataset(Dataset[Any]):
         self._make_fetcher: Callable[[], Fetcher]
         if isinstance(split, Folder):
             if hosts is not None:
-                raise OptionError(f"Wanted no hosts for a folder, whose files are read. Found: hosts={hosts!r}")
+                raise OptionError(f"Wanted no hosts for a folder, because its files are read. Found: hosts={hosts!r}")
             self._make_fetcher = partial(FileFetcher, split)
         else:
             cluster = Cluster.checked(

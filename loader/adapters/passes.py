@@ -1,13 +1,13 @@
-"""Which epoch a pass of torch's workers is: workers of one pass find each other, agree on it, and check that all did.
+"""The epoch of a pass of torch's workers: the workers of one pass find each other, agree on it, and check that all did.
 
 torch does not tell a worker which pass it works for. All workers of one DataLoader iterator have the same base seed,
-but other iterators have it too if the caller reseeds torch. What differs is when they were started: one thread starts
-the workers of an iterator, one after another. So the number of a worker among all processes that this thread has
-started, minus the number of the worker, identifies the iterator. Workers that live on (``persistent_workers``) begin
+but other iterators have it too if the caller reseeds torch. Their workers are started at different times: one thread
+starts the workers of an iterator, one after another. So the number of a worker among all processes that this thread has
+started, minus the number of the worker, identifies the iterator. Workers that are reused (``persistent_workers``) begin
 the iterator's next pass, and count their passes.
 
 The first worker of a pass takes the next epoch, under a lock; the others find its entry and join. A worker ends the
-pass only when all have joined. So a worker that was counted to another pass is an error and never a lost sample.
+pass only when all have joined. So a worker that was assigned to the wrong pass is an error, never a lost sample.
 """
 
 import fcntl
@@ -71,14 +71,13 @@ class Team:
     Attributes:
         seed: The base seed.
         count: The number of workers.
-        birth: How and as which process worker 0 was started, computed from this worker's own birth.
-        turn: The number of the pass among those of these workers.
+        birth: The birth of worker 0, computed from this worker's own.
+        turn: The number of passes that these workers have begun before.
     """
 
     seed: int
     count: int
     birth: Birth
-    """That of worker 0, reckoned from this worker's."""
     turn: int
 
     def is_that_of(self, other: "Team") -> bool:
@@ -92,7 +91,7 @@ class Team:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A pass that a process has begun: its epoch and, if there are several workers, the team and the number in it."""
+    """A pass that a process has begun: its epoch and, in a worker, its team and the worker's number."""
 
     epoch: int
     number: int = 0
@@ -110,7 +109,7 @@ class Ledger:
         self._passes: list[tuple[Team, int, list[int]]] = []  # team, epoch, numbers of the workers that have joined
 
     def begin(self, team: Team | None, number: int, *, first_epoch: int, epoch: int | None = None) -> Pass:
-        """The pass that a worker begins: that of its team, or a new one of the given epoch, or else of the next.
+        """Begin a pass: the one of the worker's team, or else a new one of the given epoch, or of the next epoch.
 
         Raises `DeliveryError` if the team has another epoch than the given one.
         """
@@ -124,8 +123,8 @@ class Ledger:
             self._passes = [*self._passes[1 - _KEPT :], found]
         if epoch not in (None, found[1]):
             raise DeliveryError(
-                f"Wanted epoch {epoch} in worker {number}, as in its state. Found: epoch {found[1]} in others of the "
-                f"same pass. {_remedy(found[1])}"
+                f"Wanted epoch {epoch} in worker {number}, as in its state. Found: epoch {found[1]} in other workers "
+                f"of the same pass. {_remedy(found[1])}"
             )
         found[2].append(number)
         return Pass(found[1], number, found[0])
@@ -246,9 +245,7 @@ class Passes:
 
     @contextmanager
     def _ledger(self) -> Iterator[Ledger]:
-        """The ledger of this process or, in a worker, of the process that it belongs to. Nobody else can change it
-        meanwhile.
-        """
+        """The ledger of this process or, in a worker, of its main process, locked for all other processes."""
         parent = multiprocessing.parent_process()
         owner = str(os.getpid() if get_worker_info() is None or parent is None else parent.pid)
         with _guard:

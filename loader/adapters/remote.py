@@ -414,7 +414,7 @@ class RemoteDataset(Base):
         found = list(samples)
         if len(found) != len(wanted):
             raise OptionError(
-                f"Wanted functions that give a sample for each. Found: {len(found)} of {len(wanted)}; a handler, or a "
-                "map() that returns None, would give ranks different numbers of batches"
+                f"Wanted functions that return one sample for each. Found: {len(found)} of {len(wanted)}; a handler, "
+                "or a map() that returns None, would give ranks different numbers of batches"
             )
         return found[0] if self._collate is None else self._collate(found)

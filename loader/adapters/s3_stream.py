@@ -16,7 +16,7 @@ from loader.options import check_bools, check_int
 from loader.order.permutation import epoch_order
 from loader.ranks import check_detected, ranks
 
-_PIECE = 4096  # places of the order that are looked up at once
+_PIECE = 4096  # places of the order that are looked up together
 
 
 class S3ImageStream(IterableDataset[Any]):

@@ -44,7 +44,7 @@ class TorchDataset(IterableDataset[Any]):
     a worker skips is recorded in that worker, not in the main process. Where nothing is left of a batch (PARTIAL), the
     worker delivers its next one.
 
-    **accelerate.** ``prepare`` would divide a rank's share once more and lose the rest. Use ``sharded=True`` and a
+    **accelerate.** ``prepare`` would divide a rank's share again and lose the rest. Use ``sharded=True`` and a
     DataLoader without ``prepare``; or use `ImageDataset`, which works with it. Several processes raise `OptionError`
     without ``sharded=True``, and with a DataLoader that was prepared.
 
@@ -160,7 +160,7 @@ class TorchDataset(IterableDataset[Any]):
             if found != wanted:
                 raise StateError(
                     f"Wanted the state of (format, worker, workers, global batch) {wanted}. Found: {found}. "
-                    "Only states of the source go on with other numbers of workers and ranks."
+                    "Only states of the source continue with other numbers of workers and ranks."
                 )
             plan = self.source.plan  # the order of shards depends on more than that of splits
             other = {name: begin[name] for name in _DEALT if name in begin and begin[name] != getattr(plan, name)}
@@ -168,7 +168,7 @@ class TorchDataset(IterableDataset[Any]):
                 raise StateError(
                     f"Wanted the state of {', '.join(f'{name} {getattr(plan, name)}' for name in other)}. "
                     f"Found: {', '.join(map(str, other.values()))}. "
-                    "Only states of the source go on with other numbers of workers and ranks."
+                    "Only states of the source continue with other numbers of workers and ranks."
                 )
             self.source.load_state_dict(begin)
             # If nothing was left, as with DROP, the state is that of the next epoch.

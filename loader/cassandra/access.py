@@ -226,13 +226,13 @@ def _check_text(name: str, value: object) -> None:
     if value is None:
         return
     if not isinstance(value, str):
-        raise OptionError(f"Wanted {name} as a text. Found: {type(value).__name__}")
+        raise OptionError(f"Wanted {name} as text. Found: {type(value).__name__}")
     try:
         is_good = value != "" and b"\0" not in value.encode()
     except UnicodeEncodeError:
         is_good = False
     if not is_good:
-        raise OptionError(f"Wanted {name} as a text in UTF-8. Found: an empty one, or characters that cannot be sent")
+        raise OptionError(f"Wanted {name} as text in UTF-8. Found: an empty one, or characters that cannot be sent")
 
 
 def _read(name: str, path: FilePath) -> str:

@@ -186,7 +186,7 @@ async def _speaks(endpoint: _Endpoint, tls: ssl.SSLContext | None) -> bool:
 def _reason(error: Exception) -> str:
     if isinstance(error, asyncio.IncompleteReadError):
         return "it closes the connection without an answer. Is it Cassandra's port?"
-    return str(error) or "it closes the connection at once. Is it Cassandra's port?"
+    return str(error) or "it closes the connection immediately. Is it Cassandra's port?"
 
 
 def _distrust(error: ssl.SSLCertVerificationError, access: Access) -> str:

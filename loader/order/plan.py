@@ -19,7 +19,7 @@ class PlanState(Protocol):
 
 
 class Plan(Protocol):
-    """The epochs of one rank, batch by batch. The epoch of a loaded state has only what is left of it."""
+    """The epochs of one rank, batch by batch. The epoch of a loaded state has only its undelivered rest."""
 
     @property
     def rows(self) -> int:
@@ -83,7 +83,8 @@ def check_same(found: Any, ours: Any, /, *, samples: str, order: str) -> None:
         if getattr(found, name) != getattr(ours, name):
             raise StateError(
                 f"Wanted a state of {samples if name in _OF_THE_SAMPLES else order}: {name} {getattr(ours, name)}. "
-                f"Found: {getattr(found, name)}. Make the source with the same options as then, or start anew."
+                f"Found: {getattr(found, name)}. "
+                "Make the source with the options that it had, or start from the beginning."
             )
 
 

@@ -32,7 +32,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """The epochs of a split on one rank. The epoch of a ``loaded`` state has only what is left of it."""
+    """The epochs of a split on one rank. The epoch of a ``loaded`` state has only its undelivered rest."""
 
     fingerprint: str
     rows: int
@@ -118,13 +118,13 @@ class Schedule:
         check_same(found, self._whole_epoch(found.epoch), samples="this split", order="this order")
         if found.share is not None:
             raise StateError(
-                "Wanted the state of all ranks. Found: that of one rank, which delivers out of order. "
+                "Wanted the state of all ranks. Found: the state of one rank with out-of-order delivery. "
                 "Join the states of all ranks with loader.merge_states."
             )
         return replace(self, loaded=found)
 
     def _begin(self, epoch: int) -> State:
-        """The beginning of an epoch: what is left of it, or all of it."""
+        """The state at the start of an epoch: all of it, or the rest in the loaded state."""
         if self.loaded is not None and self.loaded.epoch == epoch:
             return replace(self.loaded, global_batch_size=self.batch_size * self.world_size)
         return self._whole_epoch(epoch)

@@ -20,7 +20,7 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What is left of an epoch of ``rows`` places: those that are ``pending``, then all from ``start`` on.
+    """The undelivered rest of an epoch of ``rows`` places: those that are ``pending``, then all from ``start`` on.
 
     Its indices 0..len-1 are distributed to ranks as the places of a full epoch are.
     """
@@ -86,7 +86,7 @@ class State:
 
     @property
     def left(self) -> Left:
-        """What is left of the epoch, including this rank's share."""
+        """The undelivered rest of the epoch, including this rank's share."""
         return Left(self.rows, self.start, self.pending)
 
     def after(self, end: int, *, late: Iterable[int] = ()) -> "State":
@@ -130,7 +130,7 @@ class State:
         except (TypeError, ValueError) as error:
             raise StateError(f"Wanted a state from state_dict(). Found: {error} in it") from None
         if not is_sound:
-            raise StateError(f"Wanted a state with places of its epoch. Found: {state}")
+            raise StateError(f"Wanted a state with places inside its epoch. Found: {state}")
         return state
 
 

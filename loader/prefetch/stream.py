@@ -171,7 +171,7 @@ class FetchStream:
                         return None
                     self._ahead += 1
                     self._open.append(epoch)
-                    self._emit()  # an epoch without samples is over at once
+                    self._emit()  # an epoch without samples ends immediately
                     continue
                 epoch = self._open[-1]
                 if not self._has_room(is_needed=epoch is self._open[0] and epoch.is_needed):

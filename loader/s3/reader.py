@@ -42,8 +42,8 @@ class ObjectReader:
     def read(self, name: str, /, stop: threading.Event | None = None) -> bytes:
         """An object's bytes.
 
-        Raises `MissingImageError` or `AccessError` at once, and `UnreachableError` after the timeout, or when ``stop``
-        is set.
+        Raises `MissingImageError` or `AccessError` immediately, and `UnreachableError` after the timeout, or when
+        ``stop`` is set.
         """
         stop = stop or threading.Event()
         retries = Retries(seconds=self._timeout, is_stopped=stop.is_set)
@@ -95,7 +95,7 @@ class ObjectReader:
         with own.lock:
             if own.storage is None:
                 if stop.is_set():
-                    raise UnreachableError("Wanted to connect. Found: reading was stopped.")
+                    raise UnreachableError("Cannot connect: reading was stopped.")
                 own.storage = self._client.storage(self._bucket, self._folder)
             return own.storage
 

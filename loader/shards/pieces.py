@@ -1,4 +1,4 @@
-"""Pieces of shards: read by many threads at once, verified, and kept in a cache on disk if there is one."""
+"""Pieces of shards: read by many threads, verified, and kept in a cache on disk if there is one."""
 
 import logging
 import queue
@@ -257,7 +257,7 @@ class PieceReader:
         return Loaded(data, contents, buffer)
 
     def _check(self, location: PieceLocation, data: memoryview, *, is_read_again: bool) -> None:
-        """Compare a piece with the manifest; what is damaged is read once more: it may be so on its way only."""
+        """Compare a piece with the manifest; a damaged one is read again, in case only the transfer damaged it."""
         from formats.shards.layout import piece_digest
 
         digest = piece_digest(data)

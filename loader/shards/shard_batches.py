@@ -82,7 +82,7 @@ def _companion(sample: ShardSample) -> bytes:
     for name, data in list(sample.members.items())[1:]:
         if name not in _LABELS:
             return data
-    raise ShardError(f"Wanted a mask or an array beside {sample.key} of {sample.shard}. Found: none")
+    raise ShardError(f"Wanted a mask or an array for {sample.key} of {sample.shard}. Found: none")
 
 
 def _id(sample: ShardSample) -> bytes:

@@ -65,7 +65,7 @@ class ShardState:
             state = cls(**{**{one.name: found[one.name] for one in fields(cls)}, "left": ranges})
             numbers = (state.epoch, state.rows, state.steps, state.seed, *(x for one in ranges or () for x in one))
             if not all(type(number) is int for number in numbers) or min(state.epoch, state.steps) < 0:
-                raise ValueError("something else than whole numbers")
+                raise ValueError("something other than whole numbers")
             if any(not 0 <= start < stop <= state.rows for start, stop in ranges or ()):
                 raise ValueError("places outside the epoch")
         except (KeyError, TypeError, ValueError) as error:
@@ -75,7 +75,7 @@ class ShardState:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardSchedule:
-    """The epochs of shards on one rank. The epoch of a ``loaded`` state has only what is left of it.
+    """The epochs of shards on one rank. The epoch of a ``loaded`` state has only its undelivered rest.
 
     ``pieces``: the number of samples of each piece, int64 ``(p,)``.
     """
@@ -164,7 +164,7 @@ class ShardSchedule:
         return replace(self, loaded=found)
 
     def _begin(self, epoch: int) -> ShardState:
-        """The beginning of an epoch: what is left of it, or all of it."""
+        """The state at the start of an epoch: all of it, or the rest in the loaded state."""
         return self.loaded if self.loaded is not None and self.loaded.epoch == epoch else self._whole_epoch(epoch)
 
     def _first(self, begin: ShardState) -> int:

@@ -153,8 +153,8 @@ class ShardStream:
     def _reserve(self, size: int) -> None:
         if not self._pieces.reserve(size, self._wait):
             raise ValueError(
-                f"the batch has more than {self._pieces.most_inflated:,} inflated bytes, which memory_budget leaves in "
-                "this process. If the shards are from someone you trust, give more memory or take smaller batches"
+                f"the inflated batch exceeds the {self._pieces.most_inflated:,} bytes that memory_budget leaves in "
+                "this process. If you trust the shards, use a larger memory_budget or smaller batches"
             )
 
     def _wait(self, future: "Future[Loaded]") -> Loaded:

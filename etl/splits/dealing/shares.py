@@ -109,7 +109,7 @@ def share(
     found = quotas(used, ratios, seed=plan.seed, fixed=fixed, margins=margins)
     shares = Shares(strata=strata, ratios=ratios, used=used, quotas=found.matrix)
     told = [
-        f"not all totals of {', '.join(by)} could be rounded at once: {way.off:,} of {way.totals:,} totals of "
+        f"not all totals of {', '.join(by)} could be rounded together: {way.off:,} of {way.totals:,} totals of "
         f"{columns[way.margin]} in a split are off by up to {way.most:,.2f} images"
         for way in found.gave_way
     ]

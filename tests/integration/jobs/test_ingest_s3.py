@@ -74,7 +74,7 @@ def test_images_are_ingested_with_masks_from_another_prefix(
     }
     assert {row["label"] for row in rows.values()} == {None}
     assert quarantine(control, report) == {
-        "training/2.jpg": ("list", "no mask: nothing of its name"),
+        "training/2.jpg": ("list", "no mask: no file of the same name"),
         "training/3.jpg": ("read", "mask of another size: 9x9 instead of 16x12"),
     }
     assert report.unmatched == ["1 masks match no image: training/7.png"]

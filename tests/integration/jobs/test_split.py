@@ -238,7 +238,7 @@ def test_a_condition_that_spark_cannot_parse_is_refused_before_anything_is_read(
     ("place", "found"),
     [
         ("127.0.0.9", r"127\.0\.0\.9 port 1\. Found: .*refused"),
-        ("no-such-host.invalid", "Found: no address of that name"),
+        ("no-such-host.invalid", "Found: no address for that name"),
     ],
 )
 def test_a_cassandra_that_does_not_answer_is_named(spark: SparkSession, tmp_path: Path, place: str, found: str) -> None:

@@ -74,7 +74,7 @@ def test_masks_are_matched_to_images_by_name(spark: SparkSession) -> None:
         )
         for row in found.collect()
     }
-    missing = ("no mask: nothing of its name", None, None)
+    missing = ("no mask: no file of the same name", None, None)
     assert got == {
         (b"train", b"a/1.jpg"): (None, b"/m/train/a/1.png", 7),
         (b"train", b"a/2.x.JPEG"): (None, b"/m/train/a/2.x.png", 9),
@@ -101,6 +101,6 @@ def test_arrays_beside_images_are_not_listed_as_images(spark: SparkSession) -> N
     rows = images.transform(attach, companions=found, what="array").orderBy("path").collect()
     assert [(bytes(row.path), row.label_place and bytes(row.label_place), row.reason) for row in rows] == [
         (b"a.jpg", b"/i//a.npy", None),
-        (b"b.jpg", None, "no array: nothing of its name"),
+        (b"b.jpg", None, "no array: no file of the same name"),
     ]
     assert [row.name for row in found.transform(unmatched, entries=images).collect()] == ["c.NPY"]

@@ -237,7 +237,7 @@ def test_lines_of_a_name_and_a_number_are_a_table(spark: SparkSession, tmp_path:
     ("row", "images", "message"),
     [
         (b"a.png", [b"a.jpg", b"b.jpg"], "'a.png' in l.csv, 'val/a.jpg' in the source. The extensions differ. "),
-        (b"x.jpg", [b"a.jpg"], "'x.jpg' in l.csv, 'val/a.jpg' in the source. No name is the same even without folders"),
+        (b"x.jpg", [b"a.jpg"], "'x.jpg' in l.csv, 'val/a.jpg' in the source. The names differ even without folders"),
         (b"train/a.jpg", [b"a.jpg"], "The names begin with train/, but the images are in val/."),
         (b"a.jpg", [b"n1/a.jpg", b"n2/a.jpg"], "Leave out --labels if these folders are the classes"),
     ],

@@ -46,7 +46,10 @@ def test_what_is_recorded_and_what_has_tables_of_its_own_fits(change: dict[str, 
     ("change", "words"),
     [
         ({"dataset": "two words"}, ["'two words', classes by name, into ks.data and ks.meta", "--dataset imagenette"]),
-        ({"numbering": "number"}, ["--class-names name if", "other tables: --dataset imagenette_by_number --data"]),
+        (
+            {"numbering": "number"},
+            ["--class-names name to use it", "other tables: --dataset imagenette_by_number --data"],
+        ),
         ({"label_type": "none", "numbering": None}, ["labels of type none, into", "they hold dataset 'imagenette'"]),
         ({"data_table": TableName("ks", "d")}, ["ks.metadata belongs to ks.data", "--data-table ks.data"]),
         (

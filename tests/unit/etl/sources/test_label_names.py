@@ -9,7 +9,7 @@ from etl.sources.label_names import likely_cause
     ("pairs", "cause"),
     [
         ([("a", "a.jpg")], "The extensions differ."),
-        ([("a.jpg", "images/a.jpg")], "The images are in images/, which the names lack. Set --root images."),
+        ([("a.jpg", "images/a.jpg")], "The images are in images/, which is not in the names. Set --root images."),
         (
             [("val/a.jpg", "a.jpg")],
             "The names begin with val/. Use the parent folder as SOURCE, or set --split-subdir.",

@@ -112,7 +112,7 @@ def test_shards_are_full_to_within_a_sample(blocks: list[int], most: int, maxcou
 def test_samples_of_one_rank_stay_together() -> None:
     sizes, order = np.full(5, BLOCK), np.array([1, 2, 2, 2, 3])
     assert cut(sizes, maxsize=3 * BLOCK + len(END), maxcount=9, order=order).tolist() == [0, 1, 4, 5]
-    with pytest.raises(ShardError, match="images of equal rank"):
+    with pytest.raises(ShardError, match="images of equal rank in one shard"):
         cut(sizes, maxsize=2 * BLOCK + len(END), maxcount=9, order=order)
 
 

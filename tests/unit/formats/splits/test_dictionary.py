@@ -224,29 +224,29 @@ def test_an_empty_split_can_be_written_and_read(saved: Save, empty: NDArray[Any]
 
 
 DAMAGED = [
-    ({"row_keys": np.array([str(one) for one in IDS], dtype=object)}, "row_keys that are no UUIDs, from row 0 to 59"),
-    ({"row_keys": np.array([*IDS[:-1], None], dtype=object)}, "row_keys that are no UUIDs"),
-    ({"row_keys": np.arange(60)}, "no array of UUIDs as row_keys"),
-    ({"row_keys": np.array(IDS, dtype=object).reshape(2, 30)}, "no array of UUIDs as row_keys"),
-    ({"row_keys": IDS}, "no array of UUIDs as row_keys"),
+    ({"row_keys": np.array([str(one) for one in IDS], dtype=object)}, "row_keys that are not UUIDs, from row 0 to 59"),
+    ({"row_keys": np.array([*IDS[:-1], None], dtype=object)}, "row_keys that are not UUIDs"),
+    ({"row_keys": np.arange(60)}, "row_keys that are not an array of UUIDs"),
+    ({"row_keys": np.array(IDS, dtype=object).reshape(2, 30)}, "row_keys that are not an array of UUIDs"),
+    ({"row_keys": IDS}, "row_keys that are not an array of UUIDs"),
     ({"row_keys": np.array([*IDS, IDS[4], IDS[2]], dtype=object)}, "2 duplicates in row_keys, the first at row 60"),
     ({"split": [np.array([0]), np.array([5, 60])]}, r"places outside 0\.\.59 in split 1"),
     ({"split": [np.array([0, -1])]}, r"places outside 0\.\.59 in split 0"),
     ({"split": [np.array([2**64 - 1], dtype=np.uint64)]}, r"places outside 0\.\.59 in split 0"),
-    ({"split": [np.array([0, 3, 0])]}, "rows that come twice in split 0"),
-    ({"split": [np.array([0.0, 1.0])]}, "no array of integers as split 0"),
-    ({"split": [np.array([True])]}, "no array of integers as split 0"),
-    ({"split": [np.array([[0, 1], [2, 3]])]}, "no array of integers as split 0"),
-    ({"split": [np.array([0, "1"], dtype=object)]}, "no array of integers as split 0"),
-    ({"split": [[0, 1]]}, "no array of integers as split 0"),
-    ({"split": np.array([0, 1])}, "no list of arrays as split"),
-    ({"num_classes": "ten"}, "no whole number as num_classes"),
-    ({"num_classes": True}, "no whole number as num_classes"),
-    ({"num_classes": -1}, "no whole number as num_classes"),
-    ({"data_table": None}, "no text as data_table"),
-    ({"labels": np.arange(59, dtype=np.int32)}, "no 60 int32 as labels"),
-    ({"labels": np.arange(60)}, "no 60 int32 as labels"),
-    ({"labels": list(range(60))}, "no 60 int32 as labels"),
+    ({"split": [np.array([0, 3, 0])]}, "duplicate rows in split 0"),
+    ({"split": [np.array([0.0, 1.0])]}, "split 0 that is not an array of integers"),
+    ({"split": [np.array([True])]}, "split 0 that is not an array of integers"),
+    ({"split": [np.array([[0, 1], [2, 3]])]}, "split 0 that is not an array of integers"),
+    ({"split": [np.array([0, "1"], dtype=object)]}, "split 0 that is not an array of integers"),
+    ({"split": [[0, 1]]}, "split 0 that is not an array of integers"),
+    ({"split": np.array([0, 1])}, "split that is not a list of arrays"),
+    ({"num_classes": "ten"}, "num_classes that is not a whole number"),
+    ({"num_classes": True}, "num_classes that is not a whole number"),
+    ({"num_classes": -1}, "num_classes that is not a whole number"),
+    ({"data_table": None}, "data_table that is not text"),
+    ({"labels": np.arange(59, dtype=np.int32)}, "labels that are not 60 int32"),
+    ({"labels": np.arange(60)}, "labels that are not 60 int32"),
+    ({"labels": list(range(60))}, "labels that are not 60 int32"),
 ]
 
 
@@ -280,7 +280,7 @@ def test_a_missing_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     "content", [b"", b"PAR1 is no pickle", b"\x80", b"\x80\x04N.", b"\x80\x04}", b"\x80\x63}.", b"s.", b"e."]
 )
 def test_files_that_are_not_a_pickled_dictionary_are_refused(saved: Save, content: bytes) -> None:
-    with pytest.raises(NotASplitError, match=r"Found: (no pickle, or a truncated|a pickle of something else)"):
+    with pytest.raises(NotASplitError, match=r"Found: (no pickle, or a truncated|a pickle of something other)"):
         read_dictionary(saved(content))
 
 
@@ -393,8 +393,14 @@ def test_no_malicious_file_crashes_the_process(tmp_path: Path) -> None:
         "memo": (head + b"Nr\xff\xff\xff\xffNs.", "NotASplitError opcode b'r'"),
         "digits": (head + b"Np4294967295\nNs.", "NotASplitError opcode b'p'"),
         "frame": (b"\x80\x04\x95" + (1 << 40).to_bytes(8, "little") + b"}.", "NotASplitError it is cut off"),
-        "addresses": (keys + b"K\x01\x85" + forged + b"\x89C\x08AAAAAAAAtbs.", "DamagedError no array of UUIDs"),
-        "shape": (keys + b"J\xff\xff\xff\x7f\x85" + forged + b"\x89]tbs.", "DamagedError no array of UUIDs"),
+        "addresses": (
+            keys + b"K\x01\x85" + forged + b"\x89C\x08AAAAAAAAtbs.",
+            "DamagedError row_keys that are not an array of UUIDs",
+        ),
+        "shape": (
+            keys + b"J\xff\xff\xff\x7f\x85" + forged + b"\x89]tbs.",
+            "DamagedError row_keys that are not an array of UUIDs",
+        ),
     }
     for name, (content, _) in files.items():
         (tmp_path / f"{name}.pckl").write_bytes(content)

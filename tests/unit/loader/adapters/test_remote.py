@@ -230,7 +230,7 @@ def test_invalid_options_and_states_are_refused(client: Client) -> None:
     with pytest.raises(ZeroDivisionError):
         list(fewer)
     skipping = remote(client, "remote", "x")._with(lambda samples: (one for one in samples if refuse(one)))
-    with pytest.raises(OptionError, match=r"functions that give a sample for each\. Found: 0 of 1"):
+    with pytest.raises(OptionError, match=r"functions that return one sample for each\. Found: 0 of 1"):
         list(skipping)
 
 

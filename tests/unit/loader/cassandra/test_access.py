@@ -69,9 +69,9 @@ PAIR = {"ca": "ca", "certificate": "certificate", "key": "key"}
 @pytest.mark.parametrize(("given", "found"), [
     ({"username": "me"}, "username and password, or neither. Found: only username"),
     ({"password": SECRET}, "username and password, or neither. Found: only password"),
-    ({"username": "me", "password": ""}, "password as a text in UTF-8. Found: an empty one"),
-    ({"username": "me", "password": f"{SECRET}\0"}, "password as a text in UTF-8. Found: .*cannot be sent"),
-    ({"username": "me", "password": f"{SECRET}\udcff"}, "password as a text in UTF-8. Found: .*cannot be sent"),
+    ({"username": "me", "password": ""}, "password as text in UTF-8. Found: an empty one"),
+    ({"username": "me", "password": f"{SECRET}\0"}, "password as text in UTF-8. Found: .*cannot be sent"),
+    ({"username": "me", "password": f"{SECRET}\udcff"}, "password as text in UTF-8. Found: .*cannot be sent"),
     ({"certificate": "certificate", "ca": "ca"}, "certificate and key, or neither. Found: only certificate"),
     ({"key": "key", "ca": "ca"}, "certificate and key, or neither. Found: only key. .*IMAGESTRATA_CERTIFICATE"),
     ({"certificate": "certificate", "key": "key"}, "ca together with certificate.* Found: none. .*IMAGESTRATA_CA"),

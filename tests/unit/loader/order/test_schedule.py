@@ -186,5 +186,5 @@ def test_a_state_of_another_split_or_order_is_refused(change: dict[str, Any], ma
 
 def test_the_state_of_a_single_rank_is_refused() -> None:
     state = replace(USUAL.after(0, steps=2), share=Share(0, 2, 4, 8, (3,))).to_dict()
-    with pytest.raises(StateError, match=r"Found: that of one .* Join .* with loader\.merge_states"):
+    with pytest.raises(StateError, match=r"Found: the state of one rank .* Join .* with loader\.merge_states"):
         USUAL.going_on(state)

@@ -150,10 +150,10 @@ def shared(rank: int, **other: Any) -> dict[str, Any]:
         ([{"format": 2}], "Found: format 2"),
         ([{"format": 1, "epoch": 0}], "Found: one without 'share'"),
         ([{**GOOD, "colour": 3}], "Found: .*colour"),
-        ([{**GOOD, "start": 41}], "places of its epoch. Found: .*start=41"),
-        ([{**GOOD, "start": 40}], "places of its epoch. Found: .*start=40"),
-        ([{**GOOD, "start": 3, "pending": [3]}], "places of its epoch"),
-        ([{**GOOD, "epoch": -1}], "places of its epoch"),
+        ([{**GOOD, "start": 41}], "places inside its epoch. Found: .*start=41"),
+        ([{**GOOD, "start": 40}], "places inside its epoch. Found: .*start=40"),
+        ([{**GOOD, "start": 3, "pending": [3]}], "places inside its epoch"),
+        ([{**GOOD, "epoch": -1}], "places inside its epoch"),
         ([{**GOOD, "start": "3"}], "Found: .*in it"),
         ([GOOD, begin(40, epoch=1).to_dict()], "states of several steps"),
         ([shared(0)], r"ranks 0 to 1, each once\. Found: 1, of ranks 0 among"),
@@ -162,7 +162,7 @@ def shared(rank: int, **other: Any) -> dict[str, Any]:
         ([shared(0), shared(1, fingerprint="g")], "several epochs or splits"),
         ([shared(0), GOOD], "several epochs or splits"),
         *(
-            ([{**GOOD, "share": {**shared(0)["share"], **wrong}}], "places of its epoch")
+            ([{**GOOD, "share": {**shared(0)["share"], **wrong}}], "places inside its epoch")
             for wrong in ({"end": -1}, {"rank": 2}, {"batch_size": 0}, {"late": [4]}, {"late": [-1]}, {"end": "4"})
         ),
     ],

@@ -60,9 +60,7 @@ def test_compressed_files_come_inflated(tmp_path: Path) -> None:
 )
 def test_a_file_that_inflates_beyond_the_budget_is_refused(tmp_path: Path, bomb: bytes) -> None:
     assert len(bomb) < 20_000
-    found = (
-        r"Cannot inflate 000000000\.bmp\.zst in filler00-000000\.tar\. Found: the batch has more than 2,9.* inflated"
-    )
+    found = r"Cannot inflate 000000000\.bmp\.zst in filler00-000000\.tar\. Found: the inflated batch exceeds the 2,9"
     with pytest.raises(ShardError, match=found):
         read(tmp_path, [{"bmp.zst": bomb, "cls": b"1"}], budget=3_000_000)
 
