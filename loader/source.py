@@ -89,8 +89,8 @@ class Source:
     soon as that is certain. Where ranks or workers each see a part, one fails if its part misses more than chance
     explains.
 
-    A pickled source has its options (with any passwords), its split and the loaded state. It starts anew where it is
-    unpickled.
+    A pickled source has its options (with any passwords), its split and the loaded state. After unpickling, it starts
+    from that state.
 
     Args:
         split: What is read.
@@ -216,7 +216,7 @@ class Source:
 
         Every call gives the same batches. In the epoch of a loaded state, only the rest of it is left. Reading starts
         with the first ``next``. `state_dict` counts the batches that you take from here. If you leave an iterator
-        early, its reads end when it is closed or garbage-collected. You may read several epochs side by side, each
+        early, its reads end when it is closed or garbage-collected. You may read several epochs in parallel, each
         within its own memory budget.
 
         Args:

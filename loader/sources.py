@@ -57,15 +57,15 @@ class CassandraSource(Source):
         rank: The number of this rank, from 0. Give both ``rank`` and ``world_size``, or neither.
         world_size: The number of ranks.
         seed: The seed of the order.
-        shuffle: Whether each epoch has a new order; else all have the split's.
+        shuffle: Whether each epoch has a new order; otherwise all have the order of the split.
         last_batch_policy: How an epoch ends: "PARTIAL", "FILL" or "DROP".
         in_order: Whether batches keep the order, or take samples as they arrive.
-        metadata: Columns of the metadata table, read beside the images: one more read for each image.
+        metadata: Columns of the metadata table, read with the images: one more read for each image.
         on_missing: "raise", or "skip" to leave out images that are missing.
         max_missing: With "skip", the share of an epoch that may be missing, from 0 to 1.
         memory_budget: Bytes that may be read ahead and in flight.
         timeout: Seconds after which the read of an image fails.
-        max_in_flight: An upper limit for the reads in flight, which follow from measurements.
+        max_in_flight: An upper limit for the number of reads in flight, which follows from measurements.
         connections: Connections to each node; by default they follow from the measured round trip and rate.
         client: "acsylla" or "cassandra-driver".
         username: The user to log in as. What you do not give comes from the environment: `Access.from_environment`.
@@ -141,14 +141,14 @@ class FolderSource(Source):
         rank: The number of this rank, from 0. Give both ``rank`` and ``world_size``, or neither.
         world_size: The number of ranks.
         seed: The seed of the order.
-        shuffle: Whether each epoch has a new order; else all have the folder's.
+        shuffle: Whether each epoch has a new order; otherwise all have the order of the folder.
         last_batch_policy: How an epoch ends: "PARTIAL", "FILL" or "DROP".
         in_order: Whether batches keep the order, or take samples as they arrive.
         on_missing: "raise", or "skip" to leave out images that are missing.
         max_missing: With "skip", the share of an epoch that may be missing, from 0 to 1.
         memory_budget: Bytes that may be read ahead and in flight.
         timeout: Seconds after which the read of an image fails.
-        max_in_flight: An upper limit for the reads in flight, which follow from measurements.
+        max_in_flight: An upper limit for the number of reads in flight, which follows from measurements.
 
     Raises:
         OptionError: An option is out of its range. Reading raises `MissingImageError` for a missing or empty file,
@@ -194,11 +194,12 @@ class ShardSource(Source):
 
     `Source` explains ranks, policies and states. The order is different: each epoch puts all pieces of all shards
     (about 5 MB each) into a new order, which depends only on the fingerprint, ``seed`` and the epoch, and gives each
-    rank a contiguous part of it, so that ranks read different parts of the shards. A rank reads its part as ``streams``
-    side by side, which deliver batches in turn. Within each stream, ``mix`` samples of several pieces are shuffled
-    again. Workers whose number divides ``streams`` (1, 2, 3, 4, 6 or 12 for 12) read different pieces; the order is the
-    same for any number of workers. A state continues exactly with the next batch. With another ``batch_size``,
-    ``world_size``, ``streams`` or ``mix``, the rest of the epoch is distributed anew, each sample once.
+    rank a contiguous part of it, so that ranks read different parts of the shards. A rank divides its part into
+    ``streams``, reads them in parallel, and takes batches from them in turn. Within each stream, ``mix`` samples of
+    several pieces are shuffled again. Workers whose number divides ``streams`` (1, 2, 3, 4, 6 or 12 for 12) read
+    different pieces; the order is the same for any number of workers. A state continues exactly with the next batch.
+    With another ``batch_size``, ``world_size``, ``streams`` or ``mix``, the rest of the epoch is distributed again,
+    each sample once.
 
     A budget that does not hold all mixed samples does not change the order. Pieces are then read again, which is slow:
     it is logged once, and counted in ``stats().rereads``. Every piece is compared with its XXH3; `Shards.verify`
@@ -214,11 +215,11 @@ class ShardSource(Source):
         rank: The number of this rank, from 0. Give both ``rank`` and ``world_size``, or neither.
         world_size: The number of ranks.
         seed: The seed of the order.
-        shuffle: Whether each epoch has a new order; else all have the shards'.
+        shuffle: Whether each epoch has a new order; otherwise all have the order of the shards.
         last_batch_policy: How an epoch ends: "PARTIAL", "FILL" or "DROP".
         mix: Samples that each stream shuffles, by default as many as 200 MB hold for all streams, from 8 to 1,024.
-        streams: Parts that a rank reads side by side.
-        memory_budget: Bytes that may be read ahead and in flight. Each of k workers has a k-th of it, which must hold
+        streams: Parts that a rank reads in parallel.
+        memory_budget: Bytes that may be read ahead and in flight. Each of k workers has 1/k of it, which must hold
             the largest piece.
         timeout: Seconds after which a failing request is not repeated any more.
         max_in_flight: Requests at the same time, each on its own connection.

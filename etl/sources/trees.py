@@ -133,7 +133,7 @@ class LocalTree:
         return text(self._base(split))
 
     def place(self, split: bytes) -> bytes:
-        """What stands before an image's path in its place."""
+        """The part of an image's place before its path."""
         return os.path.join(self._base(split), b"")
 
     def top(self, split: bytes, *, limit: int | None) -> tuple[list[bytes], bool]:
@@ -175,7 +175,7 @@ class StoredTree:
         return f"{self._address}/{text(split)}" if split else self._address
 
     def place(self, split: bytes) -> bytes:
-        """What stands before an image's path in its place."""
+        """The part of an image's place before its path."""
         return os.fsencode(f"{self._address}/") + (split + b"/" if split else b"")
 
     def top(self, split: bytes, *, limit: int | None) -> tuple[list[bytes] | None, bool]:

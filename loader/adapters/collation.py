@@ -5,7 +5,7 @@ from typing import Any
 
 from torch.utils.data import default_collate
 
-# The documentation of `default_collate` names both for types of your own.
+# The documentation of `default_collate` names both, for users who add their own types.
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from loader.errors import OptionError

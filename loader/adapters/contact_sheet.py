@@ -116,7 +116,7 @@ def _tile(batch: Batch, place: int, class_names: Mapping[int, str]) -> Image.Ima
 
 
 def _cell(data: bytes) -> Image.Image:
-    """A whole picture on a square; what is no picture says so."""
+    """A whole picture on a square; a note if the bytes are not a picture."""
     picture = decoded_picture(data)
     if isinstance(picture, Exception):
         return _no_picture(f"{len(data):,} bytes")
@@ -160,7 +160,7 @@ def _array_text(data: bytes) -> str:
 
 
 def _printable(name: str, *, instead: str) -> str:
-    """A name in the letters that Pillow's own font has, which are those of ASCII: without accents, or else a number."""
+    """A name without accents if that is ASCII, which Pillow's own font is limited to; otherwise ``instead``."""
     text = "".join(one for one in unicodedata.normalize("NFKD", name) if not unicodedata.combining(one))
     return text if text and text.isascii() else instead
 

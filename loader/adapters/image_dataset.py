@@ -1,4 +1,4 @@
-"""A split as torch's map-style dataset: images by index, those of a batch read side by side."""
+"""A split as torch's map-style dataset: images by index; the images of a batch are read in parallel."""
 
 import os
 import sys
@@ -35,13 +35,13 @@ _ADVICE = "Leave it out with torch.utils.data.Subset."
 class ImageDataset(Dataset[Any]):
     """The images of a split by index, for ``DataLoader(dataset, batch_size=b, shuffle=True, num_workers=k)``.
 
-    ``dataset[i]`` is ``(image, label)`` of position i of the split: an RGB image of PIL, or what ``transform`` makes of
-    it, and an int, or the encoded mask or array, or what ``target_transform`` makes of these. A split without labels
-    gives images alone.
+    ``dataset[i]`` is ``(image, label)`` of position i of the split. The image is an RGB image of PIL, or the result of
+    ``transform``. The label is an int, an encoded mask or array, or the result of ``target_transform``. A split without
+    labels gives only images.
 
-    Your sampler chooses the order and distributes samples to ranks. Use this dataset with what works by index, such as
-    accelerate's ``prepare``, Hugging Face's ``Trainer`` and torch's samplers. A source with `TorchDataset` reads
-    further ahead, balances ranks and resumes exactly.
+    Your sampler chooses the order and distributes samples to ranks. Use this dataset with tools that work by index,
+    such as accelerate's ``prepare``, Hugging Face's ``Trainer`` and torch's samplers. A source with `TorchDataset`
+    reads further ahead, balances ranks and resumes exactly.
 
     Each process, and each worker process, opens its own connections when it first reads. Reading raises
     `MissingImageError` and `DecodeError`, which name the image, `UnreachableError`, `AccessError`, `TableError`,
@@ -57,8 +57,8 @@ class ImageDataset(Dataset[Any]):
         port: Cassandra's port, by default 9042, or that of this Cassandra.
         memory_budget: Bytes that may be read ahead and in flight.
         timeout: Seconds after which the read of an image fails.
-        max_in_flight: An upper limit for the reads in flight, which follow from measurements.
-        connections: Connections to each node; by default they follow from measurements.
+        max_in_flight: An upper limit for the number of reads in flight, which follows from measurements.
+        connections: Connections to each node; by default the number follows from measurements.
         client: "acsylla" or "cassandra-driver"; see `CassandraSource`.
         username: The user to log in as.
         password: The user's password.
@@ -149,7 +149,7 @@ class ImageDataset(Dataset[Any]):
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """The samples of a batch, read side by side. torch's DataLoader calls this."""
+        """The samples of a batch, read in parallel. torch's DataLoader calls this."""
         positions = [self._position(index) for index in indices]
         if not positions:
             return []

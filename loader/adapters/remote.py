@@ -59,14 +59,14 @@ class RemoteDataset(Base):
         bucket: The name of the bucket.
         folder: The folder in it.
         seed: The seed of the order.
-        shuffle: Whether each pass has a new order; else all have the shards'.
+        shuffle: Whether each pass has a new order; otherwise all have the order of the shards.
         rank: The number of this rank, from 0. Give both ``rank`` and ``world_size``, or neither: then they are
             detected.
         world_size: The number of ranks.
         last_batch_policy: How an epoch ends. By default "PARTIAL", each sample once, on one rank, and "FILL", which
             repeats a few samples, on several.
         mix: Samples that each stream shuffles; see `loader.ShardSource`.
-        streams: Parts that a rank reads side by side.
+        streams: Parts that a rank reads in parallel.
         memory_budget: Bytes that may be read ahead and in flight.
         timeout: Seconds after which a failing request is not repeated any more.
         max_in_flight: Requests at the same time.

@@ -52,17 +52,17 @@ class SkippedObject:
 class S3ImageFolder(Dataset[Any]):
     """A tree of class folders in a bucket, ``PREFIX/CLASS/**/image``, like torchvision's ImageFolder on a disk.
 
-    ``folder[i]`` is ``(image, label)``: an RGB image of PIL, or what ``transform`` makes of it, and an int, or what
-    ``target_transform`` makes of it::
+    ``folder[i]`` is ``(image, label)``. The image is an RGB image of PIL, or the result of ``transform``. The label is
+    an int, or the result of ``target_transform``::
 
         folder = loader.S3ImageFolder("pictures", "imagenet/train", transform)
         for images, labels in torch.utils.data.DataLoader(folder, batch_size=256, shuffle=True, num_workers=8):
             ...
 
-    The bucket is listed when the folder is made: class folders side by side, a thousand keys a request. Processes of a
-    host that list it at the same time share one listing, a memory-mapped file of about 60 bytes a key. An object that
-    is missing, or has another size than in the listing, is an error. A tree whose classes are probably in deeper
-    folders is refused, as by `open_folder`.
+    The bucket is listed when the folder is made: several class folders in parallel, a thousand keys per request.
+    Processes of a host that list it at the same time share one listing, a memory-mapped file of about 60 bytes per key.
+    An object that is missing, or has another size than in the listing, is an error. A tree whose classes are probably
+    in deeper folders is refused, as by `open_folder`.
 
     Each process, and each worker process, opens its own connections when it reads. A batch is read ``reads`` objects at
     a time, so that a distant bucket does not cost a round trip for each image. Use ``num_workers`` as well, for
@@ -180,7 +180,7 @@ class S3ImageFolder(Dataset[Any]):
         return self.decoded(index, self._whole(index, self._reader.read(self.samples.name(index))))
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """The samples of a batch, whose objects are read side by side. torch's DataLoader calls this."""
+        """The samples of a batch; their objects are read in parallel. torch's DataLoader calls this."""
         samples, error = [], None
         for index, data in self.read_ahead(indices):
             try:
@@ -212,7 +212,7 @@ class S3ImageFolder(Dataset[Any]):
             yield index, self._whole(index, data)
 
     def _whole(self, index: int, data: bytes) -> bytes:
-        """An object's bytes, if their number is that of the listing."""
+        """An object's bytes. Raises `MissingImageError` if their number differs from the listing."""
         if len(data) != (size := self.samples.size(index)):
             raise MissingImageError(
                 f"Wanted the {size:,} bytes of {self.url(index)} that were listed. Found: {len(data):,}. "

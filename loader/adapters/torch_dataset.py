@@ -38,7 +38,7 @@ class TorchDataset(IterableDataset[Any]):
 
     Each pass is the next epoch, starting with the source's first one, with and without ``persistent_workers``;
     `set_epoch` chooses another. Worker j of k delivers steps j, j + k, j + 2k, ... of the rank with its own source,
-    which has a k-th of ``memory_budget`` and ``max_in_flight``. torch takes batches from the workers in turn, so they
+    which has 1/k of ``memory_budget`` and ``max_in_flight``. torch takes batches from the workers in turn, so they
     come in the order of the epoch for any number of workers. All workers of a pass must read the same epoch: a pass in
     which they do not, or in which one has not started within the source's ``timeout``, ends with `DeliveryError`. What
     a worker skips is recorded in that worker, not in the main process. Where nothing is left of a batch (PARTIAL), the
@@ -140,7 +140,7 @@ class TorchDataset(IterableDataset[Any]):
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
         """Continue the next pass from a state of the source, in all workers to come, or from a state of this dataset.
 
-        Workers that live on from an earlier pass (``persistent_workers``) then raise `StateError`: make a new
+        Workers that are reused from an earlier pass (``persistent_workers``) then raise `StateError`: make a new
         DataLoader. Raises `StateError` also for a state of another split or order, and for a state of this dataset of
         another worker, number of workers or batch size.
         """

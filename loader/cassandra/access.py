@@ -37,10 +37,10 @@ class _Verify(enum.IntFlag):
 class Access:
     """How a source authenticates to Cassandra, and how it verifies the servers.
 
-    With ``ca``, connections use TLS, and servers are always verified. A server's certificate must name what
-    `CassandraSource` got as ``hosts``: the address of the server if these are addresses. If one of them is a name, the
-    certificate must have the name that a reverse lookup of the server's address gives, because servers report each
-    other by address only. Files are read again for each new connection, so renewed certificates are found. ``repr`` and
+    With ``ca``, connections use TLS, and servers are always verified. If all ``hosts`` of `CassandraSource` are
+    addresses, a server's certificate must have the server's address. If one of them is a name, the certificate must
+    have the name that a reverse lookup of the server's address gives, because servers report each other by address
+    only. Files are read again for each new connection, so renewed certificates are found. ``repr`` and
     the log show no secrets. Pickles have the secrets, for worker processes.
 
     Attributes:

@@ -53,7 +53,7 @@ class FetchEngine(Closing):
         self._run: _Run | None = None
 
     def stream(self, epochs: Iterator[Iterator[Step]], /) -> FetchStream:
-        """Begin to read epochs ahead. Streams may run side by side, each within the budget. Raises what `connect`
+        """Begin to read epochs ahead. Streams may run in parallel, each within the budget. Raises what `connect`
         raises.
         """
         stream = self._connected().stream(map(self._begin_epoch, epochs))

@@ -65,7 +65,7 @@ class Engine(Protocol):
         ...
 
     def stream(self, epochs: Iterator[Iterator[Any]], /) -> Stream:
-        """Begin to read epochs, each given as the steps of a plan. Streams may run side by side; raises as
+        """Begin to read epochs, each given as the steps of a plan. Streams may run in parallel; raises as
         `connect`.
         """
         ...

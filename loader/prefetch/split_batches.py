@@ -36,7 +36,7 @@ def steps_of(rows: int, *, batch_size: int) -> Iterator[Step]:
 
 
 def read_batch(engine: FetchEngine, split: Split, positions: NDArray[np.int64]) -> Batch:
-    """The images at some positions of a split, read side by side. Raises what reading raises."""
+    """The images at some positions of a split, read in parallel. Raises what reading raises."""
     stream = engine.stream(iter([iter([Step(0, positions, 0)])]))
     try:
         filled = stream.take()

@@ -1,4 +1,4 @@
-"""One pass over epochs: fetch tasks read samples side by side, and batches are delivered.
+"""One pass over epochs: fetch tasks read samples in parallel, and batches are delivered.
 
 ::
 

@@ -1,4 +1,4 @@
-"""The class folders of a bucket, listed side by side, with a progress bar."""
+"""The class folders of a bucket, listed in parallel, with a progress bar."""
 
 import logging
 import sys

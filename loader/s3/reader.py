@@ -1,4 +1,4 @@
-"""Objects of a bucket, read side by side by each process over its own connections."""
+"""Objects of a bucket, read in parallel by each process over its own connections."""
 
 import os
 import threading

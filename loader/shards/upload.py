@@ -105,7 +105,7 @@ def upload_cv_dataset(
         base_folder: The folder in it.
         maxsize: The most bytes of a shard, tar headers included: a number, or a text with a unit, such as ``"100MB"``.
         maxcount: The most images of a shard.
-        workers: Processes, by default one for each processor; 0 for none but this one.
+        workers: Processes, by default one for each processor; 0 uses only this one.
         seed: The seed of the order.
         image_format: "jpg", "png" or "webp", for images that are encoded.
         quality: The quality of JPEG and WebP, from 1 to 100.

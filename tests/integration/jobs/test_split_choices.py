@@ -376,7 +376,11 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
         "for --pin or_split=vall:1. Found: none with 'vall' in or_split",
     ),
     ({"exclude": (SplitRef("nowhere"),)}, NotASplitError, "Wanted a split folder at"),
-    ({"pins": (Pin("or_split", "val", 1), Pin("label", "0", 0))}, TableError, "40 images.* that would have to be in two"),
+    (
+        {"pins": (Pin("or_split", "val", 1), Pin("label", "0", 0))},
+        TableError,
+        "40 images.* would have to be in two",
+    ),
 ]
 
 
