@@ -181,7 +181,7 @@ class Environment:
             return
         extras = f"[{','.join(sorted(everything.extras))}]" if everything.extras else ""
         command = [str(self._uv()), "pip", "install", "--python", str(self.python), "--system-certs"]
-        # Hashes in constraints are verified; what builds our own package is held to hashes as well.
+        # Hashes in constraints are verified, and so are those of the packages that build our own.
         command += ["--constraints", "requirements.lock"]
         command += ["--build-constraints", "imagestrata/devstack/build.lock"]
         command += ["--require-build-hashes", "--preview-features", "build-dependency-hashes"]
@@ -236,7 +236,7 @@ class Environment:
         return done.stdout
 
     def uv_environment(self) -> dict[str, str]:
-        """The environment for uv: the user's, and pip's settings under uv's names where uv has none of its own."""
+        """The user's environment, with pip's settings under uv's names unless uv has settings."""
         env = dict(os.environ)
         listed = subprocess.run(
             [str(self.python), "-m", "pip", "config", "list"], capture_output=True, text=True, timeout=60, check=False
@@ -289,7 +289,7 @@ def _run(command: Sequence[str], *, what: str) -> None:
 
 
 def _run_uv(command: Sequence[str], *, cwd: Path, env: dict[str, str], current: Step) -> None:
-    """Run uv; what it downloads is the step's progress, and what it says is told when it fails."""
+    """Run uv. Downloads are shown as the step's progress; after a failure, the error has uv's message."""
     said: list[str] = []
     under_way: dict[str, str] = {}
     finished = 0
@@ -300,7 +300,7 @@ def _run_uv(command: Sequence[str], *, cwd: Path, env: dict[str, str], current: 
         def tick() -> None:
             while not ended.wait(1.0):
                 names = ", ".join(f"{name} {size}" for name, size in list(under_way.items())[:3])
-                current.progress(f"{finished} large files brought" + (f", now {names}" if names else ""))
+                current.progress(f"{finished} large files downloaded" + (f", now {names}" if names else ""))
 
         ticker = threading.Thread(target=tick, daemon=True)
         ticker.start()
@@ -331,8 +331,8 @@ def _last_words(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     first = next((n for n, line in enumerate(lines) if line.lower().startswith("error")), None)
     if first is None:
-        return (lines or ["no word of why"])[-1]
-    # uv tells the causes below its error, from the general to the particular.
+        return (lines or ["no reason given"])[-1]
+    # uv lists the causes below its error, from the general to the particular.
     causes = [line for line in lines[first:] if line.startswith(("error", "ERROR", "cause"))]
     return "; ".join(dict.fromkeys((causes[0], causes[-1])))
 
@@ -362,7 +362,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if sys.version_info[:2] != (3, 11):
             raise SetupError(
-                f"wanted Python 3.11. Found: {sys.version.split()[0]}. Say 'make PYTHON=/path/to/python3.11'."
+                f"wanted Python 3.11. Found: {sys.version.split()[0]}. Run 'make PYTHON=/path/to/python3.11'."
             )
         if not sys.platform.startswith("linux"):
             raise SetupError(f"wanted Linux (NVIDIA DALI and the services run there). Found: {sys.platform}.")
@@ -372,7 +372,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("interrupted: run it again, it goes on from here", file=sys.stderr)
+        print("interrupted: run it again, and it continues from here", file=sys.stderr)
         return 130
     return 0
 

@@ -60,7 +60,7 @@ class Service:
         if token and not (isinstance(token, str) and _TOKEN.fullmatch(token.strip())):
             raise OptionError("Wanted a token of one word. Found: spaces or other characters in it")
         if not 0 < patience < float("inf"):
-            raise OptionError(f"Wanted a patience above 0 seconds. Found: {patience!r}")
+            raise OptionError(f"Wanted patience above 0 seconds. Found: {patience!r}")
         return cls(url.rstrip("/"), token.strip() if token else None, patience)
 
 

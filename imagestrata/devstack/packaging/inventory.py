@@ -57,7 +57,7 @@ def audit(environment: Environment, folder: Path) -> list[str]:
     try:
         found = json.loads(answer)["dependencies"]
     except (ValueError, KeyError) as error:
-        raise SetupError(f"wanted an answer of PyPI's advisory service. Found: none ({error}).") from error
+        raise SetupError(f"wanted an answer from PyPI's advisory service. Found: none ({error}).") from error
     (folder / "audit.json").write_text(answer, encoding="utf-8")
     return judge(found)
 
@@ -71,7 +71,7 @@ def judge(found: list[dict[str, Any]]) -> list[str]:
     if skipped:
         names = ", ".join(skipped[:3]) + (", ..." if len(skipped) > 3 else "")
         raise SetupError(
-            f"wanted an audit of {len(found)} packages. Found: PyPI's advisory service knows nothing of {len(skipped)} "
+            f"wanted an audit of {len(found)} packages. Found: PyPI's advisory service does not know {len(skipped)} "
             f"({names}), which are not audited. Do: run this on a machine with access to PyPI itself, not to a mirror."
         )
     return [

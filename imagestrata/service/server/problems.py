@@ -80,7 +80,7 @@ class Watched:
             log.exception("request %s: %s %s failed", name, scope["method"], path)
             if status:
                 raise  # the response has begun: the connection is closed
-            await problem(scope, 500, "Something went wrong", "Found: an error that nobody expected; the log has it")(
+            await problem(scope, 500, "Something went wrong", "Found: an unexpected error; the log has it")(
                 scope, receive, answer
             )
         finally:

@@ -17,7 +17,7 @@ def test_each_vulnerability_is_a_line_with_its_fix() -> None:
 
 def test_packages_that_were_not_audited_are_a_failure() -> None:
     audited = {"name": "b", "version": "1", "vulns": []}
-    with pytest.raises(SetupError, match=r"knows nothing of 1 \(a\)"):
+    with pytest.raises(SetupError, match=r"does not know 1 \(a\)"):
         judge([audited, {"name": "a", "skip_reason": "not found"}])
     with pytest.raises(SetupError, match="nothing was audited"):
         judge([])
