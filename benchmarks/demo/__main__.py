@@ -38,7 +38,7 @@ LEFT_OUT = ("VIRTUAL_ENV", "MAKEFLAGS", "MFLAGS", "MAKELEVEL")
 
 
 def memory_mb(mark: str) -> float:
-    """PSS of all processes in whose environment the mark stands."""
+    """PSS of all processes that have the mark in their environment."""
     total = 0.0
     for process in psutil.process_iter():
         with suppress(psutil.NoSuchProcess, psutil.AccessDenied):

@@ -29,7 +29,7 @@ class Parts:
         return not self.wanted.isdisjoint(numbers)
 
     def measure(self, numbers: Collection[int], work: Callable[[Collection[int]], Mapping[int, Row]]) -> None:
-        """Have a part's rows, which have these numbers, as far as they are wanted: ``work`` is told which."""
+        """Measure a part's rows, which have these numbers, as far as they are wanted: ``work`` gets their numbers."""
         if here := sorted(self.wanted.intersection(numbers)):
             try:
                 found = work(here)

@@ -72,7 +72,7 @@ def _write_partition(paths: Iterable[str], *, root: str, hosts: Sequence[str], p
 def connector(spark: SparkSession, root: str, *, server: Cassandra, limit: int) -> None:
     """Our listing, read and hashed in Python, written by the Spark connector: the data, then the metadata.
 
-    The second write computes its rows again, as Spark does; but without sending the pictures to the JVM once more.
+    The second write computes its rows again, as Spark does; but without sending the pictures to the JVM again.
     """
     listing = list_tree(spark, root, dataset=picture_rows.KEYSPACE, splits=[b""], or_split=b"", by_folder=True)
     some = list_paths(root)[:limit]

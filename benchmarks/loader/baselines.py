@@ -52,7 +52,7 @@ class _Images:
 def read_by_workers(order: Order) -> Answer:
     """The first positions of a split, in their order.
 
-    What comes is told by the times at which workers had read single images, which are steadier than those of batches.
+    Rates come from the times at which workers had read single images, which are steadier than those of batches.
     """
     import torch.utils.data
 

@@ -22,7 +22,7 @@ IN_FLIGHT = (64, 128, 256)
 
 
 def fetch(fixture: LoaderFixture, rows: int, rtt: float | None, *, hold: float | None = None, **order: object) -> Run:
-    """Our loader once; ``rtt`` None is without a proxy, ``hold`` seconds stand for one answer of a hundred."""
+    """Our loader once; ``rtt`` None is without a proxy; one answer of a hundred is delayed by ``hold`` seconds."""
     far = None if rtt is None else Far(rtt, 0.0 if hold is None else 0.01, hold or 0.0)
     run = fixture.run("harness.consumers:fetch", BLOBS, rows, far=far, **order)
     way = "no proxy" if rtt is None else f"{1e3 * rtt:.0f} ms" + (f", held {hold:.0f} s" if hold else "")

@@ -34,7 +34,7 @@ class Baseline:
 
     @property
     def folder(self) -> Path:
-        """Where its environment lies."""
+        """The folder of its environment."""
         return PLACE / f"baseline-{self.name}"
 
     @property

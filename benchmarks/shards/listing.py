@@ -2,7 +2,8 @@
 
 Keys are empty files put straight into the folder of the embedded server, as many in each class folder. Beside ours,
 requests of the client as it comes (``list_objects_v2``, page after page) list a part of the same keys. CPU seconds of
-the server and of this process are told apart; on a machine that both share, their sum over its cores bounds the time.
+the server and of this process are measured separately; on a machine that both share, their sum over its cores bounds
+the time.
 """
 
 import os
@@ -67,7 +68,7 @@ def rows_of_listing(fixture: ShardFixture) -> dict[int, Row]:
     with tempfile.TemporaryDirectory(prefix="imagestrata-listing-") as folder, S3(Path(folder) / "s3") as server:
         plant_keys(server, keys=keys, classes=min(CLASSES, keys // 20))
         client = make_client(server.endpoint, server.access_key, server.secret_key)
-        list_plainly(client, 1000)  # imports and the first connection stand apart
+        list_plainly(client, 1000)  # imports and the first connection do not count
         _ = loader.S3ImageFolder
         list_ours = partial(timed, lambda: list_folder(client, Path(folder) / "cache"))
         ours, server_cpu, _ = measured(lambda _: list_ours(), port=server.port, servers=[server.pid])

@@ -63,7 +63,7 @@ def turned_round(cache: Cache) -> Cache:
 def fingerprints(place: str, rows: int) -> dict[str, Any]:
     """Split the same rows in each way."""
     folder = Path(place)
-    # A file counts as so large that each is a partition of its own.
+    # A file counts as so large that each is a separate partition.
     alone = {"spark.sql.files.openCostInBytes": 1 << 30, "spark.sql.files.maxPartitionBytes": 1 << 30}
     found: dict[str, tuple[str, ...]] = {}
     with split_fixture(folder, master="local[2,4]", options=alone) as fixture:

@@ -22,7 +22,7 @@ def draw(path: Path, rows: Iterable[Row]) -> Path:
     """Write a PNG with two bars for each such figure, on their own scale, with their ratio if there is one."""
     found = {row.figure: row for row in rows}
     figure = Figure(figsize=(9, 7), layout="constrained")
-    figure.suptitle("seconds, medians of runs in turn; each pair has a scale of its own")
+    figure.suptitle("seconds, medians of runs in turn; each pair has its own scale")
     for axes, (number, names) in zip(figure.subplots(len(CONTENDERS)), CONTENDERS.items(), strict=True):
         row = found.get(FIGURES[number].text)
         seconds = (row.ours or 0.0, row.other or 0.0) if row else (0.0, 0.0)

@@ -117,7 +117,7 @@ def warm(folder: Path, server: Cassandra, reads: int) -> None:
         before = cpu_seconds(pid)
         time.sleep(_REST_SECONDS)  # what it takes to see how busy it is
         is_busy = cpu_seconds(pid) - before > _REST_SHARE * _REST_SECONDS
-    tell(f"{read:,} reads beforehand" + (", and the server is still busy" if is_busy else ""))
+    tell(f"{read:,} reads to warm the server" + (", and the server is still busy" if is_busy else ""))
 
 
 def train(arguments: Sequence[str], folder: Path) -> Run:

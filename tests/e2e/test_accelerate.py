@@ -18,7 +18,7 @@ from accelerate import Accelerator
 from torch.utils.data import DataLoader
 import loader
 
-# Each image is a class of its own: labels tell which images came.
+# Each image is a separate class: labels show which images came.
 folder, out = loader.open_folder(sys.argv[1]), sys.argv[2]
 accelerator = Accelerator(cpu=True)
 found = {}

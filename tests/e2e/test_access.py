@@ -157,7 +157,7 @@ def test_a_certificate_that_the_server_refuses_is_named(
 
 
 class Metadata(HTTPServer):
-    """A bundle's metadata service, which wants the client's certificate: the node itself stands behind its names."""
+    """A bundle's metadata service, which requires the client's certificate: its names lead to the node itself."""
 
     def __init__(self, tls: ssl.SSLContext, *, node: str, host_id: uuid.UUID, status: int = 200) -> None:
         info = {"local_dc": "datacenter1", "sni_proxy_address": node, "contact_points": [str(host_id)]}

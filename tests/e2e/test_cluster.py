@@ -1,4 +1,4 @@
-"""The jobs on executors that are processes of their own, where the project is not installed: shipped as a zip."""
+"""The jobs on executors that are separate processes, where the project is not installed: shipped as a zip."""
 
 import os
 import re

@@ -50,7 +50,7 @@ def plan(images: Path, keyspace: str) -> IngestPlan:
 
 
 def start(images: Path, keyspace: str, server: Cassandra, *options: str) -> "subprocess.Popen[str]":
-    """The job as users run it, on two executors that are processes of their own."""
+    """The job as users run it, on two executors that are separate processes."""
     command = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local-cluster[2,1,1024]"]
     command += ["--conf", f"spark.cassandra.connection.port={server.port}", "--conf", "spark.ui.enabled=false"]
     command += [str(ROOT / "jobs" / "ingest.py"), str(images), "--split-subdir=train", "--dataset=drill"]

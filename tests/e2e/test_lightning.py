@@ -1,4 +1,4 @@
-"""The loader's batches in Lightning, whose checkpoints hold where it stands."""
+"""The loader's batches in Lightning, whose checkpoints include the loader's state."""
 
 import os
 import re

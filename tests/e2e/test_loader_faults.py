@@ -29,7 +29,7 @@ TABLE = "loader_faults.data"
 LITTLE = 2 * BATCH * SIZE
 """A memory budget of two batches, so that most of an epoch is not read yet while its first batches are taken."""
 HOLD = 5.0
-"""Seconds that a late answer takes: so long that an epoch which waits for them is told from one on a busy machine."""
+"""Seconds that a late answer takes: so many that an epoch that waits for them differs from one on a busy machine."""
 
 Images = list[tuple[uuid.UUID, bytes]]
 

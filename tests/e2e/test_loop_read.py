@@ -57,7 +57,7 @@ def places(cassandra: Cassandra, tmp_path_factory: pytest.TempPathFactory) -> It
         "s3": ["--reader", "s3", "--shards", str(root / "b" / "x")],
         "bytes": [str(sum(map(len, files)))],
     }
-    with pytest.MonkeyPatch.context() as patch:  # other modules of this process have caches of their own
+    with pytest.MonkeyPatch.context() as patch:  # other modules of this process have their own caches
         patch.setenv("IMAGESTRATA_CACHE", str(root / "cache"))
         yield found
 

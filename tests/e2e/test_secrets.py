@@ -220,7 +220,7 @@ def test_secrets_reach_executors_and_leave_no_trace(guarded: Cassandra, s3: S3, 
         line = place.submit(conf, env, *master, str(place.own / "probe.py"), pictures, *tables)
     assert json.loads(line)["images"] == 3
     assert '"spark.imagestrata.s3.secret.key":"*********(redacted)"' in place.events()
-    assert list((place.traces / "spark" / "work").rglob("stderr"))  # executors with files of their own
+    assert list((place.traces / "spark" / "work").rglob("stderr"))  # executors with their own files
     assert seen | place.found(secrets) == set()
 
 

@@ -84,7 +84,7 @@ def test_a_killed_job_resumes_where_it_stopped(
     assert contents(killed) == whole
     assert {name: (killed / name).stat().st_mtime_ns for name in done} == done  # they were not written again
     (killed / "shards.json").unlink()
-    job.run(spark, plan=plan(root, killed))  # and over what lies there, without a word
+    job.run(spark, plan=plan(root, killed))  # and over the files in it, without an error
     assert contents(killed) == whole
     assert all((killed / name).stat().st_mtime_ns > at for name, at in done.items())
 

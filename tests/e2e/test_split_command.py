@@ -1,4 +1,4 @@
-"""jobs/split.py as a program of its own, where it fails: one line says why."""
+"""jobs/split.py as a separate program, where it fails: one line says why."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ GOOD = ["-d", "ks.data", "-m", "ks.metadata", "-o", "unused"]
 
 
 def command(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the job as a program of its own, from another folder."""
+    """Run the job as a separate program, from another folder."""
     return subprocess.run(
         [sys.executable, str(JOB), *args],
         env={**os.environ, **environment},

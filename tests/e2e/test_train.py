@@ -116,7 +116,7 @@ def data(cassandra: Cassandra, cache: None, tmp_path_factory: pytest.TempPathFac
 
 
 def start(arguments: Sequence[str], folder: Path, *, ranks: int = 1) -> subprocess.Popen[str]:
-    """The script in a folder of its own, under torchrun."""
+    """The script in a separate folder, under torchrun."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"]
     folder.mkdir(exist_ok=True)
     return subprocess.Popen(
@@ -130,7 +130,7 @@ def start(arguments: Sequence[str], folder: Path, *, ranks: int = 1) -> subproce
 
 
 class Run(Protocol):
-    """What a training prints, if it ends well, in a folder of its own."""
+    """What a training prints, if it ends well, in a separate folder."""
 
     def __call__(self, arguments: Sequence[str], folder: Path, *, ranks: int = 1) -> str: ...
 

@@ -34,7 +34,7 @@ def running() -> Iterator[Browser]:
 
 @contextmanager
 def watched(browser: Browser, url: str, *, but: str = "", **options: Any) -> Iterator[Page]:
-    """A page of its own, which may not speak to other hosts, nor write errors to the console except about ``but``."""
+    """A new page, which must not contact other hosts, nor write errors to the console except about ``but``."""
     context = browser.new_context(**options)
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()

@@ -30,7 +30,7 @@ class Certificate:
 
 
 class Authority:
-    """Signs certificates; its own stands in `ca`."""
+    """Signs certificates; its own is in `ca`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -3,7 +3,7 @@
     python -m pytest -p tests.support.costs tests/unit
 
 A test's cost is the CPU time of its process and of everything below it: subprocesses, and the servers and Spark
-sessions that this process started, whoever uses them. What fixtures of modules and sessions cost is told apart.
+sessions that this process started, whoever uses them. Fixtures of modules and sessions are listed separately.
 """
 
 from collections import Counter

@@ -56,7 +56,7 @@ def in_thread(call: Callable[[], object]) -> "Future[object]":
 
 
 def command(*arguments: str, **options: object) -> "subprocess.Popen[str]":
-    """Begin a command of the service in a process of its own."""
+    """Begin a command of the service in a separate process."""
     return subprocess.Popen(
         [sys.executable, "-m", "imagestrata", *arguments],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,  # type: ignore[call-overload]

@@ -34,7 +34,7 @@ class Proxy:
             _close(one)
 
     def release(self) -> None:
-        """Let go of what is held."""
+        """Release the bytes that are held back."""
         self._released.set()
 
     def _accept(self) -> None:

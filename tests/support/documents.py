@@ -78,7 +78,7 @@ def script(page: Page, *, replaced: Mapping[str, str], left_out: Iterable[str], 
         for old, new in replaced.items():
             text = text.replace(old, new)
         is_python = block.language == "python"
-        lines += ["echo", f"echo {shlex.quote(marker(page, number))}"]  # on a line of its own after any output
+        lines += ["echo", f"echo {shlex.quote(marker(page, number))}"]  # on a separate line after any output
         lines.append(f"{shlex.quote(python)} - <<'PYTHON_BLOCK'\n{text}\nPYTHON_BLOCK" if is_python else text)
     return "\n".join(lines)
 

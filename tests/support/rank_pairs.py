@@ -39,7 +39,7 @@ class RankPair:
         if self._process is None:
             self._process = self._start()
         environment = {name: os.environ.get(name, "") for name in _ENVIRONMENT}
-        # Each case has a store of its own to meet at: in torchrun's there are addresses of the case before.
+        # Each case has its own store for the rendezvous: torchrun's has addresses of the case before.
         environment |= {"TORCHELASTIC_USE_AGENT_STORE": "False", "MASTER_ADDR": "127.0.0.1"}
         environment["MASTER_PORT"] = str(ports.free(["127.0.0.1"], 1)[0])
         number = self._ask({"arguments": list(arguments), "folder": str(folder), "environment": environment})

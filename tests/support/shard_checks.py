@@ -35,7 +35,7 @@ def manifest_of(folder: Path) -> ShardManifest:
 
 
 def checked(folder: Path, *, maxsize: int, maxcount: int = 100_000, is_full: bool = True) -> list[Found]:
-    """All samples in order, once it is sure that the manifest tells the truth and nothing else lies in the folder."""
+    """All samples in order, after a check that the manifest is right and the folder has no other files."""
     manifest, samples = manifest_of(folder), []
     assert_whole(folder)
     sizes: list[tuple[int, int, int]] = []  # of each shard: its bytes, its samples, the bytes of its first sample

@@ -1,4 +1,4 @@
-"""A transform in a module of its own: workers that are spawned import it, and little with it."""
+"""A transform in a separate module: workers that are spawned import it, and little with it."""
 
 from typing import Any
 

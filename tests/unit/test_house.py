@@ -103,7 +103,7 @@ def own_imports(name: str) -> set[str]:
 
 
 def room_of(name: str) -> tuple[str, str]:
-    """The package and the room in it in which a module lies; the room is empty for modules on the package's floor."""
+    """The package and the room of a module; the room is empty for modules directly in the package."""
     package, _, rest = name.partition(".")
     room = rest.partition(".")[0]
     return package, room if room in ROOMS.get(package, ()) else ""

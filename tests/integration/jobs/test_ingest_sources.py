@@ -114,7 +114,7 @@ def test_class_names_and_class_numbers_cannot_be_mixed(
             job.run(spark, plan=replace(numbered, source=replace(numbered.source, class_names=class_names)))
     assert tables_of(control, named) == before
 
-    # In tables of their own, numbers have a dataset of their own. Names cannot follow there.
+    # Class numbers get separate tables and a separate dataset. Class names cannot follow there.
     own = {name: replace(table, table=f"own_{table.table}") for name, table in
            (("data_table", numbered.tables.data), ("metadata_table", numbered.tables.metadata))}  # fmt: skip
     numbered = replace(numbered, dataset="by_number", **own)  # type: ignore[arg-type]

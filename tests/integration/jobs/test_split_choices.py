@@ -167,7 +167,7 @@ def test_a_condition_chooses_rows(spark: SparkSession, cache: str, place: Path) 
 
 
 def test_held_out_images_are_never_used_again(spark: SparkSession, cache: str, place: Path, usual: SplitReport) -> None:
-    """They are dealt in another order than theirs: what a split left over is no random part of its own."""
+    """They are assigned in another order than their own: the rest of a split is not a random part of its order."""
     rest = plan(cache, place / "rest", exclude=(SplitRef(str(place / "usual"), 1),))
     assert dealing_seed(rest) not in (7, dealing_seed(replace(rest, seed=8)))
     report = run(spark, plan=rest)

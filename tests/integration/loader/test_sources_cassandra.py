@@ -44,7 +44,7 @@ class Tables:
     folder: Path
 
     def split(self, table: str, ids: list[uuid.UUID], labels: list[int] | None = None, **options: Any) -> loader.Split:
-        """A split of these rows of a table, opened; class numbers that it does not know stand in the table."""
+        """A split of these rows of a table, opened; class numbers that it does not know are read from the table."""
         name = fresh_name("split")
         written = write_split_folder(
             self.folder / name,
@@ -290,7 +290,7 @@ def test_statistics_count_images_and_connections(opened: Open) -> None:
 
 
 class Proxy:
-    """Passes bytes between clients and a server until it is told to stop, without closing any connection."""
+    """Passes bytes between clients and a server until it is stopped, without closing any connection."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)

@@ -40,7 +40,7 @@ def tool(name: str, *arguments: str) -> None:
 
 
 def instructions(dockerfile: Path, name: str) -> list[str]:
-    """What stands behind an instruction, each time that it is used, its lines joined."""
+    """The text after an instruction, each time that it is used, its lines joined."""
     text = re.sub(
         r"\\\n", " ", "\n".join(one for one in dockerfile.read_text().splitlines() if not one.startswith("#"))
     )

@@ -159,7 +159,7 @@ def test_batches_prefetched_by_dali_do_not_count_as_delivered(
     assert (state["epoch"], state["start"]) == (1, 24)
     again, rest = begin(8)
     with again:
-        again.load_state_dict(state)  # the source's, while an iterator stands on it
+        again.load_state_dict(state)  # into the source, while an iterator uses it
         assert rest.state_dict() == state
         assert [labels.tolist() for _, labels in rest] == undisturbed[1][3:]
         assert [labels.tolist() for _, labels in rest] == undisturbed[2]

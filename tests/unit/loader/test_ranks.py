@@ -29,7 +29,7 @@ def alone(monkeypatch: pytest.MonkeyPatch, **environment: str) -> None:
 
 
 def group(monkeypatch: pytest.MonkeyPatch, rank: int, world_size: int) -> SimpleNamespace:
-    """Stands for torch.distributed, initialised with this rank."""
+    """Replaces torch.distributed, initialised with this rank."""
     made = SimpleNamespace(
         is_available=lambda: True,
         is_initialized=lambda: True,

@@ -28,7 +28,7 @@ from tests.support.spark_rows import rows_of
 
 
 def listed(spark: SparkSession, names: Sequence[tuple[bytes, bytes]], **reasons: str) -> DataFrame:
-    """Entries of (split, path), in partitions of their own; ``reasons`` by the first letter of the path."""
+    """Entries of (split, path), each in a separate partition; ``reasons`` by the first letter of the path."""
     rows = []
     for split, path in names:
         reason = reasons.get(path[:1].decode("latin-1"))

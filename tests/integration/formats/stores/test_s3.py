@@ -62,7 +62,7 @@ def test_every_operation_reports_a_missing_bucket(access: S3Access) -> None:
 def test_objects_are_read_by_ranges_and_listed_by_pages(s3: S3, access: S3Access, bucket: str) -> None:
     storage = Storage(f"s3://{bucket}/pages", access)
     names = [f"many/{number:04}" for number in range(1010)]  # a page has a thousand
-    root = s3.folder / "buckets" / bucket / "pages"  # the server lists what lies there
+    root = s3.folder / "buckets" / bucket / "pages"  # the server lists the files in it
     (root / "many").mkdir(parents=True)
     for name in names:
         (root / name).write_bytes(name.encode())

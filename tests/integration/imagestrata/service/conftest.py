@@ -1,4 +1,4 @@
-"""A dataset service in a process of its own, for all tests of a module."""
+"""A dataset service in a separate process, for all tests of a module."""
 
 import re
 from collections.abc import Iterator

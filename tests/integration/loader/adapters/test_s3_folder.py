@@ -161,7 +161,7 @@ def test_the_client_is_configured_from_the_environment(
 
 def test_more_than_a_page_of_keys_is_listed(s3: S3, client: Client, tmp_path: Path) -> None:
     s3.make_bucket(bucket := fresh_name("bucket"))
-    root = s3.folder / "buckets" / bucket  # the server lists what lies there
+    root = s3.folder / "buckets" / bucket  # the server lists the files in it
     for name, count in (("a", 2503), ("b", 1000), ("c", 1)):
         (root / name).mkdir()
         for number in range(count):

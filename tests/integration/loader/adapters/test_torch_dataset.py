@@ -1,4 +1,4 @@
-"""torch's workers beside a connection that is open: forked and spawned ones read through clients of their own."""
+"""torch's workers beside a connection that is open: forked and spawned ones read through their own clients."""
 
 import pickle
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The folder that shards are published in: refused, replaced or gone on with; the manifest comes last."""
+"""The folder that shards are published in: refused, replaced or resumed; the manifest is written last."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -38,7 +38,7 @@ def start(code: str, *arguments: object) -> subprocess.Popen[str]:
 
 
 def names(cache: Path) -> list[str]:
-    """What lies in a cache, but for its locks."""
+    """The files in a cache, without its locks."""
     return sorted(path.name for path in cache.iterdir() if path.suffix != ".lock")
 
 
@@ -125,7 +125,7 @@ def test_concurrent_processes_build_a_cache_once(tmp_path: Path, cache: Path) ->
 
 
 def test_a_full_disk_is_reported_before_anything_is_mapped(folder: Path, cache: Path) -> None:
-    """A page of a mapped file that finds no room ends a process without a word; here a limit stands for the disk."""
+    """A page of a mapped file that finds no room ends a process without a message; here a limit replaces the disk."""
     code = (
         "import resource, loader\nresource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))\n"
         "try:\n    loader.open_split(sys.argv[1], cache=sys.argv[2])\n"
@@ -167,7 +167,7 @@ def test_without_a_home_the_error_says_where_to_put_a_cache(monkeypatch: pytest.
 
 
 def test_opening_and_reading_use_no_private_memory_for_rows(cache: Path) -> None:
-    """Files of holes stand for the caches; a rank reads ids and labels at random places."""
+    """Sparse files replace the caches; a rank reads ids and labels at random places."""
     code = (
         "import json, numpy as np\n"
         "from formats.splits.cache import cached_rows\n"

@@ -24,7 +24,7 @@ def source(tmp_path: Path) -> Callable[..., loader.FolderSource]:
 
 
 def accelerate(monkeypatch: pytest.MonkeyPatch, processes: int) -> None:
-    """Stands for accelerate, in use with so many processes."""
+    """Replaces accelerate, in use with so many processes."""
     state = SimpleNamespace(is_initialized=lambda: True, PartialState=lambda: SimpleNamespace(num_processes=processes))
     monkeypatch.setitem(sys.modules, "accelerate.state", state)
 

@@ -120,7 +120,7 @@ def test_the_state_follows_the_batches_the_loop_has_consumed(sources: Sources, b
     again.load_state_dict(state)
     assert places(batches_of(again, after)) == undisturbed[5:]
     assert next(iter(batches_of(again, after))).epoch == 2
-    again.load_state_dict(state)  # once more, behind passes
+    again.load_state_dict(state)  # again, after passes
     assert places(batches_of(again, after)) == undisturbed[5:]
 
 

@@ -51,7 +51,7 @@ def files(tmp_path_factory: pytest.TempPathFactory, authority: Authority, other:
 
 
 def access(names: dict[str, str], authority: Authority, locked: Certificate, other: Certificate, files: Path) -> None:
-    """An access whose files are told by a word each."""
+    """An access whose files are named by a word each."""
     known = {
         "ca": authority.ca, "certificate": locked.certificate, "key": locked.key, "other key": other.key,
         "other certificate": other.certificate,

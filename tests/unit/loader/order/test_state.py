@@ -1,4 +1,4 @@
-"""Where an epoch stands: every place is delivered once, whoever goes on from wherever."""
+"""States: every place is delivered once, on whatever ranks and from wherever an epoch continues."""
 
 import json
 from typing import Any

@@ -131,7 +131,7 @@ def unordered(rows: int, batch_size: int = 2, *, first: int = 0, reorder: int = 
 
 
 def taken(stream: FetchStream) -> Iterator[Filled]:
-    """What is left of an epoch."""
+    """The undelivered rest of an epoch."""
     while (filled := stream.take()) is not None:
         yield filled
 

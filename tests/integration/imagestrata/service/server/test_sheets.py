@@ -27,7 +27,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A process of its own, whose memory tells what it holds."""
+    """A separate process, so that its memory can be measured."""
     with Server(tmp_path_factory.mktemp("service") / "measured") as server:
         assert sheet_of(server, "first", {"1.jpg": painted(1)}).status == 200
         yield server

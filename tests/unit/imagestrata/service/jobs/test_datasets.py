@@ -15,7 +15,7 @@ from imagestrata.service.jobs.errors import JobError
 
 
 class Pulled:
-    """Stands for a service: what is pulled from it lies in a folder of its version, with a link to it."""
+    """Replaces a service: what is pulled from it is in a folder of its version, with a link to it."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, Path]] = []

@@ -1,4 +1,4 @@
-"""Job files: the form that others write, and what is told of files that are none."""
+"""Job files: the form that others write, and the messages for files that are not job files."""
 
 from itertools import pairwise
 from pathlib import Path
