@@ -1,7 +1,7 @@
 """What each pair of tables holds: one dataset, with one label type and one numbering of its classes.
 
 The records of a keyspace are one partition of its table ``tables``. An ingest decides on all of them in one lightweight
-transaction, so that of two ingests that start at once and do not fit together one is refused.
+transaction: if two ingests start at the same time and do not fit together, one of them is refused.
 """
 
 import uuid
@@ -217,6 +217,6 @@ def _records(rows: Iterable[Any], *, control: Control, keyspace: str) -> list[Ta
 
 
 def _table_ids(control: Control, keyspace: str) -> dict[str, uuid.UUID]:
-    """The tables of a keyspace with their ids: a table that is dropped and made anew has another."""
+    """The tables of a keyspace with their ids: a table that is dropped and created again has another id."""
     query = "SELECT table_name, id FROM system_schema.tables WHERE keyspace_name = ?"
     return {row.table_name: row.id for row in control.execute(query, (keyspace,))}

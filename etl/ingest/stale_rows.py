@@ -98,7 +98,7 @@ class Removal:
 
 
 def remove(rows: DataFrame, /, *, removal: Removal) -> DataFrame:
-    """Remove images by ``id``: first the metadata row, then the data row, or both at once in one keyspace.
+    """Remove images by ``id``: first the metadata row, then the data row, or both together in one keyspace.
 
     Args:
         rows: Rows with an ``id`` of 16 bytes.

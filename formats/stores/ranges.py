@@ -1,4 +1,4 @@
-"""Reads of byte ranges of stored files into the caller's buffers, by many threads at once."""
+"""Reads of byte ranges of stored files into the caller's buffers, by many threads."""
 
 import os
 import threading

@@ -27,7 +27,7 @@ class Step:
         self._spoken = self._started
 
     def progress(self, text: str) -> None:
-        """Show `text`: at once on a terminal, elsewhere as a line every ten seconds."""
+        """Show `text`: immediately on a terminal, elsewhere as a line every ten seconds."""
         now = time.monotonic()
         if self._stream.isatty():
             self._stream.write(f"\r\033[K{self.name:<20} {text}")

@@ -69,7 +69,7 @@ def quotas(
             keeps them, and the other splits share the rest in proportion.
         margins: Columns, the most important first: for each stratum, the number of its value. The totals of a value are
             rounded from their ideals too: always for the first column and for all columns that nest in each other; for
-            columns that cross them, as far as all totals can hold at once. With two splits and two columns they can.
+            columns that cross them, as far as all totals can hold together. With two splits and two columns they can.
 
     Returns:
         The matrix, int64 of shape ``(len(totals), len(ratios))``, and the margins whose totals do not all hold.

@@ -119,7 +119,7 @@ class Store:
     """The rendezvous store of the agents, in its own process on a free local port."""
 
     def __init__(self, python: str) -> None:
-        """Open the port and start the process. Agents can connect at once. Raises OSError."""
+        """Open the port and start the process. Agents can connect immediately. Raises OSError."""
         with socket.create_server(("127.0.0.1", 0), backlog=1024) as listening:
             self.port = int(listening.getsockname()[1])
             self._process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""YAML with line numbers: all problems of a file are reported at once, each with its line."""
+"""YAML with line numbers: all problems of a file are reported together, each with its line."""
 
 from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches

@@ -29,7 +29,7 @@ _GRACE_SECONDS = 30
 _HEARTBEAT = "keep_alive_interval=1,keep_alive_max_attempt=8"
 # How long enough agents wait for more.
 _LAST_CALL = "last_call_timeout=5"
-# A process that waits for a lost one notices at once with gloo, but only after ten minutes with NCCL.
+# A process that waits for a lost one notices immediately with gloo, but only after ten minutes with NCCL.
 _STUCK_SECONDS = 20
 _OTHERS = ("PET_", "TORCHELASTIC_")
 _NOT_PASSED_ON = {TOKEN, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
@@ -178,7 +178,7 @@ class _Agents:
 
 @dataclass(slots=True)
 class _Signals:
-    """Counts Ctrl-C and SIGTERM: the first ends the job, the second ends it at once."""
+    """Counts Ctrl-C and SIGTERM: the first ends the job, the second ends it immediately."""
 
     told: threading.Event
     again: threading.Event

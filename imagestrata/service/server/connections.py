@@ -240,7 +240,7 @@ class Connection(HttpToolsProtocol):
         return str(address) if address.version == 4 else str(ip_network((address, 64), strict=False))
 
     def _abort(self) -> None:
-        """Close the connection at once, and drop the bytes that the system has not sent."""
+        """Close the connection immediately, and drop the bytes that the system has not sent."""
         opened: socket.socket = self.transport.get_extra_info("socket")
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.transport.abort()
