@@ -211,7 +211,7 @@ class Environment:
 
         Args:
             tool: Its name in the environment's bin folder.
-            arguments: Its arguments.
+            *arguments: Its arguments.
             input: What it reads from standard input.
             check: Refuse exit codes other than 0.
 
