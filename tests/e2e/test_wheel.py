@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ from tests.support.services import fresh_name
 from tests.support.trees import tree
 
 ROOT = Path(__file__).resolve().parents[2]
+DEVSTACK = ROOT / "imagestrata" / "devstack"
 PYTHONS = ("3.11", "3.13")
 TABLES = ("-d", "no.data", "-m", "no.metadata")
 OPTIONS = {
@@ -38,8 +40,8 @@ Install = Callable[[str, str], "Installed"]
 class Installed:
     """An environment with the wheel. Commands run in an empty folder, so that they cannot find the checkout."""
 
-    def __init__(self, folder: Path, work: Path) -> None:
-        self.folder, self.work = folder, work
+    def __init__(self, folder: Path, work: Path, version: str) -> None:
+        self.folder, self.work, self.version = folder, work, version
 
     def run(self, *command: str | Path, check: bool = True, **environment: str) -> "subprocess.CompletedProcess[str]":
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PYSPARK", "SPARK", "VIRTUAL"))}
@@ -58,6 +60,20 @@ class Installed:
 
     def python(self, code: str, *arguments: str | Path) -> str:
         return self.run("python", "-c", code, *arguments).stdout
+
+    def job(self, name: str, *options: str | Path, port: int) -> dict[str, Any]:
+        """Submit a job of the wheel, with the connector for its Spark; returns its report."""
+        site_packages = self.folder / "lib" / f"python{self.version}" / "site-packages"
+        script, defaults = (self.run("imagestrata", "job", one).stdout.strip() for one in (name, "defaults"))
+        assert script.startswith(str(self.folder))
+        submit = ["spark-submit", "--properties-file", defaults, "--master", "local[2]"]
+        submit += ["--jars", ",".join(map(str, jars.connector(site_packages)))]
+        submit += ["--conf", f"spark.cassandra.connection.port={port}"]
+        # Java compiles for a quick start.
+        settings = {"JAVA_HOME": java_home(), "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
+        done = self.run(*submit, script, *options, "--json", **settings)
+        report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return report
 
 
 def python_of(version: str) -> str | None:
@@ -80,11 +96,14 @@ def install(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Install:
     """Makes an environment of a Python version and an extra, once. Skips the test where there is no such Python."""
     made: dict[tuple[str, str], Installed] = {}
     uv, env = Environment().folder / "bin" / "uv", Environment().uv_environment()
-    # The lock's versions are in uv's cache, and make the test the same every day. With the lock's hashes, uv would not
-    # use the pyspark that it has built before.
-    constraints = tmp_path_factory.mktemp("constraints") / "versions.txt"
+    # The lock's versions are in uv's cache, and make the test the same every day. Spark 4 has a lock file of its own.
+    constraints = tmp_path_factory.mktemp("constraints")
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
-    constraints.write_text("\n".join(re.findall(r"^\S+==\S+", lock, re.MULTILINE)), encoding="utf-8")
+    versions = dict(re.findall(r"^(\S+)==(\S+)", lock, re.MULTILINE))
+    spark4 = dict(re.findall(r"^(\S+)==(\S+)", (DEVSTACK / "spark4.lock").read_text(encoding="utf-8"), re.MULTILINE))
+    for version, pins in (("3.11", versions), ("3.13", versions | spark4)):
+        lines = (f"{name}=={pin}\n" for name, pin in pins.items())
+        (constraints / version).write_text("".join(lines), encoding="utf-8")
 
     def make(version: str, extra: str) -> Installed:
         if (version, extra) not in made:
@@ -93,14 +112,14 @@ def install(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Install:
                 pytest.skip(f"no python{version} on PATH")
             folder = tmp_path_factory.mktemp("clean")
             install = [uv, "pip", "install", "--python", folder / "env/bin/python", "--system-certs"]
-            install += ["--constraints", constraints, f"{wheel}[{extra}]" if extra else wheel]
+            install += ["--constraints", constraints / version, f"{wheel}[{extra}]" if extra else wheel]
             for command in ([uv, "venv", "--quiet", "--python", python, folder / "env"], install):
                 done = subprocess.run(
                     command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=600, check=False
                 )
                 assert done.returncode == 0, done.stderr
             (folder / "work").mkdir()
-            made[version, extra] = Installed(folder / "env", folder / "work")
+            made[version, extra] = Installed(folder / "env", folder / "work", version)
         return made[version, extra]
 
     return make
@@ -114,23 +133,11 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def split(install: Install, images: Path, cassandra: Cassandra) -> Path:
     """A split of tables, both made by jobs of the wheel."""
-    spark = install("3.11", "spark")
-    keyspace = fresh_name("wheel")
-    defaults = spark.run("imagestrata", "job", "defaults").stdout.strip()
-    submit = ["spark-submit", "--properties-file", defaults, "--master", "local[2]"]
-    submit += ["--jars", ",".join(map(str, jars.connector(Environment().site_packages)))]
-    submit += ["--conf", f"spark.cassandra.connection.port={cassandra.port}"]
-    settings = {"JAVA_HOME": str(java.find(Environment().site_packages).home)}
-    settings["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1"  # compiled for a quick start
-    for job, *options in (
-        ("ingest", str(images), "--split-subdir", "train", "--split-subdir", "val"),
-        ("split", "-r", "1,1", "-o", str(spark.work / "split")),
-    ):
-        script = spark.run("imagestrata", "job", job).stdout.strip()
-        assert script.startswith(str(spark.folder))
-        tables = ["--data-table", f"{keyspace}.data", "--metadata-table", f"{keyspace}.metadata"]
-        done = spark.run(*submit, script, *options, *tables, "--json", **settings)
-        assert json.loads(done.stdout.splitlines()[-1]), done.stdout
+    spark, keyspace = install("3.11", "spark"), fresh_name("wheel")
+    tables = ("--data-table", f"{keyspace}.data", "--metadata-table", f"{keyspace}.metadata")
+    splits = ("--split-subdir", "train", "--split-subdir", "val")
+    spark.job("ingest", images, *splits, *tables, port=cassandra.port)
+    spark.job("split", "-r", "1,1", "-o", spark.work / "split", *tables, port=cassandra.port)
     return spark.work / "split"
 
 
@@ -177,6 +184,18 @@ def test_the_loader_reads_a_split_from_cassandra_without_dali_and_torch(
     assert "pip install 'imagestrata[cuda120]'. For CUDA 13: cuda130." in done.stderr
 
 
+def test_spark_4_on_a_later_python_ingests_and_splits_alike(
+    install: Install, split: Path, images: Path, cassandra: Cassandra
+) -> None:
+    spark, manifest = install("3.13", "spark"), json.loads((split / "_manifest.json").read_text())
+    dataset, keyspace = manifest["data_table"].partition(".")[0], fresh_name("wheel")
+    tables = ("--data-table", f"{keyspace}.data", "--metadata-table", f"{keyspace}.metadata")
+    splits = ("--split-subdir", "train", "--split-subdir", "val", "--dataset", dataset)
+    spark.job("ingest", images, *splits, *tables, port=cassandra.port)
+    report = spark.job("split", "-r", "1,1", "-o", spark.work / "split", *tables, port=cassandra.port)
+    assert report["fingerprints"] == [one["fingerprint"] for one in manifest["splits"]]
+
+
 def test_jobs_run_as_modules_too(install: Install, split: Path) -> None:
     spark = install("3.11", "spark")
     for job in JOBS:
@@ -199,14 +218,17 @@ def test_what_lacks_its_extra_says_in_one_line_what_to_install(install: Install,
     assert re.fullmatch(r"error: .*pip install 'imagestrata\[service\]'\n", done.stderr), done.stderr
 
 
-def test_a_job_in_a_spark_of_others_says_what_it_lacks_in_one_line(install: Install, images: Path) -> None:
+def test_a_spark_without_the_rest_of_the_extra_is_reported_in_one_line(install: Install, images: Path) -> None:
     spark = install("3.11", "spark")
     code = "import sys; sys.modules['PIL'] = None; from jobs import shard; sys.exit(shard.main())"
-    java_home = str(java.find(Environment().site_packages).home)
-    done = spark.run("python", "-c", code, images, "-o", spark.work / "shards", check=False, JAVA_HOME=java_home)
+    done = spark.run("python", "-c", code, images, "-o", spark.work / "shards", check=False, JAVA_HOME=java_home())
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("shard.py: Wanted the library PIL. "), done.stderr
     assert "Traceback" not in done.stderr
+
+
+def java_home() -> str:
+    return str(java.find(Environment().site_packages).home)
 
 
 def digests(folder: Path) -> list[str]:
