@@ -30,7 +30,7 @@ TABLES = ("-d", "no.data", "-m", "no.metadata")
 OPTIONS = {
     "cache_rows": (*TABLES, "-o", "rows"),
     "ingest": (".", "--data-table", "no.data", "--metadata-table", "no.metadata"),
-    "shard": (".", "-o", "shards"),
+    "shard": (".", "-o", "../shards"),
     "split": (*TABLES, "-o", "split"),
     "verify": TABLES,
 }
