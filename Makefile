@@ -27,7 +27,7 @@ help:  ## list the targets
 
 DEMO_OPTIONS = $(if $(DATA),--data "$(DATA)") $(if $(PORT),--port "$(PORT)")
 
-demo:  ## run everything on real pictures, from the set-up to a report (DATA=/my/tree, PORT=9042)
+demo:  ## run everything on real images, from the set-up to a report (DATA=/my/tree, PORT=9042)
 	@$(IN) if [ -n "$(PYTHON)" ]; then "$(PYTHON)" -c 'from imagestrata.demo.command import parse_args; parse_args()' $(DEMO_OPTIONS); fi
 	@$(SETUP) $(DEMO)
 	@$(RUN) imagestrata demo $(DEMO_OPTIONS)

@@ -13,7 +13,7 @@ from imagestrata import __version__
 # By group and command: the module, what brings its libraries, and what it does. The modules `commands` have several.
 _GROUPS = {
     "first steps": {
-        "demo": ("demo.command", "make demo", "ingest, split and read real pictures, and write a report"),
+        "demo": ("demo.command", "make demo", "ingest, split and read real images, and write a report"),
         "doctor": ("devstack.doctor", "spark", "check Java, ports, versions, disk, memory, the clock and the servers"),
     },
     "Spark jobs": {

@@ -1,6 +1,6 @@
 """Write the ids and labels of a whole table to a row list, for training and validation in separate tables.
 
-Reads the metadata table once; it reads no pictures. A row list is a folder of Parquet files like a split: every image
+Reads the metadata table once; it reads no images. A row list is a folder of Parquet files like a split: every image
 of the table, in a seeded order. Training reads it with --train-rows-fn or --val-rows-fn, Python with
 loader.open_rows(FOLDER).
 
@@ -63,7 +63,7 @@ def parser() -> Parser:
     add = made.add_argument
     add("-m", "--metadata-table", metavar="KS.TABLE", help="the table to read")
     add("-o", "--rows-fn", metavar="FOLDER", required=True, help="the folder to write")
-    add("-d", "--data-table", metavar="KS.TABLE", help="the table of pictures (default: see below)")
+    add("-d", "--data-table", metavar="KS.TABLE", help="the table of images (default: see below)")
     add("--dataset", metavar="NAME", help="the dataset of the class names (default: that of the metadata table)")
     options.add_column_options(add)
     add("--seed", type=int, default=0, metavar="N", help="the seed of the order (default: 0)")

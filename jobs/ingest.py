@@ -1,4 +1,4 @@
-"""Read images and write them to two Cassandra tables: one for the pictures, one for their metadata.
+"""Read images and write them to two Cassandra tables: one for the images, one for their metadata.
 
 examples:
   spark-submit jobs/ingest.py /data/imagenette --split-subdir train --split-subdir val \\
@@ -24,7 +24,7 @@ reads only the images that are missing.
 A pair of tables holds one dataset with one type of labels. An ingest that does not fit is refused before it writes
 anything. Four more tables are in the metadata table's keyspace:
   classes      the class numbers; known classes keep theirs, new classes get the next ones in the order of their names
-  quarantine   files that are not whole JPEG, PNG, TIFF, BMP, WEBP, JPEG 2000 or PNM pictures, each with the reason;
+  quarantine   files that are not whole JPEG, PNG, TIFF, BMP, WEBP, JPEG 2000 or PNM images, each with the reason;
                they are not ingested
   tables       what each pair of tables holds
   ingests      each run

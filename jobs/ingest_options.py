@@ -31,15 +31,15 @@ def parser(manual: str | None) -> Parser:
     """The options, below a manual."""
     made = make_parser("ingest.py", manual=manual, epilog=EPILOG)
     options.add_source_options(made)
-    group = made.add_argument_group("pictures")
+    group = made.add_argument_group("images")
     options.add_picture_options(group)
     add = group.add_argument
     options.add_check_option(group)
     add("--max-errors", metavar="N|P%", help="fail if more files are rejected (default: fail only if all are)")
     add("--near-duplicates", action="store_true",
-        help="give all pictures of the table that look alike the same group_id")  # fmt: skip
+        help="give all images of the table that look alike the same group_id")  # fmt: skip
     add = made.add_argument_group("destination").add_argument
-    add("--data-table", metavar="KS.TABLE", help="the table of pictures")
+    add("--data-table", metavar="KS.TABLE", help="the table of images")
     add("--metadata-table", metavar="KS.TABLE", help="the table of metadata")
     add("--target-dir", metavar="DIR",
         help="write a tree of files instead, to a folder or s3://bucket/prefix; without tables")  # fmt: skip
@@ -52,7 +52,7 @@ def parser(manual: str | None) -> Parser:
     add("--resume", action="store_true", help="read only images that are missing or have another class now")
     add("--overwrite", action="store_true", help="replace rows that came from another source")
     add("--list-stale", action="store_true", help="list rows of this source whose files no longer exist")
-    add("--prune", action="store_true", help="delete these rows and their pictures")
+    add("--prune", action="store_true", help="delete these rows and their images")
     add(
         "--prune-count", type=int, metavar="N", help="confirm that N rows are deleted; required above 1%% of the source"
     )

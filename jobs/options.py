@@ -1,4 +1,4 @@
-"""Options that several jobs have, and what they mean: sources, pictures, tables and their columns."""
+"""Options that several jobs have, and what they mean: sources, images, tables and their columns."""
 
 import argparse
 from collections.abc import Callable
@@ -25,7 +25,7 @@ sources:
   FILE.tar, .tar.gz, .tgz   the same, in an archive that is read in place. In a tar of tars (ImageNet's training set),
                             each inner tar is a class
   'DIR/x-{0000..0146}.tar'  WebDataset shards (or DIR --layout webdataset), with classes in .cls or .json members
-  FILE.parquet              a table with the pictures in --image-column (or DIR --layout parquet; or NAME --layout table
+  FILE.parquet              a table with the images in --image-column (or DIR --layout parquet; or NAME --layout table
                             for a table that Spark knows)
   s3://bucket/prefix        any of these on S3. Set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_ENDPOINT_URL, or
                             spark.imagestrata.s3.endpoint
@@ -64,7 +64,7 @@ def add_source_options(parser: argparse.ArgumentParser) -> None:
     add("--path-column", metavar="NAME", help="its column of paths (default: path)")
     add("--label-column", metavar="NAME", help="its column of classes (default: label)")
     add("--group-column", metavar="NAME", help="its column of groups; splits can keep groups together")
-    add("--image-column", metavar="NAME", help="the column of pictures in a table (default: image)")
+    add("--image-column", metavar="NAME", help="the column of images in a table (default: image)")
     add("--class-names", choices=("name", "number"), help="number: class names are class numbers already")
     add("--class-level", choices=get_args(ClassLevel),
         help="top: the topmost folders are the classes, even if the tree looks deeper")  # fmt: skip
@@ -80,13 +80,13 @@ def add_picture_options(group: argparse._ArgumentGroup) -> None:
     add("--img-size", type=int, metavar="N", help="resize the shorter side to N pixels; never enlarge")
     add("--crop", action="store_true", help="after --img-size, keep the N x N pixels in the centre")
     add("--quality", type=int, metavar="Q", help="quality of JPEG and WEBP, 1 to 100")
-    add("--enlarge", action="store_true", help="let --img-size enlarge small pictures")
+    add("--enlarge", action="store_true", help="let --img-size enlarge small images")
 
 
 def add_check_option(group: argparse._ArgumentGroup) -> None:
-    """Add ``--check`` for the pictures that are read."""
+    """Add ``--check`` for the images that are read."""
     group.add_argument("--check", choices=get_args(Check), default="header",
-        help="how to check pictures; full decodes them (default: header)")  # fmt: skip
+        help="how to check images; full decodes them (default: header)")  # fmt: skip
 
 
 def add_column_options(add: Callable[..., Any], *, otherwise: str = "") -> None:
@@ -96,7 +96,7 @@ def add_column_options(add: Callable[..., Any], *, otherwise: str = "") -> None:
         add: Adds an option to a group.
         otherwise: Where else the names come from, for the help; the options have no values then.
     """
-    for name, what in (("id", "image id"), ("label", "label"), ("data", "picture")):
+    for name, what in (("id", "image id"), ("label", "label"), ("data", "image")):
         add(f"--{name}-col", default=None if otherwise else name, metavar="COL",
             help=f"the {what} column (default: {name}{otherwise})")  # fmt: skip
 
@@ -125,7 +125,7 @@ def source_plan(args: argparse.Namespace) -> SourcePlan:
 
 
 def recode(args: argparse.Namespace) -> Recode:
-    """How pictures are re-encoded. Raises ValueError for bad options."""
+    """How images are re-encoded. Raises ValueError for bad options."""
     return plan_of(Recode, args, format=args.img_format, size=args.img_size)
 
 

@@ -1,4 +1,4 @@
-"""Write a dataset as WebDataset shards: tar files of shuffled pictures, each with an index for DALI.
+"""Write a dataset as WebDataset shards: tar files of shuffled images, each with an index for DALI.
 
 examples:
   spark-submit jobs/shard.py /data/imagenette/train --out s3://bucket/imagenette-train --maxsize 100M
@@ -16,12 +16,12 @@ that stripe files over disks read large files best: use 1 to 3 GB (the default f
 smaller shards spread better over ranks and nodes: use 100 MB (the default there). Write validation sets as shards too.
 A set should have several shards for each rank that reads it.
 
-Pictures that are not changed are read in random order, straight into their shards. On network file systems with
-spinning disks this is slow for tars: with --read sequential, each tar is read in order and Spark shuffles the pictures
+Images that are not changed are read in random order, straight into their shards. On network file systems with
+spinning disks this is slow for tars: with --read sequential, each tar is read in order and Spark shuffles the images
 on local disks. --img-format, --img-size and --compress shuffle on local disks too.
 
-A sample has the picture (.jpg, .png, ...), its class number (.cls) and its metadata (.json: id, path, class). Masks are
-.seg.png, arrays .npy. Files that are not pictures are left out and listed in rejected.csv.
+A sample has the image (.jpg, .png, ...), its class number (.cls) and its metadata (.json: id, path, class). Masks are
+.seg.png, arrays .npy. Files that are not images are left out and listed in rejected.csv.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def parser() -> command_line.Parser:
     made = make_parser("shard.py", manual=__doc__, epilog=EPILOG)
     options.add_source_options(made)
     add = made.add_argument_group("tables and splits").add_argument
-    add("-d", "--data-table", metavar="KS.TABLE", help="the table of pictures, instead of a SOURCE")
+    add("-d", "--data-table", metavar="KS.TABLE", help="the table of images, instead of a SOURCE")
     add("-m", "--metadata-table", metavar="KS.TABLE", help="the table of metadata")
     options.add_column_options(add, otherwise=", or as in the split")
     add("--split", metavar="PLACE", help="only the images of this split folder or dictionary, in its order; read "
@@ -70,12 +70,12 @@ def parser() -> command_line.Parser:
     add("--index", type=int, default=0, metavar="N", help="the number of the split (default: 0)")
     add("--dataset", default="", metavar="NAME", help="the dataset of the ids of a SOURCE, as for ingest.py (default: "
         "the keyspace of --split, or none)")  # fmt: skip
-    group = made.add_argument_group("pictures")
+    group = made.add_argument_group("images")
     options.add_picture_options(group)
     options.add_check_option(group)
     add = group.add_argument
     add("--compress", choices=COMPRESSIONS, default="none",
-        help="zstd: compress pictures in formats without compression, BMP, PNM and TIFF (default: none)")  # fmt: skip
+        help="zstd: compress images in formats without compression, BMP, PNM and TIFF (default: none)")  # fmt: skip
     add("--max-errors", metavar="N|P%", help="fail if more files are rejected (default: fail only if all are)")
     add = made.add_argument_group("shards").add_argument
     add("-o", "--out", metavar="PLACE", required=True, help="a folder, or s3://bucket/prefix")

@@ -1,6 +1,6 @@
 """Assign every ingested image to a split, and save the splits as Parquet.
 
-Reads the metadata table once; it reads no pictures. Splits are exact: the number of images of each class in a split is
+Reads the metadata table once; it reads no images. Splits are exact: the number of images of each class in a split is
 the ideal number rounded down or up, and so is each split's total. Images are chosen and ordered by hashes of their ids
 and the seed. The same table gives the same splits on any machine, with any number of executors, after any retry.
 
@@ -22,7 +22,7 @@ _manifest.json has the tables, class names, options, counts and fingerprints; it
 loader.open_split(FOLDER, index=0). If PLACE ends with .pckl or .pkl, a split dictionary for other tools is written.
 
 Before it publishes a split, the job looks up a sample of the ids in the data table. It fails if the tables do not
-belong together or if pictures are missing. With --metadata-ifn and without Cassandra it cannot look them up; the report
+belong together or if images are missing. With --metadata-ifn and without Cassandra it cannot look them up; the report
 says so.
 """
 

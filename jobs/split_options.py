@@ -26,7 +26,7 @@ def parser(manual: str | None) -> Parser:
     """The options, below a manual."""
     made = make_parser("split.py", manual=manual, epilog=EPILOG)
     add = made.add_argument_group("input").add_argument
-    add("-d", "--data-table", metavar="KS.TABLE", help="the table of pictures")
+    add("-d", "--data-table", metavar="KS.TABLE", help="the table of images")
     add("-m", "--metadata-table", metavar="KS.TABLE", help="the table to read")
     add("--metadata-ifn", metavar="FOLDER", help="read the metadata from this cache; Cassandra is not needed")
     add("--metadata-ofn", metavar="FOLDER", help="save the metadata of the table as a cache")

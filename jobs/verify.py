@@ -6,19 +6,19 @@ examples:
   spark-submit jobs/verify.py -d imagenette.data -m imagenette.metadata /data/imagenette --split-subdir train --repair
 
 Without SOURCE, only the tables are read:
-  missing blob             a metadata row without its picture
-  blob without metadata    a picture without its metadata row: it was never committed
-  wrong size, wrong hash   a picture whose size or SHA-256 differs from its metadata row
+  missing blob             a metadata row without its image
+  blob without metadata    an image without its metadata row: it was never committed
+  wrong size, wrong hash   an image whose size or SHA-256 differs from its metadata row
 With SOURCE and the options that jobs/ingest.py had (labels, masks and image options too), also:
   missing image            a file of the source without a metadata row; files in the quarantine are not missing
-  changed in the source    a file whose size differs from its metadata row (only for pictures that are stored unchanged)
+  changed in the source    a file whose size differs from its metadata row (only for images that are stored unchanged)
   no longer in the source  a row of this source whose file no longer exists
 
-Pictures are read in small pages; only their sizes and hashes are kept.
+Images are read in small pages; only their sizes and hashes are kept.
 
 --repair with SOURCE writes missing, wrong and changed images again from their files. It keeps rows of other sources and
 rows whose files no longer exist.
---repair without SOURCE deletes metadata rows without a picture (the picture is lost), and pictures without a metadata
+--repair without SOURCE deletes metadata rows without an image (the image is lost), and images without a metadata
 row. It cannot repair a wrong size or hash: give the source.
 The job reads back what it wrote or deleted. If nothing has changed, because the tables have later write times, the exit
 code is 1. Do not repair while an ingest writes to the tables: its unfinished images look broken.
@@ -60,14 +60,14 @@ def parser() -> Parser:
     """The options; their help is the manual page."""
     made = make_parser("verify.py", manual=__doc__, epilog=EPILOG)
     options.add_source_options(made)
-    options.add_picture_options(made.add_argument_group("pictures, as for ingest.py"))
+    options.add_picture_options(made.add_argument_group("images, as for ingest.py"))
     add = made.add_argument_group("what to check").add_argument
-    add("-d", "--data-table", metavar="KS.TABLE", help="the table of pictures")
+    add("-d", "--data-table", metavar="KS.TABLE", help="the table of images")
     add("-m", "--metadata-table", metavar="KS.TABLE", help="the table of metadata")
     add("--dataset", default="", metavar="NAME", help="as for ingest.py (default: the keyspace)")
     options.add_column_options(add)
     add("--check", choices=("sizes", "hashes"), default="hashes",
-        help="what to compare of each picture (default: hashes)")  # fmt: skip
+        help="what to compare of each image (default: hashes)")  # fmt: skip
     add("--repair", action="store_true", help="repair what can be repaired, see above; not while an ingest runs")
     add("--json", action="store_true", help="print the report as JSON")
     return made

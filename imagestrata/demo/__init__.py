@@ -1,1 +1,1 @@
-"""The demo: it ingests, splits and reads real pictures, and writes a report. `make demo` installs what it needs."""
+"""The demo: it ingests, splits and reads real images, and writes a report. `make demo` installs what it needs."""

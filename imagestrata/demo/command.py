@@ -10,7 +10,7 @@ from formats.command_line import Parser, own_port
 if TYPE_CHECKING:
     import argparse
 
-MANUAL = """Ingest, split and read real pictures with an embedded Cassandra, and write a report.
+MANUAL = """Ingest, split and read real images with an embedded Cassandra, and write a report.
 
   make demo                    # 1,797 handwritten digits
   make demo DATA=/my/tree      # your own tree: CLASS/**/image, or SPLIT/CLASS/**/image with the folders train and val
