@@ -255,11 +255,11 @@ class Source:
         is_whole = (offset, every) == (0, 1)
         stream = self._ahead.take(plan, epoch) if is_whole else None
         if stream is None:
-            is_followed = is_whole and self._ahead.is_useful  # not once another epoch than the next was asked for
+            is_followed = is_whole and self._ahead.is_useful  # not after a request for any epoch but the next
             stream = self._engine.stream(_epochs(plan, epoch, is_followed, offset, every))
         meter = self._engine.meter
         wanted = plan.samples(epoch, offset=offset, every=every)
-        is_part = wanted + options.batch_size * options.world_size <= plan.rows  # not for DROP alone
+        is_part = wanted + options.batch_size * options.world_size <= plan.rows  # more is left out than DROP would
         delivered, is_kept = 0, False
         missing: list[tuple[bytes, str]] = []
         late: tuple[int, ...] = ()
@@ -419,7 +419,7 @@ def check_source(source: Source) -> None:
 
 
 def _epochs(plan: Plan, epoch: int, is_followed: bool, offset: int, every: int) -> Iterator[Iterator[Any]]:
-    """The epochs to read, one after another. It must not hold the source, whose reads end once nobody refers to it."""
+    """The epochs to read, in order. Must not refer to the source, whose reads end when it is garbage-collected."""
     while True:
         yield plan.steps(epoch, offset=offset, every=every)
         if not is_followed or not plan.whole.samples:

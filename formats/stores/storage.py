@@ -26,7 +26,7 @@ from formats.stores.uploads import Upload
 
 SIGNED_SECONDS = 3600
 _HOME_REGIONS = (None, "us-east-1", "aws-global")  # the regions of buckets that are created without a location
-_TOGETHER = 1000  # the most objects that one request can remove
+_TOGETHER = 1000  # the most objects that one request can delete
 _MOST_REPLACED = 100
 _SETTLE_SECONDS = 0.3
 _CHANGED = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
@@ -385,7 +385,7 @@ class Storage:
             page = self.ask("list_multipart_uploads", Prefix=self.key(start))
             begun = {(str(one["Key"]), str(one["UploadId"])) for one in page.get("Uploads", ())} - gone
             for key, upload in begun:
-                with suppress(FileNotFoundError):  # it was completed or aborted meanwhile
+                with suppress(FileNotFoundError):  # another process has completed or aborted it
                     self.ask("abort_multipart_upload", Key=key, UploadId=upload)
             gone |= begun
             is_more = bool(begun and page.get("IsTruncated"))

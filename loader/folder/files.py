@@ -24,7 +24,7 @@ class FileFetcher:
     def __init__(self, folder: Folder) -> None:
         self._root = os.fsencode(folder.address)
         self._paths = folder.paths
-        # An id's place among the sorted: the first eight bytes suffice, except with a chance of n**2 in 2**65.
+        # Sorted by their first eight bytes: among n ids, two share these with a probability of about n**2 / 2**65.
         first = np.ascontiguousarray(folder.ids[:, :8]).view(">u8").ravel()
         self._order = np.argsort(first, kind="stable")
         self._sorted = first[self._order]

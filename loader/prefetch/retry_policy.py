@@ -18,15 +18,15 @@ _READERS = 3
 
 
 class RetryPolicy:
-    """Decides about a sample's reads by their times in seconds."""
+    """Decides when the reads of a sample are repeated, hedged or given up. All times are in seconds."""
 
     def __init__(self, *, timeout: float) -> None:
         """A sample fails if it was not read within ``timeout`` of its first read."""
         self.timeout = timeout
-        self._hedged = 0  # reads so far
+        self._hedged = 0  # hedged reads so far
 
     def pause(self, tries: int, /) -> float:
-        """How long to wait before a read is repeated after so many failures: a little, then twice as long each time."""
+        """How long to wait before the next try after so many failed ones: a little, then twice as long each time."""
         return pause(tries, longest=2.0)
 
     def is_over(self, *, begun: float, now: float) -> bool:

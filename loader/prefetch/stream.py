@@ -59,18 +59,18 @@ class FetchStream:
         self._process = os.getpid()
         self._ready: queue.SimpleQueue[Filled | BaseException | None] = queue.SimpleQueue()
         self._has_ended = False
-        # What follows is used on the loop only.
+        # Everything below is used on the event loop only.
         self._open: deque[Batcher] = deque()
         self._tasks: dict[asyncio.Task[None], Sample] = {}
         self._held = self._read_bytes = self._read_samples = 0
         self._waiting = 0  # batches that are complete and not taken
-        self._ahead = 0  # epochs that were begun, and whose end was not taken: this one and the next at most
+        self._ahead = 0  # how many epochs are begun and not completely taken, at most 2
         self._is_over = False
         self._over = asyncio.Event()
         self._looking: asyncio.TimerHandle | None = None
         self.task: asyncio.Task[None] | None = None
 
-    # The consumer's side.
+    # Called by the consumer.
 
     def take(self) -> Filled | None:
         """The next batch; None after the last one of an epoch. An error that ended the stream is raised instead of a
@@ -88,13 +88,13 @@ class FetchStream:
             self._tell(self._end_epoch)
         else:
             freed = 0
-            for sample in item.samples:  # some come again, also in later batches
+            for sample in item.samples:  # the same sample can be repeated, also in later batches
                 freed, sample.size = freed + sample.size, 0
             self._tell(lambda: self._free(freed))
         return item
 
     def is_usable(self) -> bool:
-        """Whether more may come: not in a forked child, where nothing is read."""
+        """Whether the stream can deliver more batches. It cannot in a forked child, where nothing is read."""
         return not self._has_ended and self._process == os.getpid()
 
     def close(self) -> None:
@@ -120,7 +120,7 @@ class FetchStream:
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(call)
 
-    # The loop's side.
+    # Called on the event loop.
 
     async def run(self) -> None:
         """Read all epochs. In any case, the consumer gets an end or an error."""

@@ -128,7 +128,7 @@ class _Task:
         self._executor = f"{socket.gethostname()}/{os.getppid()}"
 
     async def write(self, entries: Iterator[Entry]) -> AsyncIterator[Outcome]:
-        """Keep the window full; outcomes come in the order of their ends."""
+        """Write images, as many at a time as the window allows; yield each outcome when it is known."""
         async with self._order.target.open() as sink:
             loop = asyncio.get_running_loop()
             running: dict[asyncio.Task[Any], int] = {}  # the size in bytes of each image that is being written
@@ -161,7 +161,7 @@ class _Task:
     async def _finish(
         self, task: asyncio.Task[Any], running: dict[asyncio.Task[Any], int], start: Any, sink: Sink
     ) -> AsyncIterator[tuple[Outcome, int]]:
-        """Write the images that were read, and return their outcomes with the bytes that are free again."""
+        """Start to write the images that were read, or yield an outcome with the bytes that it frees."""
         held = running.pop(task)
         result = task.result()
         if isinstance(result, Outcome):
