@@ -33,7 +33,7 @@ FIGURES = Figures(
         3: Figure("peak memory, all processes", "<", 4096, "MB"),
     }
 )
-# What the make that started this benchmark hands down would make the inner one say which folder it leaves.
+# Without these, the inner make would behave as part of the outer one and print which folder it leaves.
 LEFT_OUT = ("VIRTUAL_ENV", "MAKEFLAGS", "MFLAGS", "MAKELEVEL")
 
 
@@ -57,12 +57,12 @@ def make_demo(clone: Path, environment: dict[str, str], port: int) -> tuple[floa
 
 
 def measure(parts: Parts, folder: Path) -> None:
-    """All rows, of two runs in one clone."""
+    """Measure two runs in one clone and return all rows."""
     parts.measure_whole(FIGURES, partial(rows_of_demo, folder, is_quick=parts.is_quick))
 
 
 def rows_of_demo(folder: Path, *, is_quick: bool) -> dict[int, Row]:
-    """Clone, run twice, clean."""
+    """Clone, run twice and clean up."""
     clone, mark = folder / "clone", secrets.token_hex(8)
     environment = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
     environment["PATH"] = os.pathsep.join(

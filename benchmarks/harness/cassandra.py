@@ -1,6 +1,6 @@
-"""The embedded Cassandra, and the bare client: acsylla's own calls with nothing around them.
+"""An embedded Cassandra, and a bare client that uses acsylla directly.
 
-The bare client fills tables, and consumers are compared with it.
+The bare client fills the tables and is the baseline of the loader.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ _THREADS, _CONNECTIONS = 2, 2
 def embedded(
     folder: Path, keyspace: str, *statements: str, nodes: int = 1, tied: bool = False, **options: Any
 ) -> Iterator[Cassandra]:
-    """A server with a keyspace, of which each node has a copy, after these statements; removed with its data.
+    """Start nodes, create a keyspace with a replica on each, and run these statements; remove all data at the end.
 
-    One that is not ``tied`` to this thread is compiled for speed, not for a quick start.
+    With ``tied``, the server ends with this thread and is compiled for a quick start, otherwise for speed.
     """
     server = Cassandra(folder, nodes=nodes, **options)
     try:
@@ -44,7 +44,7 @@ def embedded(
 
 
 async def connect(host: str, port: int) -> Any:
-    """A session."""
+    """Connect a session."""
     cluster = acsylla.create_cluster(
         [host],
         port=port,
@@ -77,9 +77,9 @@ async def _write(table: TableName, left: Iterator[tuple[bytes, int, bytes]], ser
 
 
 def read(order: Mapping[str, Any], ids: NDArray[np.uint8]) -> dict[str, Any]:
-    """Read images in the order of uint8 ``(n, 16)`` ids, so many at a time, and throw their bytes away.
+    """Read images in the order of uint8 ``(n, 16)`` ids, ``concurrency`` at a time, and discard their bytes.
 
-    Reports as consumers of the loader do. A batch is the images that came since the last one.
+    The timings have the form that consumers of the loader report. A batch is the images since the last one.
     """
     return asyncio.run(_read(order, ids))
 

@@ -1,4 +1,4 @@
-"""The command of a benchmark: its arguments, a separate folder, its rows also where a part fails, its report."""
+"""The command line of a benchmark: its arguments, its temporary folder and its report."""
 
 import shutil
 import signal
@@ -14,9 +14,9 @@ from imagestrata.devstack import DevstackError
 
 
 class Parts:
-    """The rows that are wanted, part by part; a part that fails has rows that say so, and ``is_whole`` is over.
+    """The requested rows, measured part by part.
 
-    Less of everything is measured if it ``is_quick``.
+    If a part fails, its rows say so and ``is_whole`` becomes False. ``is_quick`` measures less of everything.
     """
 
     def __init__(self, figures: Figures, wanted: Collection[int], *, is_quick: bool = False) -> None:
@@ -25,35 +25,35 @@ class Parts:
         self.is_whole = True
 
     def wants(self, numbers: Collection[int]) -> bool:
-        """Whether any of these rows is wanted."""
+        """Whether any of these rows is requested."""
         return not self.wanted.isdisjoint(numbers)
 
     def measure(self, numbers: Collection[int], work: Callable[[Collection[int]], Mapping[int, Row]]) -> None:
-        """Measure a part's rows, which have these numbers, as far as they are wanted: ``work`` gets their numbers."""
+        """Measure those of a part's rows that are requested. ``work`` gets their numbers."""
         if here := sorted(self.wanted.intersection(numbers)):
             try:
                 found = work(here)
                 rows = {number: found[number] for number in here}
                 quick = self.figures.quick_row
                 self.rows |= {number: quick(number, row) for number, row in rows.items()} if self.is_quick else rows
-            except Exception as error:  # whatever it is, what else was measured in an hour is worth keeping
+            except Exception as error:  # keep what other parts have measured, whatever the error
                 tell(f"failed: {error}")
                 self.rows.update(self.figures.failed_rows(here, error))
                 self.is_whole = False
 
     def measure_whole(self, numbers: Collection[int], work: Callable[[], Mapping[int, Row]]) -> None:
-        """The same for a part that measures all its rows if any is wanted."""
+        """Like `measure`, for a part that measures all its rows if any of them is requested."""
         self.measure(numbers, lambda _: work())
 
 
 Draw = Callable[[Sequence[Row]], Path]
-"""Makes the picture of a report's rows."""
+"""Draws a report's rows."""
 Work = Callable[[Parts, Path], Draw | None]
-"""Measures the wanted parts in a folder."""
+"""Measures the requested parts in a folder."""
 
 
 def asked(doc: str | None, figures: Figures, *, quick: str) -> Parts:
-    """The arguments of this process, ``--quick`` and ``--only``; it ends with 2 where they cannot be."""
+    """Parse the command line, ``--quick`` and ``--only``. Exits with code 2 for bad arguments."""
     parser = Parser(manual=doc)
     parser.add_argument("--quick", action="store_true", help=f"{quick}; figures that need more have no value")
     parser.add_argument(
@@ -70,12 +70,12 @@ def asked(doc: str | None, figures: Figures, *, quick: str) -> Parts:
 
 
 def run(name: str, doc: str | None, figures: Figures, work: Work, *, quick: str = "less of everything") -> int:
-    """Measure what is asked in a new folder, which is removed, and report.
+    """Measure the requested rows in a temporary folder and report them.
 
-    The exit code: 0 also where targets are missed, 1 if something could not be measured.
+    The exit code is 1 if something could not be measured, and 0 even if targets are missed.
     """
     parts = asked(doc, figures, quick=quick)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that child processes are ended
     PLACE.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=PLACE)).resolve()
     try:

@@ -1,8 +1,8 @@
-"""Consumers of the loader and of what it is compared with, each in a separate process.
+"""Consumers of the loader and of its baselines, each in a separate process.
 
-They take an order, and answer for each batch when it was asked for and when it came (seconds since the first request),
-its images, the CPU seconds of this process; what all images add up to; how long it took to connect, which is before the
-first request; the source's own statistics.
+Each takes a request and answers with the times at which each batch was asked for and received (seconds since the first
+request), its number of images, the CPU seconds of this process, the sums over all images, the seconds to connect
+(before the first request), and the statistics of the source.
 """
 
 import time
@@ -29,7 +29,7 @@ Answer = dict[str, Any]
 
 
 class Recorder:
-    """Takes batches from an iterator, at most ``demand`` images a second, and takes down when each came."""
+    """Takes batches from an iterator, at most ``demand`` images a second, and records when each arrived."""
 
     def __init__(self, order: Order, *, cpu: Callable[[], float] = time.process_time) -> None:
         self._seconds = 1 / order["demand"] if order.get("demand") else 0.0
@@ -41,7 +41,7 @@ class Recorder:
         self.counts: list[int] = []
 
     def take(self, batches: Iterator[Any], size: Callable[[Any], int]) -> Iterator[Any]:
-        """The batches; each is worked on as long as its images take at the demanded rate."""
+        """Yield the batches, and wait after each as long as its images take at the demanded rate."""
         asked = time.monotonic()
         for batch in batches:
             got = time.monotonic()
@@ -54,7 +54,7 @@ class Recorder:
             asked = time.monotonic()
 
     def take_decoded(self, batches: Iterator[Any], *, size: int) -> int:
-        """Take pictures and labels; the sum of the labels. Raises RuntimeError for pictures of another size."""
+        """Take decoded images; return the sum of their labels. Raises RuntimeError for images of another size."""
         labels = 0
         for images, numbers in self.take(batches, lambda batch: len(batch[1])):
             if images.shape != (len(numbers), 3, size, size):
@@ -63,13 +63,13 @@ class Recorder:
         return labels
 
     def answer(self, sums: Mapping[str, int], **more: Any) -> Answer:
-        """What the process tells."""
+        """The answer of the process."""
         course = {"asked": self.asked, "got": self.got, "counts": self.counts, "cpu": self.cpu}
         return {**course, "sums": {"images": sum(self.counts), **sums}, **more}
 
 
 def source_of(order: Order) -> loader.CassandraSource:
-    """The source that is ordered, of a split that this host has opened before."""
+    """A source as requested, over a split whose cache exists."""
     split = loader.open_split(order["split"], cache=order["cache"])
     return loader.CassandraSource(
         split,
@@ -85,19 +85,19 @@ def source_of(order: Order) -> loader.CassandraSource:
 
 
 def connect(source: loader.CassandraSource) -> float:
-    """Make the connections before anything is read; returns the seconds that took."""
+    """Connect before anything is read; return the seconds that took."""
     began = time.monotonic()
     source.connect()
     return time.monotonic() - began
 
 
 def no_sums() -> dict[str, int]:
-    """What no images add up to."""
+    """The sums of no images."""
     return dict.fromkeys(("images", "bytes", "labels", "ids"), 0)
 
 
 def fetch(order: Order) -> Answer:
-    """Batches of one epoch as they are, not decoded; each image must be the one that its id names."""
+    """Fetch one epoch without decoding, and check that each image matches its id."""
     with source_of(order) as source:
         connected, sums, recorder = connect(source), no_sums(), Recorder(order)
         for batch in recorder.take(source.epoch(0), len):
@@ -106,7 +106,7 @@ def fetch(order: Order) -> Answer:
 
 
 def add(sums: dict[str, int], batch: loader.Batch) -> None:
-    """Add a batch up; each image must be the one that its id names."""
+    """Add a batch to the sums, and check that each image matches its id."""
     if b"".join(image[-16:] for image in batch.images) != batch.ids.tobytes():
         raise RuntimeError(f"Wanted the images of the ids in batch {batch.step}. Found: others.")
     sums["images"] += len(batch)
@@ -116,13 +116,13 @@ def add(sums: dict[str, int], batch: loader.Batch) -> None:
 
 
 def feed(order: Order) -> Answer:
-    """One epoch as a DALI pipeline is given it: what its external source calls, without DALI's own work."""
+    """Read one epoch as DALI's external source does, without DALI's own work."""
     with source_of(order) as source:
         connected = connect(source)
         reader = EpochReader(source)
         size = labels = 0
         recorder = Recorder(order)
-        inputs = iter(partial(reader, SimpleNamespace(epoch_idx=0)), None)  # until it stops by itself
+        inputs = iter(partial(reader, SimpleNamespace(epoch_idx=0)), None)  # until it raises StopIteration
         for images, numbers in recorder.take(inputs, lambda batch: len(batch[0])):
             size += sum(image.size for image in images)
             labels += int(numbers.sum())
@@ -131,7 +131,7 @@ def feed(order: Order) -> Answer:
 
 
 def decode(order: Order) -> Answer:
-    """One epoch, decoded, cropped and normalised on the CPU."""
+    """Decode, crop and normalise one epoch on the CPU."""
     with source_of(order) as source:
         connected = connect(source)
         batches = loader.ClassificationIterator(source, size=order["size"], train=True, num_threads=order["threads"])
@@ -141,9 +141,9 @@ def decode(order: Order) -> Answer:
 
 
 def read_files(names: Sequence[str], labels: Sequence[int], *, order: Order) -> Iterator[tuple[Any, Any]]:
-    """Decoded batches and labels of files without end, from the page cache: DALI's own reader of files.
+    """Decode files endlessly with DALI's own reader, from the page cache.
 
-    Its graph is that of `loader.ClassificationIterator` for training.
+    The graph is that of `loader.ClassificationIterator` for training.
     """
     fn, pipelines = (import_module(f"nvidia.dali.{name}") for name in ("fn", "pipeline"))
     for name in set(names):
@@ -158,7 +158,7 @@ def read_files(names: Sequence[str], labels: Sequence[int], *, order: Order) -> 
 
 
 def read_bare(order: Order) -> Answer:
-    """The same ids in the same order, read by the bare client."""
+    """Read the same ids in the same order with the bare client."""
     split = loader.open_split(order["split"], cache=order["cache"])
     places = epoch_order(len(split), fingerprint=split.fingerprint, seed=0, epoch=0, shuffle=True)
     assert places is not None

@@ -1,4 +1,4 @@
-"""The figures of a benchmark in their order, and the rows that are made of what was measured."""
+"""The figures of a benchmark, and the report rows made from the measurements."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from benchmarks.harness.results import Row
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure and its target; ``needs`` says what a quick run has too little of for it to mean anything."""
+    """One figure and its target; ``needs`` names what a quick run lacks, if its value would mean nothing."""
 
     text: str
     op: str
@@ -36,9 +36,9 @@ class Figures(dict[int, Figure]):
         note: str,
         void: str = "",
     ) -> Row:
-        """A row for the ratio of paired runs ``by`` a value of theirs; a single pair has no interval.
+        """A row for the ratio of paired runs. ``by`` gets a run's value; a single pair has no interval.
 
-        ``void`` says why it means nothing.
+        ``void`` is the reason if the value means nothing.
         """
         figure, (ours, others) = self[number], (list(map(by, runs)) for runs in (our_runs, other_runs))
         ratio, interval = paired_ratio(ours, others) if len(ours) > 1 else (ours[0] / others[0], None)
@@ -52,21 +52,21 @@ class Figures(dict[int, Figure]):
         return Row(figure.text, figure.op, figure.target, value, figure.unit, pairs=runs, note=note)
 
     def quick_row(self, number: int, row: Row) -> Row:
-        """The row of a quick run: without its value where that means nothing at its size."""
+        """The row of a quick run, without its value if that means nothing at its size."""
         if row.value is None or not (needs := self[number].needs):
             return row
         return row.without_value(f"not at this size, it needs {needs}")
 
     def failed_rows(self, numbers: Sequence[int], error: BaseException) -> dict[int, Row]:
-        """Rows without a value for what could not be measured."""
+        """Rows without values, for what could not be measured."""
         told = " ".join(str(error).split())[:300]
         note = f"not measured: {type(error).__name__}: {told}"
         return {number: self.value_row(number, None, note=note) for number in numbers}
 
     def parse_rows(self, text: str) -> frozenset[int]:
-        """Read ``1,memory``: numbers, and regular expressions that are searched in the figures' texts.
+        """Parse ``1,memory``: numbers, and regular expressions that are searched in the texts of the figures.
 
-        Raises ValueError, with the list of all rows, for what names none.
+        Raises ValueError, with a list of all rows, if one matches none.
         """
         found: set[int] = set()
         for item in map(str.strip, text.split(",")):
@@ -84,7 +84,7 @@ class Figures(dict[int, Figure]):
         return frozenset(found)
 
     def with_earlier(self, rows: Mapping[int, Row], path: Path, *, quick: bool) -> list[Row]:
-        """The rows in their order; those that were not measured now come from an earlier report of the same size."""
+        """The rows in order. Those not measured now come from an earlier report of the same size."""
         numbers = {figure.text: number for number, figure in self.items()}
         found: dict[int, Row] = {}
         if path.exists():

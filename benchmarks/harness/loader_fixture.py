@@ -1,4 +1,4 @@
-"""Where loaders are measured: one embedded Cassandra, a proxy before it, and a process for each consumer."""
+"""The fixture of the loader benchmarks: an embedded Cassandra, a proxy, and a process per consumer."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -30,11 +30,11 @@ _CONSUMER_SECONDS = 400
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many images are in Cassandra, how many are read in each run, how many runs there are."""
+    """How many images Cassandra has, how many each run reads, and how many runs there are."""
 
     batch: int = 256
     budget: int = 256_000_000
-    """Bytes that a source may hold; runs must be long beside it."""
+    """Bytes that a source may hold; a run must read many times as much."""
     blobs: int = 6_000
     pictures: int = 2_048
     warm: int = 12_000
@@ -49,16 +49,16 @@ class Sizes:
     """Round trips of the plot, in seconds."""
     worker_batch: int = 64
     worker_seconds: float = 12.0
-    """About how long torch's workers may read, for the plot."""
+    """About how long torch's workers read, for the plot."""
     many_pairs: int = 7
-    """Runs of each contender where the target is within a tenth of 1."""
+    """Runs of each contender for targets within a tenth of 1."""
     pairs: int = 3
     small: int = 1_280_000
     large: int = 100_000_000
     opened: int = 3
     """How often each split is opened."""
     read: int = 12
-    """Batches that are read of the large split, whose memory is measured."""
+    """Batches to read from the large split whose memory is measured."""
 
 
 FULL = Sizes()
@@ -72,7 +72,7 @@ QUICK = Sizes(**_FEW, rtts=(0.0, 0.15, 0.3), worker_seconds=2.0)
 def loader_fixture(
     folder: Path, sizes: Sizes, *, nodes: int = 1, yaml: Mapping[str, object] | None = None
 ) -> Iterator["LoaderFixture"]:
-    """A fixture of ``nodes``, each with a copy of each image; ``yaml`` are lines of their cassandra.yaml."""
+    """A fixture of ``nodes``, each with a copy of every image; ``yaml`` are lines for their cassandra.yaml."""
     tables = [create_data(TableName.parse(images.table), Columns()) for images in (BLOBS, PICTURES, OPENED)]
     with embedded(folder / "cassandra", KEYSPACE, *tables, nodes=nodes, yaml=yaml) as server:
         yield LoaderFixture(folder, sizes, server)
@@ -85,7 +85,7 @@ class LoaderFixture:
         self.folder, self.sizes, self.server = folder, sizes, server
         self.proxy = ProxyLimit()
         self.in_flight = 128
-        """What the bare client does best with; `warm_up` finds it."""
+        """The concurrency at which the bare client is fastest; `warm_up` finds it."""
         self._splits: set[Path] = set()
 
     def write(self, images: Images, numbers: NDArray[np.int64]) -> None:
@@ -93,18 +93,18 @@ class LoaderFixture:
         write(TableName.parse(images.table), images.rows(numbers), server=self.server)
 
     def write_all(self, images: Images) -> None:
-        """Write those that all runs read."""
+        """Write the images that all runs read."""
         tell(f"{self.count(images):,} {images.table.partition('.')[2]}")
         self.write(images, np.arange(self.count(images), dtype=np.int64))
 
     def read(self, images: Images, numbers: NDArray[np.int64]) -> None:
-        """Read images by number as the bare client does. Raises RuntimeError unless each is there."""
+        """Read images by number with the bare client. Raises RuntimeError unless all exist."""
         place = {"hosts": self.server.hosts, "port": self.server.port, "table": images.table}
         answer = read({**place, "batch_size": self.sizes.batch, "in_flight": 64}, images.ids(numbers))
         check(answer, asdict(sums_of(images, numbers)), "bare")
 
     def split(self, images: Images, rows: int) -> Path:
-        """A split of so many rows: the images that are in the table, again and again."""
+        """A split with this many rows, which repeat the images of the table."""
         folder = self.folder / f"split-{images.kind}-{rows}"
         if folder not in self._splits:
             write_split(folder, images, rows=rows, distinct=self.count(images))
@@ -112,11 +112,11 @@ class LoaderFixture:
         return folder
 
     def count(self, images: Images) -> int:
-        """How many of these images are in the table that all runs read."""
+        """How many of these images are in the shared table."""
         return self.sizes.pictures if images.is_decodable else self.sizes.blobs
 
     def run(self, consumer: str, images: Images, rows: int, *, far: Far | None = None, **order: Any) -> Run:
-        """One consumer, MODULE:FUNCTION, of a split of so many rows. Raises RuntimeError unless it got each once."""
+        """Run one consumer, MODULE:FUNCTION, on a split of ``rows`` rows. Raises RuntimeError for wrong sums."""
         split = self.split(images, rows)
         answer, server_cpu, carried = self.answer(consumer, far=far, split=str(split), **order)
         numbers = np.arange(order.get("limit", rows), dtype=np.int64) % self.count(images)
@@ -126,7 +126,7 @@ class LoaderFixture:
     def answer(
         self, consumer: str, *, far: Far | None = None, **order: Any
     ) -> tuple[dict[str, Any], float, Carried | None]:
-        """What a consumer reports, the server's CPU seconds in that time, and what the proxy carried."""
+        """The consumer's answer, the server's CPU seconds in that time, and the bytes through the proxy."""
         usual = {"cache": str(self.folder / "cache"), "batch_size": self.sizes.batch, "budget": self.sizes.budget}
 
         def ask(port: int) -> dict[str, Any]:

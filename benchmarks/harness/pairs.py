@@ -1,4 +1,4 @@
-"""Contenders that are measured one after another, several times, and the ratios of their runs."""
+"""Runs contenders alternately, and computes the ratios of their runs."""
 
 import math
 import statistics
@@ -24,9 +24,9 @@ def in_turn(
     told: Callable[[K, T], str] | None = None,
     enough: float = math.inf,
 ) -> dict[K, list[T]]:
-    """What each contender returns in each turn, also ``told`` on the console.
+    """Run the contenders alternately and return the results of each; ``told`` formats them for the console.
 
-    Every second turn runs them in the opposite order. After ``enough`` seconds, three turns will do.
+    Every second turn runs in the opposite order. After ``enough`` seconds, three turns are sufficient.
     """
     runs: dict[K, list[T]] = {name: [] for name in contenders}
     began = time.monotonic()
@@ -41,7 +41,7 @@ def in_turn(
 
 
 def best_of(numbers: Sequence[int], rate: Callable[[int], float], *, turns: int = 2) -> tuple[int, str]:
-    """The number with the highest mean rate, and all means in words."""
+    """The number with the highest mean rate, and all means as text."""
     runs = in_turn(turns, {number: partial(rate, number) for number in numbers})
     means = {number: statistics.fmean(found) for number, found in runs.items()}
     words = ", ".join(f"{mean:,.0f} with {number}" for number, mean in means.items())
@@ -51,7 +51,8 @@ def best_of(numbers: Sequence[int], rate: Callable[[int], float], *, turns: int 
 def paired_ratio(ours: Sequence[float], others: Sequence[float]) -> tuple[float, tuple[float, float]]:
     """The median of the ratios ours / other, and its 95 % interval.
 
-    The interval is Student's on the logarithms of the ratios, for 2 to 10 pairs. Raises ValueError for others.
+    The interval is Student's t on the logarithms of the ratios. Raises ValueError for fewer than 2 or more than 10
+    pairs.
     """
     ratios = [one / other for one, other in zip(ours, others, strict=True)]
     if len(ratios) not in _STUDENT:

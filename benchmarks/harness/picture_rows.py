@@ -1,4 +1,4 @@
-"""The work that every contender of the ingest benchmark does: two rows for each picture of a tree, and its proof."""
+"""What every contender of the ingest benchmark writes: two rows for each image of a tree; and a check of the result."""
 
 import asyncio
 import gc
@@ -42,7 +42,7 @@ _LOOKED_AT = 50
 
 @dataclass(frozen=True)
 class Origin:
-    """What all metadata rows of one run have in common."""
+    """The metadata that all rows of one run share."""
 
     source: str
     ingested_at: datetime
@@ -50,24 +50,24 @@ class Origin:
 
     @classmethod
     def of(cls, root: str) -> "Origin":
-        """A run that begins now."""
+        """A run that starts now."""
         return cls(f"file://{root}", datetime.now(UTC).replace(microsecond=0), uuid.uuid1())
 
 
 def list_paths(root: str) -> list[str]:
-    """The files below a folder, relative to it, as a driver lists them."""
+    """The files below a folder, relative to it, sorted."""
     return sorted(
         os.path.relpath(os.path.join(folder, name), root) for folder, _, names in os.walk(root) for name in names
     )
 
 
 def our_id(path: str) -> uuid.UUID:
-    """The id that an ingest gives to a picture."""
+    """The id that an ingest gives to an image."""
     return image_id(KEYSPACE, b"", os.fsencode(path))
 
 
 def rows_of(path: str, data: bytes, *, id: uuid.UUID, origin: Origin) -> Rows:
-    """The data row and the metadata row of a picture; it is hashed and its header is read."""
+    """Hash an image and read its header; return its data row and its metadata row."""
     header = read_header(data)
     name = path.partition("/")[0]
     label = LABELS[name]
@@ -82,15 +82,15 @@ def rows_of(path: str, data: bytes, *, id: uuid.UUID, origin: Origin) -> Rows:
 
 
 def rows_below(root: str) -> list[Rows]:
-    """The rows of all pictures below a folder, in memory for good."""
+    """The rows of all images below a folder, in memory."""
     origin = Origin.of(root)
     rows = [rows_of(path, Path(root, path).read_bytes(), id=our_id(path), origin=origin) for path in list_paths(root)]
-    gc.freeze()  # the collector need not look at these objects
+    gc.freeze()  # exclude these objects from garbage collection
     return rows
 
 
 def write_bare(cluster: Cluster, rows: Sequence[Rows], *, in_flight: int, batch: bool) -> tuple[float, float]:
-    """Write both rows of each picture, so many pictures at a time; returns seconds and CPU seconds."""
+    """Write both rows of each image, ``in_flight`` images at a time; return seconds and CPU seconds."""
     return asyncio.run(_write(cluster, rows, in_flight=in_flight, batch=batch))
 
 
@@ -100,7 +100,7 @@ async def _write(cluster: Cluster, rows: Sequence[Rows], *, in_flight: int, batc
     left: Iterator[Rows] = iter(rows)
     async with writer(cluster) as connected:
         put_data, put_metadata = [await connected.prepare(statement) for statement in INSERTS]
-        session: Any = connected._session  # connected as ours is, without what ours does around each write
+        session: Any = connected._session  # the same connection as an ingest's, without the work around each write
 
         async def one_after_another() -> None:
             for data, metadata in left:
@@ -119,10 +119,10 @@ async def _write(cluster: Cluster, rows: Sequence[Rows], *, in_flight: int, batc
 
 
 def prove(session: Any, *, planned: Planted) -> None:
-    """Look whether the tables hold what was planned; raises RuntimeError otherwise.
+    """Check that the tables hold what was planned. Raises RuntimeError otherwise.
 
-    ``session`` is one of the Python driver. Metadata: as many rows (each id is there once) and bytes as planned. Data:
-    some of the pictures, evenly taken, are read and have the hash that their metadata tell.
+    ``session`` is a session of the Python driver. The metadata table must have the planned rows (each id once) and
+    bytes. A regular sample of the images is read and hashed, and compared with the metadata.
     """
     rows = list(session.execute(f"SELECT id, bytes, sha256 FROM {METADATA}", timeout=120))
     files, size = len({row.id for row in rows}), sum(row.bytes for row in rows)
@@ -138,8 +138,8 @@ def prove(session: Any, *, planned: Planted) -> None:
 
 
 def session(name: str, *, master: str, options: Mapping[str, str | int] | None = None) -> SparkSession:
-    """A quiet local session with Spark's own defaults and these options."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # also where the environment is not activated
+    """A local session with little logging, Spark's own defaults and these options."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # also if the environment is not activated
     builder = SparkSession.builder.master(master).appName(name)
     quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
     for option, value in {**quiet, **(options or {})}.items():

@@ -1,4 +1,4 @@
-"""What benchmarks read: trees of pictures, all different, and tables of images whose bytes tell their ids."""
+"""Data for benchmarks: trees of distinct images, and tables of images whose last bytes are their ids."""
 
 import io
 import os
@@ -17,21 +17,21 @@ from formats.hashing import mix64
 from schemas.splits import ID_BYTES
 
 CLASSES = 10
-"""Of a tree."""
+"""Of an image in a tree."""
 TABLE_CLASSES = 10_000
 PICTURE_BYTES = 110_000
 BLOB_BYTES = 109_500
-"""Of the smallest blob; others are up to a thousand bytes longer, so that sums of lengths tell them apart."""
+"""Of the smallest blob. Others are up to a thousand bytes longer, so that sums of lengths differ."""
 PHOTOGRAPHS = 64
-"""So many pictures look different; what is made of them is different in the id at its end."""
+"""The number of distinct images; copies differ only in the id at their end."""
 
-_PAYLOAD = 65_533  # of one segment of a JPEG, whose length counts itself too
+_PAYLOAD = 65_533  # of one JPEG segment; its length includes the length field
 _SEGMENT = b"\xff\xe9"  # APP9: every decoder skips it
 
 
 @dataclass(frozen=True)
 class Planted:
-    """A tree of pictures: its root, with ``files`` pictures of ``bytes`` together below class folders."""
+    """A tree of images: its root, and the number and total bytes of the files in its class folders."""
 
     root: Path
     files: int
@@ -46,13 +46,13 @@ def _smallest() -> bytes:
 
 
 def picture(seed: int, size: int = PICTURE_BYTES) -> bytes:
-    """A JPEG of exactly ``size`` bytes that decoders take, another one for each seed.
+    """A valid JPEG of exactly ``size`` bytes, different for each seed.
 
-    A real picture of 64 x 48 pixels with random bytes in segments that applications may add. Raises ValueError for a
-    size that has no room for it.
+    It is an image of 64 x 48 pixels, padded with random bytes in application segments. Raises ValueError if ``size`` is
+    too small.
     """
     base = _smallest()
-    at = 4 + int.from_bytes(base[4:6], "big")  # behind the first segment, which names the format
+    at = 4 + int.from_bytes(base[4:6], "big")  # after the first segment, which names the format
     left = size - len(base)
     if left < 16:
         raise ValueError(f"Wanted room for a picture. Found: {size} bytes, and the smallest has {len(base) + 16}.")
@@ -64,7 +64,7 @@ def picture(seed: int, size: int = PICTURE_BYTES) -> bytes:
 
 
 def plant_pictures(root: Path, files: int, *, size: int = PICTURE_BYTES, first_seed: int = 0) -> Planted:
-    """Write ``root/class_0/000000.jpg`` and so on, in turn into ten class folders."""
+    """Write ``root/class_0/000000.jpg`` and so on, distributed evenly over ten class folders."""
     for number in range(CLASSES):
         (root / f"class_{number}").mkdir(parents=True)
     for number in range(files):
@@ -74,7 +74,7 @@ def plant_pictures(root: Path, files: int, *, size: int = PICTURE_BYTES, first_s
 
 
 def plant_empty(root: Path, files: int, *, folders: int) -> None:
-    """Make empty files, as many in each of ``folders`` class folders."""
+    """Create empty files, the same number in each of ``folders`` class folders."""
     for folder in range(folders):
         place = root / f"class_{folder:04}"
         place.mkdir(parents=True)
@@ -87,9 +87,9 @@ def plant_empty(root: Path, files: int, *, folders: int) -> None:
 
 
 def require_room(folder: Path, *, bytes: int, files: int) -> None:
-    """Raise OSError unless a file system has room for so many bytes and files."""
+    """Raise OSError unless the file system has room for this many bytes and files."""
     free = shutil.disk_usage(folder).free
-    nodes = os.statvfs(folder).f_favail or files  # some file systems do not count them
+    nodes = os.statvfs(folder).f_favail or files  # some file systems report no inodes
     if free < bytes or nodes < files:
         raise OSError(
             f"Wanted {bytes / 1e9:.0f} GB and {files:,} files free in {folder}. Found: {free / 1e9:.1f} GB and "
@@ -99,42 +99,42 @@ def require_room(folder: Path, *, bytes: int, files: int) -> None:
 
 @dataclass(frozen=True)
 class Images:
-    """The images of a table, by number from 0: undecoded blobs, or photographs. ``kind`` keeps ids apart."""
+    """The images of a table, numbered from 0: blobs, or photographs. ``kind`` makes ids of tables distinct."""
 
     table: str
     kind: int
     is_decodable: bool = False
 
     def ids(self, numbers: NDArray[np.int64], /) -> NDArray[np.uint8]:
-        """The ids of images by number: uint8 ``(n, 16)``, random to look at, no two alike."""
+        """The ids of images by number: uint8 ``(n, 16)``, pseudo-random and unique."""
         keys = (numbers.astype(np.uint64) << np.uint64(1)) + (np.uint64(self.kind) << np.uint64(56))
         halves = np.stack([mix64(keys), mix64(keys + np.uint64(1))], axis=1)
         return halves.astype(">u8").view(np.uint8).reshape(-1, ID_BYTES)
 
     def labels(self, numbers: NDArray[np.int64], /) -> NDArray[np.int32]:
-        """The class numbers of images by number: int32 ``(n,)``, different for those that are in Cassandra."""
+        """The class numbers of images by number: int32 ``(n,)``, unique within the images in Cassandra."""
         return (numbers % TABLE_CLASSES).astype(np.int32)
 
     def image(self, number: int, id: bytes, /) -> bytes:
-        """The bytes of one image; the last 16 are its id, behind the picture's end, where decoders do not look."""
+        """The bytes of one image. The last 16, after the end of the JPEG, are its id; decoders ignore them."""
         if self.is_decodable:
             return _photograph(number % PHOTOGRAPHS) + id
         return picture(number, BLOB_BYTES + number % 997) + id
 
     def length(self, number: int, /) -> int:
-        """The bytes of one image, counted."""
+        """The length of one image in bytes."""
         body = len(_photograph(number % PHOTOGRAPHS)) if self.is_decodable else BLOB_BYTES + number % 997
         return body + ID_BYTES
 
     def rows(self, numbers: NDArray[np.int64], /) -> Iterator[tuple[bytes, int, bytes]]:
-        """Ids, labels and images by number, made one by one."""
+        """Yield ids, labels and images by number."""
         for number, label, id in zip(numbers.tolist(), self.labels(numbers).tolist(), self.ids(numbers), strict=True):
             yield id.tobytes(), label, self.image(number, id.tobytes())
 
 
 @dataclass(frozen=True)
 class Sums:
-    """What reading some images must add up to; ``ids`` is the sum of both halves of all ids, modulo 2**64."""
+    """The expected sums over some images; ``ids`` is the sum of both halves of all ids, modulo 2**64."""
 
     images: int
     bytes: int
@@ -143,12 +143,12 @@ class Sums:
 
 
 def id_sum(ids: NDArray[np.uint8]) -> int:
-    """Both halves of uint8 ``(n, 16)`` ids, added up modulo 2**64."""
+    """The sum of both halves of uint8 ``(n, 16)`` ids, modulo 2**64."""
     return int(np.ascontiguousarray(ids).view(">u8").astype(np.uint64).sum(dtype=np.uint64))
 
 
 def sums_of(images: Images, numbers: NDArray[np.int64]) -> Sums:
-    """What images by number add up to; one that comes twice counts twice."""
+    """The sums over images by number; an image that occurs twice counts twice."""
     distinct, times = np.unique(numbers, return_counts=True)
     lengths = np.array([images.length(number) for number in distinct.tolist()], dtype=np.int64)
     labels = int(images.labels(numbers).sum(dtype=np.int64))
@@ -157,7 +157,7 @@ def sums_of(images: Images, numbers: NDArray[np.int64]) -> Sums:
 
 @lru_cache(maxsize=PHOTOGRAPHS)
 def _photograph(number: int) -> bytes:
-    """A JPEG of 500 x 375 pixels and about 110 kB: smooth shades with some grain, another one for each number."""
+    """A JPEG of 500 x 375 pixels and about 110 kB: a smooth gradient with noise, different for each number."""
     noise = np.random.default_rng(number)
     shades = Image.fromarray(noise.integers(0, 256, (6, 8, 3), dtype=np.uint8))
     smooth = np.asarray(shades.resize((500, 375), Image.Resampling.BICUBIC), dtype=np.float32)

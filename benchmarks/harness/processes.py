@@ -1,6 +1,6 @@
-"""Processes: run until they answer, and their CPU and memory with their descendants', from /proc.
+"""Runs processes, and samples their CPU and memory, including descendants, from /proc.
 
-Memory is anonymous (RssAnon): what is mapped from files, and the page cache, are not counted.
+Memory is anonymous (RssAnon): mapped files and the page cache do not count.
 """
 
 import json
@@ -25,21 +25,21 @@ T = TypeVar("T")
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU time of a process, and of those of its children that have ended; 0.0 when it is not there."""
+    """CPU seconds of a process and of its children that have ended; 0.0 if it does not exist."""
     with suppress(psutil.NoSuchProcess):
         return float(sum(psutil.Process(pid).cpu_times()[:4]))
     return 0.0
 
 
 def descendants(pid: int) -> list[int]:
-    """A process and all below it."""
+    """A process and all its descendants."""
     with suppress(psutil.NoSuchProcess):
         return [pid, *(process.pid for process in psutil.Process(pid).children(recursive=True))]
     return []
 
 
 def anonymous_mb(pid: int) -> float:
-    """Anonymous memory of a process; 0.0 when it is not there."""
+    """Anonymous memory of a process; 0.0 if it does not exist."""
     with suppress(OSError):
         found = re.search(r"^RssAnon:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
         return int(found[1]) * 1024 / 1e6 if found else 0.0
@@ -47,9 +47,9 @@ def anonymous_mb(pid: int) -> float:
 
 
 def quarter_peaks(samples: Iterable[tuple[float, float]], *, start: float, end: float) -> list[float]:
-    """The highest value in each quarter of the time from ``start`` to ``end``, of samples (time, value).
+    """The highest value in each quarter of the time from ``start`` to ``end``, from samples (time, value).
 
-    A quarter without a sample has 0.0.
+    A quarter without samples has 0.0.
     """
     peaks = [0.0] * 4
     for at, value in samples:
@@ -60,7 +60,7 @@ def quarter_peaks(samples: Iterable[tuple[float, float]], *, start: float, end: 
 
 
 class Background:
-    """A context manager: ``work`` runs in a thread while the block does, and ends soon after the event is set."""
+    """A context manager that runs ``work`` in a thread; the event tells it to stop at the end of the block."""
 
     def __init__(self, work: Callable[[threading.Event], None]) -> None:
         self._stop = threading.Event()
@@ -77,7 +77,7 @@ class Background:
 
 @contextmanager
 def watched(look: Callable[[], T], *, seconds: float) -> Iterator[list[tuple[float, T]]]:
-    """The values of ``look`` again and again while the block runs, with the times (``time.monotonic``)."""
+    """Call ``look`` repeatedly while the block runs; collect its values with their times (``time.monotonic``)."""
     samples: list[tuple[float, T]] = []
 
     def sample(stop: threading.Event) -> None:
@@ -89,18 +89,18 @@ def watched(look: Callable[[], T], *, seconds: float) -> Iterator[list[tuple[flo
 
 
 def peak(samples: Iterable[tuple[float, float]], *, end: float = float("inf")) -> float:
-    """The highest value until a time, of samples (time, value); 0.0 without any."""
+    """The highest value up to a time, from samples (time, value); 0.0 if there are none."""
     return max((value for at, value in samples if at <= end), default=0.0)
 
 
 def tree_mb(pid: int) -> float:
-    """Anonymous memory of a process and of all below it, together."""
+    """Anonymous memory of a process and all its descendants."""
     return sum(map(anonymous_mb, descendants(pid)))
 
 
 @dataclass(frozen=True, slots=True)
 class SparkMemory:
-    """Anonymous memory in MB of a process that runs Spark, its JVM, and the largest of its Python workers."""
+    """Anonymous memory in MB of a process that runs Spark, of its JVM, and of its largest Python worker."""
 
     driver: float
     jvm: float
@@ -108,7 +108,7 @@ class SparkMemory:
 
     @classmethod
     def of(cls, pid: int) -> "SparkMemory":
-        """As it is now."""
+        """The current values."""
         jvm = worker = 0.0
         for one in descendants(pid):
             with suppress(psutil.NoSuchProcess):
@@ -122,7 +122,7 @@ class SparkMemory:
 
 @dataclass(frozen=True)
 class Finished(Generic[T]):
-    """A process that has done its work: its answer, its seconds in all, and the samples taken of it."""
+    """The result of a process: its answer, its duration, and the samples."""
 
     answer: dict[str, Any]
     seconds: float
@@ -137,10 +137,9 @@ def run_process(
     look: Callable[[int], T] | None = None,
     every: float = 0.1,
 ) -> Finished[T]:
-    """Run a process in a separate session, which is ended with us; its answer is its last line of JSON.
+    """Run a process in a separate session, which ends with this process. The answer is its last line of JSON.
 
-    ``look`` samples it by its id; that takes time of the cores that all share. Raises RuntimeError if it fails, or
-    runs longer than ``limit`` seconds.
+    ``look`` samples it by pid, which costs CPU time. Raises RuntimeError if it fails or exceeds ``limit`` seconds.
     """
     samples: list[tuple[float, T]] = []
     name = command[3] if command[1] == "-m" else " ".join(command[:4])
@@ -164,12 +163,12 @@ def run_process(
 
 
 def worker(function: str, *arguments: object, python: Path | str = sys.executable) -> list[str]:
-    """The command that calls ``MODULE:FUNCTION`` of the benchmarks with arguments that JSON knows."""
+    """The command that calls ``MODULE:FUNCTION`` of the benchmarks with JSON arguments."""
     return [str(python), "-m", "benchmarks.harness.worker", function, json.dumps(arguments)]
 
 
 def answer_of(output: bytes) -> dict[str, Any]:
-    """The last line of a process that is JSON, as packages may speak after it. Raises RuntimeError if none is."""
+    """The last line that is JSON, since libraries may print after it. Raises RuntimeError if there is none."""
     for line in reversed(output.splitlines()):
         if line.startswith(b"{"):
             found: dict[str, Any] = json.loads(line)

@@ -1,7 +1,7 @@
-"""What the proxy alone carries.
+"""Measures the bandwidth of the proxy alone.
 
-That is plain bytes over several connections, without any delay. Sender and receiver copy nothing (a file's pages are
-sent, what comes is thrown away in the kernel), so that the proxy has the machine almost for itself.
+Plain bytes go through it over several connections, without delay. Sender and receiver copy nothing (sendfile, and
+MSG_TRUNC on receipt), so nearly all CPU is left for the proxy.
 """
 
 import os
@@ -26,13 +26,13 @@ _PIECE = 1 << 20
 
 @contextmanager
 def _flood() -> Iterator[int]:
-    """A server that sends zeros to whoever connects, as fast as they are taken; yields its port."""
+    """A server that sends zeros to every client as fast as possible; yields its port."""
     with socket.create_server(("127.0.0.1", 0)) as listener, tempfile.TemporaryFile() as file:
         file.write(bytes(_PIECE))
         file.flush()
 
         def send(connection: socket.socket) -> None:
-            with connection, suppress(OSError, ValueError):  # the latter for a file that is closed
+            with connection, suppress(OSError, ValueError):  # ValueError if the file is closed
                 while True:
                     os.sendfile(connection.fileno(), file.fileno(), 0, _PIECE)
 
@@ -47,7 +47,7 @@ def _flood() -> Iterator[int]:
 
 
 def capacity_mb_per_s(*, seconds: float) -> float:
-    """MB/s through a proxy that delays nothing, all connections together."""
+    """MB/s through a proxy without delay, over all connections."""
     totals = [0] * CONNECTIONS
 
     def take(number: int, port: int, stop: threading.Event) -> None:
@@ -59,27 +59,27 @@ def capacity_mb_per_s(*, seconds: float) -> float:
     with _flood() as port, DelayProxy(port, rtt=0.0) as proxy, ExitStack() as stack:
         for number in range(CONNECTIONS):
             stack.enter_context(Background(partial(take, number, proxy.port)))
-        time.sleep(seconds / 4)  # until all flow
+        time.sleep(seconds / 4)  # until all connections transfer
         before, began = sum(totals), time.monotonic()
         time.sleep(seconds)
         return (sum(totals) - before) / 1e6 / (time.monotonic() - began)
 
 
 class ProxyLimit:
-    """What the proxy alone carries: a comparison through it is void where that is less than twice what is measured."""
+    """The bandwidth of the proxy alone. A comparison is void if the proxy carries less than twice what was measured."""
 
     def __init__(self) -> None:
         self.mb_per_s = 0.0
-        """The most that was seen; other work on the machine can only make it less."""
+        """The most that was measured, because other work on the machine can only lower it."""
 
     def look(self) -> None:
-        """Measure it."""
+        """Measure the bandwidth."""
         found = capacity_mb_per_s(seconds=_LOOK_SECONDS)
         self.mb_per_s = max(self.mb_per_s, found)
         tell(f"the proxy alone carries {found:,.0f} MB/s")
 
     def void(self, *runs: Sequence[Run]) -> str:
-        """Why a comparison of runs through the proxy means nothing; empty where it does mean something."""
+        """Why a comparison through the proxy is void; empty if it is valid."""
         found = max(statistics.median(run.mb_per_s for run in some) for some in runs)
         if self.mb_per_s >= 2 * found:
             return ""

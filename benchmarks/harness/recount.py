@@ -1,6 +1,6 @@
-"""The contents of Parquet files, counted with pyarrow and numpy alone, and whether that is an exact split.
+"""Counts the rows of Parquet files with pyarrow and numpy alone, and checks whether they are an exact split.
 
-No code of the split job is used.
+It uses no code of the split job.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,9 +22,9 @@ _WORD = 1 << 64
 
 @dataclass(frozen=True)
 class Contents:
-    """What some files hold: rows by class number, int64, and two sums that tell whether others hold the same.
+    """The rows of some files by class number (int64), and two checksums of these rows.
 
-    ``digest`` is one of mixed ids and labels, ``id_sum`` that of the ids as numbers of 128 bits.
+    ``digest`` sums mixed ids and labels, ``id_sum`` the ids as 128-bit numbers.
     """
 
     counts: tuple[int, ...]
@@ -33,7 +33,7 @@ class Contents:
 
     @property
     def rows(self) -> int:
-        """All rows."""
+        """The total number of rows."""
         return sum(self.counts)
 
     def __add__(self, other: "Contents") -> "Contents":
@@ -60,12 +60,12 @@ def contents(files: Iterable[Path]) -> Contents:
 
 
 def split_files(folder: Path, split: int) -> list[Path]:
-    """The files of one split, those of a name that readers would take."""
+    """The files of one split whose names readers accept."""
     return sorted((folder / f"split={split}").glob("part-*.parquet"))
 
 
 def split_contents(folder: Path, splits: int, *, known: Contents) -> list[Contents]:
-    """What each split of a folder holds. Raises RuntimeError unless they hold just the known rows together."""
+    """Read each split of a folder. Raises RuntimeError unless together they have exactly the known rows."""
     parts = [contents(split_files(folder, number)) for number in range(splits)]
     if (found := sum(parts[1:], start=parts[0])) != known:
         raise RuntimeError(f"Wanted the {known.rows:,} rows of the input in {folder}. Found: others, {found.rows:,}.")
@@ -73,14 +73,15 @@ def split_contents(folder: Path, splits: int, *, known: Contents) -> list[Conten
 
 
 def footer_rows(folder: Path) -> int:
-    """Rows below a folder, as the ends of its files tell them."""
+    """The number of rows below a folder, from the footers of its files."""
     return sum(pq.read_metadata(file).num_rows for file in folder.rglob("part-*.parquet"))
 
 
 def cells_off(totals: Sequence[int], splits: Sequence[Sequence[int]], ratios: Sequence[int]) -> int:
-    """Cells (class, split) off the ideal ``n_c * r_s / R`` rounded down or up, and classes whose rows do not add up.
+    """Count the cells (class, split) that are not the ideal ``n_c * r_s / R`` rounded down or up, and the classes whose
+    rows do not add up.
 
-    ``totals`` are rows by class, ``splits`` the same in each split.
+    ``totals`` are rows by class, ``splits`` the same for each split.
     """
     matrix = _matrix([totals, *splits])
     wanted, cells = matrix[:, 0], matrix[:, 1:]
@@ -91,15 +92,15 @@ def cells_off(totals: Sequence[int], splits: Sequence[Sequence[int]], ratios: Se
 
 
 def largest_distance(rows: int, splits: Sequence[int], ratios: Sequence[int]) -> float:
-    """How far the rows of a split are from its ideal ``rows * r_s / R``, at the most."""
+    """The largest distance between the rows of a split and its ideal ``rows * r_s / R``."""
     ideals = (Fraction(rows * ratio, sum(ratios)) for ratio in ratios)
     return float(max(abs(found - ideal) for found, ideal in zip(splits, ideals, strict=True)))
 
 
 def leaked_groups(files: Iterable[Path], splits: Sequence[Iterable[Path]]) -> int:
-    """Groups of the rows in ``files`` (``id, group_id``) that more than one of the splits holds.
+    """Count the groups of the rows in ``files`` (``id, group_id``) that are in more than one split.
 
-    Raises ValueError for ids whose first halves are not all different, or that no row of ``files`` has.
+    Raises ValueError for ids whose first halves are not unique, or that are not in ``files``.
     """
     table = pa.concat_tables(pq.read_table(file, columns=["id", "group_id"]) for file in files).combine_chunks()
     names = pc.dictionary_encode(table["group_id"].combine_chunks())
@@ -136,7 +137,7 @@ def _words(ids: Any) -> NDArray[np.uint64]:
 
 
 def _matrix(columns: Sequence[Sequence[int]]) -> NDArray[np.int64]:
-    """Counts by class as columns of one length."""
+    """Counts by class as columns of equal length."""
     matrix = np.zeros((max(map(len, columns)), len(columns)), dtype=np.int64)
     for number, column in enumerate(columns):
         matrix[: len(column), number] = column

@@ -1,4 +1,4 @@
-"""The form in which every benchmark reports: a table for people, ``build/bench/NAME.json`` for programs."""
+"""The report of every benchmark: a table on the console, and ``build/bench/NAME.json``."""
 
 import json
 import operator
@@ -21,13 +21,13 @@ _begun = time.monotonic()
 
 
 def tell(text: str) -> None:
-    """A line of progress."""
+    """Print a line of progress."""
     print(f"{time.monotonic() - _begun:6.0f} s  {text}", file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One figure: what was asked (``op``, ``target``) and what was measured (None: no meaning here, see ``note``)."""
+    """One figure: its target (``op``, ``target``) and what was measured (None: no valid value, see ``note``)."""
 
     figure: str
     op: str
@@ -49,14 +49,14 @@ class Row:
         return bool(compare(self.value, self.target))
 
     def without_value(self, reason: str) -> "Row":
-        """The same row whose value means nothing: it is in the note, behind the reason."""
+        """The same row without its value; the note has the reason and the value."""
         spread = f" ({self.interval[0]:.2f} to {self.interval[1]:.2f})" if self.interval else ""
         note = f"{reason}; {self.value:.2f}{spread} {self.unit}; {self.note}"
         return replace(self, value=None, interval=None, note=note)
 
 
 def publish(name: str, rows: Sequence[Row], *, quick: bool = False) -> Path:
-    """Print the table and write the JSON; returns its path."""
+    """Print the table and write the JSON; return its path."""
     table = Table(title=f"{name}, quick" if quick else name)
     for heading in ("figure", "target", "measured", "", "note"):
         table.add_column(heading)

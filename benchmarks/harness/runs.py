@@ -1,4 +1,4 @@
-"""One consumer once: the times at which batches came, and what they cost the client, the server and the proxy."""
+"""One run of a consumer: when batches came, and the CPU it cost the client, the server and the proxy."""
 
 import statistics
 from bisect import bisect_left
@@ -14,15 +14,15 @@ from imagestrata.devstack.servers.delay import Carried, DelayProxy
 
 IMAGE_BYTES = 110_000
 WINDOW = 2_048
-"""Images over which a rate is taken where it is asked how soon it was reached."""
+"""Images over which `seconds_to` takes a rate."""
 
 
 @dataclass(frozen=True)
 class Course:
-    """How one consumer fared, a value for each batch in turn.
+    """The timings of one consumer, with one value per batch.
 
     ``asked`` and ``got``: seconds since the first request; ``counts``: images; ``cpu``: CPU seconds of the consumer's
-    process until it got the batch. Raises ValueError for fewer than three batches or values of different lengths.
+    process until it got the batch. Raises ValueError for fewer than three batches or for values of different lengths.
     """
 
     asked: Sequence[float]
@@ -37,28 +37,28 @@ class Course:
 
     @property
     def begins(self) -> int:
-        """The first batch of the steady part, behind the first third."""
+        """The first batch of the steady part, after the first third."""
         return -(-len(self.got) // 3)
 
     @property
     def images(self) -> int:
-        """The images of all batches."""
+        """The number of images in all batches."""
         return sum(self.counts)
 
     @property
     def rate(self) -> float:
-        """Images a second in the steady part."""
+        """Images per second in the steady part."""
         return self._steady_images / (self.got[-1] - self.got[self.begins - 1])
 
     @property
     def cpu_ms(self) -> float:
-        """CPU milliseconds of the consumer's process for each image of the steady part."""
+        """CPU milliseconds of the consumer's process per image of the steady part."""
         return 1e3 * (self.cpu[-1] - self.cpu[self.begins - 1]) / self._steady_images
 
     def stall_share(self, *, begins: int | None = None) -> float:
-        """The share of the time that was spent waiting for batches, from a batch on; by default the steady part's.
+        """The share of time spent waiting for batches, from a batch on; by default in the steady part.
 
-        A consumer asks for a batch when it is done with the last one, so that each wait is beyond its own schedule.
+        A consumer asks for a batch when it has finished the last one, so every wait is a stall.
         """
         begins = self.begins if begins is None else begins
         began = self.got[begins - 1] if begins else 0.0
@@ -66,9 +66,9 @@ class Course:
         return waited / (self.got[-1] - began)
 
     def seconds_to(self, rate: float, *, window: int = WINDOW) -> float | None:
-        """When the consumer first got ``window`` images in a row at this rate: the time at which they begin.
+        """The start of the first ``window`` images that came at this rate, in seconds since the first request.
 
-        In seconds since the first request. None if it never did.
+        None if the rate was never reached.
         """
         times, totals = [0.0, *self.got], [0, *accumulate(self.counts)]
         for start, total in zip(times, totals, strict=True):
@@ -86,7 +86,7 @@ class Course:
 
 @dataclass(frozen=True)
 class Far:
-    """How far away the server is: a proxy with this round trip, that holds a share of the answers so long."""
+    """A simulated distance: a proxy with this round trip, which delays a share of the answers."""
 
     rtt: float
     hold_share: float = 0.0
@@ -95,7 +95,7 @@ class Far:
 
 @dataclass(frozen=True)
 class Run:
-    """One consumer once: its course, what else it told, and what its run cost the server and the proxy."""
+    """One run of a consumer: its timings, its other answers, and the CPU of the server and the proxy."""
 
     course: Course
     answer: dict[str, Any]
@@ -104,40 +104,40 @@ class Run:
 
     @property
     def rate(self) -> float:
-        """Images a second, steady."""
+        """Images per second in the steady part."""
         return self.course.rate
 
     @property
     def whole_rate(self) -> float:
-        """Images a second, from the first request to the last image."""
+        """Images per second, from the first request to the last image."""
         return self.course.images / self.course.got[-1]
 
     @property
     def mb_per_s(self) -> float:
-        """MB a second, steady; who does not tell bytes has usual images."""
+        """MB per second in the steady part. If a consumer reports no bytes, images count with their usual size."""
         size = self.answer.get("sums", {}).get("bytes", IMAGE_BYTES * self.course.images)
         return float(self.course.rate * size / self.course.images / 1e6)
 
     @property
     def server_ms(self) -> float:
-        """CPU milliseconds of the server for each image."""
+        """CPU milliseconds of the server per image."""
         return 1e3 * self.server_cpu / self.course.images
 
     @property
     def proxy_ms(self) -> float:
-        """CPU milliseconds of the proxy for each image; 0.0 without one."""
+        """CPU milliseconds of the proxy per image; 0.0 without a proxy."""
         return 1e3 * self.carried.cpu_seconds / self.course.images if self.carried else 0.0
 
 
 def course_of(answer: Mapping[str, Any]) -> Course:
-    """The course that a consumer tells."""
+    """The timings in a consumer's answer."""
     return Course(answer["asked"], answer["got"], answer["counts"], answer["cpu"])
 
 
 def measured(
     ask: Callable[[int], dict[str, Any]], *, port: int, servers: Iterable[int | None], far: Far | None = None
 ) -> tuple[dict[str, Any], float, Carried | None]:
-    """What ``ask`` answers of a port, the servers' CPU seconds in that time, and what the proxy carried."""
+    """Call ``ask`` with a port; return its answer, the servers' CPU seconds, and the bytes through the proxy."""
     pids = [pid for pid in servers if pid is not None]
     with DelayProxy(port, **asdict(far)) if far else nullcontext() as proxy:
         before = sum(map(cpu_seconds, pids))
@@ -146,7 +146,7 @@ def measured(
 
 
 def costs(runs: Sequence[Run], *, client_ms: Callable[[Run], float] = lambda run: run.course.cpu_ms) -> str:
-    """Medians of the CPU time of some runs, for a note."""
+    """Median CPU times of some runs, for a note."""
     client, server, proxy = (
         statistics.median(map(value, runs)) for value in (client_ms, attrgetter("server_ms"), attrgetter("proxy_ms"))
     )
@@ -159,7 +159,7 @@ def describe(runs: Sequence[Run]) -> str:
 
 
 def check(answer: Mapping[str, Any], wanted: Mapping[str, int], consumer: str) -> None:
-    """Raise RuntimeError unless a consumer's images add up to what is wanted, in all that it has added up."""
+    """Raise RuntimeError unless all sums of a consumer are as expected."""
     found = answer["sums"]
     if wrong := {name: (wanted[name], value) for name, value in found.items() if wanted[name] != value}:
         raise RuntimeError(f"Wanted the same images from {consumer}. Found: sums (wanted, found) {wrong}")

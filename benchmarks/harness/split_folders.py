@@ -1,4 +1,4 @@
-"""Split folders of any size, written in bounded memory and without Spark: files of a million rows, as the job's."""
+"""Writes split folders of any size in bounded memory, without Spark, in files of a million rows as the job does."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,10 +21,9 @@ _THREADS = 2
 
 
 def write_split(folder: Path, images: Images, *, rows: int, distinct: int | None = None) -> SplitPart:
-    """A split folder whose row at a position is the image of that number; returns its only split's entry.
+    """Write a split folder in which position n is image n; return the entry of its only split.
 
-    With ``distinct`` the images 0..distinct-1 come again and again: one epoch of any length over images that a small
-    table holds.
+    With ``distinct``, images 0 to distinct-1 repeat: an epoch of any length over a small table.
     """
     distinct = distinct or rows
 
@@ -46,7 +45,7 @@ def write_split(folder: Path, images: Images, *, rows: int, distinct: int | None
 
 
 def write_folder(folder: Path, found: loader.Folder, *, data_table: str) -> None:
-    """A split folder of the rows of a tree of class folders, in their order."""
+    """Write a split folder with the rows of a tree of class folders, in their order."""
     assert found.labels is not None
     positions = np.arange(len(found), dtype=np.int64)
     file = _write_file(folder, 0, np.ascontiguousarray(found.ids), found.labels, positions)

@@ -2,8 +2,8 @@
 
     make bench-ingest
 
-An embedded Cassandra and Spark share two cores; the source is a tree of different pictures of 110 kB. The contenders
-run in turn, each into empty tables. After each run, rows, bytes and the hashes of some pictures are checked. Then the
+An embedded Cassandra and Spark share two cores; the source is a tree of distinct images of 110 kB. The contenders
+run in turn, each into empty tables. After each run, rows, bytes and the hashes of some images are checked. Then the
 memory of a worker and the listing of a million files are measured in separate processes. QUICK=1 measures less; a
 figure that means nothing at that size has no value, and its note has what was measured.
 """
@@ -63,11 +63,11 @@ class Scale:
 
     pictures: int = 20_000
     rounds: int = 3
-    """Runs of every contender, in turn."""
+    """Runs of every contender, alternating."""
     pairs: int = 5
-    """Runs of ours and the bare writer, those of the rounds included."""
+    """Runs of our job and the bare writer, including those of all contenders."""
     few: int = 8_000
-    """So many of the pictures the usual ways write, which take long."""
+    """The number of images that the other baselines write, because they take long."""
     one_at_a_time: int = 300
     resumed: int = 60_000
     resumed_bytes: int = 5_000
@@ -84,7 +84,7 @@ Speeds = dict[str, list[float]]
 
 
 def rows_of_writing(folder: Path, scale: Scale, speeds: Speeds, wanted: Collection[int]) -> dict[int, Row]:
-    """All that needs the server: writing and resuming; MB/s of every run go to ``speeds``, by contender."""
+    """Measure writing and resuming, which need the server; MB/s of every run go to ``speeds``, by contender."""
     tell(f"{scale.pictures:,} pictures of {PICTURE_BYTES:,} bytes")
     tree = plant_pictures(folder / "tree", scale.pictures)
     small = plant_pictures(folder / "resumed", scale.resumed, size=scale.resumed_bytes)
@@ -138,7 +138,7 @@ def _resuming(fixture: IngestFixture, tree: Planted, scale: Scale) -> Row:
 
 
 def rows_of_memory(folder: Path, scale: Scale, samples: list[tuple[float, float]]) -> dict[int, Row]:
-    """A worker's memory while bytes pass through; its samples (seconds, MB) go to ``samples``."""
+    """Measure a worker's memory while bytes pass through; its samples (seconds, MB) go to ``samples``."""
     tell(f"{scale.memory_bytes / 1e9:g} GB through one worker")
     plant_pictures(folder / "few", 500)
     command = worker("ingest.memory:pass_through", str(folder / "few"), scale.memory_bytes)
@@ -158,7 +158,7 @@ def rows_of_memory(folder: Path, scale: Scale, samples: list[tuple[float, float]
 
 
 def rows_of_listing(folder: Path, scale: Scale, numbers: Collection[int], *, folders: int) -> dict[int, Row]:
-    """Seconds and the driver's memory for a tree of so many folders."""
+    """List a tree with this many folders; return seconds and the driver's memory."""
     warm, root = folder / "warm", folder / "listed"
     if not warm.exists():
         plant_empty(warm, 100, folders=2)
@@ -184,7 +184,7 @@ def rows_of_listing(folder: Path, scale: Scale, numbers: Collection[int], *, fol
 
 
 def measure(parts: Parts, folder: Path) -> Draw:
-    """The rows that are wanted."""
+    """Measure the requested rows."""
     scale = QUICK if parts.is_quick else FULL
     require_room(folder, bytes=scale.disk_bytes, files=scale.listed + scale.resumed + scale.pictures)
     speeds: Speeds = {}

@@ -1,6 +1,6 @@
-"""A bare asynchronous writer: rows that are in memory already, sent with acsylla, by a separate process.
+"""A bare asynchronous writer in a separate process: it sends rows from memory with acsylla.
 
-Each picture is two requests, the metadata row when the data row is acknowledged, or one batch of both.
+Each image takes two requests, the metadata row after the data row is acknowledged, or one batch of both.
 """
 
 import os
@@ -12,11 +12,11 @@ _rows: list[Rows] = []
 
 
 def load(folder: str) -> tuple[int, int]:
-    """Make the rows of all pictures of a folder; returns this process and their number."""
+    """Prepare the rows of all images of a folder; return the pid of this process and the number of images."""
     _rows.extend(rows_below(folder))
     return os.getpid(), len(_rows)
 
 
 def write_first(cluster: Cluster, pictures: int, in_flight: int, is_batch: bool) -> tuple[float, float]:
-    """Write so many of the pictures; returns seconds and CPU seconds."""
+    """Write the first images; return seconds and CPU seconds."""
     return write_bare(cluster, _rows[:pictures], in_flight=in_flight, batch=is_batch)

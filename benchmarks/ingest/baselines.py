@@ -1,7 +1,7 @@
-"""Other ways to write a tree of pictures into the same two tables.
+"""Other ways to write a tree of images to the same two tables.
 
-One at a time, by hand; the usual Spark way; and the Spark connector. All read the files, hash them, look at their
-headers and write the same columns as an ingest does.
+By hand, one at a time; the usual Spark way; and the Spark connector. All read the files, hash them, read their headers
+and write the same columns as an ingest.
 """
 
 import itertools
@@ -24,7 +24,7 @@ from etl.sources.trees import list_tree
 from imagestrata.devstack.servers.cassandra import Cassandra
 from schemas import TableName
 
-# Executors do not find the benchmarks: what tasks need of these modules travels with them.
+# Executors cannot import the benchmarks, so tasks carry what they need of these modules.
 for _module in (pictures, picture_rows, sys.modules[__name__]):
     cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]
 
@@ -34,7 +34,7 @@ CORES = 2
 
 
 def one_at_a_time(spark: SparkSession, root: str, *, server: Cassandra, limit: int) -> None:
-    """Read a picture, insert its data row, insert its metadata row, and so on: the Python driver as it comes."""
+    """Read an image, insert its data row, insert its metadata row, and repeat, with the Python driver's defaults."""
     from cassandra.cluster import Cluster
 
     with Cluster(server.hosts, port=server.port) as cluster, cluster.connect() as session:
@@ -47,7 +47,7 @@ def one_at_a_time(spark: SparkSession, root: str, *, server: Cassandra, limit: i
 
 
 def usual_way(spark: SparkSession, root: str, *, server: Cassandra, limit: int) -> None:
-    """The driver lists, executors write what they read through the Python driver, new random ids for all."""
+    """The driver lists the files; executors read them and write them with the Python driver, with new random ids."""
     paths = list_paths(root)[:limit]
     write = partial(_write_partition, root=root, hosts=server.hosts, port=server.port, origin=Origin.of(root))
     spark.sparkContext.parallelize(paths).foreachPartition(write)
@@ -70,9 +70,9 @@ def _write_partition(paths: Iterable[str], *, root: str, hosts: Sequence[str], p
 
 
 def connector(spark: SparkSession, root: str, *, server: Cassandra, limit: int) -> None:
-    """Our listing, read and hashed in Python, written by the Spark connector: the data, then the metadata.
+    """Our listing, read and hashed in Python, written by the Spark connector: first the data, then the metadata.
 
-    The second write computes its rows again, as Spark does; but without sending the pictures to the JVM again.
+    Spark computes the rows again for the second write, but does not send the images to the JVM again.
     """
     listing = list_tree(spark, root, dataset=picture_rows.KEYSPACE, splits=[b""], or_split=b"", by_folder=True)
     some = list_paths(root)[:limit]
@@ -101,7 +101,7 @@ def _rows(entries: DataFrame, *, table: TableName, columns: Sequence[str], origi
 def _read_batches(
     batches: Iterable[pa.RecordBatch], *, schema: pa.Schema, is_data: bool, origin: Origin
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of (path, place) in, rows of one table out, few at a time: pictures fill the memory."""
+    """Turn rows of (path, number) into rows of one table, in small batches, because images fill the memory."""
     entries = (entry for batch in batches for entry in batch.to_pylist())
     while group := list(itertools.islice(entries, _ARROW_ROWS)):
         rows = []

@@ -1,4 +1,4 @@
-"""Where the contenders of the ingest benchmark run: one server, one Spark, one bare writer, tables emptied between."""
+"""The fixture of the ingest benchmark: one server, one Spark session, one bare writer, and tables that are emptied."""
 
 import os
 import statistics
@@ -34,7 +34,7 @@ WARM_UP_PICTURES = 200
 
 @dataclass(frozen=True)
 class Run:
-    """One contender once: what it wrote, how long it took, and the CPU seconds of its processes and of the server."""
+    """One run of a contender: what it wrote, its duration, and the CPU seconds of its processes and of the server."""
 
     images: int
     bytes: int
@@ -44,12 +44,12 @@ class Run:
 
     @property
     def mb_per_s(self) -> float:
-        """Megabytes (10^6) of pictures a second."""
+        """Megabytes (10^6) of images per second."""
         return self.bytes / 1e6 / self.seconds
 
     @property
     def images_per_s(self) -> float:
-        """Pictures a second."""
+        """Images per second."""
         return self.images / self.seconds
 
 
@@ -58,19 +58,19 @@ def describe(runs: Sequence[Run]) -> str:
     rate = statistics.median(run.images_per_s for run in runs)
     client = statistics.median(1e3 * run.client_cpu / run.images for run in runs)
     server = statistics.median(1e3 * run.server_cpu / run.images for run in runs)
-    of_client = f"{client:.2f} client + " if client > 0 else ""  # workers that Spark ends take their time with them
+    of_client = f"{client:.2f} client + " if client > 0 else ""  # unknown if Spark has ended its workers
     return f"{rate:,.0f} images/s, CPU ms an image {of_client}{server:.2f} server"
 
 
 def plan_of(tree: Planted, *, resume: bool = False) -> IngestPlan:
-    """What our own job is asked to do."""
+    """The plan of our own job."""
     source = SourcePlan(address=str(tree.root))
     return IngestPlan(source=source, data_table=DATA, metadata_table=METADATA, resume=resume)
 
 
 @contextmanager
 def ingest_fixture(folder: Path, tree: Planted) -> Iterator["IngestFixture"]:
-    """The server, Spark and the bare writer, for the pictures of a tree."""
+    """Start the server, Spark and the bare writer for the images of a tree."""
     statements = plan_of(tree).tables.definitions.values()
     with (
         embedded(folder / "cassandra", KEYSPACE, *statements) as server,
@@ -83,12 +83,12 @@ def ingest_fixture(folder: Path, tree: Planted) -> Iterator["IngestFixture"]:
             with server.session() as control:
                 yield IngestFixture(folder, tree, server, control, spark, bare)
         finally:
-            spark.sparkContext.setLogLevel("OFF")  # the connector would complain that its server is gone
+            spark.sparkContext.setLogLevel("OFF")  # otherwise the connector logs that its server has gone
             spark.stop()
 
 
 class IngestFixture:
-    """Where contenders run."""
+    """Runs the contenders."""
 
     def __init__(
         self, folder: Path, tree: Planted, server: Cassandra, control: Any, spark: SparkSession, bare: Executor
@@ -101,7 +101,7 @@ class IngestFixture:
             raise RuntimeError(f"Wanted a bare writer with {tree.files:,} pictures. Found: {pictures:,}")
 
     def warm_up(self) -> str:
-        """Spark by small runs, the server by the bare writer, which finds its best; returns a remark on that."""
+        """Warm up Spark and the server, and find the bare writer's best concurrency; return a remark on it."""
         small = plant_pictures(self.folder / "small", WARM_UP_PICTURES, first_seed=self.tree.files)
         for _ in range(2):
             self.empty()
@@ -120,29 +120,29 @@ class IngestFixture:
         self.in_flight, found = best_of(IN_FLIGHT, rate)
         batched = rate(self.in_flight, batch=True)
         self.empty()
-        self._ingest(self.tree)  # for the server too this is another kind of request than the bare writer's
+        self._ingest(self.tree)  # the server has only handled the bare writer's kind of requests so far
         return f"bare writer in warm-up: {found}, {batched:,.0f} images/s with both rows in one batch"
 
     def ours(self) -> Run:
-        """Our job."""
+        """Run our job."""
         return self._measure(lambda: self._ingest(self.tree), planned=self.tree)
 
     def bare(self) -> Run:
-        """The bare writer; its time and the CPU of its client are its own."""
+        """Run the bare writer, which measures its own time and client CPU."""
         found: list[tuple[float, float]] = []
         write = partial(self._write_bare, self.tree.files, self.in_flight)
         run = self._measure(lambda: found.append(write()), planned=self.tree)
         return replace(run, seconds=found[0][0], client_cpu=found[0][1])
 
     def baseline(self, write: Callable[..., None], pictures: int) -> Run:
-        """Another way to write the first few pictures."""
+        """Run a baseline on the first images."""
         root = str(self.tree.root)
         some = list_paths(root)[:pictures]
         planned = Planted(self.tree.root, len(some), sum((self.tree.root / path).stat().st_size for path in some))
         return self._measure(lambda: write(self.spark, root, server=self._server, limit=pictures), planned=planned)
 
     def first_and_resumed(self, tree: Planted) -> tuple[float, float]:
-        """Seconds of a first ingest of a tree, and of one that resumes when all images are there."""
+        """Seconds of a first ingest of a tree, and of one that resumes when all images exist."""
         first = self._measure(lambda: self._ingest(tree), planned=tree).seconds
         started = time.monotonic()
         report = job.run(self.spark, plan=plan_of(tree, resume=True))
@@ -152,7 +152,7 @@ class IngestFixture:
         return first, seconds
 
     def empty(self) -> None:
-        """Empty the tables, and let the disk take what waits for it."""
+        """Empty the tables and sync the disk."""
         for table in plan_of(self.tree).tables.definitions:
             self._control.execute(f"TRUNCATE {table}", timeout=120)
         os.sync()
@@ -164,13 +164,13 @@ class IngestFixture:
         return report
 
     def _write_bare(self, pictures: int, in_flight: int, *, batch: bool = False) -> tuple[float, float]:
-        """Let the bare writer write so many pictures; returns its seconds and its CPU seconds."""
+        """Write the first images with the bare writer; return its seconds and its CPU seconds."""
         server = self._server
         cluster = Cluster(tuple(server.hosts), server.port, server.datacenter)
         return self._bare.submit(write_first, cluster, pictures, in_flight, batch).result()
 
     def _measure(self, work: Callable[[], object], *, planned: Planted) -> Run:
-        """Empty the tables, run, look whether the rows are there."""
+        """Empty the tables, run ``work`` and check that the rows are there."""
         self.empty()
         server = self._server.nodes[0].pid
         assert server is not None

@@ -1,4 +1,4 @@
-"""Listing one tree, as an ingest does it; a separate process, with the driver memory of Spark's configuration."""
+"""Lists one tree as an ingest does, in a separate process with the driver memory of Spark's configuration."""
 
 import os
 import time
@@ -12,7 +12,7 @@ from etl.sources.trees import list_tree
 
 
 def count_files(spark: SparkSession, root: str) -> int:
-    """List a tree of class folders, keep the listing as an ingest does, and count what is in it."""
+    """List a tree of class folders, keep the listing as an ingest does, and count its entries."""
     listing = list_tree(spark, os.path.realpath(root), dataset=KEYSPACE, splits=[b""], or_split=b"", by_folder=True)
     entries = listing.entries.persist(StorageLevel.MEMORY_AND_DISK)
     try:
@@ -22,7 +22,7 @@ def count_files(spark: SparkSession, root: str) -> int:
 
 
 def list_both(root: str, small: str) -> dict[str, float]:
-    """Seconds and files of a tree, without the start of Spark and the listing of a small tree before it."""
+    """Seconds and files of a tree, without the start of Spark and after a listing of a small tree."""
     spark = session("benchmark of listing", master="local[2]")
     count_files(spark, small)
     started = time.monotonic()

@@ -1,8 +1,8 @@
-"""One executor worker through which many bytes pass, with a sink in place of the database; a separate process.
+"""Passes many bytes through one executor worker, with a sink instead of the database, in a separate process.
 
-The pictures of a folder are listed again and again under new ids until they are so many bytes. One task reads and
-looks at them as an ingest does; the sink takes each, holds it as long as a busy server would, and forgets it. The
-answer: {"started", "ended", "pictures", "bytes"}, times of ``time.monotonic``.
+The images of a folder are listed repeatedly under new ids, up to this many bytes. One task reads and checks them as an
+ingest does; the sink holds each as long as a busy server would. The answer: {"started", "ended", "pictures", "bytes"},
+with times of ``time.monotonic``.
 """
 
 import asyncio
@@ -20,26 +20,26 @@ from etl.ingest.writing.image_writer import Nowhere, WriteOrder
 from etl.ingest.writing.preparation import Preparation
 from etl.ingest.writing.tasks import write
 
-# Executors do not find the benchmarks: what tasks need of this module travels with them.
+# Executors cannot import the benchmarks, so tasks carry what they need of this module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
-HELD_SECONDS = 0.1  # then the task's window of pictures in flight is full
+HELD_SECONDS = 0.1  # long enough to fill the task's window of images in flight
 
 
 class Forget(Nowhere):
-    """Takes every picture, holds it for a while and keeps nothing."""
+    """Accepts every image, holds it for a while and drops it."""
 
     async def accept(self, entry: Any, picture: Any, label: int | None) -> None:
-        """Hold a picture for a while."""
+        """Hold an image for a while."""
         await asyncio.sleep(HELD_SECONDS)
 
     async def reject(self, entry: Any, *, path: str, stage: str, reason: str) -> None:
-        """Nothing here is to be rejected."""
+        """Fail: nothing must be rejected."""
         raise RuntimeError(f"Wanted every picture. Found: {path} rejected: {reason}")
 
 
 def entries_of(spark: SparkSession, folder: str, *, pictures: int) -> DataFrame:
-    """So many rows of `etl.sources.entries.ENTRIES` with different ids, that share the files of a folder."""
+    """Rows of `etl.sources.entries.ENTRIES` with distinct ids that share the files of a folder."""
     paths = list_paths(folder)
     rows = [(number, path, os.path.getsize(os.path.join(folder, path))) for number, path in enumerate(paths)]
     files = F.broadcast(spark.createDataFrame(rows, "file BIGINT, name STRING, bytes BIGINT"))
@@ -60,7 +60,7 @@ def entries_of(spark: SparkSession, folder: str, *, pictures: int) -> DataFrame:
 
 
 def pass_through(folder: str, size: int) -> dict[str, Any]:
-    """Pass so many bytes through; a few before, so that the worker is there and has imported what it needs."""
+    """Pass the bytes through, after a few to start the worker and its imports."""
     spark = session("benchmark of memory", master="local[1]")
     order = WriteOrder(target=Forget(), preparation=Preparation(), labels=LABELS)
     paths = list_paths(folder)

@@ -1,4 +1,4 @@
-"""The picture of the benchmark of ingest: how fast each contender was, and a worker's memory over time."""
+"""The plot of the ingest benchmark: the speed of each contender, and a worker's memory over time."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 
 def draw(path: Path, *, speeds: Mapping[str, Sequence[float]], memory: Sequence[tuple[float, float]]) -> Path:
-    """Write a PNG of bars (MB/s of each run, and their mean) and of a line (seconds, MB)."""
+    """Write a PNG with bars (MB/s of each run, and their mean) and a line (seconds, MB)."""
     figure = Figure(figsize=(9, 6.4), layout="constrained")
     bars, line = figure.subplots(2)
     found = {name: runs for name, runs in speeds.items() if runs}

@@ -28,9 +28,9 @@ DISK_BYTES_BESIDES = 6_000_000_000
 
 
 def measure(parts: Parts, folder: Path) -> Draw | None:
-    """The rows that are wanted, and curves if all are."""
+    """Measure the requested rows, and the plot's curves if all rows are requested."""
     if parts.is_quick:
-        os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")  # no JVM runs for long
+        os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")  # JVMs here are short-lived
     sizes = QUICK if parts.is_quick else FULL
     is_all = parts.wanted == set(FIGURES)
     large = DISK_BYTES_A_ROW * sizes.large if parts.wants(opening.NUMBERS) else 0
@@ -49,7 +49,7 @@ def measure(parts: Parts, folder: Path) -> Draw | None:
         if is_all:
             try:
                 rates.complete(fixture, curves)
-            except Exception as error:  # whatever it is, what else was measured is worth keeping
+            except Exception as error:  # keep what else was measured, whatever the error
                 tell(f"failed: {error}")
                 parts.is_whole = False
         if parts.wants(decoded.NUMBERS):

@@ -1,4 +1,4 @@
-"""What the loader is compared with: DALI's reader of files, and torch's workers with a driver each."""
+"""Baselines of the loader: DALI's file reader, and torch's workers with a driver each."""
 
 import os
 import time
@@ -15,7 +15,7 @@ from schemas import Columns, TableName
 
 
 def decode_files(order: Order) -> Answer:
-    """One pass over the files of a split's rows, in the graph that `loader.ClassificationIterator` has for training."""
+    """One pass over the files of a split's rows, in the training graph of `loader.ClassificationIterator`."""
     split = loader.open_split(order["split"], cache=order["cache"])
     assert split.labels is not None
     labels = split.labels.tolist()
@@ -26,7 +26,7 @@ def decode_files(order: Order) -> Answer:
 
 
 class _Images:
-    """A data set as torch wants it: one image of a split by position, read by a session of each worker's own."""
+    """A torch dataset: one image of a split by position, read through a separate session per worker."""
 
     def __init__(self, order: Order) -> None:
         self._order = order
@@ -50,9 +50,9 @@ class _Images:
 
 
 def read_by_workers(order: Order) -> Answer:
-    """The first positions of a split, in their order.
+    """Read the first positions of a split, in order.
 
-    Rates come from the times at which workers had read single images, which are steadier than those of batches.
+    Rates are computed from the times at which workers read single images, which vary less than those of batches.
     """
     import torch.utils.data
 
@@ -71,7 +71,7 @@ def read_by_workers(order: Order) -> Answer:
 
 
 def as_answer(times: list[float], sums: dict[str, int]) -> Answer:
-    """What a consumer tells, from the time of each image: some dozen of parts instead of batches."""
+    """The answer of a consumer, from the time of each image: about a dozen parts instead of batches."""
     part = max(1, len(times) // 24)
     counts = [min(part, len(times) - start) for start in range(0, len(times), part)]
     got = [times[min(start + part, len(times)) - 1] for start in range(0, len(times), part)]

@@ -1,4 +1,4 @@
-"""The figure of consistency: what reading at a quorum costs, where each of three nodes has a copy of each image."""
+"""The consistency figure: the cost of quorum reads if each of three nodes has a copy of every image."""
 
 from functools import partial
 from operator import attrgetter
@@ -14,7 +14,7 @@ _NODES = 3
 
 
 def rows_of_copies(fixture: LoaderFixture, *, is_left_out: bool) -> dict[int, Row]:
-    """Both levels in turn, on a separate cluster; a quick run of all figures leaves it out."""
+    """Both levels alternately, on a separate cluster. A quick run of all figures leaves it out."""
     if is_left_out:
         return {16: FIGURES.value_row(16, None, note="three nodes take a minute to start: QUICK=1 ONLY=16 measures it")}
     sizes = fixture.sizes

@@ -1,4 +1,4 @@
-"""The figures of decoded pictures: over a long way, and beside DALI's own reader of files."""
+"""The figures of decoded images: over a long distance, and compared with DALI's own file reader."""
 
 from collections.abc import Collection
 from functools import partial
@@ -19,7 +19,7 @@ THREADS = 2
 
 
 def rows_of_decoded(fixture: LoaderFixture, wanted: Collection[int]) -> dict[int, Row]:
-    """Measure, and make the rows that are wanted."""
+    """Measure the requested rows."""
     rows, pairs = {}, fixture.sizes.many_pairs
     folder = fixture.folder / "pictures"
     plant(folder, count=fixture.sizes.pictures)
@@ -43,19 +43,19 @@ def _told(name: str, run: Run) -> str:
 
 
 def decoded(fixture: LoaderFixture, far: Far | None, *, rows: int | None = None) -> Run:
-    """Our iterator once."""
+    """Run our iterator."""
     rows = rows or fixture.sizes.decoded
     return fixture.run("harness.consumers:decode", PICTURES, rows, far=far, size=SIZE, threads=THREADS)
 
 
 def from_files(fixture: LoaderFixture, folder: Path) -> Run:
-    """DALI's reader once."""
+    """Run DALI's reader."""
     rows, files = fixture.sizes.decoded, str(folder)
     return fixture.run("loader.baselines:decode_files", PICTURES, rows, files=files, size=SIZE, threads=THREADS)
 
 
 def plant(folder: Path, *, count: int) -> None:
-    """The pictures of the table as files, each named by its label."""
+    """Write the images of the table as files named by their labels."""
     folder.mkdir()
     for _, label, data in PICTURES.rows(np.arange(count, dtype=np.int64)):
         (folder / f"{label:06}.jpg").write_bytes(data)

@@ -1,4 +1,4 @@
-"""What the benchmark of the loader reports, in its order."""
+"""The figures of the loader benchmark."""
 
 from benchmarks.harness.figures import Figure, Figures
 

@@ -1,4 +1,4 @@
-"""A rank that opens a large split: seconds to its first batch, and its anonymous memory from then on."""
+"""A rank that opens a large split: seconds to its first batch, and its anonymous memory afterwards."""
 
 import os
 import time
@@ -14,9 +14,9 @@ _SECONDS_A_LOOK = 0.02
 
 
 def open_and_read(order: Order) -> Answer:
-    """Open, connect, read so many batches; then leave the source alone until it has read ahead what it may.
+    """Open, connect and read some batches; then wait until the source has read ahead all that it may.
 
-    ``first`` are the seconds of opening the split and of reading the first batch, without those of connecting.
+    ``first`` is the time to open the split and to read the first batch, without connecting.
     """
     with watched(partial(anonymous_mb, os.getpid()), seconds=_SECONDS_A_LOOK) as samples:
         began = time.monotonic()

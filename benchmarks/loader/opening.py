@@ -1,4 +1,4 @@
-"""The figures of opening: seconds to the first batch of splits of any size, and a rank's memory with a large one."""
+"""The figures of opening: seconds to the first batch for splits of two sizes, and a rank's memory with a large one."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ _PAUSE = 0.5
 
 
 def rows_of_opening(fixture: LoaderFixture, wanted: Collection[int]) -> dict[int, Row]:
-    """Measure, and make the rows that are wanted. The files of each split are in the page cache, since they are new."""
+    """Measure the requested rows. The files of each split are in the page cache because they were just written."""
     rows: dict[int, Row] = {}
     sizes, cache = fixture.sizes, fixture.folder / "opened"
     if 12 in wanted:
@@ -56,7 +56,7 @@ def rows_of_opening(fixture: LoaderFixture, wanted: Collection[int]) -> dict[int
 
 
 class _Split:
-    """A split of so many rows, and in Cassandra the images that its first epoch begins with."""
+    """A split, and the images that its first epoch begins with in Cassandra."""
 
     def __init__(self, fixture: LoaderFixture, rows: int, *, batches: int) -> None:
         self._fixture = fixture
@@ -65,16 +65,16 @@ class _Split:
         part = write_split(self._folder, OPENED, rows=rows)
         places = epoch_order(rows, fingerprint=part.fingerprint, seed=0, epoch=0, shuffle=True)
         assert places is not None
-        ahead = fixture.sizes.budget // 100_000  # more images than the budget holds
+        ahead = fixture.sizes.budget // 100_000  # more images than fit in the budget
         count = min(rows, batches * fixture.sizes.batch + ahead)
         self._numbers = places(np.arange(count, dtype=np.int64))
         tell(f"{count:,} images that its epoch begins with")
         fixture.write(OPENED, self._numbers)
-        fixture.read(OPENED, self._numbers)  # which warms the server up, too
-        os.sync()  # or what was written here would be waited for when a cache is put on the disk
+        fixture.read(OPENED, self._numbers)  # also warms the server up
+        os.sync()  # otherwise a later sync of the cache would also wait for these writes
 
     def open(self, cache: Path, *, batches: int = 1) -> dict[str, Any]:
-        """A rank that opens it and reads so many batches. Raises RuntimeError if they are not those of the order."""
+        """Open the split in a new process and read some batches. Raises RuntimeError if they are not the epoch's."""
         order: dict[str, Any] = {"split": str(self._folder), "cache": str(cache), "batches": batches, "pause": _PAUSE}
         answer, _, _ = self._fixture.answer("loader.memory:open_and_read", **order)
         tell(f"opened in {answer['opened']:.2f} s, first batch {answer['first']:.2f} s, {answer['peak_mb']:,.0f} MB")
@@ -82,7 +82,7 @@ class _Split:
         return answer
 
     def remove(self) -> None:
-        """Its files; what is in Cassandra stays."""
+        """Remove its files. The images stay in Cassandra."""
         shutil.rmtree(self._folder)
 
 

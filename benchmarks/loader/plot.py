@@ -1,4 +1,4 @@
-"""The picture of the benchmark of the loader: images a second against the round trip, a line for each way to read."""
+"""The plot of the loader benchmark: images per second against the round trip, with a line for each way to read."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 
 def draw(path: Path, curves: Mapping[str, Mapping[float, float]]) -> Path:
-    """Write a PNG of curves by name: images a second, from 0, by round trip in seconds, at even distances."""
+    """Write a PNG of curves by name: images per second, from 0, by round trip in seconds, evenly spaced."""
     figure = Figure(figsize=(9, 5.6), layout="constrained")
     axes = figure.subplots()
     axes.set_title("images of 110 kB from Cassandra, images/s by round trip")

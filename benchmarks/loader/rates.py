@@ -1,4 +1,4 @@
-"""The figures of fetching: beside a bare client, over a long way, at a demand, with answers held back; the curves."""
+"""The figures of fetching: beside a bare client, at a distance, at a fixed rate, with delayed answers; the plot."""
 
 import statistics
 from collections.abc import Collection, Sequence
@@ -17,12 +17,12 @@ DEMANDED = (5, 6)
 HELD = (10, 11)
 NUMBERS = (*DIRECT, *FAR, *DEMANDED, *HELD)
 Curves = dict[str, dict[float, float]]
-"""Images a second by round trip, for each way to read."""
+"""Images per second by round trip, for each way to read."""
 IN_FLIGHT = (64, 128, 256)
 
 
 def fetch(fixture: LoaderFixture, rows: int, rtt: float | None, *, hold: float | None = None, **order: object) -> Run:
-    """Our loader once; ``rtt`` None is without a proxy; one answer of a hundred is delayed by ``hold`` seconds."""
+    """Run our loader. ``rtt`` None is without a proxy; one in a hundred answers is delayed by ``hold`` seconds."""
     far = None if rtt is None else Far(rtt, 0.0 if hold is None else 0.01, hold or 0.0)
     run = fixture.run("harness.consumers:fetch", BLOBS, rows, far=far, **order)
     way = "no proxy" if rtt is None else f"{1e3 * rtt:.0f} ms" + (f", held {hold:.0f} s" if hold else "")
@@ -31,14 +31,14 @@ def fetch(fixture: LoaderFixture, rows: int, rtt: float | None, *, hold: float |
 
 
 def read_bare(fixture: LoaderFixture, rows: int, in_flight: int) -> Run:
-    """The bare client once."""
+    """Run the bare client."""
     run = fixture.run("harness.consumers:read_bare", BLOBS, rows, in_flight=in_flight)
     tell(f"bare, {in_flight} in flight: {run.rate:,.0f} images/s")
     return run
 
 
 def warm_up(fixture: LoaderFixture, *, quick: bool) -> str:
-    """The server by all kinds of readers, the bare client finds its best; returns a remark on that."""
+    """Warm up the server with all readers, and find the bare client's best concurrency; return a remark on it."""
     rows = fixture.sizes.warm
     fetch(fixture, rows, 0.0)
     turns = 1 if quick else 2
@@ -47,7 +47,7 @@ def warm_up(fixture: LoaderFixture, *, quick: bool) -> str:
 
 
 def rows_of_direct(fixture: LoaderFixture, wanted: Collection[int], remark: str) -> dict[int, Row]:
-    """Beside the bare client, and the CPU of a whole way to DALI; no proxy."""
+    """Compare with the bare client, and measure the CPU of the whole way to DALI; no proxy."""
     sizes, rows = fixture.sizes, {}
     if 1 in wanted:
         bare_client = partial(read_bare, fixture, sizes.fetched, fixture.in_flight)
@@ -64,7 +64,7 @@ def rows_of_direct(fixture: LoaderFixture, wanted: Collection[int], remark: str)
 
 
 def rows_of_far(fixture: LoaderFixture, wanted: Collection[int], curves: Curves) -> dict[int, Row]:
-    """150 ms and 300 ms in turn with 0 ms, all through the proxy; their medians are points of the curve, too."""
+    """150 ms and 300 ms alternate with 0 ms, all through the proxy. Their medians are also points of the curve."""
     sizes, rows = fixture.sizes, {}
     rtts = [rtt for rtt, needed in ((0.0, {3, 4}), (0.15, {3, 7}), (0.3, {4})) if needed.intersection(wanted)]
     runs = in_turn(sizes.many_pairs, {rtt: partial(fetch, fixture, sizes.fetched, rtt) for rtt in rtts})
@@ -108,7 +108,7 @@ def rows_of_demand(fixture: LoaderFixture, wanted: Collection[int]) -> dict[int,
 
 
 def rows_of_holds(fixture: LoaderFixture) -> dict[int, Row]:
-    """Single answers held for 2 s, in turn with the same proxy that holds them for no time."""
+    """Single answers delayed by 2 s, alternating with the same proxy without a delay."""
     sizes = fixture.sizes
     contenders = {hold: partial(fetch, fixture, sizes.held, 0.0, hold=hold) for hold in (2.0, 0.0)}
     held, prompt = in_turn(sizes.pairs, contenders).values()
@@ -125,15 +125,15 @@ def rows_of_holds(fixture: LoaderFixture) -> dict[int, Row]:
 
 
 def extra_share(run: Run) -> float:
-    """Reads that were sent again, for each image that was delivered."""
+    """Hedged and repeated reads per delivered image."""
     stats = run.answer["stats"]
     return float(stats["second_reads"] + stats["retries"]) / run.course.images
 
 
 def carried_share(run: Run) -> float:
-    """Bytes from the server beyond those delivered, read ahead or in flight at the end, for each of these.
+    """Bytes from the server beyond those delivered, read ahead or in flight at the end, per byte of these.
 
-    Second answers, then, and headers; about, since it is unknown how many of those in flight arrived.
+    They are second answers and headers. The value is approximate: how many reads in flight have arrived is unknown.
     """
     assert run.carried is not None
     sums, stats = run.answer["sums"], run.answer["stats"]
@@ -142,7 +142,7 @@ def carried_share(run: Run) -> float:
 
 
 def complete(fixture: LoaderFixture, curves: Curves) -> None:
-    """Add the points that no figure has asked for: rates by round trip, for each way to read."""
+    """Add the points that no figure has measured: rates by round trip, for each way to read."""
     sizes = fixture.sizes
     for name, is_ordered in (("in order", True), ("out of order", False)):
         points = curves.setdefault(name, {})

@@ -1,12 +1,12 @@
-"""The effect of server settings on writing pictures: each setting is changed alone and compared with our defaults.
+"""The effect of server settings on writing images: each setting is changed alone and compared with our defaults.
 
     make bench-server
 
-The requests of the bare writer, with both rows of a picture in one batch, go in turn to an embedded Cassandra with our
+The requests of the bare writer, with both rows of a image in one batch, go in turn to an embedded Cassandra with our
 settings and to one with a single change: how rows are sent, how the commit log is synced, where memtables are kept,
 how tables compact and compress. A ratio above 1 means that ours is faster. Both servers use the quick JIT compiler
 only, so that a new server can be compared with one that has run for a while.
-QUICK=1 writes few pictures, too few for a value.
+QUICK=1 writes few images, too few for a value.
 """
 
 import os
@@ -38,14 +38,14 @@ DISK_BYTES = 6_000_000_000
 
 @dataclass(frozen=True)
 class Change:
-    """One thing that is not as ours."""
+    """One setting that differs from ours."""
 
     name: str
     note: str
     yaml: Mapping[str, object] = field(default_factory=dict)
     """Lines of cassandra.yaml."""
     table: str = ""
-    """What the data table is altered to."""
+    """The change of the data table."""
     batch: bool = True
     heap_mb: int = 512
 
@@ -84,7 +84,7 @@ FIGURES = Figures(
 
 @contextmanager
 def contender(folder: Path, change: Change) -> Iterator["Contender"]:
-    """A server with one change; it is tied to us: such a one is as fast after seconds as it will ever be."""
+    """A server with one change. It uses the quick compiler only, so it reaches full speed in seconds."""
     tables = [create_data(DATA, Columns()), create_metadata(METADATA, Columns())]
     altered = [f"ALTER TABLE {DATA} WITH {change.table}"] if change.table else []
     options: dict[str, Any] = {"heap_mb": change.heap_mb, "yaml": change.yaml, "tied": True}
@@ -99,7 +99,7 @@ class Contender:
         self._server, self._is_batch = server, is_batch
 
     def run(self, rows: Sequence[Rows]) -> tuple[float, float]:
-        """Write rows into empty tables; returns pictures a second, and the server's CPU milliseconds a picture."""
+        """Write rows into empty tables; return images per second, and the server's CPU milliseconds per image."""
         with self._server.session() as session:
             for table in (DATA, METADATA):
                 session.execute(f"TRUNCATE {table}", timeout=120)
@@ -113,7 +113,7 @@ class Contender:
 
 
 def compare(folder: Path, rows: Sequence[Rows], ours: Contender, number: int) -> Row:
-    """Ours and a change of it in turn, after both have been warmed up."""
+    """Our settings and one change alternately, after a warm-up of both."""
     change = CHANGES[number - 1]
     with contender(folder / "changed", change) as changed:
         for _ in range(2):
@@ -128,7 +128,7 @@ def compare(folder: Path, rows: Sequence[Rows], ours: Contender, number: int) ->
 
 
 def measure(parts: Parts, folder: Path) -> None:
-    """Ours beside each change that is wanted."""
+    """Compare our settings with each requested change."""
     require_room(folder, bytes=DISK_BYTES, files=10_000)
     root = str(plant_pictures(folder / "tree", 400 if parts.is_quick else 4_000).root)
     rows = rows_below(root)

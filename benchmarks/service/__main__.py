@@ -28,7 +28,7 @@ PARTS = {
 
 
 def measure(parts: Parts, folder: Path) -> None:
-    """The rows that are wanted."""
+    """Measure the requested rows."""
     sizes = QUICK if parts.is_quick else FULL
     require_room(folder, bytes=4 * sizes.file_bytes + 3 * sizes.files * sizes.of_bytes, files=10_000)
     fixture = Fixture(folder, sizes)

@@ -1,4 +1,4 @@
-"""The figures of single bodies: a large file and a folder, up and down, beside cp, sha256sum and nginx."""
+"""The figures of single transfers: a large file and a folder, up and down, compared with cp, sha256sum and nginx."""
 
 import os
 import shutil
@@ -32,7 +32,7 @@ http {{
 
 
 def rows_of_upload(fixture: Fixture) -> dict[int, Row]:
-    """One large file, uploaded in turn with cp and sha256sum of it; each upload makes a new version."""
+    """Upload one large file, alternating with cp and sha256sum of it. Each upload makes a new version."""
     versions, peaks = count(1), []
     with fixture.service() as service:
         service.create("file")
@@ -40,7 +40,7 @@ def rows_of_upload(fixture: Fixture) -> dict[int, Row]:
         def upload() -> float:
             if (number := next(versions)) > 1:
                 service.ask("DELETE", f"/datasets/file?version={number - 1}")
-            with open(fixture.file, "ab") as file:  # other bytes, or it would be the version that is there
+            with open(fixture.file, "ab") as file:  # other bytes, because the same bytes would not make a new version
                 file.write(bytes([number]))
             with memory_of(service) as samples:
                 rate = fixture.file_mb / put(fixture.file, f"{service.url}/datasets/file")
@@ -59,7 +59,7 @@ def rows_of_upload(fixture: Fixture) -> dict[int, Row]:
 
 
 def rows_of_folder(fixture: Fixture) -> dict[int, Row]:
-    """A folder as one tar, up and down."""
+    """Upload and download a folder as one tar."""
     up, down, peaks = [], [], []
     tar = fixture.make_tar()
     size = tar.stat().st_size / 1e6
@@ -76,13 +76,13 @@ def rows_of_folder(fixture: Fixture) -> dict[int, Row]:
 
 
 def rows_of_download(fixture: Fixture) -> dict[int, Row]:
-    """One large file, downloaded in turn with nginx, by the same client to the null device."""
+    """Download one large file, alternating with nginx, with the same client, to the null device."""
     with fixture.service() as service, nginx(fixture.folder) as other:
         service.create("file")
         put(fixture.file, f"{service.url}/datasets/file")
         addresses = {"service": f"{service.url}/datasets/file", "nginx": f"{other}/{fixture.file.name}"}
         for address in addresses.values():
-            curl(address)  # warm
+            curl(address)  # warm-up
         contenders = {name: partial(curl, address) for name, address in addresses.items()}
         seconds = in_turn(max(3, fixture.sizes.pairs), contenders)
     ours, others = ([fixture.file_mb / one for one in found] for found in seconds.values())
@@ -109,7 +109,7 @@ def _copied(source: Path) -> float:
 
 @contextmanager
 def nginx(folder: Path) -> Iterator[str]:
-    """nginx over a folder, with sendfile and one worker; its address. It is installed where that is possible."""
+    """Serve a folder with nginx, sendfile and one worker; yields its address. Installs nginx if possible."""
     if shutil.which("nginx") is None:
         tell("install nginx (apt-get)")
         command = ["apt-get", "install", "-y", "--no-install-recommends", "nginx-light"]

@@ -1,9 +1,9 @@
-"""Many clients of a dataset service at once, in a separate process.
+"""Runs many clients of a dataset service in one separate process.
 
-An order has ``port``, ``clients``, ``seconds`` and ``seed``. A client is a thread with a connection that it keeps; it
-asks at random for lists, cards, files and ranges, uploads files and small folders, looks for what has not changed, and
-goes on with uploads. Every answer is checked: its status, and that bytes are those that were uploaded. The answer:
-requests by kind, and what failed.
+A request has ``port``, ``clients``, ``seconds`` and ``seed``. Each client is a thread with a persistent connection. At
+random, it requests lists, cards, files and ranges, uploads files and small folders, sends conditional requests for
+unchanged versions, and resumes uploads. It checks the status of every answer, and that downloads have the uploaded
+bytes. The answer: the number of requests by kind, and the failures.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ _TOLD = 20
 
 
 class Client:
-    """One of them: it has its own dataset and knows what each version of it must be."""
+    """One client, with its own dataset. It knows the bytes of each version."""
 
     def __init__(self, port: int, number: int, seed: int) -> None:
         self._port, self._name = port, f"client-{number}"
@@ -37,7 +37,7 @@ class Client:
         self.failed: list[str] = []
 
     def run(self, until: float) -> None:
-        """Ask until then."""
+        """Send requests until the deadline."""
         self._expect(
             201, "POST", "/datasets", json.dumps({"name": self._name}).encode(), {"Content-Type": "application/json"}
         )
@@ -48,18 +48,18 @@ class Client:
             self.counts[kind.__name__] += 1
             try:
                 kind()
-            except Exception as error:  # whatever it is, it is a failure
+            except Exception as error:  # any error counts as a failure
                 self.failed.append(f"{kind.__name__}: {type(error).__name__}: {error}")
                 self._connection.close()
 
     def put(self) -> None:
-        """A new version, and none of those beyond the newest few."""
+        """Upload a new version, and delete all but the newest few."""
         body, kind = self._body()
         told = json.loads(self._expect(200, "PUT", f"/datasets/{self._name}", body, {"Content-Type": kind}))
         self._published(told, body)
 
     def resumed(self) -> None:
-        """An upload in two parts."""
+        """Upload in two parts."""
         body, kind = self._body()
         tus = {"Tus-Resumable": "1.0.0"}
         metadata = f"filetype {b64encode(kind.encode()).decode()}"
@@ -76,14 +76,14 @@ class Client:
         self._published({"version": version, "sha256": tag.strip('"')}, body)
 
     def read(self) -> None:
-        """A whole version."""
+        """Download a whole version."""
         number = self._random.choice(list(self._versions))
         got = self._expect(200, "GET", f"/datasets/{self._name}?version={number}")
         if got != self._versions[number]:
             raise ValueError(f"other bytes in version {number}")
 
     def part(self) -> None:
-        """A range of a version."""
+        """Download a range of a version."""
         number = self._random.choice(list(self._versions))
         body = self._versions[number]
         start = self._random.randrange(len(body))
@@ -94,25 +94,25 @@ class Client:
             raise ValueError(f"other bytes from {start} of version {number}")
 
     def unchanged(self) -> None:
-        """What is here already."""
+        """Request a version that has not changed."""
         newest = max(self._versions)
         tag = f'"{hashlib.sha256(self._versions[newest]).hexdigest()}"'
         self._expect(304, "GET", f"/datasets/{self._name}", None, {"If-None-Match": tag})
 
     def listed(self) -> None:
-        """All datasets."""
+        """Request the list of datasets."""
         found = json.loads(self._expect(200, "GET", "/datasets"))
         if self._name not in [one["name"] for one in found["datasets"]]:
             raise ValueError("not in the list")
 
     def told(self) -> None:
-        """The card."""
+        """Request the card."""
         found = json.loads(self._expect(200, "GET", f"/datasets/{self._name}/card"))
         if {one["version"] for one in found["versions"]} != set(self._versions):
             raise ValueError("other versions")
 
     def sees_other_bytes(self) -> bool:
-        """Whether a version that is not what was uploaded is a failure."""
+        """Whether other bytes than the uploaded ones are detected as a failure."""
         self._versions = dict.fromkeys(self._versions, b"other")
         try:
             self.read()
@@ -147,7 +147,7 @@ class Client:
         try:
             self._connection.request(*asked)
             answer = self._connection.getresponse()
-        except (BrokenPipeError, ConnectionResetError):  # a connection that was kept has ended: that is no failure
+        except (BrokenPipeError, ConnectionResetError):  # the server may end an idle connection: not a failure
             self._connection.close()
             self._connection.request(*asked)
             answer = self._connection.getresponse()
@@ -159,12 +159,12 @@ class Client:
 
 
 def ask(order: Mapping[str, int]) -> dict[str, Any]:
-    """All clients at once."""
+    """Run all clients concurrently."""
     clients = [Client(order["port"], number, order["seed"]) for number in range(order["clients"])]
     until = time.monotonic() + order["seconds"]
     with ThreadPoolExecutor(len(clients)) as pool:
         list(pool.map(Client.run, clients, repeat(until)))
-    if not clients[0].sees_other_bytes():  # or no failure means nothing
+    if not clients[0].sees_other_bytes():  # otherwise an absence of failures would mean nothing
         raise RuntimeError("Wanted a client to see that bytes are others. Found: it did not")
     counts: Counter[str] = sum((client.counts for client in clients), Counter())
     failed = [text for client in clients for text in client.failed]

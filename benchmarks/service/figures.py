@@ -1,4 +1,4 @@
-"""What the benchmark of the dataset service reports, in its order, and how much it measures."""
+"""The figures of the dataset service benchmark, and how much it measures."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The service under measurement, a separate process; and what is sent to it."""
+"""The service that is measured, in a separate process, and the data to upload."""
 
 import os
 import shutil
@@ -37,11 +37,11 @@ class Fixture:
 
     @property
     def file_mb(self) -> float:
-        """MB of the file."""
+        """The size of the file in MB."""
         return self.file.stat().st_size / 1e6
 
     def make_tar(self) -> Path:
-        """The folder as a tar: so many files in class folders, of bytes that differ."""
+        """Write the tar: many distinct files in class folders."""
         if not self.tar.exists():
             data = np.random.default_rng(1).bytes(_BLOCK)
             with open(self.tar, "wb") as file:
@@ -56,7 +56,7 @@ class Fixture:
 
     @contextmanager
     def service(self) -> Iterator[DatasetServer]:
-        """A service over a new folder, which is removed."""
+        """Run a service over a new folder, and remove it at the end."""
         root = self.folder / "root"
         try:
             with DatasetServer(root) as service:
@@ -66,7 +66,7 @@ class Fixture:
 
 
 def curl(*arguments: str) -> float:
-    """Run curl with the null device for the body; the seconds that it took. Raises OSError for any status but 200."""
+    """Run curl, with the body to the null device; return the seconds. Raises OSError for any status but 200."""
     form = "%{http_code} %{time_total}"
     done = subprocess.run(
         ["curl", "-sS", "-o", os.devnull, "-w", form, *arguments], capture_output=True, text=True, check=False
@@ -78,5 +78,5 @@ def curl(*arguments: str) -> float:
 
 
 def put(file: Path, url: str, *, kind: str = "application/octet-stream") -> float:
-    """Upload a file by curl; the seconds that it took."""
+    """Upload a file with curl; return the seconds."""
     return curl("-T", str(file), "-H", f"Content-Type: {kind}", url)

@@ -1,4 +1,4 @@
-"""The figures of many clients at once, and of a server that is killed again and again."""
+"""The figures of many concurrent clients, and of a server that is killed repeatedly."""
 
 import hashlib
 import http.client
@@ -20,7 +20,7 @@ _KILL_BYTES = 30_000_000
 
 
 def rows_of_clients(fixture: Fixture) -> dict[int, Row]:
-    """Many clients for some time; the server's memory in quarters of it."""
+    """Many clients for some time; the server's memory in each quarter of it."""
     sizes = fixture.sizes
     with fixture.service() as service:
         order = {"port": service.port, "clients": sizes.clients, "seconds": sizes.seconds, "seed": 0}
@@ -44,7 +44,7 @@ def rows_of_clients(fixture: Fixture) -> dict[int, Row]:
 
 
 def rows_of_kills(fixture: Fixture) -> dict[int, Row]:
-    """Uploads by several clients, and a server that is killed at a random moment of them, again and again."""
+    """Several clients upload while the server is killed repeatedly at random moments."""
     root, chance, faults = fixture.folder / "killed", random.Random(0), []
     acknowledged: dict[tuple[str, int], str] = {}
     names = [f"set-{number}" for number in range(_UPLOADS)]
@@ -84,7 +84,7 @@ def rows_of_kills(fixture: Fixture) -> dict[int, Row]:
 def faults_in(
     service: DatasetServer, root: Path, names: list[str], acknowledged: dict[tuple[str, int], str]
 ) -> list[str]:
-    """What is not as it should be behind a kill: versions not whole, lost, or half visible, and room not given back."""
+    """The problems after a kill: incomplete, lost or half-visible versions, and space that was not freed."""
     found = []
     shown: set[tuple[str, int]] = set()
     for name in names:
@@ -97,7 +97,7 @@ def faults_in(
                 found.append(f"{name} {version['version']}: {what}")
             if acknowledged.get((name, version["version"]), version["sha256"]) != version["sha256"]:
                 found.append(f"{name} {version['version']} is another than was acknowledged")
-        for version in versions[2:]:  # room for the next ones
+        for version in versions[2:]:  # make room for the next ones
             service.ask("DELETE", f"/datasets/{name}?version={version['version']}")
             acknowledged.pop((name, version["version"]), None)
     found += [
@@ -108,7 +108,7 @@ def faults_in(
 
 
 def _upload(service: DatasetServer, name: str, turn: int, acknowledged: dict[tuple[str, int], str]) -> None:
-    """Upload versions until the server is gone."""
+    """Upload versions until the server is killed."""
     for number in range(1000):
         body = random.Random(f"{name} {turn} {number}").randbytes(_KILL_BYTES)
         try:

@@ -4,7 +4,7 @@
 
 An S3 server (versitygw) runs on the same two cores. The source has 20,000 photographs of about 100 kB in 100 class
 folders. Each reader and writer runs in a separate process; other packages have separate environments below
-build/bench, which are made once. All read the same pictures over the network and add up what they read. Files below
+build/bench, which are made once. All read the same images over the network and add up what they read. Files below
 build/bench are removed at the end. QUICK=1 measures less; a figure that means nothing at that size has no value, and
 its note has what was measured.
 """
@@ -26,12 +26,12 @@ DISK_BYTES_BESIDES = 2_000_000_000
 
 
 def measure(parts: Parts, folder: Path) -> None:
-    """The rows that are wanted."""
+    """Measure the requested rows."""
     sizes = QUICK if parts.is_quick else FULL
     require_room(folder, bytes=DISK_BYTES_BESIDES + DISK_BYTES_A_PICTURE * sizes.pictures, files=100_000)
     with shard_fixture(folder, sizes) as fixture:
         parts.measure(writing.NUMBERS, partial(writing.rows_of_writing, fixture))
-        for number in streaming.BESIDE:  # each alone: one that cannot be installed takes no other with it
+        for number in streaming.BESIDE:  # separately: if one package cannot be installed, the others are still measured
             parts.measure((number,), partial(streaming.rows_of_baseline, fixture))
         parts.measure(streaming.FAR, partial(streaming.rows_of_far, fixture))
         parts.measure_whole(decoded.NUMBERS, partial(decoded.rows_of_decoded, fixture))

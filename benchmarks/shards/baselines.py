@@ -1,8 +1,8 @@
-"""What streaming from shards is compared with: other packages, each in a separate environment.
+"""The baselines of streaming from shards: other packages, each in a separate environment.
 
-Their requirements exclude each other and ours. An environment is made once, below build/bench, from the versions here;
-one that cannot be made leaves its row without a value, and the reason in the note. `benchmarks.shards.readers` says
-what each reader does, `benchmarks.shards.writers` what each writer does.
+Their requirements conflict with each other and with ours. An environment is created once, below build/bench, from the
+versions here. If that fails, its row has no value, and the note has the reason. `benchmarks.shards.readers` says what
+each reader does, `benchmarks.shards.writers` what each writer does.
 """
 
 import json
@@ -22,7 +22,7 @@ from benchmarks.shards.fixture import BUCKET, ShardFixture
 _INSTALL_SECONDS = 1_200
 
 OPENERS = ("s3fs", "s3torchconnector", "curl")
-"""The ways to S3 with webdataset that are worth a look; a command for each shard takes three times as long."""
+"""The fast ways from webdataset to S3; a command for each shard takes three times as long."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Baseline:
         return self.folder / "bin" / "python"
 
     def install(self) -> None:
-        """Make the environment unless it is there. Raises RuntimeError with uv's own word on what went wrong."""
+        """Create the environment unless it exists. Raises RuntimeError with uv's message."""
         mark, wanted = self.folder / "requirements.json", json.dumps(self.requirements)
         if mark.is_file() and mark.read_text(encoding="utf-8") == wanted:
             return
@@ -75,7 +75,7 @@ class Baseline:
         return answer
 
     def read(self, fixture: ShardFixture, **order: Any) -> Run:
-        """Read one epoch of what it has written, or of what is ordered."""
+        """Read one epoch of the data that it has written, or of the data in the request."""
         return fixture.read(self.python, self.name, remote=f"s3://{BUCKET}/{self.prefix()}", **order)
 
 
@@ -90,4 +90,4 @@ WEBDATASET = Baseline("webdataset", ("webdataset==1.0.2", "s3fs==2026.9.0", "s3t
 STREAMING = Baseline("streaming", ("mosaicml-streaming==0.13.0", "torch==2.15.0", "torchvision==0.29.2"))
 LITDATA = Baseline("litdata", ("litdata==0.2.76", "obstore==0.12.1", "torch==2.15.0", "torchvision==0.29.2"))
 BY_ROW: Mapping[int, Baseline] = {3: WEBDATASET, 4: STREAMING, 5: LITDATA}
-"""The baselines of the rows."""
+"""The baselines by row."""

@@ -1,4 +1,4 @@
-"""The figure of decoded pictures: our shards through DALI beside DALI's own reader of files."""
+"""The figure of decoded images: our shards through DALI, compared with DALI's own file reader."""
 
 import statistics
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ BATCH = 64
 
 
 def decoded(fixture: ShardFixture, decoder: str) -> Course:
-    """One decoder once."""
+    """Run one decoder."""
     order = {"decoder": decoder, "images": fixture.sizes.decoded, "batch_size": BATCH, "size": SIZE, "threads": THREADS}
     place = {"tree": str(fixture.tree), "url": fixture.server.endpoint, "shards": f"s3://{BUCKET}/{OURS}"}
     return course_of(fixture.process("shards.decoders:decode", {**order, **place}))
 
 
 def rows_of_decoded(fixture: ShardFixture) -> dict[int, Row]:
-    """Both in turn; the steady part counts, behind the first third."""
+    """Both alternately; the steady part counts, after the first third."""
     prepare(fixture)
     contenders = {name: partial(decoded, fixture, name) for name in ("shards", "files")}
     runs = in_turn(fixture.sizes.many_pairs, contenders, told=lambda name, run: told(name, [run]))

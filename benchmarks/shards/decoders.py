@@ -1,7 +1,7 @@
-"""Decoders of the same pictures in the same graph, from our shards on S3 and from files; each in a separate process.
+"""Decoders of the same images in the same graph, from our shards on S3 and from files, each in a separate process.
 
-In an order ``decoder`` is a name of `DECODERS`, ``images`` how many are decoded, in whole batches; keys come by the
-environment. The answer: for each batch when it came, the CPU seconds of this process and all below it.
+A request has ``decoder``, a name of `DECODERS`, and ``images``, the number to decode in whole batches; keys are in the
+environment. The answer: when each batch came, and the CPU seconds of this process and its descendants until then.
 """
 
 import os
@@ -19,7 +19,7 @@ Batches = Iterator[tuple[Any, Any]]
 
 
 def decode_shards(order: Order) -> Batches:
-    """By `loader.ShardSource` and `loader.ClassificationIterator`."""
+    """Through `loader.ShardSource` and `loader.ClassificationIterator`."""
     ours: Any = loader
     client = import_module("loader.shards").make_client(
         order["url"], os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"]
@@ -30,7 +30,7 @@ def decode_shards(order: Order) -> Batches:
 
 
 def decode_files(order: Order) -> Batches:
-    """By DALI's ``readers.file`` from memory."""
+    """With DALI's ``readers.file``, from the page cache."""
     found = files_of(order["tree"])[: order["images"]]
     names, labels = [os.path.join(order["tree"], path) for path, _ in found], [label for _, label in found]
     return read_files(names, labels, order=order)
@@ -40,7 +40,7 @@ DECODERS: Mapping[str, Callable[[Order], Batches]] = {"shards": decode_shards, "
 
 
 def decode(order: Order) -> Answer:
-    """Decode, and tell how it went. Raises RuntimeError for pictures of another shape or number."""
+    """Decode and report. Raises RuntimeError for a wrong shape or number of images."""
     count = order["images"] // order["batch_size"]
     batches = islice(DECODERS[order["decoder"]](order), count)
     recorder = Recorder(order, cpu=cpu_of_all)

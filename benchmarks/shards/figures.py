@@ -1,11 +1,11 @@
-"""What the benchmark of shards reports, in its order, and how much it measures."""
+"""The figures of the shards benchmark, and how much it measures."""
 
 from dataclasses import dataclass
 
 from benchmarks.harness.figures import Figure, Figures
 
 LIMIT = 2.58
-"""A rank correlation of n pairs that have nothing to do with each other is below ``LIMIT / sqrt(n - 1)``, 99 of 100."""
+"""The rank correlation of n unrelated pairs is below ``LIMIT / sqrt(n - 1)`` in 99 of 100 cases."""
 
 _RAMP = "an epoch that is long beside its ramp"
 _STREAMED = "streaming from S3, encoded: images per client CPU second over"
@@ -28,24 +28,24 @@ FIGURES = Figures(
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many pictures there are, in how many classes, and how often they are read and written."""
+    """How many images and classes there are, and how often they are read and written."""
 
     pictures: int = 20_000
     classes: int = 100
     maxsize: int = 100_000_000
     """Bytes of a shard."""
     decoded: int = 6_144
-    """Pictures of each run that decodes; whole batches."""
+    """Images of each run that decodes, in whole batches."""
     keys: int = 1_000_000
-    """Of the listing."""
+    """For the figures of listing."""
     many_pairs: int = 7
-    """Runs of each contender where the target is within a tenth of 1."""
+    """Runs of each contender for targets within a tenth of 1."""
     pairs: int = 3
     written: int = 3
     """Runs of each writer."""
     seeds: int = 5
     buffer: int = 5_000
-    """Samples of the buffer that shuffles too little."""
+    """The size of a shuffle buffer that must fail the test of order."""
 
 
 FULL = Sizes()

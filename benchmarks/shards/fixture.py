@@ -1,4 +1,4 @@
-"""Where shards are measured: an S3 server in a folder of the benchmark, and a tree of pictures sorted by class."""
+"""The fixture of the shards benchmark: an S3 server, and a tree of images sorted by class."""
 
 import os
 import shutil
@@ -23,12 +23,12 @@ PICTURES = Images(f"{BUCKET}.pictures", kind=6, is_decodable=True)
 _PROCESS_SECONDS = 900
 
 END_OF_JPEG = b"\xff\xd9"
-"""Behind a picture's id, so that files end as JPEGs do."""
+"""Follows an image's id, so that files end as JPEGs do."""
 
 
 @contextmanager
 def shard_fixture(folder: Path, sizes: Sizes) -> Iterator["ShardFixture"]:
-    """A fixture, with a server that is ended and removed."""
+    """Start the server, and end and remove it afterwards."""
     server = S3(folder / "s3")
     try:
         server.start()
@@ -50,14 +50,15 @@ class ShardFixture:
         for number, (id, label) in enumerate(zip(PICTURES.ids(numbers), self.labels().tolist(), strict=True)):
             place = self.tree / f"class_{label:04}" / f"{number:06}.jpg"
             place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(PICTURES.image(number, id.tobytes()) + END_OF_JPEG)  # or all writers would look inside
+            # Writers would look inside a file that does not end as a JPEG does.
+            place.write_bytes(PICTURES.image(number, id.tobytes()) + END_OF_JPEG)
 
     def labels(self) -> "np.ndarray[Any, np.dtype[np.int64]]":
-        """The class number of each picture; pictures lie sorted by it."""
+        """The class number of each image; images are sorted by it."""
         return np.arange(self.sizes.pictures, dtype=np.int64) * self.sizes.classes // self.sizes.pictures
 
     def sums(self) -> dict[str, int]:
-        """What all pictures add up to, as a reader reports it."""
+        """The sums over all images, as a reader reports them."""
         numbers = np.arange(self.sizes.pictures, dtype=np.int64)
         size = sum(PICTURES.length(number) + len(END_OF_JPEG) for number in range(self.sizes.pictures))
         ids = _low_halves(PICTURES.ids(numbers))
@@ -65,17 +66,17 @@ class ShardFixture:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What every process that uses the server has in its environment."""
+        """The environment variables of every process that uses the server."""
         server = self.server
         keys = {"AWS_ACCESS_KEY_ID": server.access_key, "AWS_SECRET_ACCESS_KEY": server.secret_key}
-        # Without compiled modules every worker would compile what it imports, again and again.
+        # Cache compiled modules, so that workers do not compile them for every run.
         left_out = ("AWS_", "PYTHONDONTWRITEBYTECODE")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
         tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         return kept | keys | {"AWS_ENDPOINT_URL": server.endpoint, "AWS_REGION": REGION, "PATH": tools}
 
     def objects(self, prefix: str) -> Path:
-        """Where the server keeps objects, which are plain files."""
+        """The folder in which the server keeps objects as plain files."""
         return self.server.folder / "buckets" / BUCKET / prefix
 
     def shards(self, prefix: str) -> list[str]:
@@ -83,16 +84,16 @@ class ShardFixture:
         return sorted(f"{prefix}/{path.name}" for path in self.objects(prefix).glob("*.tar"))
 
     def remove(self, prefix: str) -> None:
-        """Remove all objects of a folder."""
+        """Delete all objects of a folder."""
         shutil.rmtree(self.objects(prefix), ignore_errors=True)
 
     def read(self, python: Path | str, reader: str, *, rtt: float | None = None, **order: Any) -> Run:
-        """One reader once, near or behind a proxy. Raises RuntimeError unless it got each picture once."""
+        """Run one reader, directly or through a proxy. Raises RuntimeError unless it read each image once."""
         local = self.folder / "local"
         named = {"reader": reader, "bucket": BUCKET, "images": self.sizes.pictures, "local": str(local), **order}
 
         def ask(port: int) -> dict[str, Any]:
-            shutil.rmtree(local, ignore_errors=True)  # what others have kept there: all comes over the network
+            shutil.rmtree(local, ignore_errors=True)  # empty their caches: all data must come over the network
             return self.process("shards.readers:read", {"url": f"http://127.0.0.1:{port}", **named}, python=python)
 
         far = None if rtt is None else Far(rtt)
@@ -105,21 +106,21 @@ class ShardFixture:
         return run
 
     def process(self, function: str, order: dict[str, Any], *, python: Path | str = sys.executable) -> dict[str, Any]:
-        """What a function of the benchmark answers under an interpreter. Raises RuntimeError if it fails."""
+        """The answer of a function of the benchmarks under another interpreter. Raises RuntimeError if it fails."""
         return self.command(worker(function, order, python=python))[0]
 
     def command(self, command: Sequence[str], *, watched: bool = False) -> tuple[dict[str, Any], float]:
-        """What a process answers, and the most memory of its Python workers, in MB, if it is ``watched``."""
+        """The answer of a process, and the peak memory of its Python workers in MB if it is ``watched``."""
         look = SparkMemory.of if watched else None
         done = run_process(command, limit=_PROCESS_SECONDS, environment=self.environment, look=look)
         return done.answer, peak([(at, memory.worker) for at, memory in done.samples])
 
 
 def _low_halves(ids: "np.ndarray[Any, np.dtype[np.uint8]]") -> int:
-    """The ids as big numbers, added up modulo 2**64: their last halves."""
+    """The sum of the second halves of the ids, as numbers, modulo 2**64."""
     return int(np.ascontiguousarray(ids[:, 8:]).view(">u8").astype(np.uint64).sum(dtype=np.uint64))
 
 
 def per_cpu_second(run: Run) -> float:
-    """Pictures for each CPU second of the client, the whole epoch: a reader may read far ahead of what it gives."""
+    """Images per CPU second of the client, over the whole epoch, because a reader may read far ahead."""
     return float(run.course.images / (run.course.cpu[-1] - run.answer["begun"]))

@@ -1,6 +1,6 @@
-"""Our job twice in one session of Spark, as spark-submit starts it: cold, as its users have it, and warm.
+"""Runs our job twice in one Spark session, started as spark-submit does: a cold run, as users have it, and a warm one.
 
-Prints one JSON object: the images, the seconds of both runs and the shards' fingerprint, which must be the same.
+Prints one JSON object: the images, the seconds of both runs and the fingerprint of the shards, which must be the same.
 """
 
 import json
@@ -14,7 +14,7 @@ from jobs.shard import parse_args
 
 
 def main(argv: list[str]) -> int:
-    """``TREE --out ADDRESS ...``: what the job takes."""
+    """Run the job with these arguments: ``TREE --out ADDRESS ...``."""
     plan, _ = parse_args([*argv, "--overwrite"])
     spark = SparkSession.builder.appName("benchmark of shards").config(map=HIDDEN).getOrCreate()
     cold = run(spark, plan=plan)

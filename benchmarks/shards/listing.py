@@ -1,9 +1,9 @@
-"""How long a bucket of a million keys takes to be listed, and what of that is the server's.
+"""How long it takes to list a bucket of a million keys, and how much of that the server needs.
 
-Keys are empty files put straight into the folder of the embedded server, as many in each class folder. Beside ours,
-requests of the client as it comes (``list_objects_v2``, page after page) list a part of the same keys. CPU seconds of
-the server and of this process are measured separately; on a machine that both share, their sum over its cores bounds
-the time.
+Keys are empty files that are put directly into the folder of the embedded server, the same number in each class folder.
+For comparison, plain requests of the client (``list_objects_v2``, page after page) list a part of the same keys. CPU
+seconds of the server and of this process are measured separately; on a machine that both share, their sum divided by
+the number of cores is a lower bound of the time.
 """
 
 import os
@@ -27,7 +27,7 @@ CLASSES = 1000
 
 
 def plant_keys(server: S3, *, keys: int, classes: int) -> None:
-    """Make the bucket with so many empty objects, dealt to so many class folders."""
+    """Create the bucket with empty objects, distributed over class folders."""
     server.make_bucket(BUCKET)
     for label in range(classes):
         folder = server.folder / "buckets" / BUCKET / PREFIX / f"n{label:08}"
@@ -40,12 +40,12 @@ def plant_keys(server: S3, *, keys: int, classes: int) -> None:
 
 
 def list_folder(client: Client, cache: Path) -> int:
-    """List it as a training does; returns the keys."""
+    """List it as a training does; return the keys."""
     return len(loader.S3ImageFolder(BUCKET, PREFIX, client=client, cache=cache, refresh=True))
 
 
 def list_plainly(client: Client, keys: int) -> int:
-    """List so many keys at least with the client's own requests, one page after another; returns the keys."""
+    """List at least this many keys with the client's own requests, page by page; return the keys."""
     storage = client.storage(BUCKET, PREFIX)
     page: dict[str, str] | None = {}
     found = 0
@@ -57,18 +57,18 @@ def list_plainly(client: Client, keys: int) -> int:
 
 
 def timed(work: Callable[[], int]) -> dict[str, float]:
-    """The keys that are listed, seconds, and CPU seconds of this process."""
+    """The listed keys, the seconds, and the CPU seconds of this process."""
     started, own = time.monotonic(), time.process_time()
     return {"keys": work(), "seconds": time.monotonic() - started, "cpu": time.process_time() - own}
 
 
 def rows_of_listing(fixture: ShardFixture) -> dict[int, Row]:
-    """Plant keys on a separate server; list them, and a twentieth of them by plain requests."""
+    """Create keys on a separate server; list them, and a twentieth of them with plain requests."""
     keys = fixture.sizes.keys
     with tempfile.TemporaryDirectory(prefix="imagestrata-listing-") as folder, S3(Path(folder) / "s3") as server:
         plant_keys(server, keys=keys, classes=min(CLASSES, keys // 20))
         client = make_client(server.endpoint, server.access_key, server.secret_key)
-        list_plainly(client, 1000)  # imports and the first connection do not count
+        list_plainly(client, 1000)  # warm-up: imports and the first connection do not count
         _ = loader.S3ImageFolder
         list_ours = partial(timed, lambda: list_folder(client, Path(folder) / "cache"))
         ours, server_cpu, _ = measured(lambda _: list_ours(), port=server.port, servers=[server.pid])

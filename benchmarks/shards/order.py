@@ -1,8 +1,8 @@
-"""The figure of shuffling: how far the order in shards of sorted classes is from the order that they had.
+"""The figure of shuffling: how much of the sorted order of a tree is left in its shards.
 
-Two rank correlations (Spearman's): of each picture's place before and after, and of the labels of neighbours in the
-shards. If nothing is left of the old order, either is below 2.58 / sqrt(n - 1) in 99 of 100 cases. What the usual
-buffer of 5,000 samples makes of the same pictures is put to the same test, and must fail it.
+It uses two rank correlations (Spearman's): of the position of each image before and after, and of the labels of
+neighbours in the shards. If nothing of the old order is left, each is below 2.58 / sqrt(n - 1) in 99 of 100 cases. The
+same images, shuffled with the usual buffer of 5,000 samples, must fail this test.
 """
 
 import json
@@ -30,7 +30,7 @@ _PREFIX = "shuffled"
 
 @dataclass(frozen=True)
 class Left:
-    """What is left of an old order, each times ``sqrt(n - 1)``: by places, and by labels of neighbours."""
+    """What is left of an old order, each times ``sqrt(n - 1)``: by positions, and by labels of neighbours."""
 
     places: float
     labels: float
@@ -42,7 +42,7 @@ class Left:
 
 
 def left_of(order: Sequence[int], labels: NDArray[np.int64]) -> Left:
-    """What is left in ``order``, the old places in their new order; ``labels`` are those of the old places."""
+    """Measure ``order``, the old positions in their new order; ``labels`` are those of the old positions."""
     if sorted(order) != list(range(len(labels))):
         raise ValueError(f"Wanted each of {len(labels)} pictures once. Found: {len(order)}, or others")
     found = pd.Series(labels[np.asarray(order)])
@@ -54,13 +54,13 @@ def left_of(order: Sequence[int], labels: NDArray[np.int64]) -> Left:
 
 
 def buffer_shuffled(count: int, buffer: int, *, seed: int) -> list[int]:
-    """The order that webdataset's own filter makes of sorted places."""
+    """The order that webdataset's shuffle filter makes of sorted positions."""
     filters: Any = import_module("webdataset.filters")
     return list(filters._shuffle(iter(range(count)), bufsize=buffer, initial=buffer, rng=random.Random(seed)))
 
 
 def order_in(folder: Path, places: dict[str, int]) -> list[int]:
-    """The old places of the pictures in a folder of shards, in the order of names and of samples in them."""
+    """The old positions of the images in a folder of shards, in the order of shard names and samples."""
     order = []
     for path in sorted(folder.glob("*.tar")):
         with tarfile.open(path) as tar:

@@ -1,23 +1,22 @@
-"""Readers of the same pictures from one S3 server, each in a separate process and environment.
+"""Readers of the same images from one S3 server, each in a separate process and environment.
 
-In an order ``reader`` is a name of `READERS`, ``url`` the endpoint, ``images`` how many there are, the rest are the
-reader's arguments; keys come by the environment. The answer: after each third of the pictures the seconds
-since the first request and the CPU seconds of this process and all below it, and those before the first request; what
-all pictures add up to. Nothing but the standard library and the reader's own package is imported, as PYTHON knows no
-other.
+A request has ``reader``, a name of `READERS`, ``url``, the endpoint, ``images``, their number, and the reader's
+arguments; keys are in the environment. The answer: the seconds since the first request and the CPU seconds of this
+process and its descendants after each third of the images, the CPU seconds before the first request, and the sums over
+all images. Only the standard library and the reader's own package are imported, because PYTHON may not have others.
 
-All read encoded pictures and their labels in one process without workers, one epoch, all bytes over the network:
+All read encoded images and their labels in one process without workers, for one epoch, all bytes over the network:
 
-- webdataset: ``WebDataset(urls, shardshuffle=...)`` as its documentation has it, with no buffer for shuffling, over
-  the very shards that our job has written, or over those of its own ShardWriter, whose PAX headers cost it a third
-  more. It has no scheme for S3: its users register one, or let a command do it, such as curl with signed addresses.
-  ``opener`` names the way; the benchmark looks which is the fastest.
+- webdataset: ``WebDataset(urls, shardshuffle=...)`` as documented, without a shuffle buffer, over the shards of our
+  job or over those of its own ShardWriter, whose PAX headers cost it a third more. It has no scheme for S3: its users
+  register one, or call a command such as curl with presigned URLs. ``opener`` names the way; the benchmark finds the
+  fastest.
 - streaming (MosaicML): ``StreamingDataset(remote, local, batch_size=64)``, not shuffled, which is less work. A thread
-  downloads shards of 64 MB by boto3 to the local folder, 512 samples ahead (its default); the folder is empty before.
-- litdata: ``StreamingDataset(url, cache_dir)``, not shuffled. Threads download chunks of 64 MB by its client in Rust
-  (obstore), several ranges at a time (its default); the folder is empty before. It reads all data far ahead, so that
-  only a whole epoch shows its cost. It gives views of mapped files: the bytes are taken, as decoders must.
-- ours: ``loader.shards.RemoteDataset(client, bucket, folder, seed=0)``, all its defaults.
+  downloads shards of 64 MB with boto3 to the local folder, 512 samples ahead (its default). The folder starts empty.
+- litdata: ``StreamingDataset(url, cache_dir)``, not shuffled. Threads download chunks of 64 MB with its Rust client
+  (obstore), several ranges at a time (its default). The folder starts empty. It reads far ahead, so only a whole epoch
+  shows its cost. It returns views of mapped files; the bytes are copied, as decoders must do.
+- ours: ``loader.shards.RemoteDataset(client, bucket, folder, seed=0)``, with all defaults.
 """
 
 import os
@@ -32,16 +31,16 @@ from typing import Any
 Order = Mapping[str, Any]
 Answer = dict[str, Any]
 Sample = tuple[bytes, int]
-"""An encoded picture and its label."""
+"""An encoded image and its label."""
 
 PARTS = 3
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def metered(samples: Iterable[Sample], *, images: int) -> Answer:
-    """Take all samples, with time and CPU after each third. The last 16 bytes of a picture, but for two, are its id.
+    """Read all samples; record time and CPU after each third.
 
-    Raises RuntimeError for another number of samples.
+    The id of an image is in its last 16 bytes before the EOI marker. Raises RuntimeError for a wrong number of samples.
     """
     marks = [images * part // PARTS for part in range(PARTS + 1)]
     count = size = labels = ids = 0
@@ -65,7 +64,7 @@ def metered(samples: Iterable[Sample], *, images: int) -> Answer:
 
 
 def cpu_of_all() -> float:
-    """CPU seconds of this process, of those below it that have ended, and of those below it that run."""
+    """CPU seconds of this process, of its descendants that have ended, and of those that run."""
     return sum(os.times()[:4]) + _cpu_below(Path("/proc/self"))
 
 
@@ -86,7 +85,7 @@ def _cpu_below(process: Path) -> float:
 
 
 def read_webdataset(order: Order) -> Iterator[Sample]:
-    """Shards by webdataset; shards come in random order, samples in the order of their shard."""
+    """Read shards with webdataset, in random order; samples are in the order of their shard."""
     webdataset: Any = import_module("webdataset")
     urls = [f"s3://{order['bucket']}/{key}" for key in order["keys"]]
     if order["opener"] == "curl":
@@ -112,7 +111,7 @@ def _s3fs_scheme(url: str) -> Callable[..., Any]:
 
 
 def _s3torchconnector_scheme(url: str) -> Callable[..., Any]:
-    """Amazon's client in C for training, the way that webdataset's users have found."""
+    """Amazon's C client for training, as webdataset's users configure it."""
     package = import_module("s3torchconnector._s3client")
     config = package.S3ClientConfig(force_path_style=True)
     client = package.S3Client(os.environ["AWS_REGION"], endpoint=url, s3client_config=config)
@@ -128,11 +127,11 @@ SCHEMES: Mapping[str, Callable[[str], Callable[..., Any]]] = {
     "s3fs": _s3fs_scheme,
     "s3torchconnector": _s3torchconnector_scheme,
 }
-"""What opens ``s3://`` for webdataset, by the name of the package."""
+"""Opens ``s3://`` for webdataset, by package."""
 
 
 def read_streaming(order: Order) -> Iterator[Sample]:
-    """Shards of MosaicML's own format, by its package."""
+    """Shards of MosaicML's own format, read with its package."""
     os.environ["S3_ENDPOINT_URL"] = order["url"]
     dataset = import_module("streaming").StreamingDataset
     samples = dataset(remote=order["remote"], local=order["local"], batch_size=64)
@@ -140,8 +139,8 @@ def read_streaming(order: Order) -> Iterator[Sample]:
 
 
 def read_litdata(order: Order) -> Iterator[Sample]:
-    """Chunks of LitData's own format, by its package."""
-    # Its client refuses endpoints without TLS, and nothing that it offers says otherwise.
+    """Chunks of LitData's own format, read with its package."""
+    # Its client rejects endpoints without TLS, and it has no option for that.
     import_module("litdata.streaming.downloader")._OBSTORE_CLIENT_OPTIONS["allow_http"] = "true"
     dataset, options = import_module("litdata").StreamingDataset, {"endpoint_url": order["url"]}
     samples = dataset(order["remote"], cache_dir=order["local"], storage_options=options)
@@ -149,7 +148,7 @@ def read_litdata(order: Order) -> Iterator[Sample]:
 
 
 def read_ours(order: Order) -> Iterator[Sample]:
-    """Our shards, by `loader.shards`: samples are dictionaries of bytes."""
+    """Our shards, read with `loader.shards`: samples are dictionaries of bytes."""
     shards = import_module("loader.shards")
     client = shards.make_client(order["url"], os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"])
     samples = shards.RemoteDataset(client, order["bucket"], order["folder"], seed=0)
@@ -166,6 +165,6 @@ READERS: Mapping[str, tuple[Callable[[Order], Iterator[Sample]], str]] = {
 
 
 def read(order: Order) -> Answer:
-    """Do what is ordered."""
+    """Read as requested."""
     reader, package = READERS[order["reader"]]
     return {**metered(reader(order), images=order["images"]), "version": version(package)}

@@ -1,4 +1,4 @@
-"""The figures of streaming encoded pictures: beside other packages, and over a long way."""
+"""The figures of streaming encoded images: compared with other packages, and over a long distance."""
 
 import statistics
 import sys
@@ -20,12 +20,12 @@ _FLOOR_MB_PER_S = 100
 
 
 def ours(fixture: ShardFixture, *, rtt: float | None = None) -> Run:
-    """One epoch by `loader.shards`, of what our job has written."""
+    """Read one epoch with `loader.shards` of what our job has written."""
     return fixture.read(sys.executable, "ours", folder=OURS, rtt=rtt)
 
 
 def rows_of_baseline(fixture: ShardFixture, wanted: Collection[int]) -> dict[int, Row]:
-    """The one baseline that is wanted in turn with ours, after its environment was made and it has written its data."""
+    """Create the baseline's environment, let it write its data, and run it alternately with ours."""
     prepare(fixture)
     (number,) = wanted
     baseline = BY_ROW[number]
@@ -39,7 +39,7 @@ def rows_of_baseline(fixture: ShardFixture, wanted: Collection[int]) -> dict[int
 
 
 def _reader(fixture: ShardFixture, baseline: Baseline) -> tuple[Callable[[], Run], str]:
-    """How it reads best, and a remark on that. webdataset reads our own shards, the others what they write."""
+    """Find the fastest way to read; return it with a remark. webdataset reads our shards, others their own data."""
     if baseline is not WEBDATASET:
         baseline.write(fixture)
         remark = "the whole epoch counts, imports do not"
@@ -55,7 +55,7 @@ def _reader(fixture: ShardFixture, baseline: Baseline) -> tuple[Callable[[], Run
 
 
 def rows_of_far(fixture: ShardFixture, wanted: Collection[int]) -> dict[int, Row]:
-    """50 and 150 ms in turn with 0 ms, all through the proxy."""
+    """50 and 150 ms alternate with 0 ms, all through the proxy."""
     prepare(fixture)
     rtts = [0.0, *(rtt for number, rtt in zip(FAR, (0.05, 0.15), strict=True) if number in wanted)]
     fixture.proxy.look()

@@ -1,13 +1,13 @@
-"""Writers of a tree of pictures to one S3 server, each in a separate process and environment.
+"""Writers of a tree of images to one S3 server, each in a separate process and environment.
 
-In an order ``writer`` is a name of `WRITERS`, ``tree`` a folder of class folders, ``url`` the endpoint, ``remote`` an
-address ``s3://bucket/prefix``, ``local`` an empty folder; keys come by the environment. All write the same pictures
-in the same random order, each in its package's own format, in one process. The answer: pictures, seconds,
-imports not counted, and CPU seconds.
+A request has ``writer``, a name of `WRITERS`, ``tree``, a folder of class folders, ``url``, the endpoint, ``remote``,
+an address ``s3://bucket/prefix``, and ``local``, an empty folder; keys are in the environment. All write the same
+images in the same random order, each in its package's own format, in one process. The answer: images, seconds without
+imports, and CPU seconds.
 
-webdataset's ShardWriter is the one whose time counts. It has no way to S3: a scheme is registered that keeps a shard in
-memory and puts it whole when it is full, by botocore. Local files that are uploaded take a fifth longer, files of s3fs
-and a command for each shard half as long again.
+webdataset's ShardWriter is the baseline of the figure. It does not support S3, so a scheme is registered that keeps a
+shard in memory and uploads it with botocore when it is full. Local files that are uploaded afterwards take a fifth
+longer; files of s3fs, or a command for each shard, half as long again.
 """
 
 import io
@@ -23,7 +23,7 @@ from benchmarks.shards.readers import Answer, Order, amazon_client, cpu_of_all
 
 
 def files_of(tree: str) -> list[tuple[str, int]]:
-    """The pictures of a tree, relative to it, with their labels, in a random order that is always the same."""
+    """The images of a tree, relative to it, with their labels, in a fixed random order."""
     classes = sorted(entry.name for entry in Path(tree).iterdir())
     found = [
         (f"{name}/{file.name}", label)
@@ -35,7 +35,7 @@ def files_of(tree: str) -> list[tuple[str, int]]:
 
 
 def write_webdataset(order: Order, files: list[tuple[str, int]]) -> None:
-    """Shards by webdataset's ShardWriter, with the three files a sample that our job writes."""
+    """Shards by webdataset's ShardWriter, with the three files per sample that our job writes."""
     webdataset: Any = import_module("webdataset")
     webdataset.gopen_schemes["s3"] = _scheme(order["url"])
     pattern = order["remote"] + "/shard-%06d.tar"
@@ -47,14 +47,14 @@ def write_webdataset(order: Order, files: list[tuple[str, int]]) -> None:
 
 
 class _Whole(io.BytesIO):
-    """A shard in memory, which is put when it is closed."""
+    """A shard in memory, which is uploaded when it is closed."""
 
     def __init__(self, put: Callable[[bytes], Any]) -> None:
         super().__init__()
         self._put = put
 
     def close(self) -> None:
-        """Put it."""
+        """Upload it."""
         if not self.closed:
             self._put(self.getvalue())
         super().close()
@@ -79,9 +79,9 @@ def write_streaming(order: Order, files: list[tuple[str, int]]) -> None:
 
 
 def write_litdata(order: Order, files: list[tuple[str, int]]) -> None:
-    """Chunks of 64 MB, as its documentation has it, by LitData's `optimize` with one worker; uploaded at the end.
+    """Chunks of 64 MB by LitData's `optimize` with one worker, as documented; uploaded at the end.
 
-    Its own uploads refuse endpoints without TLS.
+    Its own uploads reject endpoints without TLS.
     """
     import_module("litdata").optimize(
         fn=litdata_sample,
@@ -112,7 +112,7 @@ WRITERS: Mapping[str, Callable[[Order, list[tuple[str, int]]], None]] = {
 
 
 def write(order: Order) -> Answer:
-    """Write, and tell how long that took."""
+    """Write, and report the time."""
     files = files_of(order["tree"])
     began = time.monotonic()
     WRITERS[order["writer"]](order, files)

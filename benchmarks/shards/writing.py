@@ -1,4 +1,4 @@
-"""The figures of writing shards to S3: our job beside webdataset's ShardWriter, and the memory of its workers."""
+"""The figures of writing shards to S3: our job compared with webdataset's ShardWriter, and our workers' memory."""
 
 import statistics
 import sys
@@ -19,9 +19,9 @@ OURS = "ours"
 
 @dataclass(frozen=True)
 class Written:
-    """Our job twice in one session: the second run's pictures a second, the first's seconds, the largest worker's MB.
+    """Our job twice in one session: images/s of the second run, seconds of the first, MB of the largest worker.
 
-    Listing and packing are included, once Spark is warm: ShardWriter's imports do not count.
+    The time includes listing and packing in a warm Spark; ShardWriter's imports do not count either.
     """
 
     rate: float
@@ -30,9 +30,9 @@ class Written:
 
 
 def shard(fixture: ShardFixture, prefix: str, *, seed: int = 0, watched: bool = False) -> Written:
-    """Our job on two cores, in a separate session. Raises RuntimeError if it fails or leaves pictures out.
+    """Run our job on two cores, in a separate session. Raises RuntimeError if it fails or leaves images out.
 
-    Memory is looked at where it is ``watched``, which takes time of the cores: not where speed counts.
+    Sampling memory costs CPU time, so use ``watched`` only where speed does not count.
     """
     fixture.remove(prefix)
     tools, local = Path(sys.executable).parent, fixture.folder / "spark"
@@ -49,13 +49,13 @@ def shard(fixture: ShardFixture, prefix: str, *, seed: int = 0, watched: bool = 
 
 
 def prepare(fixture: ShardFixture) -> None:
-    """Our shards, for what reads them, unless they are there."""
+    """Write our shards for the readers, unless they exist."""
     if not fixture.shards(OURS):
         shard(fixture, OURS)
 
 
 def rows_of_writing(fixture: ShardFixture, wanted: Collection[int]) -> dict[int, Row]:
-    """Our job in turn with ShardWriter, which reads the same tree and writes the same files of a sample."""
+    """Our job alternates with ShardWriter, which reads the same tree and writes the same files per sample."""
     rows = {}
     if 1 in wanted:
         WEBDATASET.install()

@@ -26,9 +26,9 @@ from benchmarks.splits.sizes import FULL, QUICK, fitted
 
 
 def measure(parts: Parts, folder: Path) -> Draw:
-    """The rows that are wanted."""
+    """Measure the requested rows."""
     if parts.is_quick:
-        os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")  # no JVM runs for long
+        os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")  # JVMs here are short-lived
     sizes = fitted(QUICK if parts.is_quick else FULL, free=shutil.disk_usage(folder).free)
     if sizes.note:
         tell(sizes.note)

@@ -1,4 +1,4 @@
-"""What a split is compared with in Spark: a copy of the same rows, and the usual way to put them in a random order."""
+"""The Spark baselines of a split: a copy of the same rows, and the usual way to put them in random order."""
 
 from pathlib import Path
 
@@ -9,12 +9,12 @@ from benchmarks.splits.caches import Cache
 
 
 def copy(spark: SparkSession, cache: Cache, out: Path) -> None:
-    """Read ids and labels and write them as they come."""
+    """Copy ids and labels."""
     _write(_rows(spark, cache), out)
 
 
 def range_sort(spark: SparkSession, cache: Cache, out: Path, *, files: int) -> None:
-    """Read ids and labels, sort them by a hash of the id over so many files, and write them."""
+    """Sort ids and labels by a hash of the id into this many files."""
     hashed = _rows(spark, cache).withColumn("hash", F.xxhash64("id"))
     _write(hashed.repartitionByRange(files, "hash").sortWithinPartitions("hash").select("id", "label"), out)
 

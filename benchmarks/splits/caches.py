@@ -1,6 +1,6 @@
-"""What the benchmark of splits reads: metadata of images that never were, made by Spark, the same each time.
+"""Synthetic metadata for the benchmark of splits, made by Spark and the same each time.
 
-A row follows from its number: 16 random bytes for an id, a class with the probability that was asked for, a group.
+Each row is computed from its number: 16 random bytes as id, a class with the requested probability, a group.
 """
 
 import math
@@ -40,9 +40,9 @@ class Cache:
 
 
 def class_column(chance: Column, *, heavy: float = 0.0) -> Column:
-    """A class number from a chance in (0, 1]: sizes fall as 1, 1/2, 1/3, ...; or a share ``heavy`` is class 0's first.
+    """A Zipf class number from a chance in (0, 1]: sizes 1, 1/2, 1/3, ...; or class 0 takes the share ``heavy`` first.
 
-    The sum 1 + 1/2 + ... + 1/k is ln(k + 1/2) and Euler's constant, but for 2 % at k = 1; that can be turned round.
+    The sum 1 + 1/2 + ... + 1/k is about ln(k + 1/2) plus Euler's constant (2 % off at k = 1), which can be inverted.
     """
     classes = CLASSES - (heavy > 0)
     whole = math.log(classes + 0.5) + np.euler_gamma
@@ -52,7 +52,7 @@ def class_column(chance: Column, *, heavy: float = 0.0) -> Column:
 
 
 def metadata(spark: SparkSession, *, rows: int, tasks: int, heavy: float = 0.0, groups: int = 0) -> DataFrame:
-    """Rows of ``id, label`` and, where groups are wanted, ``group_id``, each of about as many rows."""
+    """Rows of ``id, label`` and, with ``groups``, ``group_id``; all groups have about the same size."""
     number = F.col("number")
 
     def hashed(seed: int) -> Column:
@@ -78,7 +78,7 @@ def plant(
     files: int | None = None,
     is_shuffled: bool = False,
 ) -> Cache:
-    """Write a metadata cache; see `metadata`. ``is_shuffled`` rows lie in another order."""
+    """Write a metadata cache; see `metadata`. ``is_shuffled`` rows are in another order."""
     files = files or -(-rows // ROWS_A_FILE)
     frame = metadata(spark, rows=rows, tasks=files, heavy=heavy, groups=groups)
     if is_shuffled:

@@ -1,4 +1,4 @@
-"""The figures of whole processes: our command's time, and its memory beside pandas'."""
+"""The figures of whole processes: the time of our command, and its memory compared with pandas."""
 
 import shutil
 import statistics
@@ -21,18 +21,18 @@ from benchmarks.splits.sizes import Sizes
 NUMBERS = (4, 5)
 HEAP = "2g"
 _UUID_BYTES = 700
-"""Memory that a DataFrame's row takes with an id that is an object, while it is pickled; measured, and some more."""
+"""Memory per row of a DataFrame with object ids while it is pickled, as measured, plus a reserve."""
 
 
 def rows_of_commands(folder: Path, caches: Mapping[int, Cache], sizes: Sizes, *, quick: bool) -> dict[int, Row]:
-    """Measure the rows that there are caches for."""
+    """Measure the rows that need the command, over the given caches."""
     rows: dict[int, Row] = {}
     seconds: list[float] = []
     if 4 in caches:
         rows[4], seconds = _memory(folder, caches[4], pairs=sizes.memory_pairs)
     if 5 in caches:
         heap = "a heap of 2 GB"
-        if not (quick and seconds):  # else those of nearly the same command will do
+        if not (quick and seconds):  # else the seconds of the nearly identical command for memory are used
             heap = "Spark's default heap"
             seconds = [_command(folder, caches[5], turn=turn + 1) for turn in range(sizes.command_runs)]
         told = ", ".join(f"{one:.1f}" for one in seconds)
@@ -42,7 +42,7 @@ def rows_of_commands(folder: Path, caches: Mapping[int, Cache], sizes: Sizes, *,
 
 
 def _command(folder: Path, cache: Cache, *, turn: int) -> float:
-    """Seconds of our command."""
+    """The seconds of our command."""
     found = split_command(cache.folder, out=folder / "out", local=folder / "spark")
     _prove(found.answer["rows"], [cache.rows * ratio / sum(RATIOS) for ratio in RATIOS])
     shutil.rmtree(folder / "out")
@@ -84,7 +84,7 @@ def _memory(folder: Path, cache: Cache, *, pairs: int) -> tuple[Row, list[float]
 
 
 def prove_pandas(answer: Mapping[str, Any], known: Contents) -> None:
-    """Raise RuntimeError unless the pandas way has split just these rows, near 8:1:1 in every class."""
+    """Raise RuntimeError unless the pandas baseline split exactly these rows, near 8:1:1 in every class."""
     found = [sum(rows) for rows in zip_longest(*answer["counts"], fillvalue=0)]
     if tuple(found) != known.counts or answer["id_sum"] != known.id_sum:
         raise RuntimeError(f"Wanted the rows of the input from pandas. Found: others, {sum(found):,} of them.")

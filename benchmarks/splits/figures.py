@@ -1,4 +1,4 @@
-"""What the benchmark of splits reports: its figures in their order."""
+"""The figures of the splits benchmark."""
 
 from benchmarks.harness.figures import Figure, Figures
 
@@ -32,4 +32,4 @@ FIGURES = Figures(
         ),
     }
 )
-"""By number. Counts of what must not be have 0 as their upper limit, those of what must be one have 1."""
+"""By number. Counts of errors have 0 as their upper limit; counts of different results have 1."""

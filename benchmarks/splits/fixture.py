@@ -1,4 +1,4 @@
-"""Where splits are measured: one Spark session as users start it, and what its tasks and its disk tell afterwards."""
+"""The fixture of the splits benchmark: one Spark session as users start it, and statistics of its tasks and disk."""
 
 import gc
 import os
@@ -35,21 +35,21 @@ _LEFT_BYTES = 50_000_000
 def split_fixture(
     folder: Path, *, master: str = "local[2]", options: Mapping[str, str | int] | None = None
 ) -> Iterator["SplitFixture"]:
-    """One whose files lie below a folder, with a session and a JVM that are ended, so that their memory is free."""
+    """Start a session whose files are below a folder; end it and its JVM afterwards, so that their memory is free."""
     ours = {"spark.driver.memory": HEAP, "spark.local.dir": str(folder / "spark")}
     spark = session("benchmark of splits", master=master, options={**ours, **(options or {})})
-    spark.sparkContext.setLogLevel("OFF")  # what fails comes as an exception
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's own asks the JVM in the middle of another call
+    spark.sparkContext.setLogLevel("OFF")  # errors come as exceptions
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's own calls the JVM during another call
     java: Any = SparkContext._gateway.proc  # type: ignore[union-attr]
     try:
         yield SplitFixture(folder, spark)
-        with suppress(Py4JError, OSError):  # it may have failed
+        with suppress(Py4JError, OSError):  # the JVM may have failed
             spark.stop()
     except BaseException:
-        java.kill()  # a call was interrupted: it would take the next one's answer for its own
+        java.kill()  # after an interrupted call, the next one would get its answer
         raise
     finally:
-        java.stdin.close()  # which ends it
+        java.stdin.close()  # ends the JVM
         try:
             java.wait(timeout=30)
         except subprocess.TimeoutExpired:
@@ -61,9 +61,9 @@ def split_fixture(
 
 @dataclass(frozen=True)
 class Tasks:
-    """Of all tasks so far: bytes of results, those of stages whose rows went to the driver, and killed attempts.
+    """For all tasks so far: bytes of results, bytes in stages that collected rows at the driver, and killed attempts.
 
-    All others return what Spark itself counts, some kilobytes a task.
+    Other stages return only Spark's own statistics, some kilobytes per task.
     """
 
     result_bytes: int
@@ -72,7 +72,7 @@ class Tasks:
 
 
 def settled_tasks(spark: SparkSession) -> Tasks:
-    """What the session's status store, which needs no web page, has of the last thousand stages."""
+    """The last thousand stages in the session's status store, which needs no web page."""
     context: Any = spark.sparkContext._jsc.sc()
     jvm: Any = spark.sparkContext._jvm
     context.listenerBus().waitUntilEmpty()
@@ -90,25 +90,25 @@ def settled_tasks(spark: SparkSession) -> Tasks:
 
 @dataclass(frozen=True)
 class Run:
-    """One contender once: its time, what its tasks returned to the driver, its files, and our fingerprints."""
+    """One run of a contender: its time, the bytes its tasks returned to the driver, its files, and our fingerprints."""
 
     seconds: float
     result_bytes: int
     asked_bytes: int
-    """Those of results that hold rows which the driver asked for."""
+    """Of these, the bytes of results with rows that the driver collected."""
     files: int
     fingerprints: tuple[str, ...] = ()
 
 
 class SplitFixture:
-    """A session to measure in. ``out`` holds the output of the latest run."""
+    """A session to measure in. ``out`` has the output of the latest run."""
 
     def __init__(self, folder: Path, spark: SparkSession) -> None:
         self.folder, self.spark = folder, spark
         self.out = folder / "out"
 
     def ours(self, source: Cache | tuple[TableName, TableName], *, rows: int | None = None, **options: Any) -> Run:
-        """Our job over a cache, or over a data and a metadata table of so many rows; ``options`` are of the plan.
+        """Run our job over a cache, or over a data and a metadata table with ``rows`` rows; ``options`` are the plan's.
 
         Raises RuntimeError unless every row is in a split.
         """
@@ -124,7 +124,7 @@ class SplitFixture:
         return Run(run.seconds, run.result_bytes, run.asked_bytes, run.files, tuple(reports[0].fingerprints))
 
     def measure(self, work: Callable[[], object], *, rows: int | None) -> Run:
-        """Tidy, let somebody write to ``out``, look whether so many rows lie there. Raises RuntimeError otherwise."""
+        """Clean up, let ``work`` write to ``out``, and check the number of rows. Raises RuntimeError if it is wrong."""
         self.tidy()
         before = settled_tasks(self.spark)
         started = time.monotonic()
@@ -137,10 +137,10 @@ class SplitFixture:
         return Run(seconds, results, asked, sum(1 for _ in self.out.rglob("part-*.parquet")))
 
     def tidy(self) -> None:
-        """Remove the last output and what Spark has put aside, and let the disk take what waits for it."""
+        """Remove the last output and Spark's temporary files, and sync the disk."""
         shutil.rmtree(self.out, ignore_errors=True)
         deadline = time.monotonic() + _SETTLE_SECONDS
-        gc.collect()  # Python's references keep Spark's
+        gc.collect()  # Python's references keep Spark's alive
         while time.monotonic() < deadline:
             self.spark.sparkContext._jvm.java.lang.System.gc()  # type: ignore[union-attr]
             if _folder_bytes(self.folder / "spark") < _LEFT_BYTES:
@@ -150,12 +150,12 @@ class SplitFixture:
 
     @property
     def heap_bytes(self) -> int:
-        """The most that the session's heap may take."""
+        """The maximum heap size of the session."""
         return int(self.spark.sparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory())  # type: ignore[union-attr]
 
 
 def _folder_bytes(folder: Path) -> int:
-    """Bytes of all files below a folder, some of which may be removed at the same time."""
+    """Bytes of all files below a folder. Files may be removed at the same time."""
     with suppress(FileNotFoundError):
         return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     return _LEFT_BYTES

@@ -1,8 +1,8 @@
-"""The usual way to make a split without Spark: everything in one DataFrame; a separate process.
+"""The usual way to make a split without Spark, with everything in one DataFrame, in a separate process.
 
-Both ways write a pickled dictionary of the ids and one array of places a split. The answer: {"ended", "seconds",
-"counts", "id_sum"}: when (``time.monotonic``) and after how long the dictionary was there, rows by split and class, and
-the sum of the ids as numbers of 128 bits. Imports are not timed.
+Both functions write a pickled dictionary of the ids and one array of positions per split. The answer: {"ended",
+"seconds", "counts", "id_sum"}: when (``time.monotonic``) and after how long the dictionary was written, rows by split
+and class, and the sum of the ids as 128-bit numbers. Imports are not timed.
 """
 
 import pickle
@@ -22,7 +22,7 @@ _PAGE_ROWS = 5_000
 
 
 def split_frame(frame: pd.DataFrame, *, ratios: Sequence[int], seed: int) -> dict[str, Any]:
-    """The ids (``row_keys``) and the places of each split's rows (``split``): every class shuffled and cut."""
+    """The ids (``row_keys``) and the positions of each split's rows (``split``): every class is shuffled and cut."""
     random = np.random.default_rng(seed)
     parts: list[list[Any]] = [[] for _ in ratios]
     for places in frame.groupby("label").indices.values():
@@ -34,7 +34,7 @@ def split_frame(frame: pd.DataFrame, *, ratios: Sequence[int], seed: int) -> dic
 
 
 def read_table(host: str, port: int, keyspace: str) -> pd.DataFrame:
-    """The ids and labels of a metadata table, page after page."""
+    """The ids and labels of a metadata table, page by page."""
     from cassandra.cluster import Cluster
     from cassandra.query import tuple_factory
 
@@ -46,7 +46,7 @@ def read_table(host: str, port: int, keyspace: str) -> pd.DataFrame:
 
 
 def read_cache(folder: Path, *, as_uuids: bool) -> pd.DataFrame:
-    """The ids, as objects of Python's, and labels of a metadata cache."""
+    """The ids, as Python objects, and labels of a metadata cache."""
     ids: list[Any] = []
     labels = []
     for file in sorted((folder / "rows").glob("*.parquet")):
@@ -58,12 +58,12 @@ def read_cache(folder: Path, *, as_uuids: bool) -> pd.DataFrame:
 
 
 def id_number(one: uuid.UUID | bytes) -> int:
-    """An id as a number."""
+    """An id as a 128-bit number."""
     return one.int if isinstance(one, uuid.UUID) else int.from_bytes(one, "big")
 
 
 def make(out: str, cache: str, kind: str) -> dict[str, float]:
-    """Pickle a metadata cache, its ids as objects of a ``kind``, uuid or bytes."""
+    """Pickle a metadata cache with its ids as objects of a ``kind``, uuid or bytes."""
     started = time.monotonic()
     with open(out, "wb") as file:
         pickle.dump(read_cache(Path(cache), as_uuids=kind == "uuid"), file)
@@ -71,7 +71,7 @@ def make(out: str, cache: str, kind: str) -> dict[str, float]:
 
 
 def split_table(out: str, host: str, port: int, keyspace: str) -> dict[str, Any]:
-    """Split the rows that are in Cassandra."""
+    """Split the rows in Cassandra."""
     started = time.monotonic()
     return _split(read_table(host, port, keyspace), out, started=started)
 
@@ -84,7 +84,7 @@ def split_pickle(out: str, given: str) -> dict[str, Any]:
 
 
 def _split(frame: pd.DataFrame, out: str, *, started: float) -> dict[str, Any]:
-    """Split, write; then tell what was written."""
+    """Split and write; then report what was written."""
     split = split_frame(frame, ratios=RATIOS, seed=SEED)
     with open(out, "wb") as file:
         pickle.dump(split, file)

@@ -1,4 +1,4 @@
-"""The figures of splits that keep groups whole."""
+"""The figures of splits that do not divide groups."""
 
 import shutil
 from collections.abc import Collection
@@ -18,7 +18,7 @@ COLUMN = "group_id"
 
 
 def rows_of_groups(fixture: SplitFixture, sizes: Sizes, wanted: Collection[int]) -> dict[int, Row]:
-    """Measure a split with groups beside the same without, and count groups that are not whole."""
+    """Measure a split with groups against the same without, and count divided groups."""
     tell(f"{sizes.small:,} rows in {sizes.groups:,} groups")
     cache = plant(fixture.spark, fixture.folder / "cache-groups", rows=sizes.small, groups=sizes.groups)
     known = contents(cache.files)

@@ -1,8 +1,8 @@
-"""Whether a split depends on the order of its input or on what happens to tasks; a separate process.
+"""Checks that a split does not depend on the order of its input or on retried tasks, in a separate process.
 
-The same rows as 1, 7 and 200 files, each a partition; in another order, their files named backwards; and while every
-third task attempt is killed, by Spark's own means, so that it is tried again. The answer: {"fingerprints":
-those of each case's splits, "killed": attempts}.
+The same rows are split as 1, 7 and 200 files, each a partition; in another order, with their files named backwards; and
+while every third task attempt is killed through Spark's API, so that it is retried. The answer: {"fingerprints": of the
+splits in each case, "killed": attempts}.
 """
 
 import shutil
@@ -43,8 +43,8 @@ def kill_attempts(context: Any, stop: threading.Event) -> None:
 
 
 def rows_of_identity(folder: Path, rows: int) -> dict[int, Row]:
-    """Run this module as a process, and count."""
-    # Nothing here is timed: the JVM may compile quickly rather than well.
+    """Run this module as a process, and count the fingerprints."""
+    # Nothing here is timed, so the quick compiler is enough.
     options = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
     found = call("splits.identity:fingerprints", str(folder), rows, options=options).answer
     cases: dict[str, list[str]] = found["fingerprints"]
@@ -53,7 +53,7 @@ def rows_of_identity(folder: Path, rows: int) -> dict[int, Row]:
 
 
 def turned_round(cache: Cache) -> Cache:
-    """The cache, whose manifest names its files in the opposite order."""
+    """The cache with a manifest that lists its files in the opposite order."""
     place = cache.folder / NAME
     manifest = CacheManifest.from_json(place.read_text(encoding="utf-8"), place=str(place))
     place.write_text(replace(manifest, files=manifest.files[::-1]).to_json(), encoding="utf-8")
@@ -61,9 +61,9 @@ def turned_round(cache: Cache) -> Cache:
 
 
 def fingerprints(place: str, rows: int) -> dict[str, Any]:
-    """Split the same rows in each way."""
+    """Split the same rows in each case."""
     folder = Path(place)
-    # A file counts as so large that each is a separate partition.
+    # A large open cost makes each file a separate partition.
     alone = {"spark.sql.files.openCostInBytes": 1 << 30, "spark.sql.files.maxPartitionBytes": 1 << 30}
     found: dict[str, tuple[str, ...]] = {}
     with split_fixture(folder, master="local[2,4]", options=alone) as fixture:

@@ -1,4 +1,4 @@
-"""The figures of 100 million rows: time beside plain Spark, classes of any size, the driver's load, exactness."""
+"""The figures of 100 million rows: time compared with plain Spark, class sizes, the driver's load, exactness."""
 
 import shutil
 import statistics
@@ -19,11 +19,11 @@ HEAVY = 0.9
 OURS, SORTED, HEAVIER, UNPLACED, COPY = ("ours", "range sort", "ours, a heavy class", "ours, no positions", "copy")
 _NEEDED = {1: (OURS, SORTED), 2: (UNPLACED, COPY), 6: (OURS, HEAVIER)}
 _TOGETHER = (HEAVIER, OURS, SORTED, UNPLACED, COPY)
-"""The order in which they run, and back again: those that are compared are neighbours."""
+"""The order in which they run, and then in reverse: those that are compared are neighbours."""
 
 
 class Large:
-    """Runs contenders over the same rows in turn, and looks at what each has written at first."""
+    """Runs contenders over the same rows alternately, and checks what each wrote in its first run."""
 
     def __init__(self, fixture: SplitFixture, names: Collection[str]) -> None:
         self._fixture = fixture
@@ -33,10 +33,10 @@ class Large:
         self.cells_off = 0
         self.distance = 0.0
         self.cells: list[str] = []
-        """Which runs were counted."""
+        """The runs that were checked."""
 
     def plant(self, rows: int) -> dict[str, Cache]:
-        """What each contender reads: usual classes for all but one of them."""
+        """Write what each contender reads: usual classes for all but one of them."""
         found: dict[str, Cache] = {}
         for heavy in (0.0, HEAVY):
             readers = [name for name in self._names if (name == HEAVIER) == bool(heavy)]
@@ -48,7 +48,7 @@ class Large:
         return found
 
     def measure(self, rows: int, *, rounds: Mapping[str, int]) -> None:
-        """So many runs of each. Raises RuntimeError where one did other work than the others, or not the same again."""
+        """Run each contender this often. Raises RuntimeError if one writes other rows, or not the same again."""
         caches = self.plant(rows)
         known = {cache.folder: contents(cache.files) for cache in caches.values()}
         for turn in range(max(rounds.values())):
@@ -63,7 +63,7 @@ class Large:
                     raise RuntimeError(f"Wanted the same split again from {name}. Found: other fingerprints.")
 
     def once(self, name: str, cache: Cache) -> Run:
-        """One contender; the range sort writes as many files as our run before it did."""
+        """Run one contender. The range sort writes as many files as our run before it."""
         fixture = self._fixture
         if name == COPY:
             return fixture.measure(lambda: copy(fixture.spark, cache, fixture.out), rows=cache.rows)
@@ -75,7 +75,7 @@ class Large:
         return run
 
     def _prove(self, name: str, wanted: Contents) -> None:
-        """Look whether the ids and labels of the input lie there, and count whether a split of ours is exact."""
+        """Check that ids and labels are those of the input, and count the cells where a split of ours is not exact."""
         out = self._fixture.out
         if name in (COPY, SORTED):
             found = contents(sorted(out.glob("part-*.parquet")))
@@ -91,7 +91,7 @@ class Large:
 
 
 def rows_of_large(fixture: SplitFixture, sizes: Sizes, wanted: Collection[int]) -> dict[int, Row]:
-    """Measure, and make the rows that are wanted."""
+    """Measure the requested rows."""
     names = {name for number in wanted for name in _NEEDED.get(number, (OURS,))}
     if sizes.warm:
         warm = Large(fixture, names)
@@ -119,7 +119,7 @@ def rows_of_large(fixture: SplitFixture, sizes: Sizes, wanted: Collection[int]) 
 
 
 def _driver_load(fixture: SplitFixture, sizes: Sizes, runs: list[Run]) -> dict[int, Row]:
-    """What tasks return to the driver, beside a tenth of the rows."""
+    """The bytes that tasks return to the driver, compared with a tenth of the rows."""
     folder = fixture.folder / "cache-small"
     fewer = fixture.ours(plant(fixture.spark, folder, rows=sizes.small))
     small, asked = fewer.result_bytes / 1e6, statistics.median(run.asked_bytes for run in runs)

@@ -1,4 +1,4 @@
-"""The picture of the benchmark of splits: how long each of two contenders took, for the figures that are about time."""
+"""The plot of the splits benchmark: the times of two contenders, for the figures of time."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,11 +15,11 @@ CONTENDERS = {
     6: ("exact split, a class with 90 %", "exact split, Zipf classes"),
     9: ("groups kept whole", "without groups"),
 }
-"""Figures whose ``ours`` and ``other`` are seconds: their names."""
+"""The names of the figures whose ``ours`` and ``other`` are seconds."""
 
 
 def draw(path: Path, rows: Iterable[Row]) -> Path:
-    """Write a PNG with two bars for each such figure, on their own scale, with their ratio if there is one."""
+    """Write a PNG with two bars for each such figure, each on a separate scale, with their ratio if there is one."""
     found = {row.figure: row for row in rows}
     figure = Figure(figsize=(9, 7), layout="constrained")
     figure.suptitle("seconds, medians of runs in turn; each pair has its own scale")

@@ -1,4 +1,4 @@
-"""Processes that the benchmark of splits runs and watches: our command, the pandas way."""
+"""Processes that the splits benchmark runs and samples: our command, and the pandas baseline."""
 
 import os
 import sys
@@ -13,13 +13,13 @@ _PROCESS_SECONDS = 1_800
 
 
 def watched(command: Sequence[str], *, options: Mapping[str, str] | None = None) -> Finished[float]:
-    """Run a process; its samples are the anonymous memory of it and of all below it, together."""
+    """Run a process; its samples are the anonymous memory of it and its descendants."""
     environment = {**os.environ, **(options or {})}
     return run_process(command, limit=_PROCESS_SECONDS, environment=environment, look=tree_mb, every=_SECONDS_A_LOOK)
 
 
 def peak_mb(finished: Finished[float]) -> float:
-    """The most memory until the time at which a process says that it had done its work."""
+    """The peak memory until the time at which the process says it had finished its work."""
     return peak(finished.samples, end=finished.answer.get("ended", float("inf")))
 
 
@@ -29,7 +29,7 @@ def call(function: str, *arguments: object, options: Mapping[str, str] | None = 
 
 
 def split_command(cache: Path, *, out: Path, local: Path, heap: str | None = None) -> Finished[float]:
-    """Our command as users type it, over a metadata cache, on two cores; ``heap`` as spark-submit takes it."""
+    """Run our command as users do, over a metadata cache, on two cores; ``heap`` is spark-submit's driver memory."""
     tools = Path(sys.executable).parent
     memory = ["--driver-memory", heap] if heap else []
     spark = [str(tools / "spark-submit"), "--master", "local[2]", *memory, "--conf", f"spark.local.dir={local}"]

@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 
 MILLION = 1_000_000
 DISK_BYTES_A_ROW = 105
-"""Two caches, what is written, and what Spark puts aside while it writes."""
+"""Two caches, the output, and Spark's temporary files."""
 DISK_BYTES_BESIDES = 1_000_000_000
-"""The server's tables, the pandas way's files."""
+"""The server's tables, and the files of the pandas baseline."""
 
 
 @dataclass(frozen=True)
@@ -15,15 +15,15 @@ class Sizes:
 
     large: int = 100 * MILLION
     small: int = 10 * MILLION
-    """A tenth of the large; these rows have groups, too."""
+    """A tenth of ``large``; these rows also have groups."""
     groups: int = MILLION
     warm: int = 2 * MILLION
-    """Rows of the runs before those that count; 0 where none do."""
+    """Rows of the warm-up; 0 for none."""
     pairs: int = 3
     heavy_pairs: int = 1
-    """Runs of a heavy class, while others run too; alone (``--only``) there are as many as of those."""
+    """Runs of a heavy class if others are measured too; with ``--only`` there are as many as of the others."""
     tables: int = 2 * MILLION
-    """Rows that are in Cassandra."""
+    """Rows in Cassandra."""
     table_pairs: int = 7
     memory: int = 20 * MILLION
     memory_pairs: int = 3
@@ -32,7 +32,7 @@ class Sizes:
     group_pairs: int = 3
     identity: int = 200_000
     note: str = ""
-    """Why it is less than was asked for."""
+    """Why the sizes are smaller than requested."""
 
 
 FULL = Sizes()
@@ -43,7 +43,7 @@ QUICK = replace(
 
 
 def fitted(sizes: Sizes, *, free: int) -> Sizes:
-    """The sizes as far as ``free`` bytes of disk allow; raises OSError where there is no room for a million rows."""
+    """The sizes that ``free`` bytes of disk allow; raises OSError if there is no room for a million rows."""
     room = (free - DISK_BYTES_BESIDES) // DISK_BYTES_A_ROW // MILLION * MILLION
     if room >= sizes.large:
         return sizes

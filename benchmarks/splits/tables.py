@@ -1,4 +1,4 @@
-"""The figure of rows that are in Cassandra: our job over the tables beside the pandas way."""
+"""The figure of rows in Cassandra: our job over the tables, compared with the pandas baseline."""
 
 import os
 import shutil
@@ -30,7 +30,7 @@ _LONG_SECONDS = 300.0
 _QUIET_SECONDS = 300.0
 _KEPT_SECONDS = 8.0
 """The connector keeps a session for five."""
-# Nothing here is about writing: rows in batches, and no commit log.
+# Writing is not measured: rows in batches, and no commit log.
 _FAST = {
     "spark.cassandra.output.batch.grouping.key": "replica_set",
     "spark.cassandra.output.batch.size.rows": "30",
@@ -39,7 +39,7 @@ _FAST = {
 
 
 def rows_of_tables(fixture: SplitFixture, sizes: Sizes) -> dict[int, Row]:
-    """Start a server, fill the tables, measure in turn, end it."""
+    """Start a server, fill the tables, measure alternately, and end the server."""
     tell("server")
     tables = [create_data(DATA, Columns()), create_metadata(METADATA, Columns()), create_classes(KEYSPACE)]
     no_log = f"ALTER KEYSPACE {KEYSPACE} WITH durable_writes = false"
@@ -58,7 +58,7 @@ def rows_of_tables(fixture: SplitFixture, sizes: Sizes) -> dict[int, Row]:
 
 
 def fill(fixture: SplitFixture, rows: int) -> Contents:
-    """Write so many rows to the metadata table, with all columns that an ingest writes."""
+    """Write rows to the metadata table, with all columns that an ingest writes."""
     tell(f"{rows:,} rows into Cassandra")
     cache = plant(fixture.spark, fixture.folder / "cache-tables", rows=rows)
     frame = metadata(fixture.spark, rows=rows, tasks=8).select(
@@ -75,7 +75,7 @@ def fill(fixture: SplitFixture, rows: int) -> Contents:
         F.lit("file:///data").alias("source"),
         F.current_timestamp().alias("ingested_at"),
     )
-    pictures = frame.select("id", "label", F.lit(b"").alias("data"))  # the job looks whether some are there
+    pictures = frame.select("id", "label", F.lit(b"").alias("data"))  # for the job's check that some ids exist
     for name, rows_of_table in ((METADATA, frame), (DATA, pictures)):
         table = {"keyspace": name.keyspace, "table": name.table}
         rows_of_table.write.format(_FORMAT).options(**table, **_FAST).mode("append").save()
@@ -95,7 +95,7 @@ def settle(control: Any) -> None:
 
 
 def _measure(fixture: SplitFixture, server: Cassandra, known: Contents, sizes: Sizes) -> Row:
-    """Our job and the pandas way in turn, once before it counts."""
+    """Measure our job and the pandas baseline alternately, after a warm-up run of each."""
     pickled = fixture.folder / "split.pickle"
 
     def measure_ours() -> float:

@@ -48,9 +48,9 @@ Runs = Mapping[tuple[str, float], Sequence[Run]]
 
 
 def make_certificate(folder: Path) -> tuple[Path, dict[str, object]]:
-    """A certificate for 127.0.0.1, its own authority; and the lines of cassandra.yaml of a node that has it.
+    """Make a certificate for 127.0.0.1, its authority, and the lines of cassandra.yaml for a node that uses it.
 
-    The node also speaks plain CQL, to those who prepare the fixture. Raises `SetupError` without the program openssl.
+    The node also accepts plain CQL, for the fixture. Raises `SetupError` without the program openssl.
     """
     if (openssl := shutil.which("openssl")) is None:
         raise SetupError("wanted the program openssl for a certificate. Found: none on PATH. Install it.")
@@ -66,7 +66,7 @@ def make_certificate(folder: Path) -> tuple[Path, dict[str, object]]:
 
 
 def fetch(fixture: LoaderFixture, certificate: Path, client: str, rtt: float, rows: int) -> Run:
-    """One client once."""
+    """Run one client."""
     found = fixture.run("harness.consumers:fetch", BLOBS, rows, far=Far(rtt), client=client, ca=str(certificate))
     connections = found.answer["stats"]["connections"]
     tell(f"{client}, {1e3 * rtt:.0f} ms, {connections} connections: {found.rate:,.0f} images/s")
@@ -98,7 +98,7 @@ def rows_of(runs: Runs, *, void: str) -> dict[int, Row]:
 
 
 def said(runs: Sequence[Run]) -> str:
-    """What some runs have in common, for a note."""
+    """Medians of some runs, for a note."""
     connections = {run.answer["stats"]["connections"] for run in runs}
     busy = statistics.median(run.rate * (run.course.cpu_ms + run.server_ms + run.proxy_ms) / 1e3 for run in runs)
     return f"{describe(runs)}, {busy:.1f} cores busy of {os.cpu_count()}, {max(connections)} connections"
@@ -119,7 +119,7 @@ def rows_of_fixture(fixture: LoaderFixture, certificate: Path) -> dict[int, Row]
 
 
 def measure(parts: Parts, folder: Path) -> None:
-    """All rows, of one fixture."""
+    """Measure all rows with one fixture."""
     require_room(folder, bytes=_DISK_BYTES, files=10_000)
     sizes = QUICK if parts.is_quick else replace(FULL, fetched=_ROWS, warm=_ROWS // 4)
     certificate, yaml = make_certificate(folder)

@@ -51,7 +51,7 @@ _REST_SECONDS, _REST_SHARE = 3.0, 0.1
 
 @dataclass(frozen=True)
 class Sizes:
-    """Images of training and validation, pairs of runs, and reads that the server has answered before them."""
+    """Images of training and validation, pairs of runs, and reads that warm the server up."""
 
     train: int = 1_536
     val: int = 64
@@ -74,7 +74,7 @@ class Run:
 
 
 def prepare(folder: Path, server: Cassandra, sizes: Sizes) -> tuple[list[str], list[str]]:
-    """Files and tables of the same photographs; the arguments that name them."""
+    """Write the same photographs as files and as tables; return the arguments that name them."""
     pictures = Images("train.pictures", kind=4, is_decodable=True)
     for side, first, count in (("train", 0, sizes.train), ("val", sizes.train, sizes.val)):
         for number in range(first, first + count):
@@ -100,9 +100,9 @@ def rows_of(found: loader.Folder) -> Iterator[tuple[bytes, int, bytes]]:
 
 
 def warm(folder: Path, server: Cassandra, reads: int) -> None:
-    """Read the images so often that the server has compiled what it does, as one that is in use has, and let it rest.
+    """Read the images until the server has compiled its code as one in use has; then let it rest.
 
-    A new one spends ten times as long on a read, on the cores that train, and goes on to compile after the last one.
+    A new server spends ten times as long on a read, on the cores that train, and compiles on after the last one.
     """
     deadline, read, epoch = time.monotonic() + _WARM_SECONDS, 0, 0
     split = loader.open_rows(folder / "train.rows", cache=folder / "cache")
@@ -115,7 +115,7 @@ def warm(folder: Path, server: Cassandra, reads: int) -> None:
     is_busy = True
     while is_busy and time.monotonic() < deadline:
         before = cpu_seconds(pid)
-        time.sleep(_REST_SECONDS)  # what it takes to see how busy it is
+        time.sleep(_REST_SECONDS)  # the sampling interval of its CPU use
         is_busy = cpu_seconds(pid) - before > _REST_SHARE * _REST_SECONDS
     tell(f"{read:,} reads to warm the server" + (", and the server is still busy" if is_busy else ""))
 
@@ -150,7 +150,7 @@ def _slowest(figures: dict[str, Any]) -> float:
 
 
 def rows_of_training(folder: Path, sizes: Sizes) -> dict[int, Row]:
-    """Trainings from both in turn, on one server."""
+    """Trainings from both sources alternately, with one server."""
     with embedded(folder / "cassandra", "bench") as server:
         tell(f"{sizes.train + sizes.val:,} pictures")
         files, tables = prepare(folder, server, sizes)
@@ -170,12 +170,12 @@ def rows_of_training(folder: Path, sizes: Sizes) -> dict[int, Row]:
 
 
 def told(name: str, run: Run) -> str:
-    """A run, for the console."""
+    """A line about a run, for the console."""
     return f"{name}: {run.epoch:.1f} s an epoch, {run.data_share:.1%} for data"
 
 
 def check(one: Run, other: Run) -> None:
-    """Raises RuntimeError unless two trainings went the same way."""
+    """Raise RuntimeError unless two trainings had the same number of steps and the same first losses."""
     if len(one.losses) != len(other.losses) or not one.losses:
         raise RuntimeError(f"Wanted as many steps. Found: {len(one.losses)} and {len(other.losses)}")
     apart = max(abs(a - b) / max(abs(b), 1e-9) for a, b in zip(one.losses[:8], other.losses[:8], strict=True))
@@ -184,7 +184,7 @@ def check(one: Run, other: Run) -> None:
 
 
 def measure(parts: Parts, folder: Path) -> None:
-    """Both rows, of the same trainings."""
+    """Measure both rows from the same trainings."""
     require_room(folder, bytes=3_000_000_000, files=10_000)
     sizes = Sizes(train=256, val=32, pairs=1, reads=20_000) if parts.is_quick else Sizes()
     parts.measure_whole(FIGURES, partial(rows_of_training, folder, sizes))
