@@ -1,4 +1,4 @@
-"""Settings for every tier: hypothesis, Java and Ctrl-C in tests, and which tests share a process."""
+"""Settings for all tests: hypothesis, Java, Ctrl-C, and which tests share a process."""
 
 import os
 import signal
@@ -13,37 +13,37 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
 
-# How long an example takes says how busy the machine is, not whether it is right.
+# The duration of an example depends on the load of the machine.
 settings.register_profile("untimed", settings.default, deadline=None)
 settings.load_profile("untimed")
 
-# What failed before is kept with the project, from whichever folder tests are run.
+# Failed examples are stored in the project, whichever folder the tests run from.
 os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(Path(__file__).resolve().parents[1] / ".hypothesis"))
 
-# Every Java that tests start, Spark's and Cassandra's, compiles quickly rather than well: none of them lasts.
+# Every Java that tests start, Spark's and Cassandra's, uses the quick compiler, because none runs for long.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
-# As in the activated environment, also where it is not: programs are found, and Spark's workers run this Python.
+# As in the activated environment, even if it is not activated: programs are found, and Spark's workers run this Python.
 os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
-# A shell has what it runs in the background ignore Ctrl-C; what tests start, and interrupt, would inherit that.
+# In the background of a shell, Ctrl-C is ignored. Processes that tests start and interrupt would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SPARK = ("tests/integration/etl/", "tests/integration/jobs/")
-"""Where tests use the Spark session. One process runs all of them, so that a run has one session."""
+"""Tests of the Spark session. One process runs all of them, so that a run has one session."""
 
 LONGEST = (*SPARK, "tests/e2e/test_docs.py", "tests/e2e/test_train.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest comes first: one process is busy with it while the others do the rest."""
+    """Run the longest tests first, so that one process runs them while the others do the rest."""
     items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
 
 
 def misplaced(nodeid: str, fixtures: Collection[str]) -> str:
-    """Where a test belongs that uses these fixtures; empty where it is there."""
+    """Where a test with these fixtures must be; empty if it is there."""
     services = sorted({"cassandra", "control", "s3", "spark"} & set(fixtures))
     if services and nodeid.startswith("tests/unit/"):
         return f"{nodeid} uses {', '.join(services)}: move it to tests/integration. Unit tests have no services."
@@ -54,14 +54,14 @@ def misplaced(nodeid: str, fixtures: Collection[str]) -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """A test in the wrong place fails, and says where it belongs."""
+    """Fail a test that is in the wrong folder, with the right one."""
     if advice := misplaced(item.nodeid, getattr(item, "fixturenames", ())):
         pytest.fail(advice, pytrace=False)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> "LoadScopeScheduling":
-    """Processes take whole files of tests, which make their fixtures once."""
+    """Distribute whole files to processes, because their fixtures are shared."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):

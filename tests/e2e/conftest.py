@@ -1,4 +1,4 @@
-"""Real services, shared by all processes of the run, for those who ask."""
+"""Real services, shared by all processes of a run."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ __all__ = ["cassandra", "control", "keyspace", "s3", "spark"]
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A folder that the loader may keep things in, and one thread for torch."""
+    """A folder for the loader's cache, and one thread for torch."""
     with one_thread(), pytest.MonkeyPatch.context() as environment:
         environment.setenv("IMAGESTRATA_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield

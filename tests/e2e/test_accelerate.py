@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.support.pictures import picture
 
 ROOT = Path(__file__).resolve().parents[2]
-COUNT = 27  # no multiple of batches or processes
+COUNT = 27  # not a multiple of batches or processes
 
 SCRIPT = """
 import json, os, sys
@@ -128,7 +128,7 @@ def test_two_processes_see_each_sample_once_or_raise(tmp_path: Path) -> None:
         assert sorted(found[name]) == each, name
     for name in ("by index", "Trainer"):
         assert sorted({*found[name]}) == each, name
-        assert len(found[name]) <= COUNT + 2 * 4, name  # repeated, so that both have as many
+        assert len(found[name]) <= COUNT + 2 * 4, name  # padded, so that both have the same number
     assert "Found: a source that is rank 0 of 2 already" in found["not said"]
     for workers in (0, 2):
         message = found[f"said and prepared, {workers}"]

@@ -1,4 +1,4 @@
-"""A node that wants TLS, a client's certificate and a password: what is wrong is named, at once, without secrets."""
+"""A node that requires TLS, a client certificate and a password: errors name the cause quickly, without secrets."""
 
 import json
 import logging
@@ -48,7 +48,7 @@ def client(authority: Authority) -> Certificate:
 
 @pytest.fixture(scope="module")
 def devices(authority: Authority) -> Certificate:
-    """A client's certificate whose key is not locked."""
+    """A client certificate with an unencrypted key."""
     return authority.issue("device")
 
 
@@ -56,7 +56,7 @@ def devices(authority: Authority) -> Certificate:
 def guarded(
     tmp_path_factory: pytest.TempPathFactory, authority: Authority, devices: Certificate
 ) -> Iterator[Cassandra]:
-    """A node with a table that wants TLS, a client's certificate and a password."""
+    """A node with a table that requires TLS, a client certificate and a password."""
     server = authority.issue("server", names=NAMES)
     pem = {
         "private_key": server.key.read_text(encoding="ascii") + server.certificate.read_text(encoding="ascii"),
@@ -157,7 +157,7 @@ def test_a_certificate_that_the_server_refuses_is_named(
 
 
 class Metadata(HTTPServer):
-    """A bundle's metadata service, which requires the client's certificate: its names lead to the node itself."""
+    """A bundle's metadata service, which requires the client certificate and names the node."""
 
     def __init__(self, tls: ssl.SSLContext, *, node: str, host_id: uuid.UUID, status: int = 200) -> None:
         info = {"local_dc": "datacenter1", "sni_proxy_address": node, "contact_points": [str(host_id)]}
@@ -167,7 +167,7 @@ class Metadata(HTTPServer):
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Refusals are for the test to look at."""
+        """Do not raise: the test reads refusals."""
 
 
 class Answer(BaseHTTPRequestHandler):
@@ -181,7 +181,7 @@ class Answer(BaseHTTPRequestHandler):
             self.wfile.write(self.server.body)
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Nothing to standard error."""
+        """Do not log to standard error."""
 
 
 def bundle(path: Path, port: int, ca: Path, certificate: Certificate, *, host: str = NAME) -> Path:
@@ -220,7 +220,7 @@ def test_no_credentials_go_to_a_bundle_node_with_an_unverified_name(
     split: loader.Split,
     tmp_path: Path,
 ) -> None:
-    metadata.body = metadata.body.replace(f'"{NAME}:'.encode(), b'"127.0.1:')  # the same address by another name
+    metadata.body = metadata.body.replace(f'"{NAME}:'.encode(), b'"127.0.1:')  # another name of the same address
     path = bundle(tmp_path / "secure-connect.zip", metadata.server_port, authority.ca, devices)
     with pytest.raises(loader.AccessError, match="certificate"):
         read(split, access=loader.Access(bundle=path, username="reader", password=SECRET))

@@ -39,5 +39,5 @@ def test_a_benchmark_lists_its_rows(name: str) -> None:
 )
 def test_a_benchmark_reports_the_row_that_is_asked_for(name: str, row: int) -> None:
     done = bench(name, "--only", str(row))
-    assert done.returncode == 0, done.stderr  # else something could not be measured
+    assert done.returncode == 0, done.stderr  # else something was not measured
     assert f"{name}.json" in done.stdout

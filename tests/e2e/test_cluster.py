@@ -24,7 +24,7 @@ def bare_python(tmp_path: Path) -> Path:
     venv.create(tmp_path / "venv", with_pip=False)
     libraries = sysconfig.get_paths()["purelib"]
     packages = Path(sysconfig.get_paths(vars={"base": str(tmp_path / "venv")})["purelib"])
-    (packages / "libraries.pth").write_text(libraries + "\n")  # the .pth files that lie there are not followed
+    (packages / "libraries.pth").write_text(libraries + "\n")  # the .pth files in it are not processed
     python = tmp_path / "venv" / "bin" / "python"
     missing = subprocess.run(
         [python, "-c", "import pyspark, etl"], cwd="/", capture_output=True, text=True, check=False

@@ -1,4 +1,4 @@
-"""Dataset servers, pushes and pulls that are killed (SIGKILL): nothing half-made shows, and the next one goes on."""
+"""Dataset servers, pushes and pulls that are killed (SIGKILL): no partial results, and the next one continues."""
 
 import os
 import signal
@@ -62,7 +62,7 @@ def test_a_pull_resumes_after_the_server_is_killed_and_restarted(tmp_path: Path)
 def pulled_before(
     server: Server, name: str, tmp_path: Path, more: dict[str, bytes]
 ) -> tuple[Path, Path, dict[str, bytes]]:
-    """A folder that was pushed and pulled, and pushed again with more; where it was pulled to, and its old files."""
+    """A folder that was pushed, pulled and pushed again with more files; the pulled folder, and its old files."""
     service, to = hub.connect(server.url), tmp_path / "to"
     folder = written(tmp_path / "folder", many(30, b"old"))
     service.push(folder, name)
@@ -80,7 +80,7 @@ def test_a_pull_killed_during_download_keeps_the_old_version_and_resumes(server:
         process = command("pull", name, str(to), "--url", proxy.url)
         assert proxy.reached.wait(SECONDS)
         partial = to / ".imagestrata" / name
-        # All that was let through, but for the last block: it may lie in the system's buffers until then.
+        # All that was sent but the last block, which may still be in the system's buffers.
         until(lambda: sum(path.stat().st_size for path in partial.glob("partial-*")) >= 7 * MEGA, "what came")
         process.kill()
         process.communicate()
@@ -104,6 +104,6 @@ def test_a_pull_killed_during_unpacking_keeps_the_old_version_and_resumes(server
     assert read(to / name) == old
     with Proxy(server.port) as proxy:
         assert hub.connect(proxy.url).pull(name, to, progress=False) == to / name
-        assert proxy.down < MEGA  # the tar was here
+        assert proxy.down < MEGA  # the tar had arrived
     assert read(to / name) == read(folder)
     assert len(list(home.iterdir())) == 2

@@ -1,4 +1,4 @@
-"""Datasets that other libraries read as they were pulled."""
+"""Other libraries read pulled datasets."""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
-"""The README and the pages of `docs`: every block of `bash` and `python` is run, page by page, in a checkout.
+"""The `bash` and `python` blocks of the README and of `docs` are run, page by page, in a checkout.
 
-The README comes first; its `make demo` sets the checkout up and starts the Cassandra that all pages use.
+The README comes first. Its `make demo` sets up the checkout and starts the Cassandra that all pages use.
 """
 
 import json
@@ -24,23 +24,23 @@ ROOT = Path(__file__).resolve().parents[2]
 SECONDS_A_PAGE = 1500
 OURS = Path(sys.executable).parent
 README, *OTHERS = documents.pages()
-# What the README has done before the other pages, what belongs to other tests, and what other pages still need.
+# What the README has already run, what other tests cover, and what later pages still need.
 NOT_HERE = ("make test", "make test-unit", "make setup", "make docs", "make down", "make clean")
 NOT_AGAIN = (*NOT_HERE, "make demo", "source .venv/bin/activate")
-# What a page assumes that its reader has.
+# What a page requires of its reader.
 PREPARED = {"docs/how-to/from-dali-plugin.md": write_plugin_tables}
 
 
 @dataclass
 class Checkout:
-    """A clone's files, generated data in place of `/data`, and the ports of its servers."""
+    """The files of a clone, generated data in place of `/data`, and the ports of its servers."""
 
     folder: Path
     data: Path
     ports: Mapping[str, int]
 
     def run(self, page: Page) -> str:
-        """Run a page's blocks; returns what they print, and fails with the block where they end."""
+        """Run a page's blocks and return what they print. A failure names the block."""
         is_first = page.name == README.name
         replaced = {
             "9042": str(self.ports["cassandra"]),
@@ -76,13 +76,13 @@ class Checkout:
         return output
 
     def _environment(self, *, with_extras: bool) -> dict[str, str]:
-        """The caller's environment; for the README without this run's Python, for other pages with all its extras."""
+        """The caller's environment: without this run's Python for the README, with all extras for other pages."""
         left_out = ("VIRTUAL_ENV", "MAKEFLAGS", "MAKELEVEL", "MFLAGS", "SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_PYTHON")
         found = {name: value for name, value in os.environ.items() if name not in left_out}
         # Caches of splits belong to the run.
         found["IMAGESTRATA_CACHE"] = str(self.folder / "build" / "cache")
         path = [one for one in found["PATH"].split(os.pathsep) if not one.startswith(str(ROOT / ".venv"))]
-        if with_extras:  # the code and Spark's configuration are the checkout's
+        if with_extras:  # the checkout has its own code and Spark configuration
             packages = self.folder / ".venv" / "lib" / "python3.11" / "site-packages"
             found |= {"PYTHONPATH": str(self.folder), "SPARK_CONF_DIR": str(packages / "pyspark" / "conf")}
             found |= {"PYSPARK_PYTHON": sys.executable, "VIRTUAL_ENV": str(OURS.parent)}
@@ -93,7 +93,7 @@ class Checkout:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
-    """The files of this tree as a clone would have them, and what grows there; its servers are ended."""
+    """The files of this tree as in a clone. Its servers are ended."""
     folder = tmp_path_factory.mktemp("checkout")
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],

@@ -1,4 +1,4 @@
-"""A node's whole life on the command line, with a kill in it."""
+"""A node on the command line from start to end, including a kill."""
 
 import os
 import time
@@ -19,7 +19,7 @@ from imagestrata.devstack.servers.cassandra import Cassandra, release_version
 def test_a_second_node_starts_stops_and_keeps_its_writes_when_killed(
     cassandra: Cassandra, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One extra node for all that a life on the command line brings: up twice, kill -9, log-in, down twice."""
+    """One more node, used on the command line: started twice, kill -9, log-in, stopped twice."""
     # Compiled for a quick start.
     monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
     data = tmp_path / "data with space"
@@ -66,7 +66,7 @@ def test_a_second_node_starts_stops_and_keeps_its_writes_when_killed(
 
 @contextmanager
 def session_refused() -> Iterator[None]:
-    """What the driver says at length about a log-in that is wanted is not of interest."""
+    """Ignore the driver's long messages about a required log-in."""
     import logging
 
     logging.disable(logging.ERROR)
@@ -77,7 +77,7 @@ def session_refused() -> Iterator[None]:
 
 
 def _write_until_killed(server: Cassandra) -> list[uuid.UUID]:
-    """Write from several requests at once, kill -9 the node meanwhile; the ids whose writes were acknowledged."""
+    """Write from several requests, kill -9 the node meanwhile, and return the ids whose writes were acknowledged."""
     acknowledged: list[uuid.UUID] = []
     with session_refused(), server.session() as cql:
         cql.execute(

@@ -1,4 +1,4 @@
-"""An ingest whose executors, driver or database are killed with -9: the tables end as if nothing had happened."""
+"""The executors, driver or database of an ingest are killed with -9: the tables end as without a kill."""
 
 import os
 import signal
@@ -30,14 +30,14 @@ PATIENCE_S = 240.0
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cassandra]:
-    """A Cassandra of these tests' own, because it is killed."""
+    """A separate Cassandra, because it is killed."""
     with Cassandra(tmp_path_factory.mktemp("killed")) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Pictures of about 190 kB each: they take a while."""
+    """Images of about 190 kB each, which take some time."""
     files = {f"train/{'abcd'[i % 4]}/{i}.png": texture(i, width=250, height=250) for i in range(IMAGES)}
     files["train/a/bad.png"] = b"bad"
     return plant(tmp_path_factory.mktemp("tree"), files)
@@ -72,14 +72,14 @@ def await_rows(job: "subprocess.Popen[str]", server: Cassandra, keyspace: str, *
                     (row,) = control.execute(f"SELECT count(*) AS rows FROM {keyspace}.metadata")
                     if row.rows >= count:
                         return
-                    time.sleep(0.02)  # between two looks
-        except EtlError:  # the table is not there yet
+                    time.sleep(0.02)  # the polling interval
+        except EtlError:  # the table does not exist yet
             time.sleep(0.1)
     raise AssertionError(f"{count} rows never came: {job.communicate(timeout=10)[0][-4000:]}")
 
 
 def processes_of(job: "subprocess.Popen[str]", name: str) -> list[int]:
-    """Processes of the job's session whose command line has a name."""
+    """Processes of the job's session whose command line has this text."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -102,7 +102,7 @@ def tables(server: Cassandra, images: Path, keyspace: str) -> list[list[dict[str
 
 @pytest.fixture(scope="module")
 def undisturbed(server: Cassandra, images: Path) -> list[list[dict[str, Any]]]:
-    """The tables of an ingest that nobody disturbed."""
+    """The tables of an ingest without a kill."""
     job = start(images, "whole", server)
     said = end(job)
     assert job.returncode == 0, said[-4000:]

@@ -1,4 +1,4 @@
-"""An S3 server that goes away in the middle of an ingest."""
+"""An S3 server that stops during an ingest."""
 
 from pathlib import Path
 

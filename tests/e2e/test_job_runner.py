@@ -1,4 +1,4 @@
-"""Training jobs, run: real torchruns, with gloo on the CPU, of which some are killed."""
+"""Training jobs with real torchrun processes and gloo on the CPU, some of which are killed."""
 
 import os
 import re
@@ -24,7 +24,7 @@ from tests.support.training_jobs import write_job
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 180.0
 
-# While all are there it goes on for ever; with fewer, it ends after a few steps.
+# With all processes it runs forever; with fewer, it ends after a few steps.
 SCRIPT = """
 import os, pathlib, subprocess, sys, time
 import torch, torch.distributed as dist
@@ -53,7 +53,7 @@ dist.destroy_process_group()
 
 
 class Jobs:
-    """Job files, and the runs of them; what these start is known by a mark, and ended with the test."""
+    """Job files and their runs. Processes are found by a mark and ended with the test."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.out, self.mark = folder, folder / "out", uuid.uuid4().hex
@@ -69,7 +69,7 @@ class Jobs:
         return write_job(self.folder, command, least, most, **container)
 
     def train(self, least: int, most: int) -> subprocess.Popen[str]:
-        """A run of the script in as many processes as it may have."""
+        """Run the script in as many processes as allowed."""
         job = self.write(["python", "-u", "main.py", "$(OUT)"], least, most, env=[
             {"name": "OUT", "value": str(self.out)}, {"name": "ALL", "value": str(most)},
         ])  # fmt: skip
@@ -87,7 +87,7 @@ class Jobs:
         return (self.folder / "log").read_text(encoding="utf-8")
 
     def processes(self) -> list[int]:
-        """All that have the mark of this test."""
+        """All processes that have the mark of this test."""
         found = []
         for name in os.listdir("/proc"):
             with suppress(OSError):
@@ -96,7 +96,7 @@ class Jobs:
         return found
 
     def until_all_train(self, run: subprocess.Popen[str], most: int) -> list[int]:
-        """The process numbers of the agents by rank, once each has taken some steps."""
+        """The pids of the agents by rank, after each has run some steps."""
         files = [self.out / f"{most}-{rank}" for rank in range(most)]
         until(lambda: all(file.exists() for file in files) or run.poll() is not None, "steps", seconds=PATIENCE)
         assert run.poll() is None, self.told()
@@ -115,7 +115,7 @@ def jobs(tmp_path: Path) -> Iterator[Jobs]:
 def test_a_job_continues_when_an_agent_is_killed(jobs: Jobs) -> None:
     run = jobs.train(1, 3)
     agents = jobs.until_all_train(run, 3)
-    os.kill(agents[0], signal.SIGKILL)  # whose process was the first of all
+    os.kill(agents[0], signal.SIGKILL)  # its process was the first of all
     assert run.wait(PATIENCE) == 0, jobs.told()
     told = jobs.told()
     assert [(jobs.out / f"2-{rank}").read_text().split()[1:] for rank in (0, 1)] == [["2", "2"]] * 2
@@ -166,7 +166,7 @@ def test_a_failing_command_is_restarted_and_then_fails_the_job(jobs: Jobs) -> No
 
 
 def test_the_command_of_a_rendered_train_job_trains_in_two_pods(jobs: Jobs) -> None:
-    """With the variables that Trainer gives its pods, expanded as Kubernetes does."""
+    """Run with the variables that Trainer gives its pods, expanded as Kubernetes does."""
     names = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
     (jobs.folder / "world.py").write_text(f"import os; print(*(os.environ[name] for name in {names}))")
     path = jobs.write(["python", "world.py"], 1, 2, resources={"limits": {"nvidia.com/gpu": 2}})

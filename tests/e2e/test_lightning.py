@@ -28,7 +28,7 @@ CLASSES = 4
 
 
 class Model(lightning.LightningModule):
-    """A small network that notes which images it sees, by epoch."""
+    """A small network that records which images it sees, by epoch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Model(lightning.LightningModule):
 
 
 class End(Callback):
-    """Ends the process's training at one step, as a failure does."""
+    """Ends the process at one step, like a crash."""
 
     def __init__(self, at: int) -> None:
         self.at = at
@@ -73,7 +73,7 @@ def split(cassandra: Cassandra, place: None, tmp_path_factory: pytest.TempPathFa
 def fit(
     split: Path, cassandra: Cassandra, folder: Path, *, callbacks: Sequence[Callback] = (), resume: str | None = None
 ) -> Model:
-    """Three epochs of six batches, of which the checkpoint `last.ckpt` holds every fourth; the model."""
+    """Three epochs of six batches; the checkpoint `last.ckpt` is written every fourth batch. Returns the model."""
     make = partial(loader.CassandraSource, hosts=cassandra.hosts, port=cassandra.port)
     sides = [partial(make, loader.open_split(split, index=index)) for index in (0, 1)]
     data = ClassificationData(*sides, batch_size=9, size=16, num_threads=2)

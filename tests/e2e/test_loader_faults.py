@@ -1,4 +1,4 @@
-"""Real nodes that are killed, that hang and that stay away: an epoch goes on whole, or says in time why it cannot."""
+"""Real nodes that are killed, hang or stay down: an epoch continues completely, or fails in time with the cause."""
 
 import itertools
 import os
@@ -27,16 +27,16 @@ BYTES = dict(
 )
 TABLE = "loader_faults.data"
 LITTLE = 2 * BATCH * SIZE
-"""A memory budget of two batches, so that most of an epoch is not read yet while its first batches are taken."""
+"""A memory budget of two batches, so most of an epoch is unread when its first batches are taken."""
 HOLD = 5.0
-"""Seconds that a late answer takes: so many that an epoch that waits for them differs from one on a busy machine."""
+"""Seconds that an answer is delayed, enough to tell an epoch that waits for it from a busy machine."""
 
 Images = list[tuple[uuid.UUID, bytes]]
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cassandra]:
-    """A node of these tests' own, because it is killed."""
+    """A separate node, because it is killed."""
     with Cassandra(tmp_path_factory.mktemp("killed")) as made:
         write_table(TABLE, BYTES, hosts=made.hosts, port=made.port)
         yield made
@@ -44,7 +44,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cassandra]:
 
 @pytest.fixture
 def node(server: Cassandra) -> Cassandra:
-    """The node, up whatever became of it in the test before."""
+    """The node, started again if the test before ended it."""
     server.start(tied=True)
     return server
 
@@ -72,7 +72,7 @@ def opened(server: Cassandra, split: loader.Split, **options: object) -> Iterato
 
 @contextmanager
 def hanging(server: Cassandra, number: int = 0) -> Iterator[None]:
-    """A node that keeps its connections and answers nothing."""
+    """A node that keeps its connections open and does not answer."""
     pid = server.nodes[number].pid
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
@@ -84,7 +84,7 @@ def hanging(server: Cassandra, number: int = 0) -> Iterator[None]:
 
 @contextmanager
 def killed(server: Cassandra, number: int) -> Iterator[None]:
-    """A node that is gone meanwhile."""
+    """A node that is down meanwhile."""
     server.kill(number)
     yield
     server.start(tied=True)
@@ -100,7 +100,7 @@ def images(batches: Iterable[loader.Batch]) -> Images:
 
 @pytest.fixture(scope="module")
 def undisturbed(server: Cassandra, split: loader.Split) -> Images:
-    """Epoch 1 as it is when nothing happens."""
+    """Epoch 1 without faults."""
     with opened(server, split) as source:
         found = images(source.epoch(1))
     assert dict(found) == BYTES
@@ -108,7 +108,7 @@ def undisturbed(server: Cassandra, split: loader.Split) -> Images:
 
 
 def lost(epoch: Iterator[loader.Batch], server: Cassandra) -> float:
-    """The seconds until the rest of an epoch has failed, with a message that says what was wanted of whom."""
+    """The seconds until the rest of an epoch has failed, with a message that names the request and the node."""
     start = time.monotonic()
     with pytest.raises(loader.UnreachableError) as caught:
         images(epoch)
@@ -180,7 +180,7 @@ def test_a_node_that_hangs_for_good_is_named_in_time_and_does_not_delay_close(
 
 
 def test_late_answers_are_read_a_second_time(node: Cassandra, split: loader.Split) -> None:
-    """With one batch at a time, and an answer or two late in most of them, an epoch would wait in most of them."""
+    """With one batch at a time and one or two late answers in most of them, an epoch would wait in most of them."""
     with DelayProxy(node.port, rtt=0.02, hold_share=0.02, hold=HOLD, seed=1) as proxy:
         with opened(node, split, port=proxy.port, batch_size=100, memory_budget=1) as source:
             start = time.monotonic()
@@ -215,7 +215,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cassandra]:
         for host in made.hosts:
             with connect([host], made.port) as cql:
                 deadline = time.monotonic() + 60
-                while len(list(cql.execute("SELECT peer FROM system.peers"))) < 2:  # or they would disagree on tables
+                while len(list(cql.execute("SELECT peer FROM system.peers"))) < 2:  # or their schemas would differ
                     assert time.monotonic() < deadline
                     time.sleep(0.1)
         with made.session() as cql:
@@ -232,7 +232,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cassandra]:
 def test_an_epoch_continues_on_the_remaining_nodes(
     cluster: Cassandra, split: loader.Split, undisturbed: Images, how: str
 ) -> None:
-    """One that hangs says nothing to anybody, as a machine that was switched off."""
+    """A node that hangs does not close its connections, like a machine that was switched off."""
     with (
         opened(cluster, split) as ordered,
         opened(cluster, split, in_order=False) as mixed,
@@ -249,7 +249,7 @@ def test_an_epoch_continues_on_the_remaining_nodes(
 
 @pytest.mark.slow
 def test_a_replica_that_missed_a_rewrite_is_not_believed(cluster: Cassandra, split: loader.Split) -> None:
-    """With another one down, each read asks it: by itself it gives old images."""
+    """With another node down, each read uses this one, which alone returns old images."""
     rewritten = {one: data[::-1] for one, data in BYTES.items()}
     try:
         with killed(cluster, 2):

@@ -1,4 +1,4 @@
-"""The reading test as its users start it: each reader, on one process and two; its figures; and what cannot be."""
+"""The reading test as users start it: each reader, with one process and with two; its figures and its errors."""
 
 import io
 import json
@@ -57,13 +57,13 @@ def places(cassandra: Cassandra, tmp_path_factory: pytest.TempPathFactory) -> It
         "s3": ["--reader", "s3", "--shards", str(root / "b" / "x")],
         "bytes": [str(sum(map(len, files)))],
     }
-    with pytest.MonkeyPatch.context() as patch:  # other modules of this process have their own caches
+    with pytest.MonkeyPatch.context() as patch:  # other modules of this process have separate caches
         patch.setenv("IMAGESTRATA_CACHE", str(root / "cache"))
         yield found
 
 
 def run(arguments: Sequence[str], *, ranks: int = 1) -> str:
-    """What it prints, if it ends well. One process is this one, which saves the time to import DALI."""
+    """The output, if it ends well. A single process runs here, which saves importing DALI again."""
     if ranks == 1:
         with redirect_stdout(io.StringIO()) as printed:
             assert main(arguments) == 0
@@ -101,7 +101,7 @@ def test_every_reader_reads_each_image_once_per_epoch(
     figures = json.loads(output)
     assert [(one["images"], one["bytes"]) for one in figures["all"]] == [(COUNT, int(places["bytes"][0]))] * 3
     assert figures["world_size"] == ranks
-    assert [figures[name] for name in ("mean", "deviation", "first")] == [None] * 3  # of an epoch that short
+    assert [figures[name] for name in ("mean", "deviation", "first")] == [None] * 3  # of such a short epoch
 
 
 def test_a_set_that_is_read_at_once_gets_no_figure(places: dict[str, list[str]]) -> None:

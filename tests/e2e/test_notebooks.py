@@ -1,4 +1,4 @@
-"""The notebooks, executed one after another; what they are stored with is of the same kinds."""
+"""The notebooks are executed; their outputs are of the same kinds as the stored ones."""
 
 import json
 import re
@@ -14,14 +14,14 @@ from tests.support.notebooks import BOOKS
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A copy of the notebooks, in which their files grow; their server is ended."""
+    """A copy of the notebooks and their output files. Its server is ended."""
     copy = notebooks.copied(tmp_path_factory.mktemp("tour"))
     yield copy
     Cassandra(copy / "build" / "cassandra").stop()
 
 
 def run(folder: Path, number: int) -> str:
-    """Execute a notebook; all that its cells print. They give what the stored notebook says, text or pictures."""
+    """Execute a notebook and return what its cells print. Checks that outputs are of the same kinds as stored."""
     path = BOOKS[number - 1]
     found = notebooks.tidied(notebooks.executed(path.name, folder), folder)
     assert notebooks.kinds(json.loads(found)) == notebooks.kinds(json.loads(path.read_text(encoding="utf-8")))
@@ -65,6 +65,6 @@ def test_the_fourth_notebook_hides_latency(folder: Path) -> None:
     said = run(folder, 4)
     far = {name.strip(): float(rate.replace(",", "")) for name, rate in re.findall(r"(.*): .*150 ms ([\d,]+)/s", said)}
     assert far.keys() == {"8 in flight", "64 in flight", "automatic"}
-    # What cannot be, however fast the machine is; and far from it, however slow.
+    # An upper bound for the fastest machine, and a lower bound for the slowest.
     assert far["8 in flight"] <= 1.1 * 8 / 0.15
     assert far["automatic"] > 3 * far["8 in flight"]

@@ -1,4 +1,4 @@
-"""The whole OpenAPI of the dataset service under schemathesis: nothing that it says is untrue."""
+"""schemathesis tests the dataset service against its whole OpenAPI description."""
 
 import re
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 from imagestrata.service.commands import main
 from tests.support.dataset_servers import Server
 
-# The tus protocol answers 412 without its version, HTTP 411 without a length. No disk has room for some lengths: 507.
+# tus answers 412 without its version header, HTTP 411 without a length. For some lengths no disk is large enough: 507.
 _CONFIG = """
 hooks = "hooks.py"
 [checks]

@@ -1,4 +1,4 @@
-"""The page of the dataset service as people see it: a real server, in a real browser."""
+"""The page of the dataset service in a real browser, with a real server."""
 
 import os
 import re
@@ -61,7 +61,7 @@ def page(browser: Browser, server: Server) -> Iterator[Page]:
 
 @pytest.fixture
 def name(server: Server, request: pytest.FixtureRequest) -> str:
-    """A new dataset of a test's own."""
+    """A new dataset for one test."""
     name = "of-" + re.sub(r"[^a-z0-9]+", "-", request.node.name)[:80].strip("-")
     server.create(name)
     return name
@@ -172,8 +172,8 @@ def test_long_names_that_begin_alike_can_be_distinguished(browser: Browser, serv
                 )
                 assert end.evaluate(inside)
                 assert bar.locator(".name").evaluate("it => it.offsetWidth / it.parentElement.offsetWidth") <= 0.46
-            assert f"listitem: {names[0]}" in bars.aria_snapshot().replace('"', "")  # whole to ears
-            for split in ("train", "val"):  # without the folder that holds all
+            assert f"listitem: {names[0]}" in bars.aria_snapshot().replace('"', "")  # the accessible name is complete
+            for split in ("train", "val"):  # without the enclosing folder
                 assert (
                     page.locator("summary")
                     .get_by_text(split, exact=True)
@@ -300,7 +300,7 @@ def test_files_are_browsed_by_the_keyboard_alone(page: Page, server: Server, nam
     for key, number in (("ArrowRight", "25"), ("ArrowRight", "26"), ("ArrowLeft", "25")):  # on the next page
         page.keyboard.press(key)
         expect(dialog.get_by_role("img", name=f"train/cat/{number}.jpg")).to_have_js_property("naturalWidth", 240)
-    for _ in range(12):  # the focus stays in the dialog, or is the browser's own
+    for _ in range(12):  # the focus stays in the dialog, or goes to the browser's own controls
         page.keyboard.press("Tab")
         assert page.evaluate(
             "() => document.activeElement === document.body || !!document.activeElement.closest('dialog')"
@@ -514,7 +514,7 @@ def test_a_large_upload_that_is_cancelled_leaves_nothing(
 ) -> None:
     with open(tmp_path / "large.bin", "wb") as file:
         file.truncate(70_000_000)
-    # The service may still hold the slice that broke off; then the page asks again.
+    # The service may still hold the interrupted slice; the page then asks again.
     with watched(browser, server.url, but="status of 409") as page:
         page.goto(f"{server.url}/#/{name}")
         slow_down(page, 8_000_000)
@@ -535,7 +535,7 @@ def test_a_refused_upload_is_shown_with_its_request(
         page.get_by_label("Choose a file").set_input_files(tmp_path / "no.tar")
         page.screenshot(path=tmp_path / "asked.png")
         page.get_by_role("button", name="As a folder").click()
-        alert = page.locator(".drop").get_by_role("alert")  # where it was dropped
+        alert = page.locator(".drop").get_by_role("alert")  # the file was dropped here
         expect(alert).to_contain_text("The service refused this data.")
         expect(alert.get_by_text("Wanted a tar. Found:")).to_be_visible()
         expect(alert).to_contain_text(re.compile(r"Request id: [0-9a-f]{16}"))
@@ -566,7 +566,7 @@ def test_an_upload_is_tried_again_and_goes_away_once_it_is_done(browser: Browser
             dismiss = page.get_by_role("button", name="Dismiss")
             dismiss.focus()
             page.clock.fast_forward(20_000)
-            expect(dismiss).to_be_focused()  # it stays while somebody is at it
+            expect(dismiss).to_be_focused()  # it stays as long as it has the focus
             page.get_by_role("link", name="Datasets", exact=True).focus()
             page.clock.fast_forward(20_000)
             expect(page.locator(".work")).to_have_count(0)
@@ -582,7 +582,7 @@ def test_a_service_with_tokens_is_used_with_one(
         tokens[scope] = capsys.readouterr().out.strip()
     (tmp_path / "one.jpg").write_bytes(painted(7))
     with ServerInThread(root) as server, watched(browser, server.url, but="status of 40") as page:
-        page.add_init_script("delete window.showSaveFilePicker")  # nobody is there to choose a file
+        page.add_init_script("delete window.showSaveFilePicker")  # a file dialog would block the test
         page.goto(server.url)
         dialog = page.get_by_role("dialog")
         expect(dialog).to_be_visible()
@@ -600,7 +600,7 @@ def test_a_service_with_tokens_is_used_with_one(
         dialog.get_by_label("Token").fill(tokens["write"])
         page.keyboard.press("Enter")
         expect(dialog).to_be_hidden()
-        expect(page.locator("main[aria-busy]")).to_have_count(0)  # the list comes anew, with an empty field
+        expect(page.locator("main[aria-busy]")).to_have_count(0)  # the list is loaded again, with an empty field
         page.get_by_label("New dataset").fill("mine")
         page.get_by_role("button", name="Create").click()
         page.get_by_label("Choose a file").set_input_files(tmp_path / "one.jpg")
@@ -682,7 +682,7 @@ def test_the_page_runs_only_its_own_scripts(server: Server) -> None:
     page = Path(__file__).resolve().parents[2] / "imagestrata" / "service" / "page"
     for file in page.iterdir():
         hosts = set(re.findall(r"https?://[^\s\"'`/]+", file.read_text(encoding="utf-8")))
-        assert hosts <= {"http://www.w3.org"}, file  # a name of the drawing's language, which nobody asks
+        assert hosts <= {"http://www.w3.org"}, file  # the SVG namespace, which is not requested
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 400)])

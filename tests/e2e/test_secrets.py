@@ -1,4 +1,4 @@
-"""Jobs that read S3 and write to a Cassandra with a password: no log, page, file or command line shows a secret."""
+"""Jobs that read S3 and write to a Cassandra with a password show no secret in logs, pages, files or command lines."""
 
 import json
 import os
@@ -25,7 +25,7 @@ from jobs import ingest
 from tests.support.services import fresh_name
 from tests.support.trees import picture
 
-SECRET = fresh_name("guarded")  # processes of other tests have passwords on their command lines
+SECRET = fresh_name("guarded")  # other tests have passwords on their command lines
 TOKEN = "canary-of-a-session-token"
 STORES = {
     f"spark.cassandra.connection.ssl.{kind}Store.password": f"canary-of-a-{kind}-store" for kind in ("key", "trust")
@@ -78,12 +78,12 @@ def run(spark):
 
 sys.exit(execute("probe.py", run, as_json=True))
 """
-"""An ingest, then tasks that say by digests which keys they have; what pages and plans show goes to the log."""
+"""An ingest, then tasks that report digests of the keys they have. Pages and plans go to the log."""
 
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cassandra]:
-    """A Cassandra that wants a password."""
+    """A Cassandra that requires a password."""
     with Cassandra(tmp_path_factory.mktemp("guarded"), auth=True) as server:
         cluster = Cluster(tuple(server.hosts), server.port, username=DEFAULT_USER)
         with Control(cluster, password=DEFAULT_PASSWORD) as control:
@@ -93,7 +93,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cassandra]:
 
 @pytest.fixture(scope="module")
 def pictures(s3: S3) -> str:
-    """Three pictures on S3."""
+    """Three images on S3."""
     s3.make_bucket(bucket := fresh_name("bucket"))
     storage = Storage(f"s3://{bucket}", S3Access(s3.endpoint, s3.access_key, s3.secret_key))
     for number, name in enumerate("abc"):
@@ -102,19 +102,19 @@ def pictures(s3: S3) -> str:
 
 
 class Place:
-    """Folders of one submission: ``traces`` gets all that Spark writes, and ``own`` is the test's."""
+    """The folders of one submission: ``traces`` for all that Spark writes, ``own`` for the test."""
 
     def __init__(self, folder: Path) -> None:
         self.traces, self.own = folder / "traces", folder / "own"
         for name in ("events", "local", "tmp", "spark"):
             (self.traces / name).mkdir(parents=True)
         self.own.mkdir()
-        for path in Path(pyspark.__file__).parent.iterdir():  # a Spark of this test's own: workers write below it
+        for path in Path(pyspark.__file__).parent.iterdir():  # a separate Spark, because its workers write below it
             (self.traces / "spark" / path.name).symlink_to(path)
         (self.own / "log4j2.properties").write_text(DEBUG)
 
     def submit(self, conf: Mapping[str, str], env: Mapping[str, str], *command: str) -> str:
-        """Run a job at Spark's level DEBUG; its last line. ``conf`` goes to a file of defaults."""
+        """Run a job at Spark's level DEBUG and return its last line. ``conf`` is written to a defaults file."""
         log = f"-Dlog4j2.configurationFile=file:{self.own}/log4j2.properties -Djava.io.tmpdir={self.traces}/tmp"
         lines = {
             "spark.eventLog.enabled": "true",
@@ -147,7 +147,7 @@ class Place:
             return out.read().splitlines()[-1]
 
     def events(self) -> str:
-        """The event log, inflated."""
+        """The decompressed event log."""
         files = [path for path in (self.traces / "events").rglob("*") if "-" in path.name and path.is_file()]
         text = b""
         for path in files:
@@ -170,7 +170,7 @@ class Place:
 
     @contextmanager
     def watched(self, secrets: Mapping[str, str]) -> Iterator[set[str]]:
-        """What is seen of secrets while a block runs: in files that may go again, and on command lines."""
+        """Secrets that are visible while the block runs: in files, even short-lived ones, and on command lines."""
         seen, is_over = set[str](), threading.Event()
 
         def watch() -> None:
@@ -192,7 +192,7 @@ class Place:
 
 
 def _bytes(path: Path) -> bytes:
-    with suppress(OSError):  # it is gone
+    with suppress(OSError):  # the file is gone
         return path.read_bytes()
     return b""
 
@@ -220,7 +220,7 @@ def test_secrets_reach_executors_and_leave_no_trace(guarded: Cassandra, s3: S3, 
         line = place.submit(conf, env, *master, str(place.own / "probe.py"), pictures, *tables)
     assert json.loads(line)["images"] == 3
     assert '"spark.imagestrata.s3.secret.key":"*********(redacted)"' in place.events()
-    assert list((place.traces / "spark" / "work").rglob("stderr"))  # executors with their own files
+    assert list((place.traces / "spark" / "work").rglob("stderr"))  # executors with separate files
     assert seen | place.found(secrets) == set()
 
 

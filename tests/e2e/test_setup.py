@@ -1,4 +1,4 @@
-"""The set-up as its users see it: make's targets, a second run, and plain spark-submit in what it made."""
+"""The set-up as users see it: make targets, a second run, and plain spark-submit in the result."""
 
 import os
 import re
@@ -63,7 +63,7 @@ def test_spark_submit_finds_connector_defaults_and_packages_on_executors(
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK", "JAVA"))}
     env["PATH"] = f"{sys.prefix}/bin:{env['PATH']}"
     env.pop("PYTHONPATH", None)
-    # Compiled for a quick start: four Javas live for seconds.
+    # The quick compiler, because four JVMs live for seconds.
     env["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1"
     command = ["spark-submit", "--master", "local-cluster[2,1,1024]", "--driver-memory", "512m"]
     command += ["--conf", f"spark.cassandra.connection.port={cassandra.port}"]
@@ -72,7 +72,7 @@ def test_spark_submit_finds_connector_defaults_and_packages_on_executors(
     )
     assert done.returncode == 0, done.stderr[-4000:]
     assert "RESULT local-cluster[2,1,1024] UTC {'etlschemas'} [(1, 'one'), (2, 'two')]" in done.stdout
-    # The user reads the job's lines: Spark's start-up remarks are kept away.
+    # The user should read the job's lines, so Spark's start-up remarks are hidden.
     remarks = [line for line in done.stderr.splitlines() if "WARN" in line or "INFO" in line]
     assert remarks == []
 
@@ -113,7 +113,7 @@ def test_make_refuses_another_python_in_one_line(tmp_path: Path) -> None:
 def test_make_demo_refuses_bad_options_before_it_sets_anything_up(option: str, message: str) -> None:
     done = make("demo", option, f"PYTHON={sys.executable}")
     assert done.returncode == 2
-    ours, end = done.stderr.splitlines()  # the other line is make's own
+    ours, end = done.stderr.splitlines()  # make prints the other line
     assert message in ours
     assert end.startswith("make: ***")
 

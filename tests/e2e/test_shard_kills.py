@@ -1,4 +1,4 @@
-"""Shards whose making is killed -9, or whose server is: nothing half done is published, and a second run completes."""
+"""A shard job or its server is killed with -9: nothing partial is published, and a second run completes it."""
 
 import os
 import signal
@@ -31,13 +31,13 @@ PATIENCE_S = 240.0
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Class folders of 20 pictures: five a shard."""
+    """Class folders of 20 images: five per shard."""
     return twenty_pictures(tmp_path_factory.mktemp("tree"))
 
 
 @pytest.fixture(scope="module")
 def whole(spark: SparkSession, root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """Its shards, from a run that nobody disturbed."""
+    """The shards of an undisturbed run."""
     out = tmp_path_factory.mktemp("whole")
     job.run(spark, plan=plan(root, out))
     checked(out, maxsize=MAXSIZE)
@@ -45,7 +45,7 @@ def whole(spark: SparkSession, root: Path, tmp_path_factory: pytest.TempPathFact
 
 
 def await_it(what: Callable[[], object], *, why: str) -> None:
-    """Poll until something is so."""
+    """Poll until a condition is true."""
     deadline = time.monotonic() + PATIENCE_S
     while not what():
         assert time.monotonic() < deadline, why
@@ -54,7 +54,7 @@ def await_it(what: Callable[[], object], *, why: str) -> None:
 
 @pytest.fixture
 def killed(root: Path, tmp_path: Path) -> Path:
-    """What spark-submit leaves that is killed -9, with all its processes, once it has written a shard or two."""
+    """Run spark-submit, kill it and all its processes with -9 after a shard or two, and return what is left."""
     out = tmp_path / "out"
     command = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local[1]"]
     command += ["--conf", "spark.ui.enabled=false", str(ROOT / "jobs" / "shard.py"), str(root)]
@@ -84,7 +84,7 @@ def test_a_killed_job_resumes_where_it_stopped(
     assert contents(killed) == whole
     assert {name: (killed / name).stat().st_mtime_ns for name in done} == done  # they were not written again
     (killed / "shards.json").unlink()
-    job.run(spark, plan=plan(root, killed))  # and over the files in it, without an error
+    job.run(spark, plan=plan(root, killed))  # also over the existing files, without an error
     assert contents(killed) == whole
     assert all((killed / name).stat().st_mtime_ns > at for name, at in done.items())
 

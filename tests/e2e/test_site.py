@@ -1,4 +1,4 @@
-"""The documentation as a site: it builds without a warning, and asks no other host for anything."""
+"""The documentation builds without warnings, and its pages request no other hosts."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""jobs/split.py as a separate program, where it fails: one line says why."""
+"""jobs/split.py as a separate program: each failure is one line with the cause."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ def command(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 def test_bad_arguments_and_help_need_no_java(tmp_path: Path) -> None:
     nowhere = {"JAVA_HOME": str(tmp_path), "PATH": ""}
-    for args in (GOOD, []):  # without tables and output, these would come from Spark's settings
+    for args in (GOOD, []):  # otherwise tables and output would come from Spark's settings
         done = command(*args, "-r", "a,b", **nowhere)
         assert done.returncode == 2, done.stderr
         assert "Wanted split ratios as numbers" in done.stderr

@@ -1,4 +1,4 @@
-"""A training and its workers end quickly and whole: left early, with an error, and at Ctrl-C."""
+"""A training and its workers end quickly and completely: when left early, after an error, and at Ctrl-C."""
 
 import os
 import signal
@@ -98,10 +98,10 @@ def test_a_process_and_its_workers_end_quickly(
     assert process.stdout.readline() == "first\n"
     if how == "wait":
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-    _, errors = process.communicate(timeout=40)  # of the 60 seconds that what is not ended would take
+    _, errors = process.communicate(timeout=40)  # what is not ended would run for 60 seconds
     assert process.returncode == code, errors
     assert errors.rstrip().rpartition("\n")[2] == message, errors
-    with pytest.raises(ProcessLookupError):  # no worker is left, nor what multiprocessing had tidy up behind them
+    with pytest.raises(ProcessLookupError):  # no worker is left, nor multiprocessing's resource tracker
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             os.killpg(process.pid, 0)

@@ -1,4 +1,4 @@
-"""Training as its users start it: from Cassandra and from files, on one rank and several, stopped and gone on with."""
+"""Training as users start it: from Cassandra and from files, on one rank and on several, stopped and continued."""
 
 import io
 import json
@@ -44,7 +44,7 @@ SMALL = ["-a", f"{MODELS}:tiny", "--size=16", "--workers=2", "--lr=2", "--warmup
 
 
 class Data(NamedTuple):
-    """The same images as trees of files, a split of one table, another tool's of it, rows of two, and shards."""
+    """The same images as trees of files, a split of a table, another tool's dictionary, rows of two tables, shards."""
 
     root: Path
     keyspace: str
@@ -57,7 +57,7 @@ class Data(NamedTuple):
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A folder that the loader may keep things in."""
+    """A folder for the loader's cache."""
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("IMAGESTRATA_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
@@ -116,7 +116,7 @@ def data(cassandra: Cassandra, cache: None, tmp_path_factory: pytest.TempPathFac
 
 
 def start(arguments: Sequence[str], folder: Path, *, ranks: int = 1) -> subprocess.Popen[str]:
-    """The script in a separate folder, under torchrun."""
+    """Run the script in a separate folder, under torchrun."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"]
     folder.mkdir(exist_ok=True)
     return subprocess.Popen(
@@ -130,14 +130,14 @@ def start(arguments: Sequence[str], folder: Path, *, ranks: int = 1) -> subproce
 
 
 class Run(Protocol):
-    """What a training prints, if it ends well, in a separate folder."""
+    """The output of a training that ends well, in a separate folder."""
 
     def __call__(self, arguments: Sequence[str], folder: Path, *, ranks: int = 1) -> str: ...
 
 
 @pytest.fixture(scope="module")
 def run(data: Data, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """One rank runs in this process, and two in a pair that all tests share: torch is imported once."""
+    """One rank runs in this process, two in a pair that all tests share, so torch is imported once."""
 
     def trained(arguments: Sequence[str], folder: Path, *, ranks: int = 1) -> str:
         folder.mkdir(exist_ok=True)
@@ -159,7 +159,7 @@ def run(data: Data, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 
 
 def trace(folder: Path, name: str = "trace") -> list[dict[str, Any]]:
-    """What all ranks have noted of their steps, in order."""
+    """The steps that all ranks recorded, in order."""
     lines = [json.loads(line) for file in sorted(folder.glob(f"{name}.*")) for line in file.read_text().splitlines()]
     return sorted(lines, key=lambda line: (line["epoch"], line["step"]))
 
@@ -222,7 +222,7 @@ def test_a_stopped_training_from_shards_resumes_at_the_next_image(
 
 @pytest.fixture(scope="module")
 def undisturbed(run: Run, data: Data, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What a training sees that nobody stops."""
+    """The images that an uninterrupted training sees."""
     folder = tmp_path_factory.mktemp("undisturbed")
     run([*data.split, *STOPPABLE, "--b", "8"], folder)
     return trace(folder)
@@ -304,8 +304,8 @@ def test_a_training_that_is_killed_leaves_its_last_checkpoint(run: Run, data: Da
     assert process.returncode != 0
     kept = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
     epoch, after = kept["loader"]["epoch"], kept["loader"]["start"]
-    assert (epoch, after) in {(0, 7 * 8), (1, 0), (1, 7 * 8)}  # the line may be read late, when later ones were saved
-    (tmp_path / ".checkpoint.pt.0123456789abcdef").touch()  # as a kill in the middle of a save leaves it
+    assert (epoch, after) in {(0, 7 * 8), (1, 0), (1, 7 * 8)}  # the line may be read late, after later saves
+    (tmp_path / ".checkpoint.pt.0123456789abcdef").touch()  # as if it was killed during a save
     assert f"continuing from checkpoint.pt: epoch {epoch}, step {after // 8}\n" in run([*usual, "--resume"], tmp_path)
     assert [name.name for name in tmp_path.glob(".*")] == []
     output = run([*usual, "--evaluate", "--resume"], tmp_path)
@@ -469,7 +469,7 @@ IN_CI = [("rows", 2), ("split_fn", 1)]
 def test_existing_training_commands_run_unchanged(
     run: Run, data: Data, tmp_path: Path, source: str, ranks: int
 ) -> None:
-    """But for one epoch, small pictures, batches that fit the few images, and where Cassandra is."""
+    """The documented command, with one epoch, small images, small batches, and the address of Cassandra."""
     usual = shlex.split("-a resnet50 --dali_cpu --b 128 --loss-scale 128.0 --workers 4 --lr=0.4 --opt-level O2")
     swapped = ["--train-index", "1", "--val-index", "0"]
     where = [*data.split_fn, *swapped] if source == "swapped" else getattr(data, source)

@@ -1,4 +1,4 @@
-"""The examples of training: networks that learn masks and several labels from pictures that are made here."""
+"""The training examples: networks learn masks and several labels from generated images."""
 
 import io
 import re
@@ -24,7 +24,7 @@ SIDE = 48
 
 
 def scene(rng: np.random.Generator) -> tuple[Image.Image, Image.Image, np.ndarray]:
-    """Coloured rectangles on a noisy ground; where each is (0: ground, then colours from 1), and which are there."""
+    """Coloured rectangles on noise; their masks (0: background, then colours from 1), and which colours there are."""
     pixels = rng.integers(90, 130, (SIDE, SIDE + 8, 3), dtype=np.uint8)
     classes = np.zeros(pixels.shape[:2], dtype=np.uint8)
     for number in rng.permutation(len(COLOURS))[: rng.integers(1, 4)]:
@@ -52,7 +52,7 @@ def splits(cassandra: Cassandra, place: None, tmp_path_factory: pytest.TempPathF
         image, classes, there = scene(rng)
         images[one], masks[one] = encoded(image, "JPEG"), encoded(classes, "PNG")
         file = io.BytesIO()
-        np.save(file, there[None])  # as Corel's, a row
+        np.save(file, there[None])  # a row as in Corel
         arrays[one] = file.getvalue()
     for name, kind, labels in (("masks", "blob", masks), ("arrays", "multi", arrays)):
         where = {"hosts": cassandra.hosts, "port": cassandra.port}
@@ -88,7 +88,7 @@ def test_image_and_mask_are_cut_alike(splits: Path, cassandra: Cassandra) -> Non
             nearest = np.abs(pixels[..., None, :] - np.array([(110, 110, 110), *COLOURS])).sum(-1).argmin(-1)
             wrong.append((nearest != batch["classes"]).mean())
     assert shapes == {((3, 40, 40), (40, 40), "int64")}
-    assert max(wrong) < 0.08, wrong  # edges, which the picture blurs and the mask does not
+    assert max(wrong) < 0.08, wrong  # at edges, the image is blurred and the mask is not
 
 
 def test_a_network_learns_several_labels(

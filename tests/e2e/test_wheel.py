@@ -1,4 +1,4 @@
-"""The wheel in clean environments, as its users install it: the client, the loader and the jobs."""
+"""The wheel as users install it, in clean environments: the client, the loader and the jobs."""
 
 import hashlib
 import json
@@ -38,7 +38,7 @@ Install = Callable[[str, str], "Installed"]
 
 
 class Installed:
-    """An environment with the wheel. Commands run in an empty folder, so that they cannot find the checkout."""
+    """An environment with the wheel. Commands run in an empty folder, so they cannot import the checkout."""
 
     def __init__(self, folder: Path, work: Path, version: str) -> None:
         self.folder, self.work, self.version = folder, work, version
@@ -62,14 +62,14 @@ class Installed:
         return self.run("python", "-c", code, *arguments).stdout
 
     def job(self, name: str, *options: str | Path, port: int) -> dict[str, Any]:
-        """Submit a job of the wheel, with the connector for its Spark; returns its report."""
+        """Submit a job of the wheel with the connector for its Spark; return its report."""
         site_packages = self.folder / "lib" / f"python{self.version}" / "site-packages"
         script, defaults = (self.run("imagestrata", "job", one).stdout.strip() for one in (name, "defaults"))
         assert script.startswith(str(self.folder))
         submit = ["spark-submit", "--properties-file", defaults, "--master", "local[2]"]
         submit += ["--jars", ",".join(map(str, jars.connector(site_packages)))]
         submit += ["--conf", f"spark.cassandra.connection.port={port}"]
-        # Java compiles for a quick start.
+        # The quick compiler.
         settings = {"JAVA_HOME": java_home(), "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
         done = self.run(*submit, script, *options, "--json", **settings)
         report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -77,7 +77,7 @@ class Installed:
 
 
 def python_of(version: str) -> str | None:
-    """A Python of this version. A shim of pyenv's is on PATH for versions that it cannot run."""
+    """A Python of this version. PATH may have a shim of pyenv's for a version that it cannot run."""
     if sys.version_info[:2] == tuple(map(int, version.split("."))):
         return sys.executable
     found = shutil.which(f"python{version}")
@@ -93,10 +93,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def install(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Install:
-    """Makes an environment of a Python version and an extra, once. Skips the test where there is no such Python."""
+    """Create an environment of a Python version and an extra, once. Skips the test if there is no such Python."""
     made: dict[tuple[str, str], Installed] = {}
     uv, env = Environment().folder / "bin" / "uv", Environment().uv_environment()
-    # The lock's versions are in uv's cache, and make the test the same every day. Spark 4 has a lock file of its own.
+    # The locked versions are in uv's cache and do not change from day to day. Spark 4 has a separate lock file.
     constraints = tmp_path_factory.mktemp("constraints")
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
     versions = dict(re.findall(r"^(\S+)==(\S+)", lock, re.MULTILINE))
@@ -132,7 +132,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def split(install: Install, images: Path, cassandra: Cassandra) -> Path:
-    """A split of tables, both made by jobs of the wheel."""
+    """A split of tables, both made with jobs of the wheel."""
     spark, keyspace = install("3.11", "spark"), fresh_name("wheel")
     tables = ("--data-table", f"{keyspace}.data", "--metadata-table", f"{keyspace}.metadata")
     splits = ("--split-subdir", "train", "--split-subdir", "val")

@@ -1,4 +1,4 @@
-"""Real services, shared by all processes of the run, for those who ask."""
+"""Real services, shared by all processes of a run."""
 
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ __all__ = ["cassandra", "control", "keyspace", "plan_of", "s3", "spark"]
 
 @pytest.fixture
 def plan_of() -> "PlanOf":
-    """A maker of plans that write to tables of this test's own."""
-    from tests.support.trees import plan_maker  # brings Spark
+    """A maker of plans that write to separate tables for each test."""
+    from tests.support.trees import plan_maker  # imports Spark
 
     return plan_maker()

@@ -1,1 +1,1 @@
-"""What tests share: services, servers, pictures, trees, split folders."""
+"""Shared by tests: services, servers, images, trees, split folders."""

@@ -1,4 +1,4 @@
-"""A split of a few small rows, and an epoch of it that ends or fails soon: for tests of who may read."""
+"""A split of a few small rows, and an epoch of it that ends or fails quickly: for tests of access."""
 
 import socket
 import time
@@ -15,14 +15,14 @@ from tests.support.split_folders import image_ids, write_split_folder
 IDS = image_ids(20)
 BYTES = {one: bytes([number]) * 50 for number, one in enumerate(IDS)}
 SECRET, PASSPHRASE = "hardly-guessed-7", "open-sesame-5"
-REVERSE = socket.getnameinfo(("127.0.0.1", 0), 0)[0]  # mostly localhost
-NAME = "127.1"  # a name to the driver; unlike localhost it means 127.0.0.1 and nothing else on every machine
+REVERSE = socket.getnameinfo(("127.0.0.1", 0), 0)[0]  # usually localhost
+NAME = "127.1"  # a host name for the driver; unlike localhost, it is 127.0.0.1 only, on every machine
 NAMES = f"IP:127.0.0.1,DNS:localhost,DNS:{NAME},DNS:{REVERSE}"
 
 
 @pytest.fixture(params=["acsylla", "cassandra-driver"])
 def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test that uses it runs over both clients."""
+    """Run a test with both clients."""
     monkeypatch.setattr(clients, "default_client", lambda **_: request.param)
 
 
@@ -37,13 +37,13 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 def split_of(table: str, folder: Path) -> loader.Split:
-    """A split of the rows, opened."""
+    """Open a split of the rows."""
     written = write_split_folder(folder / "split", [(IDS, [0] * 20)], data_table=table)
     return loader.open_split(written, cache=folder / "cache")
 
 
 def read(split: loader.Split, **options: object) -> dict[uuid.UUID, bytes]:
-    """One epoch; whatever is raised comes soon."""
+    """Read one epoch. Errors must come quickly."""
     start = time.monotonic()
     try:
         with loader.CassandraSource(split, batch_size=8, **options) as source:  # type: ignore[arg-type]

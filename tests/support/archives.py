@@ -15,9 +15,9 @@ def tar(
     format: int = tarfile.GNU_FORMAT,
     kinds: Mapping[str, bytes] | None = None,
 ) -> bytes:
-    """A tar of these files, in this order; ``mode`` as tarfile has it. Names may hold surrogates for odd bytes.
+    """A tar of these files, in this order; ``mode`` is tarfile's. Names may contain surrogates for undecodable bytes.
 
-    ``kinds`` are types of members that are no files.
+    ``kinds`` are types of members that are not files.
     """
     pairs = files.items() if isinstance(files, Mapping) else files
     buffer = io.BytesIO()
@@ -34,19 +34,19 @@ def tar(
 
 
 def tar_of(*files: tuple[str, bytes], format: int = tarfile.GNU_FORMAT) -> bytes:
-    """A tar of these files, of which several may have one name."""
+    """A tar of these files, several of which may have the same name."""
     return tar(files, format=format)
 
 
 def npy(values: list[int]) -> bytes:
-    """A label array as a file of NumPy's."""
+    """A label array as an NPY file."""
     buffer = io.BytesIO()
     np.save(buffer, np.array(values, np.uint8))
     return buffer.getvalue()
 
 
 def mask(value: int, *, size: tuple[int, int] = (16, 12)) -> bytes:
-    """A mask of one value."""
+    """A mask with one value."""
     buffer = io.BytesIO()
     Image.new("L", size, value).save(buffer, "PNG")
     return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""A real browser for tests of pages: headless Chromium, whose console and whose requests are watched."""
+"""A real browser for tests of pages: headless Chromium, whose console and requests are checked."""
 
 import colorsys
 import io
@@ -20,13 +20,13 @@ expect.set_options(timeout=PATIENCE_MS)
 
 @contextmanager
 def running() -> Iterator[Browser]:
-    """A browser until the block ends; tests are skipped where there is none, nor one to be had."""
+    """Start a browser. Skips the test if there is none and none can be installed."""
     try:
         program = chromium.bring()
     except SetupError as error:
         pytest.skip(str(error))
     with sync_playwright() as playwright:
-        # Chromium's sandbox does not start as root, nor in most containers; the page is ours.
+        # Chromium's sandbox does not start as root, nor in most containers. The page is trusted.
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"], timeout=60_000)
         yield browser
         browser.close()
@@ -34,7 +34,7 @@ def running() -> Iterator[Browser]:
 
 @contextmanager
 def watched(browser: Browser, url: str, *, but: str = "", **options: Any) -> Iterator[Page]:
-    """A new page, which must not contact other hosts, nor write errors to the console except about ``but``."""
+    """Open a page. It must not contact other hosts, nor write errors to the console except about ``but``."""
     context = browser.new_context(**options)
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
@@ -57,7 +57,7 @@ def watched(browser: Browser, url: str, *, but: str = "", **options: Any) -> Ite
 
 
 def drop(page: Page, target: str, *paths: Path) -> None:
-    """Drop files or folders of this machine, as a hand would."""
+    """Drop files or folders of this machine, as a user does."""
     page.locator(target).scroll_into_view_if_needed()
     box = page.locator(target).bounding_box()
     assert box is not None
@@ -70,14 +70,14 @@ def drop(page: Page, target: str, *paths: Path) -> None:
 
 
 def slow_down(page: Page, bytes_a_second: int) -> None:
-    """Let uploads of a page go at this speed; -1 for as fast as they can."""
+    """Limit the upload speed of a page; -1 for no limit."""
     session = page.context.new_cdp_session(page)
     told = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": bytes_a_second}
     session.send("Network.emulateNetworkConditions", told)
 
 
 def painted(number: int, *, width: int = 240, height: int = 180, kind: str = "JPEG") -> bytes:
-    """A picture that is unlike its neighbours."""
+    """An image that differs from its neighbours."""
     image = Image.new("RGB", (width, height), _colour(number * 0.13, 0.35, 0.85))
     draw = ImageDraw.Draw(image)
     for ring in range(5, 0, -1):

@@ -1,4 +1,4 @@
-"""Certificates for tests, made by the machine's openssl: an authority and what it signs."""
+"""Certificates for tests, made with openssl: an authority and the certificates that it signs."""
 
 import shutil
 import ssl
@@ -30,7 +30,7 @@ class Certificate:
 
 
 class Authority:
-    """Signs certificates; its own is in `ca`."""
+    """Signs certificates; its own is `ca`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -45,7 +45,7 @@ class Authority:
     def issue(
         self, name: str, *, names: str = "IP:127.0.0.1,DNS:localhost", expired: bool = False, passphrase: str = ""
     ) -> Certificate:
-        """A certificate for `names`, as openssl writes them; its key is locked where there is a passphrase."""
+        """A certificate for `names`, in openssl's syntax. With a passphrase, the key is encrypted."""
         made = Certificate(self._folder / f"{name}.pem", self._folder / f"{name}.key")
         request, extensions = self._folder / f"{name}.csr", self._folder / f"{name}.ext"
         extensions.write_text(f"subjectAltName={names}\n", encoding="ascii")
@@ -60,13 +60,13 @@ class Authority:
         return made
 
     def server(self, certificate: Certificate) -> ssl.SSLContext:
-        """What a server with this certificate speaks; it asks its clients for none."""
+        """The TLS context of a server with this certificate. It requires none of its clients."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate.certificate, certificate.key)
         return context
 
     def client(self, certificate: Certificate) -> ssl.SSLContext:
-        """What a client with this certificate speaks."""
+        """The TLS context of a client with this certificate."""
         context = ssl.create_default_context(cafile=self.ca)
         context.check_hostname = False
         context.load_cert_chain(certificate.certificate, certificate.key)

@@ -1,4 +1,4 @@
-"""Commands of jobs, run in the process and the Spark session of the tests."""
+"""Runs commands of jobs in the process and the Spark session of the tests."""
 
 import logging
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import pytest
 
 @contextmanager
 def in_living_session() -> Iterator[None]:
-    """Commands that run inside leave Spark's session, and where logs go, as they were."""
+    """Restore Spark's session and the logging after commands that run inside."""
     from pyspark.sql import SparkSession
 
     root = logging.getLogger()

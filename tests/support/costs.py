@@ -18,15 +18,15 @@ SHOWN = 25
 
 
 class Costs:
-    """CPU seconds of one process, by what they were spent on."""
+    """CPU seconds of one process, by name."""
 
     def __init__(self) -> None:
         self.seconds: Counter[str] = Counter()
-        self._inner = [0.0]  # what was spent within each of the spans that are open
+        self._inner = [0.0]  # what was spent within each open span
 
     @contextmanager
     def span(self, name: str) -> Iterator[None]:
-        """Charge what happens in this block to a name, except for what inner blocks charge to theirs."""
+        """Charge the costs of this block to a name, except for what inner blocks charge to theirs."""
         before = cpu_seconds()
         self._inner.append(0.0)
         try:
@@ -41,7 +41,7 @@ _mine, _all = Costs(), Counter[str]()
 
 
 def cpu_seconds() -> float:
-    """User and system time of this process and all below it, those included that have ended."""
+    """User and system time of this process and its descendants, including those that have ended."""
     total = 0.0
     for process in (me := psutil.Process(), *me.children(recursive=True)):
         with suppress(psutil.NoSuchProcess):

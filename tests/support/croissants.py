@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 _CACHE = tempfile.mkdtemp(prefix="croissant-")
-os.environ["CROISSANT_CACHE"] = _CACHE  # mlcroissant reads it when it is imported
+os.environ["CROISSANT_CACHE"] = _CACHE  # mlcroissant reads it at import
 atexit.register(shutil.rmtree, _CACHE, ignore_errors=True)
 
 
@@ -23,7 +23,7 @@ def read(description: Path) -> Any:
 
 
 def records(description: Path, record_set: str) -> list[dict[str, Any]]:
-    """The records of a set, with the short names of fields."""
+    """The records of a record set, with the short names of fields."""
     return [
         {name.rpartition("/")[2]: value for name, value in record.items()}
         for record in read(description).records(record_set)

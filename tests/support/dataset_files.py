@@ -1,4 +1,4 @@
-"""Folders of files to push and pull, and commands that do it."""
+"""Folders of files to push and pull, and the commands for it."""
 
 import io
 import os
@@ -22,11 +22,11 @@ _PART = st.text(_SIGNS, min_size=1, max_size=30).filter(lambda part: part not in
 FILES = st.dictionaries(st.tuples(_PART, _PART), st.binary(max_size=1500) | st.just(b""), min_size=1, max_size=6).map(
     lambda found: {f"{folder}_/{file}": data for (folder, file), data in found.items()}
 )
-"""Contents of any few files by their paths, each in a folder."""
+"""Any few files by path, each in a folder."""
 
 
 def written(root: Path, files: dict[str, bytes]) -> Path:
-    """A folder with these files in it, and those that it had."""
+    """Add these files to a folder."""
     for name, data in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(data)
@@ -48,7 +48,7 @@ def many(count: int, tag: bytes) -> dict[str, bytes]:
 
 
 def in_thread(call: Callable[[], object]) -> "Future[object]":
-    """Begin a call, and go on."""
+    """Call a function in a thread."""
     pool = ThreadPoolExecutor(1)
     future = pool.submit(call)
     pool.shutdown(wait=False)
@@ -56,7 +56,7 @@ def in_thread(call: Callable[[], object]) -> "Future[object]":
 
 
 def command(*arguments: str, **options: object) -> "subprocess.Popen[str]":
-    """Begin a command of the service in a separate process."""
+    """Start a command of the service in a separate process."""
     return subprocess.Popen(
         [sys.executable, "-m", "imagestrata", *arguments],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,  # type: ignore[call-overload]

@@ -1,4 +1,4 @@
-"""A way to a server that can be counted, held up, cut and damaged."""
+"""A proxy that can count, hold, cut and damage the bytes of a connection."""
 
 import socket
 import threading
@@ -7,10 +7,11 @@ from typing import Self
 
 
 class Proxy:
-    """Carries bytes to and from a port of this machine; counts them as ``up`` and ``down``.
+    """Forwards bytes to and from a local port and counts them as ``up`` and ``down``.
 
-    After ``limit`` bytes of one ``way`` it does once what ``then`` says: ``hold`` all until `release`, ``cut`` the
-    connection, ``end`` it and take no others, or ``damage`` the byte there. ``carrying`` counts the ways that are open.
+    After ``limit`` bytes in one direction (``way``), it once does what ``then`` says: ``hold`` everything until
+    `release`, ``cut`` the connection, ``end`` it and accept no others, or ``damage`` that byte. ``carrying`` counts the
+    open directions.
     """
 
     def __init__(self, port: int, *, way: str = "down", limit: int | None = None, then: str = "hold") -> None:

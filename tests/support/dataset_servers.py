@@ -26,7 +26,7 @@ CHUNK = "application/offset+octet-stream"
 
 
 class Server(DatasetServer):
-    """One that files are put to in a word."""
+    """A service with short calls for uploads."""
 
     def put(self, name: str, body: bytes, *, kind: str = FILE, filename: str = "", **headers: str) -> Answer:
         """Upload; header names with ``_`` for ``-``."""
@@ -41,12 +41,12 @@ class Server(DatasetServer):
         return self.ask("POST", f"/datasets/{name}/uploads", b"", told | _named(headers))
 
     def append(self, place: str, offset: int, body: bytes | Iterable[bytes], **headers: str) -> Answer:
-        """Bring bytes of an upload; header names with ``_`` for ``-``."""
+        """Send bytes of an upload; header names with ``_`` for ``-``."""
         told = {"Tus-Resumable": "1.0.0", "Upload-Offset": str(offset), "Content-Type": CHUNK}
         return self.ask("PATCH", place, body, told | _named(headers))
 
     def look(self, place: str, method: str = "HEAD") -> Answer:
-        """Ask how far an upload is, or give it up with DELETE."""
+        """Ask how much of an upload has arrived, or abort it with DELETE."""
         return self.ask(method, place, None, {"Tus-Resumable": "1.0.0"})
 
 
@@ -55,9 +55,9 @@ def _named(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 class ServerInThread(Server):
-    """The service in a thread of the test's own process: it costs no start, but it cannot be killed.
+    """The service in a thread of the test process: it starts quickly, but cannot be killed.
 
-    ``root`` is its folder; with a ``bucket``, the spool.
+    ``root`` is its folder, or with a ``bucket`` the spool.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class ServerInThread(Server):
 
 
 def until(is_so: Callable[[], bool], what: str = "it", *, seconds: float = 60.0) -> None:
-    """Wait for something that another process or thread does."""
+    """Wait for another process or thread."""
     end = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < end, f"waited for {what}"
@@ -117,5 +117,5 @@ def until(is_so: Callable[[], bool], what: str = "it", *, seconds: float = 60.0)
 
 
 def tar_of(files: Mapping[str, bytes], *, kinds: Mapping[str, bytes] | None = None) -> bytes:
-    """A tar of files by their names; ``kinds`` are types of members that are none."""
+    """A tar of files by name; ``kinds`` are types of members that are not files."""
     return tar(files, format=tarfile.PAX_FORMAT, kinds=kinds)

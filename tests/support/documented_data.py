@@ -1,4 +1,4 @@
-"""Small data in the shapes that the documentation names under `/data`."""
+"""Small data in the forms that the documentation has in `/data`."""
 
 import csv
 import io
@@ -24,7 +24,7 @@ _COLOURS = ((200, 60, 50), (60, 190, 70), (60, 80, 210), (210, 200, 60), (170, 8
 
 
 def photograph(number: int, kind: int, *, form: str = "JPEG") -> bytes:
-    """A picture of 72 x 64 pixels with a disc in the colour of its class; each number gives other bytes."""
+    """An image of 72 x 64 pixels with a disc in the colour of its class. Each number gives other bytes."""
     chance = random.Random(number)
     image = Image.new("RGB", (72, 64), tuple(chance.randrange(80, 130) for _ in "rgb"))
     left, top = chance.randrange(2, 20), chance.randrange(2, 16)
@@ -34,7 +34,7 @@ def photograph(number: int, kind: int, *, form: str = "JPEG") -> bytes:
 
 
 def photographs(files: Mapping[str, tuple[int, int]]) -> dict[str, bytes]:
-    """Pictures by path, from a number and a class each."""
+    """Images by path, each made from a number and a class."""
     return {path: photograph(number, kind) for path, (number, kind) in files.items()}
 
 
@@ -53,7 +53,7 @@ def table(header: list[str], rows: Iterable[Iterable[str]]) -> bytes:
 
 
 def write_documented_data(root: Path) -> Path:
-    """Write all of it below a folder; returns the folder."""
+    """Write all data below a folder; return the folder."""
     flowers = {
         f"{name}/{n:03}.jpg": (5000 + 100 * kind + n, kind) for kind, name in enumerate(FLOWERS) for n in range(40)
     }
@@ -68,7 +68,7 @@ def write_documented_data(root: Path) -> Path:
 
 
 def _write_imagenet(root: Path) -> None:
-    """The same 48 and 12 pictures as class folders, as a tar of tars, as a flat tar, and in Kaggle's archive."""
+    """The same 48 and 12 images as class folders, as a tar of tars, as a flat tar, and in Kaggle's archive."""
     train = photographs(
         {f"{wnid}/{wnid}_{n}.JPEG": (100 * kind + n, kind) for kind, wnid in enumerate(WNIDS) for n in range(16)}
     )
@@ -143,7 +143,7 @@ def _write_shards(root: Path) -> None:
 
 
 def _write_parquet(root: Path) -> None:
-    """Tables as `datasets` exports them: an image is a struct of bytes and path, and a class is a number."""
+    """Tables as `datasets` exports them: an image is a struct of bytes and path, a class is a number."""
     folder = root / "hf" / "data"
     folder.mkdir(parents=True)
     features = {"image": {"_type": "Image"}, "label": {"names": ["cat", "dog"], "_type": "ClassLabel"}}
@@ -157,7 +157,7 @@ def _write_parquet(root: Path) -> None:
 
 
 def write_plugin_tables(*, port: int) -> None:
-    """Two tables as the examples of DALI's Cassandra plug-in make and fill them."""
+    """Create and fill two tables as the examples of DALI's Cassandra plug-in do."""
     ids = [uuid.UUID(int=n) for n in range(60)]
     labels = {one: n % 3 for n, one in enumerate(ids)}
     inserts = [

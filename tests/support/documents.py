@@ -1,7 +1,7 @@
 """The README and the pages of `docs`: their blocks of code, links and anchors, and a page as a script.
 
-Blocks of `bash` and `python` are run. A block of `output` is what the block before it prints: these lines, in this
-order, with others between them; `...` is any text. Other blocks (`text`, ...) are not run.
+Blocks of `bash` and `python` are run. An `output` block is what the block before it prints: these lines, in this order,
+possibly with others between them; `...` is any text. Other blocks (`text`, ...) are not run.
 """
 
 import re
@@ -49,7 +49,7 @@ class Page:
 
     @property
     def is_run(self) -> bool:
-        """Whether there is anything to run."""
+        """Whether the page has blocks to run."""
         return any(block.language in RUN for block in self.blocks)
 
 
@@ -66,9 +66,9 @@ def pages() -> list[Page]:
 
 
 def script(page: Page, *, replaced: Mapping[str, str], left_out: Iterable[str], python: str = sys.executable) -> str:
-    """A page as one bash script; it says which block begins, by its number, from 0, and its line.
+    """A page as one bash script. It prints the number (from 0) and the line of each block before running it.
 
-    ``replaced`` are texts and what takes their places; lines that are ``left_out`` are not run.
+    ``replaced`` are texts and their replacements; lines that are ``left_out`` are not run.
     """
     lines = ["set -eu -o pipefail", "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT"]
     for number, block in enumerate(page.blocks):
@@ -84,7 +84,7 @@ def script(page: Page, *, replaced: Mapping[str, str], left_out: Iterable[str], 
 
 
 def marker(page: Page, number: int) -> str:
-    """The line that a page's script prints before a block."""
+    """The line that the script of a page prints before a block."""
     return f"== {page.name}, block {number}, line {page.blocks[number].line}"
 
 
@@ -95,7 +95,7 @@ def printed(page: Page, output: str) -> dict[int, str]:
 
 
 def unlike(page: Page, output: str) -> list[str]:
-    """What the page says that its blocks print, and they do not."""
+    """The `output` lines of the page that its blocks did not print."""
     found, wrong = printed(page, output), []
     before = 0
     for number, block in enumerate(page.blocks):
@@ -125,6 +125,6 @@ def anchors(page: Page) -> set[str]:
 
 
 def links(page: Page) -> list[str]:
-    """Where the links of a page lead, in this repository."""
+    """The targets of a page's links in this repository."""
     found = re.findall(r"\]\(([^)\s]+)\)", page.prose) + re.findall(r'(?:src|href)="([^"]+)"', page.prose)
     return [link for link in found if "://" not in link and not link.startswith("mailto:")]

@@ -32,14 +32,14 @@ def copied(folder: Path) -> Path:
 
 
 def executed(name: str, folder: Path) -> Any:
-    """A notebook of a copied folder after its cells were run, one after another."""
+    """A notebook of a copied folder after its cells were run in order."""
     book = nbformat.read(folder / name, as_version=4)
     NotebookClient(book, timeout=SECONDS_A_CELL, resources={"metadata": {"path": str(folder)}}).execute()
     return book
 
 
 def tidied(book: Any, folder: Path) -> str:
-    """A notebook as it is stored: outputs for people, without warnings and paths of this machine."""
+    """The stored form of a notebook: outputs for people, without warnings and local paths."""
     metadata = json.loads((folder / BOOKS[0].name).read_text(encoding="utf-8"))["metadata"]
     book.metadata = nbformat.from_dict(metadata)
     for cell in book.cells:
@@ -58,7 +58,7 @@ def tidied(book: Any, folder: Path) -> str:
 
 
 def _joined(outputs: list[Any]) -> list[Any]:
-    """Outputs without what went to standard error; what was printed in several pieces is one text."""
+    """Outputs without standard error; text that was printed in pieces is joined."""
     joined: list[Any] = []
     for output in outputs:
         if output.get("name") == "stderr":
@@ -71,7 +71,7 @@ def _joined(outputs: list[Any]) -> list[Any]:
 
 
 def _reduced(png: str) -> str:
-    """A picture in base64 with 64 colours: plots lose nothing that one sees, and a quarter of the bytes is left."""
+    """A base64 image reduced to 64 colours: plots look the same, at a quarter of the size."""
     out = io.BytesIO()
     image = Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB")
     image.quantize(64, dither=Image.Dither.NONE).save(out, "PNG", optimize=True)
@@ -79,7 +79,7 @@ def _reduced(png: str) -> str:
 
 
 def kinds(book: Any) -> list[list[str]]:
-    """For each code cell, what it gives for people: `text`, or the types of what it shows."""
+    """For each code cell, its kinds of output: `text`, or the types of what it shows."""
     return [
         [
             "text" if output["output_type"] == "stream" else "+".join(sorted(output["data"]))
@@ -98,7 +98,7 @@ def texts(book: Any) -> str:
 
 
 def machine_paths(text: str) -> list[str]:
-    """Paths in a text that exist on some machine only."""
+    """Paths in a text that only exist on one machine."""
     return re.findall(r"(?:file://)?/(?:home|root|tmp|work|Users|opt|var|usr|mnt|srv)/[^\s\"'\\]*", text)
 
 

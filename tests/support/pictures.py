@@ -1,4 +1,4 @@
-"""Pictures that tell their class, and tables of them."""
+"""Images that encode their class, and tables of them."""
 
 import asyncio
 import io
@@ -13,25 +13,25 @@ from PIL import Image
 from schemas.tables import Columns, LabelType, Replication, TableName, create_data, create_keyspace
 
 SHADES = 20
-"""A class is the shade of grey ``SHADES * label``, so that it can be read off after any crop."""
+"""A class is the grey level ``SHADES * label``, which can be read after any crop."""
 
 
 def picture(label: int, *, width: int = 80, height: int = 64, format: str = "PNG", mode: str = "RGB") -> bytes:
-    """A picture of one shade."""
+    """An image of one shade."""
     file = io.BytesIO()
     Image.new("L", (width, height), SHADES * label).convert(mode).save(file, format, quality=95)
     return file.getvalue()
 
 
 def exif(orientation: int) -> bytes:
-    """An EXIF block that tells how a picture is to be turned, 1 to 8."""
+    """An EXIF block with an orientation, 1 to 8."""
     notes = Image.Exif()
     notes[0x0112] = orientation
     return bytes(notes.tobytes())
 
 
 def texture(number: int, *, width: int = 64, height: int = 64) -> bytes:
-    """A picture in which no two crops are alike."""
+    """An image in which no two crops are alike."""
     pixels = np.random.default_rng(number).integers(0, 256, (height, width, 3), dtype=np.uint8)
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG")
@@ -48,7 +48,7 @@ def write_table(
     label_type: LabelType = "int",
     labels: Mapping[uuid.UUID, bytes | int] | None = None,
 ) -> None:
-    """A data table with these rows (None is a null), with labels where they are given; created if it is not there."""
+    """Write a data table with these rows (None is a null), with labels if given. Creates it if necessary."""
     table, columns = TableName.parse(name), columns or Columns()
 
     async def write(session: Any) -> None:
@@ -69,7 +69,7 @@ def write_table(
 def execute(
     *statements: str, hosts: Sequence[str], port: int, then: Callable[[Any], Awaitable[None]] | None = None
 ) -> None:
-    """Run statements one after another, ``then`` something with the same session."""
+    """Run statements in order, and call ``then`` with the same session."""
 
     async def run() -> None:
         cluster = acsylla.create_cluster(list(hosts), port=port, log_level="critical")
@@ -85,6 +85,6 @@ def execute(
 
 
 def shades(images: np.ndarray) -> np.ndarray:
-    """The classes of float32 ``(b, 3, h, w)`` pictures with values from 0 to 1."""
-    assert np.allclose(images, images[:, :1], atol=3 / 255)  # all three channels alike
+    """The classes of float32 ``(b, 3, h, w)`` images with values from 0 to 1."""
+    assert np.allclose(images, images[:, :1], atol=3 / 255)  # all three channels are equal
     return np.rint(images.mean(axis=(1, 2, 3)) * 255 / SHADES).astype(np.int64)

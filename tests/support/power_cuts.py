@@ -1,7 +1,7 @@
-"""A disk that loses power: an ext4 file system in a file, of which copies are made as they are on the disk by then.
+"""Simulates power cuts with an ext4 file system in a file, of which copies are made.
 
-What is copied is what the file system has given to its device. What was written and not synced lies in memory, where
-it stays for minutes: no copy has it.
+A copy has what the file system has sent to its device. What was written and not synced stays in memory for minutes, so
+no copy has it.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ _CALLS = ("fsync", "replace", "rename", "unlink", "remove", "rmdir", "symlink")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call that changes what outlives a power cut: its name, and the path that it is about."""
+    """A call that changes what survives a power cut: its name and its path."""
 
     name: str
     path: str
@@ -31,7 +31,7 @@ class Call:
 
 @contextmanager
 def recorded(then: Callable[[], object] = lambda: None) -> Iterator[list[Call]]:
-    """The calls of this process while the block runs, in their order; ``then`` is called after each."""
+    """Record such calls of this process while the block runs; ``then`` is called after each."""
     calls: list[Call] = []
 
     def watch(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -55,7 +55,7 @@ def recorded(then: Callable[[], object] = lambda: None) -> Iterator[list[Call]]:
 
 
 class Disk:
-    """A file system of a few megabytes in a folder, which syncs nothing by itself for minutes."""
+    """A file system of a few megabytes in a folder. It syncs nothing by itself for minutes."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "disk"
@@ -65,7 +65,7 @@ class Disk:
 
     @contextmanager
     def mounted(self) -> Iterator[None]:
-        """Make it, and have it at ``root``; skips the test where that is not allowed."""
+        """Create it and mount it at ``root``. Skips the test if that is not permitted."""
         with open(self._image, "wb") as file:
             file.truncate(_MEGABYTES << 20)
         try:
@@ -74,13 +74,13 @@ class Disk:
         except (OSError, subprocess.CalledProcessError) as error:
             pytest.skip(f"no file system in a file can be mounted here: {error}")
         try:
-            os.sync()  # the empty one
+            os.sync()  # the empty copy
             yield
         finally:
             _unmount(self.root)
 
     def copy(self) -> Path:
-        """What is on the disk now; the same copy as before where nothing came to it."""
+        """A copy of the disk as it is now; the same copy as before if nothing has changed."""
         data = self._image.read_bytes()
         copy = self._copies / hashlib.sha256(data).hexdigest()
         if not copy.exists():
@@ -89,7 +89,7 @@ class Disk:
 
     @contextmanager
     def after_power_cut(self, copy: Path) -> Iterator[Path]:
-        """What a machine finds that starts with such a copy."""
+        """The files that a machine finds when it starts with this copy."""
         place = copy.with_suffix(".mounted")
         place.mkdir()
         with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Two ranks under one torchrun that train one case after another: torch is imported once for all of them."""
+"""Two ranks of one torchrun that train case after case, so that torch is imported once."""
 
 import itertools
 import json
@@ -16,11 +16,11 @@ from imagestrata.devstack.servers import ports
 RANKS = 2
 _POLL_SECONDS = 0.02
 _ENVIRONMENT = ("STOP_AT_STEP",)
-"""Variables that a case takes over from the process that asks."""
+"""Variables that a case takes from the requesting process."""
 
 
 class RankPair:
-    """Starts torchrun on the first case; a context manager, whose end ends the ranks."""
+    """A context manager that starts torchrun with the first case, and ends the ranks at its end."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._cases = folder, itertools.count()
@@ -35,11 +35,11 @@ class RankPair:
             self._process.wait(timeout=120)
 
     def train(self, arguments: Sequence[str], folder: Path, *, timeout_s: float = 300) -> tuple[int, str]:
-        """Run the training's command line in this folder on both ranks; the larger exit code and what they print."""
+        """Run the training's command line in this folder on both ranks. Returns the larger exit code and the output."""
         if self._process is None:
             self._process = self._start()
         environment = {name: os.environ.get(name, "") for name in _ENVIRONMENT}
-        # Each case has its own store for the rendezvous: torchrun's has addresses of the case before.
+        # Each case has a separate rendezvous store, because torchrun's keeps addresses of earlier cases.
         environment |= {"TORCHELASTIC_USE_AGENT_STORE": "False", "MASTER_ADDR": "127.0.0.1"}
         environment["MASTER_PORT"] = str(ports.free(["127.0.0.1"], 1)[0])
         number = self._ask({"arguments": list(arguments), "folder": str(folder), "environment": environment})
@@ -71,7 +71,7 @@ class RankPair:
 
 
 def serve(folder: Path, asker: int) -> None:
-    """One rank: run case after case, until the case is None or the process that asks is gone."""
+    """One rank: run case after case, until the case is None or the requesting process has ended."""
     from training.train import main
 
     rank = os.environ["RANK"]

@@ -1,4 +1,4 @@
-"""Sources whose rows are in memory: the loader's order, engine and iterators without a database."""
+"""Sources with rows in memory: the loader's order, engine and iterators without a database."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from loader.sources import parts_by_id
 
 
 class RowFetcher:
-    """Answers from a mapping; a row that is not there, or None, is missing."""
+    """Answers from a mapping. A row that does not exist, or is None, is missing."""
 
     connections = 1
     most_in_flight = None
@@ -27,7 +27,7 @@ class RowFetcher:
         self._rows, self._labels, self._notes = rows, labels, notes
 
     async def connect(self) -> None:
-        """Nothing is to be connected."""
+        """Do nothing."""
 
     async def read(self, one: bytes, /) -> tuple[bytes, Label]:
         await asyncio.sleep(0)
@@ -44,11 +44,11 @@ class RowFetcher:
         return f"image {UUID(bytes=one)} from memory"
 
     async def close(self) -> None:
-        """Nothing is to be closed."""
+        """Do nothing."""
 
 
 class RowSource(Source):
-    """A source of these rows, by id, with the options and their defaults that all sources have."""
+    """A source of these rows, by id, with the common options and defaults of all sources."""
 
     def __init__(
         self,

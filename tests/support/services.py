@@ -1,7 +1,7 @@
 """The services of a test run, as fixtures: one Cassandra, one S3 server and one Spark session for all tests.
 
-The first process that asks starts a server, others join it, and the last one out ends it. A test takes a keyspace, a
-bucket or a folder that no other test uses.
+The first process that needs a server starts it, others use it too, and the last one ends it. Each test uses a keyspace,
+a bucket or a folder of its own.
 """
 
 import os
@@ -45,7 +45,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
 
 @pytest.fixture(scope="session")
 def spark(cassandra: Cassandra) -> Iterator["SparkSession"]:
-    """A session on two cores that tries a failed task again, pointed at the fixture's Cassandra."""
+    """A session on two cores that retries failed tasks, pointed at the fixture's Cassandra."""
     from pyspark.sql import SparkSession
 
     from etl.secrets import HIDDEN
@@ -59,7 +59,7 @@ def spark(cassandra: Cassandra) -> Iterator["SparkSession"]:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "4")
-        # Expressions of a few rows are interpreted sooner than compiled; jobs that are submitted compile theirs.
+        # Expressions over a few rows run faster interpreted; submitted jobs compile theirs.
         .config("spark.sql.codegen.wholeStage", "false")
         .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         .getOrCreate()
@@ -67,7 +67,7 @@ def spark(cassandra: Cassandra) -> Iterator["SparkSession"]:
     java = session.sparkContext._gateway.proc
     yield session
     session.stop()
-    java.stdin.close()  # which ends it; waited for, so that its CPU time counts as this run's
+    java.stdin.close()  # ends it and waits, so that its CPU time counts for this run
     java.wait(timeout=60)
 
 
@@ -82,23 +82,23 @@ def control(spark: "SparkSession") -> Iterator["Control"]:
 
 @pytest.fixture
 def keyspace() -> str:
-    """The name of a keyspace, or of a bucket, that nobody else uses."""
+    """A keyspace or bucket name that nobody else uses."""
     return fresh_name("test")
 
 
 def fresh_name(prefix: str) -> str:
-    """A name that no other test and no other run has, of letters and digits: for a keyspace or a bucket."""
+    """A name that no other test and no other run uses, of letters and digits, for a keyspace or a bucket."""
     return f"{prefix}{uuid.uuid4().hex[:12]}"
 
 
 @contextmanager
 def shared(server: Server) -> Iterator[Server]:
-    """A running server that the processes of a test run share; the one that starts it ends it, after all others."""
+    """A running server that the processes of a test run share. The process that started it ends it after all others."""
     users = server.folder.with_name(f"{server.folder.name}.users")
     users.mkdir(parents=True, exist_ok=True)
-    lock, mine = FileLock(users.with_suffix(".lock")), users / fresh_name("user")  # a process may have several
+    lock, mine = FileLock(users.with_suffix(".lock")), users / fresh_name("user")  # a process may share several
     with lock:
-        is_ours = server.start(tied=True)  # it dies with this process, however that ends
+        is_ours = server.start(tied=True)  # it ends with this process in any case
         processes.remember(os.getpid(), mine)
     try:
         yield server
@@ -113,6 +113,6 @@ def shared(server: Server) -> Iterator[Server]:
 
 
 def _folder_of_the_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that all processes of this run know: pytest gives each of them one below it."""
+    """A folder that all processes of this run use: pytest gives each process one below it."""
     own = tmp_path_factory.getbasetemp()
     return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "services"

@@ -1,4 +1,4 @@
-"""Folders of shards, read back without our own code, and all that must be true of them."""
+"""Reads folders of shards without our own code, and checks them."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ from schemas.shards import NAME, PIECE_BYTES, ShardManifest
 
 
 class Found(NamedTuple):
-    """A sample of a shard: its key, its picture with the extension, its class number, metadata and all its files."""
+    """A sample of a shard: its key, its image with the extension, its class number, metadata and all its files."""
 
     key: str
     extension: str
@@ -35,7 +35,7 @@ def manifest_of(folder: Path) -> ShardManifest:
 
 
 def checked(folder: Path, *, maxsize: int, maxcount: int = 100_000, is_full: bool = True) -> list[Found]:
-    """All samples in order, after a check that the manifest is right and the folder has no other files."""
+    """All samples in order, after a check of the manifest and that there are no other files."""
     manifest, samples = manifest_of(folder), []
     assert_whole(folder)
     sizes: list[tuple[int, int, int]] = []  # of each shard: its bytes, its samples, the bytes of its first sample
@@ -59,7 +59,7 @@ def checked(folder: Path, *, maxsize: int, maxcount: int = 100_000, is_full: boo
         listed = subprocess.run(["tar", "-tf", shard.name], cwd=folder, capture_output=True, text=True, check=True)
         assert listed.stdout.split() == [one.name for one in files]
         assert listed.stderr == ""
-    if is_full:  # one more would not have fitted
+    if is_full:  # the next sample would not have fitted
         assert all(size + more > maxsize or count == maxcount for (size, count, _), (_, _, more) in pairwise(sizes))
     assert [one.key for one in samples] == sorted({one.key for one in samples})
     assert all(len(one.key) == 9 and one.key.isdigit() for one in samples)
@@ -72,7 +72,7 @@ def checked(folder: Path, *, maxsize: int, maxcount: int = 100_000, is_full: boo
 
 
 def assert_whole(folder: Path) -> None:
-    """The manifest describes shards that are there, to the byte."""
+    """Check that the manifest describes the shards exactly."""
     for shard in manifest_of(folder).shards:
         data = (folder / shard.name).read_bytes()
         assert (len(data), hashlib.sha256(data).hexdigest()) == (shard.bytes, shard.sha256)
@@ -85,7 +85,7 @@ def assert_whole(folder: Path) -> None:
 
 
 def assert_streamed(storage: Storage) -> None:
-    """A shard of 60 MB is written without more of it in memory than a few pieces."""
+    """Check that a shard of 60 MB is written with only a few pieces in memory."""
     picture = bytes(1_000_000)
     tracemalloc.start()
     try:
@@ -98,16 +98,16 @@ def assert_streamed(storage: Storage) -> None:
     finally:
         tracemalloc.stop()
     assert (storage.size("a.tar"), row.samples) == (row.bytes, 60)
-    assert peak < 5 * PIECE_BYTES  # one is made, put together and sent
+    assert peak < 5 * PIECE_BYTES  # one piece is made, assembled and sent
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """The shards and their indexes: what is the same on every run."""
+    """The shards and their indexes, which are the same in every run."""
     return {file.name: file.read_bytes() for file in folder.iterdir() if file.suffix in (".tar", ".idx")}
 
 
 def downloaded(storage: Storage, folder: Path) -> Path:
-    """All files of a storage, in a local folder."""
+    """Copy all files of a storage to a local folder."""
     folder.mkdir(parents=True)
     for name in storage.names():
         (folder / name).write_bytes(storage.read_bytes(name))

@@ -1,4 +1,4 @@
-"""Folders of shards for tests: datasets of torch's kind, uploaded; and what is wrong with some of them."""
+"""Folders of shards for tests, uploaded from torch datasets, some of them damaged."""
 
 import io
 import tarfile
@@ -18,7 +18,7 @@ CLASSES = 5
 
 
 class Pictures:
-    """So many noisy pictures of some kilobytes, whose upper left corner tells their class."""
+    """A dataset of noisy images of some kilobytes, whose upper left corner encodes their class."""
 
     classes = tuple(f"class {label}" for label in range(CLASSES))
 
@@ -35,19 +35,19 @@ class Pictures:
 
 
 def upload(client: Client, bucket: str, folder: str, *, count: int = 100, **options: Any) -> Shards:
-    """Shards of a few pictures each."""
+    """Shards of a few images each."""
     options = {"maxsize": 60_000, "workers": 2, "image_format": "png", "progress": False, **options}
     return upload_cv_dataset(Pictures(count), client=client, bucket=bucket, base_folder=folder, **options)
 
 
 def filler(folder: Path, sizes: Sequence[int], *, together: int) -> Shards:
-    """Shards of ``together`` samples each, of one piece, with so many bytes that are no pictures in each sample."""
+    """Shards of ``together`` samples each, in one piece, with this many bytes that are not an image per sample."""
     samples = [{"bin": place.to_bytes(4, "big") * (size // 4 + 1)} for place, size in enumerate(sizes)]
     return shards_of(folder, samples, together=together)
 
 
 def shards_of(folder: Path, samples: Sequence[Mapping[str, bytes]], *, together: int = 100) -> Shards:
-    """Shards of ``together`` samples each, of one piece, with these files by extension."""
+    """Shards of ``together`` samples each, in one piece, with these files by extension."""
     storage, shards = Storage(folder), []
     for number, start in enumerate(range(0, len(samples), together)):
         name = shard_name("filler00", number, 1)

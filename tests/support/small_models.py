@@ -22,17 +22,17 @@ def tiny(classes: int) -> nn.Module:
 
 
 def other(classes: int) -> nn.Module:
-    """A network with an output too many."""
+    """A network with one output too many."""
     return tiny(classes + 1)
 
 
 def no_model(classes: int) -> str:
-    """A function that makes no model."""
+    """A function that does not return a model."""
     return f"{classes} classes"
 
 
 def whole(images: Any, *, train: bool, size: int) -> Any:
-    """The whole picture, in a size, from 0 to 1; no random crops, in training either."""
+    """The whole image, resized, from 0 to 1; no random crops, even in training."""
     assert isinstance(train, bool)
     images = fn.resize(images, size=[size, size])
     return fn.crop_mirror_normalize(images, dtype=types.FLOAT, output_layout="CHW", std=[255.0] * 3)
@@ -56,5 +56,5 @@ class _Stoppable(nn.Module):
 
 
 def stoppable(classes: int) -> nn.Module:
-    """The same network, which tells the first process to end in the step that the environment says."""
+    """The same network, which ends the first process in the step that the environment names."""
     return _Stoppable(tiny(classes))

@@ -1,4 +1,4 @@
-"""Metadata caches for tests, written without Spark: the same form, from literal rows."""
+"""Metadata caches for tests, written without Spark in the same form, from literal rows."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -25,7 +25,7 @@ KINDS = {
 
 
 def ids(count: int, *, name: str = "t") -> list[bytes]:
-    """So many ids, always the same ones."""
+    """This many ids, always the same ones."""
     return [image_id(name, b"", str(number).encode()).bytes for number in range(count)]
 
 
@@ -37,7 +37,7 @@ def write_cache(
     label_type: str = "int",
     names: Mapping[int, str] | None = None,
 ) -> str:
-    """Write a cache of these columns (``id``, ``label``, and others, text unless in ``KINDS``); returns its address."""
+    """Write a cache of these columns (``id``, ``label``, and others, text unless in ``KINDS``); return its address."""
     table = pa.table({name: pa.array(list(v), KINDS.get(name, pa.string())) for name, v in columns.items()})
     cuts = np.linspace(0, len(table), files + 1).astype(int).tolist()
     (folder / "rows").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Split dictionaries as the field's other tools make them."""
+"""Split dictionaries as other tools make them."""
 
 import numpy as np
 

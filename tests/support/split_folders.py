@@ -1,4 +1,4 @@
-"""Split folders written by hand, for tests that need a split and no Spark."""
+"""Split folders for tests, written without Spark."""
 
 import uuid
 from collections import Counter
@@ -21,7 +21,7 @@ Rows = tuple[Sequence[uuid.UUID], Sequence[int]]
 
 
 def image_ids(count: int, *, first: int = 0) -> list[uuid.UUID]:
-    """Ids that look random and are the same every time."""
+    """Pseudo-random ids, the same every time."""
     return [uuid.uuid5(uuid.NAMESPACE_OID, str(number)) for number in range(first, first + count)]
 
 
@@ -44,7 +44,7 @@ def write_split_folder(
     metadata_table: str = "test.metadata",
     options: Mapping[str, Any] | None = None,
 ) -> Path:
-    """A split folder with its rows cut into some files, in a mixed order."""
+    """Write a split folder; its rows are distributed over some files, in a mixed order."""
     parts = []
     for index, (ids, labels) in enumerate(splits):
         rows, numbers = len(ids), np.asarray(labels, dtype=np.int32)

@@ -1,7 +1,7 @@
-"""Files that an earlier version wrote, as text in ``stored_files``; they are never written again.
+"""Files that an earlier version wrote, as text in ``stored_files``. They are never written again.
 
-What users have on their disks stays readable. Where a new version writes another form, add a file of it beside the old
-one. A file's bytes are text, or base64 of zlib.
+Users' files must stay readable. If a new version writes another form, add a file of it and keep the old one. A file's
+bytes are text, or base64 of zlib.
 """
 
 import base64
@@ -13,7 +13,7 @@ _FILES = Path(__file__).with_name("stored_files")
 
 
 def unpack(name: str, folder: Path) -> Path:
-    """Write the files of ``stored_files/NAME.json`` into a folder, and return it."""
+    """Write the files of ``stored_files/NAME.json`` into a folder; return the folder."""
     for path, form in json.loads((_FILES / f"{name}.json").read_text(encoding="utf-8"))["files"].items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         is_text = "text" in form

@@ -1,4 +1,4 @@
-"""Tables of metadata, filled by hand."""
+"""Metadata tables, filled directly."""
 
 from pyspark.sql import SparkSession
 
@@ -10,7 +10,7 @@ from schemas.tables import Replication, create_data, create_keyspace, create_met
 def fill(
     spark: SparkSession, keyspace: str, *, columns: Columns, labels: list[int | None], or_label: bool = True
 ) -> None:
-    """Make a keyspace with two tables of one row a label; the pictures are none."""
+    """Create a keyspace with two tables of one row per label, without real images."""
     table, data = TableName(keyspace, "metadata"), TableName(keyspace, "data")
     with Control.from_spark(spark) as control:
         control.define(create_keyspace(keyspace, Replication.parse("1")))

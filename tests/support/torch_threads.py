@@ -1,4 +1,4 @@
-"""How many threads torch calculates with."""
+"""The number of torch's threads."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One, as torchrun has it: several wait for each other actively, which is slow where other tests run."""
+    """One thread, as torchrun sets it. Several would busy-wait for each other, which is slow beside other tests."""
     import torch
 
     before = torch.get_num_threads()

@@ -1,4 +1,4 @@
-"""Training jobs as documents."""
+"""Job files for training."""
 
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ def read(folder: Path, text: str | bytes) -> TrainingJob:
 
 
 def write_job(folder: Path, command: list[str], least: int = 1, most: int = 1, **container: Any) -> Path:
-    """The file of a job that runs a command on the dataset ``my_dataset``."""
+    """A job file that runs a command on the dataset ``my_dataset``."""
     given = {"name": "train", "image": "hub/train:1", "command": command, **container}
     job = {
         "apiVersion": "breezeml.ai/v1",

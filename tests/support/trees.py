@@ -1,4 +1,4 @@
-"""Trees of pictures to ingest, plans for them, and what came of them in the tables."""
+"""Trees of images to ingest, plans for them, and the resulting tables."""
 
 import io
 import itertools
@@ -21,13 +21,13 @@ from schemas import TableName
 from tests.support.services import fresh_name
 
 PlanOf = Callable[..., IngestPlan]
-"""Makes the plan of an ingest from a source and options, for tables of a test's own."""
+"""Makes the plan of an ingest from a source and options, for tables of one test."""
 
 _VOLATILE = {"ingested_at", "ingest_id"}
 
 
 def picture(seed: int, *, kind: str = "PNG", size: tuple[int, int] = (16, 12)) -> bytes:
-    """A small picture of one colour."""
+    """A small image of one colour."""
     buffer = io.BytesIO()
     Image.new("RGB", size, (seed % 256, seed // 256 % 256, 7)).save(buffer, kind)
     return buffer.getvalue()
@@ -51,13 +51,13 @@ def touch(root: Path, *paths: str | bytes) -> Path:
 def tree(
     root: Path, *, splits: tuple[str, ...] = ("train", "val"), classes: Iterable[str] = "abc", each: int = 4
 ) -> Path:
-    """A tree with split folders, class folders and so many pictures in each."""
+    """A tree with split folders and class folders, with this many images in each."""
     names = itertools.product(splits, classes, range(each))
     return plant(root, {f"{split}/{name}/{i}.png": picture(i + 300 * ord(name[0])) for split, name, i in names})
 
 
 def plan_maker() -> PlanOf:
-    """A maker of plans that write to one keyspace that nobody else uses; the splits are train and val unless given."""
+    """Makes plans that write to a fresh keyspace; the splits are train and val by default."""
     keyspace = fresh_name("ingest")
 
     def make(source: Path | str, **options: Any) -> IngestPlan:
@@ -73,7 +73,7 @@ def plan_maker() -> PlanOf:
 
 
 def rows_of(control: Control, table: TableName) -> list[dict[str, Any]]:
-    """All rows in order, without what differs between two runs."""
+    """All rows in order, without the columns that differ between two runs."""
     rows = [row._asdict() for row in control.execute(f"SELECT * FROM {table.quoted}")]
     kept = [{name: value for name, value in row.items() if name not in _VOLATILE} for row in rows]
     return sorted(kept, key=lambda row: str(row.get("id", row)))
@@ -85,7 +85,7 @@ def tables_of(control: Control, plan: IngestPlan) -> list[list[dict[str, Any]]]:
 
 
 def by_name(control: Control, plan: IngestPlan) -> dict[str, dict[str, Any]]:
-    """Metadata rows with their picture as ``data`` and its label as ``stored``, by split and path."""
+    """Metadata rows with their image as ``data`` and its label as ``stored``, by split and path."""
     data = {row["id"]: row for row in rows_of(control, plan.tables.data)}
     rows = rows_of(control, plan.tables.metadata)
     assert {row["id"] for row in rows} == data.keys()
@@ -100,13 +100,13 @@ def by_name(control: Control, plan: IngestPlan) -> dict[str, dict[str, Any]]:
 
 
 def quarantine(control: Control, report: IngestReport) -> dict[str, tuple[str, str]]:
-    """Stage and reason of what an ingest rejected, by path."""
+    """Stage and reason of rejected files, by path."""
     rows = control.execute(report.rejected_at)
     return {row.path: (row.stage, row.reason) for row in rows}
 
 
 def before_writing(monkeypatch: pytest.MonkeyPatch, what: Callable[[], object]) -> None:
-    """Let something happen when the source has been listed: nothing else hits that moment in every run."""
+    """Call a function right after the source has been listed: no other way hits that moment reliably."""
     write = ingestion.write
 
     def write_then(*args: Any, **options: Any) -> DataFrame:

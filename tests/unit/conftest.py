@@ -1,4 +1,4 @@
-"""Unit tests have no services: the fixtures of services are unknown here, and a test that asks for Spark fails."""
+"""Unit tests have no services. Their fixtures do not exist here, and a test that uses Spark fails."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture(scope="module", autouse=True)
 def no_jvm() -> Iterator[None]:
-    """Let nothing use a Spark session, or start the JVM of one."""
+    """Fail any use of a Spark session, or the start of its JVM."""
     from pyspark import SparkContext
 
     with pytest.MonkeyPatch.context() as patched:

@@ -69,10 +69,10 @@ def public() -> Iterator[tuple[str, Definition]]:
 
 
 def gaps(node: Definition, doc: str | None = None, owner: str = "") -> list[str]:
-    """The sections that a function, or the public methods of a class, lack.
+    """The missing sections of a function, or of the public methods of a class.
 
-    A function needs ``Args:`` if it takes two arguments or more, and then ``Returns:`` (or ``Yields:``) if it returns
-    a value. A class documents the arguments of its constructor, or a dataclass its fields, in its own docstring.
+    A function needs ``Args:`` if it takes two arguments or more, and then ``Returns:`` (or ``Yields:``) if it returns a
+    value. A class documents the arguments of its constructor, or a dataclass its fields, in its own docstring.
     """
     doc = doc if doc is not None else ast.get_docstring(node) or ""
     if isinstance(node, ast.ClassDef):

@@ -17,7 +17,7 @@ from training import loop_read, train_options
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = documents.pages()
-# Options of programs that are not ours.
+# Options of other programs.
 FOREIGN = {
     # spark-submit, gcloud
     *("--archives", "--conf", "--deploy-mode", "--driver-memory", "--executor-cores", "--executor-memory", "--jars"),
@@ -35,21 +35,21 @@ def page_names() -> list[str]:
 
 @pytest.fixture(scope="module")
 def own_options() -> set[str]:
-    """All options that the manual pages of our commands list."""
+    """All options in the manual pages of our commands."""
     modules = (ingest, verify, split, shard, cache_rows, train_options, loop_read)
     manuals = [manual(module.parse_args, ["--help"]) for module in modules]
     names = re.findall(r"^  ([a-z][a-z0-9-]+) ", manual(cli.main, ["--help"]), re.MULTILINE)
     manuals += [manual(cli.main, [name, "--help"]) for name in names]
     manuals += [manual(cli.main, ["token", name, "--help"]) for name in ("create", "list", "revoke")]
     listed = re.findall(r"^ +((?:-\w[^,\n]*, )?--[a-z].*)$", "\n".join(manuals), re.MULTILINE)
-    # The examples import torch: their parsers are read, not run.
+    # The examples import torch, so their parsers are read and not run.
     examples = [path.read_text(encoding="utf-8") for path in (ROOT / "training" / "examples").glob("*.py")]
     named = set(re.findall(r'add_argument\("(--[\w-]+)"', "\n".join(examples)))
     return named | {name for line in listed for name in re.findall(r"(?<![\w-])--[a-z][\w-]*", line.partition("  ")[0])}
 
 
 def manual(command: Callable[[list[str]], object], argv: list[str]) -> str:
-    """What a command prints for --help."""
+    """The output of a command for --help."""
     with redirect_stdout(io.StringIO()) as out, suppress(SystemExit):
         command(argv)
     return out.getvalue()

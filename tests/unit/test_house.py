@@ -1,4 +1,4 @@
-"""The house: arrows between packages point one way, tests lie where they are looked for, no file names a machine."""
+"""Rules of the code: arrows between packages point one way, tests mirror the packages, files name no machine."""
 
 import ast
 import graphlib
@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import misplaced
 
 ROOT = Path(__file__).resolve().parents[2]
-# Who may import whom, besides itself. benchmarks and tests may import all; nothing else imports imagestrata.
+# Which package may import which, besides itself. benchmarks and tests may import all; nothing else imports imagestrata.
 ARROWS = {
     "schemas": set(),
     "formats": {"schemas"},
@@ -24,7 +24,7 @@ ARROWS = {
     "imagestrata": {"jobs", "etl", "loader", "formats", "schemas"},
 }
 PACKAGES = {*ARROWS, "benchmarks", "tests"}
-# Libraries with one door each: files, or whole packages, in which they may be imported.
+# The files or packages in which a library may be imported.
 DOORS = {
     "acsylla": ("etl/cassandra/", "loader/cassandra/", "imagestrata/devstack/"),
     "cassandra": ("etl/cassandra/", "loader/cassandra/", "imagestrata/devstack/"),
@@ -35,7 +35,7 @@ DOORS = {
     "torchvision": ("training/",),
     "lightning": ("loader/lightning.py", "training/examples/"),
 }
-# Which rooms of its package each room may import; all may import the modules on the package's floor, but for its TOP.
+# The rooms of its package that each room may import; all may import the package's top-level modules, except its TOP.
 ROOMS = {
     "etl": {
         "pictures": set(),
@@ -56,19 +56,19 @@ ROOMS = {
         "adapters": {"order", "prefetch", "cassandra", "folder", "s3", "shards"},
     },
 }
-# What is put together on loader's floor: its rooms do not know it, but for adapters.
+# The loader's top level combines its rooms. Only adapters know these modules.
 TOP = {"loader", *(f"loader.{name}" for name in ("dali", "delivery", "lightning", "source", "sources"))}
 MOST_MODULES = 15  # in a folder, without __init__
 MOST_LINES_OF_A_JOB = 150
 
 
 def modules() -> list[Path]:
-    """Every module of the packages that arrows hold for."""
+    """Every module of the packages that have such rules."""
     return sorted(file for package in ARROWS for file in (ROOT / package).rglob("*.py"))
 
 
 def imports(source: str) -> Iterator[tuple[str, int]]:
-    """The top-level names that a module imports, also inside functions, with their lines; relative ones are its own."""
+    """The top-level names that a module imports, also in functions, with their lines; its own for relative imports."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from ((name.name.partition(".")[0], node.lineno) for name in node.names)
@@ -85,7 +85,7 @@ def named_modules() -> dict[str, Path]:
 
 @cache
 def own_imports(name: str) -> set[str]:
-    """The modules of ours that one imports when it is imported itself."""
+    """Our modules that one imports when it is imported itself."""
     known, found = named_modules(), set()
     nodes: list[ast.AST] = [ast.parse(known[name].read_text(encoding="utf-8"))]
     while nodes:
@@ -110,7 +110,7 @@ def room_of(name: str) -> tuple[str, str]:
 
 
 def committed() -> list[Path]:
-    """The files that are, or would be, committed; without git, those of the packages and of the root."""
+    """The files that are or would be committed; without git, those of the packages and of the root."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=60, check=False)
     if listed.returncode == 0:
@@ -220,7 +220,7 @@ def test_print_is_used_only_in_user_facing_code() -> None:
 
 
 def imported(file: Path) -> Iterator[tuple[str, int]]:
-    """The modules that a file imports by their whole names, and their lines."""
+    """The modules that a file imports by their whole names, with their lines."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
             yield from ((f"{node.module}.{name.name}", node.lineno) for name in node.names)
@@ -291,7 +291,7 @@ def test_a_test_in_the_wrong_place_learns_where_it_belongs(nodeid: str, fixtures
     assert bool(advice) == bool(found)
 
 
-# Package registries, and folders of somebody's machine. Split, so that this file does not name them itself.
+# Package registries, and folders of a person's machine. Split, so that this file does not contain them.
 _REGISTRIES = ("pypi" + ".org", "pythonhosted" + ".org", "repo1" + ".maven", "maven" + "2/", "repo.maven" + ".apache")
 _MACHINE = re.compile("/" + r"(?:home|Users|root|work)/[\w.-]+/")
 

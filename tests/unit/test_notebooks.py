@@ -1,4 +1,4 @@
-"""The notebooks as they are stored: executed, small, without errors and without paths of a machine."""
+"""The stored notebooks: executed, small, without errors and local paths."""
 
 import json
 from pathlib import Path

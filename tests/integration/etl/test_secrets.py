@@ -1,4 +1,4 @@
-"""Secrets in a Spark session: tasks get them, nothing shows them, and a session that would show them is refused."""
+"""Secrets in a Spark session: tasks get them, nothing shows them, and sessions that would show them are refused."""
 
 import logging
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_
 
 @pytest.fixture(autouse=True)
 def no_keys(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nothing in the environment, and nothing in the session afterwards."""
+    """Empty the environment, and remove secrets from the session afterwards."""
     for name in KEYS:
         monkeypatch.delenv(name, raising=False)
     yield
@@ -50,7 +50,7 @@ def _in_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _on_executors(spark: SparkSession) -> list[list[str | None]]:
-    """What tasks of an RDD and of a DataFrame know."""
+    """The secrets that tasks of an RDD and of a DataFrame have."""
     frame = spark.range(1).mapInArrow(_in_batches, "value STRING")
     return [spark.sparkContext.parallelize([1], 1).flatMap(_access).collect(), [row.value for row in frame.collect()]]
 
@@ -87,7 +87,7 @@ def test_keys_of_the_environment_reach_tasks_through_empty_names_and_may_change(
             monkeypatch.setenv(name, value)
         with secrets_on_executors(spark):
             assert _on_executors(spark) == [[values[3], *values[:3]]] * 2
-            assert all(spark.conf.get(name, None) is None for name in HIDDEN)  # SQL has its own way into the log
+            assert all(spark.conf.get(name, None) is None for name in HIDDEN)  # SQL logs in another place
         assert not [value for value in values[:3] if value in caplog.text]
     assert spark.sparkContext.getLocalProperty(PROPERTIES["token"]) is None
 
@@ -100,7 +100,7 @@ def test_a_session_that_does_not_know_the_names_is_refused_where_s3_is_used(
     other = {field: name.replace("imagestrata", "elsewhere") for field, name in PROPERTIES.items()}
     monkeypatch.setattr("etl.secrets.PROPERTIES", other)
     monkeypatch.setattr("etl.secrets.HIDDEN", {name: "" for field, name in other.items() if field != "endpoint"})
-    with secrets_on_executors(spark):  # a job without S3 goes on
+    with secrets_on_executors(spark):  # a job without S3 continues
         assert [values[1:] for values in _on_executors(spark)] == [[None, None, None]] * 2
         with pytest.raises(EtlError, match=r"started with spark\.elsewhere\.s3\.access\.key, .*etl\.secrets\.HIDDEN"):
             driver_storage(spark, f"s3://{keyspace}")
@@ -130,7 +130,7 @@ def test_a_redaction_that_misses_our_names_is_refused(spark: SparkSession, monke
     conf.set(PASSWORD, "canary").set("spark.imagestrata.s3.secret.key", "")
     with pytest.raises(EtlError, match=r"hides spark\.cassandra\.auth\.password in .*Found: '\(\?i\)passphrase'"):
         check_hidden(conf)
-    check_hidden(conf.set("spark.redaction.regex", r"auth\.PASSWORD\z|auth\.password\z"))  # in Java's grammar
+    check_hidden(conf.set("spark.redaction.regex", r"auth\.PASSWORD\z|auth\.password\z"))  # in Java's syntax
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary")
     with pytest.raises(EtlError, match=r"hides fs\.s3a\.secret\.key, spark\.imagestrata\.s3\.secret\.key in "):
         check_hidden(conf)

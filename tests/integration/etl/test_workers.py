@@ -1,4 +1,4 @@
-"""Generators over batches and items, run in Spark's Python workers."""
+"""Generators over batches and items in Spark's Python workers."""
 
 import gc
 import os
@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from etl.workers import map_batches, map_items
 
-# Executors do not find the tests: what tasks need of this module travels with them.
+# Executors cannot import the tests, so tasks carry what they need of this module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
 
@@ -37,7 +37,7 @@ def test_mapping_no_items_gives_no_rows(spark: SparkSession) -> None:
 
 def _see(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     archives = [place for place, finder in sys.path_importer_cache.items() if isinstance(finder, zipimporter)]
-    looked_at = len(gc.get_objects())  # of what is not frozen
+    looked_at = len(gc.get_objects())  # of objects that are not frozen
     for _ in batches:
         row = [[os.getpid()], [len(archives)], [gc.get_freeze_count()], [looked_at]]
         yield pa.record_batch(row, names=["pid", "old", "frozen", "looked_at"])
@@ -48,10 +48,10 @@ def test_a_reused_worker_starts_its_next_task_without_open_archives(spark: Spark
     schema = "pid LONG, old LONG, frozen LONG, looked_at LONG"
     runs = [map_batches(one, task=_see, schema=schema).collect()[0] for _ in range(12)]
     again = [row for n, row in enumerate(runs) if row.pid in {before.pid for before in runs[:n]}]
-    assert again  # workers are kept
+    assert again  # workers are reused
     assert {row.old for row in again} == {0}
     assert all(row.frozen > 10 * row.looked_at for row in runs)
     frozen = {row.pid: row.frozen for row in reversed(again)}  # at the first of these tasks
     counts = [(row.pid, row.frozen) for row in again]
-    # Nothing more, task after task; what earlier tests of this run have left there may go.
+    # Memory must not grow from task to task; what earlier tests left may be freed.
     assert all(row.frozen <= frozen[row.pid] for row in again), counts

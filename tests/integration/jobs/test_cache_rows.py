@@ -1,4 +1,4 @@
-"""jobs/cache_rows.py: a whole table as a row list, and a failure in one line."""
+"""jobs/cache_rows.py: a whole table as a row list, and errors in one line."""
 
 import subprocess
 import sys

@@ -43,13 +43,13 @@ from tests.support.trees import (
     tree,
 )
 
-# Executors do not find the tests: what tasks need of this module travels with them.
+# Executors cannot import the tests, so tasks carry what they need of this module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)
 class Ingested:
-    """A tree that was ingested, and what the tables held then."""
+    """A tree that was ingested, and the contents of the tables afterwards."""
 
     root: Path
     plan: IngestPlan
@@ -71,7 +71,7 @@ ODD_NAMES += [os.fsencode(f"train/{name}") for name in ("é/4", "e\u0301/4")] + 
 
 @pytest.fixture(scope="module")
 def mixed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ingested:
-    """A tree with pictures, with names of any bytes and with all that cannot be taken."""
+    """A tree with images, with names of any bytes, and with all that cannot be ingested."""
     root = tmp_path_factory.mktemp("mixed")
     plant(root, {"train/cat/deep/1.jpg": PHOTO, "train/ant/2.png": picture(2), "val/cat/3": PHOTO})
     plant(root, {os.fsdecode(path): picture(i) for i, path in enumerate(ODD_NAMES)})
@@ -127,7 +127,7 @@ def test_file_names_of_any_bytes_are_accepted(control: Control, mixed: Ingested)
 def test_rejected_files_are_listed_with_their_reasons(mixed: Ingested) -> None:
     found, report = dict(mixed.rejected), mixed.report
     assert found.pop("train/a/cut.jpg")[1].startswith("truncated: ")
-    reason = found.pop("train/a/large")[1]  # the server does not take it
+    reason = found.pop("train/a/large")[1]  # the server rejects it
     assert reason.startswith("too large: ")
     assert "native_transport_max_frame_size" in reason
     for i in range(2):
@@ -152,7 +152,7 @@ def test_rejected_files_are_listed_with_their_reasons(mixed: Ingested) -> None:
 
 @pytest.fixture(scope="module")
 def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ingested:
-    """A tree of 24 pictures and a file that is none, ingested. Tests leave it, and its tables, as they were."""
+    """An ingested tree of 24 images and a file that is not an image. Tests do not change it or its tables."""
     root = plant(tree(tmp_path_factory.mktemp("whole")), {"train/a/bad.png": b"bad"})
     return Ingested.of(spark, plan_maker()(root, tolerance=Tolerance.parse("1")))
 
@@ -166,7 +166,7 @@ def test_ingesting_a_tree_twice_gives_the_same_tables(spark: SparkSession, contr
 
 
 def write_then_fail(batches: Iterator[pa.RecordBatch], *, order: Any) -> Iterator[pa.RecordBatch]:
-    """The real task, with failures: a first attempt breaks off after half of its rows, some in flight."""
+    """The real task, but each first attempt fails after half of its rows, with some in flight."""
     context = TaskContext.get()
     assert context is not None
     if context.attemptNumber() > 0:
@@ -190,7 +190,7 @@ def test_failing_tasks_do_not_change_the_tables(
 
 
 def always_fail(batches: Iterator[pa.RecordBatch], *, order: Any) -> Iterator[pa.RecordBatch]:
-    """A task that writes half of its rows and always fails then."""
+    """A task that writes half of its rows and then always fails."""
     for batch in batches:
         yield from write_images(iter([batch.slice(0, batch.num_rows // 2)]), order=order)
     raise OSError("the disk is full")
@@ -210,7 +210,7 @@ def test_an_interrupted_ingest_resumes_and_reads_only_missing_files(
         for place in files:
             place.write_bytes(b"no longer a picture")
         would = job.estimate(spark, plan=replace(plan, ingest_id=None, resume=True))
-        assert would.images == 25  # what the listing knows: the bad one as well
+        assert would.images == 25  # what the listing knows, including the bad file
         assert 0 < len(there) <= would.already_there < 24
         assert f"would ingest {25 - would.already_there} of 25 images" in str(would)
         rest = job.run(spark, plan=plan)
@@ -292,7 +292,7 @@ def test_a_tree_with_deeper_classes_is_refused_and_leaves_no_keyspace(
 def test_images_from_another_source_are_refused_without_overwrite(
     spark: SparkSession, control: Control, plan_of: PlanOf, tmp_path: Path
 ) -> None:
-    """In tables whose columns have other names."""
+    """In tables with other column names."""
     columns = Columns(id="patch_id", label="Klass", data="pixels")
     first = plan_of(tree(tmp_path / "first", each=2), columns=columns)
     job.run(spark, plan=first)
@@ -324,7 +324,7 @@ def test_incompatible_tables_are_refused_with_every_difference(
     control.define(f"CREATE TABLE {plan.metadata_table} (patch_id uuid PRIMARY KEY, label int, source text)")
     with pytest.raises(TableError, match=r"label blob instead of int .*no column id uuid in .*no column path text"):
         job.run(spark, plan=plan)
-    control.define(f"ALTER TABLE {plan.metadata_table} DROP source")  # as the field's own examples make them
+    control.define(f"ALTER TABLE {plan.metadata_table} DROP source")  # as other tools' examples create them
     with pytest.raises(TableError, match=r"metadata, which another tool created \(it has no id, .*split\.py") as caught:
         job.run(spark, plan=plan)
     assert "\n" not in str(caught.value)
@@ -351,7 +351,7 @@ SECRET = "hardly-guessed-7"
 def test_a_submitted_command_reads_spark_settings_and_shows_no_password(
     cassandra: Cassandra, keyspace: str, tmp_path: Path
 ) -> None:
-    """As users run it, from another folder; this server takes any password."""
+    """As users run it, from another folder. This server accepts any password."""
     events = tmp_path / "events"
     events.mkdir()
     conf = {
@@ -366,7 +366,7 @@ def test_a_submitted_command_reads_spark_settings_and_shows_no_password(
         "spark.imagestrata.data-table": f"{keyspace}.data",
         "spark.imagestrata.metadata-table": f"{keyspace}.metadata",
         "spark.ui.enabled": "false",
-        # A few rows are sooner done without compiling.
+        # For a few rows, compiling takes longer.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.shuffle.partitions": "2",

@@ -1,4 +1,4 @@
-"""Second ingests of a source that has changed: stale rows, and groups of look-alikes in the whole table."""
+"""Second ingests of a changed source: stale rows, and near-duplicate groups over the whole table."""
 
 import io
 import shutil
@@ -35,7 +35,7 @@ def test_rows_whose_files_are_gone_are_counted_listed_and_pruned(
     shutil.rmtree(root / "val/c")
     wanted = {"train/a/0.png", "train/a/1.png", "train/a/2.png", *(f"val/c/{i}.png" for i in range(4))}
 
-    assert job.estimate(spark, plan=plan).stale == StaleRows(6, 24)  # a listing does not know what is damaged
+    assert job.estimate(spark, plan=plan).stale == StaleRows(6, 24)  # a listing cannot detect damage
     only_train = replace(plan.source, splits=("train",))
     assert job.run(spark, plan=replace(plan, source=only_train)).stale == StaleRows(3, 13)
     before = by_name(control, plan)
@@ -52,7 +52,7 @@ def test_rows_whose_files_are_gone_are_counted_listed_and_pruned(
         job.run(spark, plan=replace(plan, prune=True, prune_count=6))
     assert by_name(control, plan) == before
 
-    with monkeypatch.context() as patch:  # a file that cannot be read today may be back tomorrow: its row stays
+    with monkeypatch.context() as patch:  # an unreadable file may be readable later: its row stays
         gone = root / "train/c/0.png"
         before_writing(patch, gone.unlink)
         report = job.run(spark, plan=replace(plan, prune=True, prune_count=7))
@@ -62,14 +62,14 @@ def test_rows_whose_files_are_gone_are_counted_listed_and_pruned(
     assert {"train/c/0.png", "val/z/0.png"} <= after.keys()
 
     gone.write_bytes(picture(1))
-    (root / "train/a/2.png").write_bytes(picture(2))  # what was removed can come back
+    (root / "train/a/2.png").write_bytes(picture(2))  # removed files can come back
     report = job.run(spark, plan=plan)
     assert (report.images, report.stale) == (19, StaleRows(0, 19))
     assert "train/a/2.png" in by_name(control, plan)
 
 
 def smaller(data: bytes) -> bytes:
-    """The same picture, at another size and in another format."""
+    """The same image in another size and format."""
     buffer = io.BytesIO()
     with Image.open(io.BytesIO(data)) as image:
         image.resize((128, 128)).save(buffer, "JPEG", quality=95)
@@ -81,7 +81,7 @@ def test_look_alikes_are_found_in_the_whole_table_and_replaced_pictures_lose_the
 ) -> None:
     one, other = texture(1), texture(2)
     first = plan_of(plant(tmp_path / "first", {"train/a/1.png": one, "train/a/2.png": other}), splits=("train",))
-    job.run(spark, plan=first)  # without looking
+    job.run(spark, plan=first)  # does not look for near-duplicates
     second = plan_of(plant(tmp_path / "second", {"val/a/3.jpg": smaller(one)}), splits=("val",), near_duplicates=True)
     assert job.run(spark, plan=second).groups == 1
     groups = {name: row["group_id"] for name, row in by_name(control, first).items()}
@@ -92,7 +92,7 @@ def test_look_alikes_are_found_in_the_whole_table_and_replaced_pictures_lose_the
         "val/a/3.jpg": groups["train/a/1.png"],
     }
 
-    job.run(spark, plan=first)  # the same pictures keep their groups
+    job.run(spark, plan=first)  # unchanged images keep their groups
     assert {name: row["group_id"] for name, row in by_name(control, first).items()} == groups
     plant(tmp_path / "first", {"train/a/1.png": texture(3)})
     report = job.run(spark, plan=first)

@@ -1,4 +1,4 @@
-"""What an ingest records of its tables and of its runs, and tables that have no record yet."""
+"""The records that an ingest writes about its tables and runs, and tables that have no record yet."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +40,7 @@ def _times(control: Control, table: TableName, column: str) -> list[int]:
 
 
 def without_records(control: Control, keyspace: str) -> None:
-    """As an earlier version left the tables."""
+    """Tables as an earlier version left them."""
     for name in ("tables", "ingests"):
         control.define(f"DROP TABLE {keyspace}.{name}")
 

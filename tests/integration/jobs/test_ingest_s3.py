@@ -1,4 +1,4 @@
-"""Sources on a real S3 server, ingested whole, and servers that refuse or miss what is asked for."""
+"""Ingests from a real S3 server, and from servers that refuse or lack what is requested."""
 
 from collections.abc import Callable, Mapping
 
@@ -17,7 +17,7 @@ from tests.support.s3_access import use
 from tests.support.trees import PlanOf, by_name, picture, quarantine
 
 Put = Callable[[Mapping[str, bytes]], str]
-"""Puts objects below a prefix of this test's own; returns its address."""
+"""Uploads objects below a separate prefix for each test; returns its address."""
 
 
 @pytest.fixture

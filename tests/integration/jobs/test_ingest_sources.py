@@ -1,4 +1,4 @@
-"""Every kind of source and of label, ingested whole into a real Cassandra, or into a folder."""
+"""Every kind of source and of label is ingested into a real Cassandra, or into a folder."""
 
 import io
 from dataclasses import replace
@@ -78,7 +78,7 @@ def test_labels_from_kaggle_are_found_and_those_of_no_image_leave_no_table(
         "val/v_1.JPEG": "n1",
     }
     labels.write_text(labels.read_text().replace("v_1,n1", "v_1,n2"))
-    report = job.run(spark, plan=replace(plan, resume=True))  # what has another label now is not done
+    report = job.run(spark, plan=replace(plan, resume=True))  # images with another label count as not done
     assert (report.images, report.already_there) == (1, 1)
     assert {row["label"] for row in by_name(control, plan).values()} == {1}
 
@@ -114,7 +114,7 @@ def test_class_names_and_class_numbers_cannot_be_mixed(
             job.run(spark, plan=replace(numbered, source=replace(numbered.source, class_names=class_names)))
     assert tables_of(control, named) == before
 
-    # Class numbers get separate tables and a separate dataset. Class names cannot follow there.
+    # Class numbers get separate tables and a separate dataset, because class names cannot be added there.
     own = {name: replace(table, table=f"own_{table.table}") for name, table in
            (("data_table", numbered.tables.data), ("metadata_table", numbered.tables.metadata))}  # fmt: skip
     numbered = replace(numbered, dataset="by_number", **own)  # type: ignore[arg-type]
@@ -211,7 +211,7 @@ def test_images_are_written_to_a_folder_instead_of_tables(spark: SparkSession, p
     with pytest.raises(OutputExistsError, match="--resume"):
         job.run(spark, plan=plan)
     (out / "train/cat/0.png.webp").unlink()
-    (out / "train/a_b/2.png.webp").write_bytes(b"")  # as a power cut leaves it
+    (out / "train/a_b/2.png.webp").write_bytes(b"")  # as left by a power cut
     again = job.run(spark, plan=replace(plan, resume=True))
     assert (again.images, again.already_there) == (2, 3)
     assert (out / "train/a_b/2.png.webp").stat().st_size

@@ -1,4 +1,4 @@
-"""The jobs one after another: from files on disk to decoded batches, over tables with the columns of examples."""
+"""All jobs in sequence: from files on disk to decoded batches, over tables with other tools' columns."""
 
 from collections import Counter
 from pathlib import Path
@@ -21,7 +21,7 @@ EACH = 5
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two split folders of three classes; the shade of a picture tells its class."""
+    """Two split folders of three classes. The shade of an image is its class."""
     root = tmp_path_factory.mktemp("imagenette2 320")
     for folder in ("train", "val"):
         for number, name in enumerate(CLASSES):
@@ -41,13 +41,13 @@ def test_pictures_and_labels_pass_through_tables_with_custom_columns(
         "metadata_table": TableName.parse(f"{keyspace}.metadata"),
         "columns": columns,
     }
-    for folder in ("train", "val"):  # one pair of tables, filled in two runs, as the examples do
+    for folder in ("train", "val"):  # one pair of tables, filled in two runs, as in the examples
         source = SourcePlan(address=str(tree), splits=(folder,))
         plan = IngestPlan(source=source, dataset="pets", **tables)  # type: ignore[arg-type]
         assert ingest.run(spark, plan=plan).images == 15
     report = split.run(spark, plan=SplitPlan(out=str(tmp_path / "splits"), seed=7, **tables))  # type: ignore[arg-type]
     assert report.rows == [24, 6]
-    assert report.counts[0].keys() == set(CLASSES)  # of the dataset that the tables hold
+    assert report.counts[0].keys() == set(CLASSES)  # of the dataset in the tables
 
     seen: Counter[bytes] = Counter()
     shades_by_label: dict[int, set[int]] = {}

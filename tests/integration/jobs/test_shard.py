@@ -1,4 +1,4 @@
-"""jobs/shard.py: every source, every image once, full shards, and the same bytes on every run."""
+"""jobs/shard.py: every source, each image once, full shards, and the same bytes in every run."""
 
 import io
 import json
@@ -37,7 +37,7 @@ from tests.support.shard_jobs import CLASSES, PICTURES
 from tests.support.shard_jobs import plan as plan_of_shards
 from tests.support.trees import plant
 
-# Executors do not find the tests: what tasks need of this module travels with them.
+# Executors cannot import the tests, so tasks carry what they need of this module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
 MAXSIZE = 60_000
@@ -64,7 +64,7 @@ def folders(spark: SparkSession, root: Path, tmp_path_factory: pytest.TempPathFa
 
 
 def pairs(samples: list[Found]) -> set[tuple[bytes, int | None, Any]]:
-    """Pictures with class number and class name."""
+    """Images with class number and class name."""
     return {(one.data, one.label, one.metadata.get("class")) for one in samples}
 
 
@@ -129,7 +129,7 @@ def test_every_source_gives_the_same_samples(spark: SparkSession, folders: Path,
         assert {(data, label) for data, label, _ in pairs(samples)} == {(data, label) for data, label, _ in WANTED}
     else:
         assert pairs(samples) == WANTED
-    if "tar" in kind:  # their paths, and so ids, order and bytes, are those of the folders
+    if "tar" in kind:  # paths, and so ids, order and bytes, are the same as in the folders
         assert [one.members for one in samples] == [one.members for one in checked(folders, maxsize=MAXSIZE)]
         assert contents(tmp_path / "out") == contents(folders)
 
@@ -162,7 +162,7 @@ def test_masks_and_arrays_are_packed_with_their_pictures(spark: SparkSession, tm
 
 
 def fail_first(batches: Iterator[pa.RecordBatch], *, order: Any) -> Iterator[pa.RecordBatch]:
-    """The real task; a first attempt breaks off in the middle of its shard."""
+    """The real task, but each first attempt fails in the middle of its shard."""
     context = TaskContext.get()
     assert context is not None
 
@@ -278,7 +278,7 @@ def test_the_command_writes_shards_and_prints_its_report_as_json(root: Path, fol
     command += [Path(command_line.__file__), root, "--out", tmp_path / "out", "--maxsize", str(MAXSIZE), "--json"]
     env = {**os.environ, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
-    output = done.stdout + done.stderr  # spark-submit puts both of Python's into its own output
+    output = done.stdout + done.stderr  # spark-submit writes both of Python's streams to its own output
     assert done.returncode == 0, output
     (report,) = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     assert (report["images"], report["out"]) == (42, str(tmp_path / "out"))

@@ -1,4 +1,4 @@
-"""jobs/shard.py when something is wrong: its source, the place, the endpoint, a run that was stopped."""
+"""jobs/shard.py with faults: in the source, the target, the endpoint, and after an interrupted run."""
 
 import shutil
 from pathlib import Path
@@ -20,13 +20,13 @@ from tests.support.shard_jobs import MAXSIZE, plan, said, twenty_pictures
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Class folders of 20 pictures: five a shard."""
+    """Class folders of 20 images: five per shard."""
     return twenty_pictures(tmp_path_factory.mktemp("tree"))
 
 
 @pytest.fixture(scope="module")
 def whole(spark: SparkSession, root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Its shards, from a run that nobody disturbed."""
+    """The shards of an undisturbed run."""
     out = tmp_path_factory.mktemp("whole")
     job.run(spark, plan=plan(root, out))
     checked(out, maxsize=MAXSIZE)
@@ -95,7 +95,7 @@ def test_a_stopped_run_resumes_where_it_stopped(
     notes = sorted(out.glob("*.done"))
     assert len(notes) == len(list(whole.glob("*.tar")))
     assert not (out / "shards.json").exists()
-    notes[1].unlink()  # as if this shard's task had not ended
+    notes[1].unlink()  # as if the task of this shard had not ended
     done = {note.stem: times(out)[note.stem] for note in (notes[0], *notes[2:])}
     (out / f".{notes[1].stem}.0123").write_bytes(b"half of a shard")
     (out / "0a1b2c3d-000000.tar").write_bytes(b"of another run")
@@ -113,7 +113,7 @@ def test_a_stopped_run_resumes_where_it_stopped(
 def test_wrong_keys_buckets_and_endpoints_are_reported_before_listing(
     spark: SparkSession, s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "empty").mkdir()  # which would be named first if it were listed first
+    (tmp_path / "empty").mkdir()  # it would be named first if it were listed first
     s3.make_bucket(bucket := fresh_name("bucket"))
     use(s3, monkeypatch, secret="wrong")
     line = said(spark, plan(tmp_path / "empty", f"s3://{bucket}/x"))
@@ -134,7 +134,7 @@ def test_a_manifest_is_removed_before_shards_of_its_names_change(
     tree, out = Path(shutil.copytree(root, tmp_path / "tree")), Path(shutil.copytree(whole, tmp_path / "out"))
     picture = next(path for path in sorted(tree.rglob("*")) if path.is_file())
     data = bytearray(picture.read_bytes())
-    data[-20] ^= 1  # of the same name and size
+    data[-20] ^= 1  # with the same name and size
     picture.write_bytes(data)
     with monkeypatch.context() as patch:
         patch.setattr(ShardOutput, "publish", killed)

@@ -1,4 +1,4 @@
-"""jobs/shard.py over tables in Cassandra and their splits: the shards of their source, in the split's order."""
+"""jobs/shard.py over tables in Cassandra and their splits: the shards are those of the source, in the split's order."""
 
 from fractions import Fraction
 from functools import partial

@@ -1,4 +1,4 @@
-"""jobs/split.py over tables in Cassandra: what they say becomes a split, and what cannot be split is refused."""
+"""jobs/split.py over tables in Cassandra: splits of real tables, and tables that are refused."""
 
 import json
 import os
@@ -42,7 +42,7 @@ def plan(keyspace: str, out: Path, *, columns: Columns | None = None) -> SplitPl
 
 
 class Made(NamedTuple):
-    """A split of tables with columns of other names, and the cache of their metadata that was kept."""
+    """A split of tables with other column names, and the cache of their metadata."""
 
     keyspace: str
     folder: Path
@@ -52,7 +52,7 @@ class Made(NamedTuple):
 
 @pytest.fixture(scope="module")
 def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """For reading: ten images of class 0 and five of class 2, whose names only their rows have."""
+    """Open a split: ten images of class 0, and five of class 2, whose names only their rows have."""
     keyspace, place = fresh_name("split"), tmp_path_factory.mktemp("made")
     fill(spark, keyspace, columns=PATCHES, labels=[0] * 10 + [2] * 5)
     wanted = plan(keyspace, place / "split", columns=PATCHES)
@@ -90,7 +90,7 @@ def test_metadata_that_are_kept_are_replaced_only_with_overwrite(
 
 @contextmanager
 def cassandra_at(spark: SparkSession, host: str, port: int) -> Iterator[None]:
-    """Let the session look for Cassandra elsewhere."""
+    """Point the session to another Cassandra."""
     settings = ("spark.cassandra.connection.host", "spark.cassandra.connection.port")
     before = [spark.conf.get(name) or "" for name in settings]
     try:
@@ -173,7 +173,7 @@ def test_tables_say_whether_images_have_no_labels_or_several(
                 control.execute(f"INSERT INTO {table.quoted} (id, labels) VALUES (?, ?)", (row, labels))
             control.execute(f'INSERT INTO "{keyspace}"."data" (id) VALUES (?)', (row,))
     wanted = replace(plan(keyspace, tmp_path / "s"), has_leak_check=False)
-    if kind == "blob":  # written as images without labels are
+    if kind == "blob":  # written in the form of images without labels
         assert open_metadata(spark, plan=wanted, aside=None).label_type == "blob"
         assert explain(spark, plan=wanted).rows == [4, 1]
         return

@@ -1,4 +1,4 @@
-"""Splits by every way to choose: groups, folds, conditions, pins, exclusions, growth; from a metadata cache."""
+"""Splits by every option: groups, folds, conditions, pins, exclusions, growth; from a metadata cache."""
 
 import json
 import math
@@ -58,12 +58,12 @@ def cache(place: Path) -> str:
 
 
 def plan(cache: str, out: Path, **options: Any) -> SplitPlan:
-    """A plan over a cache; leaks are counted where a test asks for it."""
+    """A plan over a cache; leaks are counted if a test needs that."""
     return SplitPlan(**{"metadata_in": cache, "out": str(out), "seed": 7, "has_leak_check": False, **options})
 
 
 def members(out: Path) -> list[set[bytes]]:
-    """The ids of each split, checked to lie in its files once."""
+    """The ids of each split; checks that its files have each of them once."""
     folder = SplitFolder.open(out)
     found = []
     for part in folder.manifest.splits:
@@ -153,7 +153,7 @@ def test_combinations_of_columns_are_divided_exactly(spark: SparkSession, cache:
 
 
 def chosen(spark: SparkSession, wanted: SplitPlan) -> tuple[set[bytes], list[str]]:
-    """The ids of the images that take part, and the warnings about other splits."""
+    """The ids of the selected images, and the warnings about other splits."""
     metadata = open_metadata(spark, plan=wanted, aside=None)
     rows = candidates(spark, metadata, plan=wanted, by=("label",))
     found = [bytes(row["id"]) for row in rows.select("id").collect()]
@@ -167,21 +167,21 @@ def test_a_condition_chooses_rows(spark: SparkSession, cache: str, place: Path) 
 
 
 def test_held_out_images_are_never_used_again(spark: SparkSession, cache: str, place: Path, usual: SplitReport) -> None:
-    """They are assigned in another order than their own: the rest of a split is not a random part of its order."""
+    """Images are assigned in another order than a split's, so the rest of a split is not a biased part of it."""
     rest = plan(cache, place / "rest", exclude=(SplitRef(str(place / "usual"), 1),))
     assert dealing_seed(rest) not in (7, dealing_seed(replace(rest, seed=8)))
     report = run(spark, plan=rest)
     assert report.rows == [256, 64]
     assert set().union(*members(place / "rest")) == members(place / "usual")[0]
     (unchecked,) = report.warnings
-    assert unchecked.endswith("has no such table")  # the cache is of tables that are not there
+    assert unchecked.endswith("has no such table")  # the tables of the cache do not exist
 
 
 def test_groups_of_held_out_images_are_excluded_with_a_warning(spark: SparkSession, cache: str, place: Path) -> None:
     test = [number for number, label in enumerate(CLASSES) if number % 25 == 0]
     rows = [uuid.UUID(bytes=COLUMNS["id"][number]) for number in test], [CLASSES[number] for number in test]
     others = write_split_folder(place / "others", [rows], metadata_table="ks.others")
-    (others / "_manifest.json").rename(others / "manifest.json")  # as version 0.1 called it
+    (others / "_manifest.json").rename(others / "manifest.json")  # the name in version 0.1
     wanted = plan(cache, place / "no-group", exclude=(SplitRef(str(others)),), group_column="group_id")
     found, warnings = chosen(spark, wanted)
     known = {COLUMNS["group_id"][number] for number in test}
@@ -201,7 +201,7 @@ def test_pinned_rows_go_to_their_split_and_the_rest_fills_the_quotas(
 
 
 def old_split(folder: Path, numbers: Sequence[int], *, split_of: Callable[[int], int]) -> Path:
-    """A split of these images in the ratios 3:1, as it was made before."""
+    """A split of these images in the ratios 3:1, as made before."""
     parts = [[number for number in numbers if split_of(number) == split] for split in (0, 1)]
     rows = [([uuid.UUID(bytes=COLUMNS["id"][n]) for n in part], [CLASSES[n] for n in part]) for part in parts]
     return write_split_folder(folder, rows, metadata_table="ks.metadata", options={"split-ratio": "3,1"})
@@ -209,8 +209,8 @@ def old_split(folder: Path, numbers: Sequence[int], *, split_of: Callable[[int],
 
 def test_a_split_grows_in_its_own_ratios_and_no_image_moves(spark: SparkSession, place: Path, cache: str) -> None:
     old = old_split(place / "old", range(100, ROWS), split_of=lambda number: int(number % 4 == 0))
-    (old / "_manifest.json").rename(old / "manifest.json")  # as version 0.1 called it
-    report = run(spark, plan=plan(cache, place / "grown", extend=str(old)))  # a class has grown by half since
+    (old / "_manifest.json").rename(old / "manifest.json")  # the name in version 0.1
+    report = run(spark, plan=plan(cache, place / "grown", extend=str(old)))  # a class that has grown by half since
     for before, after in zip(members(old), members(place / "grown"), strict=True):
         assert before <= after
     assert report.rows == [300, 100]
@@ -218,7 +218,7 @@ def test_a_split_grows_in_its_own_ratios_and_no_image_moves(spark: SparkSession,
 
 
 def test_images_that_are_missing_from_a_split_that_grows_are_counted(spark: SparkSession, place: Path) -> None:
-    """Also where others of their groups have come since."""
+    """Also if new images were added to their groups."""
     old = old_split(place / "whole", range(300), split_of=lambda number: int(number * 7 % 90 % 4 == 0))  # by group
     since = write_cache(place / "later", {name: values[50:] for name, values in COLUMNS.items()}, names=NAMES)
     report = run(spark, plan=plan(since, place / "part", group_column="group_id", extend=str(old)))
@@ -276,7 +276,7 @@ def test_balances_and_caps_need_images_of_one_class_each(spark: SparkSession, tm
 
 
 def test_min_per_split_is_checked_on_the_actual_assignment(spark: SparkSession, tmp_path: Path) -> None:
-    """Of whole groups, which do not reach every split though the quotas would."""
+    """Whole groups do not reach every split here, although the quotas would allow it."""
     kinds = {"id": ids(20), "label": [0, 1] * 10, "kind": ["a", "b"] * 10}
     grouped = write_cache(tmp_path / "grouped", kinds)
     wanted = plan(grouped, tmp_path / "out", group_column="kind", min_per_split=1, ratios=(Fraction(1), 1))
@@ -329,7 +329,7 @@ def test_a_dictionary_for_other_tools_has_the_same_splits(
     spark: SparkSession, cache: str, place: Path, usual: SplitReport
 ) -> None:
     file = place / "usual.pckl"
-    (place / ".usual.pckl.0123456789ab" / "split=0").mkdir(parents=True)  # as a killed run leaves it
+    (place / ".usual.pckl.0123456789ab" / "split=0").mkdir(parents=True)  # as left by a killed run
     report = run(spark, plan=plan(cache, file))
     assert (report.rows, report.out) == (usual.rows, str(file))
     assert [path.name for path in place.iterdir() if path.name.startswith(".usual")] == []
@@ -405,7 +405,7 @@ def test_a_missing_or_changed_cache_is_refused(spark: SparkSession, tmp_path: Pa
     twice = write_cache(tmp_path / "twice", {"id": ids(6), "label": [0] * 6})
     table = pq.read_table(tmp_path / "twice" / "rows" / "00000.parquet")
     pq.write_table(pa.concat_tables([table, table.slice(0, 2)]), tmp_path / "twice" / "rows" / "00000.parquet")
-    for where in (None, "label = 1"):  # which chooses none of them
+    for where in (None, "label = 1"):  # which selects none of them
         refused(twice, "each id once. Found: 2 ids that occur more than once", where=where)
     with pytest.raises(TableError, match=r"each id once\. Found: 2 ids that occur more than once"):
         explain(spark, plan=plan(twice, tmp_path / "out"))

@@ -1,4 +1,4 @@
-"""Verifying real tables against themselves and against their source, and mending them."""
+"""Tables are verified, alone and against their source, and repaired."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def ingest(spark: SparkSession, source: Path, keyspace: str, **options: Any) -> 
 
 
 def verification(plan: IngestPlan, *, source: bool = False, **options: Any) -> VerifyPlan:
-    """Of the tables that were ingested to, and of the source if wanted."""
+    """Verify the ingested tables, and the source if requested."""
     assert plan.data_table is not None
     assert plan.metadata_table is not None
     again = replace(plan, create=False, overwrite=True) if source else None
@@ -72,7 +72,7 @@ def everything(control: Control, plan: IngestPlan) -> list[list[tuple[Any, ...]]
 
 
 def damage(control: Control, keyspace: str) -> dict[str, list[str]]:
-    """Break rows in each way; what a verification of the tables has to say, in the order of its report."""
+    """Damage rows in each way; return what a verification must report, in its order."""
     known = ids(keyspace)
 
     def run(query: str, name: str, *values: Any) -> None:
@@ -125,7 +125,7 @@ def test_problems_are_listed_and_repaired_from_the_source_or_by_deletion(
     assert deleted.summary() == "3 problems were repaired; remaining: 1 x wrong size, 1 x wrong hash"
     assert [len(table) for table in everything(control, plan)] == [9, 9]
 
-    # A machine whose clock was an hour ahead has written this: no rewrite is seen before the hour is over.
+    # Written by a machine whose clock is an hour ahead: no rewrite is visible before the hour is over.
     ahead = f"UPDATE {keyspace}.data USING TIMESTAMP ? SET data = ? WHERE id = ?"
     control.execute(ahead, (time.time_ns() // 1000 + 3_600_000_000, b"broken", known["val/a/0.png"]))
     tried = job.run(spark, plan=verification(plan, source=True, repair=True))
@@ -165,14 +165,14 @@ def test_files_lost_or_changed_in_the_source_are_found(
     assert (mended.images, mended.blobs, mended.files) == (12, 12, 16)
     assert mended.bytes == sum(len(picture(i)) for i in range(12))
     assert (mended.mended, mended.left) == ({"missing image": 1, "changed in the source": 1}, 2)
-    group = f"SELECT group_id FROM {keyspace}.metadata WHERE id = ?"  # of look-alikes of the picture as it was
+    group = f"SELECT group_id FROM {keyspace}.metadata WHERE id = ?"  # the near-duplicate group of the earlier image
     assert control.execute(group, (known["val/b/1.png"],))[0].group_id is None
     compared = f"compared 12 rows of {keyspace}.metadata with 12 of {keyspace}.data (0.0 MB), and 16 files"
     assert str(mended).splitlines()[-1].startswith(compared)
 
-    # The bad one is in the quarantine now, and so are others, of which some can be taken today.
+    # The bad file is in the quarantine now, together with others, some of which are accepted today.
     broken = bytearray(texture(1))
-    broken[len(broken) // 2] ^= 255  # only decoding finds it
+    broken[len(broken) // 2] ^= 255  # only decoding detects it
     plant(tmp_path / "one", {"train/a/bad.png": picture(77), "train/a/broken.png": bytes(broken)})
     plant(tmp_path / "one", {"train/a/huge.png": picture(8), "train/a/less.png": picture(9)})
     row = f"INSERT INTO {keyspace}.quarantine (ingest_id, path, stage, reason, bytes) VALUES (now(), ?, ?, ?, ?)"
@@ -229,7 +229,7 @@ def test_half_written_images_are_checked_again_and_deletions_are_limited(
     control.define(create_metadata(metadata, Columns()))
     for i in (1, 2, 3, 9):
         control.execute(f"INSERT INTO {metadata} (id, bytes) VALUES (?, ?)", (uuid.UUID(int=i), 4))
-    # What is said of 1 and 3 was so once: both halves are there now.
+    # The problems of rows 1 and 3 are outdated: both halves exist now.
     kinds = {1: MISSING_BLOB, 2: MISSING_BLOB, 3: NO_METADATA, 4: NO_METADATA, 5: "wrong size", 9: MISSING_BLOB}
     rows = [(kind, bytearray(uuid.UUID(int=i).bytes), None, None, None) for i, kind in kinds.items()]
     problems = rows_of(spark, rows, PROBLEMS)
@@ -300,7 +300,7 @@ def test_the_command_compares_tables_made_by_other_tools(
 
 
 def fetched(frame: DataFrame) -> tuple[int, int]:
-    """Rows a page, as the connector will ask for them, and the MB of a split."""
+    """The connector's page size in rows, and the MB of a split."""
     plan: Any = frame._jdf.queryExecution().sparkPlan()
     while plan.children().size():
         plan = plan.children().head()

@@ -1,4 +1,4 @@
-"""Rows of a real table inside DALI: decoded, with their own labels, masks and metadata."""
+"""Rows of a real table in DALI: decoded, with their own labels, masks and metadata."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What each client of Cassandra promises: rows by id, errors by name, quick endings. Orders are test_source.py's."""
+"""Every client of Cassandra: rows by id, named errors, quick shutdown. test_source.py tests the order."""
 
 import gc
 import multiprocessing
@@ -37,14 +37,14 @@ NAMES = Columns(id="patch_id", label="Klasse", data="Bild")
 
 @dataclass(frozen=True)
 class Tables:
-    """A keyspace with tables of images, and where it is."""
+    """A keyspace with tables of images, and its address."""
 
     keyspace: str
     where: dict[str, Any]
     folder: Path
 
     def split(self, table: str, ids: list[uuid.UUID], labels: list[int] | None = None, **options: Any) -> loader.Split:
-        """A split of these rows of a table, opened; class numbers that it does not know are read from the table."""
+        """Open a split of these rows of a table. Class numbers that it does not know are read from the table."""
         name = fresh_name("split")
         written = write_split_folder(
             self.folder / name,
@@ -61,7 +61,7 @@ class Tables:
 
 
 def without_labels(split: loader.Split) -> loader.Split:
-    """The split as one of another tool's dictionary: labels are read with the images."""
+    """The split as another tool's dictionary: labels are read with the images."""
     fields = {name: getattr(split, name) for name in loader.Split.__slots__}
     return loader.Split(**(fields | {"labels": None, "is_opened": False}))
 
@@ -162,7 +162,7 @@ def test_a_missing_image_is_named(opened: Open, tables: Tables) -> None:
 
 
 def test_reads_ask_a_quorum_unless_told_otherwise(opened: Open, tables: Tables) -> None:
-    """Three copies of each row are wanted where there is one node: a quorum of them cannot answer, one can."""
+    """One node cannot hold three copies, so a quorum of them cannot answer, and a single one can."""
     name = fresh_name("copies")
     replication = "{'class': 'NetworkTopologyStrategy', 'datacenter1': 3}"
     tables.execute(
@@ -178,9 +178,7 @@ def test_reads_ask_a_quorum_unless_told_otherwise(opened: Open, tables: Tables) 
         next(opened(split, timeout=0.5, consistency="QUORUM").epoch(0))
     assert next(opened(split, consistency="LOCAL_ONE").epoch(0)).images == [b"\x05"]
     missing = tables.split(f"{name}.data", IDS[1:2], LABELS[:1])
-    with pytest.raises(
-        loader.UnreachableError, match="too few replicas"
-    ):  # which are asked before it is called missing
+    with pytest.raises(loader.UnreachableError, match="too few replicas"):  # all are asked before it counts as missing
         next(opened(missing, timeout=0.5, consistency="LOCAL_ONE").epoch(0))
 
 
@@ -192,7 +190,7 @@ def test_a_missing_image_can_be_skipped(opened: Open, tables: Tables) -> None:
 
 
 def test_a_table_that_differs_from_the_split_is_reported(opened: Open, tables: Tables) -> None:
-    """Every way to be another is in the unit tests of `target`; here, that each client tells what there is."""
+    """The unit tests of `target` have all deviations; this tests that each client reports the columns."""
     keyspace = tables.keyspace
     for table, columns, found in [
         (f"{keyspace}.gone", Columns(), "no such table"),
@@ -246,7 +244,7 @@ def test_masks_and_metadata_come_with_their_images(opened: Open, tables: Tables)
 
 
 def test_credentials_and_a_datacenter_are_sent_and_not_shown(opened: Open) -> None:
-    """The test's node asks for no credentials, and so takes any."""
+    """The tests' node requires no credentials, so it accepts any."""
     source = opened(username="reader", password="swordfish", datacenter="datacenter1")
     again = pickle.loads(pickle.dumps(source))
     with again:
@@ -290,7 +288,7 @@ def test_statistics_count_images_and_connections(opened: Open) -> None:
 
 
 class Proxy:
-    """Passes bytes between clients and a server until it is stopped, without closing any connection."""
+    """Passes bytes between clients and a server until it is stopped, and closes no connection."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
@@ -370,7 +368,7 @@ def test_a_listener_that_never_answers_is_named_in_time(opened: Open) -> None:
 
 
 def test_a_forked_child_reads_an_epoch_of_its_own(opened: Open) -> None:
-    """It neither waits for its parent's reads nor takes them."""
+    """A child neither waits for its parent's reads nor takes them."""
     source = opened(batch_size=4)
     passing = source.epoch(0)
     next(passing)
@@ -457,6 +455,6 @@ def test_a_process_ends_quickly_with_reads_in_flight(
         proxy.goes_on.clear()
     if how == "wait":
         process.send_signal(signal.SIGINT)
-    _, errors = process.communicate("\n", timeout=40)  # what waits for the node would wait for ever
+    _, errors = process.communicate("\n", timeout=40)  # reads that wait for the node would never end
     assert process.returncode == code, errors
     assert errors.rstrip().rpartition("\n")[2] == message, errors

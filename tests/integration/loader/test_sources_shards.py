@@ -1,4 +1,4 @@
-"""Shards in a bucket as a source, under torch's loaders and DALI; stores that refuse, end or break connections."""
+"""Shards in a bucket as a source, with torch's loaders and DALI; stores that refuse, stop or break connections."""
 
 import gc
 import pickle
@@ -98,12 +98,12 @@ def test_a_cache_replaces_reads_of_the_store_and_respects_its_size(far: Shards, 
     wanted = ids(make(far))
 
     def through(folder: Path, size: int) -> int:
-        """Reads an epoch through a cache; the bytes that are in it then."""
+        """Reads an epoch through a cache; returns the bytes in the cache afterwards."""
         with make(far, cache=folder, cache_bytes=size, max_in_flight=2) as source:
             assert [list(map(bytes, batch.ids)) for batch in source.batches(0, every=1)] == wanted
         before = None
         while before != (before := sorted((path.name, path.stat().st_size) for path in (folder / FOLDER).iterdir())):
-            time.sleep(0.1)  # until nothing that was under way is written any more
+            time.sleep(0.1)  # until no write is under way
         return sum(size for _, size in before)
 
     assert through(tmp_path / "cache", 1 << 30) == far.contents.bytes
@@ -169,7 +169,7 @@ def test_a_store_that_restarts_before_a_pass_does_not_end_it(tmp_path: Path) -> 
 
 
 def test_reads_are_retried_when_connections_break(s3: S3, shards: Shards, far: Shards) -> None:
-    others = open_sockets(s3.port)  # held, so that no other socket takes the address of one of them
+    others = open_sockets(s3.port)  # held, so that no other socket gets the address of one of them
     with make(far, memory_budget=MEMORY, max_in_flight=2, streams=1, mix=8) as source:
         batches = source.epoch(0)
         found = [list(map(bytes, next(batches).ids)) for _ in range(3)]
@@ -182,10 +182,10 @@ def test_reads_are_retried_when_connections_break(s3: S3, shards: Shards, far: S
 
 
 def open_sockets(port: int) -> list[socket.socket]:
-    """The connections of this process to a port; others may end as they are looked at."""
+    """The connections of this process to a port. Others may end meanwhile."""
     found = []
     for sock in gc.get_objects():
-        if not issubclass(type(sock), socket.socket) or sock.family != socket.AF_INET:  # proxies may be dead
+        if not issubclass(type(sock), socket.socket) or sock.family != socket.AF_INET:  # dead weak references
             continue
         with suppress(OSError):
             if sock.getpeername()[1] == port:

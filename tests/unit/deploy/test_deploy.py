@@ -32,7 +32,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
 def tool(name: str, *arguments: str) -> None:
-    """Run a linter of the environment; it must find nothing."""
+    """Run a linter of the environment, which must find nothing."""
     done = subprocess.run(
         [str(Path(sys.executable).parent / name), *arguments], capture_output=True, text=True, timeout=120, check=False
     )
@@ -40,7 +40,7 @@ def tool(name: str, *arguments: str) -> None:
 
 
 def instructions(dockerfile: Path, name: str) -> list[str]:
-    """The text after an instruction, each time that it is used, its lines joined."""
+    """The text after each use of an instruction, with its lines joined."""
     text = re.sub(
         r"\\\n", " ", "\n".join(one for one in dockerfile.read_text().splitlines() if not one.startswith("#"))
     )

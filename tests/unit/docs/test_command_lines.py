@@ -1,4 +1,4 @@
-"""Every command is in the reference, as its parser has it."""
+"""The reference has every command as its parser defines it."""
 
 import argparse
 import re

@@ -1,4 +1,4 @@
-"""What the reference must name is read from the code."""
+"""The reference pages are compared with the code."""
 
 import argparse
 import dataclasses
@@ -25,7 +25,7 @@ CODE = ("schemas", "formats", "etl", "jobs", "loader", "training", "imagestrata"
 
 
 def source_texts(*packages: str) -> Iterator[str]:
-    """The text of each module of these packages; without any, of all."""
+    """The text of each module of these packages, or of all."""
     for package in packages or CODE:
         for file in (ROOT / package).rglob("*.py"):
             yield file.read_text(encoding="utf-8")
@@ -150,4 +150,4 @@ def test_the_environment_variables_are_those_that_the_code_reads() -> None:
 
 
 _OF_TOOLS = {"CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "PATH", "UV_CACHE_DIR", "SSL_CERT_FILE"}
-"""Variables of other programs that are read to be passed on."""
+"""Variables of other programs that are passed on."""

@@ -1,4 +1,4 @@
-"""What a task does around its generator."""
+"""How a task runs its generator."""
 
 import gc
 import sys

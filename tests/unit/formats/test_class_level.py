@@ -1,4 +1,4 @@
-"""Which trees look as if their classes were in deeper folders, and which do not."""
+"""Which trees seem to have their classes in deeper folders."""
 
 import itertools
 
@@ -8,7 +8,7 @@ from formats.class_level import Reading, doubt_of, is_possible
 
 
 def _counts(*levels: str, each: int = 10) -> dict[str, int]:
-    """The folders that names for each level make, with so many images in each."""
+    """Folders with names for each level, and this many images in each."""
     return {"/".join(names): each for names in itertools.product(*(level.split() for level in levels))}
 
 

@@ -1,4 +1,4 @@
-"""What a wrong command line says: one line, the nearest option, and exit code 2."""
+"""A wrong command line gives one line, the nearest option, and exit code 2."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Croissant descriptions, read with mlcroissant from what they describe."""
+"""Croissant descriptions: mlcroissant reads the described data."""
 
 import json
 import logging
@@ -75,7 +75,7 @@ def test_splits_without_files_are_described_without_samples(split: Path) -> None
 
 
 def shards(folder: Path, *, label_type: str = "int") -> ShardManifest:
-    """Two shards of three pictures with masks, published."""
+    """Two published shards of three images with masks."""
     storage, written = Storage(folder), []
     for number in range(2):
         name = shard_name("c0ffee00", number, 2)

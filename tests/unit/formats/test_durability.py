@@ -1,4 +1,4 @@
-"""Power cuts: what is published is whole on the disk before its manifest is, and what it replaces goes afterwards."""
+"""Power cuts: published data is complete on the disk before its manifest, and replaced data is removed afterwards."""
 
 import errno
 import hashlib
@@ -33,7 +33,7 @@ ROWS = 300
 
 
 def _as_spark_does(folder: Path, version: int, name: str = "part-0") -> None:
-    """A Parquet file of noise that nobody syncs."""
+    """A Parquet file of random bytes, not synced."""
     folder.mkdir(parents=True)
     noise = [hashlib.sha256(b"%d %d" % (version, row)).digest()[:16] for row in range(ROWS)]
     pq.write_table(pa.table({"id": pa.array(noise, pa.binary())}), folder / f"{name}-{version}.parquet")
@@ -95,7 +95,7 @@ def publish_pulled(root: Path, version: int) -> str:
 
 @pytest.fixture(params=["splits", "cache", "shards", "dictionary", "pulled"])
 def publish_version(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Path, int], str]:
-    """Publishes version 1 or 2, over another one, to a folder; returns the name that readers trust."""
+    """Publish version 1 or 2, over another one, to a folder; return the name that readers trust."""
     if request.param == "dictionary":
         split = SplitFolder.open(write_split_folder(tmp_path / "split", [(image_ids(200), [0] * 200)]))
         return partial(publish_dictionary, split=split, cache=tmp_path / "cache")
@@ -103,7 +103,7 @@ def publish_version(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[
 
 
 def _trusted(root: Path, name: str) -> bytes | None:
-    """What makes a version: the manifest's bytes, or where a link leads."""
+    """What identifies a version: the manifest's bytes, or the target of a link."""
     path = root / name
     if path.is_symlink():
         return os.readlink(path).encode()
@@ -111,7 +111,7 @@ def _trusted(root: Path, name: str) -> bytes | None:
 
 
 def _files(root: Path) -> dict[str, bytes]:
-    """All files that a reader of a folder needs: the page of a split is for people, and changes before the split."""
+    """All files that a reader of a folder needs. The page of a split is for people and is replaced before it."""
     paths = [path for path in root.rglob("*") if path.is_file() and not path.is_symlink()]
     others = ("lock", "version.json", "_report.html", "_croissant.json", "croissant.json")
     return {str(path.relative_to(root)): path.read_bytes() for path in paths if path.name not in others}
@@ -165,7 +165,7 @@ def test_files_come_first_then_folders_then_the_manifest_and_removals_last(
 
     moves, manifest = ("replace", "rename"), root / name
     published = places(moves, str(manifest).__eq__)[-1]
-    if not manifest.is_symlink():  # a pull asks the whole file system, not each of its files
+    if not manifest.is_symlink():  # a pull syncs the whole file system, not each of its files
         for path in set(_files(root)) - {name}:
             file = root / path
             synced = places(("fsync",), lambda about, file=file: about == str(file) or f".{file.name}." in about)

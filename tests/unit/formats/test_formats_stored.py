@@ -1,4 +1,4 @@
-"""Splits, their caches, dictionaries and shards that an earlier version wrote are read."""
+"""Splits, caches, dictionaries and shards that an earlier version wrote are read."""
 
 from pathlib import Path
 
@@ -48,7 +48,7 @@ def test_a_split_folder_is_read_in_its_order(tmp_path: Path) -> None:
 
 
 def test_the_newer_of_two_manifests_in_a_folder_counts(tmp_path: Path) -> None:
-    """A run that replaced an earlier version's split and was killed leaves both."""
+    """Both remain if a run that replaced an earlier version's split was killed."""
     split = unpack("split_folder", tmp_path / "split")
     text = (split / "manifest.json").read_text()
     (split / "_manifest.json").write_text(text.replace('"seed": 5', '"seed": 6'))

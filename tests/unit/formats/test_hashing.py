@@ -47,7 +47,7 @@ def test_rows_hash_alone_as_they_do_among_many() -> None:
 
 
 def test_hashes_match_values_computed_by_spark() -> None:
-    """What `SELECT xxhash64(1), xxhash64(1L)` answers."""
+    """The results of `SELECT xxhash64(1), xxhash64(1L)`."""
     assert xxhash64([np.array([1], dtype=np.int32)])[0] == -6698625589789238999
     assert xxhash64([np.array([1], dtype=np.int64)])[0] == -7001672635703045582
 

@@ -1,4 +1,4 @@
-"""The note by which jobs and trainings find the Cassandra of `imagestrata up`."""
+"""The file by which jobs and trainings find the Cassandra of `imagestrata up`."""
 
 import os
 import subprocess

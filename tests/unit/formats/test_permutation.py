@@ -1,4 +1,4 @@
-"""The keyed permutation: a bijection, repeatable, and mixed well enough to shuffle with."""
+"""The keyed permutation is a bijection, repeatable, and mixes well enough to shuffle."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def test_the_order_never_changes() -> None:
 
 
 def test_numbers_are_spread_evenly_over_positions() -> None:
-    """The thousand first places of many orders: a chi-square over ten bins of numbers, far from its tail."""
+    """A chi-square test of the first thousand places of many orders, in ten bins of numbers."""
     n, draws = 10_000, 100
     bins = np.zeros(10)
     for key in range(draws):

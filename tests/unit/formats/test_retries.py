@@ -1,4 +1,4 @@
-"""What fails is repeated for as long as was promised, and no longer."""
+"""Failed calls are retried until the deadline."""
 
 import time
 

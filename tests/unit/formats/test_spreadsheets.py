@@ -1,4 +1,4 @@
-"""Tables for people: no cell is a formula."""
+"""Tables for spreadsheets: no cell is a formula."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Headers of tars: what is accepted is what GNU tar reads, and everything else is damaged."""
+"""Tar headers: we accept what GNU tar reads; everything else is damaged."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ def header(
     magic: bytes = b"ustar\x0000",
     checksum: str = "%06o\0 ",
 ) -> bytes:
-    """A header whose checksum is right."""
+    """A header with a valid checksum."""
     fields = [(0, name), (100, mode), (108, b"0"), (116, b"0"), (124, size), (136, b"0"), (156, type), (157, b"t")]
     block = bytearray(BLOCK)
     for place, value in [*fields, (257, magic), (148, b" " * 8)]:
@@ -54,7 +54,7 @@ def found(data: bytes) -> list[tuple[str, bytes, int]]:
 
 
 def listed(data: bytes) -> list[tuple[str, bytes, int]] | None:
-    """What GNU tar lists, in words of ours; None if it complains."""
+    """The listing of GNU tar, converted to our types; None if it reports errors."""
     command = ["tar", "-tvf", "-", "--numeric-owner", "--quoting-style=escape"]
     environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}
     answer = subprocess.run(command, input=data, capture_output=True, check=False, env=environment)
@@ -67,7 +67,7 @@ def listed(data: bytes) -> list[tuple[str, bytes, int]] | None:
 
 
 def _comparable(kind: str, name: bytes, size: int) -> tuple[str, bytes, int]:
-    """Without what listings say of links and folders. A name with / at its end becomes a folder when extracted."""
+    """Without what listings show about links and folders. A name that ends with / becomes a folder when extracted."""
     kind = "folder" if name.endswith(b"/") else kind
     return kind, name.rstrip(b"/"), size if kind == "file" else 0
 
@@ -205,7 +205,7 @@ _RECORDS = _mixed(
 
 @st.composite
 def _archives(draw: Any) -> bytes:
-    """Archives whose odd headers may hide a link, a folder or a file."""
+    """Archives whose unusual headers may hide a link, a folder or a file."""
     made = b""
     for _ in range(draw(st.integers(1, 3))):
         for type in draw(st.lists(_mixed(b"x", odd=[b"L", b"K", b"g", b"X"]), max_size=2)):

@@ -1,4 +1,4 @@
-"""The one command: what it lists, what it needs, and what it says where something is missing."""
+"""The `imagestrata` command: its list of commands, and messages for missing packages."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What the command lines of all jobs share: a pair of tables, and a first line that names the tables."""
+"""Common arguments of all jobs: a pair of tables, and a first line that names them."""
 
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -31,7 +31,7 @@ def test_half_a_pair_of_tables_is_refused(
     parse_args: Parse, others: list[str], typed: str, missing: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if parse_args is cache_rows.parse_args and typed == "--metadata-table":
-        return  # it finds the data table by name, and says so
+        return  # it finds the data table by name, and reports it
     with pytest.raises(SystemExit) as stopped:
         parse_args([*others, typed, "other.data"])
     assert stopped.value.code == 2

@@ -1,4 +1,4 @@
-"""jobs/cache_rows.py's command line: bad arguments, and the table of pictures that goes with one of metadata."""
+"""jobs/cache_rows.py's command line: bad arguments, and the data table that belongs to a metadata table."""
 
 import pytest
 

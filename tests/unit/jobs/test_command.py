@@ -1,4 +1,4 @@
-"""Which Cassandra a job uses, and what of it is said."""
+"""Which Cassandra a job uses, and its messages about it."""
 
 import os
 import sys
@@ -52,7 +52,7 @@ def test_a_node_that_ended_is_refused_with_how_to_start_it() -> None:
 def test_a_job_that_can_do_without_cassandra_keeps_the_address_of_a_node_that_ended() -> None:
     found = conf()
     locate(found, ENDED, needs_cassandra=False)
-    assert found.get(PORT) == "9151"  # rather than another server at the usual port
+    assert found.get(PORT) == "9151"  # not another server at the usual port
 
 
 def test_executors_on_other_machines_need_a_configured_host() -> None:

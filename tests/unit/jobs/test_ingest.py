@@ -43,7 +43,7 @@ def test_bad_arguments_exit_with_code_2(
 def test_bad_arguments_start_no_jvm(
     tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With no Java to be found, the exit code would be another if one were looked for."""
+    """Java cannot be found, so if the job looked for it, the exit code would differ."""
     for name in ("PATH", "JAVA_HOME"):
         monkeypatch.setenv(name, "/nowhere")
     with pytest.raises(SystemExit) as caught:

@@ -1,4 +1,4 @@
-"""jobs/split.py's command line: what becomes the plan, and bad arguments, which are found before a JVM starts."""
+"""jobs/split.py's command line: the plan, and bad arguments, which are found before a JVM starts."""
 
 from fractions import Fraction
 from pathlib import Path
@@ -118,7 +118,7 @@ def test_bad_ratios_are_refused_before_spark_is_asked_for_the_tables(capsys: pyt
 
 
 def test_a_report_of_a_plan_that_writes_nothing_shows_a_table() -> None:
-    """The text of --explain: warnings, images by class and split, one last line."""
+    """The text of --explain: warnings, images by class and split, and one last line."""
     made = SplitReport(
         out=None,
         rows=[8, 2],

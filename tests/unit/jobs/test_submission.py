@@ -1,4 +1,4 @@
-"""Options of spark-submit that follow the script."""
+"""Options of spark-submit after the script."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The source inside DALI, on the CPU: each sample once an epoch, decoded, with its own label."""
+"""The source in DALI, on the CPU: each sample once an epoch, decoded, with its own label."""
 
 import uuid
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tests.support.pictures import SHADES, picture, shades, texture
 from tests.support.row_sources import RowSource
 from tests.support.split_folders import image_ids, write_split_folder
 
-if TYPE_CHECKING:  # DALI takes a second to import: tests do so, not those who collect them
+if TYPE_CHECKING:  # DALI takes a second to import, so only tests import it, not their collection
     from nvidia.dali import Pipeline
 
 COUNT = 43
@@ -46,14 +46,14 @@ def rows() -> dict[uuid.UUID, bytes]:
 def source(
     request: pytest.FixtureRequest, splits: list[loader.Split], rows: dict[uuid.UUID, bytes]
 ) -> Iterator[RowSource]:
-    """Options of the source, and the index of the split, are the fixture's parameter."""
+    """The fixture's parameter has the options of the source and the index of the split."""
     options: dict[str, Any] = {"batch_size": 8} | request.param
     with RowSource(splits[options.pop("index", 0)], rows=rows, **options) as made:
         yield made
 
 
 def pipeline_of(source: RowSource, *, depth: int = 2, exec_dynamic: bool = False) -> "Pipeline":
-    """What the source reads, as a pipeline of one's own gives it."""
+    """What the source reads, as a user's own pipeline returns it."""
     from nvidia.dali import Pipeline
 
     made = Pipeline(batch_size=8, num_threads=2, device_id=None, prefetch_queue_depth=depth, exec_dynamic=exec_dynamic)
@@ -159,7 +159,7 @@ def test_batches_prefetched_by_dali_do_not_count_as_delivered(
     assert (state["epoch"], state["start"]) == (1, 24)
     again, rest = begin(8)
     with again:
-        again.load_state_dict(state)  # into the source, while an iterator uses it
+        again.load_state_dict(state)  # into the source, during an iteration
         assert rest.state_dict() == state
         assert [labels.tolist() for _, labels in rest] == undisturbed[1][3:]
         assert [labels.tolist() for _, labels in rest] == undisturbed[2]

@@ -1,4 +1,4 @@
-"""The loader's public face: names, options, splits, and imports; no database."""
+"""The loader's public interface without a database: names, options, splits, and imports."""
 
 import dataclasses
 import inspect
@@ -45,7 +45,7 @@ def test_dunder_all_is_complete_and_everything_else_is_private() -> None:
         "S3ImageFolder",
         "S3ImageStream",
         "TorchDataset",
-    }  # which are imported when they are first used
+    }  # imported at their first use
     assert public | lazy == set(loader.__all__)
     assert list(loader.__all__) == sorted(loader.__all__)
     modules = {module.name for module in pkgutil.iter_modules(loader.__path__)}
@@ -108,7 +108,7 @@ def test_a_missing_extra_says_what_to_install(
     extra: str,
 ) -> None:
     parts = [name for name in sys.modules if name.startswith((f"{module}.", "cassandra."))]
-    for name in (module, "cassandra", *parts):  # also what other tests of this process have imported
+    for name in (module, "cassandra", *parts):  # imported, perhaps by other tests of this process
         monkeypatch.setitem(sys.modules, name, None)
     with (
         loader.CassandraSource(loader.open_split(folder), hosts="127.0.0.1", batch_size=4) as source,
@@ -200,7 +200,7 @@ def test_a_split_dictionary_of_another_tool_has_no_labels(tmp_path: Path) -> Non
 
 
 class Touch:
-    """Pickled, it makes a file when it is loaded."""
+    """When unpickled, it makes a file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -356,7 +356,7 @@ def test_invalid_arguments_of_sources_and_readers_are_refused(
 
 
 def test_an_unreachable_host_is_named_in_time(folder: Path) -> None:
-    """The second address is one that nobody may have (RFC 5737): packets to it are lost."""
+    """The second address is reserved (RFC 5737): packets to it are lost."""
     split = loader.open_split(folder)
     with (
         loader.CassandraSource(split, hosts=["127.0.0.1", "no-such-host.invalid"], port=1, batch_size=4) as source,

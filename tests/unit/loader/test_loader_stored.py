@@ -1,4 +1,4 @@
-"""States that an earlier version gave go on at the same samples, of files and shards as they were then."""
+"""States of an earlier version continue at the same samples, with files and shards of that version."""
 
 import json
 from pathlib import Path

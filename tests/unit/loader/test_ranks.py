@@ -1,4 +1,4 @@
-"""Which process of a job this is: as given, as torch.distributed has it, as the environment says."""
+"""Which process of a job this is: from arguments, from torch.distributed, or from the environment."""
 
 import logging
 import pickle
@@ -20,7 +20,7 @@ _NAMES = ("RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NUM_
 
 
 def alone(monkeypatch: pytest.MonkeyPatch, **environment: str) -> None:
-    """Nothing but these variables says who we are."""
+    """Only these variables give a rank."""
     monkeypatch.delitem(sys.modules, "torch.distributed", raising=False)
     for name in _NAMES:
         monkeypatch.delenv(name, raising=False)
@@ -57,9 +57,9 @@ def test_arguments_take_precedence_over_torch_and_torch_over_environment(monkeyp
     ("environment", "wanted"),
     [
         ({"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "4"}, (3, 4)),
-        ({"SLURM_PROCID": "1", "SLURM_NTASKS": "8", "SLURM_STEP_NUM_TASKS": "2"}, (1, 2)),  # a step of a part of a job
+        ({"SLURM_PROCID": "1", "SLURM_NTASKS": "8", "SLURM_STEP_NUM_TASKS": "2"}, (1, 2)),  # a step on a part of a job
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, (0, 1)),  # a batch script
-        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_STEP_NUM_TASKS": "1"}, (0, 1)),  # srun --pty in it
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_STEP_NUM_TASKS": "1"}, (0, 1)),  # srun --pty in a script
         ({"RANK": "", "WORLD_SIZE": ""}, (0, 1)),
     ],
 )
@@ -135,9 +135,9 @@ def test_ranks_detected_before_torch_was_initialised_are_refused_when_they_diffe
         group(monkeypatch, 1, 2)
         with pytest.raises(OptionError, match=r"Found: rank=0, world_size=1, detected before it was initialised"):
             next(detected.epoch(0))
-        with pytest.raises(OptionError, match="detected before"):  # for a spawned worker, which could not tell
+        with pytest.raises(OptionError, match="detected before"):  # for a spawned worker, which could not detect it
             pickle.dumps(detected)
-        with pytest.raises(OptionError, match="detected before"):  # in a rank that its parent has given the source to
+        with pytest.raises(OptionError, match="detected before"):  # in a rank that got the source from its parent
             next(pickle.loads(packed).epoch(0))
         assert len(list(pickle.loads(pickle.dumps(given)).epoch(0))) == 1
     check_detected(1, 2)

@@ -112,7 +112,7 @@ def test_fill_repeats_the_last_sample_of_a_rank(sources: Sources) -> None:
 
 @pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 2), (2, 1), (1, 4)])
 def test_an_interrupted_epoch_resumes_at_the_next_sample(sources: Sources, before: int, after: int) -> None:
-    """In the order of steps and ranks, what was read before and after is the undisturbed epoch."""
+    """In the order of steps and ranks, the reads before and after are the undisturbed epoch."""
 
     def turns(ranks: list[RowSource], epoch: int) -> Iterator[tuple[loader.Batch, ...]]:
         for batches in itertools.zip_longest(*(source.epoch(epoch) for source in ranks)):
@@ -243,7 +243,7 @@ def test_ranks_and_workers_fail_together_when_all_images_are_missing(splits: lis
         one_gone = {one: data for number, (one, data) in enumerate(BYTES.items()) if number != 50}
         source = RowSource(splits[0], rows=one_gone, on_missing="skip", rank=rank, world_size=3, batch_size=2)
         with source:
-            list(source.epoch(0))  # 1 of 103 in all, whichever rank has it
+            list(source.epoch(0))  # 1 of 103 in all, on any rank
 
 
 def test_the_next_epoch_is_read_while_the_last_batches_are_taken(sources: Sources) -> None:
@@ -257,9 +257,9 @@ def test_the_next_epoch_is_read_while_the_last_batches_are_taken(sources: Source
         time.sleep(0.01)
     assert len(ids_of(source.epoch(1))) == COUNT
     assert source._ahead.kept is not None
-    assert source._ahead.kept[2] is streams[2]  # the same stream went on
+    assert source._ahead.kept[2] is streams[2]  # the same stream continued
     assert ids_of(source.epoch(0)) == ids_of(iter(first))
-    assert source._ahead.kept is None  # no epoch in turn: the source guesses no more
+    assert source._ahead.kept is None  # the epochs are not in order, so the source reads nothing ahead
 
 
 def test_closing_drops_what_was_read_ahead(sources: Sources) -> None:

@@ -1,4 +1,4 @@
-"""The source that reads from Cassandra, as long as it is not connected: what it reads, and how it pickles."""
+"""A Cassandra source before it connects: what it reads, and its pickles."""
 
 import pickle
 from pathlib import Path
@@ -42,7 +42,7 @@ def test_a_split_that_was_not_opened_pickles_with_its_arrays(tmp_path: Path) -> 
 
 
 def test_labels_are_read_from_the_table_only_if_the_split_has_none(tmp_path: Path) -> None:
-    """A dictionary of ours knows them, and is the folder's split in the same order."""
+    """Our own dictionary contains the labels, and is the folder's split in the same order."""
     folder = write_split_folder(tmp_path / "split", [(IDS, LABELS), (IDS, LABELS)])
     opened = SplitFolder.open(folder)
     write_dictionary(Storage(tmp_path), "split.pckl", manifest=opened.manifest, splits=[opened.rows(0)])

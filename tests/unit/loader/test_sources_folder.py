@@ -207,7 +207,7 @@ def test_undecodable_images_can_be_skipped(tree: Path, reader: str, batch_size: 
     good = [label for position, label in enumerate(folder.labels.tolist()) if position not in bad]
     if policy == "PARTIAL":
         numbers = [label for labels in found for label in labels]
-        # Of a batch of which nothing is left, a worker gives the next one in its place.
+        # If nothing of a batch is left, a worker returns its next batch instead.
         assert sorted(numbers) == sorted(good) if reader == "workers" else numbers == good
         return
     last = 40 if policy == "DROP" and batch_size == 4 else 44 if policy == "FILL" and batch_size == 4 else 43
@@ -217,7 +217,7 @@ def test_undecodable_images_can_be_skipped(tree: Path, reader: str, batch_size: 
         fresh = [labels for labels in found if len(labels) > 1]
         assert all(labels[-1] == labels[-2] for labels in fresh[1:3])  # padded by its last, or by the one before
     else:
-        assert skipped == []  # noted in the workers
+        assert skipped == []  # recorded in the workers
 
 
 def test_a_first_batch_without_decodable_images_cannot_be_padded(tree: Path) -> None:

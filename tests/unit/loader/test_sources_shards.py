@@ -1,4 +1,4 @@
-"""Shards as a source: what other sources promise, through pieces of shards; and shards that are not what they were."""
+"""Shards as a source: what all sources do, with pieces of shards; and shards that have changed."""
 
 import json
 import pickle

@@ -1,4 +1,4 @@
-"""Splits: row lists and the tables that they name, Arrow tables of the rows, and what is no split."""
+"""Splits: row lists and their tables, Arrow tables of the rows, and files that are not splits."""
 
 import json
 import pickle
@@ -22,7 +22,7 @@ def test_rows_are_read_from_the_named_table(tmp_path: Path) -> None:
     one = write_split_folder(tmp_path / "one", [rows], data_table="ks.data")
     split = loader.open_rows(one, data_table="other.pictures", cache=tmp_path / "cache")
     assert split.data_table == "other.pictures"
-    sent = pickle.loads(pickle.dumps(split))  # as to a process that loads
+    sent = pickle.loads(pickle.dumps(split))  # as in a process that loads
     assert (sent.data_table, len(sent)) == ("other.pictures", 6)
     assert np.array_equal(sent.ids, split.ids)
     assert np.array_equal(split.ids, loader.open_split(one, cache=tmp_path / "cache").ids)
@@ -73,7 +73,7 @@ def split(tmp_path: Path) -> loader.Split:
 
 
 def cached(folder: Path, ids: list[uuid.UUID], **columns: list[Any]) -> str:
-    """A metadata cache of these images in three files; of a path and a width, or of other columns."""
+    """A metadata cache of these images in three files, with a path and a width, or with other columns."""
     packed = [one.bytes for one in ids]
     given = columns or {"path": [f"p/{one}" for one in ids], "width": list(range(len(ids)))}
     return write_cache(folder, {"id": packed, "label": [0] * len(ids), **given}, files=3)

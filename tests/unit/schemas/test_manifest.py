@@ -1,4 +1,4 @@
-"""Manifests of splits, shards and metadata caches that cannot be read are refused in the same words."""
+"""Unreadable manifests of splits, shards and metadata caches are refused with the same messages."""
 
 import json
 from typing import Any

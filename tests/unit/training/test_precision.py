@@ -1,4 +1,4 @@
-"""Mixed precision is used where it is faster."""
+"""Mixed precision is used if it is faster."""
 
 from typing import Any
 

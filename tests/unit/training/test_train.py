@@ -1,4 +1,4 @@
-"""The training's commands where torch is missing, and where only the loader is installed."""
+"""The training commands without torch, and with only the loader installed."""
 
 import os
 import subprocess

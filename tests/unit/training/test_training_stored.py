@@ -1,4 +1,4 @@
-"""A checkpoint that an earlier version wrote is read."""
+"""A checkpoint of an earlier version is read."""
 
 from pathlib import Path
 

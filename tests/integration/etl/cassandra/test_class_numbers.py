@@ -1,4 +1,4 @@
-"""Class numbers: known names keep theirs, and runs at the same time agree."""
+"""Class numbers: known names keep their number, and concurrent runs agree."""
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier

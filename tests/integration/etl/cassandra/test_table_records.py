@@ -117,7 +117,7 @@ def test_the_sequence_goes_on_whatever_the_machine_says(cluster: Cluster, monkey
 
 @contextmanager
 def requests(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str, str | None]]]:
-    """The queries that the driver sends, with their consistency levels, as they are in its messages."""
+    """The driver's queries with their consistency levels, as in its messages."""
     sent: list[tuple[str, str, str | None]] = []
     names = ConsistencyLevel.value_to_name
     connect = cassandra.cluster.Cluster.connect

@@ -1,4 +1,4 @@
-"""Look-alikes: groups against brute force."""
+"""Near-duplicates: groups compared with brute force."""
 
 import itertools
 import random
@@ -14,7 +14,7 @@ from tests.support.spark_rows import rows_of
 
 
 def families(seed: int) -> list[int]:
-    """Random hashes with relatives of theirs at a few bits, chains and twins among them."""
+    """Random hashes with others a few bits away, including chains and equal ones."""
     rng = random.Random(seed)
     found = []
     for _ in range(150):
@@ -26,7 +26,7 @@ def families(seed: int) -> list[int]:
 
 
 def expected(values: list[int], distance: int) -> dict[int, str]:
-    """Groups by the place of the value, compared each with each."""
+    """Groups by index, from comparing each value with each other."""
     twins = [value for value, other in itertools.pairwise(sorted(values)) if value == other]
     near = [(a, b) for a, b in itertools.combinations(sorted(set(values)), 2) if (a ^ b).bit_count() <= distance]
     roots = {**dict(zip(twins, twins, strict=True)), **brute_force(near)}
@@ -53,7 +53,7 @@ def test_groups_agree_with_brute_force(
 def test_many_pairs_are_thinned_out_and_too_many_are_refused(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    crowd = [sum(1 << bit for bit in bits) for bits in itertools.combinations(range(12), 2)]  # each near all others
+    crowd = [sum(1 << bit for bit in bits) for bits in itertools.combinations(range(12), 2)]  # each close to all others
     hashes = rows_of(spark, [(bytearray(i.to_bytes(16, "big")), value) for i, value in enumerate(crowd)], HASHES)
     monkeypatch.setattr(near_duplicates, "_DRIVER_PAIRS", 100)
     found = group_near_duplicates(hashes, distance=4).collect()

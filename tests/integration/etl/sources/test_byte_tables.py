@@ -1,4 +1,4 @@
-"""Tables of bytes: Parquet files and Spark's tables as entries that bring their images along."""
+"""Tables with image bytes: Parquet files and Spark tables become entries that contain their images."""
 
 from functools import partial
 from pathlib import Path

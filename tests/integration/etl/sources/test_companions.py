@@ -1,4 +1,4 @@
-"""Masks and arrays of labels: which belongs to which image."""
+"""Masks and label arrays: which belongs to which image."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from tests.support.spark_rows import rows_of
 
 
 def listed(spark: SparkSession, names: Sequence[tuple[bytes, bytes, str | None]], *, folder: bytes) -> DataFrame:
-    """Entries of (split, path, reason), with places below a folder and sizes that are those of their names."""
+    """Entries of (split, path, reason). Places are below a folder, and sizes are the lengths of the names."""
     rows = [
         (
             split + b"/" + path,

@@ -1,4 +1,4 @@
-"""Sources whose classes are probably in deeper folders are refused, whatever they are read from."""
+"""Sources whose classes are probably in deeper folders are refused, whatever their form."""
 
 import gzip
 from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ _NESTED = {f"n{name}/p{name}{i}/{i}.JPEG": b"x" for name in range(3) for i in ra
 
 @pytest.fixture(params=["tree", "tar", "tar.gz", "s3", "s3 tar"])
 def make(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
-    """Makes a source of files; returns its address."""
+    """Create a source of files; return its address."""
     if request.param == "tree":
         return lambda files: str(plant(tmp_path / "tree", files))
     if not request.param.startswith("s3"):
@@ -57,7 +57,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def _checked(spark: SparkSession, address: str, **options: Any) -> list[tuple[str, str, str | None]]:
-    """Split, path and class of what a source lists, if its class level is accepted."""
+    """Split, path and class of a source's entries, if its class level is accepted."""
     plan = SourcePlan(address=address, **options)
     with secrets_on_executors(spark):
         listing = list_source(spark, plan, dataset="d").listing
@@ -69,7 +69,7 @@ def _checked(spark: SparkSession, address: str, **options: Any) -> list[tuple[st
 
 
 def _told(error: pytest.ExceptionInfo[SourceError]) -> list[str]:
-    """The lines of a message, blanks taken together."""
+    """The lines of a message, with single spaces."""
     return [" ".join(line.split()) for line in str(error.value).splitlines()]
 
 

@@ -1,4 +1,4 @@
-"""Labels from a file: tables of any kind, or a number a line, and the images that they are of."""
+"""Labels from a file: tables of any kind, or one number per line, matched with their images."""
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
@@ -228,7 +228,7 @@ def test_lines_of_a_name_and_a_number_are_a_table(spark: SparkSession, tmp_path:
     path.write_bytes(b"\xef\xbb\xbfn1/v_1.JPEG 65\nv_2.JPEG 970\n")
     assert has_names(spark, str(path))
     assert rows(read_labels(spark, str(path))) == [(b"n1/v_1.JPEG", "65", None), (b"v_2.JPEG", "970", None)]
-    for other in (b"490\n361\n", b"ILSVRC2012_val_00000001 1\n", b"v_2.JPEG n01\n", b""):  # the second has places
+    for other in (b"490\n361\n", b"ILSVRC2012_val_00000001 1\n", b"v_2.JPEG n01\n", b""):  # the second has positions
         path.write_bytes(other)
         assert not has_names(spark, str(path))
 

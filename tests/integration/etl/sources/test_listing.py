@@ -1,4 +1,4 @@
-"""One dataset in several forms: the options that the how-to pages show give the same ids."""
+"""One dataset in several forms: the options on the how-to pages give the same ids."""
 
 import re
 import shlex
@@ -25,7 +25,7 @@ def _shown(start: str) -> list[str]:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """ImageNet as it is shipped and unpacked, where the pages have ``/data``."""
+    """ImageNet as distributed and unpacked, in place of the pages' ``/data``."""
     files = {f"n{name}/n{name}_{i}.JPEG": b"x" for name in range(3) for i in range(2)}
     plant(tmp_path / "imagenet", {f"{split}/{name}": b"x" for split in ("train", "val") for name in files})
     inner = {f"n{name}.tar": tar({f"n{name}_{i}.JPEG": b"x" for i in range(2)}) for name in range(3)}
@@ -36,7 +36,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def _ids(spark: SparkSession, source: SourcePlan | None, dataset: str) -> dict[bytes, str]:
-    """The class of each image of the training set by its id."""
+    """The class of each training image by id."""
     assert source is not None
     entries = list_source(spark, source, dataset=dataset).listing.entries
     return {bytes(row.id): row.or_label for row in entries.where("or_split = 'train'").collect()}

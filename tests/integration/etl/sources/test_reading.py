@@ -1,4 +1,4 @@
-"""Reading what entries point to, from a real S3 server."""
+"""Reading the files of entries, from a real S3 server."""
 
 import pytest
 

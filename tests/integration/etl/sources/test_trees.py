@@ -113,7 +113,7 @@ def test_a_tree_on_s3_is_listed_like_a_local_one(
         }
         assert listing.classes == {"a", "é #?%"}
         wanted = {(b"", name.encode()): (name.partition("/")[0], f"{address}/{name}".encode()) for name in names}
-        for looked_at in (20_000, 1):  # more objects than the driver looks at: one task lists all
+        for looked_at in (20_000, 1):  # more objects than the driver lists itself: one task lists all
             monkeypatch.setattr("etl.sources.trees._LOOKED_AT", looked_at)
             found = _rows(tree(splits=[b""], by_folder=False))
             assert {key: row[:2] for key, row in found.items()} == wanted

@@ -1,4 +1,4 @@
-"""Looking ids up in a data table: the message names the likely cause."""
+"""Ids that are looked up in a data table: the message names the likely cause."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Split folders as Spark writes them: whole, in order, put in place at the end, or not at all."""
+"""Split folders that Spark writes: complete, ordered, and put in place at the end or not at all."""
 
 import json
 import shutil
@@ -35,7 +35,7 @@ def plan(cache: str, out: Path, **options: object) -> SplitPlan:
 
 @pytest.fixture(scope="module")
 def split(spark: SparkSession, cache: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A split folder, for reading."""
+    """Open a split folder."""
     out = tmp_path_factory.mktemp("a split") / "of rows"
     run(spark, plan=plan(cache, out))
     return out
@@ -77,7 +77,7 @@ def test_an_existing_split_is_replaced_whole_and_only_with_overwrite(
 ) -> None:
     out = tmp_path / "split"
     shutil.copytree(split, out)
-    (out / "split=0" / "part-00000-killed.zstd.parquet").touch()  # as killed runs leave them
+    (out / "split=0" / "part-00000-killed.zstd.parquet").touch()  # as left by killed runs
     (out / "_attempt-0123456789ab" / "rows").mkdir(parents=True)
     before = (out / "_manifest.json").read_bytes()
     with pytest.raises(OutputExistsError, match="--overwrite"):
@@ -114,7 +114,7 @@ def test_a_failed_write_publishes_nothing_and_leaves_nothing(
     spark: SparkSession, cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lossy(spark: SparkSession, rows: DataFrame, **options: object) -> DataFrame:
-        """One image is lost between the count and the writing."""
+        """One image is lost between counting and writing."""
         return order_rows(spark, rows, **options).where("position > 0")  # type: ignore[arg-type]
 
     monkeypatch.setattr("etl.splits.splitting.order_rows", lossy)

@@ -1,4 +1,4 @@
-"""Positions: the partitions that Spark sends rows to are those that numpy works out."""
+"""Positions: Spark partitions rows as numpy calculates."""
 
 import numpy as np
 from pyspark.sql import SparkSession

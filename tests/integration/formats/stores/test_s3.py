@@ -1,4 +1,4 @@
-"""Storages on a real S3 server: what is read, listed and written there, and what a server says that refuses."""
+"""Storages on a real S3 server: reading, listing, writing, and refusals."""
 
 import gc
 import os
@@ -94,14 +94,14 @@ def test_a_forked_process_does_not_use_its_parent_s_connections(access: S3Access
     if not pid:
         own = Storage(f"s3://{bucket}/forked", access)
         is_right = own.read_bytes("a") == b"1"
-        for free in (storages.clear, gc.collect):  # where a collection may happen at any time
+        for free in (storages.clear, gc.collect):  # garbage collection may happen at any time
             own.filesystem.loop.call_soon_threadsafe(free)
         is_right &= own.read_bytes("a") == b"1"  # behind both
         os._exit(not is_right)
     assert os.waitpid(pid, 0)[1] == 0
     started = time.monotonic()
     assert storages[0].read_bytes("a") == b"1"
-    assert time.monotonic() - started < 8  # else it waits fifteen seconds for an answer that it cannot hear
+    assert time.monotonic() - started < 8  # otherwise it waits fifteen seconds for an answer that it cannot get
 
 
 def test_no_shard_is_held_in_memory(access: S3Access, bucket: str) -> None:

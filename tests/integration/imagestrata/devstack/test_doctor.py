@@ -1,4 +1,4 @@
-"""The doctor beside real servers."""
+"""The doctor with real servers."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Jars as Ivy fetches them."""
+"""Jars fetched by Ivy."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What Java itself reads."""
+"""Java reads its options."""
 
 import subprocess
 import sys

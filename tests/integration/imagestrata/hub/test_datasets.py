@@ -43,11 +43,11 @@ def own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """The name of a dataset of a test's own."""
+    """The name of a dataset for one test."""
     return request.node.name.replace("[", "-").replace("]", "")[:90]
 
 
-# What is pushed
+# Pushes
 
 
 @settings(max_examples=10, deadline=None)
@@ -150,7 +150,7 @@ def test_outside_links_pipes_and_empty_folders_are_refused_with_their_path(
     assert name not in [one.name for one in service.list()]
 
 
-# Pushes that break off
+# Interrupted pushes
 
 
 @pytest.fixture
@@ -218,7 +218,7 @@ def test_the_next_push_resumes_an_interrupted_or_killed_one(
         assert len(list((tmp_path / "cache").rglob("*.json"))) == 1
         proxy.release()
         until(lambda: proxy.carrying == 0, "what was on its way")
-        # But for the headers all of it is a body's; the next push begins behind it.
+        # All of it but the headers is one body; the next push begins after it.
         arrived = server.root / "incoming"
         until(lambda: sum(path.stat().st_size for path in arrived.glob("*/data")) > proxy.up - 10_000, "the service")
         before = proxy.up
@@ -349,7 +349,7 @@ def test_a_pull_may_keep_the_version_that_is_there(server: Server, name: str, tm
         (tmp_path / "files" / "a.txt").write_text(text)
         service.push(tmp_path / "files", name)
         assert (service.pull(name, tmp_path / "to", keep=True) / "a.txt").read_text() == "one", version
-    assert ran("pull", name, str(tmp_path / "to"), "--url", "http://127.0.0.1:1", "--keep")[0] == 0  # it is not asked
+    assert ran("pull", name, str(tmp_path / "to"), "--url", "http://127.0.0.1:1", "--keep")[0] == 0  # no request
     assert (service.pull(name, tmp_path / "to") / "a.txt").read_text() == "two"
     with pytest.raises(hub.OptionError, match="Wanted keep or a version"):
         service.pull(name, tmp_path / "to", 1, keep=True)
@@ -439,7 +439,7 @@ def test_a_full_disk_is_reported_in_one_line_and_keeps_the_old_version(
     assert read(to / name) == read(folder)
 
 
-# Who may, and who answers
+# Access and errors
 
 
 def test_tokens_are_sent_and_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def name(server: Server, request: pytest.FixtureRequest) -> str:
-    """A new dataset of a test's own."""
+    """A new dataset for one test."""
     name = re.sub(r"[^A-Za-z0-9]+", "-", request.node.name)[:90].strip("-")
     server.create(name)
     return name

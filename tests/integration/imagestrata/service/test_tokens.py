@@ -1,4 +1,4 @@
-"""Tokens in a folder and in a bucket: changes at the same time all last."""
+"""Tokens in a folder and in a bucket: no concurrent change is lost."""
 
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -16,7 +16,7 @@ _PROCESSES, _EACH = 6, 4
 
 
 def create_some(address: str, access: S3Access, process: int) -> list[str]:
-    """Create tokens and revoke every other one; the texts of those that are left."""
+    """Create tokens and revoke every other one; return the rest."""
     tokens = Tokens(Storage(address, access))
     kept = []
     for number in range(_EACH):

@@ -1,4 +1,4 @@
-"""Shards as an iterable dataset: the field's own lines on S3, torch's loaders and their workers, and without torch."""
+"""Shards as an iterable dataset: webdataset-style code on S3, torch's loaders and workers, and without torch."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Client:
-    """A local folder with a bucket `remote` that has shards."""
+    """A local folder with a bucket `remote` that contains shards."""
     client = make_client(tmp_path_factory.mktemp("remote"))
     upload(client, "remote", "x", count=COUNT, workers=1)
     return client

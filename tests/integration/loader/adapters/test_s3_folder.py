@@ -1,4 +1,4 @@
-"""Class folders in a bucket of a real server: the same as torchvision's on a disk, and what goes wrong."""
+"""Class folders in a bucket on a real server: the same as torchvision's on a disk, and errors."""
 
 import gc
 import io
@@ -29,7 +29,7 @@ from tests.support.pictures import texture
 from tests.support.services import fresh_name
 from tests.support.transforms import label_of_url, small
 
-# Warnings that a machine has fewer cores than a test has workers.
+# Warnings that a test has more workers than the machine has cores.
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
 NAMES = [
@@ -57,7 +57,7 @@ def fill(storage: Storage, files: dict[str, bytes]) -> None:
 
 @pytest.fixture(scope="module")
 def client(s3: S3, tree: Path) -> Client:
-    """A client of the server, whose bucket has the tree, and others."""
+    """A client of the server; its bucket has the tree and others."""
     s3.make_bucket(BUCKET)
     access = S3Access(s3.endpoint, s3.access_key, s3.secret_key)
     fill(Storage(f"s3://{BUCKET}/train", access), {name: (tree / name).read_bytes() for name in NAMES})
@@ -72,7 +72,7 @@ def client(s3: S3, tree: Path) -> Client:
 
 @pytest.fixture
 def open_tree(client: Client, tmp_path: Path) -> Callable[..., Any]:
-    """Opens a folder of the bucket with a cache of this test's own."""
+    """Opens a folder of the bucket with a separate cache for each test."""
 
     def open_tree(prefix: str = "train", *args: Any, **options: Any) -> Any:
         return loader.S3ImageFolder(BUCKET, prefix, *args, **{"client": client, "cache": tmp_path, **options})
@@ -139,7 +139,7 @@ def test_a_place_that_is_not_a_tree_is_refused(
 
 
 def test_wrong_keys_and_missing_buckets_are_named(s3: S3, client: Client, tmp_path: Path) -> None:
-    loader.S3ImageFolder(BUCKET, "train", client=client, cache=tmp_path)  # whose listing is no way in
+    loader.S3ImageFolder(BUCKET, "train", client=client, cache=tmp_path)  # a listing does not grant access
     wrong = make_client(s3.endpoint, s3.access_key, "wrong")
     with pytest.raises(loader.AccessError, match="the keys are rejected"):
         loader.S3ImageFolder(BUCKET, "train", client=wrong, cache=tmp_path)
@@ -171,7 +171,7 @@ def test_more_than_a_page_of_keys_is_listed(s3: S3, client: Client, tmp_path: Pa
         f"{name}/{number:05}.png" for name, count in (("a", 2503), ("b", 1000), ("c", 1)) for number in range(count)
     ]
     assert np.bincount(folder.targets).tolist() == [2503, 1000, 1]
-    assert len(pickle.dumps(folder)) < 10_000  # the listing stays in its file
+    assert len(pickle.dumps(folder)) < 10_000  # the listing stays in the cache
 
 
 def test_a_listing_is_kept_until_it_is_refreshed(
@@ -192,7 +192,7 @@ def test_a_listing_is_kept_until_it_is_refreshed(
         assert "using the listing of 20" in caplog.text
         assert "refresh=True" in caplog.text
     assert len(opened(refresh=True)) == len(opened()) == 3
-    assert len(first) == len(pickle.loads(pickle.dumps(first))) == 2  # for those who have it, in other processes too
+    assert len(first) == len(pickle.loads(pickle.dumps(first))) == 2  # also for other processes that use it
     assert first.samples[0] == ("x/a/1.png", 0)
     old, file = sorted((tmp_path / "listings").glob("*.names"), key=lambda path: path.stat().st_mtime_ns)
     whole = file.read_bytes()
@@ -203,7 +203,7 @@ def test_a_listing_is_kept_until_it_is_refreshed(
         assert "a damaged file" in caplog.text
         assert file.read_bytes()[-20:] == whole[-20:]
     os.utime(old, (0, 0))
-    opened(refresh=True)  # which removes what nobody has used for long
+    opened(refresh=True)  # which removes what was not used for long
     with pytest.raises(loader.SplitError, match=r"the listing of the folder in .*Found: .*No such file"):
         pickle.loads(pickle.dumps(first))
     (tmp_path / "file").touch()
@@ -281,7 +281,7 @@ def test_folders_that_are_opened_at_once_are_listed_once(
 @pytest.mark.parametrize("workers", [0, 2])
 def test_workers_open_their_own_connections(open_tree: Callable[..., Any], workers: int) -> None:
     folder = open_tree("train", small)
-    wanted = [folder[index] for index in range(len(folder))]  # connections of this process, which workers leave alone
+    wanted = [folder[index] for index in range(len(folder))]  # connections of this process, which workers do not use
     images, labels = zip(*DataLoader(folder, batch_size=4, num_workers=workers), strict=True)
     assert torch.cat(labels).tolist() == folder.targets.tolist()
     assert torch.equal(torch.cat(images), torch.stack([image for image, _ in wanted]))
@@ -294,7 +294,7 @@ def test_workers_open_their_own_connections(open_tree: Callable[..., Any], worke
 
 
 def keys(stream: Any, **options: Any) -> list[str]:
-    """The addresses of a pass, as they come."""
+    """The addresses of a pass, in order."""
     return [url for url, _ in DataLoader(stream.map(_named), batch_size=None, **options)]
 
 
@@ -314,7 +314,7 @@ def test_a_stream_gives_each_sample_once(open_tree: Callable[..., Any]) -> None:
             found = [keys(stream, num_workers=workers) for stream in streams]
             assert sorted(url for own in found for url in own) == sorted(urls)
             assert list(map(len, found)) == list(map(len, streams))
-            # Batches of one are taken from workers in turn: the epoch's order is that of one rank and process.
+            # Batches of one are taken from the workers in turn, so the order is that of one rank and process.
             order = [own[place] for place in range(len(found[0])) for own in found if place < len(own)]
             alone = folder.stream(seed=5, decode=False)
             alone.set_epoch(epoch)
@@ -382,7 +382,7 @@ def test_ranks_come_from_torch_or_torchrun(
 
 
 def ends_with(dataset: Any, error: type[Exception], match: str, *, workers: int = 0) -> None:
-    """A pass ends with this error. What torch leaves behind then is cleared away here, not in a forked worker."""
+    """A pass ends with this error. torch's leftovers are cleaned up here, not in a forked worker."""
     with pytest.raises(error, match=match):
         list(DataLoader(dataset, num_workers=workers))
     gc.collect()
@@ -421,7 +421,7 @@ def test_exceptions_of_transforms_propagate(open_tree: Callable[..., Any]) -> No
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[S3]:
-    """A server of a test's own, that it may end."""
+    """A server for one test, which may end it."""
     with S3(tmp_path / "s3") as server:
         server.make_bucket("bucket")
         yield server
@@ -436,7 +436,7 @@ def test_an_endpoint_that_goes_down_is_retried_and_then_named(server: S3, tmp_pa
     server.stop()
     back = threading.Timer(0.5, server.start)
     back.start()
-    assert len(list(samples)) == 8  # it came back in time
+    assert len(list(samples)) == 8  # it was back in time
     back.join()
     hasty = loader.S3ImageFolder("bucket", client=client, cache=tmp_path, timeout=0.5, reads=2)
     samples = iter(hasty.stream(shuffle=False))

@@ -1,4 +1,4 @@
-"""torch's workers beside a connection that is open: forked and spawned ones read through their own clients."""
+"""torch's workers while the parent is connected: forked and spawned ones read through separate clients."""
 
 import pickle
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ COUNT = 43
 IDS = image_ids(COUNT, first=5000)
 LABELS = [number % 10 for number in range(COUNT)]
 
-# Warnings that a machine has fewer cores than a test has workers.
+# Warnings that a test has more workers than the machine has cores.
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
 
@@ -33,7 +33,7 @@ def split(cassandra: Cassandra, tmp_path_factory: pytest.TempPathFactory) -> loa
 def source(
     split: loader.Split, cassandra: Cassandra, request: pytest.FixtureRequest
 ) -> Iterator[loader.CassandraSource]:
-    """A source that is connected and has read; its client is the fixture's parameter."""
+    """A source that is connected and has read. Its client is the fixture's parameter."""
     where: dict[str, Any] = {"hosts": cassandra.hosts, "port": cassandra.port}
     with loader.CassandraSource(split, batch_size=4, client=getattr(request, "param", None), **where) as made:
         next(made.epoch(7))

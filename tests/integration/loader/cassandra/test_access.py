@@ -1,4 +1,4 @@
-"""TLS before the tests' node, which speaks none: a server that proves its name is read, any other gets nothing."""
+"""TLS in front of a node without it: sources read through a server with the right certificate, and refuse others."""
 
 import asyncio
 import socket
@@ -42,7 +42,7 @@ def split(table: str, tmp_path_factory: pytest.TempPathFactory) -> loader.Split:
 
 
 class Fronts:
-    """TLS before a node that speaks none: what comes is passed on, behind one port for each certificate."""
+    """TLS in front of a plain node: bytes are passed on, through a separate port for each certificate."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
@@ -88,7 +88,7 @@ def test_tls_works_without_a_client_certificate(fronts: Fronts, authority: Autho
 
 
 def test_the_round_trip_is_measured_over_tls(fronts: Fronts, authority: Authority) -> None:
-    """Without it, a source over TLS would not know how many connections the distance asks for."""
+    """Without it, a source over TLS cannot know how many connections the latency requires."""
     port = fronts.port(authority.server(authority.issue("front")))
     assert asyncio.run(round_trip(["127.0.0.1"], port, loader.Access(ca=authority.ca).tls())) is not None
     assert asyncio.run(round_trip(["127.0.0.1"], port, None)) is None
@@ -112,7 +112,7 @@ def test_an_unresolvable_host_beside_a_good_one_is_ignored(
 def test_no_credentials_go_to_a_server_with_an_unverified_name(
     fronts: Fronts, authority: Authority, stranger: Authority, split: loader.Split, case: str, host: str, found: str
 ) -> None:
-    """A certificate with the right name that anyone could make, too: the driver's own flags would take it."""
+    """Also a certificate with the right name that anyone could make: the driver's own flags would accept it."""
     shown = {
         "expired": lambda: authority.issue("expired", names=NAMES, expired=True),
         "stranger": lambda: stranger.issue("false", names=NAMES),

@@ -1,4 +1,4 @@
-"""Metadata rows of a split out of Cassandra: all columns with their types, by position, none left out."""
+"""Metadata rows of a split from Cassandra: all columns with their types, by position, none missing."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -37,7 +37,7 @@ def where(cassandra: Cassandra) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def split(where: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> loader.Split:
-    """Its metadata table has a row for each image but the last, and another one in place of it."""
+    """Its metadata table has a row for each image but the last, and an unrelated row."""
     keyspace, folder = fresh_name("rows"), tmp_path_factory.mktemp("split")
     write_table(f"{keyspace}.data", dict.fromkeys(IDS, b"x"), **where)
     names, values = ", ".join(COLUMNS), ", ".join(value for _, value, _, _ in COLUMNS.values())
@@ -66,7 +66,7 @@ def test_all_columns_come_with_their_types(split: loader.Split, where: dict[str,
     for name, (_, _, kind, value) in COLUMNS.items():
         assert (table.schema.field(name).type, table[name].to_pylist()) == (kind, [value] * 11), name
     assert table["metadata_position"].to_pylist() == table["position"].to_pylist() == list(range(11))
-    assert table["label"].to_pylist() == [0] * 11  # the split's own, not the table's
+    assert table["label"].to_pylist() == [0] * 11  # from the split, not from the table
 
 
 def test_named_columns_are_read_where_an_event_loop_runs(split: loader.Split, where: dict[str, Any]) -> None:

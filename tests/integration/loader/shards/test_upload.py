@@ -1,4 +1,4 @@
-"""Datasets of torch's as shards: an ImageFolder's own files, and uploads to a real bucket, also broken ones."""
+"""torch datasets are uploaded as shards: an ImageFolder's own files, and uploads to a real bucket that fail."""
 
 import io
 import json
@@ -80,14 +80,14 @@ def test_a_deleted_file_is_named(tree: Path, tmp_path: Path) -> None:
 
 
 class Unreadable(Pictures):
-    """Pictures of which none can be had."""
+    """A dataset whose images cannot be read."""
 
     def __getitem__(self, number: int) -> tuple[Any, int]:
         raise AssertionError("an item was read")
 
 
 class Transformed(Pictures):
-    """Pictures as torchvision's own transforms leave them."""
+    """Images as torchvision's own transforms return them."""
 
     def __getitem__(self, number: int) -> tuple[Any, int]:
         image, label = super().__getitem__(number)

@@ -1,4 +1,4 @@
-"""What the commands of benchmarks share."""
+"""The common command line of benchmarks."""
 
 import sys
 from collections.abc import Collection, Mapping
@@ -50,7 +50,7 @@ def test_a_failing_part_does_not_affect_the_others() -> None:
         raise ValueError(f"no {here}")
 
     parts = Parts(FIGURES, [2, 3])
-    parts.measure([1], failing)  # which nobody wants
+    parts.measure([1], failing)  # not requested
     assert parts.is_whole
     parts.measure([2], failing)
     parts.measure([1, 3], measured)

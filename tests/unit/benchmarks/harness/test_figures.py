@@ -1,4 +1,4 @@
-"""The figures of a benchmark, and the rows that are made of what was measured."""
+"""The figures of a benchmark, and the rows made from measurements."""
 
 import json
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""Contenders in turn, and the ratios of their runs."""
+"""Alternating contenders, and the ratios of their runs."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Pictures and tables of images that benchmarks read."""
+"""Trees and tables of images for benchmarks."""
 
 import hashlib
 import io

@@ -1,4 +1,4 @@
-"""Processes that benchmarks run and watch."""
+"""Processes that benchmarks run and sample."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Splits counted again: cells, groups, and whether the same rows lie there."""
+"""Recounts of splits: cells, groups, and whether the rows are the same."""
 
 from fractions import Fraction
 from math import ceil, floor
@@ -60,10 +60,10 @@ def test_cells_off_agrees_with_exact_fractions(data: st.DataObject) -> None:
 
 def test_each_wrong_cell_and_total_is_counted() -> None:
     assert cells_off([10, 13], [[8, 10], [1, 2], [1, 1]], RATIOS) == 0
-    assert cells_off([10, 13], [[7, 10], [2, 2], [1, 1]], RATIOS) == 2  # 8 and 1 are whole: nothing else will do
-    assert cells_off([10, 13], [[8, 12], [1, 1], [1]], RATIOS) == 2  # 10.4 is not 12, 1.3 is not 0
-    assert cells_off([10, 13], [[8, 11], [1, 2], [1, 1]], RATIOS) == 1  # each is fine, but 14 rows are not 13
-    assert cells_off([10], [[8, 1], [1], [1]], RATIOS) == 2  # a class that is not there: one row too many, twice wrong
+    assert cells_off([10, 13], [[7, 10], [2, 2], [1, 1]], RATIOS) == 2  # 8 and 1 are exact: nothing else is accepted
+    assert cells_off([10, 13], [[8, 12], [1, 1], [1]], RATIOS) == 2  # neither 10.4 to 12 nor 1.3 to 0 is rounding
+    assert cells_off([10, 13], [[8, 11], [1, 2], [1, 1]], RATIOS) == 1  # each cell is right, but 14 rows are not 13
+    assert cells_off([10], [[8, 1], [1], [1]], RATIOS) == 2  # an extra class: a wrong cell and a wrong total
     assert largest_distance(23, [18, 3, 2], RATIOS) == pytest.approx(0.7)
     assert largest_distance(20, [16, 2, 2], RATIOS) == 0
 

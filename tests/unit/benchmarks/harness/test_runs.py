@@ -1,4 +1,4 @@
-"""Runs of consumers: courses that are made up, and what is said of them."""
+"""Runs of consumers, computed from invented timings."""
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ from imagestrata.devstack.servers.delay import Carried
 
 
 def course(got: list[float], *, asked: list[float] | None = None, count: int = 100, cpu: float = 0.01) -> Course:
-    """Batches that came at these times, asked for when the one before came."""
+    """Batches that came at these times, each requested when the one before came."""
     return Course(
         asked or [0.0, *got[:-1]], got, [count] * len(got), [cpu * (number + 1) for number in range(len(got))]
     )
@@ -22,8 +22,8 @@ def test_runs_read_far_more_than_the_memory_budget() -> None:
     for sizes in (FULL, QUICK):
         shortest = min(sizes.fetched, sizes.held, sizes.demanded, sizes.compared)
         assert 110_000 * shortest > 5 * sizes.budget
-        assert sizes.decoded % sizes.batch == 0  # the reader of files gives whole batches
-        assert max(sizes.blobs, sizes.pictures) <= TABLE_CLASSES  # labels tell images apart
+        assert sizes.decoded % sizes.batch == 0  # the file reader returns whole batches
+        assert max(sizes.blobs, sizes.pictures) <= TABLE_CLASSES  # labels identify images
 
 
 def test_the_steady_rate_excludes_the_first_third() -> None:
@@ -43,7 +43,7 @@ def test_too_few_batches_have_no_steady_part(count: int) -> None:
 
 
 def test_a_stall_is_time_between_asking_and_getting() -> None:
-    # A consumer that takes a second for each batch, and waits for the first and for the last.
+    # A consumer that spends a second on each batch, and waits for the first and the last one.
     found = course([0.5, 1.5, 2.5, 3.5, 4.5, 6.5], asked=[0.0, 1.5, 2.5, 3.5, 4.5, 5.5])
     assert found.stall_share(begins=0) == pytest.approx(1.5 / 6.5)
     assert found.stall_share() == pytest.approx(1.0 / 5.0)
@@ -70,11 +70,11 @@ def test_a_rate_is_reached_once_a_window_of_images_sustains_it() -> None:
     assert found.seconds_to(300, window=200) == pytest.approx(3.5)
     assert found.seconds_to(10, window=200) == 0.0
     assert found.seconds_to(2000, window=500) is None
-    assert found.seconds_to(10, window=100_000) is None  # there are not so many
+    assert found.seconds_to(10, window=100_000) is None  # there are fewer images
 
 
 def test_a_short_burst_does_not_count_as_a_rate() -> None:
-    """Ten batches that were ready together, and a second without any, again and again."""
+    """Ten batches that were ready together, and a second without any, repeatedly."""
     got = [float(1 + number // 10) for number in range(40)]
     assert course(got).seconds_to(2_000, window=2_048) is None
     assert course(got).seconds_to(900, window=2_048) == pytest.approx(1.0)

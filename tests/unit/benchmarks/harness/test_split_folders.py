@@ -1,4 +1,4 @@
-"""Split folders of any size, as the loader opens them."""
+"""The loader opens split folders of any size."""
 
 import uuid
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What the settings of Spark say about where Cassandra is."""
+"""Where Cassandra is, from the settings of Spark."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +12,7 @@ SSL = "spark.cassandra.connection.ssl"
 
 
 def session(settings: dict[str, str]) -> Any:
-    """What is asked of a session: its settings by name."""
+    """A session that only has settings."""
     return SimpleNamespace(conf=settings)
 
 
@@ -36,6 +36,6 @@ def test_only_a_cluster_on_this_machine_may_be_started_here() -> None:
     ids=["enabled", "capitals", "trust store alone", "key store alone", "client alone"],
 )  # fmt: skip
 def test_any_setting_for_tls_is_refused_rather_than_ignored(settings: dict[str, str]) -> None:
-    """The connector ignores a trust store without `enabled`: passwords and images would travel in clear."""
+    """Without `enabled`, the connector ignores a trust store: passwords and images would be sent unencrypted."""
     with pytest.raises(UnreachableError, match=r"without TLS: .*Found: spark\.cassandra\.connection\.ssl\.\w+"):
         Cluster.from_spark(session({f"{SSL}.{name}": value for name, value in settings.items()}))

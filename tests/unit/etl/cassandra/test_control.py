@@ -1,4 +1,4 @@
-"""Connections to Cassandra that cannot be made."""
+"""Failing connections to Cassandra."""
 
 import pytest
 

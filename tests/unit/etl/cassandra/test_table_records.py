@@ -1,4 +1,4 @@
-"""What a pair of tables may hold."""
+"""The permitted contents of a pair of tables."""
 
 from dataclasses import replace
 from typing import Any
@@ -68,6 +68,6 @@ def test_what_does_not_fit_is_refused_with_what_to_type(change: dict[str, Any], 
         check_fits(replace(NAMED, **change), known=[MASKS, NAMED])
     message = str(caught.value)
     assert [word for word in words if word not in message] == []
-    if "other tables: " in message and "metadata_table" not in change:  # metadata_2 is taken
+    if "other tables: " in message and "metadata_table" not in change:  # metadata_2 exists
         tables = replace(NAMED, **change)
         assert f"--data-table {tables.data_table}_3 --metadata-table {tables.metadata_table}_3" in message

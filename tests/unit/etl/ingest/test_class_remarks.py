@@ -1,4 +1,4 @@
-"""What is said of class names."""
+"""Remarks about class names."""
 
 from etl.ingest.class_remarks import NewClasses, describe_similar, similar_classes
 

@@ -1,4 +1,4 @@
-"""Ids of rows that an earlier version has written."""
+"""Ids of rows that an earlier version wrote."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Options of an ingest: what cannot be is refused before anything starts."""
+"""Options of an ingest: bad ones are refused before anything starts."""
 
 import uuid
 from datetime import UTC, datetime
@@ -88,7 +88,7 @@ def test_ingest_ids_contain_the_time_and_not_the_machine() -> None:
     assert abs((ingest_time(first) - before).total_seconds()) < 5
     assert first.version == 1
     assert first.node != second.node
-    assert first.node >> 40 & 1  # marked as no machine's address
+    assert first.node >> 40 & 1  # the multicast bit: not the address of a machine
     assert ingest_time(uuid.UUID("13814000-1dd2-11b2-8000-000000000000")) == datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -1,4 +1,4 @@
-"""What counts as a picture, and the reasons why other files do not."""
+"""Which files are images, and the reasons why others are not."""
 
 import contextlib
 import io

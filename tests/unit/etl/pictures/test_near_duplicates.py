@@ -1,4 +1,4 @@
-"""Look-alikes: hashes of real pictures, and how near ones are found and joined."""
+"""Near-duplicates: hashes of real images, and how close ones are found and joined."""
 
 import io
 import itertools
@@ -42,7 +42,7 @@ def brighter(image: Image.Image) -> Image.Image:
 
 
 def turned(image: Image.Image) -> bytes:
-    """Stored on its side, with the EXIF orientation that sets it upright again."""
+    """Stored rotated, with an EXIF orientation that turns it upright."""
     exif = Image.Exif()
     exif[0x0112] = 6
     return encoded(image.transpose(Image.Transpose.ROTATE_90), quality=90, exif=exif)

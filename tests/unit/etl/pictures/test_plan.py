@@ -1,4 +1,4 @@
-"""The options of the conversion of pictures."""
+"""The options for re-encoding images."""
 
 from typing import Any
 

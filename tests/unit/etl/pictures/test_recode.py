@@ -1,4 +1,4 @@
-"""Pictures written anew: upright, in RGB, of the wanted size, and their masks with them."""
+"""Re-encoded images: upright, in RGB, of the requested size, with their masks."""
 
 import io
 from typing import Any
@@ -16,13 +16,13 @@ from etl.pictures.recode import convert, convert_mask
 from tests.support.pictures import exif
 
 FORMATS: tuple[Target, ...] = ("JPEG", "PNG", "TIFF", "WEBP")
-# Four quarters of four colours tell how a picture is turned.
+# The colours of four quarters show an image's orientation.
 QUARTERS = {"red": (0, 0), "lime": (1, 0), "blue": (0, 1), "white": (1, 1)}
 UPRIGHT = ["red", "lime", "blue", "white"]
 
 
 def quarters(width: int = 80, height: int = 48) -> Image.Image:
-    """A picture whose quarters are red, lime, blue and white, row by row."""
+    """An image whose quarters are red, lime, blue and white, row by row."""
     image = Image.new("RGB", (width, height))
     for colour, (x, y) in QUARTERS.items():
         image.paste(colour, (x * width // 2, y * height // 2, (x + 1) * width // 2, (y + 1) * height // 2))
@@ -46,7 +46,7 @@ def pixels(data: bytes) -> NDArray[Any]:
 
 
 def colours(image: Image.Image) -> list[str]:
-    """The colours in the middles of the quarters, row by row."""
+    """The colours at the centres of the quarters, row by row."""
     known = {"red": (255, 0, 0), "lime": (0, 255, 0), "blue": (0, 0, 255), "white": (255, 255, 255)}
     image, (width, height) = image.convert("RGB"), image.size
     found = []
@@ -57,7 +57,7 @@ def colours(image: Image.Image) -> list[str]:
 
 
 def turned(orientation: int, size: tuple[int, int] = (80, 48)) -> Image.Image:
-    """The picture as a camera stores it, so that EXIF's orientation makes it upright."""
+    """The image as a camera stores it; EXIF's orientation turns it upright."""
     back = {6: 8, 8: 6}.get(orientation, orientation)
     upright = quarters(*size)
     way = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}.get(back)
@@ -89,7 +89,7 @@ def test_the_same_picture_gives_the_same_bytes(format: Target) -> None:
     again = convert(data, Recode(format, 24))
     assert convert(data, Recode(format, 24)) == again
     if format != "JPEG":
-        assert convert(saved(quarters(), "JPEG"), Recode(format, 24)) == again  # notes of the old file are gone
+        assert convert(saved(quarters(), "JPEG"), Recode(format, 24)) == again  # metadata of the old file is gone
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
@@ -120,7 +120,7 @@ def _array(values: list[list[float]], dtype: str) -> Image.Image:
     return Image.fromarray(np.array(values, dtype))
 
 
-MODES: dict[str, tuple[Image.Image, str, list[int]]] = {  # a picture, its format, and the RGB of its first pixel
+MODES: dict[str, tuple[Image.Image, str, list[int]]] = {  # an image, its format, and the RGB of its first pixel
     "1": (Image.new("1", (4, 4), 1), "PNG", [255, 255, 255]),
     "L": (Image.new("L", (4, 4), 7), "PNG", [7, 7, 7]),
     "LA": (Image.new("LA", (4, 4), (0, 51)), "PNG", [204, 204, 204]),
@@ -159,14 +159,14 @@ def test_a_transparent_colour_becomes_white() -> None:
 
 
 def test_cmyk_jpegs_are_read_by_their_mark() -> None:
-    data = saved(Image.new("CMYK", (16, 16), (0, 255, 255, 0)), "JPEG", quality=100)  # red, inverted, with Adobe's mark
+    data = saved(Image.new("CMYK", (16, 16), (0, 255, 255, 0)), "JPEG", quality=100)  # red, inverted, Adobe's marker
     red = pixels(convert(data, Recode("PNG"))[0])[0, 0]
     assert np.abs(red.astype(int) - (255, 0, 0)).max() < 8
     at = data.index(b"\xff\xee")
     plain = data[:at] + data[at + 2 + int.from_bytes(data[at + 2 : at + 4], "big") :]
     other = pixels(convert(plain, Recode("PNG"))[0])[
         0, 0
-    ]  # without it, the numbers in the file are the colour: full black
+    ]  # without the marker, the numbers in the file are the colour: full black
     assert np.abs(other.astype(int)).max() < 8
 
 
@@ -234,7 +234,7 @@ def test_pictures_and_masks_keep_the_same_size(
     shorter = min(upright) if not enlarge else size
     assert min(header.width, header.height) == min(size, shorter)
     if not crop and min(upright) > size:
-        assert max(header.width, header.height) == int(size * max(upright) / min(upright))  # torchvision's arithmetic
+        assert max(header.width, header.height) == int(size * max(upright) / min(upright))  # torchvision's formula
 
 
 def test_a_crop_keeps_the_middle() -> None:
@@ -300,7 +300,7 @@ def test_masks_are_turned_with_their_pictures(orientation: int) -> None:
     image = read_header(saved(turned(orientation), "JPEG", exif=exif(orientation)))
     mask, _ = convert_mask(saved(turned(orientation)), Recode("PNG", 16), image)
     assert colours(opened(mask)) == UPRIGHT
-    if orientation > 4:  # drawn on the upright picture
+    if orientation > 4:  # drawn on the upright image
         mask, _ = convert_mask(saved(quarters()), Recode("PNG", 16), image)
         assert colours(opened(mask)) == UPRIGHT
 

@@ -1,4 +1,4 @@
-"""The folder that shards are published in: refused, replaced or resumed; the manifest is written last."""
+"""The folder that shards are published in is refused, replaced or resumed; the manifest is written last."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from schemas.shards import Shard
 from tests.support.shard_checks import manifest_of
 
 WITHOUT_SPARK = cast(SparkSession, None)
-"""Only addresses on S3 are looked up in a session."""
+"""A session is only used for addresses on S3."""
 CONTENT = {"label_type": "int", "class_names": {0: "a"}, "source": "file:///x", "source_fingerprint": "f"}
 
 
@@ -31,7 +31,7 @@ def opened(out: Path, **options: Any) -> ShardOutput:
 
 
 def written(out: Path, tag: str, *, shards: int = 2) -> list[Shard]:
-    """Shards of two samples each, that no manifest names yet."""
+    """Shards of two samples each, without a manifest."""
     storage, rows = Storage(out), []
     for number in range(shards):
         name = shard_name(tag, number, shards)
@@ -62,10 +62,10 @@ NEW = {name.replace("a" * 8, "b" * 8) for name in OLD}
 
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
-    """A folder in which shards were published."""
+    """A folder with published shards."""
     out = tmp_path / "out"
     assert publish(opened(out), written(out, "aaaaaaaa"), "aaaaaaaa") == []
-    assert names(out) == {*OLD, "croissant.json", "shards.json"}  # the notes of tasks have gone
+    assert names(out) == {*OLD, "croissant.json", "shards.json"}  # the records of tasks are lost
     return out
 
 
@@ -76,7 +76,7 @@ def test_existing_shards_are_refused(out: Path) -> None:
         f"Wanted a folder without shards at {out}. Found: 2 of them, 4 images. "
         "Set --overwrite to replace them, or use another --out."
     )
-    (out / "aaaaaaaa-000001.tar").unlink()  # nor is a manifest without its shards a free place
+    (out / "aaaaaaaa-000001.tar").unlink()  # a manifest without its shards also counts as used
     with pytest.raises(OutputExistsError, match="a folder without shards"):
         opened(out)
 

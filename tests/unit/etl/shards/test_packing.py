@@ -1,4 +1,4 @@
-"""Which image goes into which shard: each into exactly one, whatever its number is."""
+"""Which image goes into which shard: each into exactly one, for any number of images."""
 
 import numpy as np
 from hypothesis import given
@@ -24,7 +24,7 @@ def test_the_join_finds_one_shard_for_each_number_and_fills_shards_in_order(numb
     rows = list(zip(*(ranges[name] for name in ("bucket", "low", "high", "shard", "key")), strict=True))
     found: dict[int, list[int]] = {}
     for number in sorted(numbers):
-        bucket = ((number ^ -(1 << 63)) & ((1 << 64) - 1)) >> packing.shift  # as `add_shards` has Spark reckon it
+        bucket = ((number ^ -(1 << 63)) & ((1 << 64) - 1)) >> packing.shift  # as Spark calculates it in `add_shards`
         (shard,) = [row[3] for row in rows if row[0] == bucket and row[1] <= number <= row[2]]
         found.setdefault(shard, []).append(number)
     assert list(found) == list(range(len(packing)))

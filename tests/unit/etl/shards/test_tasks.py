@@ -1,4 +1,4 @@
-"""What a task does with the rows of its shards: it writes them whole or not at all, and goes on where one broke off."""
+"""A task writes its shards completely or not at all, and resumes after an interruption."""
 
 import json
 from collections import Counter
@@ -20,7 +20,7 @@ SAMPLES = pa.schema([("order", pa.int64()), ("label", pa.int32()), *ARROW_ENTRIE
 
 
 class Counted(Counter[str]):
-    """Counts as the accumulators of Spark do."""
+    """Counts as Spark's accumulators do."""
 
     def count(self, **counts: int) -> None:
         self.update(counts)
@@ -28,7 +28,7 @@ class Counted(Counter[str]):
 
 @pytest.fixture
 def pictures(tmp_path: Path) -> list[Path]:
-    """Six pictures, three for each of two shards."""
+    """Six images, three for each of two shards."""
     places = [tmp_path / f"{number}.png" for number in range(6)]
     for number, place in enumerate(places):
         place.write_bytes(texture(number, width=9, height=8))
@@ -50,7 +50,7 @@ def order_for(out: Path, **options: Any) -> ShardOrder:
 
 
 def write(pictures: list[Path], out: Path, **options: Any) -> list[tuple[str, str]]:
-    """Both shards; what the task says of them."""
+    """Run a task over both shards; return its outcomes."""
     order = order_for(out, **options)
     batches = write_listed([rows_of(pictures)], order=order)
     return [(row["kind"], row["text"]) for batch in batches for row in batch.to_pylist()]
@@ -92,7 +92,7 @@ def test_finished_shards_are_rewritten_only_without_resume(pictures: list[Path],
     out, counted = tmp_path / "out", Counted()
     results, found = write(pictures, out), files(out)
     for place in pictures:
-        place.write_bytes(b"x" * place.stat().st_size)  # whoever reads them again, notices
+        place.write_bytes(b"x" * place.stat().st_size)  # a later reader detects it
     assert write(pictures, out, resume=True, counters=counted) == results
     assert files(out) == found
     assert counted == {"images": 6}
@@ -122,9 +122,9 @@ def test_a_manifest_is_removed_before_one_of_its_shards_changes(pictures: list[P
     (out / MANIFEST).write_text("of these shards")
     published = {shard.name: shard.sha256 for shard in shards}
     write(pictures, out, published=published)
-    assert (out / MANIFEST).exists()  # it is right as it was
+    assert (out / MANIFEST).exists()  # the complete shard is kept
     data = bytearray(pictures[4].read_bytes())
-    data[-20] ^= 1  # of the same name and size
+    data[-20] ^= 1  # with the same name and size
     pictures[4].write_bytes(data)
     again = [shard_of(text)[0] for _, text in write(pictures, out, published=published)]
     assert not (out / MANIFEST).exists()
@@ -145,7 +145,7 @@ def test_pictures_that_are_damaged_or_of_another_size_are_skipped_and_named(
     assert sorted(rejected) == ["0.png", "1.png", "2.png", "3.png", "5.png"]
     assert rejected["3.png"].startswith("another size than listed: ")
     shards = [one["name"] for kind, one in results if kind == "shard"]
-    assert shards == ["0a1b2c3d-000001.tar"]  # a shard of damaged pictures alone is no shard
+    assert shards == ["0a1b2c3d-000001.tar"]  # a shard with only damaged images is not written
     assert not (tmp_path / "out" / "0a1b2c3d-000000.tar").exists()
     assert (counted["images"], counted["rejected"]) == (1, 5)
 

@@ -1,4 +1,4 @@
-"""Masks and arrays of labels: what is in them."""
+"""The contents of masks and label arrays."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""The likely cause of names that differ."""
+"""The likely cause of differing names."""
 
 import pytest
 

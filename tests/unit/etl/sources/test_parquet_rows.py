@@ -1,4 +1,4 @@
-"""Reading row groups of Parquet files: small batches, and only the columns that are wanted."""
+"""Row groups of Parquet files are read in small batches, and only the requested columns."""
 
 from collections.abc import Iterator
 from functools import partial

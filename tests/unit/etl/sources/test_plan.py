@@ -1,4 +1,4 @@
-"""What to read: what cannot be is refused before anything starts."""
+"""The options of a source: bad ones are refused before anything starts."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from etl.sources.plan import SourcePlan, full_address
 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to be in, with something of each kind."""
+    """Change to a folder with something of each kind."""
     (tmp_path / "train" / "a").mkdir(parents=True)
     for name in ("file", "x.tar", "truth.txt", "truth.csv"):
         (tmp_path / name).touch()

@@ -1,4 +1,4 @@
-"""Reading what entries point to: exact bytes by many threads, and one reason for each thing that can be wrong."""
+"""Reading the files of entries: exact bytes in many threads, and a reason for each fault."""
 
 import gzip
 import os
@@ -48,9 +48,7 @@ def test_files_and_ranges_are_read_exactly(reader: Reader, tmp_path: Path) -> No
     assert reader.read(place, 99_999, 1) == data[99_999:]
     name = os.fsencode(tmp_path) + b"/\xff://"
     os.mkdir(name[:-2])
-    assert (
-        reader.read(_write(Path(os.fsdecode(name + b"y")), b"abc"), None, 3) == b"abc"
-    )  # local, whatever it is called
+    assert reader.read(_write(Path(os.fsdecode(name + b"y")), b"abc"), None, 3) == b"abc"  # local, whatever its name
 
 
 def test_files_that_cannot_be_read_have_a_reason(
@@ -102,7 +100,7 @@ def test_threads_reading_in_about_archive_order_decompress_it_once(
             found = threads.map(lambda at: reader.read(place, at, size), some)
             assert list(found) == [data[start : start + size] for start in some]
         assert opened == 1
-        assert reader.read(place, 5, 10) == data[5:15]  # far back: it begins again
+        assert reader.read(place, 5, 10) == data[5:15]  # far back: it reads from the beginning again
         assert opened == 2
         assert _reason(reader, place, len(data) - 5, 10) == "truncated: 5 of 10 bytes"
     cut = _write(tmp_path / "y.tgz", gzip.compress(data[:100_000])[:60_000])

@@ -1,4 +1,4 @@
-"""Listing tars: the ranges of the index are the members' bytes, and whatever is wrong comes out with its reason."""
+"""Listing tars: the ranges of the index are the members' bytes, and each fault is listed with its reason."""
 
 import gzip
 import io
@@ -47,7 +47,7 @@ def _write(place: Path, data: bytes) -> str:
 def _listed(
     place: Path, *, folders: Mapping[bytes, bytes] | None = None, or_split: bytes = b"", by_folder: bool = False
 ) -> list[dict[str, Any]]:
-    """What the task makes of an archive."""
+    """The entries that the task finds in an archive."""
     found = tars._list_batches(
         [os.fsencode(place)], dataset="d", folders=folders or {}, or_split=or_split, by_folder=by_folder
     )
@@ -90,7 +90,7 @@ def test_a_truncated_archive_keeps_whole_files_and_has_a_reason_for_the_rest(siz
     assert all(member.offset + member.size <= len(data) for member in whole)
     assert len(found) - len(whole) <= 1
     told = found[len(whole) :]
-    if len(whole) < len(sizes) and not told:  # it was cut just between two members
+    if len(whole) < len(sizes) and not told:  # it was cut exactly between two members
         assert len(data) % 512 == 0 or len(data) > whole[-1].offset + whole[-1].size
     archives: list[Archive] = [_ranged(data), GzipBytes(io.BytesIO(gzip.compress(data)).read)]
     assert all(list(members(archive)) == found for archive in archives)
@@ -145,7 +145,7 @@ def test_sparse_files_have_a_reason_in_both_of_their_forms() -> None:
     old = _special("a/old", b"S")
     old.size = 512
     header = bytearray(old.tobuf(tarfile.GNU_FORMAT))
-    header[482] = 1  # its map goes on in another block
+    header[482] = 1  # its map continues in another block
     header[148:156] = b"%06o\0 " % (sum(header) - sum(header[148:156]) + 256)
     pax = tarfile.TarInfo("GNUSparseFile.7/new")
     pax.size, pax.pax_headers = 3, {"GNU.sparse.major": "1", "GNU.sparse.name": "a/new"}
@@ -242,7 +242,7 @@ def test_splits_are_top_folders_and_others_are_left_out(tmp_path: Path) -> None:
     ]
     with pytest.raises(SourceError, match=r"below no/ in .*x\.tar. Found: none, but 2, test, train, val\."):
         _listed(place, folders={b"no": b"no"})
-    place.write_bytes(place.read_bytes()[:1600])  # then what is missing may have been behind the cut
+    place.write_bytes(place.read_bytes()[:1600])  # then the missing members may have been after the cut
     rows = _listed(place, folders={b"no": b"no"})
     assert [(row["path"], row["reason"]) for row in rows] == [(b"@1536", "truncated: the archive ends inside a header")]
 
@@ -308,7 +308,7 @@ def test_classes_of_the_same_text_are_refused(tmp_path: Path) -> None:
         ("x.tgz", gzip.compress(b"x" * 3000), "other data"),
         ("x.tar.gz", b"", "truncated: the compressed data end too early"),
     ],
-    # Of the data they would differ each time.
+    # Ids from the random data would differ each time.
     ids=["empty", "short", "no tar", "compressed", "not compressed", "no tar in gzip", "empty gzip"],
 )
 def test_files_that_are_not_tars_are_refused(tmp_path: Path, name: str, data: bytes, found: str) -> None:

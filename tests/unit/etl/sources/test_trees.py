@@ -1,4 +1,4 @@
-"""Listing trees: every file comes out, as an image to be or with a reason."""
+"""Listing trees: every file is listed, as an image or with a reason."""
 
 import os
 import socket

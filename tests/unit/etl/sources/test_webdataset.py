@@ -1,4 +1,4 @@
-"""Listing shards: a sample is one image with its label and what belongs to it; the rest comes out with its reason."""
+"""Listing shards: a sample is one image with its label and companions; other files are listed with a reason."""
 
 import gzip
 import os
@@ -18,7 +18,7 @@ from tests.support.archives import tar_of
 
 
 def _listed(place: Path, *, masks: bool = False) -> list[dict[str, Any]]:
-    """What the task makes of a shard."""
+    """The entries that the task finds in a shard."""
     found = webdataset._list_batches([os.fsencode(place)], dataset="d", or_split=b"train", masks=masks)
     return [row for batch in found for row in batch.to_pylist()]
 

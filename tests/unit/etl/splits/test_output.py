@@ -1,4 +1,4 @@
-"""Places for a split: what may be written over, what is refused before anything is read, and counts that are off."""
+"""The target of a split: what may be overwritten, what is refused before reading, and wrong counts."""
 
 import pickle
 import shutil
@@ -58,7 +58,7 @@ def test_an_existing_split_is_accepted_only_with_overwrite(tmp_path: Path) -> No
 
 
 def publish(out: Path, *, of: Path) -> None:
-    """Put the splits of one folder into another, as a run does that has written their files."""
+    """Put the splits of one folder into another, as a run does after it has written its files."""
     splits = SplitFolder.open(of).manifest.splits
     with SplitOutput(str(out), overwrite=True) as output:
         rows = Path(output.aside("rows").removeprefix("file://"))

@@ -1,4 +1,4 @@
-"""The page of a split: what it shows, that names stay text, and that it needs nothing beside itself."""
+"""The page of a split: its contents, escaped names, and no external resources."""
 
 import re
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'&amp;</title></s
 
 
 class Page(HTMLParser):
-    """A page that was parsed: its tags and attributes, its text, and what does not close as it should."""
+    """A parsed page: its tags and attributes, its text, and unbalanced tags."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Page(HTMLParser):
             self.text += data
 
     def paths(self) -> dict[str, list[int]]:
-        """The height at which each outline runs, 0 at the bottom to 1000, by its class."""
+        """The height of each outline, from 0 at the bottom to 1000, by its class."""
         found = [attributes for tag, attributes in self.tags if tag == "path"]
         return {str(path["class"]): [1000 - int(y) for y in re.findall(r"V(\d+)h1", str(path["d"]))] for path in found}
 
@@ -65,7 +65,7 @@ def facts_of(
 
 
 def zipf(classes: int, *, splits: int) -> PageFacts:
-    """Shares as even as they come; names as long as those of ImageNet."""
+    """Very even shares; names as long as those of ImageNet."""
     found = []
     for number in range(classes):
         there = 100_000 // (number + 1) + 2

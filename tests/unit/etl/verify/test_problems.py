@@ -1,4 +1,4 @@
-"""Verification: how many rows are asked for at once."""
+"""Verification: the page size."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Shards as bytes: what tar and DALI read, cut exactly, and the same everywhere."""
+"""The bytes of shards: readable for tar and DALI, cut exactly, and the same everywhere."""
 
 import hashlib
 import io
@@ -25,7 +25,7 @@ from tests.support.shard_checks import assert_streamed
 
 
 def shard(samples: list[tuple[str, dict[str, bytes]]]) -> tuple[bytes, ShardWriter]:
-    """A whole shard, and what wrote it."""
+    """A whole shard, and its writer."""
     file = io.BytesIO()
     writer = ShardWriter(lambda *parts: file.writelines(parts))
     for key, members in samples:
@@ -141,7 +141,7 @@ def test_invalid_samples_are_refused() -> None:
     ]:
         with pytest.raises(ShardError, match=message):
             writer.add(key, members)
-    assert writer.bytes == len(END)  # not half of one either
+    assert writer.bytes == len(END)  # not even half of one
     with pytest.raises(ShardError, match=r"1 sample or more\. Found: --maxcount 0"):
         cut(np.array([512]), maxsize=2000, maxcount=0)
     with pytest.raises(ShardError, match=r"below 8 GiB.* Found: a\.jpg, 8589934592"):

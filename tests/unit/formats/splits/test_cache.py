@@ -1,4 +1,4 @@
-"""The cache of opened splits: built once, trusted when whole, and shared by the ranks of a host."""
+"""The cache of opened splits is built once, checked, and shared by the ranks of a host."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def cache(tmp_path: Path) -> Path:
 
 
 def start(code: str, *arguments: object) -> subprocess.Popen[str]:
-    """Python of our own that waits for nothing but what the code says."""
+    """Start a Python process that runs this code."""
     command = [sys.executable, "-c", f"import sys\n{code}", *map(str, arguments)]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
@@ -82,7 +82,7 @@ def test_a_mapped_cache_stays_readable_when_it_is_rebuilt(folder: Path, cache: P
 
 
 def test_leftovers_of_a_killed_builder_are_not_trusted_and_are_removed(folder: Path, cache: Path) -> None:
-    """Killed when all but the last step is done."""
+    """Killed before the last step."""
     builder = start(
         "import formats.splits.cache as here, time\n"
         "here.sync_files = lambda paths: (print('built', flush=True), time.sleep(3600))\n" + OPEN,
@@ -125,7 +125,7 @@ def test_concurrent_processes_build_a_cache_once(tmp_path: Path, cache: Path) ->
 
 
 def test_a_full_disk_is_reported_before_anything_is_mapped(folder: Path, cache: Path) -> None:
-    """A page of a mapped file that finds no room ends a process without a message; here a limit replaces the disk."""
+    """If the disk is full, writing to a mapped page kills a process without a message. A limit simulates that here."""
     code = (
         "import resource, loader\nresource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))\n"
         "try:\n    loader.open_split(sys.argv[1], cache=sys.argv[2])\n"
@@ -167,7 +167,7 @@ def test_without_a_home_the_error_says_where_to_put_a_cache(monkeypatch: pytest.
 
 
 def test_opening_and_reading_use_no_private_memory_for_rows(cache: Path) -> None:
-    """Sparse files replace the caches; a rank reads ids and labels at random places."""
+    """Sparse files replace the caches. A rank reads ids and labels at random places."""
     code = (
         "import json, numpy as np\n"
         "from formats.splits.cache import cached_rows\n"

@@ -1,4 +1,4 @@
-"""Split dictionaries: what is written is what others read, what others wrote is read, and nothing in them is run."""
+"""Split dictionaries: we write what others read, read what others wrote, and run nothing in them."""
 
 import contextlib
 import copyreg
@@ -47,7 +47,7 @@ def saved(tmp_path: Path) -> Save:
 
 
 def written(folder: Path, splits: Sequence[Rows] = SPLITS, **options: Any) -> Path:
-    """A dictionary of the splits of a folder."""
+    """Write a dictionary of the splits of a folder."""
     opened = SplitFolder.open(write_split_folder(folder / "split", splits, **options))
     rows = [opened.rows(index, cache=folder / "cache") for index in range(len(splits))]
     write_dictionary(Storage(folder), "split.pckl", manifest=opened.manifest, splits=rows)
@@ -85,7 +85,7 @@ def test_a_dictionary_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
     assert np.array_equal(rows.ids, packed(IDS[30:]))
     assert rows.labels.tolist() == LABELS[:30]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "split", "split.pckl"]
-    assert np.array_equal(before.splits[0].ids, packed(IDS[:40]))  # whoever has it open keeps it
+    assert np.array_equal(before.splits[0].ids, packed(IDS[:40]))  # processes that have opened it keep reading it
 
 
 def test_a_dictionary_can_be_on_any_storage(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_too_many_images_are_refused_with_advice_to_write_a_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("formats.splits.dictionary.MAX_ROWS", 60)
-    path = written(tmp_path)  # as many as may be
+    path = written(tmp_path)  # the maximum
     content = path.read_bytes()
     monkeypatch.setattr("formats.splits.dictionary.MAX_ROWS", 59)
     with pytest.raises(FormatsError, match=r"at most 59 images .*Found: 60\. Write a folder instead"):
@@ -184,7 +184,7 @@ def test_dictionaries_written_by_other_tools_are_read(saved: Save, protocol: int
 
 
 def test_dictionaries_of_older_numpy_and_python_versions_are_read(saved: Save) -> None:
-    """Arrays of numpy 1, and UUIDs as of Python 3.7, with their safety as an enumeration."""
+    """Arrays of numpy 1, and UUIDs of Python 3.7, with their `is_safe` as an enumeration."""
     stream = io.BytesIO()
     pickler = pickle.Pickler(stream, protocol=3)
     safety = uuid.SafeUUID.unknown
@@ -209,7 +209,7 @@ def test_the_fingerprint_differs_between_splits_orders_and_labels(saved: Save) -
     labels = np.array(LABELS, dtype=np.int32)
     found = [*fingerprints([1, 2, 3], [1, 2, 3]), *fingerprints([2, 1, 3]), *fingerprints([1, 2, 3], labels=labels)]
     assert len(set(found)) == len(found) == 4
-    # What is not told by places in the file, but by ids: the same split of row_keys in another order.
+    # The fingerprint depends on ids, not on their places in the file: the same split with row_keys in another order.
     turned = np.array(IDS[::-1], dtype=object)
     assert fingerprints([58, 57, 56], row_keys=turned) == fingerprints([1, 2, 3])
 
@@ -302,7 +302,7 @@ def test_truncated_and_damaged_files_raise_format_errors(
 
 
 class Call:
-    """Pickled, it calls a function when it is loaded."""
+    """When unpickled, it calls a function."""
 
     def __init__(self, function: Callable[..., object], *arguments: object) -> None:
         self.reduced = function, arguments
@@ -343,8 +343,8 @@ def test_a_partial_and_a_lambda_are_not_loaded(saved: Save) -> None:
     partial = pickle.dumps(theirs(extra=functools.partial(os.system, "true")))
     for content, name in [
         (partial, "functools.partial"),
-        (b"c__main__\n<lambda>\n.", "__main__.<lambda>"),  # as pickle would name one
-        (b"ctypes\nFunctionType\n(ctypes\nCodeType\n", "types.FunctionType"),  # as others put one together
+        (b"c__main__\n<lambda>\n.", "__main__.<lambda>"),  # as pickle names one
+        (b"ctypes\nFunctionType\n(ctypes\nCodeType\n", "types.FunctionType"),  # as other tools join one
     ]:
         with pytest.raises(NotASplitError, match=f"tries to load '{name}'"):
             read_dictionary(saved(content + b"."))
@@ -360,13 +360,13 @@ def test_a_partial_and_a_lambda_are_not_loaded(saved: Save) -> None:
     (b"\x82\x01.", "opcode"),
 ])  # fmt: skip
 def test_dotted_names_and_other_kinds_of_reference_are_refused(saved: Save, content: bytes, found: str) -> None:
-    """No chains of attributes, no other ways to name something."""
+    """No chains of attributes, and no other ways to name something."""
     with pytest.raises(NotASplitError, match=found):
         read_dictionary(saved(content))
 
 
 def test_a_pickle_cannot_change_the_classes_it_names(saved: Save) -> None:
-    """A state may be one for attributes: it must not reach a class, nor ours."""
+    """A pickled state can set attributes. It must not change a class."""
     for module_name, name in [("uuid", "UUID"), ("uuid", "SafeUUID"), ("numpy", "ndarray"), ("numpy", "dtype")]:
         content = b"c%b\n%b\n(N}X\x04\0\0\0evilK\x01stb." % (module_name.encode(), name.encode())
         with pytest.raises(NotASplitError, match="no pickle, or a truncated or damaged"):
@@ -376,11 +376,11 @@ def test_a_pickle_cannot_change_the_classes_it_names(saved: Save) -> None:
 
 
 def test_no_malicious_file_crashes_the_process(tmp_path: Path) -> None:
-    """Each of these makes pickle or numpy end it, or take memory without bound; so another process reads them."""
+    """Each of these makes pickle or numpy crash or use unlimited memory, so a separate process reads them."""
     deep = 200_000
     head = pickle.dumps(theirs(), protocol=3)[:-1]
     keys = head + b"X\x08\0\0\0row_keyscnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\nK\x00\x85C\x01btR(K\x01"
-    # A dtype of objects that says it is none: numpy takes the bytes of such an array for addresses.
+    # An object dtype that claims not to be one: numpy would use the bytes of such an array as addresses.
     forged = b"cnumpy\ndtype\nX\x02\0\0\0O8\x89\x88\x87R(K\x03X\x01\0\0\0|NNN" + b"J\xff\xff\xff\xff" * 2 + b"K\x00tb"
     files = {
         "lists": (head + b"N" + b"]" * deep + b"a" * (deep - 1) + b"s.", "2"),
@@ -425,7 +425,7 @@ def test_no_malicious_file_crashes_the_process(tmp_path: Path) -> None:
 
 
 def test_every_opcode_is_known() -> None:
-    """Those of the newest protocol too: an opcode with a length that was taken for another would be passed over."""
+    """Also of the newest protocol: an opcode whose length is misread would be skipped."""
     simple = re.compile(pickles._SIMPLE % b"\0", re.DOTALL)
     for opcode in pickletools.opcodes:
         code, size = opcode.code.encode("latin-1"), opcode.arg.n if opcode.arg else 0

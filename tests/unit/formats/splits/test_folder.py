@@ -1,4 +1,4 @@
-"""Reading split folders: what is there, and what is damaged."""
+"""Reading split folders, complete and damaged."""
 
 import json
 from pathlib import Path
@@ -82,7 +82,7 @@ def first_file(folder: Path) -> Path:
 
 
 def first_rows(folder: Path) -> pa.Table:
-    """The rows of that file alone; some versions of `read_table` add what its folder's name says."""
+    """The rows of that file alone. Some versions of `read_table` add a column from its folder's name."""
     return pq.ParquetFile(first_file(folder)).read()
 
 
@@ -123,7 +123,7 @@ def change(folder: Path, column: str, values: list[object]) -> None:
                 .cast(pa.schema([("id", pa.binary()), ("label", pa.int64()), ("position", pa.int64())])),
                 first_file(folder),
             ),
-            None,  # another width, the same numbers: no damage
+            None,  # another width, the same numbers: not damaged
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""The order of rows without positions: that of a plain sort, however the rows come and whatever the buckets hold."""
+"""The order of rows without positions is that of a plain sort, whatever the input order and the buckets."""
 
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -15,7 +15,7 @@ IDS = np.random.default_rng(3).integers(0, 256, (3000, 16), dtype=np.uint8)
 
 
 def ordered(ids: np.ndarray, labels: np.ndarray, cuts: list[int], *, bucket_rows: int, threads: int = 1):
-    """Ids and labels as `SeededOrder` puts them, given in pieces."""
+    """Ids and labels in the order of `SeededOrder`, given in pieces."""
     order = SeededOrder(len(ids), seed=7, bucket_rows=bucket_rows)
     pieces = [slice(start, end) for start, end in pairwise([0, *sorted(cuts), len(ids)])]
     found_ids, found_labels = np.zeros_like(ids), np.zeros_like(labels)

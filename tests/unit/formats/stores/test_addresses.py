@@ -1,4 +1,4 @@
-"""Addresses that no store has, and stores that are not supported."""
+"""Invalid addresses, and stores that are not supported."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Requests to signed addresses: what a store refuses, and whose certificates are trusted."""
+"""Requests to presigned URLs: refusals, and trusted certificates."""
 
 import ssl
 import threading
@@ -16,7 +16,7 @@ from tests.support.certificates import Authority
 
 @contextmanager
 def store(status: int, body: bytes, tls: ssl.SSLContext | None = None) -> Iterator[str]:
-    """The address of a server that answers everything alike."""
+    """The address of a server that gives every request the same answer."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

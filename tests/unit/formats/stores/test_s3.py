@@ -1,4 +1,4 @@
-"""A storage on S3 that cannot be reached: what it says of endpoints and keys."""
+"""Messages about the endpoint and keys of an S3 storage that cannot be reached."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""Pages of a listing, as S3 writes them: the usual ones are read quickly, others are left to the client."""
+"""Pages of an S3 listing: the usual ones are parsed quickly, others are left to the client."""
 
 from formats.stores.s3_pages import objects
 

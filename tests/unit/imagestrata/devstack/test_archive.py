@@ -1,4 +1,4 @@
-"""The zip that goes to executors."""
+"""The zip that is sent to executors."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""How a browser for tests is found, and brought where that may be."""
+"""A browser for tests is found, or downloaded if that is permitted."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ ROOT, SOMEBODY = 0, 1000
 
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that is all of PATH, but for the system's own `mkdir` and such."""
+    """A folder as the only one on PATH, with only the system's `mkdir` and the like."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CHROMIUM", raising=False)
     return tmp_path

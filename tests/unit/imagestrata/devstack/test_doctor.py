@@ -1,4 +1,4 @@
-"""What the doctor makes of what it finds."""
+"""The doctor's findings and advice."""
 
 import json
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

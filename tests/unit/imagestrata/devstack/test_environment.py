@@ -1,4 +1,4 @@
-"""What the set-up takes for done, and what its locks hold."""
+"""When the set-up counts as done, and the contents of its locks."""
 
 import json
 import re
@@ -97,7 +97,7 @@ def test_every_installed_package_is_in_the_lock() -> None:
         (re.sub(r"[-_.]+", "-", one.metadata["Name"]).lower(), one.version)
         for one in metadata.distributions(path=[str(SITE_PACKAGES)])
     }
-    # What Python's venv and the set-up itself bring.
+    # Installed by Python's venv and by the set-up itself.
     others = {pair for pair in found if pair[0] not in {"imagestrata", "pip", "setuptools", "uv"}}
     assert {pair for pair in others if pair[0] in names} <= locked
     assert others <= locked

@@ -1,4 +1,4 @@
-"""The Go that builds programs for the stack."""
+"""The Go toolchain that builds programs for the stack."""
 
 from pathlib import Path
 

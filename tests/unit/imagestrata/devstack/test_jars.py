@@ -1,4 +1,4 @@
-"""The jars that the lock names."""
+"""The jars in the lock file."""
 
 import hashlib
 import re

@@ -1,4 +1,4 @@
-"""Which Java is used, what it says about itself, and when it is too old."""
+"""Which Java is used, its version, and when it is too old."""
 
 from datetime import date
 from pathlib import Path

@@ -9,7 +9,7 @@ from imagestrata.devstack import SetupError, sparkconf
 
 
 def install_pyspark(site_packages: Path) -> None:
-    """What the configuration looks at in an installed pyspark."""
+    """An installed pyspark, as far as the configuration reads it."""
     (site_packages / "pyspark" / "jars").mkdir(parents=True)
     (site_packages / "pyspark" / "jars" / "scala-library-2.12.18.jar").touch()
 

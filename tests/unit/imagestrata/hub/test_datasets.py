@@ -1,4 +1,4 @@
-"""The client of dataset services: addresses, patience, and where its token goes."""
+"""The client of dataset services: addresses, retries, and which hosts get its token."""
 
 import hashlib
 import json
@@ -37,7 +37,7 @@ def test_a_service_that_does_not_answer_is_reported_after_retries() -> None:
 
 
 class Elsewhere(BaseHTTPRequestHandler):
-    """A service whose bytes lie on another server, which this one is as well."""
+    """A service that redirects downloads to another server of the same class."""
 
     data = tar_of({"a": b"1" * 5000})
     odd: Mapping[str, object] = MappingProxyType({})
@@ -67,12 +67,12 @@ class Elsewhere(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Do not log."""
 
 
 @contextmanager
 def served(authority: Authority | None = None, **attributes: object) -> Iterator[tuple[str, type[Elsewhere]]]:
-    """A running service: its address, and its handler."""
+    """Run a service; yields its address and its handler."""
     handler = type("Handler", (Elsewhere,), {"asked": [], **attributes})
     with HTTPServer(("127.0.0.1", 0), handler) as server:
         if authority is not None:
@@ -91,7 +91,7 @@ def test_no_token_is_sent_to_another_host_on_redirect(tmp_path: Path) -> None:
     with served() as (other, there), served(other=other.removesuffix("/base")) as (url, here):
         assert read(hub.connect(url, "secret-token").pull("far", tmp_path / "to")) == {"a": b"1" * 5000}
     assert all(headers["authorization"] == "Bearer secret-token" for _, headers in here.asked)
-    assert len(there.asked) >= 3  # it gives 4,000 bytes and breaks off
+    assert len(there.asked) >= 3  # it sends 4,000 bytes and closes the connection
     assert all({"authorization", "if-range"}.isdisjoint(headers) for _, headers in there.asked)
     assert there.asked[1][1]["range"] == "bytes=4000-"
 

@@ -1,4 +1,4 @@
-"""What the package of the service's client says and offers."""
+"""The messages and names of the client package."""
 
 import inspect
 

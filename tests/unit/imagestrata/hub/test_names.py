@@ -1,4 +1,4 @@
-"""Names of datasets that may be misspelt."""
+"""Dataset names that may be misspelt."""
 
 import pytest
 

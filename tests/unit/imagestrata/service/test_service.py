@@ -1,4 +1,4 @@
-"""The command of the dataset service: arguments that it refuses before anything is served."""
+"""The command of the dataset service: arguments that it refuses before it serves."""
 
 from pathlib import Path
 

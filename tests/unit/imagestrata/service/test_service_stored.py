@@ -1,4 +1,4 @@
-"""The folder of a service of an earlier version is served."""
+"""A service folder of an earlier version is served."""
 
 from pathlib import Path
 

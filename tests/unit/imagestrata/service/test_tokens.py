@@ -1,4 +1,4 @@
-"""Tokens that a file brings, as a container mounts a secret."""
+"""Tokens from a file, as a container mounts a secret."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What is a rank's share already is never shared out again by accelerate; e2e/test_accelerate.py has the real one."""
+"""accelerate does not distribute a rank's share again. e2e/test_accelerate.py tests the real one."""
 
 import pickle
 import sys
@@ -24,13 +24,13 @@ def source(tmp_path: Path) -> Callable[..., loader.FolderSource]:
 
 
 def accelerate(monkeypatch: pytest.MonkeyPatch, processes: int) -> None:
-    """Replaces accelerate, in use with so many processes."""
+    """Replaces accelerate, as if it ran with this many processes."""
     state = SimpleNamespace(is_initialized=lambda: True, PartialState=lambda: SimpleNamespace(num_processes=processes))
     monkeypatch.setitem(sys.modules, "accelerate.state", state)
 
 
 def from_accelerate(dataset: Any) -> None:
-    """The call that a prepared DataLoader makes at the beginning of a pass."""
+    """The call of a prepared DataLoader at the beginning of a pass."""
     names: dict[str, Any] = {"__name__": "accelerate.data_loader"}
     exec("def begin(dataset): dataset.set_epoch(0)", names)
     names["begin"](dataset)
@@ -39,7 +39,7 @@ def from_accelerate(dataset: Any) -> None:
 def test_a_share_is_refused_until_it_is_said_to_be_one(
     source: Callable[..., loader.FolderSource], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    early = loader.TorchDataset(source())  # before accelerate was in use
+    early = loader.TorchDataset(source())  # before accelerate was used
     accelerate(monkeypatch, 2)
     for call in (lambda: loader.TorchDataset(source()), lambda: iter(early), lambda: pickle.dumps(early)):
         with pytest.raises(
@@ -56,7 +56,7 @@ def test_a_share_in_a_prepared_data_loader_is_refused(
     source: Callable[..., loader.FolderSource], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Stream:
-        """As the other datasets that are shared out do it."""
+        """A dataset of another class that is distributed."""
 
         def set_epoch(self, _: int) -> None:
             check_not_prepared(1, 2)

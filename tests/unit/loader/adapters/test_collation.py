@@ -1,4 +1,4 @@
-"""Batches that torch's default collate function makes of samples, and the hint where it cannot."""
+"""Batches from torch's default collate function, and the hint if it fails."""
 
 import io
 from collections.abc import Callable
@@ -18,7 +18,7 @@ COUNT = 8
 
 @pytest.fixture(scope="module")
 def bucket(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a tree of class folders; pictures are 40 pixels wide, and one is 41."""
+    """A folder with a tree of class folders. Images are 40 pixels wide, and one is 41."""
     root = tmp_path_factory.mktemp("bucket")
     for number in range(COUNT):
         path = root / "tree" / CLASSES[number % 2] / f"{number}.png"
@@ -38,7 +38,7 @@ def one_size(image: Image.Image) -> Any:
 
 
 def datasets(bucket: Path, transform: Callable[[Any], Any] | None) -> dict[str, Any]:
-    """Datasets of the tree, each with a name, which a DataLoader puts into batches."""
+    """Datasets of the tree with names, to be batched by a DataLoader."""
     pictures = loader.S3ImageFolder(bucket.name, "tree", transform, client=make_client(str(bucket.parent)))
     return {
         "ImageDataset": loader.ImageDataset(loader.open_folder(bucket / "tree"), transform),
@@ -88,7 +88,7 @@ def test_other_errors_of_torch_stay_as_they_are(bucket: Path) -> None:
     from torch.utils.data import DataLoader
 
     class Refusing(io.BytesIO):
-        """What torch cannot take, though its shape is always the same."""
+        """A value that torch cannot collate, although its shape is always the same."""
 
         shape = (3, 4)
 

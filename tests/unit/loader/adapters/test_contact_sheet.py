@@ -1,4 +1,4 @@
-"""Contact sheets: each picture is on its place, and what cannot be shown is shown as such."""
+"""Contact sheets: each image is in its place, and unreadable ones are marked."""
 
 import io
 from pathlib import Path
@@ -21,7 +21,7 @@ ALARM = (190, 30, 30)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> loader.Folder:
-    """Pictures of the shade of their class, and one that is no picture."""
+    """Images of the shade of their class, and a file that is not an image."""
     root = tmp_path_factory.mktemp("tree")
     for number in range(12):
         path = root / f"c{number % 3}" / f"{number:02}.png"
@@ -38,7 +38,7 @@ def batch(images: list[bytes], **fields: Any) -> loader.Batch:
 
 
 def middle(sheet: Image.Image, column: int, row: int, *, height: int = CELL + 2 + 30 + 8, below: int = 0) -> Any:
-    """The colour in the middle of a cell."""
+    """The colour at the centre of a cell."""
     return sheet.getpixel((LEFT + column * PITCH + CELL // 2, LEFT + row * height + below + CELL // 2))
 
 
@@ -46,7 +46,7 @@ def test_pictures_are_row_by_row_in_the_order_of_their_positions(folder: loader.
     assert folder.labels is not None
     broken = folder.paths.index(b"c2/11.png")
     sheet = folder.show()
-    assert sheet.width == LEFT + 5 * PITCH  # 12 pictures in rows of 5
+    assert sheet.width == LEFT + 5 * PITCH  # 12 images in rows of 5
     for position in set(range(12)) - {broken}:
         shade = SHADES * (1 + int(folder.labels[position]))
         assert middle(sheet, position % 5, position // 5) == (shade,) * 3
@@ -95,7 +95,7 @@ def test_captions_name_classes_in_letters_that_the_font_has() -> None:
     three = batch([picture(1)] * 3, labels=np.array([0, 1, 2], np.int32))
     named = captions(three.show({0: "Übel", 1: "Ubel", 2: "猫"}))
     assert named[0] == named[1] != named[2]
-    assert named[2] == captions(three.show())[2]  # as a class without a name: its number
+    assert named[2] == captions(three.show())[2]  # the number, as for a class without a name
     long = captions(three.show({0: "a" * 100, 1: "a" * 200, 2: "b" * 100}))
     assert long[0] == long[1] != long[2]
 

@@ -1,4 +1,4 @@
-"""Decoding of shard members: the types that are decoded, and none that runs code."""
+"""Decoding of shard members: the supported types, none of which runs code."""
 
 import gzip
 import io
@@ -21,7 +21,7 @@ from tests.support.shard_folders import shards_of
 
 
 class _Canary:
-    """It makes a folder where it is unpickled."""
+    """It makes a folder when it is unpickled."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -31,7 +31,7 @@ class _Canary:
 
 
 def canaries(place: Path) -> dict[str, bytes]:
-    """Files that make a folder where they are unpickled, by extension."""
+    """Files that make a folder when they are unpickled, by extension."""
     pickled, saved, array = pickle.dumps(_Canary(place)), io.BytesIO(), io.BytesIO()
     torch.save(_Canary(place), saved)
     np.save(array, np.array([_Canary(place)], dtype=object), allow_pickle=True)

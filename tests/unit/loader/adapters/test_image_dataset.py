@@ -1,4 +1,4 @@
-"""A split by index: torch's samplers choose, batches are read side by side, and nothing is left out."""
+"""A split by index: torch's samplers choose, batches are read concurrently, and nothing is missing."""
 
 import pickle
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Workers of a pass agree among themselves which epoch it is, or raise."""
+"""Workers of a pass agree on the epoch, or raise."""
 
 import json
 import multiprocessing
@@ -24,7 +24,7 @@ def team(birth: int, *, of: int, seed: int = 0, thread: int = 0, turn: int = 0) 
 
 
 def begin(ledger: "Ledger", numbers: list[int], *, of: int, births: int, turn: int = 0) -> list[int]:
-    """The epochs of workers of a pass that begin in this order; ``births`` is the birth of worker 0."""
+    """The epochs of workers that begin in this order; ``births`` is the birth of worker 0."""
     return [ledger.begin(team(births, of=of, turn=turn), number, first_epoch=4).epoch for number in numbers]
 
 
@@ -33,8 +33,8 @@ def test_workers_of_a_pass_agree_on_its_epoch() -> None:
 
     ledger = Ledger()
     assert begin(ledger, [2, 0, 1], of=3, births=11) == [4, 4, 4]
-    assert begin(ledger, [0, 1, 2], of=3, births=11, turn=1) == [5, 5, 5]  # they live on
-    assert begin(ledger, [1], of=3, births=14) == [6]  # a pass that is broken off before the others begin
+    assert begin(ledger, [0, 1, 2], of=3, births=11, turn=1) == [5, 5, 5]  # they are persistent
+    assert begin(ledger, [1], of=3, births=14) == [6]  # a pass that ends early, before the others begin
     assert begin(ledger, [0, 1, 2], of=3, births=17) == [7, 7, 7]
     assert begin(ledger, [2, 0, 1], of=4, births=20) == [8, 8, 8]
     assert ledger.begin(None, 0, first_epoch=4).epoch == 9  # no workers
@@ -52,7 +52,7 @@ def test_no_two_iterators_mix_whatever_begins_when() -> None:
 
 
 def check_iterators(rng: random.Random) -> None:
-    """Threads start iterators side by side, with the same base seed; anything else may be started in between."""
+    """Threads start iterators concurrently, with the same base seed. Anything else may be started in between."""
     from loader.adapters.passes import Ledger
 
     waiting: list[tuple[int, list[tuple[Team, int]]]] = []  # passes, with the workers that have not begun them
@@ -126,7 +126,7 @@ def _own_epochs(passes: Any, answers: Any) -> None:
 
 
 def test_processes_started_with_a_dataset_count_passes_of_their_own() -> None:
-    """As ranks do that are forked with a dataset of their parent's; and pickles for other purposes."""
+    """As in ranks that are forked with their parent's dataset, and for pickles made for other purposes."""
     from loader.adapters.passes import Passes
 
     passes = Passes()

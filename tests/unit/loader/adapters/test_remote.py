@@ -1,4 +1,4 @@
-"""Shards as an iterable dataset: decoding and tuples, an order for each pass, ranks, exact states."""
+"""Shards as an iterable dataset: decoding and tuples, an order per pass, ranks, exact states."""
 
 import json
 import sys
@@ -22,14 +22,14 @@ COUNT = 90
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Client:
-    """A local folder with a bucket `remote` that has shards."""
+    """A local folder with a bucket `remote` that contains shards."""
     client = make_client(tmp_path_factory.mktemp("remote"))
     upload(client, "remote", "x", count=COUNT, workers=1)
     return client
 
 
 def remote(*args: Any, **options: Any) -> Any:
-    """A dataset, imported late: it brings torch along."""
+    """A dataset, imported late because it imports torch."""
     from loader.shards import RemoteDataset
 
     return RemoteDataset(*args, **options)

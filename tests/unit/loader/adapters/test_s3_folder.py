@@ -1,4 +1,4 @@
-"""Class folders in a bucket: options that are refused before anything is asked of it."""
+"""Class folders in a bucket: options that are refused before any request."""
 
 from typing import Any
 

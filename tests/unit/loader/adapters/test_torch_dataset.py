@@ -1,4 +1,4 @@
-"""The source under torch's DataLoader: one order for any number of workers, exact states, errors in their own class."""
+"""The source in torch's DataLoader: one order for any number of workers, exact states, errors with their own class."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from tests.support.pictures import picture
 from tests.support.row_sources import RowSource
 from tests.support.split_folders import image_ids, write_split_folder
 
-if TYPE_CHECKING:  # torch takes seconds to import: tests do so, not those who collect them
+if TYPE_CHECKING:  # torch takes seconds to import, so only tests import it, not their collection
     from torch.utils.data import DataLoader
     from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -30,7 +30,7 @@ LABELS = [number % 10 for number in range(COUNT)]
 MISSING = uuid.UUID(int=4)
 NO_PICTURE = uuid.UUID(int=5)
 
-# Warnings that a machine has fewer cores than a test has workers.
+# Warnings that a test has more workers than the machine has cores.
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
 
@@ -209,7 +209,7 @@ def test_errors_from_workers_keep_their_class(sources: Sources, workers: int) ->
 
 
 def test_a_split_changed_in_the_meantime_is_named(tmp_path: Path) -> None:
-    """What a spawned worker unpickles raises when the first batch is asked for."""
+    """A spawned worker raises the error when its first batch is requested."""
     own = write_split_folder(tmp_path / "own", [(IDS, LABELS)])
     split = loader.open_split(own, cache=tmp_path / "cache")
     dataset = loader.TorchDataset(loader.CassandraSource(split, hosts="127.0.0.1", batch_size=4))
@@ -225,12 +225,12 @@ def test_passes_with_the_same_seed_and_other_worker_counts_do_not_mix(sources: S
     dataset = loader.TorchDataset(sources())
 
     def seeded(workers: int, first: int, **options: Any) -> "DataLoader[Any]":
-        """Workers of which one begins its pass before the others do."""
+        """Workers of which one begins its pass before the others."""
         torch.manual_seed(0)
         return batches_of(dataset, workers, worker_init_fn=partial(_wait_for, first, _next_epoch(dataset)), **options)
 
     def whole(batches: Any) -> int:
-        """The epoch of batches that are each sample once."""
+        """The epoch of the batches, which must have each sample once."""
         found = list(batches)
         assert sorted(position for batch in found for position in batch.positions) == list(range(COUNT))
         (epoch,) = {batch.epoch for batch in found}
@@ -238,13 +238,13 @@ def test_passes_with_the_same_seed_and_other_worker_counts_do_not_mix(sources: S
 
     for epoch, (workers, first) in enumerate([(2, 0), (3, 0), (2, 1), (3, 2)]):
         assert whole(seeded(workers, first)) == epoch
-    next(iter(seeded(2, 0)))  # the other has not begun, perhaps
+    next(iter(seeded(2, 0)))  # the other may not have begun
     assert whole(seeded(2, 1)) == 5
     durable = seeded(2, 0, persistent_workers=True)
     torch.manual_seed(0)
     assert whole(durable) == 6
     torch.manual_seed(0)
-    next(iter(durable))  # broken off
+    next(iter(durable))  # ended early
     overlapping = [iter(seeded(2, 1)), iter(seeded(2, 0)), iter(seeded(3, 2))]
     taken = [[next(one) for one in overlapping] for _ in range(COUNT // 4 + 1)]
     assert sorted(whole(batches) for batches in zip(*taken, strict=True)) == [8, 9, 10]
@@ -282,7 +282,7 @@ def _next_epoch(dataset: Any) -> int | None:
 
 
 def _wait_for(first: int, before: int | None, worker: int) -> None:
-    """Have a worker begin after the first one, which takes an epoch."""
+    """Make one worker begin after the first, which takes an epoch."""
     from torch.utils.data import get_worker_info
 
     info = get_worker_info()

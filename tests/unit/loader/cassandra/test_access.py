@@ -1,4 +1,4 @@
-"""What is said about access before anything is connected: options, files and the environment."""
+"""Messages about access before any connection: options, files and the environment."""
 
 import pickle
 import re
@@ -35,7 +35,7 @@ def other(authority: Authority) -> Certificate:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory, authority: Authority, other: Certificate) -> Path:
-    """Files that are not what they should be."""
+    """Files with wrong contents."""
     folder = tmp_path_factory.mktemp("files")
     (folder / "text").write_text("no certificate", encoding="ascii")
     (folder / "binary").write_bytes(b"\x30\x82\xff\xfe")
@@ -51,7 +51,7 @@ def files(tmp_path_factory: pytest.TempPathFactory, authority: Authority, other:
 
 
 def access(names: dict[str, str], authority: Authority, locked: Certificate, other: Certificate, files: Path) -> None:
-    """An access whose files are named by a word each."""
+    """An access whose files are named by one word each."""
     known = {
         "ca": authority.ca, "certificate": locked.certificate, "key": locked.key, "other key": other.key,
         "other certificate": other.certificate,

@@ -1,4 +1,4 @@
-"""Which client reads: acsylla, over TLS the driver, and with one warning the other where one is not installed."""
+"""The choice of client: acsylla, the driver with TLS, and with a warning the other if one is not installed."""
 
 import sys
 from dataclasses import replace

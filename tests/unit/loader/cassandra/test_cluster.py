@@ -1,4 +1,4 @@
-"""Where a split is read if no hosts are given."""
+"""Where a split is read from without hosts."""
 
 import os
 from pathlib import Path
@@ -21,7 +21,7 @@ def place(hosts: Any = None, port: int | None = None) -> tuple[tuple[str, ...], 
 
 @pytest.fixture(autouse=True)
 def note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where this checkout's note is, and none yet."""
+    """The place of this checkout's file, which does not exist yet."""
     monkeypatch.setattr(local_node, "PLACE", tmp_path / "node.json")
     return tmp_path / "node.json"
 

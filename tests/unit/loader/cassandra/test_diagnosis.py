@@ -1,4 +1,4 @@
-"""What is wrong with a place that cannot be read from is named in time."""
+"""Errors of an unreachable address name the cause in time."""
 
 import socket
 

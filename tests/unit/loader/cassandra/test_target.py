@@ -1,4 +1,4 @@
-"""What a table and its rows must be, checked without a database: the messages name the table, the id and the column."""
+"""Requirements on a table and its rows, without a database: messages name the table, the id and the column."""
 
 import uuid
 from dataclasses import replace
@@ -29,7 +29,7 @@ HAS = r"the key \(id\) and the columns data blob, id uuid, label int"
 
 
 def columns(**types: str) -> dict[str, tuple[str, str]]:
-    """The columns of a table whose key is `id`."""
+    """The columns of a table with the key `id`."""
     return {name: (kind, "partition_key" if name == "id" else "regular") for name, kind in types.items()}
 
 

@@ -1,4 +1,4 @@
-"""The order of an epoch and each rank's share of it: sweeps over sizes, and DALI's own counts."""
+"""The order of an epoch and each rank's share: sweeps over sizes, compared with DALI's own counts."""
 
 from pathlib import Path
 
@@ -82,7 +82,7 @@ def test_samples_have_numbers(size: tuple[int, int, int], policy: LastBatchPolic
 
 @given(sizes)
 def test_a_step_of_all_ranks_is_one_slice_of_the_global_order(size: tuple[int, int, int]) -> None:
-    """So one rank with a batch of B x W sees the same samples at the same step as W ranks with batches of B."""
+    """One rank with batches of B x W sees the same samples at each step as W ranks with batches of B."""
     n, batch_size, world_size = size
     ranks = shares(n, batch_size, world_size, "PARTIAL")
     (alone,) = shares(n, batch_size * world_size, 1, "PARTIAL")
@@ -100,7 +100,7 @@ def test_the_drawing_in_the_docstring_is_correct() -> None:
 
 
 def of_dali(files: list[str], batch_size: int, rank: int, world_size: int, policy: LastBatchPolicy) -> list[list[int]]:
-    """The places of each batch of one of DALI's own shards, where those that pad a batch are repeated at its end."""
+    """The places of each batch of one of DALI's own shards; padding repeats those at the end of a batch."""
     from nvidia.dali import Pipeline, fn
     from nvidia.dali.plugin.base_iterator import LastBatchPolicy as Policy
     from nvidia.dali.plugin.pytorch import DALIGenericIterator
@@ -119,7 +119,7 @@ def of_dali(files: list[str], batch_size: int, rank: int, world_size: int, polic
         pipeline.set_outputs(places)
     pipeline.build()
     if policy == "DROP" and len(files) // world_size < batch_size:
-        return []  # DALI's iterator refuses to begin
+        return []  # DALI's iterator refuses to start
     batches = DALIGenericIterator([pipeline], ["places"], reader_name="Reader", last_batch_policy=Policy[policy])
     return [batch[0]["places"].flatten().tolist() for batch in batches]
 
@@ -136,7 +136,7 @@ def test_counts_are_those_of_dali_s_file_reader(
         file.write_bytes(b"x")
     for rank, ours in enumerate(shares(n, batch_size, world_size, policy)):
         theirs = of_dali([str(file) for file in files], batch_size, rank, world_size, policy)
-        assert list(map(len, ours)) == [len(batch) for batch in theirs if batch]  # DALI ends PARTIAL with empty ones
+        assert list(map(len, ours)) == [len(batch) for batch in theirs if batch]  # DALI ends PARTIAL with empty batches
         if policy == "FILL":
             repeats = Sharding(n, batch_size, rank, world_size, policy).repeats(len(ours) - 1)
             assert len(set(theirs[-1])) == max(1, batch_size - repeats)

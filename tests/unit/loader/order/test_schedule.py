@@ -1,4 +1,4 @@
-"""Epochs of a rank: what was delivered before a state and what is delivered after it are an undisturbed epoch."""
+"""Epochs of a rank: the deliveries before and after a state add up to an undisturbed epoch."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -33,7 +33,7 @@ def ranks(plan: Schedule, batch_size: int, world_size: int) -> list[Schedule]:
 
 
 def delivered(plans: list[Schedule], epoch: int, *, before: int | None = None) -> list[list[int]]:
-    """The positions that all ranks deliver, by step, in the order of the ranks; without those that FILL repeats."""
+    """The positions that all ranks deliver, by step, in the order of the ranks, without those that FILL repeats."""
     found: dict[int, list[int]] = {}
     for plan in plans:
         for step in plan.steps(epoch):

@@ -1,4 +1,4 @@
-"""States: every place is delivered once, on whatever ranks and from wherever an epoch continues."""
+"""States: every place is delivered once, on any number of ranks and after any interruption."""
 
 import json
 from typing import Any
@@ -24,13 +24,13 @@ def parts(state: State, batch_size: int, world_size: int, policy: LastBatchPolic
 
 
 def places(state: State, sharding: Sharding, *, steps: int) -> list[int]:
-    """What a rank delivers in its first steps from a state on."""
+    """The deliveries of a rank in its first steps after a state."""
     batches = [state.left(sharding.places(step)) for step in range(min(steps, sharding.steps))]
     return np.concatenate([np.empty(0, np.int64), *batches]).tolist()
 
 
 def through_json(state: dict[str, Any]) -> State:
-    """A state that was written to a file and read."""
+    """A state after a round trip through a file."""
     return State.from_dict(json.loads(json.dumps(state)))
 
 
@@ -53,7 +53,7 @@ def test_an_epoch_resumes_at_the_next_sample_on_any_number_of_ranks(
 
 
 def out_of_order(state: State, sharding: Sharding, *, samples: int, window: int, data: st.DataObject) -> Share:
-    """What a rank's share looks like after so many samples out of a window of that many undelivered ones."""
+    """A rank's share after ``samples`` deliveries out of a window of undelivered samples."""
     waiting: list[int] = []
     following = 0
     for _ in range(samples):

@@ -1,4 +1,4 @@
-"""Batches of samples that arrive in any order: nothing lost, nothing twice, none too early. Pure."""
+"""Batches of samples that arrive in any order: none is missing, repeated or too early. Without a loader."""
 
 import itertools
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ def batcher(plan: Schedule, epoch: int = 0, *, reorder: int | None = None) -> Ba
 def arrive(
     made: Batcher, choices: Sequence[int], *, in_flight: int, missing: frozenset[int] = frozenset()
 ) -> list[Filled]:
-    """Batches, with as many reads in flight, of which those chosen come first."""
+    """Batches, with this many reads in flight, of which the chosen ones finish first."""
     found: list[Filled] = []
     flying: list[Sample] = []
     chosen = itertools.cycle(choices)
@@ -101,7 +101,7 @@ def test_out_of_order_delivery_gives_each_sample_once_and_none_too_early(
         fresh = [positions(filled)[: len(filled.samples) - filled.repeats] for filled in found]
         due = [step.positions.tolist()[: len(step.positions) - step.repeats] for step in steps]
         assert sorted(itertools.chain(*fresh)) == sorted(itertools.chain(*due))
-        # None overtakes one of a later batch by the window or more.
+        # No sample overtakes one that is a window or more ahead.
         numbers = [[sample.number for sample in filled.samples] for filled in found]
         delivered: set[int] = set()
         for batch, filled in zip(numbers, found, strict=True):
@@ -116,7 +116,7 @@ def test_out_of_order_delivery_gives_each_sample_once_and_none_too_early(
 def test_an_out_of_order_epoch_resumes_exactly_on_any_number_of_ranks(
     data: st.DataObject, rows: int, batch_size: int, world_size: int, choices: list[int]
 ) -> None:
-    """What ranks deliver out of order before an interruption and any others after it, is the epoch, each once."""
+    """Out of order, ranks before an interruption and any ranks after it deliver each sample of the epoch once."""
     plans = [schedule(rows, batch_size, rank, world_size) for rank in range(world_size)]
     stop = data.draw(st.integers(0, plans[0].whole.steps))
     delivered: list[int] = []

@@ -1,4 +1,4 @@
-"""The engine over a fetcher that is made of events: budget, order, faults and endings, without a database."""
+"""The engine with a fetcher controlled by events: budget, order, faults and shutdown, without a database."""
 
 import asyncio
 import gc
@@ -69,7 +69,7 @@ class FakeFetcher:
         self.is_closed = True
 
     def open(self, *numbers: int, turn: int = 0) -> None:
-        """Answer the reads of these samples that were the first, or the second (``turn=1``), of their kind."""
+        """Answer the first reads of these samples, or the second (``turn=1``)."""
         assert self.loop is not None
         for number in numbers:
             self.loop.call_soon_threadsafe(self.gates[number][turn].set)
@@ -79,7 +79,7 @@ class FakeFetcher:
             return self.changed.wait_for(condition, timeout=10)
 
     def settle(self) -> None:
-        """Wait until the loop has done what it was told."""
+        """Wait until the loop has processed its tasks."""
         assert self.loop is not None
         for _ in range(5):
             asyncio.run_coroutine_threadsafe(asyncio.sleep(0), self.loop).result(5)
@@ -205,7 +205,7 @@ def test_reads_ahead_stay_within_the_budget(make: Make) -> None:
     fetcher.settle()
     assert fetcher.wait_for(lambda: len(fetcher.asked) >= 10)
     fetcher.settle()
-    assert len(fetcher.asked) <= 2 + 16  # 8 that the budget holds; the first 16 were asked when no size was known
+    assert len(fetcher.asked) <= 2 + 16  # 8 that the budget allows; the first 16 were requested before sizes were known
     for _ in range(4):
         stream.take()
     assert fetcher.wait_for(lambda: len(fetcher.asked) >= 18)
@@ -244,7 +244,7 @@ def test_an_error_arrives_in_its_place_and_ends_the_stream(make: Make, kind: Cal
             found += positions(filled)
     assert found == list(range(6))
     assert not stream.is_usable()
-    assert len(list(taken(engine.stream(iter([kind(3)]))))) == 2  # the engine lives on
+    assert len(list(taken(engine.stream(iter([kind(3)]))))) == 2  # the engine is still running
 
 
 def test_an_error_in_the_order_is_raised_too(make: Make) -> None:
@@ -352,7 +352,7 @@ def test_a_second_read_not_begun_before_the_first_answer_is_not_counted() -> Non
             await asyncio.sleep(0)
         late = next(iter(stream._tasks.values()))
         fetcher.gates[0][0].set()  # the task wakes in the loop's next turn,
-        stream._begin(late)  # and in this one a look finds it late
+        stream._begin(late)  # and a check in this turn finds the read late
         for number in (1, 2, 3):
             fetcher.gates[number][0].set()
         for _ in range(10):
@@ -375,9 +375,9 @@ def test_a_slow_server_gets_few_second_reads(make: Make) -> None:
     for number in range(20):
         assert fetcher.wait_for(lambda: number in fetcher.asked)  # noqa: B023
         fetcher.open(number)
-    assert fetcher.wait_for(lambda: engine.stats().second_reads == 16)  # 36 are late, and answers were 20
+    assert fetcher.wait_for(lambda: engine.stats().second_reads == 16)  # 36 are late, and 20 were answered
     assert fetcher.loop is not None
-    asyncio.run_coroutine_threadsafe(asyncio.sleep(0.2), fetcher.loop).result(5)  # four more looks
+    asyncio.run_coroutine_threadsafe(asyncio.sleep(0.2), fetcher.loop).result(5)  # four more checks
     assert engine.stats().second_reads == 16
 
 
@@ -395,7 +395,7 @@ def test_an_abandoned_stream_cancels_its_reads(make: Make) -> None:
 def test_a_second_read_in_a_window_of_one_does_not_stall_reading(make: Make) -> None:
     engine, fetcher = make(gated=True, max_in_flight=1)
     stream = engine.stream(iter([epoch(4)]))
-    assert fetcher.wait_for(lambda: fetcher.asked == [0, 0])  # late: a task more than the window has
+    assert fetcher.wait_for(lambda: fetcher.asked == [0, 0])  # late: one task more than the window allows
     fetcher.gated = False
     fetcher.open(0, turn=1)
     assert [positions(filled) for filled in taken(stream)] == [[0, 1], [2, 3]]
@@ -406,7 +406,7 @@ def test_simultaneous_answers_do_not_stall_reading(make: Make) -> None:
     stream = engine.stream(iter([epoch(2000, 2000)]))
 
     def narrow_and_answer() -> None:
-        stream._reading.window.size = 4  # as a round that ends with the first of them may have it
+        stream._reading.window.size = 4  # as if a round ended with the first of them
         stream._reading.window._is_beginning = False
         for gates in fetcher.gates.values():
             for gate in gates:
@@ -500,8 +500,8 @@ def test_no_thread_is_left_behind(make: Make) -> None:
 def test_a_read_that_fails_as_its_second_begins_is_not_counted_twice(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when a node is killed: all its answers are late, and all fail at once."""
-    monkeypatch.setattr(module, "_LOOK_SECONDS", 1000.0)  # looked at by hand
+    """As if a node was killed: all its answers are late, and all fail at once."""
+    monkeypatch.setattr(module, "_LOOK_SECONDS", 1000.0)  # checked explicitly
     monkeypatch.setattr(RetryPolicy, "late", lambda policy, window: -1.0)
     engine, fetcher = make(gated=True, errors={0: [UnreachableError("Wanted 0. Found: nobody")]})
     stream = engine.stream(iter([unordered(3, 1)]))
@@ -516,9 +516,9 @@ def test_a_read_that_fails_as_its_second_begins_is_not_counted_twice(
     assert fetcher.wait_for(lambda: len(fetcher.asked) == 6)
     fetcher.open(0, turn=1)
     assert [sample.position for sample in stream.take().samples] == [0]  # type: ignore[union-attr]
-    assert engine.meter.retries == 0  # the second read was enough
+    assert engine.meter.retries == 0  # the second read was sufficient
     deadline = time.monotonic() + 10
-    while engine.meter.in_flight > 4:  # the one that failed has found that nothing is left to do
+    while engine.meter.in_flight > 4:  # the failed one found that nothing is left to do
         assert time.monotonic() < deadline
         time.sleep(0.01)
     fetcher.open(1, 2)

@@ -1,4 +1,4 @@
-"""How many images of an epoch may be missing."""
+"""The number of images of an epoch that may be missing."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How many reads are in flight, over a simulated link: enough to fill it, soon, and no burst. Pure."""
+"""The number of reads in flight, over a simulated link: it fills the link quickly, without a burst."""
 
 import heapq
 import itertools
@@ -15,7 +15,7 @@ from loader.prefetch.window import Window
 def simulate(
     rate: float | Callable[[float], float], round_trip: float, *, seconds: float, most: int = 4096
 ) -> list[tuple[float, int]]:
-    """Times of answers, with the window then: a server that answers in turn, behind a link with this round trip."""
+    """Times of answers, and the window at each: a server that answers in order, over a link with this round trip."""
     window = Window(most=most, now=0.0)
     now = free = 0.0
     waiting: list[tuple[float, float]] = []

@@ -1,4 +1,4 @@
-"""Requests to buckets: what an error of the store becomes for a reader."""
+"""Requests to buckets: errors of the store become errors of the loader."""
 
 from formats.errors import RefusedError, StorageError
 from loader import AccessError, UnreachableError

@@ -1,4 +1,4 @@
-"""The memory of a stream over shards: never more than its budget, in any order, and nothing lost for it."""
+"""The memory of a stream over shards: within its budget, in any order, without losing samples."""
 
 import tempfile
 import time
@@ -25,7 +25,7 @@ from tests.support.shard_folders import filler
 
 
 class PeakMeter(Meter):
-    """The counts of a source, and the most that was held at a time."""
+    """The counts of a source, and the largest amount held at a time."""
 
     peak = 0
     _held = 0
@@ -40,7 +40,7 @@ class PeakMeter(Meter):
 
 
 class CountedReader(PieceReader):
-    """A reader that counts the bytes of all buffers that exist, in use or kept for later."""
+    """A reader that counts the bytes of all buffers, in use or cached."""
 
     def __init__(self, shards: Shards, *, meter: Meter, budget: int) -> None:
         super().__init__(shards, threads=3, meter=meter)
@@ -52,7 +52,7 @@ class CountedReader(PieceReader):
         if id(found) not in self._sizes:
             self._sizes[id(found)] = len(found)
             weakref.finalize(found, self._sizes.pop, id(found))
-        until = time.monotonic() + 5  # a thread may be about to return, with the buffer that it has read into
+        until = time.monotonic() + 5  # a thread may be returning the buffer that it read into
         while (total := sum(self._sizes.values())) > self._limit and time.monotonic() < until:
             time.sleep(0.001)
         self.peak = max(self.peak, total)
@@ -124,7 +124,7 @@ def test_allocations_stay_within_the_budget(tmp_path: Path) -> None:
         finally:
             tracemalloc.stop()
         assert batches == [10] * 120
-        assert peak < budget + 2 * 10 * 40_000 + 600_000  # a batch that is put together, the one before, and the plan
+        assert peak < budget + 2 * 10 * 40_000 + 600_000  # the batch being assembled, the one before, and the plan
         assert meter.peak > budget / 2
         assert meter.rereads <= 6 if is_enough else meter.rereads > 12  # of 120 pieces
 

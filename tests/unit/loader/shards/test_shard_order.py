@@ -1,4 +1,4 @@
-"""Which sample of which piece when: every sample once, apart for ranks and workers, and exactly on after a stop."""
+"""Which sample of which piece comes when: each once, disjoint for ranks and workers, and exact after a resume."""
 
 from collections import Counter
 from itertools import chain
@@ -133,7 +133,7 @@ def test_a_state_resumes_at_the_next_batch(pieces: list[int], size: int, world: 
 def test_a_state_resumes_with_other_ranks_and_batch_sizes(
     pieces: list[int], size: int, world: int, new_size: int, new_world: int, data: st.DataObject
 ) -> None:
-    """Twice: the rest of a rest is distributed again."""
+    """Twice: what is left of a rest is distributed again."""
     left = everything(pieces)
     state, epoch = None, 0
     for batch, count in ((size, world), (new_size, new_world), (size + 1, world)):

@@ -21,7 +21,7 @@ def packed(data: bytes) -> bytes:
 
 
 def without_size(count: int) -> bytes:
-    """A frame of so many zeros that does not declare its size: blocks that repeat a byte."""
+    """A frame of this many zeros that does not declare its size, in blocks that repeat one byte."""
     whole, rest = divmod(count, 1 << 17)
     blocks = [((size << 3) | 0b010).to_bytes(3, "little") + b"\0" for size in [1 << 17] * whole + [rest]]
     last = int.from_bytes(blocks[-1][:3], "little") | 1

@@ -1,4 +1,4 @@
-"""Datasets as shards: packed full, shuffled, the same for any number of workers, and nothing half done."""
+"""Datasets as shards: full, shuffled, the same for any number of workers, and no partial results."""
 
 import hashlib
 import io
@@ -31,7 +31,7 @@ def test_shards_are_full_shuffled_and_the_same_for_any_number_of_workers(tmp_pat
             data = (tmp_path / "b" / folder / shard.name).read_bytes()
             assert (len(data), hashlib.sha256(data).hexdigest()) == (shard.bytes, shard.sha256)
         assert shard.bytes <= 60_000
-        assert shard is one.contents.shards[-1] or shard.bytes > 60_000 - 11_000  # a picture of noise has 7 kB
+        assert shard is one.contents.shards[-1] or shard.bytes > 60_000 - 11_000  # a noise image has 7 kB
     paths = [int(json.loads(files["json"])["path"]) for _, files in sorted(samples_in(tmp_path / "b" / "one").items())]
     assert sorted(paths) == list(range(90))
     assert abs(np.corrcoef(paths, np.arange(90))[0, 1]) < 2.58 / np.sqrt(89)
@@ -109,7 +109,7 @@ BAD: list[tuple[Callable[[int], Any], str]] = [
 
 
 def job_of(ds: Any, spool: Path, *, image_format: str = "png") -> Job:
-    """What a process of an upload knows."""
+    """The arguments of an upload process."""
     return Job(ds, make_client("/nowhere"), "b", "x", spool, image_format, 95, "")
 
 
@@ -207,7 +207,7 @@ def test_tensors_that_are_no_pictures_are_refused(tensor: Any, message: str, tmp
 
 
 class Stream(torch.utils.data.IterableDataset[Any]):
-    """A stream of pictures that torch's workers share."""
+    """A stream of images that is divided among torch's workers."""
 
     classes = ("a", "b")
 
@@ -217,7 +217,7 @@ class Stream(torch.utils.data.IterableDataset[Any]):
         yield from ((as_tensors(number), number % 2) for number in numbers)
 
     def __len__(self) -> int:
-        return 7  # as many do, it does not know
+        return 7  # unknown, as in many datasets
 
 
 @pytest.mark.parametrize("workers", [0, 3])

@@ -1,4 +1,4 @@
-"""Splits over DataFrames: exact, and the same for any partitioning."""
+"""Splits of DataFrames are exact, and the same for any partitioning."""
 
 import random
 from collections import Counter
@@ -39,12 +39,12 @@ def plan(**options: object) -> SplitPlan:
 
 
 def images(spark: SparkSession, rows: Sequence[tuple[bytes | None, int | None]] = ROWS) -> DataFrame:
-    """Rows as the copy of a metadata table has them."""
+    """Rows in the form of a metadata copy."""
     return rows_of(spark, [(bytearray(i) if i else None, c) for i, c in rows], "id BINARY, label INT")
 
 
 def shares_of(rows: DataFrame, this: SplitPlan) -> Shares:
-    """What each split gets of each class."""
+    """The size of each class in each split."""
     assert this.ratios is not None
     assert this.data_table is not None
     assert this.metadata_table is not None
@@ -61,7 +61,7 @@ def shares_of(rows: DataFrame, this: SplitPlan) -> Shares:
 
 
 def assigned(spark: SparkSession, rows: DataFrame, this: SplitPlan) -> list[tuple[int, bytes, int, int]]:
-    """The whole way from images to positions: (split, id, label, position), sorted."""
+    """From images to positions: (split, id, label, position), sorted."""
     dealt = deal_strata(spark, rows, shares_of(rows, this), by=BY_LABEL, plan=this, keep=[])
     ordered = order_rows(spark, dealt.rows, sizes=dealt.sizes, seed=this.seed)
     return sorted((row["split"], bytes(row["id"]), row["label"], row["position"]) for row in ordered.collect())
@@ -83,7 +83,7 @@ def test_a_split_is_the_same_for_any_partitioning_and_any_order_of_the_input(
 def test_rows_are_dealt_in_seeded_order_however_it_is_distributed(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, values: int
 ) -> None:
-    """Also where cuts do not lie where they are expected, and where rows share an order key."""
+    """Also if a cut is not where it is expected, and if rows share an order key."""
     shift = F.lit((1 << 62) + 1)
     order = F.xxhash64("id").bitwiseAND(shift) if values > 5 else F.pmod(F.xxhash64("id"), F.lit(values)) - shift
     monkeypatch.setattr(choice, "choice_order", lambda seed: order)

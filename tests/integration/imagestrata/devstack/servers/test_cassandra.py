@@ -70,7 +70,7 @@ def test_a_mutation_of_sixteen_mebibytes_is_accepted(cassandra: Cassandra, keysp
 def test_a_port_held_by_another_process_is_refused_and_its_holder_named(
     cassandra: Cassandra, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # The fixture's node is a stranger for another folder.
+    # The fixture's node belongs to another folder.
     assert main(["up", "--port", str(cassandra.port), "--data", str(tmp_path)]) == 1
     message = capsys.readouterr().err.splitlines()[-1]
     assert f"port {cassandra.port}" in message

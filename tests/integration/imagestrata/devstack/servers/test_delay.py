@@ -1,4 +1,4 @@
-"""The proxy that makes a node look far away: bytes as they are, late enough, so many at a time and no more."""
+"""The proxy that simulates distance: unchanged bytes, delayed enough, with limited bandwidth."""
 
 import os
 import socket
@@ -18,7 +18,7 @@ RESULT, EVENT = 0x08, 0x0C
 
 @contextmanager
 def server(work: Callable[[socket.socket], None]) -> Iterator[int]:
-    """A server on a free port that does this work for each connection; yields the port."""
+    """A server on a free port that handles each connection like this; yields the port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -44,7 +44,7 @@ def echo(connection: socket.socket) -> None:
 
 
 def received(connection: socket.socket) -> bytes:
-    """Everything until the other side has ended."""
+    """Read until the other side ends."""
     return b"".join(iter(lambda: connection.recv(1 << 16), b""))
 
 
@@ -97,7 +97,7 @@ def frame(opcode: int, body: bytes) -> bytes:
 
 
 def test_later_answers_overtake_held_ones_and_none_is_lost() -> None:
-    """The server sends large answers, small ones and events; only large answers may be held."""
+    """The server sends large answers, small answers and events; only large answers may be held."""
     large = [frame(RESULT, struct.pack(">I", number) + bytes(5_000)) for number in range(100)]
     small = [frame(RESULT, struct.pack(">I", 1000 + number)) for number in range(20)]
     events = [frame(EVENT, struct.pack(">I", 2000 + number) + bytes(5_000)) for number in range(20)]
@@ -130,7 +130,7 @@ def test_the_proxy_ends_with_open_connections_and_refuses_invalid_options() -> N
         assert client.recv(1) == b"?"
         assert proxy.end().connections == 1
         assert client.recv(1) == b""
-    with DelayProxy(port, rtt=0.0) as proxy, connect(proxy) as client:  # nobody is there any more
+    with DelayProxy(port, rtt=0.0) as proxy, connect(proxy) as client:  # nobody is connected any more
         assert client.recv(1) == b""
     for wrong in (["-rtt", "1s"], ["-to", "127.0.0.1:1", "-rtt", "-1s"], ["-to", "127.0.0.1:1", "-hold-share", "2"]):
         found = subprocess.run([str(build()), *wrong], capture_output=True, text=True, timeout=30)

@@ -1,4 +1,4 @@
-"""The embedded S3 server: its keys, and its life on the command line."""
+"""The embedded S3 server: its keys, and its commands."""
 
 import os
 import stat
@@ -21,7 +21,7 @@ def test_keys_are_kept_in_a_private_file(s3: S3) -> None:
     pid = s3.pid
     assert pid is not None
     assert s3.secret_key.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
-    assert not ports.is_held(s3.port, "127.0.0.2")  # the loopback's first address alone
+    assert not ports.is_held(s3.port, "127.0.0.2")  # only on the first loopback address
 
 
 def test_the_command_line_starts_reports_and_stops_the_server(
@@ -40,7 +40,7 @@ def test_the_command_line_starts_reports_and_stops_the_server(
         assert server.secret_key not in shown
         storage = Storage("s3://demo", S3Access(server.endpoint, server.access_key, server.secret_key))
         storage.write_bytes("a", b"1")
-        with ThreadPoolExecutor(2) as pool:  # side by side: one starts it, both find it up
+        with ThreadPoolExecutor(2) as pool:  # concurrently: one starts it, both find it running
             assert list(pool.map(main, [["s3-up", *data]] * 2)) == [0, 0]
         pid = server.pid
         assert pid is not None

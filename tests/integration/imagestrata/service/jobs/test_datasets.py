@@ -1,4 +1,4 @@
-"""Datasets of jobs, pulled from a service."""
+"""Jobs pull their datasets from a service."""
 
 import stat
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which requests are refused before a route sees them: other hosts, other sites, no token; and how they are ended."""
+"""Requests that are refused before a route: other hosts, other sites, no token; and how their connections end."""
 
 import json
 import socket
@@ -21,7 +21,7 @@ HEADERS = {
 
 @pytest.fixture(scope="module", params=["", "--insecure"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One that is open, on a loopback address."""
+    """A service without tokens, on a loopback address."""
     options = [request.param] if request.param else []
     with Server(tmp_path_factory.mktemp("service") / "root", "--host-name", "data.example", *options) as server:
         server.create("x")
@@ -30,7 +30,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="module")
 def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerInThread]:
-    """One that asks for tokens."""
+    """A service that requires tokens."""
     root = tmp_path_factory.mktemp("closed") / "root"
     assert main(["token", "create", "--root", str(root), "--name", "x"]) == 0
     with ServerInThread(root) as server:
@@ -38,7 +38,7 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerInThread]
 
 
 def said(server: Server, sent: bytes) -> bytes:
-    """All that comes back for these bytes, until the connection ends."""
+    """All that the server answers to these bytes, until the connection ends."""
     with socket.create_connection((server.host, server.port), timeout=60) as opened:
         opened.sendall(sent)
         found = b""
@@ -179,13 +179,13 @@ def test_a_refused_body_is_not_read_to_its_end(closed: ServerInThread, path: byt
     part = b"100000\r\n" + block + b"\r\n" if b"chunked" in length else block
     with socket.create_connection((closed.host, closed.port), timeout=60) as opened:
         opened.sendall(b"PUT " + path + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n" + length + b"\r\n")
-        assert opened.recv(4096).startswith(b"HTTP/1.1 401 ")  # before any of it
+        assert opened.recv(4096).startswith(b"HTTP/1.1 401 ")  # before any of the body
         sent = 0
         with suppress(OSError):
             while sent < 1 << 30:
                 opened.sendall(part)
                 sent += len(part)
-        assert sent < 64 << 20  # what the systems hold, and a little more
+        assert sent < 64 << 20  # slightly more than the systems buffer
 
 
 def test_the_addresses_that_clients_claim_are_believed_of_named_proxies_only(tmp_path: Path) -> None:

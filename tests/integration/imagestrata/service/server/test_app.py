@@ -1,4 +1,4 @@
-"""The dataset service as its users know it: a real server, asked over HTTP."""
+"""The dataset service over HTTP, with a real server."""
 
 import errno
 import gzip
@@ -97,7 +97,7 @@ def test_versions_are_kept_and_the_same_bytes_make_no_new_one(server: Server, na
     assert server.ask("GET", f"/datasets/{name}?version=3").status == 404
     assert server.ask("DELETE", f"/datasets/{name}?version=2").status == 204
     assert server.ask("GET", f"/datasets/{name}").body == b"one"
-    assert server.put(name, b"three").json["version"] == 3  # no number comes twice
+    assert server.put(name, b"three").json["version"] == 3  # version numbers are not reused
     assert server.ask("DELETE", f"/datasets/{name}").status == 204
     assert server.ask("GET", f"/datasets/{name}").status == 404
 
@@ -191,7 +191,7 @@ def test_a_restored_version_is_the_newest_and_takes_no_room(server: Server, name
     assert (server.ask("GET", path).body, used()) == (body, before)
     assert server.ask("GET", f"{path}/files/cat/1.jpg").body == b"1" * 5000
     assert server.ask("GET", f"{path}/card").json["card"]["classes"] == {"cat": 1}
-    assert server.ask("POST", f"{path}/restore?version=1").json["version"] == 3  # it is the newest already
+    assert server.ask("POST", f"{path}/restore?version=1").json["version"] == 3  # it is already the newest
     assert server.ask("DELETE", f"{path}?version=1").status == 204
     assert (server.ask("GET", path).body, used()) == (body, before)
     for missing in (f"{path}/restore?version=1", "/datasets/no-such/restore?version=1"):
@@ -345,7 +345,7 @@ def test_bodies_with_a_wrong_digest_type_or_name_are_refused(server: Server, nam
     assert server.put(name, DATA, kind="multipart/form-data; boundary=x").status == 415
     assert server.put(name, DATA, Content_Encoding="gzip").status == 415
     assert server.put(name, DATA, filename="../x").status == 422
-    for header in (f"sha-256={digest.hexdigest()}", "sha-512=:AAAA:"):  # what is no RFC 9530, or another algorithm
+    for header in (f"sha-256={digest.hexdigest()}", "sha-512=:AAAA:"):  # not RFC 9530, or another algorithm
         assert server.put(name, DATA, Repr_Digest=header).status == 422
     assert server.put(name, b"").status == 400
     assert server.ask("PUT", f"/datasets/{name}", iter(())).status == 400
@@ -493,7 +493,7 @@ def test_a_full_disk_refuses_large_uploads_and_keeps_serving(tmp_path: Path) -> 
         server.create("x")
         assert server.put("x", bytes(1_000_000)).status == 200
         for kind in (FILE, TAR):
-            parts = iter([bytes(1_000_000)] * 6)  # which do not say how many they are
+            parts = iter([bytes(1_000_000)] * 6)  # without a content length
             for body in (bytes(6_000_000), parts):
                 answer = server.ask("PUT", "/datasets/x", body, {"Content-Type": kind})
                 assert (answer.status, answer.json["title"]) == (507, "Insufficient storage")
@@ -513,7 +513,7 @@ def test_a_full_disk_refuses_large_uploads_and_keeps_serving(tmp_path: Path) -> 
             file.write(bytes(6_000_000))
         assert server.begin("x", 900).status == 507
         assert list((seen / "incoming").iterdir()) == []
-        assert server.ask("DELETE", "/datasets/x?version=2").status == 204  # on a full disk, which it makes room on
+        assert server.ask("DELETE", "/datasets/x?version=2").status == 204  # on a full disk, where it frees space
         filled.unlink()
         assert server.put("x", b"3").json["version"] == 3
         assert server.ask("GET", "/datasets/x?version=1").body == bytes(1_000_000)

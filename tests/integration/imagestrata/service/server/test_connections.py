@@ -1,4 +1,4 @@
-"""What strangers may cost the dataset service: headers, bodies that are read at once, connections, silence."""
+"""Limits against unknown clients: headers, bodies that are read at once, connections, slow clients."""
 
 import select
 import signal
@@ -22,7 +22,7 @@ from tests.support.dataset_servers import Server, ServerInThread, anonymous_mb, 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One that asks for tokens."""
+    """A service that requires tokens."""
     root = tmp_path_factory.mktemp("service") / "root"
     assert main(["token", "create", "--root", str(root), "--name", "x"]) == 0
     with Server(root) as server:
@@ -30,7 +30,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def head_of(server: Server, size: int) -> bytes:
-    """What comes back for a request with a header of this size, as far as it is taken."""
+    """The answer to a request with a header of this size, or nothing."""
     with socket.create_connection((server.host, server.port), timeout=60) as opened:
         try:
             opened.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Long: ")
@@ -38,7 +38,7 @@ def head_of(server: Server, size: int) -> bytes:
                 opened.sendall(b"a" * 10_000)
             opened.sendall(b"\r\n\r\n")
         except OSError:
-            pass  # it has closed already
+            pass  # the server has closed already
         try:
             return opened.recv(1000)
         except OSError:
@@ -57,7 +57,7 @@ def test_bodies_read_into_memory_are_bounded(server: Server) -> None:
     for body in (b'"' + b"a" * 50_000_000 + b'"', iter([b'"'] + [b"a" * 1_000_000] * 50)):
         try:
             answer = server.ask("POST", "/datasets", body, headers)
-        except OSError:  # it did not wait for all of it
+        except OSError:  # it did not wait for the whole request
             continue
         assert (answer.status, answer.headers["content-type"]) == (413, "application/problem+json")
     assert anonymous_mb(server.process.pid) < 100
@@ -96,14 +96,14 @@ PUT = b"PUT /datasets/x HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
 
 @pytest.fixture
 def impatient(tmp_path: Path) -> Iterator[ServerInThread]:
-    """One whose deadlines are half a second."""
+    """A service whose deadlines are half a second."""
     with ServerInThread(tmp_path / "root", limits=SHORT) as server:
         server.create("x")
         yield server
 
 
 def drip(server: ServerInThread, first: bytes, each: bytes) -> bytes:
-    """What comes back to a client that sends something now and then, until the connection ends."""
+    """The answer to a client that sends something now and then, until the connection ends."""
     with socket.create_connection((server.host, server.port), timeout=0.05) as opened:
         found, end = b"", time.monotonic() + 60
         try:
@@ -179,7 +179,7 @@ def test_a_client_that_never_reads_is_disconnected(impatient: ServerInThread, si
         opened.connect((impatient.host, impatient.port))
         opened.sendall(b"GET /datasets/x HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * requests)
         ended = select.poll()
-        ended.register(opened, 0)  # errors alone
+        ended.register(opened, 0)  # only errors
         assert ended.poll(60_000)
 
 
@@ -195,7 +195,7 @@ def test_many_downloads_that_nobody_reads_share_a_bounded_memory(tmp_path: Path)
             opened.sendall(b"GET /datasets/x HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             assert opened.recv(1) == b"H"
         assert server.ask("GET", "/health").status == 200
-        assert anonymous_mb(server.process.pid) < 300  # each of them could hold two blocks of 1 MiB
+        assert anonymous_mb(server.process.pid) < 300  # each could hold two blocks of 1 MiB
 
 
 def test_a_download_that_is_read_slowly_goes_on(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_connections_of_one_address_are_limited(tmp_path: Path, proxies: list[st
 
 
 def answer_of(connection: socket.socket) -> bytes:
-    """What comes before a request, or nothing."""
+    """What the server sends before a request, or nothing."""
     try:
         return connection.recv(4096)
     except TimeoutError:

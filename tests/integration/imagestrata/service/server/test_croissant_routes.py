@@ -1,4 +1,4 @@
-"""``GET /datasets/NAME/croissant``, read with mlcroissant: the bytes come from the service."""
+"""``GET /datasets/NAME/croissant`` is read with mlcroissant, with data from the service."""
 
 import hashlib
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.support.split_folders import image_ids, write_split_folder
 
 @pytest.fixture
 def described(server: Server, name: str, tmp_path: Path) -> Any:
-    """Gets the description of the test's dataset into a file."""
+    """Download the description of the test's dataset to a file."""
 
     def get(query: str = "") -> Path:
         answer = server.ask("GET", f"/datasets/{name}/croissant{query}")

@@ -1,4 +1,4 @@
-"""Contact sheets: which pictures are shown, and what none can break."""
+"""Contact sheets: which images are shown; damaged ones do no harm."""
 
 import io
 import re
@@ -34,14 +34,14 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def plain(colour: tuple[int, ...] | int | str, mode: str = "RGB", kind: str = "PNG", **options: object) -> bytes:
-    """A picture of one colour."""
+    """An image of one colour."""
     made = io.BytesIO()
     Image.new(mode, (200, 120), colour).save(made, kind, **options)
     return made.getvalue()
 
 
 def bomb(width: int, height: int) -> bytes:
-    """A PNG that says that it is so large."""
+    """A PNG that claims this size."""
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
 
     def chunk(kind: bytes, data: bytes) -> bytes:
@@ -123,14 +123,14 @@ def test_large_pictures_take_little_memory(
     Image.linear_gradient("L").resize((size, size)).convert(mode).save(made, kind, **options)
     name = f"{mode}-{size}-{kind}-{len(options)}".replace(";", "-")
     before = memory(measured)
-    Path(f"/proc/{measured.process.pid}/clear_refs").write_text("5")  # its peak begins anew
+    Path(f"/proc/{measured.process.pid}/clear_refs").write_text("5")  # reset the peak
     assert sheet_of(measured, name, {f"{n}/a.{kind}": made.getvalue() for n in range(3)}).status == status
     assert memory(measured, "VmHWM") - before < 45e6
-    assert memory(measured) - before < 20e6  # it goes back
+    assert memory(measured) - before < 20e6  # it is freed
 
 
 def memory(server: Server, which: str = "VmRSS") -> int:
-    """Bytes that a server holds, or has held at most."""
+    """The memory of a server in bytes; with ``VmHWM``, its peak."""
     found = re.search(rf"{which}:\s+(\d+) kB", Path(f"/proc/{server.process.pid}/status").read_text())
     assert found is not None
     return 1024 * int(found[1])
@@ -212,7 +212,7 @@ def test_a_sheet_that_has_not_changed_is_not_sent_again(server: Server) -> None:
 
 
 def test_concurrent_requests_each_get_their_own_sheet(server: Server) -> None:
-    names = [f"at-once-{number}" for number in range(30)]  # more than are kept
+    names = [f"at-once-{number}" for number in range(30)]  # more than are cached
     for number, name in enumerate(names):
         server.create(name)
         assert server.put(name, tar_of({"1.jpg": painted(number)}), kind=TAR).status == 200

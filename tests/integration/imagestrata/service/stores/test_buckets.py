@@ -1,4 +1,4 @@
-"""The dataset service over a bucket: what it keeps there, and that downloads come straight from it."""
+"""The dataset service over a bucket: what it stores there, and downloads directly from it."""
 
 import hashlib
 import http.client
@@ -36,7 +36,7 @@ def environment(s3: S3) -> dict[str, str]:
 
 @pytest.fixture
 def storage(s3: S3, keyspace: str) -> Storage:
-    """A prefix in a bucket of a test's own."""
+    """A prefix in a bucket for one test."""
     s3.make_bucket(keyspace)
     return Storage(f"s3://{keyspace}/all", S3Access(s3.endpoint, s3.access_key, s3.secret_key))
 
@@ -48,7 +48,7 @@ def server(storage: Storage, tmp_path: Path) -> Iterator[ServerInThread]:
 
 
 def follow(address: str, headers: Mapping[str, str] | None = None) -> tuple[int, bytes, dict[str, str]]:
-    """Get what a redirect leads to."""
+    """Follow a redirect and download."""
     parts = urlsplit(address)
     connection = http.client.HTTPConnection(parts.netloc, timeout=30)
     try:
@@ -135,7 +135,7 @@ def test_a_restored_version_shares_its_bytes_and_descriptions_outlive_a_restart(
     assert server.ask("DELETE", "/datasets/x?version=1").status == 204
     assert follow(server.ask("GET", "/datasets/x").headers["location"])[1] == DATA
     small = server.ask("GET", "/datasets/x", headers={"Range": "bytes=5-9"})
-    assert (small.status, small.body) == (206, DATA[5:10])  # not sent elsewhere, so that the page can read it
+    assert (small.status, small.body) == (206, DATA[5:10])  # not redirected, so that the page can read it
     assert len(storage.names("datasets/x/content")) == 2
     server.__exit__(None, None, None)
     with server:
@@ -192,7 +192,7 @@ def test_a_body_is_streamed_without_being_held_in_memory(storage: Storage, tmp_p
     store = BucketStore(storage, spool=tmp_path)
     try:
         store.create("x")
-        body = os.urandom(1_000_003) * 50  # in parts and blocks of which the last are short
+        body = os.urandom(1_000_003) * 50  # in parts and blocks, of which the last are short
         sha256 = hashlib.sha256(body).hexdigest()
         staged = store.staging.new()
         (staged / BODY).write_bytes(body)

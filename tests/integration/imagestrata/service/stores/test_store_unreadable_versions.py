@@ -1,4 +1,4 @@
-"""A version whose manifest cannot be read, as after a rollback: no older one is served for it, and nothing is lost."""
+"""A version with an unreadable manifest, as after a rollback: the service returns no older one, and nothing is lost."""
 
 import json
 import urllib.request
@@ -20,7 +20,7 @@ DAMAGES = {
 
 
 class Place:
-    """A folder or a bucket that holds datasets, and the services over it."""
+    """A folder or a bucket with datasets, and the services over it."""
 
     def __init__(self, kind: str, tmp_path: Path, s3: S3, keyspace: str) -> None:
         self._root, self._bucket = tmp_path / "root", None
@@ -41,7 +41,7 @@ class Place:
         return dict(self.storage.walk("datasets"))
 
     def damage(self, number: int, how: str) -> bytes:
-        """Make a version unreadable; its manifest before."""
+        """Make a version unreadable; return its manifest from before."""
         name = self.manifest.format(number)
         before = self.storage.read_bytes(name)
         self.storage.write_bytes(name, DAMAGES[how](before))
@@ -59,7 +59,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, s3: S3, keyspace: str)
 
 
 def body_of(server: ServerInThread, number: int) -> bytes:
-    """A version's bytes, also where a redirect leads to them."""
+    """The bytes of a version, also through a redirect."""
     with urllib.request.urlopen(f"{server.url}/datasets/x?version={number}", timeout=60) as answer:
         return bytes(answer.read())
 
@@ -88,7 +88,7 @@ def test_an_unreadable_newest_version_is_an_error_and_keeps_its_bytes(
         assert server.ask("GET", "/datasets/x/card").json["newest"]["version"] == 4
         assert server.ask("DELETE", "/datasets/x?version=2").status == 409
     assert caplog.text.count("version 3 of x cannot be read") == 1
-    with place.server():  # which clears up when it starts
+    with place.server():  # the service cleans up when it starts
         pass
     assert place.contents().keys() >= contents.keys()
     place.storage.write_bytes(place.manifest.format(3), before)
@@ -104,7 +104,7 @@ def test_an_unreadable_version_and_its_dataset_can_be_deleted_on_purpose(place: 
         if query:
             assert server.ask("GET", "/datasets/x/card").json["newest"]["version"] == 2
             assert [body_of(server, number) for number in (1, 2)] == [b"one", b"two"]
-            assert server.put("x", b"four").json["version"] == 4  # no number comes twice
+            assert server.put("x", b"four").json["version"] == 4  # version numbers are not reused
             assert server.ask("DELETE", "/datasets/x?version=2").status == 204
         else:
             assert place.contents() == {}

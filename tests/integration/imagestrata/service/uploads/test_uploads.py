@@ -1,4 +1,4 @@
-"""Resumable uploads of a real dataset service: what tus 1.0.0 asks for, and what a public client of it does."""
+"""Resumable uploads to a real dataset service: tus 1.0.0 as specified, and a public client."""
 
 import hashlib
 import http.client
@@ -35,7 +35,7 @@ def metadata(**pairs: str) -> str:
     return ",".join(f"{key} {base64(value.encode())}" for key, value in pairs.items())
 
 
-# What the protocol asks for
+# What the protocol requires
 
 
 def test_options_tell_what_is_offered(server: Server, name: str, tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_bytes_that_break_off_before_their_checksum_are_discarded(server: Server
     folder = server.root / "incoming" / place.rpartition("/")[2]
     _send_half(server, place, size)
     until(lambda: (folder / "data").stat().st_size > 0, "bytes")
-    assert server.look(place).headers["upload-offset"] == "0"  # the connection is open still
+    assert server.look(place).headers["upload-offset"] == "0"  # the connection is still open
     _BROKEN.pop().close()
     until(lambda: (folder / "data").stat().st_size == 0, "the end of the connection")
     until(lambda: server.append(place, 0, bytes(size)).status == 204, "the end of the request")
@@ -339,11 +339,11 @@ def test_abandoned_uploads_are_removed(tmp_path: Path) -> None:
         assert third.exists()
 
 
-# What a public client does
+# A public client
 
 
 def uploader(server: Server, name: str, data: bytes, *, url: str | None = None, **options: Any) -> Uploader:
-    """One of tuspy, in chunks of 1,000 bytes."""
+    """A client of tuspy, with chunks of 1,000 bytes."""
     headers = options.pop("headers", None)
     client = TusClient(f"{server.url}/datasets/{name}/uploads", headers=headers)
     told = {"chunk_size": 1_000, "retry_delay": 0, **options}
@@ -357,7 +357,7 @@ def test_a_public_client_uploads_in_chunks_and_resumes_by_url(server: Server, na
     assert first.offset == 3_000
     second = uploader(server, name, DATA, url=first.url, upload_checksum=upload_checksum)
     assert second.offset == 3_000
-    second.offset = 2_000  # as if it knew no better
+    second.offset = 2_000  # a client that ignores the error
     with pytest.raises(TusUploadFailed) as refused:
         second.upload_chunk()
     assert refused.value.status_code == 409

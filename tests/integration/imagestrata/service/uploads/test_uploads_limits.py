@@ -1,4 +1,4 @@
-"""What may be begun and promised: unfinished uploads, the quota and the disk, each counted as soon as it is known."""
+"""Limits on uploads: unfinished ones, the quota and the disk are reserved as soon as a size is known."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ from tests.support.dataset_servers import ServerInThread, until
 
 
 def begin(server: ServerInThread, length: int, **headers: str) -> tuple[int, str]:
-    """The status of beginning an upload of so many bytes, and where it is."""
+    """Begin an upload of this many bytes; return the status and its address."""
     answer = server.begin("x", length, **headers)
     return answer.status, answer.headers.get("location", "")
 
@@ -70,7 +70,7 @@ def test_unfinished_uploads_are_limited_by_token_and_in_all(
         place = begun[0][1]
         assert server.append(place, 0, bytes(9), Authorization=first).status == 204
         assert [begin(server, 9, Authorization=second)[0] for _ in range(2)] == [201, 429]
-    with ServerInThread(tmp_path / "root") as server:  # it counts those that are there when it starts
+    with ServerInThread(tmp_path / "root") as server:  # it counts existing uploads when it starts
         assert begin(server, 9, Authorization=second)[0] == 429
 
 

@@ -1,4 +1,4 @@
-"""Names of files in a target folder: none for two images."""
+"""File names in a target folder: no two images share one."""
 
 import itertools
 
@@ -14,7 +14,7 @@ def test_no_two_pictures_get_the_same_name(is_strict: bool) -> None:
     names = {"".join(parts) for count in range(1, 6) for parts in itertools.product(_PARTS, repeat=count)} - {".", ".."}
     made = {name: with_ending(name, ".jpg", format="JPEG", is_strict=is_strict) for name in names}
     assert len(set(made.values())) == len(names)
-    if is_strict:  # then masks can have the same names but for the ending
+    if is_strict:  # so masks can have the same names with another suffix
         assert all(name.endswith(".jpg") for name in made.values())
 
 

@@ -1,4 +1,4 @@
-"""An ingest into a folder: where masks and arrays go, and what counts as there when it goes on."""
+"""An ingest into a folder: the places of masks and arrays, and which files count as complete when it resumes."""
 
 import asyncio
 from pathlib import Path
@@ -39,7 +39,7 @@ def test_an_image_without_its_mask_or_array_is_written_again(tmp_path: Path, kin
 
     assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*")} == {"images/train/a.jpg", name}
     assert there() == 1
-    (tmp_path / name).write_bytes(b"")  # as a power cut may leave it
+    (tmp_path / name).write_bytes(b"")  # as left by a power cut
     assert there() == 0
     (tmp_path / name).unlink()
     assert there() == 0

@@ -1,4 +1,4 @@
-"""Cuts: where each split of a stratum may be expected to end."""
+"""Cuts: where each split of a stratum is expected to end."""
 
 import numpy as np
 from hypothesis import given
@@ -22,7 +22,7 @@ def test_the_expected_zone_contains_the_cut(rows: int, share: float, seed: int) 
     cut = (np.random.default_rng(seed).beta(before + 1, rows - before) - 0.5) * 2.0**64
     assert zones.lows[0, 0] <= cut <= zones.highs[0, 0]
     width = (int(zones.highs[0, 0]) - int(zones.lows[0, 0])) / 2.0**64
-    assert width * rows <= 51 + 5 * rows**0.5  # few rows are counted one by one
+    assert width * rows <= 51 + 5 * rows**0.5  # a few rows are counted individually
 
 
 @given(

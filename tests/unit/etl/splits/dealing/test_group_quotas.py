@@ -1,4 +1,4 @@
-"""Group quotas: whole groups come as near to what is wanted as they allow."""
+"""Group quotas: whole groups come as close to the quotas as possible."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -18,7 +18,7 @@ Content = Sequence[tuple[int, int]]
 
 
 def made(contents: Sequence[Content], order: Sequence[int] | None = None) -> Groups:
-    """Groups of ``(stratum, images)`` pairs; their order is scattered unless it is given."""
+    """Groups of ``(stratum, images)`` pairs, in a scattered order by default."""
     scattered = [(number * 2654435761) % (1 << 32) for number in range(len(contents))]
     pairs = [pair for content in contents for pair in content]
     return Groups(
@@ -34,13 +34,13 @@ def images_by_stratum(groups: Groups, strata: int) -> NDArray[np.float64]:
 
 
 def in_ratios(groups: Groups, ratios: Sequence[float], strata: int) -> NDArray[np.float64]:
-    """What is wanted when the images of every stratum are shared out in these ratios."""
+    """The quotas if the images of every stratum are distributed in these ratios."""
     shares = np.array(ratios, dtype=np.float64) / sum(ratios)
     return np.outer(images_by_stratum(groups, strata), shares)
 
 
 def drawn_groups(seed: int, *, groups: int, strata: int, at_most: int, tail: float = 1.5) -> Groups:
-    """Groups of one to ``at_most`` strata whose sizes have a heavy tail."""
+    """Groups of one to ``at_most`` strata with heavy-tailed sizes."""
     random = np.random.default_rng(seed)
     contents = []
     for _ in range(groups):
@@ -134,7 +134,7 @@ def test_totals_are_off_by_the_largest_group_at_most(seed: int, ratios: list[flo
 
 
 def test_small_strata_do_not_starve_a_small_split() -> None:
-    # No class of 20 images has a fifth of a group of 10 to give; together they have 20 groups.
+    # The small split gets 0.2 of the 20 images of each class, much less than a group of 10; in all, it gets 20 groups.
     groups = made([[(number % 1000, 10)] for number in range(2000)])
     wanted = in_ratios(groups, [99, 1], 1000)
     off = deviations(groups, assign_groups(groups, wanted), wanted).sum(axis=0)
@@ -205,7 +205,7 @@ def test_a_split_with_a_total_quota_of_zero_gets_no_surplus(seed: int) -> None:
 
 def test_images_already_in_a_split_count_towards_its_quota() -> None:
     groups = made([[(0, 1)]] * 30)
-    wanted = np.array([[25.0, -5.0, 10.0]])  # 10 images are there already, most in the second
+    wanted = np.array([[25.0, -5.0, 10.0]])  # 10 images are already there, most of them in the second
     got = (deviations(groups, assign_groups(groups, wanted), wanted) + wanted)[0]
     assert got[1] == 0
     assert got[0] > 2 * got[2] > 0
@@ -247,7 +247,7 @@ def test_inconsistent_groups_and_quotas_are_refused() -> None:
 
 
 def folds_of(splitter: Any, groups: Groups, strata: int) -> NDArray[np.float64]:
-    """Images by stratum and fold, as scikit-learn deals groups of one stratum each."""
+    """Images by stratum and fold, from scikit-learn, for groups of one stratum each."""
     owners = np.repeat(np.arange(len(groups.order)), groups.images)
     labels = groups.strata[owners]
     columns = [np.bincount(labels[test], minlength=strata) for _, test in splitter.split(labels, labels, owners)]
@@ -255,7 +255,7 @@ def folds_of(splitter: Any, groups: Groups, strata: int) -> NDArray[np.float64]:
 
 
 def in_folds(groups: Groups, folds: int, strata: int) -> NDArray[np.float64]:
-    """Images by stratum and fold, as we deal them."""
+    """Images by stratum and fold, from our code."""
     wanted = in_ratios(groups, [1] * folds, strata)
     return deviations(groups, assign_groups(groups, wanted), wanted) + wanted
 
@@ -281,7 +281,7 @@ def test_class_shares_are_as_even_as_those_of_stratified_group_k_fold(seed: int,
     totals = images_by_stratum(groups, strata)[:, None]
 
     def unevenness(counts: NDArray[np.float64]) -> list[float]:
-        """Of each class over the folds; of the classes within each fold. Both are mean absolute deviations."""
+        """The mean absolute deviations of each class over the folds, and of the classes within each fold."""
         within = counts / counts.sum(axis=0)
         return [np.abs(counts / totals - 1 / folds).mean(), np.abs(within - totals / totals.sum()).mean()]
 

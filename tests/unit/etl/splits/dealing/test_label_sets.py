@@ -1,4 +1,4 @@
-"""Label sets: images of several labels each, shared out so that every split has its part of every label."""
+"""Label sets: images with several labels are distributed so that every split has its share of every label."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -20,7 +20,7 @@ SEEDS = st.integers(-(2**70), 2**70)
 
 
 def sets_of(rows: Rows, order: Sequence[int] | None = None) -> LabelSets:
-    """The rows as arrays; without an order, in their own."""
+    """The rows as arrays, by default in their own order."""
     return LabelSets(
         starts=np.cumsum([0, *map(len, rows)], dtype=np.int64),
         labels=np.array([label for row in rows for label in row], dtype=np.int64),
@@ -29,7 +29,7 @@ def sets_of(rows: Rows, order: Sequence[int] | None = None) -> LabelSets:
 
 
 def draw_sizes(data: st.DataObject, images: int) -> list[int]:
-    """One to five sizes, some of them 0 perhaps, that sum to so many images."""
+    """One to five sizes, possibly 0, that sum to this many images."""
     cuts = data.draw(st.lists(st.integers(0, images), max_size=4))
     return [end - start for start, end in pairwise([0, *sorted(cuts), images])]
 
@@ -46,19 +46,19 @@ def zipf_rows(images: int, labels: int, seed: int, *, fewest: int = 0) -> list[l
 
 
 def dealt(sets: LabelSets, sizes: Sequence[int], seed: int) -> NDArray[np.int64]:
-    """What stratify starts to repair from."""
+    """The assignment that stratify starts to repair."""
     random = np.random.default_rng(seed % 2**64)
     known, numbers = np.unique(sets.labels, return_inverse=True)
     return label_sets._dealt(sets, random.permutation(len(known))[numbers], np.array(sizes, dtype=np.int64), random)
 
 
 def deviations(sets: LabelSets, assigned: NDArray[np.int64], sizes: Sequence[int]) -> NDArray[np.float64]:
-    """How far each split is off its share of each label."""
+    """The distance of each split from its share of each label."""
     return np.abs(np.array(list(label_deviations(sets, assigned, sizes).values()), dtype=np.float64))
 
 
 def is_as_published(rows: Rows, assigned: Sequence[int], sizes: Sequence[int]) -> bool:
-    """Whether the published steps, taken one at a time, lead to these splits with some way to break ties.
+    """Whether the published algorithm, one step at a time, can reach these splits with some way to break ties.
 
     The rows are in their order.
     """
@@ -193,7 +193,7 @@ def test_images_with_many_labels_are_stratified_where_published_steps_fail(
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_surplus_is_moved_without_concentrating_on_few_labels(seed: int) -> None:
-    """Moves out of the fullest split alone would put the surplus on one label or another."""
+    """If only the fullest split gave up images, one label or another would get the surplus."""
     random = np.random.default_rng(seed)
     rows = [[label for label in range(3) if kind >> label & 1] for kind in random.integers(1, 8, 20_000)]
     sets, sizes = sets_of(rows), [14_000, 4000, 2000]
@@ -221,7 +221,7 @@ def test_a_surplus_is_shared_among_labels_by_moving_their_first_images(
     assert np.bincount(before).tolist() == [200, 60]
     of_label = [[int((assigned[sets.labels == label] == split).sum()) for split in (0, 1)] for label in range(20)]
     assert Counter(map(tuple, of_label)) == {(10, 3): 12, (11, 2): 8}
-    if candidates > 20:  # so that none moves there and back
+    if candidates > 20:  # so that none moves back and forth
         moved = np.flatnonzero(before != assigned)
         firsts = [
             min(np.flatnonzero((sets.labels == label) & (before == 1)), key=sets.order.__getitem__)
@@ -249,7 +249,7 @@ def test_rare_labels_reach_every_split() -> None:
 
 
 def test_the_rarest_label_is_served_first() -> None:
-    """The frequent label deals its images to two splits by turns: images 0 and 2 would go to the same one."""
+    """Images of the frequent label alternate between two splits, so images 0 and 2 would be in the same one."""
     frequent, rare = 1, 2
     rows = [[frequent, rare] if image in (0, 2) else [frequent] for image in range(8)]
     most_frequent_first = stratify(sets_of([[frequent]] * 8), [4, 4], seed=0)
@@ -259,7 +259,7 @@ def test_the_rarest_label_is_served_first() -> None:
 
 
 def test_the_rarest_label_is_recomputed_from_the_remaining_images() -> None:
-    """Label 1 takes all images but one of label 3 with it, so that label 3 comes before label 2."""
+    """Label 1 takes all images but one of label 3, so label 3 comes before label 2."""
     rows = [[1, 3], [1, 3], [1, 3], [2, 3], [2], [2], [2]]
     for seed in range(10):
         assigned = stratify(sets_of(rows), [4, 3], seed=seed).tolist()
@@ -299,7 +299,7 @@ def test_images_without_labels_fill_what_is_left() -> None:
     assert np.bincount(assigned[:10]).tolist() == [7, 2, 1]
     assert np.bincount(assigned[10:]).tolist() == [63, 18, 9]
     bare = stratify(sets_of([[]] * 10), [7, 2, 1], seed=0)
-    assert bare.tolist()[:5] == [0] * 5  # the largest desired total, image after image
+    assert bare.tolist()[:5] == [0] * 5  # the largest desired total, image by image
     assert np.bincount(bare).tolist() == [7, 2, 1]
 
 

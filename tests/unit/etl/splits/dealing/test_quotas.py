@@ -1,4 +1,4 @@
-"""Quotas: the arithmetic of how many images of each class go where."""
+"""Quotas: how many images of each class go where."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -23,7 +23,7 @@ RATIOS = st.lists(
 
 
 def off_the_ideal(totals: Sequence[int], ratios: Sequence[Fraction], seed: int) -> list[str]:
-    """Every way in which the matrix is no controlled rounding of its ideal."""
+    """All ways in which the matrix is not a controlled rounding of its ideal."""
     quotas = quota_matrix(totals, ratios, seed=seed)
     found = []
     for label, total in enumerate(totals):
@@ -115,7 +115,7 @@ def test_decimal_numbers_are_parsed_exactly() -> None:
 
 @st.composite
 def held(draw: st.DrawFn) -> tuple[list[int], list[Fraction], list[list[int]]]:
-    """Totals, ratios, and images that are in splits already, no more than there are."""
+    """Totals, ratios, and at most as many images that are already in splits."""
     ratios = draw(RATIOS)
     fixed, totals = [], []
     for _ in range(draw(st.integers(1, 12))):
@@ -135,7 +135,7 @@ def test_fixed_images_stay_and_the_rest_fills_the_splits_evenly(
     assert quotas.sum(axis=1).tolist() == totals
     for label, row in enumerate(quotas.tolist()):
         assert all(got >= there for got, there in zip(row, fixed[label], strict=True))
-        # Where something was added, no other split is behind by a whole image and more: water finds one level.
+        # If a split got images, no other split is a whole image or more behind it.
         added = [s for s, (got, there) in enumerate(zip(row, fixed[label], strict=True)) if got > there]
         for high in added:
             assert all((row[high] - 1) / ratios[high] < (row[low] + 1) / ratios[low] for low in range(len(ratios)))
@@ -150,7 +150,7 @@ def test_fixed_images_stay_and_the_rest_fills_the_splits_evenly(
 
 
 def unrounded(totals: Sequence[int], ratios: Sequence[Fraction], margin: Sequence[int], matrix: Matrix) -> int:
-    """Totals of a value in a split that are neither the floor nor the ceiling of their ideal."""
+    """Totals of a value in a split that are neither the floor nor the ceiling of the ideal."""
     found = 0
     for value in set(margin):
         rows = [row for row, one in enumerate(margin) if one == value]
@@ -161,7 +161,7 @@ def unrounded(totals: Sequence[int], ratios: Sequence[Fraction], margin: Sequenc
 
 
 def can_be_rounded(totals: Sequence[int], ratios: Sequence[Fraction], margins: Sequence[Sequence[int]]) -> bool:
-    """Whether there is a rounding of all totals, by looking at every one."""
+    """Whether all totals can be rounded, by trying every rounding."""
     ideals = [[total * ratio / sum(ratios) for ratio in ratios] for total in totals]
     partitions = [[0] * len(totals), *margins]
     loads = [[[0] * len(ratios) for _ in range(max(partition) + 1)] for partition in partitions]
@@ -225,7 +225,7 @@ def test_totals_of_each_column_are_rounded_wherever_that_is_possible(
 
 
 def test_a_column_that_gives_way_is_named_with_its_distance() -> None:
-    """Each of two sites, scanners and classes has one of four images, by pairs: two splits cannot share all."""
+    """Each pair of sites, scanners and classes has one of four images: two splits cannot divide all evenly."""
     cells = [(0, 0, 1), (0, 1, 0), (1, 0, 0), (1, 1, 1)]
     margins = [[cell[column] for cell in cells] for column in range(3)]
     assert not can_be_rounded([1] * 4, [Fraction(1)] * 2, margins)

@@ -28,7 +28,7 @@ def shares_of(this: SplitPlan, *, ratios: tuple[Fraction, ...] = TWO, classes: M
 
 
 def totals(shares: Shares) -> dict[int, int]:
-    """Images by class that are in some split."""
+    """Images by class in all splits together."""
     return {label: int(sum(row)) for label, row in shares.by_class(shares.quotas).items()}
 
 

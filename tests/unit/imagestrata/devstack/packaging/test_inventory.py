@@ -1,4 +1,4 @@
-"""What counts as an audit: an answer for every package."""
+"""An audit counts only if it covers every package."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Processes that a file remembers."""
+"""Processes that are recorded in a pid file."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ ctypes.CDLL(None).syscall(60, 0)  # the first thread alone exits
 
 def test_a_pid_file_never_names_an_unrelated_process(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
-    # A pid that was given anew: same number, another start time.
+    # The pid was reused by another process: same number, another start time.
     pid_file.write_text(f"{os.getpid()} 1\n")
     assert processes.recall(pid_file) is None
     assert processes.end(pid_file, timeout_s=1) is False
@@ -34,7 +34,7 @@ def test_a_pid_file_never_names_an_unrelated_process(tmp_path: Path) -> None:
 
 
 def test_a_process_counts_as_running_until_its_ports_are_released(tmp_path: Path) -> None:
-    """Threads of a process that is killed end one after another; a restart must not find the port held."""
+    """The threads of a killed process end one after another. A restart must not find the port in use."""
     child = subprocess.Popen([sys.executable, "-c", LINGERING], stdout=subprocess.PIPE, text=True)
     try:
         assert child.stdout is not None

@@ -1,4 +1,4 @@
-"""The embedded S3 server before it starts: ports and settings that cannot be."""
+"""The embedded S3 server before it starts: bad ports and settings."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""Agents of jobs: the processes that they started are known, and can be ended."""
+"""Agents of jobs: the processes that they started are found, and can be ended."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Datasets of jobs: where they are put, and that nobody may write to them."""
+"""Datasets of jobs: their folders, which are read-only."""
 
 import re
 import stat
@@ -15,7 +15,7 @@ from imagestrata.service.jobs.errors import JobError
 
 
 class Pulled:
-    """Replaces a service: what is pulled from it is in a folder of its version, with a link to it."""
+    """Replaces a service: each pulled version is in a separate folder, with a link to it."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, Path]] = []
@@ -73,7 +73,7 @@ def test_a_prefix_without_permission_is_replaced_by_one_below_the_cache(
     found = dataset_at_hand("mine", url="http://x", prefix=None, tell=told.append)
     assert found == tmp_path / "cache" / "imagestrata" / "datasets" / "mine"
     assert f"datasets are in {found.parent}, not in {tmp_path / 'file' / 'datasets'}" in told[0]
-    assert dataset_at_hand("mine", url=None, prefix=None, tell=told.append) == found  # it is there by now
+    assert dataset_at_hand("mine", url=None, prefix=None, tell=told.append) == found  # it exists by now
     with pytest.raises(JobError, match="Wanted a writable folder for datasets"):
         dataset_at_hand("mine", url="http://x", prefix=tmp_path / "file", tell=told.append)
 

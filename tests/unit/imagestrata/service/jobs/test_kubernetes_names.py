@@ -1,4 +1,4 @@
-"""Names and amounts as Kubernetes reads them."""
+"""Names and quantities as Kubernetes parses them."""
 
 from decimal import Decimal
 

@@ -38,14 +38,14 @@ RICH = (
 
 
 class _Response:
-    """What the client's deserializer takes for an answer."""
+    """What the client's deserializer takes as a response."""
 
     def __init__(self, data: object) -> None:
         self.data = json.dumps(data)
 
 
 def through(found: dict[str, Any], model: str) -> Any:
-    """A mapping read into a model and written again: what the model does not know is lost on the way."""
+    """Read a mapping into a model and write it again, which drops what the model does not know."""
     if model.startswith(("Trainer", "IoK8s")):
         models = pytest.importorskip("kubeflow_trainer_api.models")
         return getattr(models, model).from_dict(found).to_dict()
@@ -68,7 +68,7 @@ def options(kind: Kind = "TrainJob", **more: Any) -> RenderOptions:
 
 
 def pods(found: dict[str, Any]) -> dict[str, Any]:
-    """The templates of a document's pods by the names of their steps."""
+    """The pod templates of a document by step name."""
     if found["kind"] == "PyTorchJob":
         return {"node": found["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]}
     if found["kind"] == "TrainingRuntime":
@@ -214,7 +214,7 @@ def test_commands_meet_where_trainer_says(tmp_path: Path, command: str, started:
         "--rdzv-id=example-job",
         "--rdzv-backend=c10d",
         "--rdzv-endpoint=$(PET_MASTER_ADDR):$(PET_MASTER_PORT)",
-        *given,  # of two options torchrun takes the later
+        *given,  # of a repeated option, torchrun uses the last
     ]
     (main,) = node_of(tmp_path, text, options("PyTorchJob"))["containers"]
     assert main["command"] == [*started, *given]

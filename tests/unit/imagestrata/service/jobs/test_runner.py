@@ -1,4 +1,4 @@
-"""Agents of a job together, with commands in the place of torchrun: when the job goes on, and when it ends."""
+"""The agents of a job, with commands instead of torchrun: when the job continues, and when it ends."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ def start(tmp_path: Path) -> Callable[..., Agent]:
 
 
 def ended(agents: _Agents, *, told: threading.Event | None = None, timeout: float | None = 60.0) -> int:
-    """How a job ends, of which nothing is left then."""
+    """Run a job to its end and check that nothing is left of it."""
     try:
         return agents.watch(STORE, told or threading.Event(), timeout)
     finally:
@@ -71,7 +71,7 @@ def test_a_signal_interrupts_a_job_that_runs(start: Callable[..., Agent], number
     said: list[str] = []
     agents = _Agents(1, said.append)
     with _signals() as signals:
-        with pytest.raises(KeyboardInterrupt):  # while it pulls
+        with pytest.raises(KeyboardInterrupt):  # during the pull
             signal.raise_signal(number)
         signals.is_raising = False
         agents.start(start(0, "sleep", "600"))

@@ -1,4 +1,4 @@
-"""What a job says while it pulls and starts."""
+"""The messages of a job while it pulls and starts."""
 
 from imagestrata.service.jobs.steps import Processes, Pulling
 from tests.support.dataset_servers import until
@@ -17,7 +17,7 @@ class Scene:
         return self.found
 
     def after(self, seconds: float, **found: int) -> list[str]:
-        """What is said until so many seconds later, with these processes of agents; 0 is none."""
+        """The messages until this many seconds later, with these processes of agents; 0 is none."""
         self.found |= {int(name[1:]): {pid} - {0} for name, pid in found.items()}
         self.said.clear()
         for _ in range(round(seconds * 2)):

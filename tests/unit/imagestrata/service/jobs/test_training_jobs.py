@@ -1,4 +1,4 @@
-"""Job files: the form that others write, and the messages for files that are not job files."""
+"""Job files: the accepted form, and the messages for other files."""
 
 from itertools import pairwise
 from pathlib import Path

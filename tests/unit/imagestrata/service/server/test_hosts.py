@@ -1,4 +1,4 @@
-"""Which hosts a request may be meant for."""
+"""The accepted hosts of a request."""
 
 import pytest
 

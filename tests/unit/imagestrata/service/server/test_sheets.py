@@ -1,4 +1,4 @@
-"""Contact sheets: which pictures are tried, and how a JPEG's scans are read."""
+"""Contact sheets: which images are tried, and the scans of a JPEG."""
 
 import io
 from pathlib import Path

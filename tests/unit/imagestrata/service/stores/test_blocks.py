@@ -1,4 +1,4 @@
-"""Blocks that transfers hold: large for a few of them, small for many."""
+"""Blocks of transfers: large for a few of them, small for many."""
 
 from contextlib import ExitStack
 

@@ -1,4 +1,4 @@
-"""Room for bodies: what was promised is kept, together never more than the quota or the disk, and counted once."""
+"""Reserved space for uploads: never more than the quota or the disk, and counted once."""
 
 import shutil
 from pathlib import Path

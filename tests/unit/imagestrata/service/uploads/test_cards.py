@@ -1,4 +1,4 @@
-"""Cards of what this product writes, folders and tars of folders alike: splits, shards, tables' rows, class folders."""
+"""Cards of our own outputs, as folders and as tars: splits, shards, row lists, class folders."""
 
 import io
 import json
@@ -26,13 +26,13 @@ def card(folder: Path, place: Path) -> dict[str, Any]:
 
 @pytest.fixture(params=["", "inside"], ids=["at-the-top", "in-a-folder"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Where a test's files go, which is the folder, or one in it."""
+    """The folder for a test's files, itself or one in it."""
     made = tmp_path / "folder" / request.param
     made.mkdir(parents=True)
     return made
 
 
-@pytest.mark.parametrize("name", ["_manifest.json", "manifest.json"])  # the latter of version 0.1
+@pytest.mark.parametrize("name", ["_manifest.json", "manifest.json"])  # the second as version 0.1 called it
 def test_the_card_of_a_split_lists_its_parts(folder: Path, tmp_path: Path, name: str) -> None:
     ids = image_ids(7)
     splits = [(ids[:5], [0, 1, 1, 0, 2]), (ids[5:], [1, 2])]
