@@ -29,7 +29,7 @@ _FORMAT = "org.apache.spark.sql.cassandra"
 _LONG_SECONDS = 300.0
 _QUIET_SECONDS = 300.0
 _KEPT_SECONDS = 8.0
-"""The connector keeps a session for five."""
+"""The connector keeps a session for five seconds after its last use."""
 # Writing is not measured: rows in batches, and no commit log.
 _FAST = {
     "spark.cassandra.output.batch.grouping.key": "replica_set",

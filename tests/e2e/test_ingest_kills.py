@@ -63,7 +63,7 @@ def start(images: Path, keyspace: str, server: Cassandra, *options: str) -> "sub
 
 
 def await_rows(job: "subprocess.Popen[str]", server: Cassandra, keyspace: str, *, count: int) -> None:
-    """Poll until so many metadata rows are there."""
+    """Poll until there are this many metadata rows."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline and job.poll() is None:
         try:

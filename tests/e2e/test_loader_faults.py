@@ -84,7 +84,7 @@ def hanging(server: Cassandra, number: int = 0) -> Iterator[None]:
 
 @contextmanager
 def killed(server: Cassandra, number: int) -> Iterator[None]:
-    """A node that is down meanwhile."""
+    """A node that is down while the block runs."""
     server.kill(number)
     yield
     server.start(tied=True)

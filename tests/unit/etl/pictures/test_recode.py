@@ -164,9 +164,7 @@ def test_cmyk_jpegs_are_read_by_their_mark() -> None:
     assert np.abs(red.astype(int) - (255, 0, 0)).max() < 8
     at = data.index(b"\xff\xee")
     plain = data[:at] + data[at + 2 + int.from_bytes(data[at + 2 : at + 4], "big") :]
-    other = pixels(convert(plain, Recode("PNG"))[0])[
-        0, 0
-    ]  # without the marker, the numbers in the file are the colour: full black
+    other = pixels(convert(plain, Recode("PNG"))[0])[0, 0]  # the numbers are the colour: full black
     assert np.abs(other.astype(int)).max() < 8
 
 
