@@ -39,8 +39,8 @@ def parser(manual: str | None) -> Parser:
     add("--near-duplicates", action="store_true",
         help="give all images of the table that look alike the same group_id")  # fmt: skip
     add = made.add_argument_group("destination").add_argument
-    add("--data-table", metavar="KS.TABLE", help="the table of images")
-    add("--metadata-table", metavar="KS.TABLE", help="the table of metadata")
+    add("-d", "--data-table", metavar="KS.TABLE", help="the table of images")
+    add("-m", "--metadata-table", metavar="KS.TABLE", help="the table of metadata")
     add("--target-dir", metavar="DIR",
         help="write a tree of files instead, to a folder or s3://bucket/prefix; without tables")  # fmt: skip
     add("--dataset", default="", metavar="NAME", help="the dataset of ids and class numbers (default: the keyspace)")
