@@ -70,6 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         kind = "option" if command.startswith("-") else "command"
         near = difflib.get_close_matches(command, [*COMMANDS, "--help", "--version"], n=1)
         guess = f" Did you mean {near[0]}?" if near else ""
+        if kind == "option" and (later := next((word for word in rest if word in COMMANDS), None)):
+            guess = f" Options follow the command, as in 'imagestrata {later} {command}'."
         sys.stderr.write(f"imagestrata: error: unknown {kind} {command}.{guess} See imagestrata --help.\n")
         return 2
     module, extra, _ = COMMANDS[command]

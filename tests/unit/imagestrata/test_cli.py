@@ -97,6 +97,10 @@ def test_the_demo_refuses_what_it_cannot_use_in_one_line(
     [
         (["pusch", "x"], "unknown command pusch. Did you mean push? See imagestrata --help."),
         (["--versoin"], "unknown option --versoin. Did you mean --version? See imagestrata --help."),
+        (
+            ["--token-file", "F", "list"],
+            "unknown option --token-file. Options follow the command, as in 'imagestrata list --token-file'. See ",
+        ),
         (["serve", "--root", "x", "--max-uplaod", "1M"], "unknown option --max-uplaod. Did you mean --max-upload?"),
         (["serve", "--root", "x", "--quota", "0"], "--quota: wanted a size in bytes or with a unit"),
         (["up", "--heap", "512"], "--heap: wanted 256MiB or more. Found: 512 bytes. Add a unit: 512M."),
