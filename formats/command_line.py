@@ -5,6 +5,7 @@ import difflib
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from formats.sizes import parse_size
@@ -120,6 +121,18 @@ def port(text: str) -> int:
 def own_port(text: str) -> int:
     """The type of an option that is the port on which to start a server without special rights."""
     return _port(text, 1024)
+
+
+def token_file(text: str) -> str:
+    """The type of an option that names the file of a token: the token."""
+    try:
+        token = Path(text).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        found = (isinstance(error, OSError) and error.strerror) or error
+        raise argparse.ArgumentTypeError(f"wanted a token in {text}. Found: {found}") from None
+    if not token:
+        raise argparse.ArgumentTypeError(f"wanted a token in {text}. Found: an empty file")
+    return token
 
 
 def _port(text: str, least: int) -> int:

@@ -4,8 +4,9 @@
   imagestrata doctor --hosts 10.0.0.1,10.0.0.2 --s3-endpoint http://10.0.0.3:9000
 
 A server that you name, by option or environment variable, must answer. A dataset service that you name must accept
-$IMAGESTRATA_TOKEN, or need no token. Without --hosts and --port, the Cassandra that `imagestrata up` started is
-checked, otherwise 127.0.0.1 port 9042.
+your token, or need no token. Without --hosts and --port, the Cassandra that `imagestrata up` started is checked,
+otherwise 127.0.0.1 port 9042. An S3 server that you do not name is checked only if `imagestrata s3-up` started it. The
+last line counts errors and warnings.
 
 exit codes: 0 no errors, perhaps warnings; 1 errors; 2 bad arguments
 """
@@ -29,7 +30,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from formats.command_line import Parser
+from formats.command_line import Parser, token_file
 from formats.command_line import port as port_number
 from formats.local_node import LocalNode
 from imagestrata.devstack import DevstackError, java
@@ -44,7 +45,7 @@ _SERVICE_PORT = 8080
 _LATE_SECONDS, _REFUSED_SECONDS = 5, 900  # S3 servers refuse requests if clocks differ by 15 minutes
 
 
-State = Literal["ok", "warning", "error"]
+State = Literal["ok", "skipped", "warning", "error"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ def parser() -> Parser:
     endpoint, url = os.environ.get("AWS_ENDPOINT_URL"), os.environ.get("IMAGESTRATA_URL")
     add("--s3-endpoint", default=endpoint, metavar="URL", help="the S3 endpoint (default: $AWS_ENDPOINT_URL)")
     add("--url", default=url, help="the dataset service (default: $IMAGESTRATA_URL)")
+    add("--token-file", type=token_file, metavar="FILE", help="file with the token (default: $IMAGESTRATA_TOKEN)")
     add("--json", action="store_true", help="print a JSON list")
     return made
 
@@ -78,14 +80,16 @@ def checks(args: argparse.Namespace) -> Iterator[Check]:
     yield disk(shutil.disk_usage(Environment().root).free)
     yield memory(_available_memory())
     yield clock("the year", time.time(), None)
-    ours = {PORT: _pids_of_cassandra(), S3_PORT: [S3(S3_DATA).pid], _SERVICE_PORT: []}
+    own_s3 = S3(S3_DATA)
+    ours = {PORT: _pids_of_cassandra(), S3_PORT: [own_s3.pid], _SERVICE_PORT: []}
     for number, pids in ours.items():
         yield port(number, [pid for pid in pids if pid])
     yield from cassandra(args.hosts, args.port)
-    yield from web("S3", args.s3_endpoint, f"http://127.0.0.1:{S3_PORT}", "/", "imagestrata s3-up")
-    yield from web("dataset service", args.url, f"http://127.0.0.1:{_SERVICE_PORT}", "/health", "imagestrata serve")
+    own = own_s3.endpoint if own_s3.is_up() else None
+    yield from web("S3", args.s3_endpoint or own, "/", "AWS_ENDPOINT_URL or --s3-endpoint", "imagestrata s3-up")
+    yield from web("dataset service", args.url, "/health", "IMAGESTRATA_URL or --url", "imagestrata serve")
     if args.url:
-        yield token(args.url, os.environ.get("IMAGESTRATA_TOKEN"))
+        yield token(args.url, args.token_file or os.environ.get("IMAGESTRATA_TOKEN"))
 
 
 def python() -> Check:
@@ -210,14 +214,27 @@ def cassandra(hosts: str | None, port_asked: int | None) -> Iterator[Check]:
         )
 
 
-def web(name: str, asked: str | None, usual: str, path: str, start: str) -> Iterator[Check]:
-    """Check that a server answers over HTTP, with any status, and its clock."""
-    address = (asked or usual).rstrip("/")
+def web(name: str, address: str | None, path: str, setting: str, start: str) -> Iterator[Check]:
+    """Check that a server answers over HTTP, with any status, and its clock.
+
+    Args:
+        name: The server in the check's name.
+        address: Its address; None or empty if it is not configured.
+        path: What to request.
+        setting: How to configure the address.
+        start: The command that starts such a server.
+
+    Yields:
+        The checks.
+    """
+    if not address:
+        yield Check(name, "skipped", "not configured, not checked", f"set {setting}")
+        return
+    address = address.rstrip("/")
     try:
         answer = _answer(address, path)
     except (OSError, ValueError, http.client.HTTPException) as error:
-        state: State = "error" if asked else "warning"
-        yield Check(name, state, f"no answer at {address}: {error}", f"start one: {start}, or name another")
+        yield Check(name, "error", f"no answer at {address}: {error}", f"start one: {start}, or name another")
         return
     yield Check(name, "ok", f"answers at {address}")
     if told := answer.getheader("Date"):
@@ -226,7 +243,7 @@ def web(name: str, asked: str | None, usual: str, path: str, start: str) -> Iter
 
 def token(url: str, text: str | None) -> Check:
     """Check that a dataset service accepts a token, or needs none."""
-    name, advice = "token of dataset service", "set IMAGESTRATA_TOKEN to a token of the service"
+    name, advice = "token of dataset service", "set IMAGESTRATA_TOKEN to a token of the service, or give --token-file"
     try:
         status = _answer(url.rstrip("/"), "/datasets?limit=1", text).status
     except (OSError, ValueError, http.client.HTTPException) as error:
@@ -262,4 +279,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
     if args.json:
         print(json.dumps([asdict(check) for check in made]))
-    return 1 if any(check.state == "error" for check in made) else 0
+    errors, warnings = (sum(check.state == state for check in made) for state in ("error", "warning"))
+    if not args.json:
+        print(f"{_counted(errors, 'error')}, {_counted(warnings, 'warning')}")
+    return 1 if errors else 0
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count or 'no'} {what}{'s' * (count != 1)}"

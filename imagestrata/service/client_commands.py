@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from formats.command_line import Parser
+from formats.command_line import Parser, token_file
 
 if TYPE_CHECKING:
     from imagestrata.hub import Dataset, Datasets, PushedDataset
@@ -106,14 +106,9 @@ def _run(
 ) -> int:
     from imagestrata import hub  # imported when a command needs it
 
-    token = None
-    if args.token_file is not None:
-        token = args.token_file.read_text(encoding="utf-8").strip()
-        if not token:
-            parser.error(f"wanted a token in {args.token_file}. Found: an empty file")
     args.url = args.url.rstrip("/")
     try:
-        command(hub.connect(args.url, token), args)
+        command(hub.connect(args.url, args.token_file), args)
     except hub.OptionError as error:
         parser.error(str(error))
     except hub.HubError as error:
@@ -135,6 +130,6 @@ def _parser(command: str, text: str) -> Parser:
         help=f"address of the service (default: $IMAGESTRATA_URL, else {_URL})",
     )
     parser.add_argument(
-        "--token-file", type=Path, metavar="FILE", help="file with the token (default: $IMAGESTRATA_TOKEN)"
+        "--token-file", type=token_file, metavar="FILE", help="file with the token (default: $IMAGESTRATA_TOKEN)"
     )
     return parser

@@ -1,8 +1,10 @@
 """A wrong command line gives one line, the nearest option, and exit code 2."""
 
+from pathlib import Path
+
 import pytest
 
-from formats.command_line import Parser, own_port, port, size
+from formats.command_line import Parser, own_port, port, size, token_file
 
 
 def parser() -> Parser:
@@ -94,3 +96,16 @@ def test_an_error_of_the_caller_s_own_is_told_the_same_way(capsys: pytest.Captur
     with pytest.raises(SystemExit, match="2"):
         made.error("Wanted a place. Found: none")
     assert capsys.readouterr().err == "tool: error: Wanted a place. Found: none. See tool --help.\n"
+
+
+def test_a_token_comes_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made, file = parser(), tmp_path / "token"
+    made.add_argument("--token-file", type=token_file)
+    for content, found in ((None, "No such file or directory"), (b" \n", "an empty file"), (b"\xff", "'utf-8' codec")):
+        if content is not None:
+            file.write_bytes(content)
+        with pytest.raises(SystemExit, match="2"):
+            made.parse_args(["--token-file", str(file)])
+        assert f"--token-file: wanted a token in {file}. Found: {found}" in capsys.readouterr().err
+    file.write_text("secret\n")
+    assert made.parse_args(["--token-file", str(file)]).token_file == "secret"

@@ -32,11 +32,18 @@ def test_servers_that_answer_are_ok_and_their_clocks_agree(
     assert told["token of dataset service"] == "ok"
 
 
-def test_the_service_must_accept_the_token(tmp_path: Path) -> None:
+def test_the_service_must_accept_the_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     made = Tokens(Storage(tmp_path)).create("ci", "read")
     with ServerInThread(tmp_path) as server:
         found = {text: doctor.token(server.url, text) for text in (made, "wrong", None)}
         elsewhere = doctor.token(f"{server.url}/nowhere", made)
+        file = tmp_path / "token"
+        file.write_text(f"{made}\n")
+        monkeypatch.setenv("IMAGESTRATA_TOKEN", "wrong")
+        doctor.main(["--url", server.url, "--token-file", str(file)])
+    assert "token of dataset service: accepted" in capsys.readouterr().out
     assert (found[made].state, found[made].found) == ("ok", "accepted")
     assert (found["wrong"].state, found["wrong"].found) == ("error", "refused")
     assert (found[None].state, found[None].found) == ("error", "none, and the service needs one")

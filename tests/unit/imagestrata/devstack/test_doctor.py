@@ -53,9 +53,30 @@ def test_a_port_is_free_or_ours_or_somebody_s() -> None:
 def test_only_a_server_that_is_named_must_answer() -> None:
     (number,) = ports.free(["127.0.0.1"], 1)
     address = f"http://127.0.0.1:{number}"
-    assert [check.state for check in doctor.web("S3", None, address, "/", "start")] == ["warning"]
-    assert [check.state for check in doctor.web("S3", address, "", "/", "start")] == ["error"]
+    (unnamed,) = doctor.web("S3", None, "/", "AWS_ENDPOINT_URL", "start")
+    assert (unnamed.state, unnamed.found) == ("skipped", "not configured, not checked")
+    assert [check.state for check in doctor.web("S3", address, "/", "AWS_ENDPOINT_URL", "start")] == ["error"]
     assert [check.state for check in doctor.cassandra("127.0.0.1", number)] == ["error"]
+
+
+@pytest.mark.parametrize(
+    ("states", "last", "code"),
+    [
+        (["ok", "skipped"], "no errors, no warnings", 0),
+        (["ok", "warning"], "no errors, 1 warning", 0),
+        (["error", "warning", "warning"], "1 error, 2 warnings", 1),
+    ],
+)
+def test_the_last_line_counts_errors_and_warnings(
+    states: list[doctor.State],
+    last: str,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(doctor, "checks", lambda args: (doctor.Check("x", state, "y") for state in states))
+    assert doctor.main([]) == code
+    assert capsys.readouterr().out.splitlines()[-1] == last
 
 
 def test_a_server_with_a_wrong_clock_is_told_and_the_exit_code_is_1(
