@@ -249,7 +249,7 @@ class Ingest:
         rows = known_images(self._spark, plan=plan).transform(rows_of_source, source=plan.source_name, splits=splits)
         rows = kept(rows, stack=self._stack)
         stale = kept(rows.transform(not_found, outcomes=outcomes), stack=self._stack)
-        found = StaleRows(stale.count(), rows.count())
+        found = StaleRows(stale.count(), rows.count(), is_listed=plan.list_stale)
         if plan.list_stale:
             log.info("%s stale rows of %s", f"{found.rows:,}", plan.source_name)
             for row in stale.orderBy("or_split", "path").toLocalIterator():

@@ -6,7 +6,7 @@ If a file is removed, renamed, moved to another class or damaged, the earlier ro
 import asyncio
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import pyarrow as pa
@@ -67,10 +67,17 @@ class StaleRows:
     of: int
     """The number of rows of this source in the splits that the ingest listed."""
     removed: int = 0
+    is_listed: bool = field(default=False, compare=False)
+    """Whether the job listed these rows."""
+
+    @property
+    def needs_confirmation(self) -> bool:
+        """Whether the rows are removed only if their number is confirmed."""
+        return self.rows > UNCONFIRMED_SHARE * self.of
 
     def check(self, confirmed: int | None) -> None:
         """Raise `EtlError` if this number of rows may not be removed without confirmation."""
-        is_confirmed = self.rows <= UNCONFIRMED_SHARE * self.of if confirmed is None else confirmed == self.rows
+        is_confirmed = not self.needs_confirmation if confirmed is None else confirmed == self.rows
         if self.rows and not is_confirmed:
             given = "no --prune-count" if confirmed is None else f"--prune-count {confirmed}"
             raise EtlError(
@@ -82,9 +89,11 @@ class StaleRows:
     def __str__(self) -> str:
         if self.removed:
             return f"{self.removed:,} stale rows removed"
+        listing = "" if self.is_listed else "to list them: --list-stale; "
+        confirmation = f" --prune-count {self.rows}" if self.needs_confirmation else ""
         return (
-            f"{self.rows:,} of {self.of:,} rows of this source are stale: their files were removed, moved or are "
-            "damaged (--list-stale lists them, --prune removes them)"
+            f"{self.rows:,} of {self.of:,} rows of this source are stale: their files were removed or moved, or are "
+            f"damaged ({listing}to remove them: --prune{confirmation})"
         )
 
 

@@ -35,14 +35,17 @@ def test_rows_whose_files_are_gone_are_counted_listed_and_pruned(
     shutil.rmtree(root / "val/c")
     wanted = {"train/a/0.png", "train/a/1.png", "train/a/2.png", *(f"val/c/{i}.png" for i in range(4))}
 
-    assert job.estimate(spark, plan=plan).stale == StaleRows(6, 24)  # a listing cannot detect damage
+    would = job.estimate(spark, plan=plan)
+    assert would.stale == StaleRows(6, 24)  # a listing cannot detect damage
+    assert "(to list them: --list-stale; to remove them: --prune --prune-count 6)" in str(would)
     only_train = replace(plan.source, splits=("train",))
     assert job.run(spark, plan=replace(plan, source=only_train)).stale == StaleRows(3, 13)
     before = by_name(control, plan)
     with caplog.at_level("INFO"):
         report = job.run(spark, plan=replace(plan, list_stale=True))
     assert report.stale == StaleRows(7, 25)
-    assert "7 of 25 rows of this source are stale" in str(report)
+    assert "7 of 25 rows of this source are stale: " in str(report)
+    assert "(to remove them: --prune --prune-count 7)" in str(report)
     assert any(line.startswith("7 stale rows of file:") for line in caplog.messages)
     assert {line.partition("stale: ")[2] for line in caplog.messages if line.startswith("stale: ")} == wanted
 

@@ -1,0 +1,12 @@
+"""What the report says about stale rows."""
+
+from etl.ingest.stale_rows import StaleRows
+
+
+def test_the_report_says_how_to_list_and_remove_stale_rows() -> None:
+    few, many = StaleRows(1, 100), StaleRows(1_200, 2_000)
+    assert str(few).endswith("(to list them: --list-stale; to remove them: --prune)")
+    assert str(many).startswith("1,200 of 2,000 rows of this source are stale: ")
+    assert str(many).endswith("(to list them: --list-stale; to remove them: --prune --prune-count 1200)")
+    assert str(StaleRows(1, 100, is_listed=True)).endswith(" or are damaged (to remove them: --prune)")
+    few.check(None)
