@@ -227,7 +227,7 @@ class IngestEstimate:
         splits = ", ".join(f"{name or 'no split'} {count:,}" for name, count in self.images_by_split.items())
         classes = f" of {self.classes:,} classes" if self.classes else ""
         text = (
-            f"would ingest {self.images - self.already_there:,} of {self.images:,} images ({self.bytes / 1e6:,.1f} MB; "
+            f"would ingest {self.images - self.already_there:,} of {self.images:,} files ({self.bytes / 1e6:,.1f} MB; "
             f"{splits}){classes}: {self.disk_bytes / 1e6:,.1f} MB of disk for all replicas, about "
             f"{self.seconds:,.0f} s on one node of two cores"
         )
@@ -236,7 +236,8 @@ class IngestEstimate:
             text += f"; {self.rejected:,} of {self.images + self.rejected:,} files cannot be ingested ({reasons})"
         stale = [str(self.stale)] if self.stale and self.stale.rows else []
         remarks = ClassRemarks(new=self.new_classes, similar=self.similar_classes)
-        return "; ".join([text, *stale, *self.unmatched, *remarks.lines, "nothing was written"])
+        unchecked = "the contents of files are checked when they are ingested"
+        return "; ".join([text, unchecked, *stale, *self.unmatched, *remarks.lines, "nothing was written"])
 
 
 def _most_first(counts: Counter[str]) -> dict[str, int]:

@@ -212,7 +212,8 @@ def test_an_interrupted_ingest_resumes_and_reads_only_missing_files(
         would = job.estimate(spark, plan=replace(plan, ingest_id=None, resume=True))
         assert would.images == 25  # what the listing knows, including the bad file
         assert 0 < len(there) <= would.already_there < 24
-        assert f"would ingest {25 - would.already_there} of 25 images" in str(would)
+        assert f"would ingest {25 - would.already_there} of 25 files" in str(would)
+        assert "; the contents of files are checked when they are ingested; nothing was written" in str(would)
         rest = job.run(spark, plan=plan)
     finally:
         for place, data in files.items():
