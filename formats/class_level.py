@@ -16,6 +16,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from formats.sizes import counted
+
 _WORDS = {
     **dict.fromkeys(("train", "training", "trainval"), 0),
     **dict.fromkeys(("val", "valid", "validation", "dev", "eval", "evaluation"), 1),
@@ -52,8 +54,8 @@ class Reading:
 
     def counted(self) -> str:
         """The numbers of classes and images as text."""
-        return f"{_many(self.classes, 'class', 'classes') if self.classes else 'no class folders'}, " + _many(
-            self.images, "image", "images"
+        return f"{counted(self.classes, 'class', 'classes') if self.classes else 'no class folders'}, " + counted(
+            self.images, "image"
         )
 
 
@@ -226,7 +228,3 @@ def _listed(names: Iterable[str]) -> str:
     if len(names) > _SHOWN:
         return ", ".join((*names[:_SHOWN], "..."))
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-
-
-def _many(count: int, one: str, more: str) -> str:
-    return f"{count:,} {one if count == 1 else more}"

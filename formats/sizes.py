@@ -1,4 +1,4 @@
-"""Sizes as people write them: ``500M``, ``1GiB``, ``3e8``."""
+"""Sizes as people write them, ``500M``, ``1GiB``, ``3e8``, and counts as they read them: ``1 class``."""
 
 import re
 from decimal import Decimal
@@ -41,3 +41,17 @@ def parse_size(text: str) -> int:
     if not 1 <= exact <= _MOST:
         raise ValueError(f"{wanted} Found: {text!r}, which is less than 1 byte or more than {_MOST:,}")
     return int(exact)
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """Write a number and what it counts.
+
+    Args:
+        count: The number.
+        one: The singular.
+        many: The plural; by default the singular with an s.
+
+    Returns:
+        A text such as "1 image" or "2,000 images".
+    """
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"

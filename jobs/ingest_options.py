@@ -48,11 +48,7 @@ def parser(manual: str | None) -> Parser:
     add("--replication", metavar="N", help="replicas of new keyspaces: 3, or dc1:3,dc2:2 (default: 1)")
     options.add_column_options(add)
     add = made.add_argument_group("how to run").add_argument
-    add(
-        "--plan",
-        action="store_true",
-        help="count the files and estimate sizes and time; check no contents, write nothing",
-    )
+    add("--plan", action="store_true", help="count files and estimate time; read no contents, write nothing")
     add("--resume", action="store_true", help="read only images that are missing or have another class now")
     add("--overwrite", action="store_true", help="replace rows that came from another source")
     add("--list-stale", action="store_true", help="list rows of this source whose files no longer exist")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from etl.ingest.destination import Destination, StartedRun
 from etl.ingest.plan import IngestPlan
+from formats.sizes import counted
 
 _SHOWN = 5
 
@@ -52,8 +53,8 @@ class NewClasses:
         absent = ", none of them in this source" if self.none_known else ""
         hint = " (if these images belong to another dataset, use other tables and set --dataset)"
         return (
-            f"dataset {self.dataset!r} had {self.before:,} classes{absent}; {self.new:,} new: {shown}{more}"
-            f"{hint if self.none_known else ''}"
+            f"dataset {self.dataset!r} had {counted(self.before, 'class', 'classes')}{absent}; {self.new:,} new: "
+            f"{shown}{more}{hint if self.none_known else ''}"
         )
 
 
@@ -114,7 +115,7 @@ def describe_similar(groups: Collection[Mapping[str, int]], /) -> str:
 def _described(group: Mapping[str, int]) -> str:
     looks_same = len({unicodedata.normalize("NFKC", name) for name in group}) < len(group)
     return " and ".join(
-        f"{ascii(name) if looks_same else repr(name)} ({count:,} images)" for name, count in group.items()
+        f"{ascii(name) if looks_same else repr(name)} ({counted(count, 'image')})" for name, count in group.items()
     )
 
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,11 +17,14 @@ from etl.ingest.listed_images import ListingCounts
 from etl.ingest.plan import IngestPlan
 from etl.ingest.stale_rows import StaleRows
 from etl.ingest.writing.folder_rows import REJECTED
+from formats.sizes import counted
 
 FORMAT = 1
 _TAKEN = ("written", "already there")
 _ONE_NODE_MB_PER_S = 90.0
 _ONE_NODE_IMAGES_PER_S = 800.0
+LEAST_FOR_RATE = 1_000
+"""The images of a run whose rate is told. In smaller runs, starting takes most of the time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,24 +138,24 @@ class IngestReport:
 
     def __str__(self) -> str:
         place = self.target or f"{self.data_table} and {self.metadata_table}"
-        classes = f" of {self.classes:,} classes" if self.classes else ""
+        classes = f" of {counted(self.classes, 'class', 'classes')}" if self.classes else ""
+        rate = f" ({self.images_per_s:,.0f} images/s)" if self.images >= LEAST_FOR_RATE else ""
         text = (
-            f"ingested {self.images:,} images ({self.bytes / 1e6:,.1f} MB){classes} into "
-            f"{place} in {self.seconds:,.1f} s ({self.images_per_s:,.0f} images/s)"
+            f"ingested {counted(self.images, 'image')} ({self.bytes / 1e6:,.1f} MB){classes} into "
+            f"{place} in {self.seconds:,.1f} s{rate}"
         )
         if self.already_there:
             text += f"; {self.already_there:,} existed already"
         if self.quarantined:
-            reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.quarantined_by_reason.items())
-            text += f"; {self.quarantined:,} rejected ({reasons}): {self.rejected_at}"
+            text += f"; {self.quarantined:,} rejected ({reasons(self.quarantined_by_reason)}): {self.rejected_at}"
         if self.stale and self.stale.rows:
             text += f"; {self.stale}"
         if self.duplicates and self.duplicates.groups:
             text += f"; {self.duplicates}"
         if self.groups is not None:
-            text += f"; {self.groups:,} groups of near duplicates"
+            text += f"; {counted(self.groups, 'group')} of near duplicates"
         if self.ungrouped:
-            text += f"; {self.ungrouped:,} images lost their group of near duplicates because they changed"
+            text += f"; {counted(self.ungrouped, 'changed image')} no longer in a group of near duplicates"
             text += " (run with --near-duplicates to group them again)"
         notes = [f"{count:,} {note}" for note, count in self.notes.items()]
         remarks = ClassRemarks(new=self.new_classes, similar=self.similar_classes)
@@ -224,20 +227,29 @@ class IngestEstimate:
         )
 
     def __str__(self) -> str:
-        splits = ", ".join(f"{name or 'no split'} {count:,}" for name, count in self.images_by_split.items())
-        classes = f" of {self.classes:,} classes" if self.classes else ""
+        splits = ", ".join(
+            f"{name} {count:,}" if name else f"{count:,} without a split"
+            for name, count in self.images_by_split.items()
+        )
+        classes = f" of {counted(self.classes, 'class', 'classes')}" if self.classes else ""
         text = (
-            f"would ingest {self.images - self.already_there:,} of {self.images:,} files ({self.bytes / 1e6:,.1f} MB; "
-            f"{splits}){classes}: {self.disk_bytes / 1e6:,.1f} MB of disk for all replicas, about "
-            f"{self.seconds:,.0f} s on one node of two cores"
+            f"would ingest {self.images - self.already_there:,} of {counted(self.images, 'file')} "
+            f"({self.bytes / 1e6:,.1f} MB; {splits}){classes}: "
+            f"{self.disk_bytes / 1e6:,.1f} MB of disk for all replicas, about {self.seconds:,.0f} s "
+            "on one node of two cores"
         )
         if self.rejected:
-            reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.rejected_by_reason.items())
-            text += f"; {self.rejected:,} of {self.images + self.rejected:,} files cannot be ingested ({reasons})"
+            files = counted(self.images + self.rejected, "file")
+            text += f"; {self.rejected:,} of {files} cannot be ingested ({reasons(self.rejected_by_reason)})"
         stale = [str(self.stale)] if self.stale and self.stale.rows else []
         remarks = ClassRemarks(new=self.new_classes, similar=self.similar_classes)
         unchecked = "the contents of files are checked when they are ingested"
         return "; ".join([text, unchecked, *stale, *self.unmatched, *remarks.lines, "nothing was written"])
+
+
+def reasons(counts: Mapping[str, int]) -> str:
+    """The reasons for which files were rejected, with the number of files."""
+    return ", ".join(f"{reason}: {count:,}" for reason, count in counts.items())
 
 
 def _most_first(counts: Counter[str]) -> dict[str, int]:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from etl.ingest.report import LEAST_FOR_RATE, reasons
+from formats.sizes import counted
 from schemas.shards import ShardManifest
 
 
@@ -49,13 +51,14 @@ class ShardReport:
         )
 
     def __str__(self) -> str:
-        rate = f"{self.images / self.seconds:,.0f} images/s" if self.seconds else ""
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.rejected_by_reason.items())
-        left_out = f"; rejected {self.rejected:,} ({reasons}), see rejected.csv" if self.rejected else ""
+        has_rate = self.seconds and self.images >= LEAST_FOR_RATE
+        rate = f" ({self.images / self.seconds:,.0f} images/s)" if has_rate else ""
+        rejected = f"; {self.rejected:,} rejected ({reasons(self.rejected_by_reason)}), see rejected.csv"
+        left_out = rejected if self.rejected else ""
         remarks = "".join(f"; {remark}" for remark in self.remarks)
         return (
-            f"wrote {self.images:,} images into {self.shards:,} shards ({self.bytes / 1e6:,.1f} MB) as "
-            f"{self.out}/{self.pattern} in {self.seconds:.1f} s ({rate}){left_out}{remarks}; "
+            f"wrote {counted(self.images, 'image')} into {counted(self.shards, 'shard')} ({self.bytes / 1e6:,.1f} MB) "
+            f"as {self.out}/{self.pattern} in {self.seconds:.1f} s{rate}{left_out}{remarks}; "
             f"fingerprint {self.fingerprint[:12]}"
         )
 

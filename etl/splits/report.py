@@ -9,6 +9,7 @@ from etl.splits.dealing.methods import Dealt
 from etl.splits.metadata import Metadata
 from etl.splits.page.document import PageFacts
 from etl.splits.plan import SplitPlan, listed
+from formats.sizes import counted
 from schemas import SplitPart
 
 Leaks = Mapping[str, Mapping[str, int]]
@@ -36,7 +37,7 @@ class SplitReport:
     def __str__(self) -> str:
         rows = " + ".join(f"{count:,}" for count in self.rows)
         classes = len({label for counts in self.counts for label in counts})
-        images = f"{sum(self.rows):,} images" + (f" of {classes:,} classes" if classes else "")
+        images = counted(sum(self.rows), "image") + (f" of {counted(classes, 'class', 'classes')}" if classes else "")
         unused = f", {self.unused:,} left out" if self.unused else ""
         told = [f"warning: {warning}" for warning in self.warnings]
         if self.out is None:
@@ -109,7 +110,7 @@ def page_facts(
         "method": dealt.method,
         "folds" if plan.folds else "ratios": str(plan.folds) if plan.folds else listed(ratios),
         "balance": plan.as_balance(),
-        "left out": f"{dealt.unused:,} images",
+        "left out": counted(dealt.unused, "image"),
         "seed": str(plan.seed),
     }
     chosen = {

@@ -33,6 +33,7 @@ from urllib.parse import urlsplit
 from formats.command_line import Parser, token_file
 from formats.command_line import port as port_number
 from formats.local_node import LocalNode
+from formats.sizes import counted
 from imagestrata.devstack import DevstackError, java
 from imagestrata.devstack.commands import DATA, PORT, S3_DATA, S3_PORT, existing
 from imagestrata.devstack.environment import Environment
@@ -281,9 +282,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(json.dumps([asdict(check) for check in made]))
     errors, warnings = (sum(check.state == state for check in made) for state in ("error", "warning"))
     if not args.json:
-        print(f"{_counted(errors, 'error')}, {_counted(warnings, 'warning')}")
+        print(f"{counted(errors, 'error')}, {counted(warnings, 'warning')}")
     return 1 if errors else 0
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count or 'no'} {what}{'s' * (count != 1)}"

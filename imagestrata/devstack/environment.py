@@ -300,7 +300,7 @@ def _run_uv(command: Sequence[str], *, cwd: Path, env: dict[str, str], current: 
         def tick() -> None:
             while not ended.wait(1.0):
                 names = ", ".join(f"{name} {size}" for name, size in list(under_way.items())[:3])
-                current.progress(f"{finished} large files downloaded" + (f", now {names}" if names else ""))
+                current.progress(f"large files downloaded: {finished}" + (f", now {names}" if names else ""))
 
         ticker = threading.Thread(target=tick, daemon=True)
         ticker.start()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from formats.command_line import Parser, token_file
+from formats.sizes import counted
 
 if TYPE_CHECKING:
     from imagestrata.hub import Dataset, Datasets, PushedDataset
@@ -92,13 +93,18 @@ def _pull(service: "Datasets", args: argparse.Namespace) -> None:
 
 def _contents(found: "Dataset | PushedDataset") -> str:
     """The known counts of a version: files, bytes, images and classes."""
-    counts = ((found.files, "files"), (found.bytes, "bytes"), (found.images, "images"), (found.num_classes, "classes"))
-    return ", ".join(f"{number:,} {what}" for number, what in counts if number is not None)
+    counts = {
+        ("file", "files"): found.files,
+        ("byte", "bytes"): found.bytes,
+        ("image", "images"): found.images,
+        ("class", "classes"): found.num_classes,
+    }
+    return ", ".join(counted(number, *names) for names, number in counts.items() if number is not None)
 
 
 def _restore(service: "Datasets", args: argparse.Namespace) -> None:
     found = service.restore(args.name, args.version)
-    _say(f"{found.name} version {found.version}: the bytes of version {args.version}, {found.bytes:,} bytes")
+    _say(f"{found.name} version {found.version}: the bytes of version {args.version}, {counted(found.bytes, 'byte')}")
 
 
 def _run(

@@ -23,7 +23,7 @@ server for each folder or bucket prefix.
 exit codes:
   0  done, or the server was stopped
   1  failed; one line gives the reason
-  2  wrong arguments
+  2  bad arguments
 """
 
 import argparse

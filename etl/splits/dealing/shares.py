@@ -16,6 +16,7 @@ from etl.errors import TableError
 from etl.splits.dealing.quotas import apportion, quotas
 from etl.splits.dealing.weights import some, used_images
 from etl.splits.plan import SplitPlan
+from formats.sizes import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +130,9 @@ def _of_counts(
     if plan.per_class is not None:
         short = [_called(label, names) for label, images in counts.items() if images < plan.per_class]
         if short:
-            found.append(f"{len(short):,} classes have fewer than {plan.per_class:,} images: {some(short)}")
+            found.append(
+                f"{counted(len(short), 'class', 'classes')} with fewer than {plan.per_class:,} images: {some(short)}"
+            )
     if plan.limit is not None and sum(counts.values()) < plan.limit:
         found.append(f"there are {sum(counts.values()):,} images, fewer than the limit of {plan.limit:,}")
     return found
@@ -166,7 +169,7 @@ def check_sizes(
         raise TableError(f"{wanted} in each split. Found: {', '.join(f'{size:,}' for size in sizes)}.")
     found = ["there is only one split: nothing is held out"] if len(sizes) == 1 and not plan.exclude else []
     if missing := [_called(label, names) for label, row in by_class.items() if not min(row)]:
-        found.append(f"{len(missing):,} classes are too small to be in every split: {some(missing)}")
+        found.append(f"{counted(len(missing), 'class', 'classes')} too small to be in every split: {some(missing)}")
     return found
 
 

@@ -106,7 +106,7 @@ def test_rows_describe_their_files(control: Control, mixed: Ingested) -> None:
     assert (report.images, report.images_by_split) == (10, {"train": 9, "val": 1})
     assert report.bytes == sum(len(row["data"]) for row in blobs.values())
     assert report.similar_classes == [{"Case": 1, "case": 1}, {"e\u0301": 1, "é": 1}]
-    assert "case or Unicode form: 'Case' (1 images) and 'case' (1 images), " in str(report)
+    assert "case or Unicode form: 'Case' (1 image) and 'case' (1 image), " in str(report)
     assert str(report).startswith("ingested 10 images (0.0 MB) of 11 classes into ")
     assert str(report).endswith(f"fingerprint {report.fingerprint}")
 
@@ -146,7 +146,7 @@ def test_rejected_files_are_listed_with_their_reasons(mixed: Ingested) -> None:
     kinds |= dict.fromkeys(["broken link", "empty", "link loop", "not a regular file", "not an image"], 1)
     kinds |= dict.fromkeys(["outside a class folder", "truncated", "unsupported format GIF"], 1)
     assert (report.quarantined, report.quarantined_by_reason) == (12, kinds)
-    counts = ", ".join(f"{count} {kind}" for kind, count in report.quarantined_by_reason.items())
+    counts = ", ".join(f"{kind}: {count}" for kind, count in report.quarantined_by_reason.items())
     assert f"12 rejected ({counts}): {report.rejected_at}" in str(report)
 
 

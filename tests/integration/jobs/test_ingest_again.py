@@ -99,7 +99,7 @@ def test_look_alikes_are_found_in_the_whole_table_and_replaced_pictures_lose_the
     assert {name: row["group_id"] for name, row in by_name(control, first).items()} == groups
     plant(tmp_path / "first", {"train/a/1.png": texture(3)})
     report = job.run(spark, plan=first)
-    assert "1 images lost their group of near duplicates" in str(report)
+    assert "1 changed image no longer in a group of near duplicates" in str(report)
     groups = {name: row["group_id"] for name, row in by_name(control, first).items()}
     assert groups["train/a/1.png"] is None
     assert job.run(spark, plan=replace(first, near_duplicates=True, resume=True)).groups == 0

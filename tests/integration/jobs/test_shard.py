@@ -253,7 +253,7 @@ def test_damaged_pictures_are_left_out_and_listed(spark: SparkSession, tmp_path:
     source = tmp_path / "x.tar"
     report = job.run(spark, plan=plan(source, tmp_path / "out"))
     assert (report.images, report.rejected) == (42, 3)
-    assert "rejected 3 (" in str(report)
+    assert "3 rejected (" in str(report)
     assert "see rejected.csv" in str(report)
     assert pairs(checked(tmp_path / "out", maxsize=MAXSIZE, is_full=False)) == WANTED
     lines = (tmp_path / "out" / "rejected.csv").read_text(encoding="utf-8").splitlines()

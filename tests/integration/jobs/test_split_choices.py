@@ -230,7 +230,7 @@ def test_images_that_are_missing_from_a_split_that_grows_are_counted(spark: Spar
 def test_caps_apply_per_class_and_in_total(spark: SparkSession, cache: str, place: Path) -> None:
     subset = explain(spark, plan=plan(cache, place / "never", ratios=(Fraction(1),), per_class=30))
     assert subset.counts == [{"ant": 30, "bee": 30, "cat": 30, "dog": 20}]
-    assert any("1 classes have fewer than 30 images: dog" in warning for warning in subset.warnings)
+    assert any("1 class with fewer than 30 images: dog" in warning for warning in subset.warnings)
     assert any("one split: nothing is held out" in warning for warning in subset.warnings)
     weights = tuple((name, Fraction(weight)) for name, weight in zip(NAMES.values(), (1, 2, 0, 1), strict=True))
     weighted = explain(spark, plan=plan(cache, place / "never", balance=weights, limit=40))

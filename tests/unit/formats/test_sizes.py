@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.sizes import parse_size
+from formats.sizes import counted, parse_size
 
 UNITS = {"": 1, "k": 1000, "M": 1000**2, "g": 1000**3, "T": 1000**4, "P": 1000**5} | {
     "Ki": 1024, "mi": 1024**2, "Gi": 1024**3, "TI": 1024**4, "Pi": 1024**5
@@ -24,6 +24,11 @@ UNITS = {"": 1, "k": 1000, "M": 1000**2, "g": 1000**3, "T": 1000**4, "P": 1000**
 )  # fmt: skip
 def test_numbers_with_and_without_units_are_bytes(text: str, size: int) -> None:
     assert parse_size(text) == size
+
+
+def test_a_count_has_the_singular_for_one() -> None:
+    assert [counted(n, "image") for n in (0, 1, 2000)] == ["0 images", "1 image", "2,000 images"]
+    assert [counted(n, "class", "classes") for n in (1, 2)] == ["1 class", "2 classes"]
 
 
 @given(st.integers(1, 10**12), st.sampled_from(sorted(UNITS)), st.sampled_from(["", "B", "b"]), st.booleans())

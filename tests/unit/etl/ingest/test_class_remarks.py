@@ -33,5 +33,5 @@ def test_class_names_that_look_alike_are_grouped_with_their_counts() -> None:
         "'Cat ' (3 images) and 'cat' (400 images)"
     )
     assert describe_similar(groups * 2).endswith(", and 3 more")
-    assert "'fish' (0 images) and '\\ufb01sh' (1 images)" in describe_similar(groups)
+    assert "'fish' (0 images) and '\\ufb01sh' (1 image)" in describe_similar(groups)
     assert similar_classes({"a": 1, "b": 2}) == []

@@ -62,8 +62,8 @@ def test_only_a_server_that_is_named_must_answer() -> None:
 @pytest.mark.parametrize(
     ("states", "last", "code"),
     [
-        (["ok", "skipped"], "no errors, no warnings", 0),
-        (["ok", "warning"], "no errors, 1 warning", 0),
+        (["ok", "skipped"], "0 errors, 0 warnings", 0),
+        (["ok", "warning"], "0 errors, 1 warning", 0),
         (["error", "warning", "warning"], "1 error, 2 warnings", 1),
     ],
 )

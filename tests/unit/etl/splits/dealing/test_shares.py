@@ -93,7 +93,7 @@ def test_weights_that_leave_no_image_are_refused() -> None:
 def test_caps_on_a_class_and_on_all_images_are_kept_and_reported() -> None:
     capped = shares_of(plan(per_class=30))
     assert totals(capped) == {0: 30, 3: 30, 4: 13, 9: 1}
-    assert capped.warnings == ("2 classes have fewer than 30 images: cat, dog",)
+    assert capped.warnings == ("2 classes with fewer than 30 images: cat, dog",)
     limited = shares_of(plan(limit=55))
     assert limited.sizes == [44, 11]
     assert all(abs(images - CLASSES[label] / 5) < 1 for label, images in totals(limited).items())
@@ -114,7 +114,7 @@ def test_images_that_stay_count_towards_the_share_of_their_split() -> None:
 def test_classes_that_do_not_reach_every_split_are_reported_or_refused() -> None:
     counts = {0: (80, 20), 9: (1, 0), 3: (0, 0)}
     (warning,) = check_sizes(counts, [81, 20], plan=plan(), names=NAMES)
-    assert warning == "1 classes are too small to be in every split: dog"
+    assert warning == "1 class too small to be in every split: dog"
     with pytest.raises(TableError, match=r"at least 1 images of each class.*Found: 1 classes with fewer; dog has 1, 0"):
         check_sizes(counts, [81, 20], plan=plan(min_per_split=1), names=NAMES)
 
