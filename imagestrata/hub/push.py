@@ -258,7 +258,10 @@ class _Push:
 
 
 def _newest(connection: Connection, name: str, create: bool | None) -> tuple[dict[str, Any] | None, bool]:
-    """The newest version of a dataset, which is created if needed, and whether it was created."""
+    """The newest version of a dataset, which is created if needed, and whether it was created.
+
+    Raises `AccessError` for a token that may not push.
+    """
     fine = (200,) if create is False else (200, 404)
     answer = connection.ask("GET", f"/datasets/{name}/card", fine=fine, keys=("versions", "newest", "card"))
     if answer.status == 404:
@@ -266,6 +269,8 @@ def _newest(connection: Connection, name: str, create: bool | None) -> tuple[dic
             check_new(connection, name)
         made = connection.ask("POST", "/datasets", body={"name": name}, fine=(201, 409))
         return None, made.status == 201
+    # Deletes nothing: no upload has this name. A token that may only read is refused here, even if nothing has changed.
+    connection.ask("DELETE", f"/datasets/{name}/uploads/none", headers=_TUS, fine=(204, 404, 409))
     newest = answer.json["newest"]
     return {**newest, **_counts(answer.json["card"])} if newest else None, False
 

@@ -458,6 +458,8 @@ def test_tokens_are_sent_and_never_shown(tmp_path: Path, monkeypatch: pytest.Mon
                 hub.connect(server.url, token).list()
         with pytest.raises(hub.AccessError, match=r"may only read.*403"):
             hub.connect(server.url, made["read"]).push(folder, "other")
+        with pytest.raises(hub.AccessError, match=r"may only read.*403"):  # also if nothing has changed
+            hub.connect(server.url, made["read"]).push(folder, "mine")
         monkeypatch.setenv("IMAGESTRATA_TOKEN", made["read"])
         assert read(hub.connect(server.url).pull("mine", tmp_path / "to")) == {"a": b"1"}
         monkeypatch.delenv("IMAGESTRATA_TOKEN")
