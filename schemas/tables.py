@@ -17,6 +17,8 @@ LabelType = Literal["int", "blob", "multi", "none"]
 LABEL_TYPES: tuple[LabelType, ...] = get_args(LabelType)
 ClassNames = Literal["name", "number"]
 """How classes get numbers: in the order of their names, or because their names are numbers."""
+LOOK_ALIKES = "look-"
+"""The prefix of ``group_id`` for groups of near duplicates. Groups from a source have other names."""
 _DATA_LABELS = {"int": "int", "blob": "blob", "multi": "blob", "none": None}  # the CQL type in the data table
 
 _TABLE_PART = re.compile(r"[a-z][a-z0-9_]{0,47}")

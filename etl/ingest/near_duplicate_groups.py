@@ -23,9 +23,10 @@ from etl.errors import TableError
 from etl.frames import kept
 from etl.ingest.plan import Tables
 from etl.ingest.writing.outcomes import WRITTEN
-from etl.pictures.near_duplicates import GROUP_PREFIX, group_near_duplicates, picture_hash
+from etl.pictures.near_duplicates import group_near_duplicates, picture_hash
 from etl.workers import map_batches
 from schemas import Columns, TableName
+from schemas.tables import LOOK_ALIKES
 
 HASHES = "sha256 BINARY, phash BIGINT"
 ROWS = "id BINARY, sha256 BINARY, group_id STRING"
@@ -50,7 +51,7 @@ def refuse_other_groups(rows: DataFrame, *, tables: Tables) -> None:
         rows: Rows of `ROWS`.
         tables: The tables that they are in.
     """
-    others = rows.where(F.col("group_id").isNotNull() & ~F.col("group_id").startswith(GROUP_PREFIX))
+    others = rows.where(F.col("group_id").isNotNull() & ~F.col("group_id").startswith(LOOK_ALIKES))
     if count := others.count():
         raise TableError(
             f"Wanted no groups in {tables.metadata} but those of near duplicates. Found: {count:,} images with a group "
@@ -108,14 +109,14 @@ def clear_replaced(control: Control, *, before: DataFrame, outcomes: DataFrame, 
         The number of images that lost their group.
     """
     spark, has_hashes = before.sparkSession, control.columns(tables.perceptual_hashes) is not None
-    grouped = before.where(F.col("group_id").startswith(GROUP_PREFIX))
+    grouped = before.where(F.col("group_id").startswith(LOOK_ALIKES))
     if not has_hashes and grouped.isEmpty():
         return 0
     now = outcomes.where(F.col("stage") == WRITTEN).select("id", F.col("sha256").alias("now"))
     found = grouped.join(now, on="id", how="inner").where(~F.col("sha256").eqNullSafe(F.col("now"))).select("id")
     if has_hashes:
         hashes = read_table(spark, tables.perceptual_hashes, columns=["sha256"])
-        rows = grouped_rows(spark, tables=tables).where(F.col("group_id").startswith(GROUP_PREFIX))
+        rows = grouped_rows(spark, tables=tables).where(F.col("group_id").startswith(LOOK_ALIKES))
         found = found.union(rows.join(hashes, on="sha256", how="left_anti").select("id")).distinct()
     found = found.persist()
     try:

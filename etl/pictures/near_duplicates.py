@@ -20,12 +20,10 @@ from pyspark.sql import functions as F
 
 from etl.errors import EtlError
 from etl.pictures.images import open_picture, read_header, room, turned
+from schemas.tables import LOOK_ALIKES
 
 HASHES = "id BINARY, phash BIGINT"
 GROUPS = "id BINARY, group_id STRING"
-
-GROUP_PREFIX = "look-"
-"""The prefix of the names of these groups. Groups from a source have other names."""
 
 MAX_DISTANCE = 8
 _MOST_MASKS = 40
@@ -109,7 +107,7 @@ def group_near_duplicates(hashes: DataFrame, *, distance: int = 3) -> DataFrame:
 
 def group_name(phash: Column) -> Column:
     """The name of a group, from its smallest hash."""
-    return F.concat(F.lit(GROUP_PREFIX), F.lower(F.lpad(F.hex(phash), 16, "0")))
+    return F.concat(F.lit(LOOK_ALIKES), F.lower(F.lpad(F.hex(phash), 16, "0")))
 
 
 def band_masks(rows: int, distance: int) -> list[int]:

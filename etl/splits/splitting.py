@@ -19,6 +19,7 @@ from etl.splits.dealing.methods import MOST_ONE_BY_ONE, Dealt, deal_one_by_one, 
 from etl.splits.dealing.shares import Shares, Stratum, check_sizes, share
 from etl.splits.dealing.steps import order_rows
 from etl.splits.dealing.survey import survey
+from etl.splits.group_rows import has_group
 from etl.splits.leaks import WATCHED, count_leaks
 from etl.splits.metadata import Metadata
 from etl.splits.metadata_reading import check_sample, checked, open_metadata
@@ -28,8 +29,10 @@ from etl.splits.plan import LABELS, USUAL_RATIOS, SplitPlan, parse_numbers
 from etl.splits.positions import summarise
 from etl.splits.report import SplitReport, page_facts, report
 from etl.splits.taking_part import candidates, dealing_seed, is_plain, of_others, open_other
+from formats.sizes import counted
 from formats.splits.dictionary import MAX_ROWS, is_dictionary
 from schemas import SplitManifest
+from schemas.tables import LOOK_ALIKES
 
 log = logging.getLogger("imagestrata.split")
 
@@ -179,11 +182,18 @@ def _shares(
     for number, name in enumerate(by):
         if empty := sum(one.images for one in found.strata if one.values[number] in (None, NAN)):
             told.append(f"{empty:,} images have no {name} (null or NaN): they form separate strata")
-    if found.alone:
-        told.append(
-            f"{found.alone:,} images have no {plan.group_column} (null, empty or blank): each is a separate group"
-        )
+    if found.alone and plan.group_column:
+        told += _of_alone(found.alone, metadata, column=plan.group_column)
     return rows, replace(shares, warnings=tuple(told)), by
+
+
+def _of_alone(images: int, metadata: Metadata, *, column: str) -> list[str]:
+    """A warning of images without a group; only a note for near duplicates, because most images have none."""
+    some = metadata.rows.where(has_group(metadata.rows, column)).select(column).head()  # the others are alike
+    if some is not None and str(some[0]).startswith(LOOK_ALIKES):
+        log.info("note: %s in no group of near duplicates; each is a separate group", counted(images, "image"))
+        return []
+    return [f"{counted(images, 'image')} without {column} (null, empty or blank): each is a separate group"]
 
 
 def _of_classes(metadata: Metadata, strata: Sequence[Stratum], *, by: Sequence[str]) -> list[str]:

@@ -308,10 +308,22 @@ def test_images_without_a_group_are_groups_of_their_own(spark: SparkSession, pla
     inside = [Counter(of[i] for i in split) for split in members(out)]
     assert all(min(split[blank] for split in inside) > 0 for blank in blanks)
     assert all(min(split[f"g{number}"] for split in inside) == 0 for number in range(4))
-    told = "80 images have no group_id (null, empty or blank): each is a separate group"
+    told = "80 images without group_id (null, empty or blank): each is a separate group"
     assert told in report.warnings
     assert told in SplitFolder.open(out).manifest.warnings
     assert report.leaks["look-alikes"] == {"values in two splits": 0, "images with these": 0}
+
+
+def test_images_without_a_near_duplicate_are_noted_and_no_warning(
+    spark: SparkSession, place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    groups = ["look-0000000000000003"] * 2 + [None] * 18
+    columns = {"id": ids(20), "label": [0] * 20, "group_id": groups}
+    address, out = write_cache(place / "near-duplicates", columns), place / "by-look"
+    with caplog.at_level("INFO"):
+        report = run(spark, plan=plan(address, out, group_column="group_id", ratios=(Fraction(1), 1)))
+    assert "note: 18 images in no group of near duplicates; each is a separate group" in caplog.messages
+    assert not any("group" in warning for warning in report.warnings)
 
 
 def test_nan_and_null_are_values_to_stratify_by(spark: SparkSession, place: Path) -> None:
