@@ -33,7 +33,7 @@ class Dataset:
         bytes: The size of the file, or of the folder as a tar.
         files: The number of files.
         images: The number of images, if the service knows it.
-        num_classes: The number of classes, if the service knows it.
+        num_classes: The number of classes, if the service knows it: of a tree of images, that of innermost folders.
         created: The time of publication, ISO 8601 in UTC.
         sha256: The SHA-256 of the file, or of the folder as a tar, in hexadecimal digits.
         problem: Why the newest version cannot be read, if it cannot.
@@ -65,7 +65,7 @@ class PushedDataset:
         is_new: False if the newest version had the same bytes; then nothing was published.
         is_created: Whether the push created the dataset.
         images: The number of images, if the service knows it.
-        num_classes: The number of classes, if the service knows it.
+        num_classes: The number of classes, if the service knows it: of a tree of images, that of innermost folders.
     """
 
     name: str

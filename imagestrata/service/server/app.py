@@ -282,7 +282,7 @@ def dataset_routes(store: Store, uploads: Uploads, metrics: Metrics, guard: Guar
     ) -> FilesShape:
         """List the files of a dataset by path. With `delimiter=/`, list the files and folders directly below `prefix`.
 
-        `class` selects files in folders of this name, at any depth; `delimiter` then has no effect.
+        `class` selects files directly in folders of this name, at any depth; `delimiter` then has no effect.
         """
         found = store.version(name, version)
         if found.kind == "file":

@@ -32,7 +32,9 @@ Name = Annotated[str, Depends(name_of)]
 VersionNumber = Annotated[int | None, Query(ge=1, le=10**9, description="the version (default: the newest)")]
 
 Prefix = Annotated[str, Query(max_length=4096, description="only paths with this prefix")]
-Label = Annotated[str | None, Query(alias="class", max_length=255, description="only files in folders of this name")]
+Label = Annotated[
+    str | None, Query(alias="class", max_length=255, description="only files directly in folders of this name")
+]
 
 
 class Shape(BaseModel):

@@ -163,6 +163,10 @@ _MANIFESTS: Mapping[str, Callable[[str, Beside], Card]] = {
 def _of_pictures(files: TarIndex, folder: Path) -> Card:
     """Count images by their folder, and by the folder above it if there are several: train/cat/1.jpg.
 
+    An ingest counts topmost folders instead. A tree does not show how many folders are above its classes, and an ingest
+    has options for that and asks in doubt. A service cannot ask, so it counts innermost folders everywhere: on cards,
+    which are stored, in contact sheets, in Croissant and for ``?class=``.
+
     There may be as many folders as files, so they are counted on disk, in ``folder``.
     """
     with TemporaryDirectory(dir=folder) as aside, closing(sqlite3.connect(Path(aside) / "counts.sqlite")) as rows:

@@ -106,6 +106,14 @@ def test_class_folders_are_images_and_folders_of_other_things_are_files(folder: 
     assert card(tmp_path / "other", tmp_path / "y") == {"type": "files"}
 
 
+def test_the_innermost_folder_is_the_class_and_folders_of_one_name_are_added_up(folder: Path, tmp_path: Path) -> None:
+    for place in ("flower/closeups/2024", "flower/2024", "cat"):
+        (folder / place).mkdir(parents=True)
+        (folder / place / "1.jpg").write_bytes(b"1")
+    found = card(tmp_path / "folder", tmp_path / "x")
+    assert (found["images"], found["num_classes"], found["classes"]) == (3, 2, {"2024": 2, "cat": 1})
+
+
 def test_pictures_outside_folders_have_no_class(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "1.png").write_bytes(b"1")
