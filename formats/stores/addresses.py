@@ -18,13 +18,14 @@ _WEB = ("http", "https")
 def check_store(address: str) -> None:
     """Refuse an address that no store has.
 
-    Only the text is checked. Stores that are not supported but may work with a package of fsspec pass.
+    No request is sent. Stores that are not supported pass if an installed package of fsspec opens them.
 
     Args:
         address: A local path or an address with a scheme.
 
     Raises:
-        AddressError: A typo such as ``s3:/bucket``, an S3 address without a bucket, or the address of a web server.
+        AddressError: A typo such as ``s3:/bucket``, an S3 address without a bucket, the address of a web server, or of
+            a store for which no package is installed.
     """
     parts = _SCHEME.match(address)
     if parts is None or os.path.exists(address):
@@ -38,7 +39,13 @@ def check_store(address: str) -> None:
             f"{wanted}. Web servers are not supported. For an S3 server, use s3://bucket/prefix and set "
             "AWS_ENDPOINT_URL to its address."
         )
-    is_right = len(slashes) in _KNOWN[scheme] and parts["name"] == scheme if scheme in _KNOWN else True
+    if scheme not in _KNOWN:
+        if reason := _not_opened(scheme):
+            raise AddressError(f"{wanted}. {reason}")
+        if len(slashes) < 2:
+            raise AddressError(f"{wanted}. Did you mean {scheme}://{rest}?")
+        return
+    is_right = len(slashes) in _KNOWN[scheme] and parts["name"] == scheme
     if not is_right and rest:
         guess = f"{scheme}:///{rest}" if scheme == "file" else f"{scheme}://{rest}"
         raise AddressError(f"{wanted}. Did you mean {guess}?")
@@ -47,5 +54,21 @@ def check_store(address: str) -> None:
 
 
 def not_supported(address: str) -> str:
-    """The message for an address that no installed package opens."""
+    """The message for an address that a package refuses."""
     return f"Wanted {SUPPORTED}. Found: {address}. {address.partition('://')[0]}:// is not supported."
+
+
+def _not_opened(scheme: str) -> str:
+    """Why no installed package opens the addresses of this scheme; empty if one does."""
+    if scheme == "dbfs":  # fsspec's class needs the address of a workspace and a token
+        return "dbfs:// is not supported. Use the path under which it is mounted, such as /dbfs or /Volumes."
+    from fsspec import get_filesystem_class  # imports the package of the scheme: only for such addresses
+
+    try:
+        get_filesystem_class(scheme)
+    except ImportError as error:
+        package = getattr(error.__cause__, "name", None)
+        return f"{scheme}:// needs {package or 'a package'}, which is not installed, and has not been tried."
+    except ValueError:
+        return f"{scheme}:// is not supported."
+    return ""

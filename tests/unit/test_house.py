@@ -28,7 +28,7 @@ PACKAGES = {*ARROWS, "benchmarks", "tests"}
 DOORS = {
     "acsylla": ("etl/cassandra/", "loader/cassandra/", "imagestrata/devstack/"),
     "cassandra": ("etl/cassandra/", "loader/cassandra/", "imagestrata/devstack/"),
-    "fsspec": ("formats/stores/storage.py",),
+    "fsspec": ("formats/stores/storage.py", "formats/stores/addresses.py"),
     "s3fs": ("formats/stores/storage.py",),
     "pyspark": ("schemas/", "etl/", "jobs/"),
     "torch": ("loader/", "training/", "imagestrata/demo/", "imagestrata/service/jobs/"),

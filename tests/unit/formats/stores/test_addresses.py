@@ -14,7 +14,7 @@ from formats.stores.storage import Storage
     "address",
     [
         *("s3://bucket", "s3://bucket/a:b", "s3a://bucket/x", "hdfs://host:9000/x", "hdfs:///x", "file:///tmp", "x"),
-        *("/data/a:b", "C:data", "memory://place", "gs://bucket/x", "DIR/x-{0000..0146}.tar", "keyspace.table", ""),
+        *("/data/a:b", "C:data", "memory://place", "gs.x", "DIR/x-{0000..0146}.tar", "keyspace.table", ""),
     ],
 )
 def test_addresses_that_may_be_right_pass(address: str) -> None:
@@ -53,14 +53,30 @@ def test_a_local_path_that_looks_like_a_typo_passes_if_it_is_there(
     check_store("s3:")
 
 
-@pytest.mark.parametrize("address", ["gs://bucket/x", "abfs://a/b", "foo://x"])
-def test_a_store_that_is_not_supported_is_refused_with_those_that_are(address: str) -> None:
-    with pytest.raises(AddressError) as error:
-        Storage(address)
-    assert str(error.value) == (
-        f"Wanted a local path, s3://bucket/prefix or hdfs://host/path. Found: {address}. "
-        f"{address.partition(':')[0]}:// is not supported."
-    )
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("gs://bucket/x", "gs:// needs gcsfs, which is not installed, and has not been tried."),
+        ("gs:/x", "gs:// needs gcsfs, which is not installed, and has not been tried."),
+        ("abfs://a/b", "abfs:// needs adlfs, which is not installed, and has not been tried."),
+        ("abfss:/x", "abfss:// is not supported."),
+        ("foo://x", "foo:// is not supported."),
+        ("dbfs:/x", "dbfs:// is not supported. Use the path under which it is mounted, such as /dbfs or /Volumes."),
+    ],
+)
+def test_a_store_that_no_package_opens_is_refused_with_those_that_are_supported(address: str, reason: str) -> None:
+    for check in (check_store, Storage):
+        with pytest.raises(AddressError) as error:
+            check(address)
+        assert str(error.value) == (
+            f"Wanted a local path, s3://bucket/prefix or hdfs://host/path. Found: {address}. {reason}"
+        )
+
+
+def test_a_store_that_is_not_supported_needs_two_slashes_even_if_a_package_opens_it() -> None:
+    check_store("ftp://host/x")
+    with pytest.raises(AddressError, match=r"Found: ftp:/host/x\. Did you mean ftp://host/x\?"):
+        check_store("ftp:/host/x")
 
 
 def test_hdfs_without_hadoop_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
