@@ -1,13 +1,14 @@
-"""Samples that become one batch, and a hint for where torch cannot put them together."""
+"""Samples that become one batch, and hints for where torch cannot put them together."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from torch.utils.data import default_collate
 
 # The documentation of `default_collate` names both, for users who add their own types.
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
+from loader.batch import Batch
 from loader.errors import OptionError
 
 
@@ -32,7 +33,15 @@ def _collate_samples(samples: Sequence[Sample], *, collate_fn_map: Any = None) -
     ]
 
 
+def _refuse_batches(batches: Sequence[Batch], *, collate_fn_map: Any = None) -> NoReturn:
+    raise OptionError(
+        f"Wanted single samples to make a batch of {len(batches)}. Found: loader.Batch objects. The source makes the "
+        "batches: use DataLoader(dataset, batch_size=None), and batch_size of the source."
+    )
+
+
 default_collate_fn_map[Sample] = _collate_samples
+default_collate_fn_map[Batch] = _refuse_batches
 
 
 def _with_hint(together: Callable[[Any], Any], values: Sequence[Any], otherwise: str) -> Any:
@@ -48,8 +57,10 @@ def _with_hint(together: Callable[[Any], Any], values: Sequence[Any], otherwise:
 
 
 def _misfits(values: Sequence[Any]) -> str:
-    """The type that makes no batch, or two sizes that differ; empty if neither is the reason."""
+    """The value or type that makes no batch, or two sizes that differ; empty if neither is the reason."""
     for value in values:
+        if value is None:
+            return "None, which a transform without a return statement gives"
         if not hasattr(value, "shape"):
             kind = type(value)
             return "" if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

@@ -92,7 +92,24 @@ def test_other_errors_of_torch_stay_as_they_are(bucket: Path) -> None:
 
         shape = (3, 4)
 
-    for transform, message in ((lambda _: Refusing(), "Refusing"), (lambda _: None, "NoneType")):
-        dataset = loader.ImageDataset(loader.open_folder(bucket / "tree"), transform)
-        with pytest.raises(TypeError, match=rf"default_collate: .*{message}"):
-            list(DataLoader(dataset, batch_size=COUNT))
+    dataset = loader.ImageDataset(loader.open_folder(bucket / "tree"), lambda _: Refusing())
+    with pytest.raises(TypeError, match=r"default_collate: .*Refusing"):
+        list(DataLoader(dataset, batch_size=COUNT))
+
+
+@pytest.mark.parametrize("name", ["ImageDataset", "S3ImageStream"])
+def test_a_transform_without_a_return_statement_is_named(bucket: Path, name: str) -> None:
+    from torch.utils.data import DataLoader
+
+    with pytest.raises(loader.OptionError, match=r"Found: None, which a transform without a return statement gives\."):
+        list(DataLoader(datasets(bucket, lambda _: None)[name], batch_size=COUNT))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_of_a_source_make_no_batch(bucket: Path, workers: int) -> None:
+    from torch.utils.data import DataLoader
+
+    with loader.FolderSource(loader.open_folder(bucket / "tree"), batch_size=2) as source:
+        batches = DataLoader(loader.TorchDataset(source), batch_size=2, num_workers=workers)
+        with pytest.raises(loader.OptionError, match=r"batch of 2\. Found: loader\.Batch .* batch_size=None"):
+            list(batches)
