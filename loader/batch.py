@@ -55,24 +55,24 @@ class Batch:
         parts += [f"repeats={self.repeats}"] if self.repeats else []
         return f"{type(self).__name__}({', '.join(parts)})"
 
-    def show(self, class_names: Mapping[int, str] | None = None, *, count: int = 16) -> "PIL.Image.Image":
+    def show(self, count: int = 16, *, class_names: Mapping[int, str] | None = None) -> "PIL.Image.Image":
         """Show the first images on one picture, as `Split.show` does.
 
         Args:
-            class_names: Names by class number, as ``split.class_names``; without them, numbers are shown.
             count: How many images, at most 64.
+            class_names: Names by class number, as ``split.class_names``; without them, numbers are shown.
 
         Returns:
             A ``PIL.Image.Image``, which a notebook shows.
 
         Raises:
-            OptionError: ``count`` is above 64.
+            OptionError: ``count`` is above 64, or an argument has another type.
             MissingExtraError: Pillow is not installed.
         """
         require("PIL", extra="train", purpose="show()")
         from loader.adapters.contact_sheet import sheet_of_batch
 
-        return sheet_of_batch(self, class_names or {}, count)
+        return sheet_of_batch(self, {} if class_names is None else class_names, count)
 
 
 @dataclass(frozen=True, slots=True)

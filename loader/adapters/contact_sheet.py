@@ -4,7 +4,7 @@ import colorsys
 import io
 import math
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -35,14 +35,14 @@ _HUE_STEP = 0.618034  # of the golden ratio, so that neighbouring numbers have d
 _COLOURS = np.array([(0, 0, 0), *(colorsys.hsv_to_rgb(number * _HUE_STEP % 1, 0.7, 1) for number in range(1, 256))])
 
 
-def sheet_of_split(split: Split, which: int | Sequence[int], **where: Any) -> Image.Image:
+def sheet_of_split(split: Split, which: Any, **where: Any) -> Image.Image:
     """What `Split.show` returns."""
     where = {name: value for name, value in where.items() if value is not None}
     if isinstance(split, (Folder, Shards)) and where:
         raise OptionError(f"Wanted no {min(where)}: the images are read from {split.address}. Found: one")
     if isinstance(split, Shards):
         return sheet_of_batch(_first_of_shards(split, which), split.class_names)
-    if isinstance(which, int):
+    if not _is_list(which):
         positions = np.arange(min(_checked(which), len(split)), dtype=np.int64)
     else:
         positions = np.array([check_int("position", one, 0, len(split) - 1) for one in which], dtype=np.int64)
@@ -64,6 +64,8 @@ def sheet_of_split(split: Split, which: int | Sequence[int], **where: Any) -> Im
 
 def sheet_of_batch(batch: Batch, class_names: Mapping[int, str], count: int = MOST) -> Image.Image:
     """What `Batch.show` returns."""
+    if not isinstance(class_names, Mapping):
+        raise OptionError(f"Wanted class_names as a mapping, such as split.class_names. Found: {class_names!r}")
     tiles = [_tile(batch, place, class_names) for place in range(min(_checked(count), len(batch)))]
     if not tiles:
         raise _nothing()
@@ -76,6 +78,10 @@ def sheet_of_batch(batch: Batch, class_names: Mapping[int, str], count: int = MO
     return sheet
 
 
+def _is_list(which: Any) -> bool:
+    return isinstance(which, Iterable) and not isinstance(which, str)
+
+
 def _checked(count: int) -> int:
     return check_int("the number of pictures", count, 1, MOST)
 
@@ -84,8 +90,8 @@ def _nothing() -> OptionError:
     return OptionError("Wanted a picture to show. Found: none")
 
 
-def _first_of_shards(shards: Shards, which: int | Sequence[int]) -> Batch:
-    if not isinstance(which, int):
+def _first_of_shards(shards: Shards, which: Any) -> Batch:
+    if _is_list(which):
         raise OptionError(f"Wanted a number of pictures: shards have no positions to choose by. Found: {which!r}")
     with ShardSource(shards, batch_size=_checked(which), rank=0, world_size=1, shuffle=False) as source:
         for batch in source.epoch(0):

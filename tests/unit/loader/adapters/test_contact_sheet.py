@@ -93,10 +93,10 @@ def captions(sheet: Image.Image) -> list[bytes]:
 
 def test_captions_name_classes_in_letters_that_the_font_has() -> None:
     three = batch([picture(1)] * 3, labels=np.array([0, 1, 2], np.int32))
-    named = captions(three.show({0: "Übel", 1: "Ubel", 2: "猫"}))
+    named = captions(three.show(class_names={0: "Übel", 1: "Ubel", 2: "猫"}))
     assert named[0] == named[1] != named[2]
     assert named[2] == captions(three.show())[2]  # the number, as for a class without a name
-    long = captions(three.show({0: "a" * 100, 1: "a" * 200, 2: "b" * 100}))
+    long = captions(three.show(class_names={0: "a" * 100, 1: "a" * 200, 2: "b" * 100}))
     assert long[0] == long[1] != long[2]
 
 
@@ -133,3 +133,15 @@ def test_impossible_choices_are_refused(folder: loader.Folder, tmp_path: Path, m
         split.show()
     with pytest.raises(loader.OptionError, match="Found: none"):
         batch([]).show()
+
+
+def test_a_batch_takes_the_count_first_as_a_split_does(folder: loader.Folder) -> None:
+    assert batch([picture(1)] * 4).show(3).width == folder.show(3).width == LEFT + 3 * PITCH
+    for count in ("3", None, {0: "cat"}, 2.5):
+        with pytest.raises(loader.OptionError, match="Wanted the number of pictures as a whole number from 1 to 64"):
+            batch([picture(1)]).show(count)  # type: ignore[arg-type]
+    for which in ("3", None, 2.5):
+        with pytest.raises(loader.OptionError, match="Wanted the number of pictures as a whole number from 1 to 64"):
+            folder.show(which)  # type: ignore[arg-type]
+    with pytest.raises(loader.OptionError, match=r"Wanted class_names as a mapping, such as .* Found: \['cat'\]"):
+        batch([picture(1)]).show(class_names=["cat"])  # type: ignore[arg-type]
