@@ -229,4 +229,10 @@ def _unreachable(cluster: Cluster, error: Exception) -> UnreachableError:
             f"Wanted to log in to Cassandra at {cluster}. Found: it refuses {user} with this password. "
             "Set spark.cassandra.auth.username and spark.cassandra.auth.password."
         )
-    return cluster.unreachable("; ".join(map(one_line, causes[:3])) or one_line(error))
+    return cluster.unreachable("; ".join(dict.fromkeys(map(_reason, causes[:3]))) or _reason(error))
+
+
+def _reason(error: Exception) -> str:
+    """The message of an error, without the address that the driver puts before the system's own words."""
+    before, found, reason = one_line(error).partition(" Last error: ")
+    return f"{reason[:1].lower()}{reason[1:]}" if found and "Tried connecting to" in before else one_line(error)

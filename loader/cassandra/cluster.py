@@ -103,6 +103,8 @@ def _hosts(hosts: str | Sequence[str] | None, access: Access) -> tuple[str, ...]
                 "from access or from IMAGESTRATA_BUNDLE"
             )
         return ()
+    if hosts is None:
+        raise OptionError("No Cassandra is configured. Start one with `imagestrata up`, or pass hosts=[...].")
     if not names or not all(isinstance(name, str) and _HOST.fullmatch(name) for name in names):
         raise OptionError(f"Wanted hosts as a list of names or addresses, without port. Found: {hosts!r}")
     return names

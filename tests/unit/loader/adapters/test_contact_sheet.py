@@ -129,7 +129,7 @@ def test_impossible_choices_are_refused(folder: loader.Folder, tmp_path: Path, m
         with pytest.raises(loader.OptionError, match=f"Found: {found}$"):
             folder.show(which)
     split = loader.open_split(write_split_folder(tmp_path, [(image_ids(3), [0, 1, 2])]), cache=tmp_path / "cache")
-    with pytest.raises(loader.OptionError, match="Wanted hosts as a list"):
+    with pytest.raises(loader.OptionError, match="No Cassandra is configured"):
         split.show()
     with pytest.raises(loader.OptionError, match="Found: none"):
         batch([]).show()

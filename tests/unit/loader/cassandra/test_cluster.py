@@ -39,7 +39,7 @@ def test_given_hosts_and_ports_win_over_the_note(note: Path) -> None:
 
 
 def test_without_hosts_and_note_the_loader_refuses_and_scripts_take_this_machine(note: Path) -> None:
-    with pytest.raises(OptionError, match="Wanted hosts"):
+    with pytest.raises(OptionError, match=r"^No Cassandra is configured\. Start one with `imagestrata up`, or pass"):
         place()
     assert hosts_of_script(None) == ("127.0.0.1",)
     LocalNode.of(["127.0.0.1"], 9151, [os.getpid()]).write(note)
