@@ -69,7 +69,7 @@ class Batch:
             OptionError: ``count`` is above 64, or an argument has another type.
             MissingExtraError: Pillow is not installed.
         """
-        require("PIL", extra="train", purpose="show()")
+        require("PIL", package="pillow", purpose="show()")
         from loader.adapters.contact_sheet import sheet_of_batch
 
         return sheet_of_batch(self, {} if class_names is None else class_names, count)

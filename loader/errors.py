@@ -58,13 +58,14 @@ class ClosedError(LoaderError):
     """A source is used after it was closed."""
 
 
-def require(module: str, *, extra: str, purpose: str, note: str = "") -> Any:
-    """Import a library that belongs to an extra; raises `MissingExtraError` where it is not installed."""
+def require(module: str, *, extra: str = "", package: str = "", purpose: str, note: str = "") -> Any:
+    """Import a library that belongs to an extra, or is a package; raises `MissingExtraError` if it is not installed."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
+        wanted = package or f"'imagestrata[{extra}]'"
         raise MissingExtraError(
             f"Wanted {module} for {purpose}. Found: it cannot be imported ({error}). "
-            f"Install it: pip install 'imagestrata[{extra}]'{'. ' if note else ''}{note}",
+            f"Install it: pip install {wanted}{'. ' if note else ''}{note}",
             name=module,
         ) from error

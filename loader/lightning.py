@@ -16,11 +16,15 @@ lightning.Trainer().fit(model, data, ckpt_path="last.ckpt")  # continues with th
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
-
-import lightning
+from typing import TYPE_CHECKING, Any
 
 import loader
+from loader.errors import require
+
+if TYPE_CHECKING:
+    import lightning
+else:
+    lightning = require("lightning", extra="lightning", purpose="loader.lightning")
 
 
 class ClassificationData(lightning.LightningDataModule):

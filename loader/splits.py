@@ -125,7 +125,7 @@ class Split:
         Raises:
             MissingExtraError: pandas is not installed.
         """
-        require("pandas", extra="spark", purpose="to_pandas()")
+        require("pandas", package="pandas", purpose="to_pandas()")
         frame: pandas.DataFrame = self.to_arrow(**options).to_pandas()
         return frame
 
@@ -159,7 +159,7 @@ class Split:
             MissingExtraError: Pillow is not installed.
             MissingImageError: An image of the split is missing.
         """
-        require("PIL", extra="train", purpose="show()")
+        require("PIL", package="pillow", purpose="show()")
         from loader.adapters.contact_sheet import sheet_of_split
 
         return sheet_of_split(self, which, hosts=hosts, port=port, **access)
