@@ -20,11 +20,12 @@ _MESSAGES = (
     (r"argument (.+?): expected (\d+) arguments", r"Wanted \2 values for \1. Found: another number"),
     (r"argument (.+?): not allowed with argument (.+)", r"Wanted \1 or \2. Found: both"),
     (r"argument (.+?): ignored explicit argument (.+)", r"\1 takes no value. Found: \2"),
-    (r"the following arguments are required: (.+)", r"Wanted \1. Found: none"),
     (r"one of the arguments (.+) is required", r"Wanted one of \1. Found: none"),
     (r"unrecognized arguments: (.+)", r"unexpected argument \1"),
     (r"argument (.+?): (.+)", r"\1: \2"),
 )
+_LEAST_PART = 3  # letters
+_LEAST_LIKENESS = 0.8
 
 
 class Parser(argparse.ArgumentParser):
@@ -51,6 +52,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(prog, description=manual, epilog=epilog, formatter_class=layout, allow_abbrev=False)
         self.register("type", int, whole_number)
         self.register("type", float, number)
+        self._negative_number_matcher = re.compile(r"-\.?\d")  # also -1,2 is a value, and no unknown option
         self._explain = explain
         self._given: Sequence[str] = ()
 
@@ -67,14 +69,31 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print one line that says what is wrong and where the help is, and exit with 2."""
         given, self._given = self._given, ()
-        told = self._unknown_option(given) or _translated(message)
+        told = self._unknown_option(given) or self._missing(message) or _translated(message)
         end = "\n" if "\n" in told else " " if told.endswith((".", "?")) else ". "
         self.exit(2, f"{self.prog}: error: {told}{end}See {self.prog} --help.\n")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             known = [str(choice) for choice in action.choices]
-            raise argparse.ArgumentError(action, f"wanted {_either(known)}. Found: {value}.{_guess(str(value), known)}")
+            found = f"anted {_either(known)}. Found: {value}.{_guess(str(value), known)}"
+            if action.option_strings or action.metavar:
+                raise argparse.ArgumentError(action, f"w{found}")
+            raise argparse.ArgumentError(None, f"W{found}")  # the name of its field says nothing to users
+
+    def _missing(self, message: str) -> str | None:
+        """What must be given and is not; None for another message. An argument with choices is named by them."""
+        found = re.fullmatch("the following arguments are required: (.+)", message)
+        if found is None:
+            return None
+        choices = {
+            action.dest: _either([str(choice) for choice in action.choices])
+            for action in self._actions
+            if action.choices and not action.option_strings and not action.metavar
+        }
+        names = found[1].split(", ")
+        is_plain = choices.keys().isdisjoint(names)
+        return f"Wanted {(', ' if is_plain else ', and ').join(choices.get(name, name) for name in names)}. Found: none"
 
     def _unknown_option(self, given: Sequence[str]) -> str | None:
         """What is wrong with the first unknown option; None if all options are known."""
@@ -162,6 +181,11 @@ def _either(words: Sequence[str]) -> str:
 
 
 def _guess(word: str, known: Iterable[str]) -> str:
-    names = list(known)
-    near = [name for name in names if name.startswith(word)] or difflib.get_close_matches(word, names, n=1)
+    """The known word that begins with this one, has it as a part or is much like it; empty if there is none."""
+    names = {name: name.lstrip("-") for name in known}
+    bare = word.lstrip("-")
+    near = [name for name in names if name.startswith(word)]
+    near += [name for name in names if len(bare) >= _LEAST_PART and bare in names[name]]
+    like = difflib.get_close_matches(bare, names.values(), n=1, cutoff=_LEAST_LIKENESS)
+    near += [name for name in names if names[name] in like or sorted(names[name]) == sorted(bare)]  # letters swapped
     return f" Did you mean {near[0]}?" if near else ""

@@ -8,10 +8,11 @@ uses it. Elsewhere, Spark also needs the Cassandra connector: add
 `--packages com.datastax.spark:spark-cassandra-connector_2.13:3.5.1`.
 """
 
-import argparse
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+
+from formats.command_line import Parser
 
 JOBS = ("ingest", "split", "verify", "shard", "cache_rows")
 DEFAULTS = "defaults"
@@ -32,9 +33,7 @@ def path_of(name: str) -> Path:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print one path; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="imagestrata job", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser("imagestrata job", manual=__doc__)
     parser.add_argument("name", choices=(*JOBS, DEFAULTS), help=f"the name of a job, or {DEFAULTS}")
     print(path_of(parser.parse_args(argv).name))
     return 0

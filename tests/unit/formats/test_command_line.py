@@ -29,6 +29,10 @@ def parser() -> Parser:
         (["--count", "x", "--cuont", "1"], "unknown option --cuont. Did you mean --count?"),
         (["--something-else"], "unknown option --something-else."),
         (["-x"], "unknown option -x."),
+        (["--format", "PNG"], "unknown option --format. Did you mean --img-format?"),  # a part of it
+        (["--max"], "unknown option --max. Did you mean --maxsize?"),
+        (["--countries"], "unknown option --countries."),  # not much like --count
+        (["--count", "-1,2"], "-n/--count: wanted a whole number. Found: '-1,2'."),
         (["--img", "PNG"], "unknown option --img. Did you mean --img-format?"),  # no abbreviations
         (["--img-format", "JPG"], "--img-format: wanted JPEG or PNG. Found: JPG. Did you mean JPEG?"),
         (["--img-format", "bmp"], "--img-format: wanted JPEG or PNG. Found: bmp."),
@@ -69,6 +73,20 @@ def test_a_required_option_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         made.parse_args(["--otu", "x"])
     assert "unknown option --otu. Did you mean --out?" in capsys.readouterr().err
+
+
+def test_an_argument_with_choices_is_named_by_them(capsys: pytest.CaptureFixture[str]) -> None:
+    made = Parser("tool")
+    made.add_argument("do", choices=("create", "list", "revoke"))
+    made.add_argument("--root", required=True)
+    for argv, message in (
+        ([], "Wanted create, list or revoke, and --root. Found: none."),
+        (["list"], "Wanted --root. Found: none."),
+        (["lst", "--root", "x"], "Wanted create, list or revoke. Found: lst. Did you mean list?"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            made.parse_args(argv)
+        assert capsys.readouterr().err == f"tool: error: {message} See tool --help.\n"
 
 
 def test_options_that_exclude_each_other_are_both_named(capsys: pytest.CaptureFixture[str]) -> None:
