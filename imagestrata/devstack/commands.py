@@ -5,6 +5,7 @@ package, in ~/.local/share/imagestrata.
 """
 
 import argparse
+import importlib
 import json
 import shlex
 import sys
@@ -150,6 +151,7 @@ def _runtime(server: Cassandra) -> str:
 
 def up(args: argparse.Namespace) -> int:
     """Start the Cassandra and print where it is."""
+    importlib.import_module("cassandra")  # it is needed when the server answers: a missing extra is said before
     server = Cassandra(
         args.data, port=usual_port(args.data, args.port), nodes=args.nodes, auth=args.auth, heap_mb=args.heap // _MIB
     )
