@@ -4,8 +4,15 @@ It gives an answer only if there is no doubt and the file has the end mark of it
 and is left to a real decoder.
 """
 
+import re
 import struct
 from typing import NamedTuple
+
+MAGIC = re.compile(
+    rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|II\*\0|MM\0\*|BM|RIFF....WEBP|\0\0\0\x0cjP  |\xff\x4f\xff\x51|P[1-6][\s#]|GIF8",
+    re.DOTALL,
+)
+"""The first bytes of the formats that we know."""
 
 _PNG_DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}  # by color type
 _JPEG_FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended, progressive; few decoders support the others

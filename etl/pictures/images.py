@@ -13,7 +13,7 @@ from typing import Any
 from PIL import Image
 
 from etl.errors import one_line
-from etl.pictures.headers import exif_orientation, jpeg_ends, look
+from etl.pictures.headers import MAGIC, exif_orientation, jpeg_ends, look
 from etl.pictures.plan import Check
 
 FORMATS = ("JPEG", "PNG", "TIFF", "BMP", "WEBP", "JPEG2000", "PNM")
@@ -41,10 +41,6 @@ EXTENSIONS = {
 _OUR_NAMES = {"MPO": "JPEG", "PPM": "PNM"}  # MPO: a JPEG of a camera that appends a second image
 _OTHERS = ("GIF", "ICO", "PSD", "AVIF", "SGI", "PCX")  # formats that messages name when they are refused
 _PILLOW_NAMES = ("JPEG", "PNG", "TIFF", "BMP", "WEBP", "JPEG2000", "PPM", *_OTHERS)
-_MAGIC = re.compile(
-    rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|II\*\0|MM\0\*|BM|RIFF....WEBP|\0\0\0\x0cjP  |\xff\x4f\xff\x51|P[1-6][\s#]|GIF8",
-    re.DOTALL,
-)
 _STRIPS = ((273, 279), (324, 325))  # TIFF: offsets and lengths of strips, of tiles
 _ROOM = 16_000_000
 _TURNS = {
@@ -115,7 +111,7 @@ def read_header(data: bytes, *, check: Check = "header") -> Header:
         header = _header(image)
         if header.format not in FORMATS:
             raise RejectedError(f"unsupported format {header.format}")
-        if header.format == "PNM" and not _MAGIC.match(data):
+        if header.format == "PNM" and not MAGIC.match(data):
             raise RejectedError("unsupported format PFM")
         if check == "full" or not _has_end(header.format, data, image):
             image.draft(None, (1, 1))  # a JPEG is still read to its end, but gives 64 times fewer pixels
@@ -144,7 +140,7 @@ def open_picture(data: bytes) -> Iterator[Image.Image]:
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise RejectedError("too many pixels", stable_line(error)) from None
     except DAMAGE:
-        if _MAGIC.match(data):
+        if MAGIC.match(data):
             raise RejectedError("damaged", "it starts like an image, but its header cannot be read") from None
         raise RejectedError("not an image") from None
     with image:

@@ -1,14 +1,23 @@
 """The command line of the demo. It needs only the standard library: make checks it before it installs anything."""
 
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from etl.pictures.headers import MAGIC
 from formats.command_line import Parser, own_port
 
 if TYPE_CHECKING:
     import argparse
+
+SPLITS = ("train", "val")
+"""The folders of a tree with splits."""
+
+_MOST_FILES = 20_000  # that are looked at
+_ARCHIVES = (".tar", ".tar.gz", ".tgz")
 
 MANUAL = """Ingest, split and read real images with an embedded Cassandra, and write a report.
 
@@ -39,7 +48,37 @@ def parse_args(argv: Sequence[str] | None = None) -> "argparse.Namespace":
     if args.data is not None and not args.data.is_dir():
         found = "a file" if args.data.exists() else "no folder"
         made.error(f"Wanted a folder of images in --data (DATA= of make). Found: {found} at {args.data}")
+    if args.data is not None and not _may_have_images(args.data):
+        made.error(
+            "Wanted images in folders for their classes in --data (DATA= of make): CLASS/**/image or "
+            f"SPLIT/CLASS/**/image. Found: none in {args.data}"
+        )
     return cast("argparse.Namespace", args)
+
+
+def _may_have_images(tree: Path) -> bool:
+    """Whether a file in a folder for a class begins as an image or is an archive, or there are too many to look at."""
+    roots = [tree / name for name in SPLITS if (tree / name).is_dir()] or [tree]
+    looked = 0
+    for path in islice(_in_folders(roots), _MOST_FILES):
+        looked += 1
+        if path.endswith(_ARCHIVES):
+            return True
+        try:
+            with open(path, "rb") as file:
+                if MAGIC.match(file.read(16)):
+                    return True
+        except OSError:  # the ingest reports it
+            continue
+    return looked == _MOST_FILES
+
+
+def _in_folders(roots: Sequence[Path]) -> Iterator[str]:
+    """The regular files below these folders, but for those directly in them."""
+    for root in roots:
+        for folder, _, names in os.walk(root, followlinks=True):
+            if Path(folder) != root:
+                yield from filter(os.path.isfile, (os.path.join(folder, name) for name in names))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

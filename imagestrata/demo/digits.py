@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from sklearn.datasets import load_digits
 
+from imagestrata.demo.command import SPLITS
+
 SIDE = 64
-SPLITS = ("train", "val")
 
 
 def write(folder: Path) -> Path:

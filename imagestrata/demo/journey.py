@@ -20,6 +20,7 @@ from etl.cassandra.cluster import Cluster
 from etl.cassandra.control import Control
 from etl.errors import EtlError
 from imagestrata.demo import digits, report
+from imagestrata.demo.command import SPLITS
 from imagestrata.devstack import DevstackError, java, sparkconf
 from imagestrata.devstack.commands import DATA as CASSANDRA_FOLDER
 from imagestrata.devstack.commands import usual_port
@@ -82,7 +83,7 @@ def run(data: Path | None = None, *, port: int | None = None) -> dict[str, Any]:
     console = Console(stderr=True, highlight=False)
     port = start_cassandra(port, console)
     tree = digits.write(BUILD / "digits") if data is None else data.resolve()
-    subdirs = [name for name in digits.SPLITS if (tree / name).is_dir()]
+    subdirs = [name for name in SPLITS if (tree / name).is_dir()]
     configure(tree, subdirs)
     with Control(Cluster(hosts=("127.0.0.1",), port=port)) as control:
         control.define(f'DROP KEYSPACE IF EXISTS "{KEYSPACE}"')

@@ -3,13 +3,16 @@
 import subprocess
 import sys
 from importlib import metadata, resources
+from pathlib import Path
 
 import pytest
 
 import imagestrata
 from formats.origin import code_version
 from imagestrata import cli, job_files
+from imagestrata.demo.command import parse_args
 from tests.support.imports import ROOT, heavy_imports
+from tests.support.pictures import picture
 
 
 def test_help_lists_every_command_and_each_has_its_own(capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,6 +55,18 @@ def test_a_missing_library_says_what_to_install(
     assert "pip install 'imagestrata[service]'" in capsys.readouterr().err
 
 
+def test_a_missing_driver_of_cassandra_is_said_before_it_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "cassandra", None)
+    assert cli.main(["up", "--data", str(tmp_path / "data")]) == 1
+    told = capsys.readouterr().err
+    assert told == (
+        "error: Wanted cassandra for 'imagestrata up'. Found: none. Install it: pip install 'imagestrata[spark]'\n"
+    )
+    assert not (tmp_path / "data").exists()
+
+
 def test_help_of_every_command_imports_nothing_that_takes_long() -> None:
     code = """
 import contextlib
@@ -67,8 +82,11 @@ with contextlib.suppress(SystemExit):
     assert heavy_imports(code) == set()
 
 
-def test_options_of_the_demo_need_the_standard_library_alone() -> None:
-    code = "from imagestrata.demo.command import parse_args; parse_args(['--port', '9151'])"
+def test_options_of_the_demo_need_the_standard_library_alone(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    (tree / "cat").mkdir(parents=True)
+    (tree / "cat" / "1.png").write_bytes(picture(1))
+    code = f"from imagestrata.demo.command import parse_args; parse_args(['--port', '9151', '--data', {str(tree)!r}])"
     command = [sys.executable, "-S", "-c", code]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
@@ -90,6 +108,29 @@ def test_the_demo_refuses_what_it_cannot_use_in_one_line(
     told = capsys.readouterr().err
     assert message in told
     assert told.count("\n") == 1
+
+
+def put(root: Path, name: str) -> None:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"some text" if path.suffix in (".txt", ".tar") else picture(1))
+
+
+@pytest.mark.parametrize("name", ["cat/1.png", "cat/kittens/1", "train/cat/1.png", "cats/more.tar"])
+def test_the_demo_takes_trees_with_images_in_class_folders(name: str, tmp_path: Path) -> None:
+    put(tmp_path, name)
+    assert parse_args(["--data", str(tmp_path)]).data == tmp_path
+
+
+@pytest.mark.parametrize("name", ["", "1.png", "train/1.png", "cat/notes.txt"])
+def test_the_demo_refuses_other_trees_before_it_starts(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if name:
+        put(tmp_path, name)
+    with pytest.raises(SystemExit, match="2"):
+        parse_args(["--data", str(tmp_path)])
+    assert f"CLASS/**/image or SPLIT/CLASS/**/image. Found: none in {tmp_path}. See" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
