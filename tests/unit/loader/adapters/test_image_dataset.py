@@ -93,7 +93,7 @@ def test_invalid_options_are_refused(folder: loader.Folder, tmp_path: Path) -> N
     split = loader.open_split(write_split_folder(tmp_path, [(image_ids(3), [0, 1, 2])]))
     cases: list[tuple[Any, dict[str, Any], str]] = [
         ("splits/digits", {}, r"a split from loader\.open_split, or a folder\. Found: 'splits/digits'"),
-        (split, {}, "hosts as a list"),
+        (split, {}, "No Cassandra is configured"),
         (folder, {"hosts": "127.0.0.1"}, "no hosts for a folder"),
         (split, {"hosts": "db", "transform": 5}, r"transform as a function\. Found: 5"),
         (split, {"hosts": "db", "timeout": 0}, "timeout"),

@@ -214,7 +214,7 @@ def test_a_source_accepts_only_one_kind_of_credentials(
         loader.CassandraSource(split, batch_size=1, access=access, username="me", password=SECRET)
     with pytest.raises(loader.OptionError, match=r"either hosts or a bundle, which names its hosts. Found: 'here' and"):
         loader.CassandraSource(split, batch_size=1, access=access, hosts="here")
-    with pytest.raises(loader.OptionError, match=r"hosts as a list of names or addresses.* Found: None"):
+    with pytest.raises(loader.OptionError, match="No Cassandra is configured"):
         loader.CassandraSource(split, batch_size=1)
     with loader.CassandraSource(split, batch_size=1, access=access) as source:
         assert source.hosts == ()
