@@ -1,7 +1,7 @@
 """Sources: the batches of a plan, epoch after epoch, which an engine reads ahead."""
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -228,7 +228,8 @@ class Source:
         Raises:
             OptionError: ``epoch`` is not a whole number of at least 0.
         """
-        return self._counted(check_int("epoch", epoch, 0))
+        epoch = check_int("epoch", epoch, 0)
+        return _Epoch(self._counted(epoch), f"epoch {epoch} of {self!r}")
 
     def batches(self, epoch: int, /, *, offset: int = 0, every: int = 1) -> Iterator[Batch]:
         """Iterate over batches of one epoch without counting them for `state_dict`; for code that reads ahead.
@@ -399,7 +400,7 @@ class Source:
         if self._has_detected_ranks:
             check_detected(self.rank, self.world_size)
 
-    def _counted(self, epoch: int) -> Iterator[Batch]:
+    def _counted(self, epoch: int) -> Generator[Batch, None, None]:
         for batch in self.batches(epoch):
             self.note(epoch, batch.step + 1)
             yield batch
@@ -410,6 +411,23 @@ class Source:
             self.skip(Skipped(UUID(bytes=sample.id), sample.position, epoch, str(sample.error)))
         self.delivery.mark(epoch, filled.number, end=filled.end, late=filled.late)
         return self._batch_of(filled, epoch)
+
+
+class _Epoch(Iterator[Batch]):
+    """The batches of a generator, with a name."""
+
+    def __init__(self, batches: Generator[Batch, None, None], name: str) -> None:
+        self._batches, self._name = batches, name
+
+    def __next__(self) -> Batch:
+        return next(self._batches)
+
+    def __repr__(self) -> str:
+        return f"<{self._name}>"
+
+    def close(self) -> None:
+        """End the reads; nothing is left to iterate over."""
+        self._batches.close()
 
 
 def check_source(source: Source) -> None:

@@ -57,6 +57,9 @@ class SplitFolder:
                 return cls(storage, read_manifest(storage, name))
             except (FileNotFoundError, NotADirectoryError):
                 pass
+        folder, _, name = storage.address.rpartition("/")
+        if name in MANIFESTS and folder:
+            raise NotASplitError(f"Wanted a split folder. Found: {storage.address}. Did you mean {folder}?")
         raise NotASplitError(
             f"Wanted a split folder at {storage.address}. Found: no {MANIFESTS[0]} there. Make one with jobs/split.py."
         )

@@ -144,6 +144,7 @@ def test_what_delivers_batches_says_what_it_is(tmp_path: Path) -> None:
         assert repr(masks) == "Batch(4 images of 0.0 MB, 4 masks or arrays, metadata path, epoch=3, step=0, repeats=3)"
         dataset = loader.TorchDataset(source, transform=operator.itemgetter(0))
         assert repr(dataset) == f"TorchDataset({source!r}, transform=itemgetter)"
+        assert repr(source.epoch(2)) == f"<epoch 2 of {source!r}>"
         batches = loader.ClassificationIterator(source, size=8, train=False)
         assert repr(batches) == f"ClassificationIterator({source!r}, size=8, train=False, output='numpy')"
         arrays = loader.GenericIterator(source, Touch, names=["images"])

@@ -188,3 +188,11 @@ def test_a_split_folder_can_be_on_any_storage(folder: Path, cache: Path) -> None
         assert np.array_equal(opened.rows(0, cache=cache).ids, packed(IDS[:40]))
     finally:
         memory.rm("/bucket", recursive=True)
+
+
+@pytest.mark.parametrize("name", ["_manifest.json", "manifest.json"])
+def test_the_folder_of_a_manifest_is_suggested(tmp_path: Path, name: str) -> None:
+    folder = write_split_folder(tmp_path / "s", [(image_ids(2), [0, 1])])
+    with pytest.raises(NotASplitError) as error:
+        SplitFolder.open(folder / name)
+    assert str(error.value) == f"Wanted a split folder. Found: {folder / name}. Did you mean {folder}?"
