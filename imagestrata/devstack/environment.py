@@ -333,7 +333,7 @@ def _last_words(text: str) -> str:
     if first is None:
         return (lines or ["no reason given"])[-1]
     # uv lists the causes below its error, from the general to the particular.
-    causes = [line for line in lines[first:] if line.startswith(("error", "ERROR", "cause"))]
+    causes = [line for line in lines[first:] if line.lower().startswith(("error", "cause"))]
     return "; ".join(dict.fromkeys((causes[0], causes[-1])))
 
 

@@ -122,3 +122,11 @@ def test_a_tool_that_fails_is_reported_with_its_own_words() -> None:
     with pytest.raises(SetupError, match=r"^wanted python to end without an error\. Found: no such thing$"):
         environment.run("python", "-c", "import sys; sys.exit('no such thing')")
     assert environment.run("python", "-c", "import sys; print('half'); sys.exit(1)", check=False) == "half\n"
+
+
+def test_an_environment_that_cannot_be_made_is_reported_with_the_reason(tmp_path: Path) -> None:
+    environment = checkout(tmp_path)
+    shutil.rmtree(environment.folder)
+    environment.folder.symlink_to(environment.folder)  # to itself
+    with pytest.raises(SetupError, match=r"^wanted a virtual environment\. Found: Error: .*File exists"):
+        environment.prepare(Wanted())
