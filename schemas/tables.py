@@ -5,6 +5,7 @@ are never inserted; they are bound.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from typing import Literal, get_args
@@ -182,6 +183,25 @@ def create_ingests(keyspace: str) -> str:
 def create_perceptual_hashes(keyspace: str) -> str:
     """Return the statement that creates the table of perceptual hashes unless it exists."""
     return _definition("perceptual_hashes", table=TableName.parse(f"{keyspace}.perceptual_hashes").quoted)
+
+
+def create_registry(keyspace: str) -> str:
+    """Return the statement that creates the table of registered objects unless it exists."""
+    return _definition("registry", table=TableName.parse(f"{keyspace}.registry").quoted)
+
+
+def create_feature_values(table: TableName, fields: Mapping[str, str]) -> str:
+    """Return the statement that creates the table of a feature view's values unless it exists.
+
+    Args:
+        table: The table.
+        fields: The CQL type of each field, by name.
+
+    Returns:
+        A CQL statement.
+    """
+    columns = ",\n    ".join(f'"{check_column(name)}" {kind}' for name, kind in fields.items())
+    return _definition("feature_values", table=table.quoted, fields=columns)
 
 
 def defined_columns(statement: str) -> dict[str, str]:

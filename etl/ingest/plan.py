@@ -23,7 +23,7 @@ from schemas.tables import (
     defined_columns,
 )
 
-OWN_TABLES = ("classes", "quarantine", "tables", "ingests", "perceptual_hashes")
+OWN_TABLES = ("classes", "quarantine", "tables", "ingests", "perceptual_hashes", "registry")
 """Reserved names of tables in the keyspace of a metadata table."""
 
 

@@ -43,6 +43,7 @@ ROOMS = {
         "cassandra": set(),
         "ingest": {"cassandra", "pictures", "sources"},
         "verify": {"cassandra", "ingest", "sources"},
+        "features": {"cassandra", "ingest", "pictures"},
         "splits": {"cassandra"},
         "shards": {"cassandra", "ingest", "pictures", "sources", "splits"},
     },

@@ -1,0 +1,117 @@
+"""The registry of a keyspace: descriptions of feature views, splits, shards and models, by kind, name and version.
+
+A description is a document that never changes, with an owner, a text and tags that may.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from etl.cassandra.control import Control
+from etl.cassandra.transactions import TransactionRetries
+from schemas import TableName
+from schemas.tables import create_registry
+
+_COLUMNS = "kind, name, version, document, owner, description, tags, registered"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One version of a registered object.
+
+    Attributes:
+        kind: What it is: ``feature view``, ``split``, ...
+        name: Its name.
+        version: Its version, from 1.
+        document: Its definition as JSON text.
+        owner: Who is responsible for it.
+        description: What it is, for people.
+        tags: Further words about it, by name.
+        registered: When it was registered.
+    """
+
+    kind: str
+    name: str
+    version: int
+    document: str
+    owner: str = ""
+    description: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    registered: datetime | None = field(default=None, compare=False)
+
+
+def create(control: Control, *, keyspace: str) -> None:
+    """Create the registry of a keyspace unless it exists."""
+    if control.columns(_table(keyspace)) is None:
+        control.define(create_registry(keyspace))
+
+
+def entries(control: Control, *, keyspace: str, kind: str, name: str | None = None) -> list[Entry]:
+    """Read the registered objects of a kind.
+
+    Args:
+        control: The session.
+        keyspace: The keyspace.
+        kind: The kind of objects.
+        name: The name of one object; None for all.
+
+    Returns:
+        All versions, by name, the newest first. Empty if the keyspace has no registry.
+
+    Raises:
+        UnreachableError: The servers did not answer.
+    """
+    if control.columns(_table(keyspace)) is None:
+        return []
+    query = f"SELECT {_COLUMNS} FROM {_table(keyspace).quoted} WHERE kind = ?"
+    if name is None:
+        rows = control.execute(query, (kind,), is_serial=True)
+    else:
+        rows = control.execute(f"{query} AND name = ?", (kind, name), is_serial=True)
+    return [_entry(row) for row in rows]
+
+
+def register(control: Control, entry: Entry, *, keyspace: str) -> Entry:
+    """Register an object in a lightweight transaction, unless that version exists. The registry must exist.
+
+    Args:
+        control: The session.
+        entry: The object.
+        keyspace: The keyspace.
+
+    Returns:
+        What is registered under this kind, name and version now: this object, or the one that was there before.
+
+    Raises:
+        UnreachableError: The servers did not answer.
+    """
+    names = "?, ?, ?, ?, ?, ?, ?, ?"
+    insert = f"INSERT INTO {_table(keyspace).quoted} ({_COLUMNS}) VALUES ({names}) IF NOT EXISTS"
+    key = (entry.kind, entry.name, entry.version)
+    notes = (entry.owner, entry.description, dict(entry.tags))
+    retries = TransactionRetries(f"Wanted to register {entry.name} in {keyspace}.registry at {control.cluster}.")
+    while True:
+        control.apply([(insert, (*key, entry.document, *notes, entry.registered or datetime.now(UTC)))])
+        found = entries(control, keyspace=keyspace, kind=entry.kind, name=entry.name)
+        for one in found:
+            if one.version == entry.version:
+                return one
+        retries.wait()
+
+
+def _table(keyspace: str) -> TableName:
+    return TableName(keyspace, "registry")
+
+
+def _entry(row: Any) -> Entry:
+    return Entry(
+        kind=row.kind,
+        name=row.name,
+        version=row.version,
+        document=row.document,
+        owner=row.owner or "",
+        description=row.description or "",
+        tags=dict(row.tags or {}),
+        registered=row.registered,
+    )

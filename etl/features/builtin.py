@@ -1,0 +1,90 @@
+"""The built-in feature views.
+
+A change of what a view computes is a new version: raise its number in `VIEWS`, so that old values stay apart.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from PIL import ImageStat
+
+from etl.features.pictures import Picture
+from etl.pictures.near_duplicates import picture_hash
+from schemas.features import FeatureView
+
+_CHANNELS = ("red", "green", "blue")
+
+
+def size(picture: Picture) -> dict[str, int]:
+    """The width and height in pixels, upright."""
+    return dict(zip(("size_width", "size_height"), picture.rgb.size, strict=True))
+
+
+def channels(picture: Picture) -> dict[str, float]:
+    """The mean and the standard deviation of each channel, from 0 to 255."""
+    found = ImageStat.Stat(picture.rgb)
+    means = {f"channels_mean_{name}": value for name, value in zip(_CHANNELS, found.mean, strict=True)}
+    deviations = {f"channels_deviation_{name}": value for name, value in zip(_CHANNELS, found.stddev, strict=True)}
+    return means | deviations
+
+
+def brightness(picture: Picture) -> float:
+    """The mean gray value, from 0 to 255."""
+    return ImageStat.Stat(picture.gray).mean[0]
+
+
+def sharpness(picture: Picture) -> float | None:
+    """The variance of the Laplacian of the gray values (Pech-Pacheco et al., 2000); None below 3 x 3 pixels.
+
+    The Laplacian is the sum of the four neighbors less four times the pixel, without the border. Blurred photographs
+    have values below about 100. The value depends on the size of the image.
+    """
+    gray = np.asarray(picture.gray).astype(np.int16)
+    if min(gray.shape) < 3:
+        return None
+    around = gray[:-2, 1:-1] + gray[2:, 1:-1] + gray[1:-1, :-2] + gray[1:-1, 2:]
+    return float((around - 4 * gray[1:-1, 1:-1]).var(dtype=np.float64))
+
+
+def entropy(picture: Picture) -> float:
+    """The Shannon entropy of the gray values' histogram, in bits: 0 for one colour, at most 8."""
+    counts = np.array(picture.gray.histogram(), np.float64)
+    shares = counts[counts > 0] / counts.sum()
+    return float(-(shares * np.log2(shares)).sum()) + 0.0
+
+
+def phash(picture: Picture) -> int | None:
+    """The perceptual hash that ``--near-duplicates`` uses, as a signed number of 64 bits; None without detail."""
+    return picture_hash(picture.data)
+
+
+@dataclass(frozen=True, slots=True)
+class Builtin:
+    """A built-in view: its version, its function and its fields."""
+
+    version: int
+    compute: Callable[[Picture], Any]
+    fields: Mapping[str, str]
+
+
+VIEWS = {
+    "size": Builtin(1, size, {"size_width": "int", "size_height": "int"}),
+    "channels": Builtin(
+        1, channels, {f"channels_{kind}_{name}": "float" for kind in ("mean", "deviation") for name in _CHANNELS}
+    ),
+    "brightness": Builtin(1, brightness, {"brightness": "float"}),
+    "sharpness": Builtin(1, sharpness, {"sharpness": "float"}),
+    "entropy": Builtin(1, entropy, {"entropy": "float"}),
+    "phash": Builtin(1, phash, {"phash": "bigint"}),
+}
+
+
+def view_of(name: str) -> FeatureView:
+    """The definition of a built-in view."""
+    found = VIEWS[name]
+    source = f"builtin:{name}"
+    digest = hashlib.sha256(f"{source}@v{found.version}".encode()).hexdigest()
+    return FeatureView(name=name, version=found.version, fields=found.fields, source=source, digest=digest)

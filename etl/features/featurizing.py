@@ -1,0 +1,235 @@
+"""The steps of a featurize run: find the views, find what images lack, compute it, report."""
+
+import logging
+import time
+import uuid
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from functools import partial, reduce
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from etl.cassandra import registry
+from etl.cassandra.control import Control, check_columns
+from etl.cassandra.table_records import check_pair, dataset_of
+from etl.cassandra.tables import read_table, uuid_bytes
+from etl.errors import TableError
+from etl.features.child import Child
+from etl.features.functions import FunctionError
+from etl.features.plan import FeaturizePlan
+from etl.features.report import FeaturizeReport, ViewCounts
+from etl.features.tasks import COUNTS, ROWS, FeatureOrder, compute_features
+from etl.features.views import find_view, register_view
+from etl.frames import kept, small_table
+from etl.ingest.plan import new_ingest_id
+from etl.ingest.sequence import create_sequence, take_run
+from etl.ingest.writing.progress import Counters, collect_watched
+from etl.ingest.writing.tasks import task_count
+from etl.workers import map_batches
+from schemas import TableName
+from schemas.features import FeatureView, cql_type
+from schemas.tables import create_feature_values, create_quarantine
+
+log = logging.getLogger("imagestrata.featurize")
+
+_PROBES = 8
+_OF_INGESTS = ("or_split", "path", "bytes", "sha256", "ingest_id")
+_RUNS = "ingest_id STRING, sequence BIGINT, event_time BIGINT"
+
+
+def run(spark: SparkSession, *, plan: FeaturizePlan) -> FeaturizeReport:
+    """Compute the features that images lack.
+
+    Args:
+        spark: The session.
+        plan: The options.
+
+    Returns:
+        The report.
+
+    Raises:
+        EtlError: The run is not possible.
+    """
+    started = time.monotonic()
+    keyspace = plan.metadata_table.keyspace
+    with ExitStack() as stack:
+        control = stack.enter_context(Control.from_spark(spark))
+        names = plan.columns
+        check_columns(control, plan.data_table, columns=[names.id, names.data])
+        check_columns(control, plan.metadata_table, columns=[names.id])
+        check_pair(control, data_table=plan.data_table, metadata_table=plan.metadata_table)
+        probe = partial(_probe, control, plan=plan)
+        views = tuple(find_view(control, request, keyspace=keyspace, probe=probe) for request in plan.features)
+        create_views(control, views, plan=plan)
+        images = list_images(spark, control, plan=plan)
+        done = newest_values(spark, views, plan=plan)
+        lacking = kept(images.transform(without_values, done=done, views=len(views)), stack=stack)
+        counts = lacking.agg(F.count("*").alias("images"), F.sum("bytes").alias("bytes")).collect()[0]
+        order: FeatureOrder | None = None
+        computed: dict[str, tuple[int, int]] = {}
+        if counts["images"]:
+            log.info("%s images lack values of %s", f"{counts['images']:,}", ", ".join(view.title for view in views))
+            order = _begin(spark, control, views, plan=plan)
+            rows = _compute(lacking, order=order, images=counts["images"], size=counts["bytes"] or 0)
+            computed = {row["view"]: (row["computed"], row["failed"]) for row in rows}
+    return FeaturizeReport(
+        data_table=str(plan.data_table),
+        metadata_table=str(plan.metadata_table),
+        views={view.title: ViewCounts(*computed.get(view.title, (0, 0))) for view in views},
+        tables={view.title: str(view.table_of(plan.metadata_table)) for view in views},
+        images=counts["images"],
+        gone=computed.get("", (0, 0))[0],
+        sequence=None if order is None else order.run.sequence,
+        run_id=None if order is None else str(order.run_id),
+        seconds=time.monotonic() - started,
+    )
+
+
+def create_views(control: Control, views: Sequence[FeatureView], *, plan: FeaturizePlan) -> None:
+    """Register views and create their tables, unless that was done. Raises `ConflictError`, `TableError`."""
+    keyspace = plan.metadata_table.keyspace
+    registry.create(control, keyspace=keyspace)
+    create_sequence(control, keyspace=keyspace)
+    if control.columns(TableName(keyspace, "quarantine")) is None:
+        control.define(create_quarantine(keyspace))
+    for view in views:
+        register_view(control, view, keyspace=keyspace)
+        table = view.table_of(plan.metadata_table)
+        fields = {name: cql_type(kind) for name, kind in view.fields.items()}
+        if control.columns(table) is None:
+            log.info("create table %s", table)
+            control.define(create_feature_values(table, fields))
+        found = control.columns(table) or {}
+        if wrong := [name for name, kind in fields.items() if found.get(name) != kind]:
+            raise TableError(
+                f"Wanted {', '.join(f'{name} {fields[name]}' for name in wrong)} in {table}, for {view.title}. Found: "
+                f"{', '.join(f'{name} {kind}' for name, kind in found.items())}. Another tool made or changed it."
+            )
+
+
+def list_images(spark: SparkSession, control: Control, *, plan: FeaturizePlan) -> DataFrame:
+    """All images of the metadata table as `ROWS`, without ``todo``.
+
+    ``sequence`` is the run that wrote the image, 0 if no run is recorded. A run that was continued counts as its last
+    part.
+    """
+    table, names = plan.metadata_table, plan.columns
+    there = control.columns(table) or {}
+    rows = read_table(spark, table, columns=[names.id, *(name for name in _OF_INGESTS if name in there)])
+    for name, kind in zip(_OF_INGESTS, ("string", "string", "bigint", "binary", "string"), strict=True):
+        if name not in there:
+            rows = rows.withColumn(name, F.lit(None).cast(kind))
+    query = f"SELECT sequence, ingest_id, clock FROM {TableName(table.keyspace, 'ingests').quoted} WHERE table_name = ?"
+    runs: dict[uuid.UUID, tuple[int, int]] = {}
+    for row in control.execute(query, (table.table,), is_serial=True):  # the newest first
+        if row.ingest_id is not None:
+            runs.setdefault(row.ingest_id, (row.sequence, row.clock // 1000))
+    columns: dict[str, Sequence[object]] = {
+        "ingest_id": [str(one) for one in runs],
+        "sequence": [sequence for sequence, _ in runs.values()],
+        "event_time": [time for _, time in runs.values()],
+    }
+    known = small_table(spark, columns, _RUNS)
+    path = F.when(F.coalesce("or_split", F.lit("")) == "", F.col("path")).otherwise(
+        F.concat_ws("/", "or_split", "path")
+    )
+    return rows.join(F.broadcast(known), on="ingest_id", how="left").select(
+        uuid_bytes(names.id).alias("id"),
+        F.coalesce(path, F.col(names.id)).alias("path"),
+        F.col("bytes").cast("bigint").alias("bytes"),
+        F.coalesce("sequence", F.lit(0)).cast("bigint").alias("sequence"),
+        F.coalesce("event_time", F.lit(0)).cast("bigint").alias("event_time"),
+        "sha256",
+    )
+
+
+def newest_values(spark: SparkSession, views: Sequence[FeatureView], *, plan: FeaturizePlan) -> DataFrame:
+    """The values that exist: ``id, sha256, done``, with a bit in ``done`` for each view with values of these bytes.
+
+    Only the newest value of an image counts. With ``retry``, values that could not be computed do not exist.
+    """
+    parts = []
+    for number, view in enumerate(views):
+        rows = read_table(spark, view.table_of(plan.metadata_table), columns=["id", "sequence", "sha256", "error"])
+        newest = rows.groupBy("id").agg(F.max_by(F.struct("sha256", "error"), "sequence").alias("newest"))
+        if plan.retry:
+            newest = newest.where(F.col("newest.error").isNull())
+        parts.append(newest.select("id", "newest.sha256", F.lit(1 << number).cast("bigint").alias("bit")))
+    found = reduce(DataFrame.union, parts).groupBy("id", "sha256").agg(F.bit_or("bit").alias("done"))
+    return found.select(uuid_bytes("id").alias("id"), "sha256", "done")
+
+
+def without_values(images: DataFrame, /, *, done: DataFrame, views: int) -> DataFrame:
+    """The images that lack values, as `ROWS`.
+
+    Args:
+        images: Images, as `ROWS` without ``todo``.
+        done: The values that exist, as `newest_values` returns them.
+        views: The number of views.
+
+    Returns:
+        The images with a bit in ``todo`` for each view that has no value for their bytes.
+    """
+    done = done.select(F.col("id").alias("image"), F.col("sha256").alias("of"), "done")
+    is_same = (F.col("id") == F.col("image")) & F.col("sha256").eqNullSafe(F.col("of"))
+    every = F.lit((1 << views) - 1).cast("bigint")
+    todo = every.bitwiseAND(F.bitwise_not(F.coalesce("done", F.lit(0).cast("bigint"))))
+    found = images.join(done, on=is_same, how="left").withColumn("todo", todo)
+    return found.where("todo != 0").select(*images.columns, "todo")
+
+
+def _begin(
+    spark: SparkSession, control: Control, views: tuple[FeatureView, ...], *, plan: FeaturizePlan
+) -> FeatureOrder:
+    run_id = new_ingest_id()
+    titles = ",".join(view.title for view in views)
+    dataset = dataset_of(control, plan.metadata_table)
+    taken = take_run(
+        control, table=plan.metadata_table, kind="features", dataset=dataset, source=titles, ingest_id=run_id
+    )
+    log.info("this is %s", taken)
+    return FeatureOrder(
+        cluster=control.located,
+        data=plan.data_table,
+        metadata=plan.metadata_table,
+        columns=plan.columns,
+        views=views,
+        run=taken,
+        run_id=run_id,
+        timeout=plan.timeout,
+        counters=Counters(spark.sparkContext),
+    )
+
+
+def _compute(lacking: DataFrame, *, order: FeatureOrder, images: int, size: int) -> list[Row]:
+    """Compute and write what images lack; the sums of `COUNTS` by view."""
+    cores = lacking.sparkSession.sparkContext.defaultParallelism
+    tasks = task_count(rows=images, size=size, cores=cores)
+    spread = lacking.repartition(tasks, "id").select(*(column.split()[0] for column in ROWS.split(", ")))
+    counts = map_batches(spread, task=partial(compute_features, order=order), schema=COUNTS)
+    summed = counts.groupBy("view").agg(F.sum("computed").alias("computed"), F.sum("failed").alias("failed"))
+    group, description = f"features {order.run_id}", f"compute {', '.join(view.title for view in order.views)}"
+    rows = collect_watched(
+        summed, group=group, description=description, counters=order.counters, files=images, allowed=images
+    )
+    return rows or []
+
+
+def _probe(control: Control, draft: FeatureView, *, plan: FeaturizePlan) -> dict[str, str]:
+    """The fields of a new view, from the first value that its function returns. Raises `FunctionError`."""
+    names = plan.columns
+    ids = control.execute(f'SELECT "{names.id}" AS id FROM {plan.metadata_table.quoted} LIMIT {_PROBES}')
+    query = f'SELECT "{names.data}" AS data FROM {plan.data_table.quoted} WHERE "{names.id}" = ?'
+    reason = f"no images in {plan.metadata_table}"
+    with closing(Child(draft, timeout=plan.timeout)) as child:
+        for row in ids:
+            for found in control.execute(query, (row.id,)):
+                if found.data is not None:
+                    fields, reason = child.fields(found.data)
+                    if fields is not None:
+                        return fields
+    raise FunctionError(
+        f"Wanted a value of {draft.source} for one of the first {_PROBES} images, from which the type of {draft.name} "
+        f"follows. Found: {reason}"
+    )

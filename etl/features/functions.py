@@ -1,0 +1,298 @@
+"""Feature functions: what computes a view's values, from a name on the command line to a call for a list of images.
+
+A function takes one image and returns its value, or takes a list of images and returns a list of values. Annotations
+say which, and whether images are encoded bytes or arrays of pixels (uint8, RGB)::
+
+    def redness(image: np.ndarray) -> float: ...
+    def embedding(images: list[np.ndarray]) -> list[np.ndarray]: ...
+    def exif(image: bytes) -> dict[str, str | None]: ...
+
+A value is a number, a bool, a text, bytes, a vector, or a dict of these by field; None means that there is no value.
+"""
+
+import hashlib
+import importlib
+import inspect
+import math
+import sys
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+
+from etl.errors import EtlError, one_line
+from etl.features import builtin
+from etl.features.pictures import Picture
+from etl.pictures.images import RejectedError
+from schemas.features import FeatureView, vector_length
+
+T = TypeVar("T")
+
+_IMAGE_AS: dict[str, Callable[[Picture], Any]] = {
+    "picture": lambda picture: picture,
+    "bytes": lambda picture: picture.data,
+    "array": lambda picture: picture.array,
+}
+
+BATCH = 32
+"""The number of images in a list that a function gets."""
+
+_TYPES: tuple[tuple[tuple[type, ...], str], ...] = (
+    ((bool, np.bool_), "boolean"),
+    ((np.int8, np.int16, np.int32, np.uint8, np.uint16), "int"),
+    ((int, np.integer), "bigint"),
+    ((np.float16, np.float32), "float"),
+    ((float, np.floating), "double"),
+    ((str,), "text"),
+    ((bytes,), "blob"),
+)
+_RANGES = {"int": 1 << 31, "bigint": 1 << 63}
+
+
+class FunctionError(EtlError):
+    """A feature function cannot be used."""
+
+
+class ValueMismatchError(Exception):
+    """A function returned something else than its view's fields. The message says what was wanted and found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A loaded function: what it takes, and whether it takes lists."""
+
+    call: Callable[[Any], Any]
+    takes: Literal["picture", "bytes", "array"]
+    takes_lists: bool
+
+    def values(self, pictures: Sequence[Picture]) -> list[Any]:
+        """Compute the values of images.
+
+        Args:
+            pictures: The images; more than one only if the function takes lists.
+
+        Returns:
+            A value for each image.
+
+        Raises:
+            RejectedError: An image cannot be decoded.
+            ValueMismatchError: The function returned no list of that length.
+        """
+        images = list(map(_IMAGE_AS[self.takes], pictures))
+        if not self.takes_lists:
+            return [self.call(image) for image in images]
+        found = self.call(images)
+        if isinstance(found, dict | str | bytes) or not hasattr(found, "__len__") or len(found) != len(images):
+            count = f"{len(found):,} values" if hasattr(found, "__len__") else type(found).__name__
+            raise ValueMismatchError(f"Wanted a list of {len(images)} values. Found: {count}")
+        return list(found)
+
+
+def load(source: str) -> Function:
+    """Load a function by a view's source.
+
+    Args:
+        source: ``builtin:NAME`` or ``python:MODULE:FUNCTION``.
+
+    Returns:
+        The function.
+
+    Raises:
+        FunctionError: There is no such function, or its annotations do not say what it takes.
+    """
+    kind, _, rest = source.partition(":")
+    if kind == "builtin":
+        compute = builtin.VIEWS[rest].compute
+        return Function(compute, takes="picture", takes_lists=False)
+    module, _, name = rest.partition(":")
+    return _annotated(_imported(module, name), text=rest)
+
+
+def digest_of(source: str) -> str:
+    """The SHA-256 of the source text of a Python function's module, in hexadecimal. Raises `FunctionError`."""
+    module, _, name = source.removeprefix("python:").partition(":")
+    _imported(module, name)
+    try:
+        return hashlib.sha256(inspect.getsource(sys.modules[module]).encode()).hexdigest()
+    except (OSError, TypeError) as error:
+        raise FunctionError(f"Wanted the source text of {module}. Found: {one_line(error)}") from None
+
+
+def _imported(module: str, name: str) -> Callable[[Any], Any]:
+    wanted = f"Wanted the function {name!r} in the module {module!r}."
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except Exception as error:  # any error of the user's code
+        raise FunctionError(
+            f"{wanted} Found: {type(error).__name__}: {one_line(error)}. Run the job from the folder of the module, or "
+            "set PYTHONPATH; on a cluster, send the module with --py-files."
+        ) from None
+    if not callable(found):
+        raise FunctionError(f"{wanted} Found: {'no such name' if found is None else type(found).__name__}.")
+    return found  # type: ignore[no-any-return]  # any callable
+
+
+def _annotated(call: Callable[[Any], Any], *, text: str) -> Function:
+    wanted = f"Wanted {text} to take one parameter of type bytes, numpy.ndarray, list[bytes] or list[numpy.ndarray]."
+    try:
+        hints = typing.get_type_hints(call)
+        parameters = [one for one in inspect.signature(call).parameters.values() if one.default is one.empty]
+    except (NameError, TypeError, ValueError) as error:
+        raise FunctionError(f"{wanted} Found: {one_line(error)}.") from None
+    if len(parameters) != 1:
+        raise FunctionError(f"{wanted} Found: {len(parameters)} parameters without a default.")
+    hint = hints.get(parameters[0].name)
+    is_list = typing.get_origin(hint) in (list, Sequence)
+    kind = typing.get_args(hint)[0] if is_list else hint
+    is_array = kind is np.ndarray or typing.get_origin(kind) is np.ndarray
+    if not is_array and kind is not bytes:
+        found = "no annotation" if hint is None else f"the annotation {hint}"
+        raise FunctionError(f"{wanted} Found: {found}.")
+    return Function(call, takes="array" if is_array else "bytes", takes_lists=is_list)
+
+
+def fields_of(name: str, value: Any) -> dict[str, str]:
+    """Infer the fields of a view from a value.
+
+    Args:
+        name: The name of the view.
+        value: What its function returned for an image.
+
+    Returns:
+        The type of each field, by name.
+
+    Raises:
+        ValueMismatchError: The value is nothing that can be stored.
+    """
+    if isinstance(value, Mapping):
+        if not value or not all(isinstance(key, str) for key in value):
+            raise ValueMismatchError(f"Wanted a dict of values by name. Found: {_shown(value)}")
+        return {key if key.startswith(f"{name}_") else f"{name}_{key}": _type_of(one) for key, one in value.items()}
+    return {name: _type_of(value)}
+
+
+def _type_of(value: Any) -> str:
+    for kinds, found in _TYPES:
+        if isinstance(value, kinds):
+            return found
+    vector = _vector(value)
+    if vector is None:
+        raise ValueMismatchError(
+            f"Wanted a number, bool, str, bytes, vector of numbers, or a dict of these by name. Found: {_shown(value)}"
+        )
+    return f"float[{len(vector)}]"
+
+
+def _vector(value: Any) -> "np.ndarray[Any, Any] | None":
+    """A value as a vector of float32, if it is one."""
+    if isinstance(value, str | bytes | Mapping):
+        return None
+    try:
+        found = np.asarray(value)
+    except ValueError:  # nested lists of different lengths
+        return None
+    if found.ndim != 1 or not len(found) or found.dtype.kind not in "fiu":
+        return None
+    return found.astype("<f4")
+
+
+def row_of(view: FeatureView, value: Any) -> list[Any]:
+    """The value of each field of a view, as it is stored.
+
+    Args:
+        view: The view.
+        value: What its function returned for an image.
+
+    Returns:
+        Values in the order of the fields; vectors as bytes of little-endian float32 numbers.
+
+    Raises:
+        ValueMismatchError: The value does not have these fields, with these types.
+    """
+    if value is None:
+        return [None] * len(view.fields)
+    names = list(view.fields)
+    if isinstance(value, Mapping):
+        given = {key if key in view.fields else f"{view.name}_{key}": one for key, one in value.items()}
+        if given.keys() != view.fields.keys():
+            raise ValueMismatchError(f"Wanted the fields {', '.join(names)}. Found: {', '.join(given) or 'none'}")
+        return [_stored(view.fields[name], given[name], name) for name in names]
+    if names != [view.name]:
+        raise ValueMismatchError(f"Wanted a dict with the fields {', '.join(names)}. Found: {_shown(value)}")
+    return [_stored(view.fields[view.name], value, view.name)]
+
+
+def _stored(kind: str, value: Any, name: str) -> Any:
+    if value is None:
+        return None
+    length = vector_length(kind)
+    if length is not None:
+        vector = _vector(value)
+        if vector is not None and len(vector) == length and np.isfinite(vector).all():
+            return vector.tobytes()
+    elif kind == "boolean" and isinstance(value, bool | np.bool_):
+        return bool(value)
+    elif kind in _RANGES and isinstance(value, int | np.integer) and not isinstance(value, bool):
+        if -_RANGES[kind] <= value < _RANGES[kind]:
+            return int(value)
+    elif kind in ("float", "double") and isinstance(value, int | float | np.integer | np.floating):
+        number = float(np.float32(value)) if kind == "float" else float(value)
+        if not isinstance(value, bool) and math.isfinite(number):
+            return number
+    elif (kind == "text" and isinstance(value, str)) or (kind == "blob" and isinstance(value, bytes)):
+        return value
+    raise ValueMismatchError(f"Wanted {kind} for {name}. Found: {_shown(value)}")
+
+
+def _shown(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    if shape:
+        return f"{type(value).__name__} of shape {shape}, {getattr(value, 'dtype', '')}"
+    if isinstance(value, list | tuple):
+        return f"{type(value).__name__} of {len(value)} items"
+    return f"{type(value).__name__} {str(value)[:60]!r}"
+
+
+def computed(view: FeatureView, function: Function, pictures: Sequence[Picture]) -> list[tuple[list[Any] | None, str]]:
+    """Compute and check the values of images. If a list fails, its images are computed one by one.
+
+    Args:
+        view: The view.
+        function: Its function.
+        pictures: The images.
+
+    Returns:
+        For each image, the value of each field as it is stored and ``""``, or None and why there is none.
+    """
+    if function.takes_lists and len(pictures) > 1:
+        try:
+            return [(row_of(view, value), "") for value in function.values(pictures)]
+        except Exception:  # any error of the user's function, or a bad image or value among good ones
+            pass
+    return [_one(view, function, picture) for picture in pictures]
+
+
+def probed(view: FeatureView, function: Function, picture: Picture) -> tuple[dict[str, str] | None, str]:
+    """The fields of a view, inferred from its value of an image, and ``""``; or None and why there are none."""
+
+    def infer(value: Any) -> dict[str, str]:
+        if value is None:
+            raise ValueMismatchError("Wanted a value. Found: None")
+        return fields_of(view.name, value)
+
+    return _caught(lambda: infer(*function.values([picture])))
+
+
+def _one(view: FeatureView, function: Function, picture: Picture) -> tuple[list[Any] | None, str]:
+    return _caught(lambda: row_of(view, *function.values([picture])))
+
+
+def _caught(compute: Callable[[], T]) -> tuple[T | None, str]:
+    try:
+        return compute(), ""
+    except (RejectedError, ValueMismatchError) as error:
+        return None, one_line(error)
+    except Exception as error:  # any error of the user's function
+        return None, f"{type(error).__name__}: {one_line(error)}"

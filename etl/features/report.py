@@ -1,0 +1,51 @@
+"""The report of a featurize run, for people and for programs."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class ViewCounts:
+    """The number of images whose value was computed, and of images for which that failed."""
+
+    computed: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeaturizeReport:
+    """What a run computed.
+
+    ``views`` has the counts by view, and ``tables`` the table of each view's values. ``images`` lacked a value and were
+    read; ``gone`` of them were deleted or changed before they were read. ``run_id`` is the id of the run in the
+    quarantine table, and ``sequence`` its place in the sequence of the table's runs; None if nothing was to be done.
+    """
+
+    data_table: str
+    metadata_table: str
+    views: dict[str, ViewCounts]
+    tables: dict[str, str]
+    images: int
+    gone: int
+    sequence: int | None
+    run_id: str | None
+    seconds: float = field(compare=False)
+
+    def __str__(self) -> str:
+        if not self.images:
+            return f"all images of {self.metadata_table} have {', '.join(self.views)}, in {self.seconds:,.1f} s"
+        lines = [
+            f"{title}: {counts.computed:,} values in {self.tables[title]}"
+            + (f", {counts.failed:,} images without one" if counts.failed else "")
+            for title, counts in self.views.items()
+        ]
+        if any(counts.failed for counts in self.views.values()):
+            keyspace = self.metadata_table.partition(".")[0]
+            lines.append(
+                f"reasons: SELECT path, stage, reason FROM {keyspace}.quarantine WHERE ingest_id = {self.run_id}; "
+                "--retry computes these again"
+            )
+        if self.gone:
+            lines.append(f"{self.gone:,} images were deleted or changed in the meantime; run the job again")
+        rate = self.images / max(self.seconds, 1e-9)
+        lines.append(f"{self.images:,} images of {self.metadata_table} in {self.seconds:,.1f} s ({rate:,.0f} images/s)")
+        return "\n".join(lines)

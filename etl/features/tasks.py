@@ -1,0 +1,221 @@
+"""Tasks that compute features: they read images by id, compute what the images lack, and write it.
+
+While the values of some images are computed, the next images are read and the values of the previous ones are written.
+"""
+
+import asyncio
+import hashlib
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from etl.batches import arrow_schema, batch_of, bounded, rows_of
+from etl.cassandra.cluster import Cluster
+from etl.cassandra.executor import ReadPicture, Writer, picture_reader, writer
+from etl.features.child import Child
+from etl.features.functions import BATCH, computed, load
+from etl.features.pictures import Picture
+from etl.ingest.sequence import Run
+from etl.ingest.writing.progress import Counters
+from schemas import Columns, TableName
+from schemas.features import FeatureView
+
+ROWS = "id BINARY, path STRING, bytes BIGINT, sequence BIGINT, event_time BIGINT, sha256 BINARY, todo BIGINT"
+"""The images to read. ``event_time`` is in milliseconds since 1970; ``todo`` has a bit for each view to compute."""
+
+COUNTS = "view STRING, computed BIGINT, failed BIGINT"
+"""What a task did for a view. ``""`` counts the images that have changed or gone since the job listed them."""
+
+_CHUNK_BYTES = 32 << 20
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureOrder:
+    """What a task computes, and where it reads and writes."""
+
+    cluster: Cluster
+    data: TableName
+    metadata: TableName
+    columns: Columns
+    views: tuple[FeatureView, ...]
+    run: Run
+    run_id: uuid.UUID
+    """The id of the run in the quarantine table."""
+    timeout: float
+    counters: Counters
+
+
+class _Image(NamedTuple):
+    id: bytes
+    path: str
+    size: int | None
+    sequence: int
+    event_time: int
+    sha256: bytes | None
+    todo: int
+
+
+class _Value(NamedTuple):
+    """What was computed for a view of an image: the values as they are stored, or None and why there are none."""
+
+    view: int
+    image: _Image
+    data: bytes
+    values: list[Any] | None
+    error: str
+
+
+def compute_features(batches: Iterable[pa.RecordBatch], *, order: FeatureOrder) -> Iterator[pa.RecordBatch]:
+    """Compute and write the missing values of images: takes `ROWS`, yields `COUNTS`.
+
+    Raises `UnreachableError`, `TableError`, `FunctionError`.
+    """
+    images = (_Image(*row) for row in rows_of(batches))
+    chunks = bounded(images, most=BATCH, most_bytes=_CHUNK_BYTES, size=lambda image: image.size or 0)
+    with Computer(order.views, timeout=order.timeout) as computer, asyncio.Runner() as runner:
+        counts = runner.run(_run(chunks, order, computer))
+    rows = [(name, *counts[name]) for name in sorted(counts)]
+    yield batch_of(rows, arrow_schema(COUNTS))
+
+
+class Computer:
+    """The functions of views: built-in ones are called here, others in child processes."""
+
+    def __init__(self, views: Sequence[FeatureView], *, timeout: float) -> None:
+        self._views = views
+        self._here = {i: load(view.source) for i, view in enumerate(views) if view.source.startswith("builtin:")}
+        self._children = {i: Child(view, timeout=timeout) for i, view in enumerate(views) if i not in self._here}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> "Computer":
+        for child in self._children.values():
+            self._stack.callback(child.close)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def values(self, images: Sequence[tuple[_Image, bytes]]) -> list[_Value]:
+        """The values that these images lack, from their bytes."""
+        found = []
+        for image, data in images:
+            picture = Picture(data)
+            for number, function in self._here.items():
+                if image.todo >> number & 1:
+                    ((values, error),) = computed(self._views[number], function, [picture])
+                    found.append(_Value(number, image, data, values, error))
+        for number, child in self._children.items():
+            wanted = [(image, data) for image, data in images if image.todo >> number & 1]
+            answers = child.values([data for _, data in wanted])
+            found += [
+                _Value(number, image, data, values, error)
+                for (image, data), (values, error) in zip(wanted, answers, strict=True)
+            ]
+        return found
+
+
+async def _run(chunks: Iterator[list[_Image]], order: FeatureOrder, computer: Computer) -> dict[str, tuple[int, int]]:
+    counts: dict[str, tuple[int, int]] = {}
+    async with AsyncExitStack() as stack:
+        columns = (order.columns.id, order.columns.data)
+        read = await stack.enter_async_context(picture_reader(order.cluster, order.data, columns=columns))
+        session = await stack.enter_async_context(writer(order.cluster))
+        output = await _Output.prepare(session, order)
+        writing: asyncio.Task[None] | None = None
+        reading = _next(chunks, read)
+        while reading is not None:
+            images = await reading
+            reading = _next(chunks, read)
+            values = await asyncio.to_thread(computer.values, [one for one in images if one[1] is not None])
+            if writing is not None:
+                await writing
+            writing = asyncio.create_task(output.write(values))
+            _count(counts, values, images, order)
+        if writing is not None:
+            await writing
+    return counts
+
+
+def _next(chunks: Iterator[list[_Image]], read: ReadPicture) -> "asyncio.Task[list[tuple[_Image, Any]]] | None":
+    chunk = next(chunks, None)
+    return None if chunk is None else asyncio.create_task(_read(chunk, read))
+
+
+async def _read(images: Sequence[_Image], read: ReadPicture) -> list[tuple[_Image, bytes | None]]:
+    """The bytes of images; None for images that were deleted or changed since they were listed."""
+
+    async def one(image: _Image) -> tuple[_Image, bytes | None]:
+        row = await read(image.id)
+        data = None if row is None or row[0] is None else bytes(row[0])
+        if data is None or image.sha256 not in (None, hashlib.sha256(data).digest()):
+            return image, None
+        return image, data
+
+    return await asyncio.gather(*map(one, images))
+
+
+def _count(
+    counts: dict[str, tuple[int, int]],
+    values: Sequence[_Value],
+    images: Sequence[tuple[_Image, bytes | None]],
+    order: FeatureOrder,
+) -> None:
+    def add(name: str, computed: int, failed: int) -> None:
+        before = counts.get(name, (0, 0))
+        counts[name] = (before[0] + computed, before[1] + failed)
+
+    for value in values:
+        add(order.views[value.view].title, value.values is not None, value.values is None)
+    sizes = [len(data) for _, data in images if data is not None]
+    if gone := len(images) - len(sizes):
+        add("", gone, 0)
+    failed = len({value.image.id for value in values if value.values is None})
+    order.counters.count(images=len(images) - failed, bytes=sum(sizes), rejected=failed)
+
+
+class _Output:
+    """Prepared statements for the values of each view, and for the quarantine table."""
+
+    def __init__(self, session: Writer, order: FeatureOrder, statements: Sequence[Any], quarantine: Any) -> None:
+        self._session, self._order = session, order
+        self._statements, self._quarantine = statements, quarantine
+        task = TaskContext.get()
+        self._clock = order.run.clock_of(0 if task is None else task.taskAttemptId())
+
+    @classmethod
+    async def prepare(cls, session: Writer, order: FeatureOrder) -> "_Output":
+        statements = []
+        for view in order.views:
+            names = ["id", "sequence", "event_timestamp", "created_timestamp", "sha256", "error", *view.fields]
+            statements.append(await session.prepare(_insert(view.table_of(order.metadata), names)))
+        names = ["ingest_id", "path", "stage", "reason", "bytes"]
+        quarantine = TableName(order.metadata.keyspace, "quarantine")
+        return cls(session, order, statements, await session.prepare(_insert(quarantine, names)))
+
+    async def write(self, values: Sequence[_Value]) -> None:
+        """Write values, and a row in the quarantine table for each image without one."""
+        await asyncio.gather(*map(self._write, values))
+
+    async def _write(self, value: _Value) -> None:
+        view, image = self._order.views[value.view], value.image
+        stored = [None] * len(view.fields) if value.values is None else value.values
+        at = _EPOCH + timedelta(milliseconds=image.event_time)
+        name = uuid.UUID(bytes=image.id)
+        row = (name, image.sequence, at, datetime.now(UTC), image.sha256, value.error or None, *stored, self._clock)
+        about = f"{view.title} of image {name}"
+        await self._session.write([(self._statements[value.view], row)], about=about)
+        if value.error:
+            reject = (self._order.run_id, image.path, f"feature {view.title}", value.error, len(value.data))
+            await self._session.write([(self._quarantine, (*reject, self._clock))], about=about)
+
+
+def _insert(table: TableName, columns: Sequence[str]) -> str:
+    names = ", ".join(f'"{name}"' for name in columns)
+    return f"INSERT INTO {table.quoted} ({names}) VALUES ({', '.join('?' for _ in columns)}) USING TIMESTAMP ?"

@@ -1,0 +1,122 @@
+"""The feature views of a keyspace: built-in ones, registered ones, and new ones, which are registered."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from etl.cassandra import registry
+from etl.cassandra.control import Control
+from etl.cassandra.registry import Entry
+from etl.errors import ConflictError
+from etl.features import builtin
+from etl.features.functions import FunctionError, digest_of
+from etl.features.plan import FeatureRequest
+from schemas.features import FeatureView
+
+KIND = "feature view"
+
+Probe = Callable[[FeatureView], dict[str, str]]
+
+
+def registered_views(control: Control, *, keyspace: str, name: str | None = None) -> list[FeatureView]:
+    """The registered feature views of a keyspace, by name, the newest version first. Raises `UnreachableError`."""
+    found = registry.entries(control, keyspace=keyspace, kind=KIND, name=name)
+    place = f"{keyspace}.registry"
+    return [FeatureView.from_json(entry.document, place=f"{place}, {entry.name}@v{entry.version}") for entry in found]
+
+
+def find_view(control: Control, request: FeatureRequest, *, keyspace: str, probe: Probe) -> FeatureView:
+    """Find the definition of a requested view. Writes nothing.
+
+    Args:
+        control: The session.
+        request: The view, and its function if it is new.
+        keyspace: The keyspace of the metadata table.
+        probe: Returns the fields of a new view, from the values that its function returns.
+
+    Returns:
+        The view, registered or not yet.
+
+    Raises:
+        FunctionError: There is no such view or function.
+        ConflictError: The view is registered with another function, or its function has changed since.
+    """
+    name, version = request.view.name, request.view.version
+    known = registered_views(control, keyspace=keyspace, name=name)
+    if name in builtin.VIEWS:
+        return _builtin(request)
+    if request.function is None:
+        return _registered(request, known=known, everything=registered_views(control, keyspace=keyspace))
+    source = f"python:{request.function}"
+    digest = digest_of(source)
+    newest = known[0].version if known else 0
+    current = next((view for view in known if view.version == (version or newest)), None)
+    if current is not None:
+        _check_same(current, source=source, digest=digest, newest=newest)
+        return current
+    if version not in (None, newest + 1):
+        raise ConflictError(f"Wanted {name}@v{newest + 1}, the next version. Found: {request.view}")
+    draft = FeatureView(name=name, version=newest + 1, fields={name: "blob"}, source=source, digest=digest)
+    return replace(draft, fields=probe(draft))
+
+
+def _builtin(request: FeatureRequest) -> FeatureView:
+    view = builtin.view_of(request.view.name)
+    if request.function is not None:
+        raise ConflictError(f"Wanted another name for {request.function}. Found: {view.name}, which is built in")
+    if request.view.version not in (None, view.version):
+        raise FunctionError(f"Wanted {view.title}, which this version computes. Found: {request.view}")
+    return view
+
+
+def _registered(
+    request: FeatureRequest, *, known: Sequence[FeatureView], everything: Sequence[FeatureView]
+) -> FeatureView:
+    for view in known:
+        if request.view.version in (None, view.version):
+            _check_same(view, source=view.source, digest=digest_of(view.source), newest=known[0].version)
+            return view
+    names = ", ".join(view.title for view in everything) or "none"
+    raise FunctionError(
+        f"Wanted a feature view that is built in ({', '.join(builtin.VIEWS)}) or registered ({names}). "
+        f"Found: {request.view}. Define a new one: {request.view.name}=MODULE:FUNCTION"
+    )
+
+
+def _check_same(view: FeatureView, *, source: str, digest: str, newest: int) -> None:
+    """Raise `ConflictError` unless a registered view has this source and digest."""
+    if (view.source, view.digest) == (source, digest):
+        return
+    function = source.partition(":")[2]
+    found = f"the module has changed since then ({digest[:12]} instead of {view.digest[:12]})"
+    if view.source != source:
+        found = source
+    raise ConflictError(
+        f"Wanted {view.title} as it was registered, from {view.source}. Found: {found}. Values of both would be mixed. "
+        f"Make it a new version: {view.name}@v{newest + 1}={function}"
+    )
+
+
+def register_view(control: Control, view: FeatureView, *, keyspace: str) -> None:
+    """Register a view unless it is registered. The registry must exist.
+
+    Args:
+        control: The session.
+        view: The view.
+        keyspace: The keyspace.
+
+    Raises:
+        ConflictError: Another definition has this name and version.
+        UnreachableError: The servers did not answer.
+    """
+    entry = Entry(kind=KIND, name=view.name, version=view.version, document=view.to_json())
+    found = registry.register(control, entry, keyspace=keyspace)
+    there = FeatureView.from_json(found.document, place=f"{keyspace}.registry")
+    if there != view:
+        raise ConflictError(
+            f"Wanted to register {view.title} with {_described(view)}. Found: {_described(there)} under this name. "
+            "Another run registered it in the meantime, or another version of imagestrata did. Use another name."
+        )
+
+
+def _described(view: FeatureView) -> str:
+    return f"{', '.join(f'{name} {kind}' for name, kind in view.fields.items())} from {view.source}"

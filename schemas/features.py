@@ -1,0 +1,173 @@
+"""Feature views: named and versioned values of images.
+
+A view has a name, a version and fields. Each field has one of the types of `FIELD_TYPES`, or is a vector, ``float[N]``.
+A view of one field names it like itself; otherwise each field's name begins with that of the view. So a name tells the
+view of a field, and fields of different views never have the same name.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from schemas.errors import IdentifierError, SchemaError
+from schemas.parsing import check_digest, parsed
+from schemas.tables import TableName
+
+FORMAT = 1
+MAX_LENGTH = 65_536
+"""The most numbers in a vector."""
+
+FIELD_TYPES = {
+    "boolean": "BOOLEAN",
+    "int": "INT",
+    "bigint": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "text": "STRING",
+    "blob": "BINARY",
+}
+"""The types of fields, in CQL and in Spark."""
+
+_VIEW = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
+_FIELD = re.compile(r"[a-z][a-z0-9_]{0,47}")
+_MAX_VIEW, _MAX_TABLE = 32, 48
+_VECTOR = re.compile(r"float\[([1-9][0-9]{0,5})\]")
+
+
+def vector_length(kind: str) -> int | None:
+    """The number of values of a vector type such as ``float[512]``; None for other types."""
+    found = _VECTOR.fullmatch(kind)
+    return int(found[1]) if found else None
+
+
+def cql_type(kind: str) -> str:
+    """The CQL type of a field. A vector is a blob of little-endian float32 numbers."""
+    return kind if vector_length(kind) is None else "blob"
+
+
+def spark_type(kind: str) -> str:
+    """The Spark type of a field."""
+    return FIELD_TYPES[cql_type(kind)]
+
+
+def check_field_type(kind: str) -> str:
+    """Return a valid field type unchanged. Raises `SchemaError`."""
+    length = vector_length(kind)
+    if kind not in FIELD_TYPES and (length is None or length > MAX_LENGTH):
+        raise SchemaError(
+            f"Wanted a type of {', '.join(FIELD_TYPES)}, or float[N] for up to {MAX_LENGTH:,} numbers. Found: {kind!r}"
+        )
+    return kind
+
+
+@dataclass(frozen=True, slots=True)
+class ViewName:
+    """The name of a feature view as users write it: ``sharpness`` (the newest version) or ``embedding@v2``."""
+
+    name: str
+    version: int | None = None
+
+    def __post_init__(self) -> None:
+        if not _VIEW.fullmatch(self.name) or len(self.name) > _MAX_VIEW:
+            raise IdentifierError(
+                "Wanted the name of a feature view: a lower-case letter, then lower-case letters, digits or single _, "
+                f"{_MAX_VIEW} at most. Found: {self.name!r}"
+            )
+        if self.version is not None and not 1 <= self.version <= 9999:
+            raise IdentifierError(f"Wanted a version from v1 to v9999 for {self.name}. Found: v{self.version}")
+
+    @classmethod
+    def parse(cls, text: str) -> "ViewName":
+        """Parse ``NAME`` or ``NAME@vN``. Raises `IdentifierError`."""
+        name, at, version = text.partition("@")
+        if at and not re.fullmatch(r"v[1-9][0-9]{0,3}", version):
+            raise IdentifierError(f"Wanted a feature view as NAME or NAME@v1. Found: {text!r}")
+        return cls(name, int(version[1:]) if at else None)
+
+    def __str__(self) -> str:
+        return self.name if self.version is None else f"{self.name}@v{self.version}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureView:
+    """The definition of a feature view. It never changes; another definition is another version.
+
+    Attributes:
+        name: The name.
+        version: The version, from 1.
+        fields: The type of each field, by name.
+        source: How values are made: ``builtin:NAME``, ``python:MODULE:FUNCTION``, ``onnx:FILE``, ``labels:FILE``.
+        digest: The SHA-256 of the code, model or file, in hexadecimal.
+        ttl: Seconds after which a value is too old to be used; None if values are kept.
+    """
+
+    name: str
+    version: int
+    fields: Mapping[str, str]
+    source: str
+    digest: str
+    ttl: int | None = None
+    format: int = field(default=FORMAT)
+
+    def __post_init__(self) -> None:
+        ViewName(self.name, self.version)
+        if not self.fields:
+            raise SchemaError(f"Wanted fields in the feature view {self.title}. Found: none")
+        for name, kind in self.fields.items():
+            check_field_type(kind)
+            if not _FIELD.fullmatch(name) or (name != self.name and not name.startswith(f"{self.name}_")):
+                raise SchemaError(
+                    f"Wanted the field name {self.name}, or {self.name}_ and lower-case letters, digits or _, 48 in "
+                    f"all at most. Found: {name!r}"
+                )
+        check_digest(self.digest)
+        if self.ttl is not None and (isinstance(self.ttl, bool) or self.ttl < 1):
+            raise SchemaError(f"Wanted a ttl of 1 second or more for {self.title}. Found: {self.ttl!r}")
+
+    @property
+    def title(self) -> str:
+        """The name with the version: ``sharpness@v1``."""
+        return f"{self.name}@v{self.version}"
+
+    def table_of(self, metadata: TableName) -> TableName:
+        """The table of this view's values for the images of a metadata table.
+
+        Args:
+            metadata: The metadata table.
+
+        Returns:
+            The table, in the same keyspace.
+
+        Raises:
+            IdentifierError: The name would be too long for Cassandra.
+        """
+        table = f"{metadata.table}_{self.name}_v{self.version}"
+        if len(table) > _MAX_TABLE:
+            raise IdentifierError(
+                f"Wanted a table name of at most {_MAX_TABLE} characters for the values of {self.title}. "
+                f"Found: {table}, with {len(table)}. Use a shorter name for the view."
+            )
+        return TableName(metadata.keyspace, table)
+
+    def to_json(self) -> str:
+        """The definition as JSON text, the same for equal definitions."""
+        return json.dumps(asdict(self), ensure_ascii=False, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str, *, place: str) -> "FeatureView":
+        """Read a definition; error messages name ``place``. Raises `FormatVersionError`, `SchemaError`."""
+        return parsed(text, cls._read, what="feature view", place=place, newest=FORMAT)
+
+    @classmethod
+    def _read(cls, found: dict[str, Any]) -> "FeatureView":
+        return cls(
+            name=found["name"],
+            version=found["version"],
+            fields=dict(found["fields"]),
+            source=found["source"],
+            digest=found["digest"],
+            ttl=found["ttl"],
+            format=found["format"],
+        )

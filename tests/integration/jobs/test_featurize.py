@@ -1,0 +1,145 @@
+"""Computing features of real tables: built-in ones, functions of users, and functions that misbehave."""
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pyspark.sql import SparkSession
+
+from etl.cassandra.control import Control
+from etl.errors import ConflictError
+from etl.features.functions import FunctionError
+from etl.features.plan import FeatureRequest, FeaturizePlan
+from etl.features.report import FeaturizeReport, ViewCounts
+from etl.features.views import registered_views
+from etl.ingest import ingestion
+from etl.ingest.plan import IngestPlan
+from etl.pictures.near_duplicates import picture_hash
+from etl.sources.plan import SourcePlan
+from jobs import featurize as job
+from schemas import TableName, image_id
+from tests.support.pictures import texture
+from tests.support.trees import picture, plant
+
+FUNCTIONS = "tests.support.feature_functions"
+SEEDS = range(8)
+
+
+def ingest(spark: SparkSession, source: Path, keyspace: str, **options: Any) -> None:
+    tables = {f"{name}_table": TableName(keyspace, name) for name in ("data", "metadata")}
+    ingestion.run(spark, plan=IngestPlan(source=SourcePlan(address=str(source)), **tables, **options))  # type: ignore[arg-type]
+
+
+def featurize(spark: SparkSession, keyspace: str, *features: str, **options: Any) -> FeaturizeReport:
+    tables = {f"{name}_table": TableName(keyspace, name) for name in ("data", "metadata")}
+    plan = FeaturizePlan(**tables, features=FeatureRequest.parse_all(features), **options)
+    return job.run(spark, plan=plan)
+
+
+def values(control: Control, keyspace: str, view: str, *fields: str) -> dict[Any, list[tuple[Any, ...]]]:
+    """The values of each image, the newest first."""
+    found: dict[Any, list[tuple[Any, ...]]] = {}
+    names = ", ".join(("id", "sequence", "error", *fields))
+    for row in control.execute(f"SELECT {names} FROM {keyspace}.metadata_{view}"):
+        found.setdefault(row.id, []).append(tuple(row)[1:])
+    return found
+
+
+def name_of(keyspace: str, seed: int) -> Any:
+    return image_id(keyspace, b"", f"a/{seed}.png".encode())
+
+
+@pytest.fixture
+def tables(spark: SparkSession, keyspace: str, tmp_path: Path) -> str:
+    ingest(spark, plant(tmp_path / "tree", {f"a/{seed}.png": picture(seed) for seed in SEEDS}), keyspace)
+    return keyspace
+
+
+def test_values_are_those_of_the_images_and_are_computed_once(
+    spark: SparkSession, control: Control, keyspace: str, tmp_path: Path
+) -> None:
+    images = {f"a/{seed}.png": texture(seed) for seed in SEEDS}
+    tree = plant(tmp_path / "tree", images)
+    ingest(spark, tree, keyspace)
+    report = featurize(spark, keyspace, "phash,size", f"moments={FUNCTIONS}:moments", f"about={FUNCTIONS}:about")
+    assert report.views == dict.fromkeys(("phash@v1", "size@v1", "moments@v1", "about@v1"), ViewCounts(8, 0))
+    assert (report.images, report.gone, report.sequence) == (8, 0, 2)
+    hashes, moments = values(control, keyspace, "phash_v1", "phash"), values(control, keyspace, "moments_v1", "moments")
+    about = values(control, keyspace, "about_v1", "about_bytes", "about_kind")
+    for path, data in images.items():
+        name = image_id(keyspace, b"", path.encode())
+        assert hashes[name] == [(1, None, picture_hash(data))]
+        assert about[name] == [(1, None, len(data), "PNG")]
+        ((_, _, stored),) = moments[name]
+        assert len(stored) == 24
+        assert np.isfinite(struct.unpack("<6f", stored)).all()
+    again = featurize(spark, keyspace, "phash,size,moments,about@v1")
+    assert (again.images, again.sequence) == (0, None)
+    assert str(again).startswith(f"all images of {keyspace}.metadata have phash@v1, size@v1, moments@v1, about@v1")
+    plant(tmp_path / "tree", {"a/0.png": texture(100), "a/new.png": texture(101)})
+    ingest(spark, tree, keyspace)
+    more = featurize(spark, keyspace, "phash")
+    assert more.views == {"phash@v1": ViewCounts(2, 0)}
+    changed = values(control, keyspace, "phash_v1", "phash")[name_of(keyspace, 0)]
+    assert changed == [(3, None, picture_hash(texture(100))), (1, None, picture_hash(images["a/0.png"]))]
+    plant(tmp_path / "tree", {"a/0.png": images["a/0.png"]})  # the first bytes again are the newest value again
+    ingest(spark, tree, keyspace)
+    assert featurize(spark, keyspace, "phash").views == {"phash@v1": ViewCounts(1, 0)}
+    assert [row[0] for row in values(control, keyspace, "phash_v1")[name_of(keyspace, 0)]] == [5, 3, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "bad", "reason"),
+    [
+        ("raises", 1, "LookupError: no such thing"),
+        ("hangs", 2, "no value within 3 s"),
+        ("crashes", 3, "its process ended with signal 11"),
+        ("reshapes", 4, "Wanted float[2] for reshapes. Found: list of 3 items"),
+    ],
+)
+def test_a_function_that_fails_on_an_image_costs_only_that_image(
+    spark: SparkSession, control: Control, tables: str, name: str, bad: int, reason: str
+) -> None:
+    report = featurize(spark, tables, f"{name}={FUNCTIONS}:{name}", timeout=3)
+    assert report.views == {f"{name}@v1": ViewCounts(7, 1)}
+    query = f"SELECT path, stage, reason FROM {tables}.quarantine WHERE ingest_id = {report.run_id}"
+    assert query in str(report)
+    assert [tuple(row) for row in control.execute(query)] == [(f"a/{bad}.png", f"feature {name}@v1", reason)]
+    assert values(control, tables, f"{name}_v1", name)[name_of(tables, bad)] == [(1, reason, None)]
+    assert featurize(spark, tables, name, timeout=3).images == 0
+    assert featurize(spark, tables, name, retry=True, timeout=3).views == {f"{name}@v1": ViewCounts(0, 1)}
+
+
+def test_a_view_keeps_its_function(
+    spark: SparkSession, control: Control, tables: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    featurize(spark, tables, f"mine={FUNCTIONS}:redness")
+    with pytest.raises(ConflictError, match=r"Wanted mine@v1 as it was registered.*Make it a new version: mine@v2="):
+        featurize(spark, tables, f"mine={FUNCTIONS}:about")
+    with pytest.raises(ConflictError, match=r"Wanted mine@v2, the next version\. Found: mine@v3"):
+        featurize(spark, tables, f"mine@v3={FUNCTIONS}:about")
+    featurize(spark, tables, f"mine@v2={FUNCTIONS}:about")
+    assert [view.title for view in registered_views(control, keyspace=tables)] == ["mine@v2", "mine@v1"]
+    monkeypatch.setattr("etl.features.views.digest_of", lambda source: "0" * 64)
+    with pytest.raises(ConflictError, match=r"the module has changed since then .*mine@v3=tests\.support"):
+        featurize(spark, tables, "mine")
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        ("nothing", r"Wanted a feature view that is built in \(size, .* Found: nothing\. Define a new one: nothing="),
+        ("phash=os:getcwd", "built in"),
+        ("mine=no_such_module:f", r"No module named 'no_such_module'.*--py-files"),
+        (f"mine={FUNCTIONS}:nothing", "no such name"),
+        (f"mine={FUNCTIONS}:unclear", r"list\[numpy\.ndarray\]\. Found: no annotation"),
+    ],
+)
+def test_functions_that_do_not_exist_are_refused(
+    spark: SparkSession, control: Control, tables: str, features: str, message: str
+) -> None:
+    with pytest.raises((FunctionError, ConflictError), match=message):
+        featurize(spark, tables, features)
+    assert registered_views(control, keyspace=tables) == []
