@@ -12,7 +12,7 @@ import numpy as np
 from PIL import ImageStat
 
 from etl.features.pictures import Picture
-from etl.pictures.near_duplicates import picture_hash
+from etl.pictures.near_duplicates import hash_of
 from schemas.features import FeatureView
 
 _CHANNELS = ("red", "green", "blue")
@@ -45,8 +45,12 @@ def sharpness(picture: Picture) -> float | None:
     gray = np.asarray(picture.gray).astype(np.int16)
     if min(gray.shape) < 3:
         return None
-    around = gray[:-2, 1:-1] + gray[2:, 1:-1] + gray[1:-1, :-2] + gray[1:-1, 2:]
-    return float((around - 4 * gray[1:-1, 1:-1]).var(dtype=np.float64))
+    laplacian = gray[:-2, 1:-1] + gray[2:, 1:-1]
+    laplacian += gray[1:-1, :-2]
+    laplacian += gray[1:-1, 2:]
+    laplacian -= gray[1:-1, 1:-1] << 2
+    values = laplacian.ravel().astype(np.float64)
+    return float(values.dot(values) / values.size - (values.sum() / values.size) ** 2)
 
 
 def entropy(picture: Picture) -> float:
@@ -57,8 +61,8 @@ def entropy(picture: Picture) -> float:
 
 
 def phash(picture: Picture) -> int | None:
-    """The perceptual hash that ``--near-duplicates`` uses, as a signed number of 64 bits; None without detail."""
-    return picture_hash(picture.data)
+    """The perceptual hash, signed 64 bits (imagehash's ``phash``, most significant bit first); None without detail."""
+    return hash_of(picture.gray)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,17 @@ class Picture:
 
         Transparent pixels are white below, and 16 bits become 8.
         """
+        return self._decoded("RGB")
+
+    @cached_property
+    def gray(self) -> Image.Image:
+        """The same in gray, 8 bits: 0.299 R + 0.587 G + 0.114 B (ITU-R BT.601). A JPEG stores these values."""
+        return self._decoded("L")
+
+    def _decoded(self, mode: str) -> Image.Image:
         orientation = read_header(self.data, check="none").orientation
         with open_picture(self.data) as image, room(image):
+            image.draft(mode, image.size)  # of a JPEG, only the gray values are decoded then
             decode(image)
             if image.mode.startswith("I;16"):  # Pillow would clip
                 image = Image.fromarray((np.asarray(image).astype(np.uint32) * 255 // 65_535).astype(np.uint8))
@@ -30,12 +39,7 @@ class Picture:
                 raise RejectedError("unsupported pixels", f"{image.mode}, of which the range is not known")
             if image.has_transparency_data:
                 image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
-            return turned(image.convert("RGB"), orientation)
-
-    @cached_property
-    def gray(self) -> Image.Image:
-        """The same in gray, 8 bits: 0.299 R + 0.587 G + 0.114 B (ITU-R BT.601)."""
-        return self.rgb.convert("L")
+            return turned(image.convert(mode), orientation)
 
     @property
     def array(self) -> npt.NDArray[np.uint8]:

@@ -51,20 +51,29 @@ def picture_hash(data: bytes) -> int | None:
     exact duplicates anyway. The EXIF orientation is applied, and transparency becomes white. Raises `EtlError` if
     imagehash is not installed.
     """
-    require_imagehash()
-    import imagehash
-
     try:
         with open_picture(data) as image:
             image.draft("L", (4 * _SIDE, 4 * _SIDE))  # decodes a JPEG at a smaller scale
             with room(image):
-                small = _grey(image).resize((_SIDE, _SIDE), Image.Resampling.LANCZOS, reducing_gap=3.0)
+                small = _small(_grey(image))
     except Exception:  # Pillow raises almost anything for damaged files
         return None
+    return hash_of(turned(small, read_header(data, check="none").orientation))
+
+
+def hash_of(gray: Image.Image) -> int | None:
+    """Compute the perceptual hash of gray values of any size, upright, as `picture_hash` does."""
+    require_imagehash()
+    import imagehash
+
+    small = _small(gray)
     if np.asarray(small).std() < _LEAST_DETAIL:
         return None
-    bits = imagehash.phash(turned(small, read_header(data, check="none").orientation)).hash
-    return int.from_bytes(np.packbits(bits).tobytes(), "big", signed=True)
+    return int.from_bytes(np.packbits(imagehash.phash(small).hash).tobytes(), "big", signed=True)
+
+
+def _small(gray: Image.Image) -> Image.Image:
+    return gray.resize((_SIDE, _SIDE), Image.Resampling.LANCZOS, reducing_gap=3.0)
 
 
 def _grey(image: Image.Image) -> Image.Image:
