@@ -14,7 +14,7 @@ from pathlib import Path
 
 from formats.command_line import Parser
 
-JOBS = ("ingest", "split", "verify", "shard", "cache_rows")
+JOBS = ("ingest", "split", "verify", "shard", "cache_rows", "featurize")
 DEFAULTS = "defaults"
 
 

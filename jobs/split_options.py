@@ -9,6 +9,7 @@ from formats.errors import NotASplitError
 from jobs import options
 from jobs.arguments import PAIR, Needed, make_parser, parse
 from schemas import FormatVersionError, SchemaError, TableName
+from schemas.features import ViewName
 
 EPILOG = f"""
 Options default to spark.imagestrata.NAME in spark-defaults.conf: split-ofn, and data-table together with
@@ -53,6 +54,8 @@ def parser(manual: str | None) -> Parser:
     add = made.add_argument_group("selection").add_argument
     add("--where", metavar="EXPRESSION", help="only images for which this Spark SQL expression over the metadata is "
         "true")  # fmt: skip
+    add("--features", metavar="NAME@vN,...", default="", help="the versions of feature views whose fields --where, "
+        "--stratify, --group-column and --pin name (default: the newest; see featurize.py)")  # fmt: skip
     add("--exclude", metavar="SPLIT", action="append", default=[],
         help="leave out images in this split folder, or in one of its splits (splits/OTHER:1); repeatable"
     )  # fmt: skip
@@ -111,6 +114,7 @@ def _draft(args: argparse.Namespace, **missing: TableName) -> SplitPlan:
         stratify=None if args.stratify is None else tuple(name.strip() for name in args.stratify.split(",")),
         exclude=tuple(map(SplitRef.parse, args.exclude)),
         pins=tuple(map(Pin.parse, args.pin)),
+        features=tuple(ViewName.parse(name.strip()) for name in args.features.split(",") if args.features),
         has_position=not args.no_position,
         has_leak_check=not args.no_leak_check,
         columns=options.columns_of(args),

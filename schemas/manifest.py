@@ -75,6 +75,7 @@ class SplitManifest:
         has_position: Whether the files have positions. If not, readers compute them: the rank of each row by (xxhash64
             of the id, seeded with ``seed``; id).
         warnings: What the job warned about.
+        features: The feature views that options of the job named, with their versions.
         format: The format version.
     """
 
@@ -91,6 +92,7 @@ class SplitManifest:
     code_version: str
     has_position: bool = True
     warnings: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
     format: int = field(default=FORMAT)
 
     def to_json(self) -> str:
@@ -130,6 +132,7 @@ class SplitManifest:
             code_version=found["code_version"],
             has_position=found.get("has_position", True),
             warnings=tuple(found.get("warnings", ())),
+            features=tuple(found.get("features", ())),
             format=found["format"],
         )
 

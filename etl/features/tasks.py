@@ -200,8 +200,12 @@ class _Output:
         return cls(session, order, statements, await session.prepare(_insert(quarantine, names)))
 
     async def write(self, values: Sequence[_Value]) -> None:
-        """Write values, and a row in the quarantine table for each image without one."""
-        await asyncio.gather(*map(self._write, values))
+        """Write values, and a row in the quarantine table for each image that lacks some."""
+        failed: dict[_Image, list[_Value]] = {}
+        for value in values:
+            if value.error:
+                failed.setdefault(value.image, []).append(value)
+        await asyncio.gather(*map(self._write, values), *map(self._reject, failed.values()))
 
     async def _write(self, value: _Value) -> None:
         view, image = self._order.views[value.view], value.image
@@ -209,11 +213,14 @@ class _Output:
         at = _EPOCH + timedelta(milliseconds=image.event_time)
         name = uuid.UUID(bytes=image.id)
         row = (name, image.sequence, at, datetime.now(UTC), image.sha256, value.error or None, *stored, self._clock)
-        about = f"{view.title} of image {name}"
-        await self._session.write([(self._statements[value.view], row)], about=about)
-        if value.error:
-            reject = (self._order.run_id, image.path, f"feature {view.title}", value.error, len(value.data))
-            await self._session.write([(self._quarantine, (*reject, self._clock))], about=about)
+        await self._session.write([(self._statements[value.view], row)], about=f"{view.title} of image {name}")
+
+    async def _reject(self, values: Sequence[_Value]) -> None:
+        """Record the views that an image lacks; its path is the key, so they are one row."""
+        image = values[0].image
+        reasons = "; ".join(f"{self._order.views[value.view].title}: {value.error}" for value in values)
+        row = (self._order.run_id, image.path, "feature", reasons, len(values[0].data), self._clock)
+        await self._session.write([(self._quarantine, row)], about=f"{image.path} into the quarantine table")
 
 
 def _insert(table: TableName, columns: Sequence[str]) -> str:

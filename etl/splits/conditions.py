@@ -34,6 +34,18 @@ def check_condition(text: str) -> None:
         raise ValueError(f"{wanted} Found: {text!r}, which names a column")
 
 
+def names_in(text: str) -> set[str]:
+    """The names of columns in a condition that `check_condition` accepts."""
+    SparkContext._ensure_initialized()
+    jvm: Any = SparkContext._jvm
+    parsed = jvm.org.apache.spark.sql.execution.SparkSqlParser().parseExpression(text)
+    return {
+        str(part.name()).replace("`", "")
+        for part in _parts(parsed)
+        if part.getClass().getSimpleName() == "UnresolvedAttribute"
+    }
+
+
 def check_answers(rows: DataFrame, where: str) -> None:
     """Raise `TableError` for a condition that cannot be evaluated on these rows, or is not deterministic."""
     wanted = f"Wanted a condition over the columns {', '.join(rows.columns)} for --where."
@@ -48,7 +60,11 @@ def check_answers(rows: DataFrame, where: str) -> None:
 
 def _kinds(expression: Any) -> Iterator[str]:
     """The classes of all parts of a Spark expression."""
-    yield expression.getClass().getSimpleName()
+    return (part.getClass().getSimpleName() for part in _parts(expression))
+
+
+def _parts(expression: Any) -> Iterator[Any]:
+    yield expression
     children = expression.children()
     for number in range(children.size()):
-        yield from _kinds(children.apply(number))
+        yield from _parts(children.apply(number))

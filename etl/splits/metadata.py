@@ -20,7 +20,9 @@ from etl.cassandra.control import Control, check_columns
 from etl.cassandra.table_records import dataset_of
 from etl.cassandra.tables import read_table, uuid_bytes
 from etl.errors import TableError
+from etl.features.columns import LACKS, check_complete, find_fields, with_fields
 from etl.splits.attempt import Attempt
+from etl.splits.conditions import names_in
 from etl.splits.plan import LABELS, SplitPlan
 from etl.splits.positions import fingerprint_sums
 from formats.origin import created
@@ -55,6 +57,9 @@ class Metadata:
     label_type: str
     class_names: Mapping[int, str]
     cache: CacheManifest | None = None
+    features: tuple[str, ...] = ()
+    """The feature views that columns come from, with their versions."""
+    warnings: tuple[str, ...] = ()
 
     @property
     def stratify_by(self) -> str:
@@ -130,13 +135,16 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
         dataset = plan.dataset or dataset_of(control, table)
         classes = class_names(control, keyspace=table.keyspace, dataset=dataset)
         is_key = control.key(table) == [names.id]
+        asked = {*plan.named_columns, *(names_in(plan.where) if plan.where else ())}
+        views = find_fields(control, table, names=asked - found.keys() - {"id", "label"}, pinned=plan.features)
     in_data = of_data.get(names.label)
     label_type = _label_type(in_data, found, plan)
     others = [name for name, kind in found.items() if _SIMPLE.fullmatch(kind) or (name == LABELS and "int" in kind)]
     others = [name for name in others if name not in {*ID_AND_LABEL, names.id, names.label, *_OF_THE_INGEST}]
-    if missing := [name for name in plan.named_columns if name not in (*ID_AND_LABEL, *others)]:
+    fields = [name for view in views for name in view.names]
+    if missing := [name for name in plan.named_columns if name not in (*ID_AND_LABEL, *others, *fields)]:
         raise TableError(
-            f"Wanted the column {missing[0]} in the metadata of {table}. "
+            f"Wanted the column {missing[0]} in the metadata of {table}, or a feature of its images. "
             f"Found: {', '.join((*ID_AND_LABEL, *sorted(others)))}."
         )
     if only is not None:
@@ -145,16 +153,22 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
     label = F.col(names.label) if label_type == "int" else F.lit(-1)
     kinds = {name: found[name] for name in others}
     read = [names.id, *([names.label] if label_type == "int" else []), *others]
-    rows = read_table(spark, table, columns=read).select(
+    if views and "sha256" in found and "sha256" not in read:
+        read.append("sha256")
+    of_table = read_table(spark, table, columns=read)
+    rows = of_table.transform(with_fields, spark=spark, fields=views, key=names.id).select(
         uuid_bytes(names.id).alias("id"),
         label.cast("int").alias("label"),
         *(uuid_bytes(name).alias(name) if kinds[name] == "uuid" else F.col(name) for name in others),
+        *fields,
+        *(f"`{LACKS} {number}`" for number in range(len(views))),
     )
     if address is not None:
         rows.write.option("compression", "zstd").parquet(address)
         rows = spark.read.parquet(address)
         if not is_key and (repeated := count_repeated(rows)):
             raise TableError(f"Wanted each id once in {table} ({names.id}). Found: {repeated:,} more than once.")
+    rows, warnings = check_complete(rows, fields=views, metadata=table)
     if label_type == "int" and in_data is None and rows.where(F.col("label").isNotNull()).isEmpty():
         label_type, rows = "none", rows.withColumn("label", F.lit(-1))
     return Metadata(
@@ -164,6 +178,8 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
         columns=names,
         label_type=label_type,
         class_names={number: name for name, number in classes.items()},
+        features=tuple(one.view.title for one in views),
+        warnings=warnings,
     )
 
 

@@ -132,6 +132,7 @@ class SplitOutput(Attempt):
             class_names=dict(sorted(metadata.class_names.items())),
             has_position=plan.has_position,
             warnings=tuple(warnings),
+            features=metadata.features,
             seed=plan.seed,
             options=plan.as_options(),
             splits=tuple(splits),

@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from schemas import Columns, TableName
+from schemas.features import ViewName
 from schemas.tables import check_column
 
 USUAL_RATIOS = (Fraction(8), Fraction(2))
@@ -110,7 +111,8 @@ class SplitPlan:
     ``uniform`` uses the same number of images of each class, and ``random`` draws a weight for each class from the
     seed; or it has one weight per class, in the order of class numbers or by name. ``per_class`` and ``limit`` cap the
     images of each class and of all splits. ``group_column`` keeps each group in one split. ``stratify`` has the columns
-    whose combinations are split exactly; None means the label, or the labels. ``where`` selects rows, ``exclude``
+    whose combinations are split exactly; None means the label, or the labels. ``where`` selects rows, and ``features``
+    are the versions of feature views whose fields it and other options name; ``exclude``
     leaves out the images of other splits, and ``pins`` and ``extend`` fix the split of some images. ``dataset`` selects
     the class list; None means the dataset of the metadata table. Raises ValueError for invalid options.
     """
@@ -128,6 +130,7 @@ class SplitPlan:
     group_column: str | None = None
     stratify: tuple[str, ...] | None = None
     where: str | None = None
+    features: tuple[ViewName, ...] = ()
     exclude: tuple[SplitRef, ...] = ()
     pins: tuple[Pin, ...] = ()
     extend: str | None = None
@@ -153,6 +156,8 @@ class SplitPlan:
                 raise ValueError("Wanted a folder. Found: an empty name")
         if self.metadata_in and self.dataset:
             raise ValueError("Wanted --dataset or a metadata cache, which has the list of classes. Found: both")
+        if self.metadata_in and self.features:
+            raise ValueError("Wanted --features or a metadata cache, which has its own columns. Found: both")
         self._check_shares()
         self._check_others()
         self._check_balance()
@@ -247,6 +252,7 @@ class SplitPlan:
             "group-column": self.group_column,
             "stratify": self.stratify and ",".join(self.stratify),
             "where": self.where,
+            "features": [str(view) for view in self.features],
             "exclude": [str(ref) for ref in self.exclude],
             "pin": [str(pin) for pin in self.pins],
             "extend": self.extend,

@@ -184,7 +184,7 @@ def _shares(
             told.append(f"{empty:,} images have no {name} (null or NaN): they form separate strata")
     if found.alone and plan.group_column:
         told += _of_alone(found.alone, metadata, column=plan.group_column)
-    return rows, replace(shares, warnings=tuple(told)), by
+    return rows, replace(shares, warnings=(*metadata.warnings, *told)), by
 
 
 def _of_alone(images: int, metadata: Metadata, *, column: str) -> list[str]:

@@ -44,7 +44,7 @@ ROOMS = {
         "ingest": {"cassandra", "pictures", "sources"},
         "verify": {"cassandra", "ingest", "sources"},
         "features": {"cassandra", "ingest", "pictures"},
-        "splits": {"cassandra"},
+        "splits": {"cassandra", "features"},
         "shards": {"cassandra", "ingest", "pictures", "sources", "splits"},
     },
     "loader": {

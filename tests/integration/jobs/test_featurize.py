@@ -11,31 +11,15 @@ from pyspark.sql import SparkSession
 from etl.cassandra.control import Control
 from etl.errors import ConflictError
 from etl.features.functions import FunctionError
-from etl.features.plan import FeatureRequest, FeaturizePlan
-from etl.features.report import FeaturizeReport, ViewCounts
+from etl.features.report import ViewCounts
 from etl.features.views import registered_views
-from etl.ingest import ingestion
-from etl.ingest.plan import IngestPlan
 from etl.pictures.near_duplicates import picture_hash
-from etl.sources.plan import SourcePlan
-from jobs import featurize as job
-from schemas import TableName, image_id
+from schemas import image_id
+from tests.support.features import FUNCTIONS, featurize, ingest
 from tests.support.pictures import texture
 from tests.support.trees import picture, plant
 
-FUNCTIONS = "tests.support.feature_functions"
 SEEDS = range(8)
-
-
-def ingest(spark: SparkSession, source: Path, keyspace: str, **options: Any) -> None:
-    tables = {f"{name}_table": TableName(keyspace, name) for name in ("data", "metadata")}
-    ingestion.run(spark, plan=IngestPlan(source=SourcePlan(address=str(source)), **tables, **options))  # type: ignore[arg-type]
-
-
-def featurize(spark: SparkSession, keyspace: str, *features: str, **options: Any) -> FeaturizeReport:
-    tables = {f"{name}_table": TableName(keyspace, name) for name in ("data", "metadata")}
-    plan = FeaturizePlan(**tables, features=FeatureRequest.parse_all(features), **options)
-    return job.run(spark, plan=plan)
 
 
 def values(control: Control, keyspace: str, view: str, *fields: str) -> dict[Any, list[tuple[Any, ...]]]:
@@ -90,30 +74,34 @@ def test_values_are_those_of_the_images_and_are_computed_once(
     assert [row[0] for row in values(control, keyspace, "phash_v1")[name_of(keyspace, 0)]] == [5, 3, 1]
 
 
-@pytest.mark.parametrize(
-    ("name", "bad", "reason"),
-    [
-        ("raises", 1, "LookupError: no such thing"),
-        ("hangs", 2, "no value within 3 s"),
-        ("crashes", 3, "its process ended with signal 11"),
-        ("reshapes", 4, "Wanted float[2] for reshapes. Found: list of 3 items"),
-    ],
-)
-def test_a_function_that_fails_on_an_image_costs_only_that_image(
-    spark: SparkSession, control: Control, tables: str, name: str, bad: int, reason: str
+FAULTS = {
+    "raises": (1, "LookupError: no such thing"),
+    "hangs": (2, "no value within 5 s"),
+    "crashes": (3, "its process ended with signal 11"),
+    "reshapes": (4, "Wanted float[2] for reshapes. Found: list of 3 items"),
+}
+
+
+def test_functions_that_fail_on_an_image_cost_only_that_image(
+    spark: SparkSession, control: Control, tables: str
 ) -> None:
-    report = featurize(spark, tables, f"{name}={FUNCTIONS}:{name}", timeout=3)
-    assert report.views == {f"{name}@v1": ViewCounts(7, 1)}
+    report = featurize(spark, tables, *(f"{name}={FUNCTIONS}:{name}" for name in FAULTS), timeout=5)
+    assert report.views == {f"{name}@v1": ViewCounts(7, 1) for name in FAULTS}
     query = f"SELECT path, stage, reason FROM {tables}.quarantine WHERE ingest_id = {report.run_id}"
     assert query in str(report)
-    assert [tuple(row) for row in control.execute(query)] == [(f"a/{bad}.png", f"feature {name}@v1", reason)]
-    assert values(control, tables, f"{name}_v1", name)[name_of(tables, bad)] == [(1, reason, None)]
-    assert featurize(spark, tables, name, timeout=3).images == 0
-    assert featurize(spark, tables, name, retry=True, timeout=3).views == {f"{name}@v1": ViewCounts(0, 1)}
+    wanted = sorted((f"a/{bad}.png", "feature", f"{name}@v1: {reason}") for name, (bad, reason) in FAULTS.items())
+    assert sorted(tuple(row) for row in control.execute(query)) == wanted
+    for name, (bad, reason) in FAULTS.items():
+        assert values(control, tables, f"{name}_v1", name)[name_of(tables, bad)] == [(1, reason, None)]
+    assert featurize(spark, tables, *FAULTS, timeout=5).images == 0
+    again = featurize(spark, tables, "raises", f"also={FUNCTIONS}:raises", retry=True)
+    assert again.views == {"raises@v1": ViewCounts(0, 1), "also@v1": ViewCounts(7, 1)}
+    (row,) = control.execute(f"SELECT reason FROM {tables}.quarantine WHERE ingest_id = {again.run_id}")
+    assert row.reason == "raises@v1: LookupError: no such thing; also@v1: LookupError: no such thing"
 
 
 def test_a_view_keeps_its_function(
-    spark: SparkSession, control: Control, tables: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, control: Control, tables: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     featurize(spark, tables, f"mine={FUNCTIONS}:redness")
     with pytest.raises(ConflictError, match=r"Wanted mine@v1 as it was registered.*Make it a new version: mine@v2="):
@@ -127,19 +115,14 @@ def test_a_view_keeps_its_function(
         featurize(spark, tables, "mine")
 
 
-@pytest.mark.parametrize(
-    ("features", "message"),
-    [
+def test_functions_that_do_not_exist_are_refused(spark: SparkSession, control: Control, tables: str) -> None:
+    for features, message in (
         ("nothing", r"Wanted a feature view that is built in \(size, .* Found: nothing\. Define a new one: nothing="),
         ("phash=os:getcwd", "built in"),
         ("mine=no_such_module:f", r"No module named 'no_such_module'.*--py-files"),
         (f"mine={FUNCTIONS}:nothing", "no such name"),
         (f"mine={FUNCTIONS}:unclear", r"list\[numpy\.ndarray\]\. Found: no annotation"),
-    ],
-)
-def test_functions_that_do_not_exist_are_refused(
-    spark: SparkSession, control: Control, tables: str, features: str, message: str
-) -> None:
-    with pytest.raises((FunctionError, ConflictError), match=message):
-        featurize(spark, tables, features)
+    ):
+        with pytest.raises((FunctionError, ConflictError), match=message):
+            featurize(spark, tables, features)
     assert registered_views(control, keyspace=tables) == []

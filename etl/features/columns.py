@@ -1,0 +1,116 @@
+"""Fields of feature views as columns of the metadata: for conditions, strata and groups of splits."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from etl.cassandra.control import Control
+from etl.cassandra.tables import read_table
+from etl.errors import TableError
+from etl.features.history import known_at
+from etl.features.views import registered_views
+from schemas import TableName
+from schemas.features import FeatureView, ViewName
+
+LACKS = "lacks"
+"""The column that `with_fields` adds for each view, ``lacks N``: whether an image has no value of its bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The fields of a view that are wanted, and the table with their values."""
+
+    view: FeatureView
+    names: tuple[str, ...]
+    table: TableName
+
+
+def find_fields(
+    control: Control, metadata: TableName, *, names: Collection[str], pinned: Sequence[ViewName] = ()
+) -> list[Fields]:
+    """Find the views that these fields belong to.
+
+    Args:
+        control: The session.
+        metadata: The metadata table.
+        names: Names that are no columns of the metadata.
+        pinned: The versions to use; otherwise the newest one with values for this table.
+
+    Returns:
+        The views with values for this table, by name. Names that no view has are left out.
+
+    Raises:
+        TableError: A pinned view has no values for this table.
+    """
+    wanted = {one.name: one.version for one in pinned}
+    found: dict[str, Fields] = {}
+    for view in registered_views(control, keyspace=metadata.keyspace):  # the newest first
+        fields = tuple(name for name in view.fields if name in names)
+        if view.name in found or wanted.get(view.name) not in (None, view.version):
+            continue
+        if (fields or view.name in wanted) and control.columns(table := view.table_of(metadata)) is not None:
+            found[view.name] = Fields(view, fields, table)
+    if missing := [one for one in pinned if one.name not in found]:
+        raise TableError(
+            f"Wanted values of {missing[0]} for the images of {metadata}. Found: none. Compute them: "
+            f"spark-submit jobs/featurize.py -m {metadata} --features {missing[0]}"
+        )
+    return [found[name] for name in sorted(found)]
+
+
+def with_fields(rows: DataFrame, /, *, spark: SparkSession, fields: Sequence[Fields], key: str) -> DataFrame:
+    """Add the fields of views to metadata rows.
+
+    Args:
+        rows: Rows with ``key``, a uuid as text, and ``sha256`` if the table has it.
+        spark: The session.
+        fields: What to add.
+        key: The name of the id column.
+
+    Returns:
+        The rows with the fields, and a column ``lacks N`` for the Nth view: whether the image has no value of it, or
+        one of other bytes than it has now.
+    """
+    has_digest = "sha256" in rows.columns
+    for number, one in enumerate(fields):
+        columns = ["id", "sequence", "sha256", *one.names]
+        newest = read_table(spark, one.table, columns=columns).transform(known_at)
+        values = newest.select(F.col("id").alias("_id"), F.col("sha256").alias("_sha256"), *one.names)
+        is_same = F.col("_sha256").eqNullSafe(F.col("sha256")) if has_digest else F.lit(True)
+        joined = rows.join(values, on=F.col(key) == F.col("_id"), how="left")
+        is_there = F.col("_id").isNotNull() & is_same
+        current = [F.when(is_there, F.col(name)).alias(name) for name in one.names]
+        rows = joined.select(*rows.columns, *current, (~is_there).alias(f"{LACKS} {number}"))
+    return rows
+
+
+def check_complete(
+    rows: DataFrame, *, fields: Sequence[Fields], metadata: TableName
+) -> tuple[DataFrame, tuple[str, ...]]:
+    """Check that all images have values, in a pass over the rows of `with_fields`.
+
+    Returns:
+        The rows without the columns ``lacks N``, and a warning for each view without a value for some images.
+
+    Raises:
+        TableError: Values of images were not computed, so that the images would be left out or form a stratum.
+    """
+    if not fields:
+        return rows, ()
+    lacks = [F.count_if(F.col(f"`{LACKS} {number}`")) for number in range(len(fields))]
+    empty = [F.count_if(F.col(one.names[0]).isNull()) if one.names else F.lit(0) for one in fields]
+    (counts,) = rows.agg(F.array(*lacks).alias("lacks"), F.array(*empty).alias("empty")).collect()
+    for number, one in zip(counts["lacks"], fields, strict=True):
+        if number:
+            raise TableError(
+                f"Wanted {one.view.title} of all images of {metadata}. Found: {number:,} images without it. "
+                f"Compute it: spark-submit jobs/featurize.py -m {metadata} --features {one.view.title}"
+            )
+    warnings = tuple(
+        f"{number:,} images have no {one.view.title}: no condition on it is true for them"
+        for number, one in zip(counts["empty"], fields, strict=True)
+        if number
+    )
+    return rows.drop(*(f"{LACKS} {number}" for number in range(len(fields)))), warnings

@@ -1,0 +1,33 @@
+"""Features of tables of a test."""
+
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from etl.features import featurizing
+from etl.features.plan import FeatureRequest, FeaturizePlan
+from etl.features.report import FeaturizeReport
+from etl.ingest import ingestion
+from etl.ingest.plan import IngestPlan
+from etl.sources.plan import SourcePlan
+from schemas import TableName
+
+FUNCTIONS = "tests.support.feature_functions"
+"""The module with functions."""
+
+
+def tables_of(keyspace: str) -> dict[str, Any]:
+    """The tables of a test, as fields of plans."""
+    return {f"{name}_table": TableName(keyspace, name) for name in ("data", "metadata")}
+
+
+def ingest(spark: SparkSession, source: Path, keyspace: str, **options: Any) -> None:
+    """Ingest a tree of class folders."""
+    ingestion.run(spark, plan=IngestPlan(source=SourcePlan(address=str(source)), **tables_of(keyspace), **options))
+
+
+def featurize(spark: SparkSession, keyspace: str, *features: str, **options: Any) -> FeaturizeReport:
+    """Compute features, as they are written on the command line."""
+    plan = FeaturizePlan(**tables_of(keyspace), features=FeatureRequest.parse_all(features), **options)
+    return featurizing.run(spark, plan=plan)
