@@ -14,7 +14,7 @@ from pathlib import Path
 
 from formats.command_line import Parser
 
-JOBS = ("ingest", "split", "verify", "shard", "cache_rows", "featurize")
+JOBS = ("ingest", "split", "verify", "shard", "cache_rows", "featurize", "relabel")
 DEFAULTS = "defaults"
 
 

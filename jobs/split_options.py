@@ -56,6 +56,8 @@ def parser(manual: str | None) -> Parser:
         "true")  # fmt: skip
     add("--features", metavar="NAME@vN,...", default="", help="the versions of feature views whose fields --where, "
         "--stratify, --group-column and --pin name (default: the newest; see featurize.py)")  # fmt: skip
+    add("--label-view", metavar="NAME[@vN]", help="take the labels from this version of a label view (see relabel.py) "
+        "instead of the metadata table")  # fmt: skip
     add("--exclude", metavar="SPLIT", action="append", default=[],
         help="leave out images in this split folder, or in one of its splits (splits/OTHER:1); repeatable"
     )  # fmt: skip
@@ -114,6 +116,7 @@ def _draft(args: argparse.Namespace, **missing: TableName) -> SplitPlan:
         stratify=None if args.stratify is None else tuple(name.strip() for name in args.stratify.split(",")),
         exclude=tuple(map(SplitRef.parse, args.exclude)),
         pins=tuple(map(Pin.parse, args.pin)),
+        label_view=ViewName.parse(args.label_view) if args.label_view else None,
         features=tuple(ViewName.parse(name.strip()) for name in args.features.split(",") if args.features),
         has_position=not args.no_position,
         has_leak_check=not args.no_leak_check,

@@ -101,6 +101,7 @@ class FeatureView:
         source: How values are made: ``builtin:NAME``, ``python:MODULE:FUNCTION``, ``onnx:FILE``, ``labels:FILE``.
         digest: The SHA-256 of the code, model or file, in hexadecimal.
         ttl: Seconds after which a value is too old to be used; None if values are kept.
+        sequence: For a version of a label view, the run that wrote it: all versions are in one table.
     """
 
     name: str
@@ -109,6 +110,7 @@ class FeatureView:
     source: str
     digest: str
     ttl: int | None = None
+    sequence: int | None = None
     format: int = field(default=FORMAT)
 
     def __post_init__(self) -> None:
@@ -143,7 +145,7 @@ class FeatureView:
         Raises:
             IdentifierError: The name would be too long for Cassandra.
         """
-        table = f"{metadata.table}_{self.name}_v{self.version}"
+        table = f"{metadata.table}_{self.name}" + (f"_v{self.version}" if self.sequence is None else "")
         if len(table) > _MAX_TABLE:
             raise IdentifierError(
                 f"Wanted a table name of at most {_MAX_TABLE} characters for the values of {self.title}. "
@@ -169,5 +171,6 @@ class FeatureView:
             source=found["source"],
             digest=found["digest"],
             ttl=found["ttl"],
+            sequence=found.get("sequence"),
             format=found["format"],
         )

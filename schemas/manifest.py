@@ -76,6 +76,7 @@ class SplitManifest:
             of the id, seeded with ``seed``; id).
         warnings: What the job warned about.
         features: The feature views that options of the job named, with their versions.
+        label_view: The version of the label view that the labels come from; None for those of the metadata table.
         format: The format version.
     """
 
@@ -93,6 +94,7 @@ class SplitManifest:
     has_position: bool = True
     warnings: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
+    label_view: str | None = None
     format: int = field(default=FORMAT)
 
     def to_json(self) -> str:
@@ -133,6 +135,7 @@ class SplitManifest:
             has_position=found.get("has_position", True),
             warnings=tuple(found.get("warnings", ())),
             features=tuple(found.get("features", ())),
+            label_view=found.get("label_view"),
             format=found["format"],
         )
 

@@ -1,11 +1,12 @@
 """Tables as DataFrames, through the Spark connector: reads metadata and writes small rows."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra.cluster import CONNECT_SECONDS
@@ -18,6 +19,8 @@ _PAGE_ROWS = "5000"  # of metadata: 1 to 2 MB; a fifth faster than the connector
 # exceptions that Spark 4 does not have: there, the error names the missing class.
 _UNKNOWN = ("Couldn't find", "NoSuchTableException", "NoSuchNamespaceException")
 _FORMAT = "org.apache.spark.sql.cassandra"
+
+T = TypeVar("T")
 
 
 def read_table(
@@ -55,16 +58,16 @@ def read_table(
         split = spark.conf.get("spark.cassandra.input.split.sizeInMB", None) or "256"
         reader = reader.option("spark.cassandra.input.split.sizeInMB", split)
     # The connector would turn joins on uuids that are binary here into look-ups by uuid, and fail.
-    frame = _load(reader.option("directJoinSetting", "off"))
+    frame = _once_known(reader.option("directJoinSetting", "off").load)
     return frame.select(*(F.col(check_column(name)) for name in columns))
 
 
-def _load(reader: DataFrameReader) -> DataFrame:
-    """Open a table that exists. The connector learns of a new table about a second after its creation."""
+def _once_known(use: Callable[[], T]) -> T:
+    """Use a table that exists. The connector learns of a new table about a second after its creation."""
     deadline = time.monotonic() + CONNECT_SECONDS
     while True:
         try:
-            return reader.load()
+            return use()
         except (AnalysisException, Py4JJavaError) as error:
             if not any(text in str(error) for text in _UNKNOWN) or time.monotonic() > deadline:
                 raise
@@ -93,4 +96,4 @@ def append_rows(frame: DataFrame, *, table: TableName, clock: int | None = None)
     written = frame.write.format(_FORMAT).options(keyspace=table.keyspace, table=table.table)
     if clock is not None:
         written = written.option("spark.cassandra.output.timestamp", str(clock))
-    written.mode("append").save()
+    _once_known(written.mode("append").save)

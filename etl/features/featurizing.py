@@ -14,7 +14,7 @@ from etl.cassandra import registry
 from etl.cassandra.control import Control, check_columns
 from etl.cassandra.table_records import check_pair, dataset_of
 from etl.cassandra.tables import read_table, uuid_bytes
-from etl.errors import TableError
+from etl.errors import ConflictError, TableError
 from etl.features.child import Child
 from etl.features.functions import FunctionError
 from etl.features.plan import FeaturizePlan
@@ -61,6 +61,7 @@ def run(spark: SparkSession, *, plan: FeaturizePlan) -> FeaturizeReport:
         check_pair(control, data_table=plan.data_table, metadata_table=plan.metadata_table)
         probe = partial(_probe, control, plan=plan)
         views = tuple(find_view(control, request, keyspace=keyspace, probe=probe) for request in plan.features)
+        check_names(control, views, plan=plan)
         create_views(control, views, plan=plan)
         images = list_images(spark, control, plan=plan)
         done = newest_values(spark, views, plan=plan)
@@ -84,6 +85,14 @@ def run(spark: SparkSession, *, plan: FeaturizePlan) -> FeaturizeReport:
         run_id=None if order is None else str(order.run_id),
         seconds=time.monotonic() - started,
     )
+
+
+def check_names(control: Control, views: Sequence[FeatureView], *, plan: FeaturizePlan) -> None:
+    """Raise `ConflictError` if a column of the metadata table has the name of a field, because splits use both."""
+    taken = {"id", "label", "labels", *(control.columns(plan.metadata_table) or ())}
+    for view in views:
+        if same := sorted(taken & view.fields.keys()):
+            raise ConflictError(f"Wanted another name than {same[0]}, which is a column of {plan.metadata_table}.")
 
 
 def create_views(control: Control, views: Sequence[FeatureView], *, plan: FeaturizePlan) -> None:

@@ -1,4 +1,4 @@
-"""The options of a featurize job, validated before anything starts."""
+"""The options of runs that compute features or add labels, validated before anything starts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -61,3 +61,31 @@ class FeaturizePlan:
             raise ValueError(f"Wanted each feature view once. Found: {twice[0]} twice")
         if not 0 < self.timeout <= 86_400:
             raise ValueError(f"Wanted a timeout of more than 0 s and at most a day. Found: {self.timeout:g}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelabelPlan:
+    """The options of a run that adds a version of a label view.
+
+    ``labels`` is a table of labels as ``ingest.py --labels`` reads it. Classes that the dataset does not have are
+    refused unless ``new_classes``. Raises ValueError for invalid options.
+    """
+
+    data_table: TableName
+    metadata_table: TableName
+    labels: str
+    view: str = "label"
+    path_column: str | None = None
+    label_column: str | None = None
+    new_classes: bool = False
+    columns: Columns = field(default_factory=Columns)
+
+    def __post_init__(self) -> None:
+        if self.data_table == self.metadata_table:
+            raise ValueError(f"Wanted two tables, for data and for metadata. Found: {self.data_table} for both.")
+        if not self.labels.lower().endswith((".csv", ".tsv", ".parquet")):
+            raise ValueError(f"Wanted labels in a .csv, .tsv or .parquet file. Found: {self.labels!r}")
+        try:
+            ViewName(self.view)
+        except IdentifierError as error:
+            raise ValueError(str(error)) from None

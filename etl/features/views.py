@@ -13,13 +13,16 @@ from etl.features.plan import FeatureRequest
 from schemas.features import FeatureView
 
 KIND = "feature view"
+"""The kind of feature views in the registry. Label views have kinds of their tables."""
 
 Probe = Callable[[FeatureView], dict[str, str]]
 
 
-def registered_views(control: Control, *, keyspace: str, name: str | None = None) -> list[FeatureView]:
+def registered_views(
+    control: Control, *, keyspace: str, name: str | None = None, kind: str = KIND
+) -> list[FeatureView]:
     """The registered feature views of a keyspace, by name, the newest version first. Raises `UnreachableError`."""
-    found = registry.entries(control, keyspace=keyspace, kind=KIND, name=name)
+    found = registry.entries(control, keyspace=keyspace, kind=kind, name=name)
     place = f"{keyspace}.registry"
     return [FeatureView.from_json(entry.document, place=f"{place}, {entry.name}@v{entry.version}") for entry in found]
 
@@ -96,19 +99,20 @@ def _check_same(view: FeatureView, *, source: str, digest: str, newest: int) -> 
     )
 
 
-def register_view(control: Control, view: FeatureView, *, keyspace: str) -> None:
+def register_view(control: Control, view: FeatureView, *, keyspace: str, kind: str = KIND) -> None:
     """Register a view unless it is registered. The registry must exist.
 
     Args:
         control: The session.
         view: The view.
         keyspace: The keyspace.
+        kind: Its kind in the registry.
 
     Raises:
         ConflictError: Another definition has this name and version.
         UnreachableError: The servers did not answer.
     """
-    entry = Entry(kind=KIND, name=view.name, version=view.version, document=view.to_json())
+    entry = Entry(kind=kind, name=view.name, version=view.version, document=view.to_json())
     found = registry.register(control, entry, keyspace=keyspace)
     there = FeatureView.from_json(found.document, place=f"{keyspace}.registry")
     if there != view:

@@ -21,6 +21,7 @@ from etl.cassandra.table_records import dataset_of
 from etl.cassandra.tables import read_table, uuid_bytes
 from etl.errors import TableError
 from etl.features.columns import LACKS, check_complete, find_fields, with_fields
+from etl.features.relabelling import versions_of, with_labels
 from etl.splits.attempt import Attempt
 from etl.splits.conditions import names_in
 from etl.splits.plan import LABELS, SplitPlan
@@ -59,6 +60,8 @@ class Metadata:
     cache: CacheManifest | None = None
     features: tuple[str, ...] = ()
     """The feature views that columns come from, with their versions."""
+    label_view: str | None = None
+    """The version of the label view that the labels come from."""
     warnings: tuple[str, ...] = ()
 
     @property
@@ -136,6 +139,7 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
         classes = class_names(control, keyspace=table.keyspace, dataset=dataset)
         is_key = control.key(table) == [names.id]
         asked = {*plan.named_columns, *(names_in(plan.where) if plan.where else ())}
+        relabelled = versions_of(control, table, plan.label_view) if plan.label_view else []
         views = find_fields(control, table, names=asked - found.keys() - {"id", "label"}, pinned=plan.features)
     in_data = of_data.get(names.label)
     label_type = _label_type(in_data, found, plan)
@@ -156,6 +160,10 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
     if views and "sha256" in found and "sha256" not in read:
         read.append("sha256")
     of_table = read_table(spark, table, columns=read)
+    if relabelled:
+        if label_type != "int":
+            raise TableError(f"Wanted images of one class each, for --label-view. Found: labels of type {label_type}.")
+        of_table = with_labels(spark, of_table, table, relabelled, columns=names)
     rows = of_table.transform(with_fields, spark=spark, fields=views, key=names.id).select(
         uuid_bytes(names.id).alias("id"),
         label.cast("int").alias("label"),
@@ -179,6 +187,7 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
         label_type=label_type,
         class_names={number: name for name, number in classes.items()},
         features=tuple(one.view.title for one in views),
+        label_view=relabelled[0].title if relabelled else None,
         warnings=warnings,
     )
 

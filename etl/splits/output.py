@@ -133,6 +133,7 @@ class SplitOutput(Attempt):
             has_position=plan.has_position,
             warnings=tuple(warnings),
             features=metadata.features,
+            label_view=metadata.label_view,
             seed=plan.seed,
             options=plan.as_options(),
             splits=tuple(splits),

@@ -112,9 +112,10 @@ class SplitPlan:
     seed; or it has one weight per class, in the order of class numbers or by name. ``per_class`` and ``limit`` cap the
     images of each class and of all splits. ``group_column`` keeps each group in one split. ``stratify`` has the columns
     whose combinations are split exactly; None means the label, or the labels. ``where`` selects rows, and ``features``
-    are the versions of feature views whose fields it and other options name; ``exclude``
-    leaves out the images of other splits, and ``pins`` and ``extend`` fix the split of some images. ``dataset`` selects
-    the class list; None means the dataset of the metadata table. Raises ValueError for invalid options.
+    are the versions of feature views whose fields it and other options name. ``label_view`` replaces the labels,
+    ``exclude`` leaves out the images of other splits, and ``pins`` and ``extend`` fix the split of some images.
+    ``dataset`` selects the class list; None means the dataset of the metadata table. Raises ValueError for invalid
+    options.
     """
 
     data_table: TableName | None = None
@@ -131,6 +132,7 @@ class SplitPlan:
     stratify: tuple[str, ...] | None = None
     where: str | None = None
     features: tuple[ViewName, ...] = ()
+    label_view: ViewName | None = None
     exclude: tuple[SplitRef, ...] = ()
     pins: tuple[Pin, ...] = ()
     extend: str | None = None
@@ -156,8 +158,9 @@ class SplitPlan:
                 raise ValueError("Wanted a folder. Found: an empty name")
         if self.metadata_in and self.dataset:
             raise ValueError("Wanted --dataset or a metadata cache, which has the list of classes. Found: both")
-        if self.metadata_in and self.features:
-            raise ValueError("Wanted --features or a metadata cache, which has its own columns. Found: both")
+        for given, name in ((self.features, "--features"), (self.label_view, "--label-view")):
+            if self.metadata_in and given:
+                raise ValueError(f"Wanted {name} or a metadata cache, which has labels and columns. Found: both")
         self._check_shares()
         self._check_others()
         self._check_balance()
@@ -253,6 +256,7 @@ class SplitPlan:
             "stratify": self.stratify and ",".join(self.stratify),
             "where": self.where,
             "features": [str(view) for view in self.features],
+            "label-view": self.label_view and str(self.label_view),
             "exclude": [str(ref) for ref in self.exclude],
             "pin": [str(pin) for pin in self.pins],
             "extend": self.extend,

@@ -43,7 +43,7 @@ ROOMS = {
         "cassandra": set(),
         "ingest": {"cassandra", "pictures", "sources"},
         "verify": {"cassandra", "ingest", "sources"},
-        "features": {"cassandra", "ingest", "pictures"},
+        "features": {"cassandra", "ingest", "pictures", "sources"},
         "splits": {"cassandra", "features"},
         "shards": {"cassandra", "ingest", "pictures", "sources", "splits"},
     },

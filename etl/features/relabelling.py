@@ -1,0 +1,265 @@
+"""Labels with a history: a label file becomes the next version of a label view.
+
+All versions of a label view are in one table. A version has the labels of its file, for the images that the file names;
+other images keep the label of the version before, and at last that of the metadata table. A version counts when it is
+registered, which is the last step: rows of a run that did not get there are never read.
+"""
+
+import hashlib
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from etl.cassandra import registry
+from etl.cassandra.class_numbers import class_names, take_numbers
+from etl.cassandra.control import Control, check_columns
+from etl.cassandra.table_records import check_pair, dataset_of, record_of
+from etl.cassandra.tables import append_rows, read_table, uuid_text
+from etl.errors import ConflictError, SourceError, TableError
+from etl.features.plan import RelabelPlan
+from etl.features.views import register_view, registered_views
+from etl.frames import kept, small_table
+from etl.ingest.plan import new_ingest_id
+from etl.ingest.sequence import create_sequence, take_run
+from etl.secrets import driver_storage, secrets_on_executors
+from etl.sources.labels import class_numbers_of, label_by_file, read_labels, unmatched_labels
+from schemas import Columns, TableName
+from schemas.features import FeatureView, ViewName
+from schemas.tables import create_feature_values
+
+log = logging.getLogger("imagestrata.relabel")
+
+_SHOWN = 5
+_CHUNK = 1 << 20
+_NOT_NAMED = "no label: not in "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelabelReport:
+    """What a run wrote: the version, and the number of images that the file names and whose label it changes."""
+
+    metadata_table: str
+    view: str
+    is_new: bool
+    images: int
+    changed: int
+    new_classes: list[str]
+    sequence: int
+    seconds: float = field(compare=False)
+
+    def __str__(self) -> str:
+        if not self.is_new:
+            return f"{self.view} of {self.metadata_table} has these labels already"
+        more = f", and the new classes {', '.join(self.new_classes)}" if self.new_classes else ""
+        return (
+            f"{self.view} of {self.metadata_table}: labels of {self.images:,} images, {self.changed:,} of them other "
+            f"than before{more}, in {self.seconds:,.1f} s. Use them: split.py --label-view {self.view}"
+        )
+
+
+def run(spark: SparkSession, *, plan: RelabelPlan) -> RelabelReport:
+    """Add a version of a label view from a label file.
+
+    Args:
+        spark: The session.
+        plan: The options.
+
+    Returns:
+        The report.
+
+    Raises:
+        EtlError: The file does not match the images; nothing was published.
+    """
+    started = time.monotonic()
+    table, keyspace = plan.metadata_table, plan.metadata_table.keyspace
+    with ExitStack() as stack:
+        control = stack.enter_context(Control.from_spark(spark))
+        stack.enter_context(secrets_on_executors(spark))
+        check_columns(control, table, columns=[plan.columns.id, plan.columns.label, "or_split", "path"])
+        check_pair(control, data_table=plan.data_table, metadata_table=table)
+        if (record := record_of(control, table)) is not None and record.label_type != "int":
+            raise ConflictError(f"Wanted images of one class each in {table}. Found: {record.content}.")
+        known = label_views(control, table, name=plan.view)
+        digest = _digest(spark, plan.labels)
+        if known and known[0].digest == digest:
+            return _report(plan, known[0], seconds=time.monotonic() - started)
+        before = labels_of(spark, table, known, columns=plan.columns)
+        labelled = kept(_labelled(spark, before, plan=plan), stack=stack)
+        names = [row["or_label"] for row in labelled.select("or_label").distinct().collect()]
+        numbers, new = _numbers(
+            control, names, plan=plan, is_numbered=record is not None and record.numbering == "number"
+        )
+        columns = {"or_label": names, plan.view: [numbers[name] for name in names]}
+        numbered = F.broadcast(small_table(spark, columns, f"or_label STRING, {plan.view} INT"))
+        rows = labelled.withColumnRenamed("label", "before").join(numbered, on="or_label", how="inner")
+        registry.create(control, keyspace=keyspace)
+        create_sequence(control, keyspace=keyspace)
+        version = known[0].version + 1 if known else 1
+        dataset = dataset_of(control, table)
+        taken = take_run(
+            control, table=table, kind="labels", dataset=dataset, source=plan.labels, ingest_id=new_ingest_id()
+        )
+        log.info("this is %s", taken)
+        view = FeatureView(
+            name=plan.view,
+            version=version,
+            fields={plan.view: "int"},
+            source=f"labels:{plan.labels.rpartition('/')[2]}",
+            digest=digest,
+            sequence=taken.sequence,
+        )
+        values = view.table_of(table)
+        if control.columns(values) is None:
+            log.info("create table %s", values)
+            control.define(create_feature_values(values, {plan.view: "int"}))
+        at = F.timestamp_millis(F.lit(taken.clock // 1000))
+        written = rows.select(
+            uuid_text("id").alias("id"),
+            F.lit(taken.sequence).cast("bigint").alias("sequence"),
+            at.alias("event_timestamp"),
+            at.alias("created_timestamp"),
+            plan.view,
+        )
+        append_rows(written, table=values, clock=taken.clock)
+        changed = F.count_if(~F.col("before").eqNullSafe(F.col(plan.view)))
+        (counts,) = rows.agg(F.count("*").alias("images"), changed.alias("changed")).collect()
+        register_view(control, view, keyspace=keyspace, kind=_kind(table))
+    return RelabelReport(
+        metadata_table=str(table),
+        view=view.title,
+        is_new=True,
+        images=counts["images"],
+        changed=counts["changed"],
+        new_classes=new,
+        sequence=taken.sequence,
+        seconds=time.monotonic() - started,
+    )
+
+
+def label_views(control: Control, metadata: TableName, *, name: str) -> list[FeatureView]:
+    """The versions of a label view of a metadata table, the newest first."""
+    return registered_views(control, keyspace=metadata.keyspace, name=name, kind=_kind(metadata))
+
+
+def versions_of(control: Control, metadata: TableName, view: ViewName) -> list[FeatureView]:
+    """A version of a label view and all before it, the newest first. Raises `TableError` if there is none."""
+    views = label_views(control, metadata, name=view.name)
+    found = [one for one in views if view.version is None or one.version <= view.version]
+    if not found or (view.version is not None and found[0].version != view.version):
+        there = ", ".join(one.title for one in views) or "none"
+        raise TableError(f"Wanted the labels {view} of {metadata}. Found: {there}. jobs/relabel.py adds versions.")
+    return found
+
+
+def _kind(metadata: TableName) -> str:
+    return f"label view of {metadata.table}"
+
+
+def labels_of(
+    spark: SparkSession, metadata: TableName, versions: Sequence[FeatureView], *, columns: Columns
+) -> DataFrame:
+    """The images of a metadata table with their labels in the first of these versions of a label view.
+
+    Returns:
+        ``id`` (text), ``or_split, path, label``: the newest label of these versions, else that of the metadata table.
+    """
+    rows = read_table(spark, metadata, columns=[columns.id, columns.label, "or_split", "path"])
+    found = with_labels(spark, rows, metadata, versions, columns=columns)
+    return found.select(F.col(columns.id).alias("id"), F.col(columns.label).alias("label"), "or_split", "path")
+
+
+def with_labels(
+    spark: SparkSession, rows: DataFrame, metadata: TableName, versions: Sequence[FeatureView], *, columns: Columns
+) -> DataFrame:
+    """Replace the labels of images by those of the first of these versions of a label view, where they have one.
+
+    Args:
+        spark: The session.
+        rows: Rows of the metadata table, as `read_table` returns them.
+        metadata: The metadata table.
+        versions: A version of a label view and all before it, the newest first.
+        columns: The names of the id and label columns.
+
+    Returns:
+        The rows with the same columns.
+    """
+    if not versions:
+        return rows
+    newest = versions[0]
+    values = read_table(spark, newest.table_of(metadata), columns=["id", "sequence", newest.name])
+    counted = values.where(F.col("sequence").isin([view.sequence for view in versions]))
+    labels = counted.groupBy(F.col("id").alias("_id")).agg(F.max_by(newest.name, "sequence").alias("_label"))
+    joined = rows.join(labels, on=F.col(columns.id) == F.col("_id"), how="left")
+    label = F.coalesce("_label", columns.label).alias(columns.label)
+    return joined.select(*(label if name == columns.label else F.col(name) for name in rows.columns))
+
+
+def _labelled(spark: SparkSession, before: DataFrame, *, plan: RelabelPlan) -> DataFrame:
+    """The images that the file names: ``id`` (16 bytes), ``label`` before, ``or_label``. Raises `SourceError`."""
+    entries = before.select(
+        F.unhex(F.replace("id", F.lit("-"), F.lit(""))).alias("id"),
+        F.encode(F.coalesce("or_split", F.lit("")), "UTF-8").alias("or_split"),
+        F.encode("path", "UTF-8").alias("path"),
+        "label",
+        *(F.lit(None).cast("string").alias(name) for name in ("or_label", "group_id", "reason")),
+    )
+    labels = read_labels(spark, plan.labels, path_column=plan.path_column, label_column=plan.label_column)
+    name = plan.labels.rpartition("/")[2]
+    if strays := unmatched_labels(entries, labels=labels).limit(_SHOWN + 1).collect():
+        raise SourceError(
+            f"Wanted paths of images of {plan.metadata_table} in {plan.labels}. Found: paths that no image has: "
+            f"{_listed([row['name'] for row in strays])}"
+        )
+    found = label_by_file(entries, labels=labels, name=name)
+    named = found.where(F.col("reason").isNull() | ~F.col("reason").startswith(_NOT_NAMED))
+    if wrong := named.where(F.col("reason").isNotNull()).limit(_SHOWN + 1).collect():
+        lines = [f"{bytes(row['path']).decode(errors='replace')}: {row['reason']}" for row in wrong]
+        raise SourceError(f"Wanted one label for each path in {plan.labels}. Found: {_listed(lines)}")
+    return named.select("id", "label", "or_label")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+
+
+def _numbers(
+    control: Control, names: Sequence[str], *, plan: RelabelPlan, is_numbered: bool
+) -> tuple[dict[str, int], list[str]]:
+    """The class number of each name, and the names of new classes."""
+    if not names:
+        raise SourceError(f"Wanted labels of images in {plan.labels}. Found: an empty table.")
+    if is_numbered:
+        return class_numbers_of(names), []
+    keyspace, dataset = plan.metadata_table.keyspace, dataset_of(control, plan.metadata_table)
+    known = class_names(control, keyspace=keyspace, dataset=dataset)
+    new = sorted(set(names) - known.keys())
+    if new and not plan.new_classes:
+        raise SourceError(
+            f"Wanted classes of dataset {dataset!r} in {plan.labels}. Found: {_listed(new)}. The classes are "
+            f"{_listed(sorted(known))}. Set --new-classes if these are meant."
+        )
+    return take_numbers(control, keyspace=keyspace, dataset=dataset, names=names), new
+
+
+def _digest(spark: SparkSession, address: str) -> str:
+    folder, _, name = address.rpartition("/")
+    digest = hashlib.sha256()
+    try:
+        with driver_storage(spark, folder or ".").open(name) as file:
+            while piece := file.read(_CHUNK):
+                digest.update(piece)
+    except FileNotFoundError:
+        raise SourceError(f"Wanted a label file at {address}. Found: nothing there.") from None
+    return digest.hexdigest()
+
+
+def _report(plan: RelabelPlan, view: FeatureView, *, seconds: float) -> RelabelReport:
+    return RelabelReport(
+        metadata_table=str(plan.metadata_table), view=view.title, is_new=False, images=0, changed=0, new_classes=[],
+        sequence=view.sequence or 0, seconds=seconds,
+    )  # fmt: skip

@@ -1,0 +1,102 @@
+"""Give images new labels without a new ingest: a label file becomes the next version of a label view.
+
+The metadata table stays as it is. Splits that exist keep their labels, and new ones choose: split.py --label-view
+label@v2. A version has the labels of its file. Images that the file does not name keep the label of the version before,
+and at last that of the metadata table. The same file again does nothing.
+
+examples:
+  spark-submit jobs/relabel.py corrections.csv -d ks.data -m ks.metadata
+  spark-submit jobs/relabel.py votes.parquet -d ks.data -m ks.metadata --view reviewed --label-column majority
+
+FILE has the columns path and label, as for ingest.py --labels: paths in the ingested folder, with or without the
+split folder, and names of classes. A path that no image has, two labels of one image, and an unknown class are refused.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from etl.features.plan import RelabelPlan
+from formats import command_line
+from jobs import options
+from jobs.arguments import PAIR, make_parser, parse
+from jobs.command import execute
+from schemas import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from etl.features.relabelling import RelabelReport
+
+EPILOG = f"""
+{options.CASSANDRA_HELP}
+exit codes:
+  0  done
+  1  failed, and no version was added; one line says why
+  2  bad arguments; nothing was read
+"""
+
+
+def parser() -> command_line.Parser:
+    """The options; their help is the manual page."""
+    made = make_parser("relabel.py", manual=__doc__, epilog=EPILOG)
+    add = made.add_argument
+    add("labels", metavar="FILE", help="a .csv, .tsv or .parquet file")
+    add("-d", "--data-table", metavar="KS.TABLE", help="the table of pictures")
+    add("-m", "--metadata-table", metavar="KS.TABLE", help="the table of metadata")
+    add("--view", default="label", metavar="NAME", help="the label view that gets a version (default: label)")
+    add("--path-column", metavar="NAME", help="the column of paths (default: path)")
+    add("--label-column", metavar="NAME", help="the column of classes (default: label)")
+    add("--new-classes", action="store_true", help="accept classes that the dataset does not have yet")
+    options.add_column_options(add)
+    add("--json", action="store_true", help="print the report as JSON")
+    return made
+
+
+def parse_args(argv: Sequence[str] | None = None) -> tuple[RelabelPlan, bool]:
+    """The plan, and whether to print the report as JSON. Exits with 2 for bad arguments."""
+    plan, args = parse(parser(), argv, plan=_plan, needed=lambda args: dict.fromkeys(PAIR, ()), check=_check)
+    return plan, args.json
+
+
+def run(spark: "SparkSession", *, plan: RelabelPlan) -> "RelabelReport":
+    """Add a version of a label view.
+
+    Args:
+        spark: The session.
+        plan: The label file, the tables and the view.
+
+    Returns:
+        The version, and the number of images whose label it changes.
+
+    Raises:
+        EtlError: The file does not match the images; no version was added.
+    """
+    from etl.features import relabelling
+
+    return relabelling.run(spark, plan=plan)
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Raise ValueError for options that are wrong whatever Spark's configuration says."""
+    _draft(args, data_table=TableName("ks", "data"), metadata_table=TableName("ks", "metadata"))
+
+
+def _plan(args: argparse.Namespace) -> RelabelPlan:
+    return _draft(args)
+
+
+def _draft(args: argparse.Namespace, **missing: TableName) -> RelabelPlan:
+    tables = {**missing, **options.tables_of(args)}
+    return options.plan_of(RelabelPlan, args, **tables, columns=options.columns_of(args))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    plan, as_json = parse_args(argv)
+    return execute("relabel.py", lambda spark: run(spark, plan=plan), as_json=as_json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

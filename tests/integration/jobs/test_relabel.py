@@ -1,0 +1,88 @@
+"""Labels with a history: new versions of a label view, and splits that use them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from etl.cassandra.control import Control
+from etl.errors import EtlError, SourceError, TableError
+from etl.features import relabelling
+from etl.features.plan import RelabelPlan
+from etl.splits import splitting
+from etl.splits.plan import SplitPlan
+from formats import SplitFolder
+from jobs import relabel as job
+from schemas import image_id
+from schemas.features import ViewName
+from tests.support.features import ingest, tables_of
+from tests.support.trees import picture, plant
+
+NAMES = ["cat/0.png", "cat/1.png", "dog/2.png", "dog/3.png"]
+
+
+@pytest.fixture
+def tables(spark: SparkSession, keyspace: str, tmp_path: Path) -> str:
+    ingest(spark, plant(tmp_path / "tree", {name: picture(i) for i, name in enumerate(NAMES)}), keyspace)
+    return keyspace
+
+
+def relabel(spark: SparkSession, keyspace: str, file: Path, text: str, **options: Any) -> relabelling.RelabelReport:
+    file.write_text(text)
+    return job.run(spark, plan=RelabelPlan(**tables_of(keyspace), labels=str(file), **options))
+
+
+def labels(spark: SparkSession, keyspace: str, folder: Path, view: str | None) -> dict[str, str]:
+    """The class of each image in a split that uses a version of the view."""
+    named = None if view is None else ViewName.parse(view)
+    splitting.run(spark, plan=SplitPlan(**tables_of(keyspace), out=str(folder), ratios=(1,), label_view=named))
+    found = SplitFolder.open(folder)
+    assert found.manifest.label_view == view
+    rows = found.rows(0, cache=folder.parent / "cache")
+    by_id = {
+        bytes(image): found.manifest.class_names[label] for image, label in zip(rows.ids, rows.labels, strict=True)
+    }
+    return {name: by_id[image_id(keyspace, b"", name.encode()).bytes] for name in NAMES}
+
+
+def test_versions_change_some_labels_and_splits_choose_one(
+    spark: SparkSession, control: Control, tables: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = relabel(spark, tables, tmp_path / "first.csv", "path,label\ncat/1.png,dog\ndog/2.png,dog\n")
+    assert (first.view, first.images, first.changed, first.is_new) == ("label@v1", 2, 1, True)
+    again = relabel(spark, tables, tmp_path / "first.csv", "path,label\ncat/1.png,dog\ndog/2.png,dog\n")
+    assert (again.view, again.is_new) == ("label@v1", False)
+    assert str(again) == f"label@v1 of {tables}.metadata has these labels already"
+
+    with monkeypatch.context() as patch:  # a run that ends before its last step is never read
+        patch.setattr(relabelling, "register_view", lambda *_, **__: (_ for _ in ()).throw(EtlError("killed")))
+        with pytest.raises(EtlError, match="killed"):
+            relabel(spark, tables, tmp_path / "killed.csv", "path,label\ncat/0.png,dog\n")
+    second = relabel(
+        spark, tables, tmp_path / "second.csv", "path,label\ndog/3.png,bird\ncat/1.png,cat\n", new_classes=True
+    )
+    assert (second.view, second.images, second.changed, second.new_classes) == ("label@v2", 2, 2, ["bird"])
+
+    assert labels(spark, tables, tmp_path / "v0", None) == {name: name.partition("/")[0] for name in NAMES}
+    assert list(labels(spark, tables, tmp_path / "v1", "label@v1").values()) == ["cat", "dog", "dog", "dog"]
+    assert list(labels(spark, tables, tmp_path / "v2", "label@v2").values()) == ["cat", "cat", "dog", "bird"]
+    with pytest.raises(TableError, match=r"Wanted the labels label@v3 .* Found: label@v2, label@v1\."):
+        labels(spark, tables, tmp_path / "v3", "label@v3")
+    kinds = control.execute(f"SELECT kind FROM {tables}.ingests WHERE table_name = 'metadata'")
+    assert [row.kind for row in kinds] == ["labels", "labels", "labels", "ingest"]
+
+
+def test_files_that_do_not_match_the_images_are_refused(spark: SparkSession, tables: str, tmp_path: Path) -> None:
+    for text, message in (
+        ("path,label\ncat/9.png,dog\n", r"Found: paths that no image has: cat/9\.png"),
+        ("path,label\ncat/1.png,dgo\n", r"Found: dgo\. The classes are cat, dog\. Set --new-classes"),
+        ("path,label\ncat/1.png,dog\ncat/1.png,cat\n", r"Found: cat/1\.png: two labels: cat and dog"),
+        ("path,label\ncat/1.png,\n", r"Found: cat/1\.png: no label: empty in new\.csv"),
+        ("path,label\n", "Found: an empty table"),
+        ("name,label\ncat/1.png,dog\n", r"Wanted the column 'path' once"),
+    ):
+        with pytest.raises(SourceError, match=message):
+            relabel(spark, tables, tmp_path / "new.csv", text)
+    with Control.from_spark(spark) as control, pytest.raises(TableError, match="Found: none"):
+        relabelling.versions_of(control, tables_of(tables)["metadata_table"], ViewName("label"))
