@@ -18,7 +18,7 @@ from jobs import cache_rows, featurize, ingest, relabel, shard, split, verify
 from training import loop_read, train
 
 _CLI = (
-    *("demo", "doctor", "job", "up", "down", "status", "clean-data"),
+    *("demo", "doctor", "job", "registry", "up", "down", "status", "clean-data"),
     *("s3-up", "s3-down", "s3-status", "s3-clean-data", "s3-build"),
     *("serve", "token", "list", "push", "pull", "restore", "run", "chromium"),
 )

@@ -17,6 +17,7 @@ _GROUPS = {
         "doctor": ("devstack.doctor", "spark", "check Java, ports, versions, disk, memory, the clock and the servers"),
     },
     "Spark jobs": {
+        "registry": ("registry_command", "spark", "show and describe feature views and label views"),
         "job": ("job_files", "spark", "print the path of a job's script, or of Spark's defaults, for spark-submit"),
     },
     "embedded Cassandra": {

@@ -4,8 +4,9 @@ A description is a document that never changes, with an owner, a text and tags t
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 from etl.cassandra.control import Control
@@ -70,6 +71,50 @@ def entries(control: Control, *, keyspace: str, kind: str, name: str | None = No
     else:
         rows = control.execute(f"{query} AND name = ?", (kind, name), is_serial=True)
     return [_entry(row) for row in rows]
+
+
+def everything(control: Control, *, keyspace: str) -> list[Entry]:
+    """All registered objects of a keyspace, by kind and name, the newest version first. Reads the whole table."""
+    if control.columns(_table(keyspace)) is None:
+        return []
+    found = [_entry(row) for row in control.execute(f"SELECT {_COLUMNS} FROM {_table(keyspace).quoted}")]
+    return sorted(found, key=lambda one: (one.kind, one.name, -one.version))
+
+
+def describe(
+    control: Control,
+    entry: Entry,
+    *,
+    keyspace: str,
+    owner: str | None = None,
+    description: str | None = None,
+    tags: Mapping[str, str] = MappingProxyType({}),
+) -> Entry:
+    """Change what people say about a registered object.
+
+    Args:
+        control: The session.
+        entry: The object.
+        keyspace: The keyspace.
+        owner: The owner; None to keep it.
+        description: The description; None to keep it.
+        tags: Tags to set. An empty value removes a tag.
+
+    Returns:
+        The object with its new owner, description and tags.
+
+    Raises:
+        UnreachableError: The servers did not answer.
+    """
+    owner = entry.owner if owner is None else owner
+    description = entry.description if description is None else description
+    kept = {name: value for name, value in {**entry.tags, **tags}.items() if value}
+    update = f"UPDATE {_table(keyspace).quoted} SET owner = ?, description = ?, tags = ?"
+    update += " WHERE kind = ? AND name = ? AND version = ? IF EXISTS"
+    retries = TransactionRetries(f"Wanted to describe {entry.name} in {keyspace}.registry at {control.cluster}.")
+    while not control.apply([(update, (owner, description, kept, entry.kind, entry.name, entry.version))]):
+        retries.wait()
+    return replace(entry, owner=owner, description=description, tags=kept)
 
 
 def register(control: Control, entry: Entry, *, keyspace: str) -> Entry:
