@@ -7,6 +7,7 @@ Errors::
     ├── SourceError              a source has nothing that can be ingested
     ├── ConflictError            rows from another source exist already
     ├── TableError               a table is missing or empty, or has columns or values that a job cannot use
+    ├── FunctionError            a feature function does not exist or cannot be used
     ├── WeightsError             class weights do not match the classes
     └── OutputExistsError        the output exists already
 """
@@ -14,6 +15,7 @@ Errors::
 from etl.errors import (
     ConflictError,
     EtlError,
+    FunctionError,
     OutputExistsError,
     SourceError,
     TableError,
@@ -24,6 +26,7 @@ from etl.errors import (
 __all__ = [
     "ConflictError",
     "EtlError",
+    "FunctionError",
     "OutputExistsError",
     "SourceError",
     "TableError",

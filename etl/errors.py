@@ -21,6 +21,10 @@ class TableError(EtlError):
     """A table is missing or empty, or has columns or values that a job cannot use."""
 
 
+class FunctionError(EtlError):
+    """A feature function does not exist or cannot be used."""
+
+
 class WeightsError(EtlError):
     """Class weights do not match the classes."""
 

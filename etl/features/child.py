@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-from etl.errors import one_line
-from etl.features.functions import BATCH, FunctionError, computed, load, probed
+from etl.errors import FunctionError, one_line
+from etl.features.functions import BATCH, computed, load, probed
 from etl.features.pictures import Picture
 from schemas.features import FeatureView
 

@@ -14,18 +14,18 @@ from etl.cassandra import registry
 from etl.cassandra.control import Control, check_columns
 from etl.cassandra.table_records import check_pair, dataset_of
 from etl.cassandra.tables import read_table, uuid_bytes
-from etl.errors import ConflictError, TableError
+from etl.errors import ConflictError, FunctionError, TableError
 from etl.features.child import Child
-from etl.features.functions import FunctionError
 from etl.features.plan import FeaturizePlan
 from etl.features.report import FeaturizeReport, ViewCounts
 from etl.features.tasks import COUNTS, ROWS, FeatureOrder, compute_features
 from etl.features.views import find_view, register_view
-from etl.frames import kept, small_table
+from etl.frames import kept, plain_inside, small_table
 from etl.ingest.plan import new_ingest_id
 from etl.ingest.sequence import create_sequence, take_run
 from etl.ingest.writing.progress import Counters, collect_watched
 from etl.ingest.writing.tasks import task_count
+from etl.secrets import secrets_on_executors
 from etl.workers import map_batches
 from schemas import TableName
 from schemas.features import FeatureView, cql_type
@@ -55,6 +55,8 @@ def run(spark: SparkSession, *, plan: FeaturizePlan) -> FeaturizeReport:
     keyspace = plan.metadata_table.keyspace
     with ExitStack() as stack:
         control = stack.enter_context(Control.from_spark(spark))
+        stack.enter_context(secrets_on_executors(spark))
+        stack.enter_context(plain_inside(spark))
         names = plan.columns
         check_columns(control, plan.data_table, columns=[names.id, names.data])
         check_columns(control, plan.metadata_table, columns=[names.id])

@@ -22,7 +22,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from etl.errors import EtlError, one_line
+from etl.errors import FunctionError, one_line
 from etl.features import builtin
 from etl.features.pictures import Picture
 from etl.pictures.images import RejectedError
@@ -49,10 +49,6 @@ _TYPES: tuple[tuple[tuple[type, ...], str], ...] = (
     ((bytes,), "blob"),
 )
 _RANGES = {"int": 1 << 31, "bigint": 1 << 63}
-
-
-class FunctionError(EtlError):
-    """A feature function cannot be used."""
 
 
 class ValueMismatchError(Exception):

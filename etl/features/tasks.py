@@ -67,7 +67,7 @@ class _Value(NamedTuple):
 
     view: int
     image: _Image
-    data: bytes
+    size: int
     values: list[Any] | None
     error: str
 
@@ -110,12 +110,12 @@ class Computer:
             for number, function in self._here.items():
                 if image.todo >> number & 1:
                     ((values, error),) = computed(self._views[number], function, [picture])
-                    found.append(_Value(number, image, data, values, error))
+                    found.append(_Value(number, image, len(data), values, error))
         for number, child in self._children.items():
             wanted = [(image, data) for image, data in images if image.todo >> number & 1]
             answers = child.values([data for _, data in wanted])
             found += [
-                _Value(number, image, data, values, error)
+                _Value(number, image, len(data), values, error)
                 for (image, data), (values, error) in zip(wanted, answers, strict=True)
             ]
         return found
@@ -130,16 +130,19 @@ async def _run(chunks: Iterator[list[_Image]], order: FeatureOrder, computer: Co
         output = await _Output.prepare(session, order)
         writing: asyncio.Task[None] | None = None
         reading = _next(chunks, read)
-        while reading is not None:
-            images = await reading
-            reading = _next(chunks, read)
-            values = await asyncio.to_thread(computer.values, [one for one in images if one[1] is not None])
+        try:
+            while reading is not None:
+                images = await reading
+                reading = _next(chunks, read)
+                values = await asyncio.to_thread(computer.values, [one for one in images if one[1] is not None])
+                if writing is not None:
+                    await writing
+                writing = asyncio.create_task(output.write(values))
+                _count(counts, values, images, order)
             if writing is not None:
                 await writing
-            writing = asyncio.create_task(output.write(values))
-            _count(counts, values, images, order)
-        if writing is not None:
-            await writing
+        finally:  # the sessions can be closed only when nothing waits for them
+            await asyncio.gather(*filter(None, (reading, writing)), return_exceptions=True)
     return counts
 
 
@@ -219,7 +222,7 @@ class _Output:
         """Record the views that an image lacks; its path is the key, so they are one row."""
         image = values[0].image
         reasons = "; ".join(f"{self._order.views[value.view].title}: {value.error}" for value in values)
-        row = (self._order.run_id, image.path, "feature", reasons, len(values[0].data), self._clock)
+        row = (self._order.run_id, image.path, "feature", reasons, values[0].size, self._clock)
         await self._session.write([(self._quarantine, row)], about=f"{image.path} into the quarantine table")
 
 

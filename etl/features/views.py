@@ -6,9 +6,9 @@ from dataclasses import replace
 from etl.cassandra import registry
 from etl.cassandra.control import Control
 from etl.cassandra.registry import Entry
-from etl.errors import ConflictError
+from etl.errors import ConflictError, FunctionError
 from etl.features import builtin
-from etl.features.functions import FunctionError, digest_of
+from etl.features.functions import digest_of
 from etl.features.plan import FeatureRequest
 from schemas.features import FeatureView
 

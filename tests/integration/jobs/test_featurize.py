@@ -9,8 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from etl.cassandra.control import Control
-from etl.errors import ConflictError
-from etl.features.functions import FunctionError
+from etl.errors import ConflictError, FunctionError
 from etl.features.report import ViewCounts
 from etl.features.views import registered_views
 from etl.pictures.near_duplicates import picture_hash
