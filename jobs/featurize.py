@@ -54,7 +54,7 @@ def parser() -> command_line.Parser:
     """The options; their help is the manual page."""
     made = make_parser("featurize.py", manual=__doc__, epilog=EPILOG)
     add = made.add_argument
-    add("-d", "--data-table", metavar="KS.TABLE", help="the table of pictures")
+    add("-d", "--data-table", metavar="KS.TABLE", help="the table of images")
     add("-m", "--metadata-table", metavar="KS.TABLE", help="the table of metadata")
     add("--features", action="append", required=True, metavar="NAME,...",
         help="the features to compute: NAME, NAME@v2, or NAME=MODULE:FUNCTION for a new one; repeatable")  # fmt: skip

@@ -43,7 +43,7 @@ def parser() -> command_line.Parser:
     made = make_parser("relabel.py", manual=__doc__, epilog=EPILOG)
     add = made.add_argument
     add("labels", metavar="FILE", help="a .csv, .tsv or .parquet file")
-    add("-d", "--data-table", metavar="KS.TABLE", help="the table of pictures")
+    add("-d", "--data-table", metavar="KS.TABLE", help="the table of images")
     add("-m", "--metadata-table", metavar="KS.TABLE", help="the table of metadata")
     add("--view", default="label", metavar="NAME", help="the label view that gets a version (default: label)")
     add("--path-column", metavar="NAME", help="the column of paths (default: path)")

@@ -89,7 +89,12 @@ def with_fields(rows: DataFrame, /, *, spark: SparkSession, fields: Sequence[Fie
 def check_complete(
     rows: DataFrame, *, fields: Sequence[Fields], metadata: TableName
 ) -> tuple[DataFrame, tuple[str, ...]]:
-    """Check that all images have values, in a pass over the rows of `with_fields`.
+    """Check that all images have values, in a pass over the rows.
+
+    Args:
+        rows: Rows of `with_fields`.
+        fields: What was added to them.
+        metadata: The metadata table, for messages.
 
     Returns:
         The rows without the columns ``lacks N``, and a warning for each view without a value for some images.

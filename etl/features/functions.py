@@ -191,7 +191,8 @@ def _vector(value: Any) -> "np.ndarray[Any, Any] | None":
         return None
     if found.ndim != 1 or not len(found) or found.dtype.kind not in "fiu":
         return None
-    return found.astype("<f4")
+    with np.errstate(over="ignore"):
+        return found.astype("<f4")
 
 
 def row_of(view: FeatureView, value: Any) -> list[Any]:
@@ -234,7 +235,8 @@ def _stored(kind: str, value: Any, name: str) -> Any:
         if -_RANGES[kind] <= value < _RANGES[kind]:
             return int(value)
     elif kind in ("float", "double") and isinstance(value, int | float | np.integer | np.floating):
-        number = float(np.float32(value)) if kind == "float" else float(value)
+        with np.errstate(over="ignore"):  # it becomes infinite, which is refused
+            number = float(np.float32(value)) if kind == "float" else float(value)
         if not isinstance(value, bool) and math.isfinite(number):
             return number
     elif (kind == "text" and isinstance(value, str)) or (kind == "blob" and isinstance(value, bytes)):

@@ -166,6 +166,12 @@ def labels_of(
 ) -> DataFrame:
     """The images of a metadata table with their labels in the first of these versions of a label view.
 
+    Args:
+        spark: The session.
+        metadata: The metadata table.
+        versions: A version of a label view and all before it, the newest first.
+        columns: The names of the id and label columns.
+
     Returns:
         ``id`` (text), ``or_split, path, label``: the newest label of these versions, else that of the metadata table.
     """

@@ -144,7 +144,10 @@ def test_the_demo_refuses_other_trees_before_it_starts(
         ),
         (["serve", "--root", "x", "--max-uplaod", "1M"], "unknown option --max-uplaod. Did you mean --max-upload?"),
         (["serve", "--root", "x", "--quota", "0"], "--quota: wanted a size in bytes or with a unit"),
-        (["job"], "imagestrata job: error: Wanted ingest, split, verify, shard, cache_rows or defaults. Found: none."),
+        (
+            ["job"],
+            "job: error: Wanted ingest, split, verify, shard, cache_rows, featurize, relabel or defaults. Found: none.",
+        ),
         (["job", "splt"], "or defaults. Found: splt. Did you mean split? See imagestrata job --help."),
         (["up", "--heap", "512"], "--heap: wanted 256MiB or more. Found: 512 bytes. Add a unit: 512M."),
     ],

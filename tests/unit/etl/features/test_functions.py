@@ -1,0 +1,161 @@
+"""Feature functions: what they take, what their values are stored as, and what is refused."""
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from etl.errors import FunctionError
+from etl.features import builtin
+from etl.features.functions import ValueMismatchError, computed, fields_of, load, row_of
+from etl.features.pictures import Picture
+from schemas.features import FeatureView
+
+FUNCTIONS = "python:tests.support.feature_functions"
+
+
+def encoded(pixels: Any, kind: str = "PNG", **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(np.asarray(pixels)).save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def value(name: str, data: bytes) -> Any:
+    return builtin.VIEWS[name].compute(Picture(data))
+
+
+def view(fields: dict[str, str], name: str = "x") -> FeatureView:
+    return FeatureView(name=name, version=1, fields=fields, source="python:m:f", digest="0" * 64)
+
+
+def test_built_in_values_are_those_of_their_formulas() -> None:
+    rng = np.random.default_rng(0)
+    rgb = rng.integers(0, 256, (20, 30, 3), dtype=np.uint8)
+    data = encoded(rgb)
+    gray = np.asarray(Image.fromarray(rgb).convert("L")).astype(np.float64)
+    laplacian = gray[:-2, 1:-1] + gray[2:, 1:-1] + gray[1:-1, :-2] + gray[1:-1, 2:] - 4 * gray[1:-1, 1:-1]
+    shares = np.unique(gray, return_counts=True)[1] / gray.size
+    assert value("size", data) == {"size_width": 30, "size_height": 20}
+    assert value("brightness", data) == pytest.approx(gray.mean())
+    assert value("sharpness", data) == pytest.approx(laplacian.var())
+    assert value("entropy", data) == pytest.approx(-(shares * np.log2(shares)).sum())
+    channels = value("channels", data)
+    assert channels["channels_mean_red"] == pytest.approx(rgb[..., 0].mean())
+    assert channels["channels_deviation_blue"] == pytest.approx(rgb[..., 2].std())
+
+
+def test_built_in_values_of_images_without_detail() -> None:
+    flat = encoded(np.full((2, 2), 7, np.uint8))
+    assert value("sharpness", flat) is None  # too small for a Laplacian
+    assert value("entropy", flat) == 0
+    assert value("phash", flat) is None
+
+
+def test_every_built_in_view_returns_its_fields() -> None:
+    data = encoded(np.random.default_rng(1).integers(0, 256, (40, 40, 3), dtype=np.uint8), "JPEG")
+    for name in builtin.VIEWS:
+        found = builtin.view_of(name)
+        ((values, error),) = computed(found, load(found.source), [Picture(data)])
+        assert error == ""
+        assert values is not None
+        assert None not in values
+
+
+def test_pixels_are_upright_rgb_on_white_with_8_bits() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # rotated by 90 degrees
+    rotated = Picture(encoded(np.zeros((2, 5, 3), np.uint8), "JPEG", exif=exif))
+    assert rotated.array.shape == (5, 2, 3)
+    assert rotated.gray.size == (2, 5)
+    transparent = Picture(encoded(np.zeros((1, 1, 4), np.uint8)))
+    assert transparent.array.tolist() == [[[255, 255, 255]]]
+    deep = Picture(encoded(np.array([[0, 65535, 32896]], np.uint16)))
+    assert deep.array[0, :, 0].tolist() == [0, 255, 128]
+
+
+def test_annotations_say_what_a_function_takes() -> None:
+    pictures = [Picture(encoded(np.full((4, 4, 3), shade, np.uint8))) for shade in (3, 5)]
+    assert load(f"{FUNCTIONS}:redness").values(pictures) == [3.0, 5.0]
+    moments = load(f"{FUNCTIONS}:moments")
+    assert moments.takes_lists
+    assert [one[0] for one in moments.values(pictures)] == [3.0, 5.0]
+    assert load(f"{FUNCTIONS}:about").values(pictures[:1]) == [{"bytes": len(pictures[0].data), "kind": "PNG"}]
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("python:no.such:f", "No module named 'no'"),
+        (f"{FUNCTIONS}:nothing", "no such name"),
+        (f"{FUNCTIONS}:unclear", "no annotation"),
+        ("python:os.path:join", "parameters without a default"),
+    ],
+)
+def test_functions_that_cannot_be_used_are_refused(source: str, message: str) -> None:
+    with pytest.raises(FunctionError, match=message):
+        load(source)
+
+
+@pytest.mark.parametrize(
+    ("found", "fields"),
+    [
+        (True, {"x": "boolean"}),
+        (7, {"x": "bigint"}),
+        (np.int32(7), {"x": "int"}),
+        (0.5, {"x": "double"}),
+        (np.float32(0.5), {"x": "float"}),
+        ("a", {"x": "text"}),
+        (b"a", {"x": "blob"}),
+        ([1, 2, 3], {"x": "float[3]"}),
+        (np.zeros(512), {"x": "float[512]"}),
+        ({"low": 1, "x_high": 2.0}, {"x_low": "bigint", "x_high": "double"}),
+    ],
+)
+def test_the_first_value_decides_the_type(found: Any, fields: dict[str, str]) -> None:
+    assert fields_of("x", found) == fields
+    assert row_of(view(fields), found) is not None
+
+
+@pytest.mark.parametrize("found", [np.zeros((2, 2)), [], ["a", "b"], object(), {}, {1: 2}, [[1], [1, 2]]])
+def test_other_values_have_no_type(found: Any) -> None:
+    with pytest.raises(ValueMismatchError, match="Wanted"):
+        fields_of("x", found)
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"),
+    [
+        ("boolean", 1),
+        ("int", 2**31),
+        ("bigint", True),
+        ("bigint", 2**63),
+        ("float", float("nan")),
+        ("float", 1e39),
+        ("double", float("inf")),
+        ("double", "1"),
+        ("text", b"a"),
+        ("float[2]", [1, 2, 3]),
+        ("float[2]", [1, float("nan")]),
+        ("float[2]", {"a": 1}),
+    ],
+)
+def test_values_of_another_type_are_refused(kind: str, found: Any) -> None:
+    with pytest.raises(ValueMismatchError, match=r"Wanted .* Found:"):
+        row_of(view({"x": kind}), found)
+
+
+@given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=64))
+def test_a_vector_is_stored_as_little_endian_float32(numbers: list[float]) -> None:
+    (stored,) = row_of(view({"x": f"float[{len(numbers)}]"}), numbers)
+    assert np.frombuffer(stored, "<f4").tolist() == numbers
+
+
+def test_a_bad_image_costs_only_its_own_value_in_a_list() -> None:
+    data = [encoded(np.full((4, 4, 3), 9, np.uint8)), b"no image", encoded(np.full((4, 4, 3), 8, np.uint8))]
+    found = computed(view({"x": "float[6]"}), load(f"{FUNCTIONS}:moments"), list(map(Picture, data)))
+    assert [error for _, error in found] == ["", "not an image", ""]
+    assert found[1][0] is None

@@ -1,0 +1,59 @@
+"""Names and definitions of feature views."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas import IdentifierError, SchemaError, TableName
+from schemas.features import FeatureView, ViewName, cql_type, spark_type, vector_length
+
+DIGEST = "0" * 64
+
+
+def view(**changes: object) -> FeatureView:
+    fields = {"name": "red", "version": 1, "fields": {"red": "float"}, "source": "python:m:f", "digest": DIGEST}
+    return FeatureView(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+@given(st.from_regex(r"[a-z][a-z0-9]{0,9}(_[a-z0-9]{1,8})?", fullmatch=True), st.none() | st.integers(1, 9999))
+def test_a_name_is_read_as_it_is_written(name: str, version: int | None) -> None:
+    assert ViewName.parse(str(ViewName(name, version))) == ViewName(name, version)
+
+
+@pytest.mark.parametrize("text", ["", "Red", "1a", "a-b", "a__b", "a_", "a@2", "a@v0", "a@v", "a@v1@v2", "a" * 33])
+def test_other_names_are_refused(text: str) -> None:
+    with pytest.raises(IdentifierError, match="Wanted"):
+        ViewName.parse(text)
+
+
+def test_a_definition_is_read_as_it_is_written() -> None:
+    made = view(fields={"red_mean": "float", "red_vector": "float[512]"}, ttl=60)
+    assert FeatureView.from_json(made.to_json(), place="here") == made
+    assert [cql_type(kind) for kind in made.fields.values()] == ["float", "blob"]
+    assert [spark_type(kind) for kind in made.fields.values()] == ["FLOAT", "BINARY"]
+    assert vector_length("float[512]") == 512
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"fields": {}}, "Found: none"),
+        ({"fields": {"blue": "float"}}, r"Wanted the field name red, or red_ .* Found: 'blue'"),
+        ({"fields": {"red": "real"}}, r"Wanted a type of boolean, .* Found: 'real'"),
+        ({"fields": {"red": "float[0]"}}, r"Found: 'float\[0\]'"),
+        ({"fields": {"red": "float[65537]"}}, r"for up to 65,536 numbers"),
+        ({"digest": "x"}, "digits of 0-9 and a-f"),
+        ({"ttl": 0}, "ttl of 1 second or more"),
+    ],
+)
+def test_wrong_definitions_are_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(SchemaError, match=message):
+        view(**changes)
+
+
+def test_values_are_in_a_table_beside_the_metadata() -> None:
+    metadata = TableName("ks", "metadata")
+    assert str(view(version=3).table_of(metadata)) == "ks.metadata_red_v3"
+    assert str(view(version=3, sequence=7).table_of(metadata)) == "ks.metadata_red"  # versions of labels share one
+    with pytest.raises(IdentifierError, match=r"at most 48 characters .* Use a shorter name"):
+        view(name="r" * 32, fields={"r" * 32: "float"}).table_of(TableName("ks", "metadata_of_training"))
