@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+# torch's workers seed it. Where a forked worker was the first to import it, Python's import lock has failed.
+import numpy.random  # noqa: F401
 from torch.utils.data import default_collate
 
 # The documentation of `default_collate` names both, for users who add their own types.
