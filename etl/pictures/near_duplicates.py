@@ -51,6 +51,7 @@ def picture_hash(data: bytes) -> int | None:
     exact duplicates anyway. The EXIF orientation is applied, and transparency becomes white. Raises `EtlError` if
     imagehash is not installed.
     """
+    require_imagehash()
     try:
         with open_picture(data) as image:
             image.draft("L", (4 * _SIDE, 4 * _SIDE))  # decodes a JPEG at a smaller scale
