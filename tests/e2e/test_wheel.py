@@ -29,7 +29,9 @@ PYTHONS = ("3.11", "3.13")
 TABLES = ("-d", "no.data", "-m", "no.metadata")
 OPTIONS = {
     "cache_rows": (*TABLES, "-o", "rows"),
+    "featurize": (*TABLES, "--features", "phash"),
     "ingest": (".", "--data-table", "no.data", "--metadata-table", "no.metadata"),
+    "relabel": ("new.csv", *TABLES),
     "shard": (".", "-o", "../shards"),
     "split": (*TABLES, "-o", "split"),
     "verify": TABLES,
