@@ -30,7 +30,7 @@ _PREFIX = "shuffled"
 
 @dataclass(frozen=True)
 class Left:
-    """What is left of an old order, each times ``sqrt(n - 1)``: by positions, and by labels of neighbours."""
+    """How similar two orders are, each value times ``sqrt(n - 1)``: by positions, and by labels of neighbours."""
 
     places: float
     labels: float

@@ -24,7 +24,7 @@ _TAKEN = ("written", "already there")
 _ONE_NODE_MB_PER_S = 90.0
 _ONE_NODE_IMAGES_PER_S = 800.0
 LEAST_FOR_RATE = 1_000
-"""The images of a run whose rate is told. In smaller runs, starting takes most of the time."""
+"""The fewest images of a run that shows its rate. In smaller runs, starting takes most of the time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
