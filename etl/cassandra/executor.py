@@ -88,6 +88,12 @@ class Writer:
             await asyncio.sleep(0.5 * 2**attempt)
 
 
+def insert_into(table: TableName, columns: Sequence[str]) -> str:
+    """The statement that writes these columns of a row. Its last value is the write time, in microseconds."""
+    names = ", ".join(f'"{check_column(name)}"' for name in columns)
+    return f"INSERT INTO {table.quoted} ({names}) VALUES ({', '.join('?' for _ in columns)}) USING TIMESTAMP ?"
+
+
 @asynccontextmanager
 async def picture_reader(cluster: Cluster, table: TableName, *, columns: Sequence[str]) -> AsyncIterator[ReadPicture]:
     """Open a session on an executor that reads images by id, with the password of `secrets_on_executors`.

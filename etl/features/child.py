@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from etl.errors import FunctionError, one_line
-from etl.features.functions import BATCH, computed, load, probed
+from etl.features.functions import BATCH, computed, digest_of, load, probed
 from etl.features.pictures import Picture
 from schemas.features import FeatureView
 
@@ -144,6 +144,8 @@ def serve(connection: Connection, view: FeatureView) -> None:
     sys.stdout = sys.stderr  # Spark reads the worker's standard output
     try:
         function = load(view.source)
+        if digest_of(view.source) != view.digest:
+            raise FunctionError("another version of its module than on the driver")
     except FunctionError as error:
         connection.send(one_line(error))
         return

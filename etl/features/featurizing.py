@@ -16,6 +16,7 @@ from etl.cassandra.table_records import check_pair, dataset_of
 from etl.cassandra.tables import read_table, uuid_bytes
 from etl.errors import ConflictError, FunctionError, TableError
 from etl.features.child import Child
+from etl.features.history import known_at
 from etl.features.plan import FeaturizePlan
 from etl.features.report import FeaturizeReport, ViewCounts
 from etl.features.tasks import COUNTS, ROWS, FeatureOrder, compute_features
@@ -163,10 +164,10 @@ def newest_values(spark: SparkSession, views: Sequence[FeatureView], *, plan: Fe
     parts = []
     for number, view in enumerate(views):
         rows = read_table(spark, view.table_of(plan.metadata_table), columns=["id", "sequence", "sha256", "error"])
-        newest = rows.groupBy("id").agg(F.max_by(F.struct("sha256", "error"), "sequence").alias("newest"))
+        newest = rows.transform(known_at)
         if plan.retry:
-            newest = newest.where(F.col("newest.error").isNull())
-        parts.append(newest.select("id", "newest.sha256", F.lit(1 << number).cast("bigint").alias("bit")))
+            newest = newest.where(F.col("error").isNull())
+        parts.append(newest.select("id", "sha256", F.lit(1 << number).cast("bigint").alias("bit")))
     found = reduce(DataFrame.union, parts).groupBy("id", "sha256").agg(F.bit_or("bit").alias("done"))
     return found.select(uuid_bytes("id").alias("id"), "sha256", "done")
 

@@ -21,13 +21,14 @@ from etl.cassandra.control import Control, check_columns
 from etl.cassandra.table_records import check_pair, dataset_of, record_of
 from etl.cassandra.tables import append_rows, read_table, uuid_text
 from etl.errors import ConflictError, SourceError, TableError
+from etl.features.history import known_at
 from etl.features.plan import RelabelPlan
 from etl.features.views import register_view, registered_views
 from etl.frames import kept, plain_inside, small_table
 from etl.ingest.plan import new_ingest_id
 from etl.ingest.sequence import create_sequence, take_run
 from etl.secrets import driver_storage, secrets_on_executors
-from etl.sources.labels import class_numbers_of, label_by_file, read_labels, unmatched_labels
+from etl.sources.labels import label_by_file, read_labels, unmatched_labels
 from schemas import Columns, TableName
 from schemas.features import FeatureView, ViewName
 from schemas.tables import create_feature_values
@@ -86,15 +87,13 @@ def run(spark: SparkSession, *, plan: RelabelPlan) -> RelabelReport:
         if (record := record_of(control, table)) is not None and record.label_type != "int":
             raise ConflictError(f"Wanted images of one class each in {table}. Found: {record.content}.")
         known = label_views(control, table, name=plan.view)
-        digest = _digest(spark, plan.labels)
+        digest = _digest(spark, plan)
         if known and known[0].digest == digest:
             return _report(plan, known[0], seconds=time.monotonic() - started)
         before = labels_of(spark, table, known, columns=plan.columns)
         labelled = kept(_labelled(spark, before, plan=plan), stack=stack)
         names = [row["or_label"] for row in labelled.select("or_label").distinct().collect()]
-        numbers, new = _numbers(
-            control, names, plan=plan, is_numbered=record is not None and record.numbering == "number"
-        )
+        numbers, new = _numbers(control, names, plan=plan)
         columns = {"or_label": names, plan.view: [numbers[name] for name in names]}
         numbered = F.broadcast(small_table(spark, columns, f"or_label STRING, {plan.view} INT"))
         rows = labelled.withColumnRenamed("label", "before").join(numbered, on="or_label", how="inner")
@@ -200,7 +199,7 @@ def with_labels(
     newest = versions[0]
     values = read_table(spark, newest.table_of(metadata), columns=["id", "sequence", newest.name])
     counted = values.where(F.col("sequence").isin([view.sequence for view in versions]))
-    labels = counted.groupBy(F.col("id").alias("_id")).agg(F.max_by(newest.name, "sequence").alias("_label"))
+    labels = counted.transform(known_at).select(F.col("id").alias("_id"), F.col(newest.name).alias("_label"))
     joined = rows.join(labels, on=F.col(columns.id) == F.col("_id"), how="left")
     label = F.coalesce("_label", columns.label).alias(columns.label)
     return joined.select(*(label if name == columns.label else F.col(name) for name in rows.columns))
@@ -234,16 +233,17 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
 
 
-def _numbers(
-    control: Control, names: Sequence[str], *, plan: RelabelPlan, is_numbered: bool
-) -> tuple[dict[str, int], list[str]]:
+def _numbers(control: Control, names: Sequence[str], *, plan: RelabelPlan) -> tuple[dict[str, int], list[str]]:
     """The class number of each name, and the names of new classes."""
     if not names:
         raise SourceError(f"Wanted labels of images in {plan.labels}. Found: an empty table.")
-    if is_numbered:
-        return class_numbers_of(names), []
     keyspace, dataset = plan.metadata_table.keyspace, dataset_of(control, plan.metadata_table)
     known = class_names(control, keyspace=keyspace, dataset=dataset)
+    if not known:  # splits would take the names of classes from the folders of relabelled images
+        raise ConflictError(
+            f"Wanted a dataset whose classes have numbers by name, in {keyspace}.classes. Found: no classes of "
+            f"{dataset!r}. Labels of --class-names number, and of tables of other tools, cannot be changed."
+        )
     new = sorted(set(names) - known.keys())
     if new and not plan.new_classes:
         raise SourceError(
@@ -253,9 +253,11 @@ def _numbers(
     return take_numbers(control, keyspace=keyspace, dataset=dataset, names=names), new
 
 
-def _digest(spark: SparkSession, address: str) -> str:
+def _digest(spark: SparkSession, plan: RelabelPlan) -> str:
+    """The SHA-256 of the file, and of the columns that are read from it."""
+    address = plan.labels
     folder, _, name = address.rpartition("/")
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(repr((plan.path_column or "path", plan.label_column or "label")).encode())
     try:
         with driver_storage(spark, folder or ".").open(name) as file:
             while piece := file.read(_CHUNK):

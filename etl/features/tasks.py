@@ -17,7 +17,7 @@ from pyspark import TaskContext
 
 from etl.batches import arrow_schema, batch_of, bounded, rows_of
 from etl.cassandra.cluster import Cluster
-from etl.cassandra.executor import ReadPicture, Writer, picture_reader, writer
+from etl.cassandra.executor import ReadPicture, Writer, insert_into, picture_reader, writer
 from etl.features.child import Child
 from etl.features.functions import BATCH, computed, load
 from etl.features.pictures import Picture
@@ -197,10 +197,10 @@ class _Output:
         statements = []
         for view in order.views:
             names = ["id", "sequence", "event_timestamp", "created_timestamp", "sha256", "error", *view.fields]
-            statements.append(await session.prepare(_insert(view.table_of(order.metadata), names)))
+            statements.append(await session.prepare(insert_into(view.table_of(order.metadata), names)))
         names = ["ingest_id", "path", "stage", "reason", "bytes"]
         quarantine = TableName(order.metadata.keyspace, "quarantine")
-        return cls(session, order, statements, await session.prepare(_insert(quarantine, names)))
+        return cls(session, order, statements, await session.prepare(insert_into(quarantine, names)))
 
     async def write(self, values: Sequence[_Value]) -> None:
         """Write values, and a row in the quarantine table for each image that lacks some."""
@@ -224,8 +224,3 @@ class _Output:
         reasons = "; ".join(f"{self._order.views[value.view].title}: {value.error}" for value in values)
         row = (self._order.run_id, image.path, "feature", reasons, values[0].size, self._clock)
         await self._session.write([(self._quarantine, row)], about=f"{image.path} into the quarantine table")
-
-
-def _insert(table: TableName, columns: Sequence[str]) -> str:
-    names = ", ".join(f'"{name}"' for name in columns)
-    return f"INSERT INTO {table.quoted} ({names}) VALUES ({', '.join('?' for _ in columns)}) USING TIMESTAMP ?"

@@ -9,13 +9,12 @@ from typing import Any
 from pyspark import TaskContext
 
 from etl.cassandra.cluster import Cluster
-from etl.cassandra.executor import TooLargeError, Writer, writer
+from etl.cassandra.executor import TooLargeError, Writer, insert_into, writer
 from etl.ingest.plan import Tables, ingest_time
 from etl.ingest.sequence import Run
 from etl.ingest.writing.preparation import Picture
 from etl.pictures.images import RejectedError
 from etl.sources.entries import Entry, text
-from schemas import TableName
 
 _LIMITS = "See max_mutation_size and native_transport_max_frame_size in the server's cassandra.yaml."
 
@@ -73,9 +72,9 @@ class TableRows:
             session,
             target,
             clock,
-            await session.prepare(_insert(tables.data, data)),
-            await session.prepare(_insert(tables.metadata, metadata)),
-            await session.prepare(_insert(tables.quarantine, ["ingest_id", "path", "stage", "reason", "bytes"])),
+            await session.prepare(insert_into(tables.data, data)),
+            await session.prepare(insert_into(tables.metadata, metadata)),
+            await session.prepare(insert_into(tables.quarantine, ["ingest_id", "path", "stage", "reason", "bytes"])),
         )
 
     async def accept(self, entry: Entry, picture: Picture, label: int | None) -> None:
@@ -107,8 +106,3 @@ class TableRows:
         """Record in the quarantine table why an image has no rows. ``path`` includes the split folder."""
         row = (self._quarantine, (self._ingest_id, path, stage, reason, entry.size, self._clock))
         await self._session.write([row], about=f"{path} into {self._tables.quarantine}")
-
-
-def _insert(table: TableName, columns: list[str]) -> str:
-    names = ", ".join(f'"{name}"' for name in columns)
-    return f"INSERT INTO {table.quoted} ({names}) VALUES ({', '.join('?' for _ in columns)}) USING TIMESTAMP ?"

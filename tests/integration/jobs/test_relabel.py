@@ -7,9 +7,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from etl.cassandra.control import Control
-from etl.errors import EtlError, SourceError, TableError
+from etl.errors import ConflictError, EtlError, SourceError, TableError
 from etl.features import relabelling
 from etl.features.plan import RelabelPlan
+from etl.ingest import ingestion
+from etl.ingest.plan import IngestPlan
+from etl.sources.plan import SourcePlan
 from etl.splits import splitting
 from etl.splits.plan import SplitPlan
 from formats import SplitFolder
@@ -71,6 +74,21 @@ def test_versions_change_some_labels_and_splits_choose_one(
         labels(spark, tables, tmp_path / "v3", "label@v3")
     kinds = control.execute(f"SELECT kind FROM {tables}.ingests WHERE table_name = 'metadata'")
     assert [row.kind for row in kinds] == ["labels", "labels", "labels", "ingest"]
+
+
+def test_another_column_of_the_same_file_is_another_version(spark: SparkSession, tables: str, tmp_path: Path) -> None:
+    text = "path,label,majority\ncat/1.png,dog,cat\n"
+    assert relabel(spark, tables, tmp_path / "votes.csv", text).view == "label@v1"
+    assert relabel(spark, tables, tmp_path / "votes.csv", text, label_column="majority").view == "label@v2"
+
+
+def test_classes_without_a_list_of_names_are_refused(spark: SparkSession, keyspace: str, tmp_path: Path) -> None:
+    tree = plant(tmp_path / "tree", {f"{i}/{i}.png": picture(i) for i in range(2)})
+    tables = tables_of(keyspace)
+    source = SourcePlan(address=str(tree), class_names="number")
+    ingestion.run(spark, plan=IngestPlan(source=source, **tables))
+    with pytest.raises(ConflictError, match=r"Labels of --class-names number, .* cannot be changed"):
+        relabel(spark, keyspace, tmp_path / "new.csv", "path,label\n0/0.png,1\n", new_classes=True)
 
 
 def test_files_that_do_not_match_the_images_are_refused(spark: SparkSession, tables: str, tmp_path: Path) -> None:
