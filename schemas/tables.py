@@ -190,6 +190,19 @@ def create_registry(keyspace: str) -> str:
     return _definition("registry", table=TableName.parse(f"{keyspace}.registry").quoted)
 
 
+def history_of(metadata: TableName) -> TableName:
+    """The table with the replaced and removed states of a metadata table's images. Raises `IdentifierError`."""
+    name = f"{metadata.table}_history"
+    return TableName.parse(
+        f"{metadata.keyspace}.{_check(name, _TABLE_PART, 'a metadata table of 40 characters at most')}"
+    )
+
+
+def create_history(metadata: TableName) -> str:
+    """Return the statement that creates the history of a metadata table unless it exists."""
+    return _definition("history", table=history_of(metadata).quoted)
+
+
 def create_feature_values(table: TableName, fields: Mapping[str, str]) -> str:
     """Return the statement that creates the table of a feature view's values unless it exists.
 

@@ -12,10 +12,12 @@ from schemas.tables import (
     Replication,
     create_classes,
     create_data,
+    create_history,
     create_keyspace,
     create_metadata,
     create_quarantine,
     defined_columns,
+    history_of,
 )
 
 
@@ -112,3 +114,10 @@ def test_a_keyspace_is_created_with_its_replication() -> None:
     statement = create_keyspace("ks", Replication.parse("3", datacenter="dc"))
     assert '"ks"' in statement
     assert "'dc': 3" in statement
+
+
+def test_a_history_is_named_by_its_metadata_table() -> None:
+    assert str(history_of(TableName.parse("ks.metadata"))) == "ks.metadata_history"
+    assert defined_columns(create_history(TableName.parse("ks.metadata")))["until"] == "bigint"
+    with pytest.raises(IdentifierError, match="40 characters"):
+        history_of(TableName("ks", "m" * 41))
