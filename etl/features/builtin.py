@@ -42,15 +42,18 @@ def sharpness(picture: Picture) -> float | None:
     The Laplacian is the sum of the four neighbors less four times the pixel, without the border. Blurred photographs
     have values below about 100. The value depends on the size of the image.
     """
-    gray = np.asarray(picture.gray).astype(np.int16)
-    if min(gray.shape) < 3:
+    gray = np.asarray(picture.gray)
+    height, width = gray.shape
+    if min(height, width) < 3:
         return None
-    laplacian = gray[:-2, 1:-1] + gray[2:, 1:-1]
-    laplacian += gray[1:-1, :-2]
-    laplacian += gray[1:-1, 2:]
-    laplacian -= gray[1:-1, 1:-1] << 2
-    values = laplacian.ravel().astype(np.float64)
-    return float(values.dot(values) / values.size - (values.sum() / values.size) ** 2)
+    flat = gray.astype(np.int16).ravel()  # whole rows at a time: the sums across a line's end are left out below
+    sums = flat[: -2 * width] + flat[2 * width :]
+    sums[1:] += flat[width : -width - 1]
+    sums[:-1] += flat[width + 1 : -width]
+    sums -= flat[width:-width] << 2
+    laplacian = sums.reshape(height - 2, width)[:, 1:-1]
+    squares = int(np.square(laplacian, dtype=np.int32).sum(dtype=np.int64))
+    return squares / laplacian.size - (int(laplacian.sum(dtype=np.int64)) / laplacian.size) ** 2
 
 
 def entropy(picture: Picture) -> float:

@@ -39,7 +39,7 @@ class Picture:
                 raise RejectedError("unsupported pixels", f"{image.mode}, of which the range is not known")
             if image.has_transparency_data:
                 image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
-            return turned(image.convert(mode), orientation)
+            return turned(image if image.mode == mode else image.convert(mode), orientation)
 
     @property
     def array(self) -> npt.NDArray[np.uint8]:

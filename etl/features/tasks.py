@@ -203,20 +203,22 @@ class _Output:
         return cls(session, order, statements, await session.prepare(insert_into(quarantine, names)))
 
     async def write(self, values: Sequence[_Value]) -> None:
-        """Write values, and a row in the quarantine table for each image that lacks some."""
-        failed: dict[_Image, list[_Value]] = {}
+        """Write the values of each image at once, and a row in the quarantine table if it lacks some."""
+        by_image: dict[bytes, list[_Value]] = {}
         for value in values:
-            if value.error:
-                failed.setdefault(value.image, []).append(value)
-        await asyncio.gather(*map(self._write, values), *map(self._reject, failed.values()))
+            by_image.setdefault(value.image.id, []).append(value)
+        failed = [[one for one in found if one.error] for found in by_image.values()]
+        await asyncio.gather(*map(self._write, by_image.values()), *map(self._reject, filter(None, failed)))
 
-    async def _write(self, value: _Value) -> None:
-        view, image = self._order.views[value.view], value.image
-        stored = [None] * len(view.fields) if value.values is None else value.values
-        at = _EPOCH + timedelta(milliseconds=image.event_time)
-        name = uuid.UUID(bytes=image.id)
-        row = (name, image.sequence, at, datetime.now(UTC), image.sha256, value.error or None, *stored, self._clock)
-        await self._session.write([(self._statements[value.view], row)], about=f"{view.title} of image {name}")
+    async def _write(self, values: Sequence[_Value]) -> None:
+        image, name = values[0].image, uuid.UUID(bytes=values[0].image.id)
+        at, now = _EPOCH + timedelta(milliseconds=image.event_time), datetime.now(UTC)
+        rows = []
+        for value in values:
+            stored = [None] * len(self._order.views[value.view].fields) if value.values is None else value.values
+            row = (name, image.sequence, at, now, image.sha256, value.error or None, *stored, self._clock)
+            rows.append((self._statements[value.view], row))
+        await self._session.write(rows, about=f"features of image {name}")  # one mutation: the tables have the same key
 
     async def _reject(self, values: Sequence[_Value]) -> None:
         """Record the views that an image lacks; its path is the key, so they are one row."""
