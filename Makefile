@@ -18,7 +18,7 @@ DEV := --extra spark --extra loader --extra cuda120 --extra train --extra s3 --e
 MEASURED := schemas formats etl jobs loader training imagestrata
 OURS := $(MEASURED) benchmarks
 
-.PHONY: help demo train-demo setup test test-unit test-e2e test-spark4 test-lowest test-all coverage check docs notebooks format up down service s3-up s3-down status clean-data clean lock wheel inventory deps.zip bench-demo bench-ingest bench-loader bench-server bench-service bench-shards bench-splits bench-tls bench-train
+.PHONY: help demo train-demo setup test test-unit test-e2e test-spark4 test-lowest test-all coverage check docs notebooks format up down service s3-up s3-down status clean-data clean lock wheel inventory deps.zip bench-demo bench-features bench-ingest bench-loader bench-server bench-service bench-shards bench-splits bench-tls bench-train
 
 ## First steps
 
@@ -140,6 +140,9 @@ BENCH = $(RUN) python -m benchmarks.$(@:bench-%=%) $(if $(QUICK),--quick) $(if $
 ## Benchmarks (QUICK=1: less of everything; ONLY=1,memory: some rows)
 
 bench-demo: setup  ## time and memory of the demo from a fresh clone with empty caches (QUICK=1: with your caches)
+	@$(BENCH)
+
+bench-features: setup  ## computing, storing and reading features compared with plain ways; as-of and point-in-time joins; 30 minutes (QUICK=1: 4)
 	@$(BENCH)
 
 bench-ingest: setup  ## ingest compared with other ways to write, its memory, listing and resuming; 23 minutes (QUICK=1: 4)
