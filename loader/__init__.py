@@ -48,6 +48,7 @@ DALI, torch and the Cassandra driver are imported when they are first used. Erro
     ├── AccessError                     user, password, certificates or TLS are refused, or the right to read
     ├── UnreachableError                Cassandra, or a store, does not answer
     ├── MissingImageError               an image of a split, or its metadata, is missing, or too many are
+    │   └── DeletedImageError           an image of a split was deleted on purpose
     ├── ShardError                      a shard is missing, damaged or does not match its manifest
     ├── DecodeError                     an image or a file of a sample cannot be decoded
     ├── DeliveryError                   an epoch has more or fewer samples than it should, or workers disagree on it
@@ -64,6 +65,7 @@ from loader.errors import (
     AccessError,
     ClosedError,
     DecodeError,
+    DeletedImageError,
     DeliveryError,
     LoaderError,
     MissingExtraError,
@@ -97,6 +99,7 @@ __all__ = [
     "ClassificationIterator",
     "ClosedError",
     "DecodeError",
+    "DeletedImageError",
     "DeliveryError",
     "Folder",
     "FolderSource",

@@ -42,6 +42,10 @@ class MissingImageError(LoaderError):
     """An image of the split, or its metadata, is missing; or more images are missing than may be."""
 
 
+class DeletedImageError(MissingImageError):
+    """An image of the split was deleted from its tables on purpose (``jobs/delete.py``, ``ingest.py --prune``)."""
+
+
 class ShardError(LoaderError):
     """A shard is missing, truncated or does not match its manifest, or cannot be written."""
 

@@ -9,12 +9,12 @@ from uuid import UUID
 
 from loader.batch import Batch, Skipped
 from loader.delivery import Delivery
-from loader.errors import DeliveryError, OptionError
+from loader.errors import DeletedImageError, DeliveryError, OptionError
 from loader.options import check_bools, check_int, check_seconds
 from loader.order.permutation import LastBatchPolicy
 from loader.order.plan import Plan
 from loader.prefetch.ahead import Ahead
-from loader.prefetch.missing import check_missing
+from loader.prefetch.missing import check_missing, counts
 from loader.prefetch.protocols import Engine, Taken
 from loader.prefetch.stats import Stats
 from loader.ranks import check_detected, ranks
@@ -84,10 +84,12 @@ class Source:
 
     **Failures.** A failed read is repeated, and a slow one is sent a second time, until ``timeout`` seconds have passed
     since the first attempt. A missing or empty image ends the epoch with an error. With ``on_missing="skip"`` it is
-    left out and recorded in `skipped`: PARTIAL then has a smaller batch, or none if nothing is left of it, and FILL and
-    DROP repeat the last sample. If more than ``max_missing`` of an epoch is missing, `MissingImageError` is raised as
-    soon as that is certain. Where ranks or workers each see a part, one fails if its part misses more than chance
-    explains.
+    left out and recorded in `skipped`: PARTIAL then has a smaller batch, or none if nothing is left of it. FILL and
+    DROP repeat the last sample, so that all ranks keep the same number of batches. If more than ``max_missing`` of an
+    epoch is missing, `MissingImageError` is raised as soon as that is certain. Where ranks or workers each see a part,
+    one fails if its part misses more than chance explains. Images that were deleted with ``jobs/delete.py`` or
+    ``ingest.py --prune`` raise `DeletedImageError`, or are left out in the same way; they do not count towards
+    ``max_missing``.
 
     A pickled source has its options (with any passwords), its split and the loaded state. After unpickling, it starts
     from that state.
@@ -261,7 +263,7 @@ class Source:
         meter = self._engine.meter
         wanted = plan.samples(epoch, offset=offset, every=every)
         is_part = wanted + options.batch_size * options.world_size <= plan.rows  # more is left out than DROP would
-        delivered, is_kept = 0, False
+        delivered, left_out, is_kept = 0, 0, False
         missing: list[tuple[bytes, str]] = []
         late: tuple[int, ...] = ()
         try:
@@ -269,7 +271,8 @@ class Source:
                 batch = self._batch(filled, epoch)
                 delivered, late = delivered + len(batch), filled.late
                 if filled.skipped:
-                    missing += [(sample.id, str(sample.error)) for sample in filled.skipped]
+                    left_out += len(filled.skipped)
+                    missing += [(one.id, str(one.error)) for one in filled.skipped if counts(one.error)]
                     check_missing(missing, self._max_missing, samples=wanted, is_part=is_part, epoch=epoch)
                 meter.images += len(batch) - filled.repeats
                 meter.bytes += sum(map(len, batch.images[: len(batch) - filled.repeats]))
@@ -281,7 +284,9 @@ class Source:
         finally:
             if not is_kept:
                 stream.close()
-        wanted -= len(missing) if options.last_batch_policy == "PARTIAL" else 0
+        if left_out == wanted > len(missing) and not is_part:
+            raise DeletedImageError(f"Wanted images of {self.split!r}. Found: all of them were deleted.")
+        wanted -= left_out if options.last_batch_policy == "PARTIAL" else 0
         if delivered != wanted or late:
             raise DeliveryError(f"Wanted {wanted} samples in epoch {epoch} on rank {self.rank}. Found: {delivered}")
 

@@ -62,7 +62,7 @@ class CassandraSource(Source):
         in_order: Whether batches keep the order, or take samples as they arrive.
         metadata: Columns of the metadata table, read with the images: one more read for each image.
         on_missing: "raise", or "skip" to leave out images that are missing.
-        max_missing: With "skip", the share of an epoch that may be missing, from 0 to 1.
+        max_missing: With "skip", the share of an epoch that may be missing, from 0 to 1. Deleted images do not count.
         memory_budget: Bytes that may be read ahead and in flight.
         timeout: Seconds after which the read of an image fails.
         max_in_flight: An upper limit for the number of reads in flight, which follows from measurements.

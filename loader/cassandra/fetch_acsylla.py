@@ -103,8 +103,8 @@ class AcsyllaFetcher:
         statement = self._select.bind(_parameters(one))
         try:
             row = (await self._session.execute(statement)).first()
-            if row is None:
-                row = await self._missing(self._select, one)
+            if row is None or row.column_value_by_index(0) is None:
+                row = await self._missing(self._select, one, row)
         except self._errors.CassErrorLibNoHostsAvailable as error:
             # Also raised if nodes are up and refuse to prepare the statement again, because the table is gone, or
             # because too few replicas are up.
@@ -122,15 +122,17 @@ class AcsyllaFetcher:
         try:
             row = (await self._session.execute(self._select_metadata.bind(_parameters(one)))).first()
             if row is None:
-                row = await self._missing(self._select_metadata, one)
+                row = await self._missing(self._select_metadata, one, row)
         except self._errors.CassException as error:
             raise self._translate(error, self.wanted(one)) from error
         return self._target.values(one, row and row.as_tuple())
 
-    async def _missing(self, statement: Any, one: bytes) -> Any:
-        """Ask a quorum before a row counts as missing: the replicas that were asked may have missed its write."""
+    async def _missing(self, statement: Any, one: bytes, row: Any) -> Any:
+        """Ask a quorum before a row counts as missing or deleted: the replicas that were asked may have missed its
+        write.
+        """
         if self._target.consistency in QUORUMS:
-            return None
+            return row
         again = statement.bind(_parameters(one), consistency=self._acsylla.Consistency.LOCAL_QUORUM)
         return (await self._session.execute(again)).first()
 

@@ -101,8 +101,10 @@ class DriverFetcher:
     async def _row(self, statement: Any, one: bytes) -> tuple[Any, ...] | None:
         try:
             rows = await self._ask(statement.bind((UUID(bytes=one),)))
-            if not rows and self._target.consistency not in QUORUMS:
-                # Ask a quorum before a row counts as missing: the replicas that were asked may have missed its write.
+            is_absent = not rows or (statement is self._select and rows[0][0] is None)
+            if is_absent and self._target.consistency not in QUORUMS:
+                # Ask a quorum before a row counts as missing or deleted: the replicas that were asked may have missed
+                # its write.
                 rows = await self._ask(statement.bind((UUID(bytes=one),)), execution_profile=_QUORUM)
         except Exception as error:  # as in `connect`
             raise self._translate(error, self.wanted(one)) from error

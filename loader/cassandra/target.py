@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
 from loader.cassandra.access import Access
-from loader.errors import AccessError, MissingImageError, TableError, UnreachableError
+from loader.errors import AccessError, DeletedImageError, MissingImageError, TableError, UnreachableError
 from loader.prefetch.fetcher import Label
 from schemas import Columns, TableName
 
@@ -126,14 +126,23 @@ class Target:
             )
 
     def image(self, one: bytes, row: Sequence[Any] | None, /) -> tuple[bytes, Label]:
-        """Image and label of a row; raises `MissingImageError` without an image, `TableError` without a label."""
-        data: bytes | None = row[0] if row is not None else None
-        if not data:
-            found = f"its {self.columns.data} is null" if data is None else f"its {self.columns.data} has 0 bytes"
-            raise MissingImageError(
-                f"Wanted {self.wanted(one)}. Found: {'no such row' if row is None else found}. {self.origin}"
+        """Image and label of a row.
+
+        Raises `DeletedImageError` for a row whose image is null, `MissingImageError` for no row or an empty image, and
+        `TableError` without a label.
+        """
+        if row is None:
+            raise MissingImageError(f"Wanted {self.wanted(one)}. Found: no such row. {self.origin}")
+        data: bytes | None = row[0]
+        if data is None:
+            raise DeletedImageError(
+                f"Wanted {self.wanted(one)}. Found: it was deleted (its {self.columns.data} is null). "
+                "on_missing='skip' leaves deleted images out; a new split does not have them."
             )
-        assert row is not None
+        if not data:
+            raise MissingImageError(
+                f"Wanted {self.wanted(one)}. Found: its {self.columns.data} has 0 bytes. {self.origin}"
+            )
         return data, self._label(one, row[1]) if self.label else None
 
     def values(self, one: bytes, row: Sequence[Any] | None, /) -> tuple[Any, ...]:

@@ -96,13 +96,20 @@ class _Batches:
         self._samples = _Samples(steps, ids, batch_size)
         self._batch_size, self._is_padded = batch_size, is_padded
         self._last: list[Sample] = []  # of what was delivered
+        self._is_waiting = False  # for a sample to fill the first batch with, of which all samples are skipped
 
     @property
     def is_taken(self) -> bool:
         return self._samples.is_taken
 
+    def _lacks_filler(self, found: Sequence[Sample]) -> bool:
+        """Whether no sample of a batch, or before it, can fill it."""
+        return self._is_padded and not self._last and all(sample.is_skipped for sample in found)
+
     def _fill(self, number: int, found: list[Sample], *, end: int, late: tuple[int, ...] = ()) -> Filled:
-        """A batch of these samples; if padded, it is filled with its last sample, or with the last one before it."""
+        """A batch of these samples. If padded, it is filled with its last sample, or with the last one before it; the
+        first batches may have none, and are filled with the first sample after them.
+        """
         _check(found)
         samples = [sample for sample in found if not sample.is_skipped]
         skipped = [sample for sample in found if sample.is_skipped]
@@ -133,7 +140,7 @@ class InOrder(_Batches):
 
     @property
     def is_needed(self) -> bool:
-        return len(self._filling) <= 1
+        return len(self._filling) <= 1 or (self._is_waiting and not any(one.left for one in self._filling))
 
     def take(self) -> Sample | None:
         sample = self._samples.take()
@@ -152,11 +159,26 @@ class InOrder(_Batches):
             first = self._filling[0]
             if self._has_failed:  # even if other samples of the batch have not arrived
                 _check(first.samples)
-            if first.left:
+            if first.left or not self._has_filler(first.samples):
                 return
             self._filling.popleft()
             self._handed_out += 1
             yield self._fill(first.number, first.samples, end=first.samples[-1].number + 1)
+
+    def _has_filler(self, found: Sequence[Sample]) -> bool:
+        """Whether a batch can be filled, or will never be. Takes the first sample that is left of later batches."""
+        self._is_waiting = False
+        if not self._lacks_filler(found):
+            return True
+        for later in self._filling:
+            if later.left:
+                self._is_waiting = True
+                return False
+            self._last = [sample for sample in later.samples if not sample.is_skipped][:1]
+            if self._last:
+                return True
+        self._is_waiting = not self.is_taken
+        return self.is_taken
 
 
 class _Filling:
@@ -193,7 +215,7 @@ class OutOfOrder(_Batches):
 
     @property
     def is_needed(self) -> bool:
-        return len(self._here) + self._taken - self._arrived < self._batch_size
+        return self._is_waiting or len(self._here) + self._taken - self._arrived < self._batch_size
 
     def take(self) -> Sample | None:
         if self._taken - self._oldest >= self._reorder:
@@ -212,10 +234,17 @@ class OutOfOrder(_Batches):
         return len(self._here) >= self._batch_size or (self.is_taken and self._arrived == self._taken)
 
     def ready(self) -> Iterator[Filled]:
-        if self._repeats and self.is_taken and self._arrived == self._taken:
+        is_complete = self.is_taken and self._arrived == self._taken
+        if self._repeats and is_complete:
             self._here += self._repeats
             self._repeats = []
-        while len(self._here) >= self._batch_size or (self._here and self.is_taken and self._arrived == self._taken):
+        self._is_waiting = False
+        while len(self._here) >= self._batch_size or (self._here and is_complete):
+            if self._lacks_filler(self._here) and not is_complete:
+                self._is_waiting = not self.is_taken
+                return
+            if self._lacks_filler(list(self._here)[: self._batch_size]):
+                self._last = [sample for sample in self._here if not sample.is_skipped][:1]
             samples = [self._here.popleft() for _ in range(min(self._batch_size, len(self._here)))]
             self._deliver(samples)
             number = self._first + self._batches

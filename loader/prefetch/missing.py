@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from uuid import UUID
 
-from loader.errors import MissingImageError
+from loader.errors import DeletedImageError, MissingImageError
 
 _DEVIATIONS = 3
 _SHOWN = 3
@@ -21,11 +21,16 @@ def most_missing(share: float, *, samples: int, is_part: bool) -> int:
     return math.floor(mean + chance + 1e-9)
 
 
+def counts(error: Exception | None) -> bool:
+    """Whether an image that was left out counts as missing: not if it was deleted on purpose."""
+    return not isinstance(error, DeletedImageError)
+
+
 def check_missing(
     missing: Sequence[tuple[bytes, str]], share: float, *, samples: int, is_part: bool, epoch: int
 ) -> None:
     """Compare what is missing so far (ids and reasons) with the allowed share. Raises `MissingImageError` if it is
-    more.
+    more. Images for which `counts` is false are not among them.
 
     ``samples`` is the number of samples of the epoch in this process.
     """
@@ -35,6 +40,6 @@ def check_missing(
     raise MissingImageError(
         f"Wanted at most {share:.3g} of the images missing in epoch {epoch} (max_missing). Found: {len(missing):,} of "
         f"{samples:,} so far, a share of {len(missing) / samples:.3g}: {shown}. Does the split belong to another data "
-        "table, or were rows deleted? If the rest is enough, use a larger max_missing. "
+        "table, or were rows lost? If the rest is enough, use a larger max_missing. "
         f"The first one: {missing[0][1]}"
     )

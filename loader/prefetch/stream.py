@@ -16,15 +16,15 @@ import os
 import queue
 import random
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from loader.errors import ClosedError, LoaderError, MissingImageError, UnreachableError
 from loader.prefetch.batcher import Batcher, Filled, Sample
 from loader.prefetch.closing import closed
-from loader.prefetch.fetcher import Fetcher
+from loader.prefetch.fetcher import Fetcher, Label
 from loader.prefetch.retry_policy import RetryPolicy
 from loader.prefetch.stats import Meter
 from loader.prefetch.window import Window
@@ -199,8 +199,9 @@ class FetchStream:
             sample.begun = sample.begun or sent
             try:
                 if context.with_metadata:
-                    image, metadata = await asyncio.gather(read(sample.id), context.fetcher.metadata(sample.id))
-                    (sample.image, sample.label), sample.metadata = image, metadata
+                    (sample.image, sample.label), sample.metadata = await _both(
+                        read(sample.id), context.fetcher.metadata(sample.id)
+                    )
                 else:
                     sample.image, sample.label = await read(sample.id)
                 sample.error = None
@@ -331,3 +332,15 @@ class FetchStream:
         self._held = 0
         self._open.clear()
         self._epochs = iter(())
+
+
+async def _both(
+    image: Awaitable[tuple[bytes, Label]], metadata: Awaitable[tuple[Any, ...]]
+) -> tuple[tuple[bytes, Label], tuple[Any, ...]]:
+    """Wait for both. If both fail, the image's error counts: it tells whether the image was deleted."""
+    found, values = await asyncio.gather(image, metadata, return_exceptions=True)
+    if isinstance(found, BaseException):
+        raise found
+    if isinstance(values, BaseException):
+        raise values
+    return found, values

@@ -6,14 +6,14 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from loader import MissingImageError, Split
+from loader import DeletedImageError, MissingImageError, Split
 from loader.prefetch.fetcher import Label
 from loader.source import Options, Source
 from loader.sources import parts_by_id
 
 
 class RowFetcher:
-    """Answers from a mapping. A row that does not exist, or is None, is missing."""
+    """Answers from a mapping. A row that does not exist is missing, and one of None was deleted."""
 
     connections = 1
     most_in_flight = None
@@ -32,8 +32,10 @@ class RowFetcher:
     async def read(self, one: bytes, /) -> tuple[bytes, Label]:
         await asyncio.sleep(0)
         key = UUID(bytes=one)
-        if (data := self._rows.get(key)) is None:
+        if key not in self._rows:
             raise MissingImageError(f"Wanted {self.wanted(one)}. Found: no such row")
+        if (data := self._rows[key]) is None:
+            raise DeletedImageError(f"Wanted {self.wanted(one)}. Found: it was deleted")
         return data, self._labels.get(key)
 
     async def metadata(self, one: bytes, /) -> tuple[Any, ...]:

@@ -156,9 +156,19 @@ def test_a_missing_image_is_named(opened: Open, tables: Tables) -> None:
     place = rf"{MISSING} from {tables.keyspace}\.data at 127\.0\.0\.1 port {tables.where['port']}\. Found: no such row"
     with pytest.raises(loader.MissingImageError, match=place):
         list(opened(tables.split("data", [*IDS[:20], MISSING], LABELS[:21])).epoch(0))
-    for one, found in ((NULL, "its data is null"), (EMPTY, "its data has 0 bytes")):
-        with pytest.raises(loader.MissingImageError, match=rf"{one} .*Found: {found}\. .*made from other tables"):
-            list(opened(tables.split("data", [one], [0])).epoch(0))
+    with pytest.raises(loader.MissingImageError, match=rf"{EMPTY} .*its data has 0 bytes\. .*made from other tables"):
+        list(opened(tables.split("data", [EMPTY], [0])).epoch(0))
+
+
+def test_a_deleted_image_is_named_or_skipped(opened: Open, tables: Tables) -> None:
+    """Its row has no image. With metadata, whose row is gone, and at one replica it is deleted all the same."""
+    split = tables.split("data", [*IDS[:20], NULL], LABELS[:21])
+    for options in ({}, {"metadata": ["width"]}, {"consistency": "LOCAL_ONE"}):
+        with pytest.raises(loader.DeletedImageError, match=rf"{NULL} .*Found: it was deleted .*on_missing='skip'"):
+            list(opened(split, **options).epoch(0))
+    source = opened(split, on_missing="skip", max_missing=0.0, metadata=["width"])
+    assert sorted(ids_of(source.epoch(0))) == sorted(IDS[:20])
+    assert [one.id for one in source.skipped] == [NULL]
 
 
 def test_reads_ask_a_quorum_unless_told_otherwise(opened: Open, tables: Tables) -> None:

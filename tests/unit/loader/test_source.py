@@ -235,6 +235,46 @@ def test_an_epoch_that_misses_too_many_images_fails(
         list(empty.epoch(0))
 
 
+@pytest.mark.parametrize("in_order", [True, False])
+def test_deleted_images_are_skipped_without_counting_as_missing(splits: list[loader.Split], in_order: bool) -> None:
+    rows: dict[uuid.UUID, bytes | None] = {one: None if n % 3 else data for n, (one, data) in enumerate(BYTES.items())}
+    options: dict[str, Any] = {"on_missing": "skip", "max_missing": 0.0, "in_order": in_order, "batch_size": 2}
+    left = sorted(one for one, data in rows.items() if data is not None)
+    for policy in ("PARTIAL", "FILL", "DROP"):
+        found, steps = [], []
+        for rank in range(2):
+            more = options | {"rank": rank, "world_size": 2, "last_batch_policy": policy}
+            with RowSource(splits[0], rows=rows, **more) as source:
+                batches = list(source.epoch(0))
+                steps.append(len(batches))
+                found += [
+                    uuid.UUID(bytes=row.tobytes())
+                    for batch in batches
+                    for row in batch.ids[: len(batch) - batch.repeats]
+                ]
+                reasons = {one.reason.partition("Found: ")[2] for one in source.skipped}
+                assert reasons == {"it was deleted"}
+                assert source.state_dict()["epoch"] == 1
+        if policy == "PARTIAL":
+            assert sorted(found) == left
+        else:
+            assert steps == [len(source)] * 2
+            assert {*found} <= {*left}
+    with RowSource(splits[0], rows=rows, batch_size=2) as source, pytest.raises(loader.DeletedImageError):
+        list(source.epoch(0))
+    one_missing = {one: data for one, data in rows.items() if one != left[5]}
+    with RowSource(splits[0], rows=one_missing, **options) as source, pytest.raises(loader.MissingImageError) as caught:
+        list(source.epoch(0))
+    assert not isinstance(caught.value, loader.DeletedImageError)
+    assert "Found: 1 of" in str(caught.value)
+    everything = dict.fromkeys(BYTES)
+    with (
+        RowSource(splits[0], rows=everything, **options) as source,
+        pytest.raises(loader.DeletedImageError, match="all"),
+    ):
+        list(source.epoch(0))
+
+
 def test_ranks_and_workers_fail_together_when_all_images_are_missing(splits: list[loader.Split]) -> None:
     for rank in range(3):
         source = RowSource(splits[0], rows={}, on_missing="skip", rank=rank, world_size=3, batch_size=2)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from loader import AccessError, MissingImageError, TableError, UnreachableError
+from loader import AccessError, DeletedImageError, MissingImageError, TableError, UnreachableError
 from loader.cassandra.access import Access
 from loader.cassandra.target import Kind, Target
 from schemas import Columns, TableName
@@ -85,12 +85,13 @@ def test_a_missing_image_is_named() -> None:
     image = rf"Wanted image {ONE} from ks\.data {PLACE}"
     for row, found in [
         (None, "no such row"),
-        ((None,), "its data is null"),
-        ((None, 3), "its data is null"),
+        ((None,), r"it was deleted \(its data is null\)"),
+        ((None, 3), "it was deleted"),
         ((b"",), "its data has 0 bytes"),
     ]:
-        with pytest.raises(MissingImageError, match=image + found):
+        with pytest.raises(MissingImageError, match=image + found) as caught:
             replace(TARGET, label=None if row is None or len(row) == 1 else "int").image(ONE.bytes, row)
+        assert isinstance(caught.value, DeletedImageError) == ("deleted" in found)
     assert TARGET.image(ONE.bytes, (b"bytes",)) == (b"bytes", None)
     with pytest.raises(MissingImageError, match=rf"the metadata of image {ONE} from ks\.metadata .*Found: no such row"):
         TARGET.values(ONE.bytes, None)

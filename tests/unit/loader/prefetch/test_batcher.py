@@ -182,3 +182,27 @@ def test_a_batch_with_all_samples_missing_is_empty_or_repeats_the_last_one(
     if policy == "FILL":
         assert positions(found[1]) == [positions(found[0])[-1]] * 4
         assert found[1].repeats == 4
+
+
+@given(
+    st.data(), st.integers(1, 30), st.integers(1, 5), st.sampled_from(["FILL", "DROP"]), st.integers(1, 3), CHOICES,
+    st.integers(1, 8), st.sampled_from([None, 3, 40]),
+)  # fmt: skip
+def test_skipped_samples_leave_all_ranks_with_the_same_full_batches(
+    data: st.DataObject, rows: int, batch_size: int, policy: str, world_size: int, choices: list[int], in_flight: int,
+    reorder: int | None,
+) -> None:  # fmt: skip
+    """Also where whole batches are skipped, at the beginning too. Only a rank of which nothing is left fails."""
+    missing = frozenset(data.draw(st.sets(st.integers(0, rows - 1), max_size=rows - 1)))
+    for rank in range(world_size):
+        plan = schedule(rows, batch_size, rank, world_size, policy)
+        steps = list(plan.steps(0))
+        own = {position for step in steps for position in step.positions.tolist()}
+        if steps and own <= missing:
+            with pytest.raises(MissingImageError):
+                arrive(batcher(plan, reorder=reorder), choices, in_flight=in_flight, missing=missing)
+            continue
+        found = arrive(batcher(plan, reorder=reorder), choices, in_flight=in_flight, missing=missing)
+        assert [len(filled.samples) for filled in found] == [batch_size] * len(steps)
+        fresh = {position for filled in found for position in positions(filled)}
+        assert fresh == own - missing
