@@ -338,9 +338,10 @@ async def _both(
     image: Awaitable[tuple[bytes, Label]], metadata: Awaitable[tuple[Any, ...]]
 ) -> tuple[tuple[bytes, Label], tuple[Any, ...]]:
     """Wait for both. If both fail, the image's error counts: it tells whether the image was deleted."""
-    found, values = await asyncio.gather(image, metadata, return_exceptions=True)
-    if isinstance(found, BaseException):
-        raise found
-    if isinstance(values, BaseException):
-        raise values
-    return found, values
+    other = asyncio.ensure_future(metadata)
+    try:
+        found = await image
+        return found, await other
+    finally:
+        if not other.cancel() and not other.cancelled():
+            other.exception()  # seen
