@@ -14,7 +14,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from imagestrata import cli
-from jobs import cache_rows, featurize, ingest, relabel, shard, split, verify
+from jobs import cache_rows, delete, featurize, ingest, relabel, shard, split, verify
 from training import loop_read, train
 
 _CLI = (
@@ -22,7 +22,7 @@ _CLI = (
     *("s3-up", "s3-down", "s3-status", "s3-clean-data", "s3-build"),
     *("serve", "token", "list", "push", "pull", "restore", "run", "chromium"),
 )
-_SCRIPTS = (ingest, verify, split, shard, cache_rows, featurize, relabel, train, loop_read)
+_SCRIPTS = (ingest, verify, split, shard, cache_rows, featurize, relabel, delete, train, loop_read)
 COMMANDS: dict[str, Callable[[], object]] = {
     **{f"{script.__name__.rpartition('.')[2]}.py": partial(script.main, []) for script in _SCRIPTS},
     **{f"imagestrata {name}": partial(cli.main, [name]) for name in _CLI},

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from formats.command_line import Parser
 
-JOBS = ("ingest", "split", "verify", "shard", "cache_rows", "featurize", "relabel")
+JOBS = ("ingest", "split", "verify", "shard", "cache_rows", "featurize", "relabel", "delete")
 DEFAULTS = "defaults"
 
 

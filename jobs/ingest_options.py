@@ -56,6 +56,8 @@ def parser(manual: str | None) -> Parser:
     add(
         "--prune-count", type=int, metavar="N", help="confirm that N rows are deleted; required above 1%% of the source"
     )
+    add("--restore-deleted", action="store_true",
+        help="ingest images again that were deleted with delete.py; otherwise they are left out")  # fmt: skip
     add("--ingest-id", type=uuid.UUID, metavar="UUID", help="continue this ingest; implies --resume")
     add("--json", action="store_true", help="print the report as JSON")
     return made

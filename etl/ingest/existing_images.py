@@ -2,7 +2,7 @@
 
 import logging
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -12,7 +12,7 @@ from etl.errors import ConflictError
 from etl.frames import kept
 from etl.ingest.near_duplicate_groups import grouped_rows, refuse_other_groups
 from etl.ingest.plan import IngestPlan
-from etl.ingest.writing.outcomes import THERE, THERE_FROM_OTHERS, THERE_OTHERWISE, tally
+from etl.ingest.writing.outcomes import DELETED, THERE, THERE_FROM_OTHERS, THERE_OTHERWISE, tally
 from etl.ingest.writing.target_folder import files_done
 
 _SHOWN = 5
@@ -25,13 +25,14 @@ class ExistingImages:
     """The images of a source that exist already.
 
     ``rows`` has their current rows; None if the table is empty or the target is a folder. ``done`` has the skipped
-    images as rows of `OUTCOMES`, and ``count`` their number. ``sums`` is the result of `tally` for them, if it was
-    computed.
+    images as rows of `OUTCOMES`, and ``count`` their number; ``deleted`` of them do not exist, because they were
+    deleted on request. ``sums`` is the result of `tally` for them, if it was computed.
     """
 
     rows: DataFrame | None = None
     done: DataFrame | None = None
     count: int = 0
+    deleted: int = 0
     sums: list[Row] = field(default_factory=list)
 
     @classmethod
@@ -66,6 +67,17 @@ class ExistingImages:
         sums = [row for row in sums if row.stage == THERE]
         count = sum(row.files for row in sums)
         return cls(rows=rows, done=before.where(F.col("stage") == THERE), count=count, sums=sums)
+
+    def with_deleted(self, entries: DataFrame, *, deleted: DataFrame, stack: ExitStack) -> "ExistingImages":
+        """Skip images that were deleted on request, too. ``deleted`` has the ids of all such images. Runs Spark."""
+        left_out = kept(as_left_out(entries.join(deleted, on="id", how="left_semi")), stack=stack)
+        count = left_out.count()
+        if not count:
+            return self
+        done = left_out
+        if self.done is not None:
+            done = kept(self.done.join(left_out, on="id", how="left_anti").union(left_out), stack=stack)
+        return replace(self, done=done, count=done.count(), deleted=count, sums=[])
 
 
 def known_images(spark: SparkSession, *, plan: IngestPlan) -> DataFrame:
@@ -117,6 +129,22 @@ def as_outcomes(there: DataFrame) -> DataFrame:
         .when(F.col("same_class"), THERE)
         .otherwise(THERE_OTHERWISE)
         .alias("stage"),
+        *(F.lit(None).cast("string").alias(name) for name in ("reason", "note")),
+        F.lit(None).cast("long").alias("phash"),
+        F.lit("").alias("executor"),
+    )
+
+
+def as_left_out(entries: DataFrame) -> DataFrame:
+    """Entries that are left out because they were deleted on request, as rows of `OUTCOMES`."""
+    return entries.where(F.col("reason").isNull()).select(
+        "id",
+        F.lit(None).cast("int").alias("label"),
+        F.col("or_split").cast("string").alias("or_split"),
+        F.col("path").cast("string").alias("path"),
+        F.lit(None).cast("long").alias("bytes"),
+        F.lit(None).cast("binary").alias("sha256"),
+        F.lit(DELETED).alias("stage"),
         *(F.lit(None).cast("string").alias(name) for name in ("reason", "note")),
         F.lit(None).cast("long").alias("phash"),
         F.lit("").alias("executor"),

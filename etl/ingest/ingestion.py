@@ -21,12 +21,13 @@ from etl.ingest.destination import (
     is_empty,
 )
 from etl.ingest.duplicates import DuplicateSummary, duplicate_groups, summarise
-from etl.ingest.existing_images import ExistingImages, known_images
+from etl.ingest.existing_images import ExistingImages, as_left_out, known_images
 from etl.ingest.listed_images import list_images
 from etl.ingest.near_duplicate_groups import clear_replaced, group_again
 from etl.ingest.plan import IngestPlan, new_ingest_id
+from etl.ingest.removal import deleted_images
 from etl.ingest.report import IngestEstimate, IngestReport
-from etl.ingest.stale_rows import Removal, StaleRows, not_found, of_listing, remove, rows_of_source, splits_of
+from etl.ingest.stale_rows import StaleRows, not_found, of_listing, prune, rows_of_source, splits_of
 from etl.ingest.writing.folder_rows import folder_target
 from etl.ingest.writing.image_writer import Target, WriteOrder
 from etl.ingest.writing.outcomes import tally
@@ -116,8 +117,19 @@ class Ingest:
             self._existing = ExistingImages()
             if not is_empty(self._control, plan=plan):
                 self._existing = ExistingImages.in_tables(spark, entries, plan=plan, stack=self._stack)
-        if self._existing.done is not None:
-            log.info("%s images exist already and are skipped", f"{self._existing.count:,}")
+            if (deleted := self._deleted()) is not None:
+                self._existing = self._existing.with_deleted(entries, deleted=deleted, stack=self._stack)
+        if there := self._existing.count - self._existing.deleted:
+            log.info("%s images exist already and are skipped", f"{there:,}")
+        if self._existing.deleted:
+            log.warning("%s images were deleted and are left out", f"{self._existing.deleted:,}")
+
+    def _deleted(self) -> DataFrame | None:
+        """The ids of images that were deleted on request and are to be left out."""
+        plan = self._plan
+        if self._control is None or plan.restore_deleted:
+            return None
+        return deleted_images(self._spark, self._control, metadata=plan.tables.metadata, columns=plan.columns)
 
     def estimate(self) -> IngestEstimate:
         """Estimate what would be written."""
@@ -125,7 +137,8 @@ class Ingest:
             self._images.counts,
             plan=self._plan,
             unmatched=self._images.source.report_lines(),
-            already_there=self._existing.count,
+            already_there=self._existing.count - self._existing.deleted,
+            deleted=self._existing.deleted,
             stale=self._stale(of_listing(self._images.entries)),
             remarks=self._class_remarks(),
         )
@@ -190,6 +203,14 @@ class Ingest:
             return
         create_tables(control, plan=plan)
         self._run = destination.begin(control, plan=plan, kind="ingest", ingest_id=self._id)
+        if (deleted := self._deleted()) is None:
+            return
+        left_out = as_left_out(self._images.entries.join(deleted, on="id", how="left_semi")).count()
+        if left_out > self._existing.deleted:
+            raise EtlError(
+                "Wanted tables from which no images are deleted while an ingest looks for existing images. Found: "
+                f"{left_out - self._existing.deleted:,} images of this source were deleted. Run the ingest again."
+            )
 
     def _write_outcomes(self, counters: Counters) -> DataFrame:
         """The rows of `OUTCOMES`; computing them writes the images that do not exist yet."""
@@ -232,7 +253,7 @@ class Ingest:
             if stopped_at:  # a target folder has no list yet
                 where = f"{rejected:,} so far" + ("" if plan.target else f". Reasons: {report.rejected_at}")
             raise EtlError(f"Wanted {plan.tolerance.limit(self._images.counts.files)}. Found: {where}")
-        if not report.images and not report.already_there:
+        if not report.images and not report.already_there and not report.deleted:
             raise EtlError(
                 f"Wanted images in {plan.source.address}. Found: {report.quarantined:,} files, all rejected. "
                 f"Reasons: {report.rejected_at}"
@@ -257,8 +278,8 @@ class Ingest:
         if not plan.prune or self._run is None:
             return found
         found.check(plan.prune_count)
-        removal = Removal(cluster=control.located, tables=plan.tables, clock=self._run.run.last_clock)
-        return replace(found, removed=stale.transform(remove, removal=removal).count())
+        removed = prune(stale, control=control, plan=plan, run=self._run.run, ingest_id=self._id)
+        return replace(found, removed=removed)
 
     def _duplicates(self) -> DuplicateSummary:
         rows = self._outcomes  # a table may have images of other sources too

@@ -73,7 +73,8 @@ class IngestPlan:
     exist already; an ``ingest_id`` continues that ingest, and also skips them. ``recode`` is how images are converted,
     ``check`` how they are checked, ``tolerance`` how many may be rejected, and ``near_duplicates`` whether near
     duplicates get a common group. ``list_stale`` lists the stale rows of this source; ``prune`` removes them, and
-    ``prune_count`` confirms their number. Raises ValueError for invalid options.
+    ``prune_count`` confirms their number. ``restore_deleted`` takes images in that were deleted from the tables on
+    request. Raises ValueError for invalid options.
     """
 
     source: SourcePlan
@@ -94,6 +95,7 @@ class IngestPlan:
     list_stale: bool = False
     prune: bool = False
     prune_count: int | None = None
+    restore_deleted: bool = False
 
     def __post_init__(self) -> None:
         if self.target is None:
@@ -135,6 +137,7 @@ class IngestPlan:
             "--class-names": self.source.class_names,
             "--list-stale": self.list_stale,
             "--prune": self.prune,
+            "--restore-deleted": self.restore_deleted,
             **{f"--{name}-col": value != name for name, value in asdict(self.columns).items()},
         }
         for name in (name for name, value in with_tables.items() if value):

@@ -17,6 +17,7 @@ from etl.ingest.listed_images import ListingCounts
 from etl.ingest.plan import IngestPlan
 from etl.ingest.stale_rows import StaleRows
 from etl.ingest.writing.folder_rows import REJECTED
+from etl.ingest.writing.outcomes import DELETED
 from formats.sizes import counted
 
 FORMAT = 1
@@ -36,11 +37,13 @@ class IngestReport:
     ``notes`` counts remarks on ingested images. ``unmatched`` lists entries of the label sources without an image, and
     how names were matched. ``duplicates`` has the exact duplicates in the table (None if this run wrote nothing),
     ``groups`` the number of groups of near duplicates if they were requested, and ``ungrouped`` the number of images
-    that lost their group because they changed. ``stale`` counts the stale rows of this source (None in new tables).
+    that lost their group because they changed. ``deleted`` images of the source were deleted from the tables on request
+    and are left out. ``stale`` counts the stale rows of this source (None in new tables).
     """
 
     images: int
     already_there: int
+    deleted: int = 0
     bytes: int
     classes: int
     quarantined: int
@@ -95,6 +98,8 @@ class IngestReport:
                 written += row.bytes if row.stage == "written" else 0
                 if row.note:
                     notes[row.note] += row.files
+            elif row.stage == DELETED:
+                stages[row.stage] += row.files
             else:
                 reasons[row.kind] += row.files
             if row.executor:
@@ -105,6 +110,7 @@ class IngestReport:
         return cls(
             images=stages["written"],
             already_there=stages["already there"],
+            deleted=stages[DELETED],
             bytes=written,
             classes=classes,
             quarantined=reasons.total(),
@@ -123,7 +129,7 @@ class IngestReport:
             ingest_id=str(ingest_id),
             sequence=None if started is None else started.run.sequence,
             clock=None if started is None else started.run.clock,
-            fingerprint=_fingerprint(stages.total(), first, second),
+            fingerprint=_fingerprint(sum(stages[name] for name in _TAKEN), first, second),
         )
 
     def finished(self, *, seconds: float, **found: Any) -> "IngestReport":
@@ -146,6 +152,8 @@ class IngestReport:
         )
         if self.already_there:
             text += f"; {self.already_there:,} existed already"
+        if self.deleted:
+            text += f"; {_left_out(self.deleted)}"
         if self.quarantined:
             text += f"; {self.quarantined:,} rejected ({reasons(self.quarantined_by_reason)}): {self.rejected_at}"
         if self.stale and self.stale.rows:
@@ -190,6 +198,7 @@ class IngestEstimate:
     new_classes: NewClasses | None = None
     similar_classes: list[dict[str, int]] = field(default_factory=list)
     already_there: int = 0
+    deleted: int = 0
     stale: StaleRows | None = None
     disk_bytes: int = 0
     seconds: float = 0.0
@@ -202,13 +211,14 @@ class IngestEstimate:
         plan: IngestPlan,
         unmatched: Sequence[str],
         already_there: int,
+        deleted: int,
         stale: StaleRows | None,
         remarks: ClassRemarks,
     ) -> "IngestEstimate":
         """Sum up a listing."""
         images = counts.files - counts.rejected
         copies = sum(int(part.rpartition(":")[2]) for part in (plan.replication or "1").split(","))
-        left = max(0, images - already_there)
+        left = max(0, images - already_there - deleted)
         size = counts.bytes * left // max(images, 1)
         return cls(
             images=images,
@@ -221,6 +231,7 @@ class IngestEstimate:
             new_classes=remarks.new,
             similar_classes=remarks.similar,
             already_there=already_there,
+            deleted=deleted,
             stale=stale,
             disk_bytes=counts.bytes * copies,
             seconds=round(max(size / 1e6 / _ONE_NODE_MB_PER_S, left / _ONE_NODE_IMAGES_PER_S), 1),
@@ -233,7 +244,7 @@ class IngestEstimate:
         )
         classes = f" of {counted(self.classes, 'class', 'classes')}" if self.classes else ""
         text = (
-            f"would ingest {self.images - self.already_there:,} of {counted(self.images, 'file')} "
+            f"would ingest {self.images - self.already_there - self.deleted:,} of {counted(self.images, 'file')} "
             f"({self.bytes / 1e6:,.1f} MB; {splits}){classes}: "
             f"{self.disk_bytes / 1e6:,.1f} MB of disk for all replicas, about {self.seconds:,.0f} s "
             "on one node of two cores"
@@ -241,10 +252,17 @@ class IngestEstimate:
         if self.rejected:
             files = counted(self.images + self.rejected, "file")
             text += f"; {self.rejected:,} of {files} cannot be ingested ({reasons(self.rejected_by_reason)})"
+        if self.deleted:
+            text += f"; {_left_out(self.deleted)}"
         stale = [str(self.stale)] if self.stale and self.stale.rows else []
         remarks = ClassRemarks(new=self.new_classes, similar=self.similar_classes)
         unchecked = "the contents of files are checked when they are ingested"
         return "; ".join([text, unchecked, *stale, *self.unmatched, *remarks.lines, "nothing was written"])
+
+
+def _left_out(deleted: int) -> str:
+    verb = "image was" if deleted == 1 else "images were"
+    return f"{deleted:,} {verb} deleted and left out (to ingest them: --restore-deleted)"
 
 
 def reasons(counts: Mapping[str, int]) -> str:

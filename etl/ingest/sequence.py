@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 from etl.cassandra.control import Control
 from etl.cassandra.transactions import TransactionRetries
+from etl.cassandra.write_times import latest_write
 from etl.errors import EtlError
 from etl.ingest.plan import new_ingest_id
 from schemas import TableName
@@ -129,6 +130,30 @@ def take_run(
         if is_ours:
             return Run(table=table, sequence=sequence, clock=clock)
         retries.wait()
+
+
+def take_lone_run(control: Control, *, table: TableName, key: str, kind: str, dataset: str = "") -> Run:
+    """Register a run that reads no source, on tables that may come from other tools.
+
+    Args:
+        control: A connection.
+        table: The metadata table.
+        key: Its id column.
+        kind: The kind of run.
+        dataset: The dataset that the tables hold, if known.
+
+    Returns:
+        The run, whose clock is later than all writes.
+
+    Raises:
+        EtlError: Clocks disagree by more than five minutes.
+        UnreachableError: Cassandra does not answer.
+    """
+    create_sequence(control, keyspace=table.keyspace)
+    after = 0
+    if not has_runs(control, table) and "path" in (control.columns(table) or {}):
+        after = latest_write(control, table, key=key, column="path")
+    return take_run(control, table=table, kind=kind, dataset=dataset, source="", ingest_id=new_ingest_id(), after=after)
 
 
 def has_runs(control: Control, table: TableName) -> bool:

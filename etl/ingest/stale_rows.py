@@ -3,29 +3,27 @@
 If a file is removed, renamed, moved to another class or damaged, the earlier row stays, with its old label.
 """
 
-import asyncio
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from etl.cassandra.cluster import Cluster
-from etl.cassandra.executor import writer
+from etl.cassandra.control import Control
 from etl.errors import EtlError
-from etl.ingest.plan import Tables
+from etl.frames import kept
+from etl.ingest.plan import IngestPlan
+from etl.ingest.removal import PRUNED, Removal, check_removed, image_states, record, remove, remove_hashes
+from etl.ingest.sequence import Run
 from etl.ingest.writing.outcomes import THERE, WRITTEN
 from etl.sources.entries import text
 from etl.sources.plan import SourcePlan
-from etl.workers import map_batches
 
 UNCONFIRMED_SHARE = 0.01
 """The share of a source's rows that may be removed without confirming the number."""
 
-_IN_FLIGHT = 128
 _UNREADABLE = "unreadable"  # the failure may be temporary: its row is not stale
 
 
@@ -97,51 +95,33 @@ class StaleRows:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Removal:
-    """The tables from which rows are removed, and the clock (microseconds) of the run that removes them."""
-
-    cluster: Cluster
-    tables: Tables
-    clock: int
-
-
-def remove(rows: DataFrame, /, *, removal: Removal) -> DataFrame:
-    """Remove images by ``id``: first the metadata row, then the data row, or both together in one keyspace.
+def prune(stale: DataFrame, /, *, control: Control, plan: IngestPlan, run: Run, ingest_id: uuid.UUID) -> int:
+    """Remove stale rows and their images, and record them in the history. Runs Spark.
 
     Args:
-        rows: Rows with an ``id`` of 16 bytes.
-        removal: The tables and the clock. Rows that a later run has written stay.
+        stale: Rows of `not_found`; persisted.
+        control: A connection.
+        plan: The ingest that did not find them.
+        run: Its run. Rows that a later run has written stay.
+        ingest_id: Its id.
 
     Returns:
-        The removed ids. The removal happens when the result is computed.
+        The number of removed images.
+
+    Raises:
+        TableError: Not all were removed.
     """
-    return map_batches(rows.select("id"), task=partial(_remove_batches, removal=removal), schema="id BINARY")
-
-
-def _remove_batches(batches: Iterable[pa.RecordBatch], *, removal: Removal) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        asyncio.run(_remove(batch.column(0).to_pylist(), removal))
-        yield batch
-
-
-async def _remove(ids: Sequence[bytes], removal: Removal) -> None:
-    tables = removal.tables
-    async with writer(removal.cluster) as session:
-        statements = [
-            await session.prepare(f'DELETE FROM {table.quoted} USING TIMESTAMP ? WHERE "{tables.columns.id}" = ?')
-            for table in (tables.metadata, tables.data)
-        ]
-        is_one_mutation = tables.data.keyspace == tables.metadata.keyspace
-
-        async def remove_one(image: uuid.UUID) -> None:
-            rows = [(statement, (removal.clock, image)) for statement in statements]
-            about = f"the removal of image {image} from {tables.data} and {tables.metadata}"
-            for together in [rows] if is_one_mutation else [[row] for row in rows]:
-                await session.write(together, about=about)
-
-        for start in range(0, len(ids), _IN_FLIGHT):
-            await asyncio.gather(*(remove_one(uuid.UUID(bytes=one)) for one in ids[start : start + _IN_FLIGHT]))
+    tables, spark = plan.tables, stale.sparkSession
+    removal = Removal.begin(control, data=tables.data, metadata=tables.metadata, columns=tables.columns, run=run)
+    with ExitStack() as stack:
+        states = image_states(spark, control, metadata=tables.metadata, columns=tables.columns)
+        states = kept(states.join(stale.select("id"), on="id", how="left_semi"), stack=stack)
+        rows = states.count()
+        record(states, removal=removal, kind=PRUNED, reason=f"not found by ingest {ingest_id}")
+        remove_hashes(states, control=control, removal=removal)
+        removed = states.transform(remove, removal=removal).count()
+    check_removed(removed, of=rows, metadata=tables.metadata)
+    return removed
 
 
 def of_listing(entries: DataFrame, /) -> DataFrame:

@@ -47,7 +47,7 @@ def check_pictures(
         UnreachableError: Cassandra does not answer.
     """
     check_columns(control, data, columns=[columns.id, columns.data])
-    missing = _missing(control, data, key=columns.id, ids=sorted(ids))
+    missing = _missing(control, data, key=columns.id, ids=sorted(ids), value=columns.data)
     if not missing:
         return
     wanted = f"Wanted the images of {metadata} in {data}."
@@ -73,14 +73,17 @@ def check_pictures(
     )
 
 
-def _missing(control: Control, table: TableName, *, key: str, ids: Sequence[bytes]) -> list[bytes]:
-    """The ids that have no row, looked up by key."""
+def _missing(
+    control: Control, table: TableName, *, key: str, ids: Sequence[bytes], value: str | None = None
+) -> list[bytes]:
+    """The ids that have no row, or one without a value in a column, looked up by key."""
     name = check_column(key)
+    wanted = f'"{name}"' if value is None else f'WRITETIME("{check_column(value)}")'
     as_key = _name if "uuid" in (control.columns(table) or {}).get(key, "") else lambda one: str(_name(one))
     answers = control.execute_all(
-        f'SELECT "{name}" FROM {table.quoted} WHERE "{name}" = ?', [(as_key(one),) for one in ids]
+        f'SELECT {wanted} AS found FROM {table.quoted} WHERE "{name}" = ?', [(as_key(one),) for one in ids]
     )
-    return [one for one, rows in zip(ids, answers, strict=True) if not rows]
+    return [one for one, rows in zip(ids, answers, strict=True) if not any(row.found is not None for row in rows)]
 
 
 def _name(one: bytes) -> uuid.UUID:

@@ -74,6 +74,16 @@ def blob_digests(data: DataFrame, /, *, columns: Columns, check: Check) -> DataF
     )
 
 
+def without_removed(blobs: DataFrame, /, *, removed: DataFrame, metadata: DataFrame) -> DataFrame:
+    """Leave out what remains of removed images: rows of `blob_digests` without an image and without metadata.
+
+    ``removed`` has the ids of removed images, and ``metadata`` rows of `sample_metadata`.
+    """
+    gone = removed.select("id").join(metadata.select("id"), on="id", how="left_anti")
+    remains = blobs.where(F.col("length").isNull()).select("id").join(gone, on="id", how="left_semi")
+    return blobs.join(remains, on="id", how="left_anti")
+
+
 def table_problems(metadata: DataFrame, /, *, blobs: DataFrame) -> DataFrame:
     """Find the problems between rows of `sample_metadata` and of `blob_digests`: rows of `PROBLEMS`, one per id.
 

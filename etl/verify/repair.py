@@ -10,14 +10,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control
-from etl.cassandra.write_times import latest_write
 from etl.errors import EtlError
 from etl.frames import kept
 from etl.ingest.destination import find_destination
 from etl.ingest.listed_images import ListedImages
 from etl.ingest.near_duplicate_groups import clear_replaced
 from etl.ingest.plan import IngestPlan, new_ingest_id
-from etl.ingest.sequence import Run, create_sequence, has_runs, take_run
+from etl.ingest.sequence import Run, take_lone_run
 from etl.ingest.writing.image_writer import Nowhere, WriteOrder
 from etl.ingest.writing.outcomes import WRITTEN
 from etl.ingest.writing.preparation import Preparation
@@ -69,7 +68,7 @@ def delete_halves(control: Control, problems: DataFrame, *, plan: VerifyPlan) ->
         has_metadata = bool(control.execute(known, (image,)))
         return has_metadata != has_blob(image) and has_metadata == (kind == MISSING_BLOB)
 
-    run = _run_of_its_own(control, plan=plan)
+    run = take_lone_run(control, table=plan.metadata_table, key=plan.columns.id, kind="repair")
     mended: Counter[str] = Counter()
     for row in sorted(rows, key=lambda row: bytes(row["id"])):
         kind, image = row["kind"], uuid.UUID(bytes=bytes(row["id"]))
@@ -79,16 +78,6 @@ def delete_halves(control: Control, problems: DataFrame, *, plan: VerifyPlan) ->
         mended[kind] += not is_half(kind, image)
     log.info("deleted the remaining rows of %s incomplete images", f"{mended.total():,}")
     return Repaired(dict(mended), run, unchanged=len(rows) - mended.total())
-
-
-def _run_of_its_own(control: Control, *, plan: VerifyPlan) -> Run:
-    """Register a run for a repair without a source. The tables may come from other tools."""
-    create_sequence(control, keyspace=plan.metadata_table.keyspace)
-    after = 0
-    if not has_runs(control, plan.metadata_table) and "path" in (control.columns(plan.metadata_table) or {}):
-        after = latest_write(control, plan.metadata_table, key=plan.columns.id, column="path")
-    table, ingest_id = plan.metadata_table, new_ingest_id()
-    return take_run(control, table=table, kind="repair", dataset="", source="", ingest_id=ingest_id, after=after)
 
 
 def still_rejected(suspects: DataFrame, *, plan: IngestPlan, listing: Listing) -> DataFrame:

@@ -14,6 +14,7 @@ from etl.frames import kept, plain_inside
 from etl.ingest.destination import check_fits_early, check_tables, create_records
 from etl.ingest.listed_images import ListedImages, list_images
 from etl.ingest.plan import IngestPlan
+from etl.ingest.removal import deleted_images, newest_removals
 from etl.verify.plan import VerifyPlan
 from etl.verify.problems import (
     KINDS,
@@ -25,6 +26,7 @@ from etl.verify.problems import (
     sample_metadata,
     source_problems,
     table_problems,
+    without_removed,
 )
 from etl.verify.repair import Repaired, delete_halves, rewrite, still_rejected
 from etl.verify.report import EXAMPLES, VerifyReport, describe
@@ -94,6 +96,9 @@ class Verification:
         columns = (plan.columns.id, plan.columns.data)
         data = read_table(self._spark, plan.data_table, columns=columns, page_rows=rows)
         blobs = kept(data.transform(blob_digests, columns=plan.columns, check=plan.check), stack=self._stack)
+        removed = newest_removals(self._spark, self._control, metadata=plan.metadata_table)
+        if removed is not None:
+            blobs = kept(blobs.transform(without_removed, removed=removed, metadata=metadata), stack=self._stack)
         self._read = blobs.agg(F.count("*").alias("rows"), F.sum("length").alias("bytes")).collect()[0]
         problems = metadata.transform(table_problems, blobs=blobs)
         if self._images is not None and plan.ingest is not None:
@@ -158,6 +163,9 @@ class Verification:
             if count := before.count():
                 log.info("check %s rejected files again", f"{count:,}")
                 rejected = kept(before.transform(still_rejected, plan=plan, listing=images.listing), stack=self._stack)
+        deleted = deleted_images(self._spark, self._control, metadata=plan.tables.metadata, columns=plan.columns)
+        if deleted is not None:  # they are not missing, and a repair must not write them again
+            rejected = rejected.select("id").union(deleted)
         return self._metadata.transform(
             source_problems,
             entries=images.entries,

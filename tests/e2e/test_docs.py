@@ -165,7 +165,7 @@ def test_a_page_runs_and_prints_what_it_says(page: Page, readme: str, checkout: 
 
 
 def test_a_page_of_the_manual_is_printed_without_a_cluster(readme: str, checkout: Checkout) -> None:
-    for job in ("ingest", "split", "verify", "cache_rows", "shard", "featurize", "relabel"):
+    for job in ("ingest", "split", "verify", "cache_rows", "shard", "featurize", "relabel", "delete"):
         python = checkout.folder / ".venv" / "bin" / "python"
         done = subprocess.run(
             [python, f"jobs/{job}.py", "--help"], cwd=checkout.folder, capture_output=True, text=True, check=True

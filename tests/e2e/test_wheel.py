@@ -29,6 +29,7 @@ PYTHONS = ("3.11", "3.13")
 TABLES = ("-d", "no.data", "-m", "no.metadata")
 OPTIONS = {
     "cache_rows": (*TABLES, "-o", "rows"),
+    "delete": (*TABLES, "--source", "s", "--reason", "r"),
     "featurize": (*TABLES, "--features", "phash"),
     "ingest": (".", "--data-table", "no.data", "--metadata-table", "no.metadata"),
     "relabel": ("new.csv", *TABLES),

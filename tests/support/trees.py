@@ -86,7 +86,7 @@ def tables_of(control: Control, plan: IngestPlan) -> list[list[dict[str, Any]]]:
 
 def by_name(control: Control, plan: IngestPlan) -> dict[str, dict[str, Any]]:
     """Metadata rows with their image as ``data`` and its label as ``stored``, by split and path."""
-    data = {row["id"]: row for row in rows_of(control, plan.tables.data)}
+    data = {row["id"]: row for row in rows_of(control, plan.tables.data) if row["data"] is not None}
     rows = rows_of(control, plan.tables.metadata)
     assert {row["id"] for row in rows} == data.keys()
     return {

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from imagestrata import cli
-from jobs import cache_rows, featurize, ingest, relabel, shard, split, verify
+from jobs import cache_rows, delete, featurize, ingest, relabel, shard, split, verify
 from tests.support import documents
 from tests.support.documents import Page
 from training import loop_read, train_options
@@ -36,7 +36,7 @@ def page_names() -> list[str]:
 @pytest.fixture(scope="module")
 def own_options() -> set[str]:
     """All options in the manual pages of our commands."""
-    modules = (ingest, verify, split, shard, cache_rows, featurize, relabel, train_options, loop_read)
+    modules = (ingest, verify, split, shard, cache_rows, featurize, relabel, delete, train_options, loop_read)
     manuals = [manual(module.parse_args, ["--help"]) for module in modules]
     names = re.findall(r"^  ([a-z][a-z0-9-]+) ", manual(cli.main, ["--help"]), re.MULTILINE)
     manuals += [manual(cli.main, [name, "--help"]) for name in names]

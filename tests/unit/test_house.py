@@ -45,6 +45,7 @@ ROOMS = {
         "verify": {"cassandra", "ingest", "sources"},
         "features": {"cassandra", "ingest", "pictures", "sources"},
         "splits": {"cassandra", "features"},
+        "deleting": {"cassandra", "ingest", "splits"},
         "shards": {"cassandra", "ingest", "pictures", "sources", "splits"},
     },
     "loader": {

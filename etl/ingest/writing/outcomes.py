@@ -9,6 +9,8 @@ from etl.batches import arrow_schema
 
 WRITTEN, THERE, THERE_FROM_OTHERS = "written", "already there", "from another source"
 THERE_OTHERWISE = "there with another class"
+DELETED = "deleted"
+"""The stage of images that were deleted from the tables on request: they are left out."""
 
 SUM_SEEDS = (0x3C0FFEE, 0x4C0FFEE)
 """Prepended to (id, label, sha256) to get two independent row hashes from Spark's one function."""
@@ -18,7 +20,7 @@ OUTCOMES = (
     "note STRING, phash BIGINT, executor STRING"
 )
 """The schema of outcomes. ``stage`` is ``written``, ``already there``, ``from another source``, ``there with another
-class``, or the stage at which a file was rejected: ``list``, ``read`` or ``write``."""
+class``, ``deleted``, or the stage at which a file was rejected: ``list``, ``read`` or ``write``."""
 
 ARROW_OUTCOMES = arrow_schema(OUTCOMES)
 

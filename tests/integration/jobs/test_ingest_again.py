@@ -63,6 +63,10 @@ def test_rows_whose_files_are_gone_are_counted_listed_and_pruned(
     after = by_name(control, plan)  # of both tables
     assert after == {name: row for name, row in before.items() if name not in wanted}
     assert {"train/c/0.png", "val/z/0.png"} <= after.keys()
+    history = control.execute(f"SELECT * FROM {plan.tables.metadata}_history")
+    assert {row.id for row in history} == {before[name]["id"] for name in wanted}
+    assert {(row.kind, row.reason) for row in history} == {("pruned", f"not found by ingest {report.ingest_id}")}
+    assert {(row.since, row.until) for row in history} == {(1, report.sequence)}
 
     gone.write_bytes(picture(1))
     (root / "train/a/2.png").write_bytes(picture(2))  # removed files can come back

@@ -15,7 +15,7 @@ import loader
 import loader.shards
 from etl.secrets import PROPERTIES
 from imagestrata import hub
-from jobs import arguments, cache_rows, featurize, ingest, relabel, shard, split, verify
+from jobs import arguments, cache_rows, delete, featurize, ingest, relabel, shard, split, verify
 from loader.order.state import State
 from schemas import cache, datasets, manifest, shards
 
@@ -122,6 +122,7 @@ def configured_options(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     cache_rows.parse_args(["-o", "x"])
     featurize.parse_args(["--features", "phash"])
     relabel.parse_args(["x.csv"])
+    delete.parse_args(["--where", "true", "--reason", "x"])
     shard.parse_args(["-o", "x"])
     return found
 

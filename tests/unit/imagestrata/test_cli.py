@@ -146,7 +146,7 @@ def test_the_demo_refuses_other_trees_before_it_starts(
         (["serve", "--root", "x", "--quota", "0"], "--quota: wanted a size in bytes or with a unit"),
         (
             ["job"],
-            "job: error: Wanted ingest, split, verify, shard, cache_rows, featurize, relabel or defaults. Found: none.",
+            "job: error: Wanted ingest, split, verify, shard, cache_rows, featurize, relabel, delete or defaults. ",
         ),
         (["job", "splt"], "or defaults. Found: splt. Did you mean split? See imagestrata job --help."),
         (["up", "--heap", "512"], "--heap: wanted 256MiB or more. Found: 512 bytes. Add a unit: 512M."),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jobs import cache_rows, featurize, ingest, relabel, shard, split, verify
+from jobs import cache_rows, delete, featurize, ingest, relabel, shard, split, verify
 from tests.support.imports import heavy_imports
 
 Parse = Callable[[Sequence[str]], Any]
@@ -22,6 +22,7 @@ OTHERS = [
     (cache_rows.parse_args, ["--rows-fn", "r"]),
     (featurize.parse_args, ["--features", "phash"]),
     (relabel.parse_args, ["new.csv"]),
+    (delete.parse_args, ["--where", "true", "--reason", "r"]),
 ]
 
 
@@ -84,7 +85,7 @@ def test_the_first_line_names_the_tables_and_what_was_not_typed(
     assert capsys.readouterr().err == f"options: {told}\n"
 
 
-@pytest.mark.parametrize("job", [cache_rows, featurize, ingest, relabel, shard, split, verify])
+@pytest.mark.parametrize("job", [cache_rows, delete, featurize, ingest, relabel, shard, split, verify])
 def test_help_prints_the_manual(job: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         job.main(["--help"])
@@ -99,8 +100,8 @@ def test_help_prints_the_manual(job: ModuleType, capsys: pytest.CaptureFixture[s
 def test_help_and_wrong_options_import_no_spark() -> None:
     code = """
 import contextlib
-from jobs import cache_rows, featurize, ingest, relabel, shard, split, verify
-for job in (cache_rows, featurize, ingest, relabel, shard, split, verify):
+from jobs import cache_rows, delete, featurize, ingest, relabel, shard, split, verify
+for job in (cache_rows, delete, featurize, ingest, relabel, shard, split, verify):
     for option in ("--help", "--no-such"):
         with contextlib.suppress(SystemExit):
             job.main([option])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs import cache_rows, featurize, ingest, relabel, shard, split, verify
+from jobs import cache_rows, delete, featurize, ingest, relabel, shard, split, verify
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from jobs import cache_rows, featurize, ingest, relabel, shard, split, verify
          "--conf spark.cassandra.auth.password=... --conf spark.imagestrata.s3.secret.key=... jobs/{}.py"),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("job", [ingest, split, shard, verify, cache_rows, featurize, relabel])
+@pytest.mark.parametrize("job", [ingest, split, shard, verify, cache_rows, featurize, relabel, delete])
 def test_options_of_spark_submit_after_the_script_get_the_corrected_command(
     job: object, argv: list[str], command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,1 @@
+"""Deleting images from the tables on request, with a record of each."""

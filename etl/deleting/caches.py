@@ -1,0 +1,46 @@
+"""Metadata caches of splits: images are removed from them too."""
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from etl.deleting.plan import DeletePlan
+from etl.errors import TableError
+from etl.splits.metadata import CacheOutput, read_cache, sums
+from etl.splits.metadata_reading import checked
+from etl.splits.plan import SplitPlan
+from etl.splits.positions import added_up
+
+
+def clean_cache(spark: SparkSession, address: str, *, ids: DataFrame, plan: DeletePlan) -> int:
+    """Write a metadata cache again without some images. Runs Spark.
+
+    Args:
+        spark: The session.
+        address: The cache's folder.
+        ids: The ids of the images, 16 bytes each.
+        plan: The options.
+
+    Returns:
+        The number of images that were removed from it.
+
+    Raises:
+        TableError: There is no cache of the plan's tables, it is damaged, or nothing would be left of it.
+        OutputExistsError: The folder has other files.
+    """
+    of = SplitPlan(
+        data_table=plan.data_table, metadata_table=plan.metadata_table, metadata_in=address, columns=plan.columns
+    )
+    metadata = checked(read_cache(spark, address, plan=of))
+    gone = metadata.rows.join(ids, on="id", how="left_semi").count()
+    if not gone:
+        return 0
+    left = metadata.rows.join(ids, on="id", how="left_anti").select(*metadata.rows.columns)
+    with CacheOutput(address, overwrite=True) as output:
+        aside = output.aside("rows")
+        left.write.option("compression", "zstd").parquet(aside)
+        by_file = spark.read.parquet(aside).withColumn("file", F.input_file_name())
+        found = [row.asDict() for row in by_file.groupBy("file").agg(*sums()).collect()]
+        if not found:
+            raise TableError(f"Wanted other images in the metadata cache {address}. Found: none. Remove the folder.")
+        output.publish(metadata, sums=added_up(found), sizes={row["file"]: row["rows"] for row in found})
+    return gone

@@ -1,0 +1,220 @@
+"""The steps of a run that deletes images: choose them, look for splits that hold them, confirm, remove, check."""
+
+import logging
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from etl.cassandra.control import Control, check_columns
+from etl.cassandra.table_records import check_pair, dataset_of
+from etl.deleting.caches import clean_cache
+from etl.deleting.choosing import Chosen, choose
+from etl.deleting.holders import Holder, check_holders, find_holders
+from etl.deleting.plan import DeletePlan
+from etl.deleting.report import DeleteReport
+from etl.errors import ConflictError, EtlError, SourceError, TableError
+from etl.frames import kept, plain_inside
+from etl.ingest.removal import (
+    DELETED,
+    Removal,
+    check_removed,
+    image_states,
+    record,
+    remove,
+    remove_hashes,
+    value_tables,
+)
+from etl.ingest.sequence import Run, take_lone_run
+from etl.ingest.stale_rows import UNCONFIRMED_SHARE
+from etl.secrets import secrets_on_executors
+from schemas import IdentifierError, TableName
+from schemas.tables import history_of
+
+log = logging.getLogger("imagestrata.delete")
+
+_SOURCES = 20
+_WRITERS = ("ingest", "repair", "features", "labels")
+
+
+def run(spark: SparkSession, *, plan: DeletePlan) -> DeleteReport:
+    """Delete images.
+
+    Args:
+        spark: The session.
+        plan: The options.
+
+    Returns:
+        The report.
+
+    Raises:
+        EtlError: The images cannot be deleted, or their number is not confirmed. Nothing was deleted, unless the
+            message says otherwise.
+    """
+    started = time.monotonic()
+    with ExitStack() as stack:
+        found = _survey(spark, plan=plan, stack=stack)
+        check_holders(found.holders, plan=plan)
+        _confirm(found, plan=plan)
+        control, metadata = found.control, plan.metadata_table
+        caches = {address: clean_cache(spark, address, ids=found.ids, plan=plan) for address in plan.caches}
+        dataset = dataset_of(control, metadata)
+        run = take_lone_run(control, table=metadata, key=plan.columns.id, kind="delete", dataset=dataset)
+        log.info("this is %s", run)
+        removal = Removal.begin(control, data=plan.data_table, metadata=metadata, columns=plan.columns, run=run)
+        states = found.chosen.states
+        record(states, removal=removal, kind=DELETED, reason=plan.reason.strip())
+        hashes = remove_hashes(states, control=control, removal=removal)
+        removed = found.ids.transform(remove, removal=removal).count()
+        check_removed(removed, of=found.images + found.before, metadata=metadata)
+        _check_alone(spark, found, run=run, plan=plan)
+        return _report(found, plan=plan, started=started, run=run, hashes=hashes, caches=caches)
+
+
+def estimate(spark: SparkSession, *, plan: DeletePlan) -> DeleteReport:
+    """Find the images and the splits that hold them. Writes nothing.
+
+    Args:
+        spark: The session.
+        plan: The options.
+
+    Returns:
+        The report.
+
+    Raises:
+        EtlError: The images cannot be deleted.
+    """
+    started = time.monotonic()
+    with ExitStack() as stack:
+        return _report(_survey(spark, plan=plan, stack=stack), plan=plan, started=started)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What is to be deleted. ``ids`` are all ids that are removed, also those that an earlier run deleted."""
+
+    control: Control
+    chosen: Chosen
+    ids: DataFrame
+    images: int
+    of: int
+    before: int
+    bytes: int
+    sources: dict[str, int]
+    holders: list[Holder]
+    values: tuple[TableName, ...]
+
+    @property
+    def needs_confirmation(self) -> bool:
+        return self.images > UNCONFIRMED_SHARE * self.of
+
+
+def _survey(spark: SparkSession, *, plan: DeletePlan, stack: ExitStack) -> _Found:
+    control = stack.enter_context(Control.from_spark(spark))
+    stack.enter_context(secrets_on_executors(spark))
+    stack.enter_context(plain_inside(spark))
+    _check_tables(control, plan=plan)
+    log.info("look for %s in %s", plan.choice, plan.metadata_table)
+    chosen = choose(spark, control, plan=plan)
+    chosen = Chosen(kept(chosen.states, stack=stack), kept(chosen.before, stack=stack))
+    by_source = chosen.states.groupBy("source").agg(F.count("*").alias("images"), F.sum("bytes").alias("bytes"))
+    rows = by_source.orderBy(F.desc("images"), "source").collect()
+    images, before = sum(row["images"] for row in rows), chosen.before.count()
+    if not images and not before:
+        raise SourceError(f"Wanted images of {plan.metadata_table} by {plan.choice}. Found: none. Nothing was deleted.")
+    ids = kept(chosen.states.select("id").union(chosen.before), stack=stack)
+    return _Found(
+        control=control,
+        chosen=chosen,
+        ids=ids,
+        images=images,
+        of=image_states(spark, control, metadata=plan.metadata_table, columns=plan.columns).count(),
+        before=before,
+        bytes=sum(row["bytes"] or 0 for row in rows),
+        sources={row["source"] or "no source": row["images"] for row in rows[:_SOURCES]},
+        holders=find_holders(spark, control, chosen.states.select("id"), plan=plan),
+        values=value_tables(control, plan.metadata_table),
+    )
+
+
+def _check_tables(control: Control, *, plan: DeletePlan) -> None:
+    """Raise `TableError`, `ConflictError` for tables that images cannot be deleted from."""
+    names = plan.columns
+    check_columns(control, plan.data_table, columns=[names.id, names.data])
+    check_columns(control, plan.metadata_table, columns=[names.id])
+    check_pair(control, data_table=plan.data_table, metadata_table=plan.metadata_table)
+    for table in (plan.data_table, plan.metadata_table):
+        kind = (control.columns(table) or {})[names.id]
+        if kind not in ("uuid", "timeuuid") or control.key(table) != [names.id]:
+            raise TableError(f"Wanted a table with the key {names.id} uuid. Found: {table} with {names.id} {kind}.")
+    try:
+        history_of(plan.metadata_table)
+    except IdentifierError as error:
+        raise TableError(str(error)) from None
+
+
+def _confirm(found: _Found, *, plan: DeletePlan) -> None:
+    """Raise `EtlError` unless this number of images may be deleted."""
+    is_confirmed = not found.needs_confirmation if plan.count is None else plan.count == found.images
+    if found.images and not is_confirmed:
+        given = "no --count" if plan.count is None else f"--count {plan.count}"
+        raise EtlError(
+            f"Wanted --count {found.images}, to delete {found.images:,} of {found.of:,} images of "
+            f"{plan.metadata_table}. Found: {given}. Nothing was deleted. --plan shows what would be deleted. You must "
+            f"confirm the number of images if it exceeds {UNCONFIRMED_SHARE:.0%} of the table."
+        )
+
+
+def _check_alone(spark: SparkSession, found: _Found, *, run: Run, plan: DeletePlan) -> None:
+    """Raise `ConflictError` if another run has written, or may write, deleted images again."""
+    metadata = plan.metadata_table
+    table = TableName(metadata.keyspace, "ingests")
+    query = f"SELECT sequence, kind FROM {table.quoted} WHERE table_name = ? AND sequence > ?"
+    later = [
+        row
+        for row in found.control.execute(query, (metadata.table, run.sequence), is_serial=True)
+        if row.kind in _WRITERS
+    ]
+    if later:
+        names = ", ".join(f"{row.sequence} ({row.kind})" for row in later)
+        raise ConflictError(
+            f"Wanted no other run on {metadata} while images are deleted. Found: run {names} began after this one and "
+            "may have written some of these images or their values again. The images were deleted; run this again "
+            "with their ids when it has ended."
+        )
+    there = image_states(spark, found.control, metadata=metadata, columns=plan.columns)
+    if left := there.join(found.ids, on="id", how="left_semi").count():
+        raise TableError(
+            f"Wanted no rows of deleted images in {metadata}. Found: {left:,} rows, with later write times (see "
+            "WRITETIME in CQL), from a machine whose clock was ahead. Run this again when these times have passed."
+        )
+
+
+def _report(
+    found: _Found,
+    *,
+    plan: DeletePlan,
+    started: float,
+    run: Run | None = None,
+    hashes: int = 0,
+    caches: dict[str, int] | None = None,
+) -> DeleteReport:
+    return DeleteReport(
+        data_table=str(plan.data_table),
+        metadata_table=str(plan.metadata_table),
+        images=found.images,
+        of=found.of,
+        bytes=found.bytes,
+        sources=found.sources,
+        before=found.before,
+        values=[str(table) for table in found.values],
+        hashes=hashes,
+        splits={holder.address: holder.images for holder in found.holders},
+        caches=caches or {},
+        confirm=found.images if found.needs_confirmation else None,
+        history=str(history_of(plan.metadata_table)),
+        sequence=None if run is None else run.sequence,
+        seconds=round(time.monotonic() - started, 3),
+    )

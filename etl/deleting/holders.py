@@ -1,0 +1,151 @@
+"""Splits that hold images which are to be deleted: registered splits, and those that the user names."""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from etl.cassandra import registry
+from etl.cassandra.control import Control
+from etl.deleting.plan import DeletePlan
+from etl.errors import ConflictError, EtlError, one_line
+from etl.frames import from_pandas
+from etl.splits.plan import SplitRef
+from etl.splits.taking_part import split_rows
+from formats import SplitFolder, is_dictionary, read_dictionary
+from formats.errors import FormatsError
+from schemas import SchemaError
+
+SPLIT = "split"
+"""The kind of splits in the registry."""
+PINNED = "pinned"
+"""The tag of registered splits that must not lose images: ``pinned=true``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A split that holds images to delete, or that cannot be read.
+
+    Attributes:
+        address: Its folder or file.
+        images: The number of these images; None if it cannot be read.
+        is_protected: Whether it is pinned or named by the user, so that only ``--force`` deletes its images.
+        problem: Why it cannot be read.
+    """
+
+    address: str
+    images: int | None
+    is_protected: bool
+    problem: str = field(default="")
+
+    def __str__(self) -> str:
+        if self.images is None:
+            return f"{self.address} cannot be read ({self.problem})"
+        return f"{self.address} has {self.images:,} of these images"
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    address: str
+    is_protected: bool
+    metadata_table: str | None = None
+    fingerprints: tuple[str, ...] = ()
+
+
+def find_holders(spark: SparkSession, control: Control, ids: DataFrame, *, plan: DeletePlan) -> list[Holder]:
+    """Find the splits that hold images. Runs Spark.
+
+    Args:
+        spark: The session.
+        control: A connection.
+        ids: The ids (16 bytes) of the images; persisted.
+        plan: The options.
+
+    Returns:
+        The splits of the plan's tables that hold such images or cannot be read, by address.
+    """
+    found = {}
+    for candidate in _candidates(control, plan=plan):
+        if candidate.metadata_table not in (None, str(plan.metadata_table)):
+            continue
+        try:
+            rows = _ids_of(spark, candidate, plan=plan)
+            images = 0 if rows is None else rows.join(ids, on="id", how="left_semi").distinct().count()
+        except (EtlError, FormatsError, SchemaError, OSError, PySparkException, Py4JJavaError) as error:
+            reason = one_line(error)[:200]
+            found[candidate.address] = Holder(candidate.address, None, candidate.is_protected, reason)
+        else:
+            if images:
+                found[candidate.address] = Holder(candidate.address, images, candidate.is_protected)
+    return [found[address] for address in sorted(found)]
+
+
+def check_holders(holders: list[Holder], *, plan: DeletePlan) -> None:
+    """Raise `ConflictError` for pinned or named splits that hold images, unless the plan says ``force``."""
+    protected = [holder for holder in holders if holder.is_protected]
+    if protected and not plan.force:
+        raise ConflictError(
+            f"Wanted images that no pinned split has, and none of --split. Found: {'; '.join(map(str, protected))}. "
+            "Nothing was deleted. --force deletes the images all the same; these splits keep their ids, and training "
+            "skips them with on_missing='skip'."
+        )
+
+
+def _candidates(control: Control, *, plan: DeletePlan) -> Iterator[_Candidate]:
+    """Registered splits, each address once, and those of the plan, which must be readable."""
+    found: dict[str, _Candidate] = {}
+    for entry in registry.entries(control, keyspace=plan.metadata_table.keyspace, kind=SPLIT):
+        try:
+            document = json.loads(entry.document)
+            address = str(document["address"])
+        except (ValueError, LookupError, TypeError):
+            document, address = {}, entry.name
+        is_pinned = entry.tags.get(PINNED, "").lower() == "true"
+        prints = document.get("fingerprints") or document.get("fingerprint")
+        if not isinstance(prints, list) or not all(isinstance(one, str) for one in prints):
+            prints = []
+        candidate = _Candidate(address, is_pinned, document.get("metadata_table"), tuple(prints) if is_pinned else ())
+        if address not in found or is_pinned:  # the newest version comes first
+            found[address] = candidate
+    for address in plan.splits:
+        place = os.path.abspath(address) if "://" not in address else address
+        known = next((one for one in found if one.rstrip("/") in (address.rstrip("/"), place.rstrip("/"))), address)
+        found[known] = _Candidate(known, is_protected=True)
+    yield from found.values()
+
+
+def _ids_of(spark: SparkSession, candidate: _Candidate, *, plan: DeletePlan) -> DataFrame | None:
+    """The ids of a split; None if it is a split of other tables. Raises errors of `formats` and Spark."""
+    address = candidate.address
+    if is_dictionary(address):
+        read = read_dictionary(address)
+        if read.metadata_table and read.metadata_table != str(plan.metadata_table):
+            _check_own(candidate, read.metadata_table)
+            return None
+        prints, parts = [part.fingerprint for part in read.splits], [part.ids for part in read.splits]
+        packed = np.concatenate(parts) if parts else np.empty((0, 16), np.uint8)
+        frame = pd.DataFrame({"id": pd.Series([row.tobytes() for row in packed], dtype=object)})
+        rows = from_pandas(spark, frame, "id BINARY")
+    else:
+        manifest = SplitFolder.open(address).manifest
+        if manifest.metadata_table != str(plan.metadata_table):
+            _check_own(candidate, manifest.metadata_table)
+            return None
+        prints = [part.fingerprint for part in manifest.splits]
+        rows = split_rows(spark, SplitRef(address)).select(F.col("id"))
+    if candidate.fingerprints and sorted(candidate.fingerprints) != sorted(prints):
+        raise ConflictError("another split was published there since it was pinned")
+    return rows
+
+
+def _check_own(candidate: _Candidate, metadata_table: str) -> None:
+    """Raise `ConflictError` for a split of other tables that the user named."""
+    if candidate.metadata_table is None and candidate.is_protected:
+        raise ConflictError(f"it is a split of {metadata_table}")

@@ -1,0 +1,328 @@
+"""Removal of images from the tables, with a record of each removed image in the history of its metadata table.
+
+The record is written first, then the image's feature values are removed, and at last its data row and metadata row. So
+a run that was killed leaves images that the next run finds again by their metadata. The data row is not removed but
+written without an image, so that one read tells a removed image from a missing one.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from etl.cassandra import registry
+from etl.cassandra.cluster import Cluster
+from etl.cassandra.control import Control
+from etl.cassandra.executor import insert_into, writer
+from etl.cassandra.table_records import read_records
+from etl.cassandra.tables import append_rows, read_table, uuid_bytes, uuid_text
+from etl.errors import TableError
+from etl.frames import small_table
+from etl.ingest.sequence import Run
+from etl.workers import map_batches
+from schemas import Columns, IdentifierError, TableName
+from schemas.features import FEATURE_VIEW, FeatureView, label_view_of
+from schemas.tables import create_history, history_of
+
+DELETED, PRUNED = "deleted", "pruned"
+"""The kinds of removed images in a history: deleted on request, or no longer in their source."""
+
+_STATES = {
+    "label": "int",
+    "labels": "array<int>",
+    "or_label": "string",
+    "or_split": "string",
+    "path": "string",
+    "bytes": "bigint",
+    "sha256": "binary",
+    "source": "string",
+    "ingest_id": "string",
+    "since": "bigint",
+}
+_RECORDED = ("since", "label", "labels", "or_label", "or_split", "sha256", "source")
+_IN_FLIGHT = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """The tables that images are removed from, and the run that removes them.
+
+    Attributes:
+        cluster: The cluster, for executors.
+        data: The data table.
+        metadata: The metadata table.
+        columns: The names of their columns.
+        has_label: Whether the data table has labels.
+        values: The tables of feature values and of labels with versions.
+        run: The run. What a later run writes stays.
+    """
+
+    cluster: Cluster
+    data: TableName
+    metadata: TableName
+    columns: Columns
+    has_label: bool
+    values: tuple[TableName, ...]
+    run: Run
+
+    @classmethod
+    def begin(cls, control: Control, *, data: TableName, metadata: TableName, columns: Columns, run: Run) -> "Removal":
+        """Find the tables, and create the history of the metadata table unless it exists. Raises `TableError`."""
+        try:
+            history = history_of(metadata)
+        except IdentifierError as error:
+            raise TableError(str(error)) from None
+        if control.columns(history) is None:
+            control.define(create_history(metadata))
+        return cls(
+            cluster=control.located,
+            data=data,
+            metadata=metadata,
+            columns=columns,
+            has_label=columns.label in (control.columns(data) or {}),
+            values=value_tables(control, metadata),
+            run=run,
+        )
+
+
+def value_tables(control: Control, metadata: TableName) -> tuple[TableName, ...]:
+    """The tables with values of the registered feature views and label views of a metadata table."""
+    found: dict[TableName, None] = {}
+    for entry in registry.everything(control, keyspace=metadata.keyspace):
+        if entry.kind not in (FEATURE_VIEW, label_view_of(metadata)):
+            continue
+        view = FeatureView.from_json(entry.document, place=f"{metadata.keyspace}.registry")
+        try:
+            table = view.table_of(metadata)
+        except IdentifierError:  # too long a name: there are no values for this table
+            continue
+        if control.columns(table) is not None:
+            found[table] = None
+    return tuple(found)
+
+
+def image_states(spark: SparkSession, control: Control, *, metadata: TableName, columns: Columns) -> DataFrame:
+    """All images of a metadata table with their states.
+
+    Args:
+        spark: The session.
+        control: A connection.
+        metadata: The metadata table. Columns that it lacks are null.
+        columns: The names of its columns.
+
+    Returns:
+        ``id`` (16 bytes), ``label, labels, or_label, or_split, path, bytes, sha256, source, ingest_id``; ``sequence``,
+        the largest sequence of the run that wrote the row, 0 if that is not recorded; and ``since``, the sequence since
+        which the image has this state.
+    """
+    there = control.columns(metadata) or {}
+    names = {name: columns.label if name == "label" else name for name in _STATES}
+    has = {name: column for name, column in names.items() if column in there}
+    if there.get(has.get("label", "")) != "int":  # of another tool, or none
+        has.pop("label", None)
+    rows = read_table(spark, metadata, columns=[columns.id, *has.values()])
+    rows = rows.select(
+        uuid_bytes(columns.id).alias("id"),
+        *((F.col(has[name]) if name in has else F.lit(None)).cast(kind).alias(name) for name, kind in _STATES.items()),
+    )
+    runs = _sequences(control, metadata)
+    known = small_table(
+        spark, {"ingest_id": [*runs], "sequence": [*runs.values()]}, "ingest_id STRING, sequence BIGINT"
+    )
+    sequence = F.coalesce("sequence", F.lit(0)).cast("bigint")
+    rows = rows.join(F.broadcast(known), on="ingest_id", how="left").withColumn("sequence", sequence)
+    return rows.withColumn("since", F.coalesce("since", "sequence"))
+
+
+def _sequences(control: Control, metadata: TableName) -> dict[str, int]:
+    """The largest sequence of each ingest id."""
+    runs = TableName(metadata.keyspace, "ingests")
+    if control.columns(runs) is None:
+        return {}
+    query = f"SELECT sequence, ingest_id FROM {runs.quoted} WHERE table_name = ?"
+    found: dict[str, int] = {}
+    for row in control.execute(query, (metadata.table,), is_serial=True):  # the newest first
+        if row.ingest_id is not None:
+            found.setdefault(str(row.ingest_id), row.sequence)
+    return found
+
+
+def newest_removals(spark: SparkSession, control: Control, *, metadata: TableName) -> DataFrame | None:
+    """The last removal of each image that was removed from a metadata table, also of those that are there again.
+
+    Args:
+        spark: The session.
+        control: A connection.
+        metadata: The metadata table.
+
+    Returns:
+        ``id`` (16 bytes), ``until``, ``kind`` and ``source``; None if nothing was ever removed or replaced.
+    """
+    try:
+        history = history_of(metadata)
+    except IdentifierError:  # too long a name for a history
+        return None
+    if control.columns(history) is None:
+        return None
+    rows = read_table(spark, history, columns=["id", "until", "kind", "source"])
+    removed = rows.where(F.col("kind").isin(DELETED, PRUNED))
+    newest = removed.groupBy("id").agg(F.max_by(F.struct("until", "kind", "source"), "until").alias("newest"))
+    return newest.select(uuid_bytes("id").alias("id"), "newest.*")
+
+
+def deleted_images(spark: SparkSession, control: Control, *, metadata: TableName, columns: Columns) -> DataFrame | None:
+    """The ids of images that were deleted on request, and that no run has written since.
+
+    Args:
+        spark: The session.
+        control: A connection.
+        metadata: The metadata table.
+        columns: The names of its columns.
+
+    Returns:
+        ``id`` (16 bytes); None if no image was deleted.
+    """
+    if control.columns(metadata) is None:
+        return None
+    removals = newest_removals(spark, control, metadata=metadata)
+    if removals is None:
+        return None
+    deleted = removals.where(F.col("kind") == DELETED).select("id", "until")
+    if deleted.isEmpty():
+        return None
+    there = image_states(spark, control, metadata=metadata, columns=columns).select("id", "sequence")
+    is_newer = F.coalesce(F.col("sequence") > F.col("until"), F.lit(False))
+    return deleted.join(there, on="id", how="left").where(~is_newer).select("id")
+
+
+def record(states: DataFrame, /, *, removal: Removal, kind: str, reason: str) -> None:
+    """Write the states of images to the history, before they are removed. Runs Spark.
+
+    States that are recorded already, by a run that was killed, are not recorded again.
+
+    Args:
+        states: Rows of `image_states`.
+        removal: The tables and the run.
+        kind: `DELETED` or `PRUNED`.
+        reason: Why they are removed.
+    """
+    history, run = history_of(removal.metadata), removal.run
+    known = read_table(states.sparkSession, history, columns=["id", "since", "kind"])
+    known = known.where(F.col("kind") == kind).select(uuid_bytes("id").alias("id"), "since")
+    rows = states.join(known, on=["id", "since"], how="left_anti").select(
+        uuid_text("id").alias("id"),
+        F.lit(run.sequence).cast("bigint").alias("until"),
+        F.lit(kind).alias("kind"),
+        *_RECORDED,
+        F.lit(reason).alias("reason"),
+        F.timestamp_millis(F.lit(run.clock // 1000)).alias("at"),
+    )
+    append_rows(rows, table=history, clock=run.clock)
+
+
+def remove(ids: DataFrame, /, *, removal: Removal) -> DataFrame:
+    """Remove images: their feature values, and then their data and metadata rows.
+
+    Args:
+        ids: Rows with an ``id`` of 16 bytes.
+        removal: The tables and the run. Rows that a later run has written stay.
+
+    Returns:
+        The removed ids. The removal happens when the result is computed.
+    """
+    return map_batches(ids.select("id"), task=partial(_remove_batches, removal=removal), schema="id BINARY")
+
+
+def _remove_batches(batches: Iterable[pa.RecordBatch], *, removal: Removal) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        asyncio.run(_remove(batch.column(0).to_pylist(), removal))
+        yield batch
+
+
+async def _remove(ids: Sequence[bytes], removal: Removal) -> None:
+    names, clock = removal.columns, removal.run.last_clock
+    async with writer(removal.cluster) as session:
+        of_values = [
+            await session.prepare(f"DELETE FROM {table.quoted} USING TIMESTAMP ? WHERE id = ?")
+            for table in removal.values
+        ]
+        empty = [names.id, names.data, *([names.label] if removal.has_label else [])]
+        of_data = await session.prepare(insert_into(removal.data, empty))
+        of_metadata = await session.prepare(
+            f'DELETE FROM {removal.metadata.quoted} USING TIMESTAMP ? WHERE "{names.id}" = ?'
+        )
+        is_one_mutation = removal.data.keyspace == removal.metadata.keyspace
+
+        async def remove_one(image: uuid.UUID) -> None:
+            about = f"the removal of image {image} from {removal.data} and {removal.metadata}"
+            for statement in of_values:
+                await session.write([(statement, (clock, image))], about=about)
+            nothing = (None,) * (len(empty) - 1)
+            rows = [(of_data, (image, *nothing, clock)), (of_metadata, (clock, image))]
+            for together in [rows] if is_one_mutation else [[row] for row in rows]:
+                await session.write(together, about=about)
+
+        for start in range(0, len(ids), _IN_FLIGHT):
+            await asyncio.gather(*(remove_one(uuid.UUID(bytes=one)) for one in ids[start : start + _IN_FLIGHT]))
+
+
+def remove_hashes(states: DataFrame, /, *, control: Control, removal: Removal) -> int:
+    """Remove the perceptual hashes of bytes that no other image of the keyspace has. Runs Spark.
+
+    Args:
+        states: The images to be removed, as rows of `image_states`.
+        control: A connection.
+        removal: The tables and the run.
+
+    Returns:
+        The number of hashes.
+    """
+    spark, metadata = states.sparkSession, removal.metadata
+    hashes = TableName(metadata.keyspace, "perceptual_hashes")
+    if control.columns(hashes) is None:
+        return 0
+    tables = {metadata, *(one.metadata_table for one in read_records(control, keyspace=metadata.keyspace))}
+    used = []
+    for table in sorted(tables, key=str):
+        if table == metadata:
+            rows = image_states(spark, control, metadata=table, columns=removal.columns)
+            used.append(rows.join(states.select("id"), on="id", how="left_anti").select("sha256"))
+        elif "sha256" in (control.columns(table) or {}):
+            used.append(read_table(spark, table, columns=["sha256"]))
+    own = states.where(F.col("sha256").isNotNull()).select("sha256").distinct()
+    stored = read_table(spark, hashes, columns=["sha256"])
+    alone = own.join(stored, on="sha256", how="left_semi").join(
+        reduce(DataFrame.union, used), on="sha256", how="left_anti"
+    )
+    task = partial(_remove_hashes, removal=removal, table=hashes)
+    return map_batches(alone, task=task, schema="sha256 BINARY").count()
+
+
+def _remove_hashes(
+    batches: Iterable[pa.RecordBatch], *, removal: Removal, table: TableName
+) -> Iterator[pa.RecordBatch]:
+    async def work(digests: Sequence[bytes]) -> None:
+        async with writer(removal.cluster) as session:
+            statement = await session.prepare(f"DELETE FROM {table.quoted} USING TIMESTAMP ? WHERE sha256 = ?")
+            for start in range(0, len(digests), _IN_FLIGHT):
+                await asyncio.gather(
+                    *(
+                        session.write([(statement, (removal.run.last_clock, one))], about=f"a removal from {table}")
+                        for one in digests[start : start + _IN_FLIGHT]
+                    )
+                )
+
+    for batch in batches:
+        asyncio.run(work(batch.column(0).to_pylist()))
+        yield batch
+
+
+def check_removed(removed: int, *, of: int, metadata: TableName) -> None:
+    """Raise `TableError` unless all images were removed: Spark may have lost their list with an executor."""
+    if removed != of:
+        raise TableError(f"Wanted to remove {of:,} images from {metadata}. Found: {removed:,} removed. Run this again.")

@@ -1,0 +1,150 @@
+"""Delete images from the tables: "remove this person's pictures".
+
+Removes the images, their metadata, their feature values and labels in all versions, and perceptual hashes that no other
+image needs. A record of each image stays in the table METADATA_NAME_history: id, label, SHA-256, source, the reason and
+the time, but no path. Splits keep the ids. Training with on_missing="skip" leaves deleted images out, and all ranks
+keep the same number of batches. An ingest of the same files leaves deleted images out; see ingest.py --restore-deleted.
+
+examples:
+  spark-submit jobs/delete.py -d ks.data -m ks.metadata --where "path LIKE 'anna/%'" --reason "request 17" --plan
+  spark-submit jobs/delete.py -d ks.data -m ks.metadata --source /data/b --reason "no licence" --count 12
+  spark-submit jobs/delete.py -d ks.data -m ks.metadata --ids ids.txt --reason "request 17" --split splits/first
+  spark-submit jobs/delete.py -d ks.data -m ks.metadata --ingest 3 --reason "wrong folder" --cache build/metadata
+
+Show first what would be deleted, with --plan. You must confirm the number of images with --count if it exceeds 1 % of
+the table. Images in a split that is pinned in the registry, or named with --split, are not deleted without --force.
+
+Shards, dataset versions and other files keep copies: make them again. If the job is interrupted, run it again.
+"""
+
+import argparse
+import sys
+import uuid
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from etl.deleting.plan import DeletePlan
+from formats import command_line
+from jobs import options
+from jobs.arguments import PAIR, make_parser, parse
+from jobs.command import execute
+from schemas import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from etl.deleting.report import DeleteReport
+
+EPILOG = f"""
+{options.CASSANDRA_HELP}
+exit codes:
+  0  done
+  1  failed; one line says why
+  2  bad arguments; nothing was read
+"""
+
+
+def parser() -> command_line.Parser:
+    """The options; their help is the manual page."""
+    made = make_parser("delete.py", manual=__doc__, epilog=EPILOG)
+    add = made.add_argument
+    add("-d", "--data-table", metavar="KS.TABLE", help="the table of images")
+    add("-m", "--metadata-table", metavar="KS.TABLE", help="the table of metadata")
+    add = made.add_argument_group("which images: one of these").add_argument
+    add("--ids", dest="ids_file", metavar="FILE",
+        help="the ids in a file: .txt or .csv with one on each line, or .parquet with a column id")  # fmt: skip
+    add("--id", dest="ids", type=uuid.UUID, action="append", default=[], metavar="UUID", help="this id; repeatable")
+    add("--source", metavar="NAME", help="all images of a source, as the metadata names it")
+    add("--ingest", metavar="ID", help="all images that an ingest wrote: its ingest id, or the number of its run")
+    add("--where", metavar="EXPRESSION", help="images for which this Spark SQL expression over the metadata and "
+        "features is true")  # fmt: skip
+    add = made.add_argument_group("how to run").add_argument
+    add("--reason", required=True, metavar="TEXT", help="why they are deleted; the history keeps it, so write no names")
+    add("--plan", action="store_true", help="show what would be deleted; delete nothing")
+    add("--count", type=int, metavar="N", help="confirm that N images are deleted; required above 1%% of the table")
+    add("--split", dest="splits", action="append", default=[], metavar="SPLIT",
+        help="a split that must not lose images, besides those that are pinned; repeatable")  # fmt: skip
+    add("--force", action="store_true", help="delete images also if such a split has them")
+    add("--cache", dest="caches", action="append", default=[], metavar="FOLDER",
+        help="remove the images from this metadata cache of split.py, too; repeatable")  # fmt: skip
+    options.add_column_options(add)
+    add("--json", action="store_true", help="print the report as JSON")
+    return made
+
+
+def parse_args(argv: Sequence[str] | None = None) -> tuple[DeletePlan, argparse.Namespace]:
+    """The plan, and the options ``plan`` and ``json``. Exits with 2 for bad arguments."""
+    return parse(parser(), argv, plan=_plan, needed=lambda args: dict.fromkeys(PAIR, ()), check=_check)
+
+
+def run(spark: "SparkSession", *, plan: DeletePlan) -> "DeleteReport":
+    """Delete images.
+
+    Args:
+        spark: The session.
+        plan: The tables, the images and the reason.
+
+    Returns:
+        Counts, and the splits that hold deleted images.
+
+    Raises:
+        EtlError: The images cannot be deleted.
+    """
+    from etl.deleting import deletion
+
+    return deletion.run(spark, plan=plan)
+
+
+def estimate(spark: "SparkSession", *, plan: DeletePlan) -> "DeleteReport":
+    """Find what would be deleted; writes nothing.
+
+    Args:
+        spark: The session.
+        plan: The tables and the images.
+
+    Returns:
+        Counts, and the splits that hold these images.
+
+    Raises:
+        EtlError: The images cannot be deleted.
+    """
+    from etl.deleting import deletion
+
+    return deletion.estimate(spark, plan=plan)
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Raise ValueError for options that are wrong whatever Spark's configuration says."""
+    _draft(args, data_table=TableName("ks", "data"), metadata_table=TableName("ks", "metadata"))
+
+
+def _plan(args: argparse.Namespace) -> DeletePlan:
+    plan = _draft(args)
+    if plan.where:
+        from etl.splits.conditions import check_condition  # starts Spark's JVM
+
+        check_condition(plan.where)
+    return plan
+
+
+def _draft(args: argparse.Namespace, **missing: TableName) -> DeletePlan:
+    tables = {**missing, **options.tables_of(args)}
+    ingest, columns = _ingest(args.ingest), options.columns_of(args)
+    return options.plan_of(DeletePlan, args, **tables, ingest=ingest, columns=columns)
+
+
+def _ingest(text: str | None) -> uuid.UUID | int | None:
+    try:
+        return None if text is None else int(text) if text.isdecimal() else uuid.UUID(text)
+    except ValueError:
+        raise ValueError(f"Wanted an ingest id (UUID) or the number of a run for --ingest. Found: {text!r}") from None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    plan, args = parse_args(argv)
+    return execute("delete.py", lambda spark: (estimate if args.plan else run)(spark, plan=plan), as_json=args.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
