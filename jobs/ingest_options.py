@@ -4,7 +4,7 @@ import argparse
 import uuid
 from collections.abc import Mapping, Sequence
 
-from etl.ingest.plan import IngestPlan
+from etl.ingest.plan import IngestPlan, parse_ttl
 from formats.command_line import Parser
 from jobs import options
 from jobs.arguments import PAIR, Needed, make_parser, parse
@@ -46,6 +46,8 @@ def parser(manual: str | None) -> Parser:
     add("--dataset", default="", metavar="NAME", help="the dataset of ids and class numbers (default: the keyspace)")
     add("--no-create", action="store_true", help="do not create keyspaces and tables; fail if they are missing")
     add("--replication", metavar="N", help="replicas of new keyspaces: 3, or dc1:3,dc2:2 (default: 1)")
+    add("--ttl", metavar="TIME", help="the images expire after this time: seconds, 30d, 12h, or none for never; needed "
+        "again for each run of a source that has one")  # fmt: skip
     options.add_column_options(add)
     add = made.add_argument_group("how to run").add_argument
     add("--plan", action="store_true", help="count files and estimate time; read no contents, write nothing")
@@ -79,6 +81,7 @@ def _plan(args: argparse.Namespace) -> IngestPlan:
         create=not args.no_create,
         recode=options.recode(args),
         tolerance=options.tolerance(args),
+        ttl=args.ttl and parse_ttl(args.ttl),
     )
 
 
@@ -98,5 +101,7 @@ def _check(args: argparse.Namespace) -> None:
         make(args)
     if args.replication is not None:
         Replication.parse(args.replication)
+    if args.ttl is not None:
+        parse_ttl(args.ttl)
     if args.source is not None:
         options.source_plan(args)

@@ -43,6 +43,7 @@ class Split:
         cache: The cache folder that was given when the split was opened.
         is_opened: Whether a worker process opens the split again from its address.
         recorded_table: The data table that a row list names, if another one was given; else empty.
+        expires: When its first images expire, ISO 8601, UTC; empty if none do, or that is not known.
     """
 
     ids: NDArray[np.uint8] = field(repr=False)
@@ -60,6 +61,7 @@ class Split:
     cache: str | None = field(default=None, repr=False)
     is_opened: bool = field(default=False, repr=False)
     recorded_table: str = field(default="", repr=False)
+    expires: str = field(default="", repr=False)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -266,6 +268,7 @@ def _open_folder(address: str | os.PathLike[str], index: int | None, cache: str 
         label_type=manifest.label_type,
         cache=None if cache is None else os.path.abspath(cache),
         is_opened=True,
+        expires=manifest.expires or "",
     )
 
 

@@ -77,6 +77,7 @@ class SplitManifest:
         warnings: What the job warned about.
         features: The feature views that options of the job named, with their versions.
         label_view: The version of the label view that the labels come from; None for those of the metadata table.
+        expires: When the first images expire (``ingest.py --ttl``), ISO 8601, UTC; None if none do.
         format: The format version.
     """
 
@@ -95,6 +96,7 @@ class SplitManifest:
     warnings: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     label_view: str | None = None
+    expires: str | None = None
     format: int = field(default=FORMAT)
 
     def to_json(self) -> str:
@@ -136,6 +138,7 @@ class SplitManifest:
             warnings=tuple(found.get("warnings", ())),
             features=tuple(found.get("features", ())),
             label_view=found.get("label_view"),
+            expires=found.get("expires"),
             format=found["format"],
         )
 

@@ -180,6 +180,20 @@ def create_ingests(keyspace: str) -> str:
     return _definition("ingests", table=TableName.parse(f"{keyspace}.ingests").quoted)
 
 
+def add_column(table: TableName, name: str, kind: str) -> str:
+    """Return the statement that adds a column to a table.
+
+    Args:
+        table: The table.
+        name: The column.
+        kind: Its CQL type.
+
+    Returns:
+        A CQL statement.
+    """
+    return f'ALTER TABLE {table.quoted} ADD "{check_column(name)}" {kind}'
+
+
 def create_perceptual_hashes(keyspace: str) -> str:
     """Return the statement that creates the table of perceptual hashes unless it exists."""
     return _definition("perceptual_hashes", table=TableName.parse(f"{keyspace}.perceptual_hashes").quoted)

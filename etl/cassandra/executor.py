@@ -88,10 +88,16 @@ class Writer:
             await asyncio.sleep(0.5 * 2**attempt)
 
 
-def insert_into(table: TableName, columns: Sequence[str]) -> str:
-    """The statement that writes these columns of a row. Its last value is the write time, in microseconds."""
+def insert_into(table: TableName, columns: Sequence[str], *, has_ttl: bool = False) -> str:
+    """The statement that writes these columns of a row.
+
+    Its last value is the write time, in microseconds; with ``has_ttl``, that is followed by the time to live, in
+    seconds.
+    """
     names = ", ".join(f'"{check_column(name)}"' for name in columns)
-    return f"INSERT INTO {table.quoted} ({names}) VALUES ({', '.join('?' for _ in columns)}) USING TIMESTAMP ?"
+    return f"INSERT INTO {table.quoted} ({names}) VALUES ({', '.join('?' for _ in columns)}) USING TIMESTAMP ?" + (
+        " AND TTL ?" if has_ttl else ""
+    )
 
 
 @asynccontextmanager

@@ -57,7 +57,7 @@ def run(spark: SparkSession, *, plan: DeletePlan) -> DeleteReport:
     with ExitStack() as stack:
         found = _survey(spark, plan=plan, stack=stack)
         check_holders(found.holders, plan=plan)
-        _confirm(found, plan=plan)
+        check_count(found.images, of=found.of, plan=plan)
         control, metadata = found.control, plan.metadata_table
         caches = {address: clean_cache(spark, address, ids=found.ids, plan=plan) for address in plan.caches}
         dataset = dataset_of(control, metadata)
@@ -106,10 +106,6 @@ class _Found:
     holders: list[Holder]
     values: tuple[TableName, ...]
 
-    @property
-    def needs_confirmation(self) -> bool:
-        return self.images > UNCONFIRMED_SHARE * self.of
-
 
 def _survey(spark: SparkSession, *, plan: DeletePlan, stack: ExitStack) -> _Found:
     control = stack.enter_context(Control.from_spark(spark))
@@ -155,16 +151,21 @@ def _check_tables(control: Control, *, plan: DeletePlan) -> None:
         raise TableError(str(error)) from None
 
 
-def _confirm(found: _Found, *, plan: DeletePlan) -> None:
-    """Raise `EtlError` unless this number of images may be deleted."""
-    is_confirmed = not found.needs_confirmation if plan.count is None else plan.count == found.images
-    if found.images and not is_confirmed:
+def check_count(images: int, *, of: int, plan: DeletePlan) -> None:
+    """Raise `EtlError` unless this number of images, of so many in the table, may be deleted."""
+    is_confirmed = not needs_confirmation(images, of=of) if plan.count is None else plan.count == images
+    if images and not is_confirmed:
         given = "no --count" if plan.count is None else f"--count {plan.count}"
         raise EtlError(
-            f"Wanted --count {found.images}, to delete {found.images:,} of {found.of:,} images of "
-            f"{plan.metadata_table}. Found: {given}. Nothing was deleted. --plan shows what would be deleted. You must "
-            f"confirm the number of images if it exceeds {UNCONFIRMED_SHARE:.0%} of the table."
+            f"Wanted --count {images}, to delete {images:,} of {of:,} images of {plan.metadata_table}. Found: {given}. "
+            "Nothing was deleted. --plan shows what would be deleted. You must confirm the number of images if it "
+            f"exceeds {UNCONFIRMED_SHARE:.0%} of the table."
         )
+
+
+def needs_confirmation(images: int, *, of: int) -> bool:
+    """Whether this number of images, of so many in the table, is deleted only if it is confirmed."""
+    return images > UNCONFIRMED_SHARE * of
 
 
 def _check_alone(spark: SparkSession, found: _Found, *, run: Run, plan: DeletePlan) -> None:
@@ -213,7 +214,7 @@ def _report(
         hashes=hashes,
         splits={holder.address: holder.images for holder in found.holders},
         caches=caches or {},
-        confirm=found.images if found.needs_confirmation else None,
+        confirm=found.images if needs_confirmation(found.images, of=found.of) else None,
         history=str(history_of(plan.metadata_table)),
         sequence=None if run is None else run.sequence,
         seconds=round(time.monotonic() - started, 3),

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from etl.cassandra import registry
 from etl.cassandra.control import Control, check_columns
+from etl.cassandra.expiry import expiring_ingests
 from etl.cassandra.table_records import check_pair, dataset_of
 from etl.cassandra.tables import read_table, uuid_bytes
 from etl.errors import ConflictError, FunctionError, TableError
@@ -22,7 +23,7 @@ from etl.features.report import FeaturizeReport, ViewCounts
 from etl.features.tasks import COUNTS, ROWS, FeatureOrder, compute_features
 from etl.features.views import find_view, register_view
 from etl.frames import kept, plain_inside, small_table
-from etl.ingest.plan import new_ingest_id
+from etl.ingest.plan import ingest_time, new_ingest_id
 from etl.ingest.sequence import create_sequence, take_run
 from etl.ingest.writing.progress import Counters, collect_watched
 from etl.ingest.writing.tasks import task_count
@@ -36,7 +37,7 @@ log = logging.getLogger("imagestrata.featurize")
 
 _PROBES = 8
 _OF_INGESTS = ("or_split", "path", "bytes", "sha256", "ingest_id")
-_RUNS = "ingest_id STRING, sequence BIGINT, event_time BIGINT"
+_RUNS = "ingest_id STRING, sequence BIGINT, event_time BIGINT, expires BIGINT"
 
 
 def run(spark: SparkSession, *, plan: FeaturizePlan) -> FeaturizeReport:
@@ -137,10 +138,13 @@ def list_images(spark: SparkSession, control: Control, *, plan: FeaturizePlan) -
     for row in control.execute(query, (table.table,), is_serial=True):  # the newest first
         if row.ingest_id is not None:
             runs.setdefault(row.ingest_id, (row.sequence, row.clock // 1000))
+    ttls = expiring_ingests(control, table)
+    ends = {one: int(ingest_time(one).timestamp()) + ttls[str(one)] for one in runs if str(one) in ttls}
     columns: dict[str, Sequence[object]] = {
         "ingest_id": [str(one) for one in runs],
         "sequence": [sequence for sequence, _ in runs.values()],
         "event_time": [time for _, time in runs.values()],
+        "expires": [ends.get(one, 0) for one in runs],
     }
     known = small_table(spark, columns, _RUNS)
     path = F.when(F.coalesce("or_split", F.lit("")) == "", F.col("path")).otherwise(
@@ -152,6 +156,7 @@ def list_images(spark: SparkSession, control: Control, *, plan: FeaturizePlan) -
         F.col("bytes").cast("bigint").alias("bytes"),
         F.coalesce("sequence", F.lit(0)).cast("bigint").alias("sequence"),
         F.coalesce("event_time", F.lit(0)).cast("bigint").alias("event_time"),
+        F.coalesce("expires", F.lit(0)).cast("bigint").alias("expires"),
         "sha256",
     )
 

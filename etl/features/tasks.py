@@ -5,6 +5,7 @@ While the values of some images are computed, the next images are read and the v
 
 import asyncio
 import hashlib
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack
@@ -26,8 +27,12 @@ from etl.ingest.writing.progress import Counters
 from schemas import Columns, TableName
 from schemas.features import FeatureView
 
-ROWS = "id BINARY, path STRING, bytes BIGINT, sequence BIGINT, event_time BIGINT, sha256 BINARY, todo BIGINT"
-"""The images to read. ``event_time`` is in milliseconds since 1970; ``todo`` has a bit for each view to compute."""
+ROWS = (
+    "id BINARY, path STRING, bytes BIGINT, sequence BIGINT, event_time BIGINT, "
+    "expires BIGINT, sha256 BINARY, todo BIGINT"
+)
+"""The images to read. ``event_time`` is in milliseconds since 1970, ``expires`` in seconds, 0 for images that do not
+expire; ``todo`` has a bit for each view to compute."""
 
 COUNTS = "view STRING, computed BIGINT, failed BIGINT"
 """What a task did for a view. ``""`` counts the images that have changed or gone since the job listed them."""
@@ -58,6 +63,7 @@ class _Image(NamedTuple):
     size: int | None
     sequence: int
     event_time: int
+    expires: int
     sha256: bytes | None
     todo: int
 
@@ -197,7 +203,7 @@ class _Output:
         statements = []
         for view in order.views:
             names = ["id", "sequence", "event_timestamp", "created_timestamp", "sha256", "error", *view.fields]
-            statements.append(await session.prepare(insert_into(view.table_of(order.metadata), names)))
+            statements.append(await session.prepare(insert_into(view.table_of(order.metadata), names, has_ttl=True)))
         names = ["ingest_id", "path", "stage", "reason", "bytes"]
         quarantine = TableName(order.metadata.keyspace, "quarantine")
         return cls(session, order, statements, await session.prepare(insert_into(quarantine, names)))
@@ -213,10 +219,11 @@ class _Output:
     async def _write(self, values: Sequence[_Value]) -> None:
         image, name = values[0].image, uuid.UUID(bytes=values[0].image.id)
         at, now = _EPOCH + timedelta(milliseconds=image.event_time), datetime.now(UTC)
+        ttl = max(1, image.expires - int(time.time())) if image.expires else 0
         rows = []
         for value in values:
             stored = [None] * len(self._order.views[value.view].fields) if value.values is None else value.values
-            row = (name, image.sequence, at, now, image.sha256, value.error or None, *stored, self._clock)
+            row = (name, image.sequence, at, now, image.sha256, value.error or None, *stored, self._clock, ttl)
             rows.append((self._statements[value.view], row))
         await self._session.write(rows, about=f"features of image {name}")  # one mutation: the tables have the same key
 

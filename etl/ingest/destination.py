@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from etl.cassandra.class_numbers import class_names, take_numbers
 from etl.cassandra.control import Control
+from etl.cassandra.expiry import add_ttl, check_lasting, run_ttls
 from etl.cassandra.table_records import TableRecord, check_fits, claim_tables, read_records
 from etl.errors import ConflictError, SourceError, TableError
 from etl.ingest.old_tables import OTHER_TOOLS, examine
@@ -51,6 +52,7 @@ class Destination:
             source=plan.source_name,
             ingest_id=ingest_id,
             after=self.latest_write,
+            ttl=plan.ttl or None,
         )
         log.info("this is %s", run)
         return StartedRun(run, number_classes(control, plan=plan, names=self.names, numbers=self.numbers))
@@ -116,6 +118,8 @@ def _record(plan: IngestPlan) -> TableRecord:
     )
 
 
+_ADDED = {"ttl"}
+"""Columns that tables of earlier versions do not have. They are added when they are needed."""
 _OURS = {"source", "ingest_id", "sha256"}
 """Columns of a metadata table that only an ingest creates."""
 
@@ -128,13 +132,18 @@ def check_tables(control: Control, *, plan: IngestPlan) -> None:
         if found is None:
             absent += [] if plan.create else [table]
             continue
-        missing = [name for name in defined_columns(statement) if name not in found]
+        wanted = {
+            name: kind
+            for name, kind in defined_columns(statement).items()
+            if name in found or name not in _ADDED or (plan.ttl and not plan.create)
+        }
+        missing = [name for name in wanted if name not in found]
         if table == plan.tables.metadata and not _OURS & found.keys():
             raise TableError(
                 f"Wanted tables that an ingest created. Found: {table}, which another tool created (it has no "
                 f"{', '.join(missing)}). {OTHER_TOOLS} Use other tables here; the ingest creates them."
             )
-        for name, kind in defined_columns(statement).items():
+        for name, kind in wanted.items():
             if name not in found:
                 differing.append(f"no column {name} {kind} in {table}")
             elif found[name] != kind:
@@ -163,6 +172,26 @@ def create_tables(control: Control, *, plan: IngestPlan) -> None:
         log.info("create keyspace %s with %s", keyspace, replication.cql)
         control.define(create_keyspace(keyspace, replication))
     _create(control, plan.tables.definitions)
+    if plan.ttl:
+        add_ttl(control, keyspace=plan.tables.metadata.keyspace)
+
+
+def check_ttl(control: Control, *, plan: IngestPlan) -> None:
+    """Check that images of this source do not stop to expire unnoticed, and that nothing makes their rows stay.
+
+    Raises `ConflictError` for a source whose last run had a time to live, unless the plan has one or says that there is
+    none. Raises `TableError` for near duplicates in a table whose images expire.
+    """
+    metadata = plan.tables.metadata
+    if plan.near_duplicates:
+        check_lasting(control, metadata, wanted="--near-duplicates")
+    last = next((run for run in run_ttls(control, metadata) if run.source == plan.source_name), None)
+    if last is not None and last.ttl and plan.ttl is None:
+        raise ConflictError(
+            f"Wanted --ttl for {plan.source_name}, whose images in {metadata} expire. Found: run {last.sequence} had "
+            f"--ttl {last.ttl}, and this one has none. Set --ttl {last.ttl}, or --ttl none for images that do not "
+            "expire."
+        )
 
 
 def create_records(control: Control, *, tables: Tables) -> None:

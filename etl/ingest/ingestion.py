@@ -16,6 +16,7 @@ from etl.ingest.destination import (
     StartedRun,
     check_fits_early,
     check_tables,
+    check_ttl,
     create_tables,
     find_destination,
     is_empty,
@@ -101,6 +102,7 @@ class Ingest:
         if self._control is not None:
             check_fits_early(self._control, plan=plan)
             check_tables(self._control, plan=plan)
+            check_ttl(self._control, plan=plan)
 
     def list_source(self) -> None:
         """List the images. Raises `SourceError`."""
@@ -242,6 +244,7 @@ class Ingest:
             ingest_id=self._id,
             run=self._run.run,
             has_groups=plan.source.group_column is not None,
+            ttl=plan.ttl or 0,
         )
 
     def _check_rejected(self, *, allowed: int, stopped_at: int) -> None:
@@ -301,6 +304,6 @@ class Ingest:
             cluster = control.located
             return group_again(self._spark, outcomes=self._outcomes, tables=tables, cluster=cluster, clock=clock), 0
         before = self._existing.rows
-        if before is None:
+        if before is None or plan.ttl:  # rows that expire were written without a group
             return None, 0
         return None, clear_replaced(control, before=before, outcomes=self._outcomes, tables=tables, clock=clock)

@@ -23,8 +23,21 @@ from schemas.tables import (
     defined_columns,
 )
 
+MAX_TTL = 630_720_000
+"""The longest time to live that Cassandra accepts, in seconds: 20 years."""
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 OWN_TABLES = ("classes", "quarantine", "tables", "ingests", "perceptual_hashes", "registry")
 """Reserved names of tables in the keyspace of a metadata table."""
+
+
+def parse_ttl(text: str) -> int:
+    """Parse a time to live: ``none``, a number of seconds, or ``30d``, ``12h``, ``2w``. Raises ValueError."""
+    if text == "none":
+        return 0
+    number, unit = (text[:-1], text[-1:]) if text[-1:] in _UNITS else (text, "s")
+    if not number.isascii() or not number.isdecimal() or int(number) == 0:
+        raise ValueError(f"Wanted a time to live in seconds, or as 30d, 12h or none. Found: {text!r}")
+    return int(number) * _UNITS[unit]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +87,8 @@ class IngestPlan:
     ``check`` how they are checked, ``tolerance`` how many may be rejected, and ``near_duplicates`` whether near
     duplicates get a common group. ``list_stale`` lists the stale rows of this source; ``prune`` removes them, and
     ``prune_count`` confirms their number. ``restore_deleted`` takes images in that were deleted from the tables on
-    request. Raises ValueError for invalid options.
+    request. ``ttl`` is the number of seconds after which the images expire: 0 for never, None if nothing was said.
+    Raises ValueError for invalid options.
     """
 
     source: SourcePlan
@@ -96,6 +110,7 @@ class IngestPlan:
     prune: bool = False
     prune_count: int | None = None
     restore_deleted: bool = False
+    ttl: int | None = None
 
     def __post_init__(self) -> None:
         if self.target is None:
@@ -121,6 +136,10 @@ class IngestPlan:
             raise ValueError("Wanted --near-duplicates with tables and without --group-column: both write group_id.")
         if self.ingest_id is not None:
             object.__setattr__(self, "resume", True)
+        if self.ttl is not None and not 0 <= self.ttl <= MAX_TTL:
+            raise ValueError(f"Wanted a --ttl of at most {MAX_TTL:,} seconds (20 years). Found: {self.ttl:,}")
+        if self.ttl and self.near_duplicates:
+            raise ValueError("Wanted --ttl or --near-duplicates, whose groups do not expire. Found: both.")
         if self.prune_count is not None and not self.prune:
             raise ValueError("Wanted --prune with --prune-count. Found: --prune-count alone.")
 
@@ -137,6 +156,7 @@ class IngestPlan:
             "--class-names": self.source.class_names,
             "--list-stale": self.list_stale,
             "--prune": self.prune,
+            "--ttl": self.ttl is not None,
             "--restore-deleted": self.restore_deleted,
             **{f"--{name}-col": value != name for name, value in asdict(self.columns).items()},
         }

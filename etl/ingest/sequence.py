@@ -9,6 +9,7 @@ import time
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from etl.cassandra.control import Control
 from etl.cassandra.transactions import TransactionRetries
@@ -78,7 +79,15 @@ def next_clock(*, here: int, last: int | None, at_server: int, after: int = 0, t
 
 
 def take_run(
-    control: Control, *, table: TableName, kind: str, dataset: str, source: str, ingest_id: uuid.UUID, after: int = 0
+    control: Control,
+    *,
+    table: TableName,
+    kind: str,
+    dataset: str,
+    source: str,
+    ingest_id: uuid.UUID,
+    after: int = 0,
+    ttl: int | None = None,
 ) -> Run:
     """Register the next run in the sequence of a metadata table, with its clock, in a lightweight transaction.
 
@@ -92,6 +101,8 @@ def take_run(
         source: The source that the run reads, or ``""``.
         ingest_id: The ingest id of the run's rows.
         after: A write time, in microseconds, that the clock must be later than.
+        ttl: The seconds after which the run's images expire; None if they do not. The table ``ingests`` of earlier
+            versions must have got the column.
 
     Returns:
         The run: its sequence number and its clock.
@@ -102,8 +113,9 @@ def take_run(
     """
     runs = TableName(table.keyspace, "ingests").quoted
     query = f"SELECT sequence, clock, last FROM {runs} WHERE table_name = ? LIMIT 1"
-    insert = f"INSERT INTO {runs} (table_name, sequence, clock, run_id, kind, ingest_id, dataset, source, started)"
-    insert += " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    names = ["table_name", "sequence", "clock", "run_id", "kind", "ingest_id", "dataset", "source", "started"]
+    names += [] if ttl is None else ["ttl"]
+    insert = f"INSERT INTO {runs} ({', '.join(names)}) VALUES ({', '.join('?' for _ in names)})"
     update = f"UPDATE {runs} SET last = ? WHERE table_name = ? IF last = ?"
     at_place = f"SELECT run_id FROM {runs} WHERE table_name = ? AND sequence = ?"
     run_id = new_ingest_id()
@@ -122,7 +134,8 @@ def take_run(
             table=table,
         )
         sequence = 1 if last is None else last + 1
-        values = (table.table, sequence, clock, run_id, kind, ingest_id, dataset, source, datetime.now(UTC))
+        values: tuple[Any, ...] = (table.table, sequence, clock, run_id, kind, ingest_id, dataset, source)
+        values = (*values, datetime.now(UTC), *(() if ttl is None else (ttl,)))
         is_ours = control.apply([(insert, values), (update, (sequence, table.table, last))])
         if not is_ours:  # or the answer was lost
             there = control.execute(at_place, (table.table, sequence), is_serial=True)

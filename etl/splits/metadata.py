@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from etl.cassandra.class_numbers import class_names
 from etl.cassandra.control import Control, check_columns
+from etl.cassandra.expiry import expiring_ingests
 from etl.cassandra.table_records import dataset_of
 from etl.cassandra.tables import read_table, uuid_bytes
 from etl.errors import TableError
@@ -39,6 +41,8 @@ CLASS_NAME = "or_label"
 _SIMPLE = re.compile(
     r"ascii|bigint|blob|boolean|date|double|float|int|smallint|text|timestamp|tinyint|uuid|varchar|varint"
 )
+EXPIRES = "expires"
+"""The column with the time at which an image expires, if images of the table do."""
 _OF_THE_INGEST = ("ingested_at", "ingest_id")  # they differ between ingests of the same images
 _ROWS = "rows"
 
@@ -63,6 +67,8 @@ class Metadata:
     label_view: str | None = None
     """The version of the label view that the labels come from."""
     warnings: tuple[str, ...] = ()
+    expires: str | None = None
+    """When the first images of the split expire, ISO 8601, UTC."""
 
     @property
     def stratify_by(self) -> str:
@@ -140,6 +146,7 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
         is_key = control.key(table) == [names.id]
         asked = {*plan.named_columns, *(names_in(plan.where) if plan.where else ())}
         relabelled = versions_of(control, table, plan.label_view) if plan.label_view else []
+        expiring = expiring_ingests(control, table)
         views = find_fields(control, table, names=asked - found.keys() - {"id", "label"}, pinned=plan.features)
     in_data = of_data.get(names.label)
     label_type = _label_type(in_data, found, plan)
@@ -159,7 +166,7 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
     read = [names.id, *([names.label] if label_type == "int" else []), *others]
     if views and "sha256" in found and "sha256" not in read:
         read.append("sha256")
-    of_table = read_table(spark, table, columns=read)
+    of_table = read_table(spark, table, columns=[*read, *(_OF_THE_INGEST if expiring else ())])
     if relabelled:
         if label_type != "int":
             raise TableError(f"Wanted images of one class each, for --label-view. Found: labels of type {label_type}.")
@@ -169,6 +176,7 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
         label.cast("int").alias("label"),
         *(uuid_bytes(name).alias(name) if kinds[name] == "uuid" else F.col(name) for name in others),
         *fields,
+        *([expires_at(expiring)] if expiring else []),
         *(f"`{LACKS} {number}`" for number in range(len(views))),
     )
     if address is not None:
@@ -190,6 +198,38 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
         label_view=relabelled[0].title if relabelled else None,
         warnings=warnings,
     )
+
+
+def expires_at(ttls: Mapping[str, int]) -> Column:
+    """When an image expires at the earliest, as the column `EXPIRES`; null for never.
+
+    Args:
+        ttls: The time to live of each ingest whose images expire, in seconds by ingest id.
+
+    Returns:
+        A column over ``ingest_id`` and ``ingested_at``.
+    """
+    ttl = F.create_map(*(F.lit(value) for one in ttls.items() for value in one))[F.col("ingest_id")]
+    return F.timestamp_seconds(F.unix_timestamp("ingested_at") + ttl).alias(EXPIRES)
+
+
+def first_expiry(rows: DataFrame, *, metadata: Metadata) -> tuple[int, str | None]:
+    """The images that expire, and when the first of them does (ISO 8601, UTC). Runs Spark if the table has any.
+
+    Args:
+        rows: The images of a split, with ``id``.
+        metadata: The metadata that they come from.
+
+    Returns:
+        The number of images, each once, and the time; None if there are none.
+    """
+    if EXPIRES not in metadata.rows.columns:
+        return 0, None
+    known = metadata.rows.where(F.col(EXPIRES).isNotNull()).select("id", EXPIRES)
+    found = known.join(rows.select("id").distinct(), on="id", how="left_semi")
+    (row,) = found.agg(F.count("*").alias("images"), F.min(F.unix_timestamp(EXPIRES)).alias("first")).collect()
+    first = row["first"]
+    return row["images"], None if first is None else datetime.fromtimestamp(first, tz=UTC).isoformat()
 
 
 def _label_type(in_data: str | None, metadata: Mapping[str, str], plan: SplitPlan) -> str:

@@ -134,6 +134,7 @@ class SplitOutput(Attempt):
             warnings=tuple(warnings),
             features=metadata.features,
             label_view=metadata.label_view,
+            expires=metadata.expires,
             seed=plan.seed,
             options=plan.as_options(),
             splits=tuple(splits),

@@ -21,7 +21,7 @@ from etl.splits.dealing.steps import order_rows
 from etl.splits.dealing.survey import survey
 from etl.splits.group_rows import has_group
 from etl.splits.leaks import WATCHED, count_leaks
-from etl.splits.metadata import Metadata
+from etl.splits.metadata import Metadata, first_expiry
 from etl.splits.metadata_reading import check_sample, checked, open_metadata
 from etl.splits.output import DictionaryOutput, SplitOutput, check_parts, parts
 from etl.splits.page.document import render
@@ -88,7 +88,9 @@ def run(spark: SparkSession, *, plan: SplitPlan) -> SplitReport:
         unchecked = check_sample(
             spark, written, metadata=metadata, sizes=dealt.sizes, is_cached=plan.metadata_in is not None
         )
-        warnings = [*dealt.warnings, *_of_leaks(leaks), *unchecked]
+        expiring, expires = first_expiry(written, metadata=metadata)
+        metadata = replace(metadata, expires=expires)
+        warnings = [*dealt.warnings, *_of_leaks(leaks), *unchecked, *_of_expiry(expiring, expires)]
         facts = page_facts(plan, dealt, metadata=metadata, ratios=ratios, parts=found, leaks=leaks, warnings=warnings)
         published = output.publish(found, plan=plan, metadata=metadata, warnings=warnings, page=render(facts))
         return report(
@@ -271,4 +273,14 @@ def _of_leaks(leaks: dict[str, dict[str, int]]) -> list[str]:
         f"--group-column {WATCHED[name]} keeps them together"
         for name, found in leaks.items()
         if found["values in two splits"] and name in WATCHED
+    ]
+
+
+def _of_expiry(images: int, expires: str | None) -> list[str]:
+    """A warning if images of the split expire."""
+    if expires is None:
+        return []
+    return [
+        f"{counted(images, 'image')} will expire (--ttl), the first at {expires} or a little later: then they are "
+        "missing for training"
     ]

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control, check_columns
+from etl.cassandra.expiry import check_lasting
 from etl.cassandra.table_records import check_dataset, check_pair
 from etl.cassandra.tables import read_table
 from etl.frames import kept, plain_inside
@@ -81,6 +82,7 @@ class Verification:
             return
         check_dataset(self._control, self._plan.metadata_table, dataset=plan.dataset)
         if self._plan.repair:
+            check_lasting(self._control, self._plan.metadata_table, wanted="--repair with a source")
             create_records(self._control, tables=plan.tables)
             check_tables(self._control, plan=plan)
             check_fits_early(self._control, plan=plan)

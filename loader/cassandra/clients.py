@@ -72,6 +72,11 @@ def _origin(split: Split) -> str:
             f"{split.address} names the table {split.recorded_table}, but {split.data_table} is read instead. "
             "Give the data_table that belongs to it, or none."
         )
+    if split.expires:
+        return (
+            f"Images of {split.address} expire from {split.expires} on (ingest.py --ttl), so this one may have "
+            "expired. Ingest the images again, or make the split again."
+        )
     made = f" of {split.metadata_table}" if split.metadata_table else ""
     return (
         f"{split.address} lists images{made}, which are read from {split.data_table}. Was the split made from other "

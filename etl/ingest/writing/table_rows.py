@@ -30,6 +30,9 @@ class TableTarget:
     run: Run
     has_groups: bool = False
     """Whether ``group_id`` is written too. Otherwise existing values are kept."""
+    ttl: int = 0
+    """The seconds after which the rows expire; 0 for never. All columns are written then: one that stayed would keep a
+    part of the row."""
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator["TableRows"]:
@@ -53,7 +56,8 @@ class TableRows:
         self._metadata = metadata
         self._quarantine = quarantine
         self._ingest_id = target.ingest_id
-        self._has_groups = target.has_groups
+        self._has_groups = target.has_groups or bool(target.ttl)
+        self._times = (clock, target.ttl) if target.ttl else (clock,)
         self._run = (target.source, ingest_time(target.ingest_id), target.ingest_id)
         # In one keyspace, both rows of an image have the same partition key: they are one mutation, applied entirely or
         # not.
@@ -67,13 +71,14 @@ class TableRows:
         metadata = [names.id, names.label, "or_label", "or_split", "path", "format", "width", "height", "bytes"]
         metadata += ["sha256", "source", "ingested_at", "ingest_id"]
         metadata += ["labels"] if tables.label_type == "multi" else []
-        metadata += ["group_id"] if target.has_groups else []
+        metadata += ["group_id"] if target.has_groups or target.ttl else []
+        has_ttl = bool(target.ttl)
         return cls(
             session,
             target,
             clock,
-            await session.prepare(insert_into(tables.data, data)),
-            await session.prepare(insert_into(tables.metadata, metadata)),
+            await session.prepare(insert_into(tables.data, data, has_ttl=has_ttl)),
+            await session.prepare(insert_into(tables.metadata, metadata, has_ttl=has_ttl)),
             await session.prepare(insert_into(tables.quarantine, ["ingest_id", "path", "stage", "reason", "bytes"])),
         )
 
@@ -91,7 +96,7 @@ class TableRows:
             metadata = (*metadata, picture.labels)
         if self._has_groups:
             metadata = (*metadata, entry.group_id)
-        rows = [(self._data, (*data, self._clock)), (self._metadata, (*metadata, self._clock))]
+        rows = [(self._data, (*data, *self._times)), (self._metadata, (*metadata, *self._times))]
         about = f"image {image} ({path}) into {self._tables.data} and {self._tables.metadata}"
         try:
             if self._is_one_mutation:

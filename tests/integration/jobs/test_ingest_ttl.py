@@ -1,0 +1,83 @@
+"""Images that expire: all of their rows go, splits say when, and a run of the same source cannot forget it."""
+
+import time
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import loader
+from etl.cassandra.control import Control
+from etl.errors import ConflictError, TableError
+from etl.ingest.plan import IngestPlan
+from etl.sources.plan import SourcePlan
+from etl.splits import splitting
+from etl.splits.plan import SplitPlan
+from etl.verify.plan import VerifyPlan
+from formats import SplitFolder
+from imagestrata.devstack.servers.cassandra import Cassandra
+from jobs import ingest as job
+from jobs import verify as verify_job
+from tests.support.features import featurize, tables_of
+from tests.support.pictures import texture
+from tests.support.trees import plant
+
+
+def test_images_with_a_time_to_live_expire_with_all_their_rows(
+    spark: SparkSession, control: Control, cassandra: Cassandra, keyspace: str, tmp_path: Path
+) -> None:
+    tree = plant(tmp_path / "tree", {f"{label}/{i}.png": texture(0) for label in "ab" for i in range(4)})
+    tables = tables_of(keyspace)
+    plan = IngestPlan(source=SourcePlan(address=str(tree)), **tables)
+    job.run(spark, plan=replace(plan, near_duplicates=True))  # group_id must not keep rows alive
+    control.define(f"ALTER TABLE {keyspace}.ingests DROP ttl")  # a table of an earlier version
+    with pytest.raises(TableError, match="no column ttl int in"):
+        job.run(spark, plan=replace(plan, ttl=3600, create=False))
+    assert job.run(spark, plan=plan).images == 8
+    started = datetime.now().astimezone()
+    assert job.run(spark, plan=replace(plan, ttl=3600)).images == 8
+    metadata = control.execute(f"SELECT TTL(path) AS ttl, group_id FROM {keyspace}.metadata")
+    data = control.execute(f"SELECT TTL(data) AS ttl FROM {keyspace}.data")
+    assert all(3000 < row.ttl <= 3600 for row in [*metadata, *data])
+    assert {row.group_id for row in metadata} == {None}
+    featurize(spark, keyspace, "brightness")
+    values = control.execute(f"SELECT TTL(brightness) AS ttl FROM {keyspace}.metadata_brightness_v1")
+    assert len(values) == 8
+    assert all(3000 < row.ttl <= 3600 for row in values)
+
+    with pytest.raises(
+        ConflictError, match=r"run 3 had --ttl 3600, and this one has none\. Set --ttl 3600, or --ttl n"
+    ):
+        job.run(spark, plan=plan)
+    with pytest.raises(TableError, match=r"do not expire, for --near-duplicates\. Found: run 3 .* --ttl 3600"):
+        job.run(spark, plan=replace(plan, near_duplicates=True, ttl=0))
+    repair = VerifyPlan(**tables, ingest=replace(plan, create=False, overwrite=True), repair=True)
+    with pytest.raises(TableError, match="do not expire, for --repair"):
+        verify_job.run(spark, plan=repair)
+
+    folder, cache = str(tmp_path / "split"), str(tmp_path / "cache")
+    report = splitting.run(spark, plan=SplitPlan(**tables, out=folder, ratios=(1,), metadata_out=cache))
+    expires = SplitFolder.open(folder).manifest.expires
+    assert expires is not None
+    assert abs(datetime.fromisoformat(expires) - started - timedelta(hours=1)) < timedelta(minutes=3)
+    assert any(f"8 images will expire (--ttl), the first at {expires}" in warning for warning in report.warnings)
+    splitting.run(spark, plan=SplitPlan(metadata_in=cache, out=f"{folder}2", ratios=(1,)))
+    assert SplitFolder.open(f"{folder}2").manifest.expires == expires
+
+    job.run(spark, plan=replace(plan, ttl=1))
+    deadline = time.monotonic() + 30
+    while control.execute(f"SELECT id FROM {keyspace}.metadata") + control.execute(f"SELECT id FROM {keyspace}.data"):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    where: dict[str, Any] = {"hosts": cassandra.hosts, "port": cassandra.port, "batch_size": 4}
+    split = loader.open_split(folder, cache=tmp_path / "opened")
+    for options in ({}, {"on_missing": "skip"}):
+        with (
+            loader.CassandraSource(split, **where, **options) as source,
+            pytest.raises(loader.MissingImageError, match=f"expire from {expires}".replace("+", r"\+")) as caught,
+        ):
+            list(source.epoch(0))
+        assert not isinstance(caught.value, loader.DeletedImageError)
