@@ -59,8 +59,11 @@ def open_sources(options: TrainOptions, ranks: Ranks) -> Iterator[tuple[loader.S
     Training has a new order each epoch, and the same number of full batches on all ranks. Validation has each image
     once, in one order. Raises `TrainingError` for sources that do not go together, and the loader's errors.
     """
-    share = {"batch_size": options.batch_size, "rank": ranks.rank, "world_size": ranks.world_size, "seed": options.seed}
+    share: dict[str, Any] = {"batch_size": options.batch_size, "seed": options.seed}
+    share |= {"rank": ranks.rank, "world_size": ranks.world_size}
     kind = KINDS[options.kind]
+    if options.kind != "shards":  # which are written without images that are missing
+        share["on_missing"] = options.on_missing
     with (
         kind(options, "train")(**share, last_batch_policy="DROP") as train,
         kind(options, "val")(**share, shuffle=False) as val,

@@ -81,6 +81,7 @@ class TrainOptions:
     workers: int = 4
     dali_cpu: bool = False
     on_undecodable: str = "raise"
+    on_missing: str = "raise"
     opt_level: str = "O0"
     loss_scale: str = "dynamic"
     checkpoint: str = "checkpoint.pt"
@@ -141,6 +142,8 @@ class TrainOptions:
             raise ValueError("Wanted data tables with row lists. Found: a data table without --train-rows-fn")
         if self.dataset and not self.data:
             raise ValueError("Wanted --dataset with TRAIN_DIR VAL_DIR. Found: another source, which has ids already")
+        if any(shards) and self.on_missing != "raise":
+            raise ValueError("Wanted --on-missing with images that are read one by one. Found: shards.")
         if self.class_level and not self.data:
             raise ValueError("Wanted --class-level with TRAIN_DIR VAL_DIR. Found: another source")
         for name in ("train_index", "val_index"):
@@ -196,6 +199,12 @@ def _data(add: Callable[..., Any]) -> None:
         "--on-undecodable",
         choices=("raise", "skip"),
         help="fail at an image that cannot be decoded, or leave it out (default: %(default)s)",
+    )
+    add(
+        "--on-missing",
+        choices=("raise", "skip"),
+        help="fail at an image that is missing or was deleted, or leave it out; at most 1%% of an epoch may be "
+        "missing; deleted images do not count (default: %(default)s)",
     )
     add("--validate-on-training", action="store_true", help="allow the same images for training and validation")
     add("--classes", **_WHOLE, help="the outputs of the model (default: the number of classes in the data)")

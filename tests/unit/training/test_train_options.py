@@ -16,6 +16,7 @@ from training.train_options import parse_args
         (["a"], "two folders, TRAIN_DIR VAL_DIR. Found: a"),
         (["--train-rows-fn", "r"], "Found: one of them"),
         (["--split", "s", "--train-data-table", "ks.t"], "a data table without --train-rows-fn"),
+        (["--train-shards", "a", "--val-shards", "b", "--on-missing", "skip"], "--on-missing .* Found: shards"),
         (["--split", "s", "--dataset", "d"], "--dataset with TRAIN_DIR VAL_DIR"),
         (
             ["--split", "s", "--val-index", "0"],
