@@ -10,14 +10,15 @@ from collections.abc import Callable, Sequence
 
 from imagestrata import __version__
 
-# By group and command: the module, what brings its libraries, and what it does. The modules `commands` have several.
+# By group and command: the module, what brings its libraries, and what it does. The modules `*commands` have several.
 _GROUPS = {
     "first steps": {
         "demo": ("demo.command", "make demo", "ingest, split and read real images, and write a report"),
         "doctor": ("devstack.doctor", "spark", "check Java, ports, versions, disk, memory, the clock and the servers"),
     },
     "Spark jobs": {
-        "registry": ("registry_command", "spark", "show and describe feature views and label views"),
+        "registry": ("registry_commands", "spark", "show and change what is registered in a keyspace"),
+        "lineage": ("registry_commands", "spark", "show where an image, split or model comes from, and what uses it"),
         "job": ("job_files", "spark", "print the path of a job's script, or of Spark's defaults, for spark-submit"),
     },
     "embedded Cassandra": {
@@ -77,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     module, extra, _ = COMMANDS[command]
     try:
-        given = [command, *rest] if module.endswith(".commands") else rest
+        given = [command, *rest] if module.endswith("commands") else rest
         return int(importlib.import_module(f"imagestrata.{module}").main(given))
     except ModuleNotFoundError as error:
         remedy = extra if extra.startswith("make ") else f"pip install 'imagestrata[{extra}]'"

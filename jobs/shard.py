@@ -99,7 +99,7 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[ShardPlan, bool]:
 
 
 def run(spark: "SparkSession", *, plan: ShardPlan) -> "ShardReport":
-    """Write images as WebDataset shards.
+    """Write images as WebDataset shards. If they come from tables, register the shards in the keyspace of the tables.
 
     Args:
         spark: The session.

@@ -54,7 +54,7 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[SplitPlan, argparse.N
 
 
 def run(spark: "SparkSession", *, plan: SplitPlan) -> "SplitReport":
-    """Compute splits and write them.
+    """Compute splits, write them, and register them in the keyspace of the metadata table.
 
     Args:
         spark: The session.
@@ -67,9 +67,13 @@ def run(spark: "SparkSession", *, plan: SplitPlan) -> "SplitReport":
         EtlError: The job cannot go on; nothing was published.
         FormatsError: A file cannot be read or written as its format says.
     """
+    from etl.catalog.products import register_output
     from etl.splits import splitting
 
-    return splitting.run(spark, plan=plan)
+    report = splitting.run(spark, plan=plan)
+    if report.out is not None:
+        register_output(spark, None, report.out)
+    return report
 
 
 def explain(spark: "SparkSession", *, plan: SplitPlan) -> "SplitReport":

@@ -16,8 +16,6 @@ from schemas.parsing import check_digest, parsed
 from schemas.tables import TableName
 
 FORMAT = 1
-FEATURE_VIEW = "feature view"
-"""The kind of feature views in the registry."""
 MAX_LENGTH = 65_536
 """The most numbers in a vector."""
 
@@ -36,11 +34,6 @@ _VIEW = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
 _FIELD = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _MAX_VIEW, _MAX_TABLE = 32, 48
 _VECTOR = re.compile(r"float\[([1-9][0-9]{0,5})\]")
-
-
-def label_view_of(metadata: TableName) -> str:
-    """The kind of the label views of a metadata table in the registry."""
-    return f"label view of {metadata.table}"
 
 
 def vector_length(kind: str) -> int | None:

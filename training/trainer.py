@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import loader
-from training.checkpoints import Checkpoint
+from training.checkpoints import Checkpoint, write_record
 from training.errors import TrainingError
 from training.feeds import batches_of
 from training.metrics import Metrics, Scores, Timer
@@ -155,7 +155,7 @@ class Trainer:
     def _save(self, path: str) -> None:
         # In order the states of all ranks are equal.
         if self._ranks.is_first:
-            Checkpoint(
+            checkpoint = Checkpoint(
                 arch=self._options.arch,
                 classes=self._classes,
                 model=self._plain.state_dict(),
@@ -164,7 +164,9 @@ class Trainer:
                 loader=self._train_batches.state_dict(),
                 best=self._best,
                 options=self._options.as_dict(),
-            ).save(path)
+            )
+            checkpoint.save(path)
+            write_record(path, checkpoint, kind=self._options.kind, train=self._train, val=self._val)
 
     def _resume(self, path: str) -> None:
         found = Checkpoint.read(path, arch=self._options.arch, classes=self._classes)

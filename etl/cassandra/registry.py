@@ -14,6 +14,11 @@ from etl.cassandra.transactions import TransactionRetries
 from schemas import TableName
 from schemas.tables import create_registry
 
+FEATURE_VIEW, LABEL_VIEW, FEATURE_SERVICE = "feature view", "label view", "feature service"
+DATASET, SPLIT, SHARD_SET, MODEL = "dataset", "split", "shard set", "model"
+KINDS = (FEATURE_VIEW, LABEL_VIEW, FEATURE_SERVICE, DATASET, SPLIT, SHARD_SET, MODEL)
+"""The kinds of registered objects. The kind of a label view also names its table: see `label_views_of`."""
+
 _COLUMNS = "kind, name, version, document, owner, description, tags, registered"
 
 
@@ -22,14 +27,14 @@ class Entry:
     """One version of a registered object.
 
     Attributes:
-        kind: What it is: ``feature view``, ``split``, ...
+        kind: What it is: one of `KINDS`, or a label view of a table.
         name: Its name.
         version: Its version, from 1.
         document: Its definition as JSON text.
         owner: Who is responsible for it.
         description: What it is, for people.
         tags: Further words about it, by name.
-        registered: When it was registered.
+        registered: When it was registered, UTC.
     """
 
     kind: str
@@ -40,6 +45,16 @@ class Entry:
     description: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
     registered: datetime | None = field(default=None, compare=False)
+
+    @property
+    def title(self) -> str:
+        """The name with the version: ``sharpness@v1``."""
+        return f"{self.name}@v{self.version}"
+
+
+def label_views_of(metadata: TableName) -> str:
+    """The kind of a metadata table's label views."""
+    return f"{LABEL_VIEW} of {metadata.table}"
 
 
 def create(control: Control, *, keyspace: str) -> None:
@@ -142,6 +157,17 @@ def register(control: Control, entry: Entry, *, keyspace: str) -> Entry:
         for one in found:
             if one.version == entry.version:
                 return one
+        retries.wait()
+
+
+def remove(control: Control, entry: Entry, *, keyspace: str) -> None:
+    """Remove a registered object. What it describes stays. Raises `UnreachableError`."""
+    delete = f"DELETE FROM {_table(keyspace).quoted} WHERE kind = ? AND name = ? AND version = ? IF EXISTS"
+    retries = TransactionRetries(f"Wanted to remove {entry.title} from {keyspace}.registry at {control.cluster}.")
+    while not control.apply([(delete, (entry.kind, entry.name, entry.version))]):
+        left = entries(control, keyspace=keyspace, kind=entry.kind, name=entry.name)
+        if all(one.version != entry.version for one in left):
+            return
         retries.wait()
 
 

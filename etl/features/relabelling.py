@@ -30,7 +30,7 @@ from etl.ingest.sequence import create_sequence, take_run
 from etl.secrets import driver_storage, secrets_on_executors
 from etl.sources.labels import label_by_file, read_labels, unmatched_labels
 from schemas import Columns, TableName
-from schemas.features import FeatureView, ViewName, label_view_of
+from schemas.features import FeatureView, ViewName
 from schemas.tables import create_feature_values
 
 log = logging.getLogger("imagestrata.relabel")
@@ -128,7 +128,7 @@ def run(spark: SparkSession, *, plan: RelabelPlan) -> RelabelReport:
         append_rows(written, table=values, clock=taken.clock)
         changed = F.count_if(~F.col("before").eqNullSafe(F.col(plan.view)))
         (counts,) = rows.agg(F.count("*").alias("images"), changed.alias("changed")).collect()
-        register_view(control, view, keyspace=keyspace, kind=label_view_of(table))
+        register_view(control, view, keyspace=keyspace, kind=registry.label_views_of(table))
     return RelabelReport(
         metadata_table=str(table),
         view=view.title,
@@ -143,7 +143,7 @@ def run(spark: SparkSession, *, plan: RelabelPlan) -> RelabelReport:
 
 def label_views(control: Control, metadata: TableName, *, name: str) -> list[FeatureView]:
     """The versions of a label view of a metadata table, the newest first."""
-    return registered_views(control, keyspace=metadata.keyspace, name=name, kind=label_view_of(metadata))
+    return registered_views(control, keyspace=metadata.keyspace, name=name, kind=registry.label_views_of(metadata))
 
 
 def versions_of(control: Control, metadata: TableName, view: ViewName) -> list[FeatureView]:

@@ -10,13 +10,16 @@ from etl.errors import ConflictError, FunctionError
 from etl.features import builtin
 from etl.features.functions import digest_of
 from etl.features.plan import FeatureRequest
-from schemas.features import FEATURE_VIEW, FeatureView
+from schemas.features import FeatureView
+
+KIND = registry.FEATURE_VIEW
+"""The kind of feature views in the registry. Label views have kinds of their tables."""
 
 Probe = Callable[[FeatureView], dict[str, str]]
 
 
 def registered_views(
-    control: Control, *, keyspace: str, name: str | None = None, kind: str = FEATURE_VIEW
+    control: Control, *, keyspace: str, name: str | None = None, kind: str = KIND
 ) -> list[FeatureView]:
     """The registered feature views of a keyspace, by name, the newest version first. Raises `UnreachableError`."""
     found = registry.entries(control, keyspace=keyspace, kind=kind, name=name)
@@ -96,7 +99,7 @@ def _check_same(view: FeatureView, *, source: str, digest: str, newest: int) -> 
     )
 
 
-def register_view(control: Control, view: FeatureView, *, keyspace: str, kind: str = FEATURE_VIEW) -> None:
+def register_view(control: Control, view: FeatureView, *, keyspace: str, kind: str = KIND) -> None:
     """Register a view unless it is registered. The registry must exist.
 
     Args:

@@ -26,7 +26,7 @@ from etl.frames import small_table
 from etl.ingest.sequence import Run
 from etl.workers import map_batches
 from schemas import Columns, IdentifierError, TableName
-from schemas.features import FEATURE_VIEW, FeatureView, label_view_of
+from schemas.features import FeatureView
 from schemas.tables import create_history, history_of
 
 DELETED, PRUNED = "deleted", "pruned"
@@ -94,7 +94,7 @@ def value_tables(control: Control, metadata: TableName) -> tuple[TableName, ...]
     """The tables with values of the registered feature views and label views of a metadata table."""
     found: dict[TableName, None] = {}
     for entry in registry.everything(control, keyspace=metadata.keyspace):
-        if entry.kind not in (FEATURE_VIEW, label_view_of(metadata)):
+        if entry.kind not in (registry.FEATURE_VIEW, registry.label_views_of(metadata)):
             continue
         view = FeatureView.from_json(entry.document, place=f"{metadata.keyspace}.registry")
         try:

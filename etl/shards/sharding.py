@@ -14,12 +14,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control
+from etl.catalog.products import register_output
 from etl.errors import EtlError, SourceError
 from etl.frames import fetched, kept, pictures_in_rows, plain_inside, small_table
 from etl.ingest.writing.preparation import Preparation
 from etl.ingest.writing.progress import Counters, collect_watched
 from etl.ingest.writing.tasks import task_count
-from etl.secrets import PROPERTIES, secrets_on_executors
+from etl.secrets import PROPERTIES, driver_storage, secrets_on_executors
 from etl.shards.images import Images, open_images
 from etl.shards.making import make
 from etl.shards.output import ShardOutput, reasons, source_fingerprint, tag_of
@@ -70,6 +71,7 @@ def run(spark: SparkSession, *, plan: ShardPlan) -> ShardReport:
         tag = tag_of(fingerprint, plan=plan)
         if (before := output.published(tag)) is not None:
             log.info("all shards exist already")
+            register_output(spark, driver_storage(spark, plan.out), output.address)
             return ShardReport.of(before, out=output.address, rejected_by_reason={}, remarks=[],
                                   seconds=time.monotonic() - started)  # fmt: skip
         _check_tables(spark, images, rows=len(measured))
@@ -98,6 +100,7 @@ def run(spark: SparkSession, *, plan: ShardPlan) -> ShardReport:
             "source_fingerprint": fingerprint,
         }
         manifest, remarks = output.publish(shards, counts, rejected, tag=tag, content=content, options=_options(plan))
+        register_output(spark, driver_storage(spark, plan.out), output.address)
         return ShardReport.of(
             manifest,
             out=output.address,

@@ -99,6 +99,33 @@ class SplitFolder:
 
         return cached_rows(cache, fingerprint=part.fingerprint, rows=part.rows, fill=fill)
 
+    def find(self, index: int, image_id: bytes) -> tuple[int, int | None] | None:
+        """Look for an image in the files of one split, without opening the split.
+
+        Args:
+            index: The number of the split.
+            image_id: The id, 16 bytes.
+
+        Returns:
+            The image's label, and its position or None if the files have no positions; None if it is not there.
+
+        Raises:
+            IndexError: There is no such split.
+            DamagedError: A file cannot be read.
+            StorageError: The storage does not answer.
+        """
+        part = self.part(index)
+        wanted = np.frombuffer(image_id, dtype=np.uint64)
+        names = ["id", "label", *(["position"] if self.manifest.has_position else [])]
+        for file in part.files:
+            for ids, labels, *positions in self._batches(part, file, names):
+                halves = ids.view(np.uint64)
+                rows = np.flatnonzero((halves[:, 0] == wanted[0]) & (halves[:, 1] == wanted[1]))
+                if len(rows):
+                    row = int(rows[0])
+                    return int(labels[row]), int(positions[0][row]) if positions else None
+        return None
+
     def _fill(
         self, ids: NDArray[np.uint8], labels: NDArray[np.int32], part: SplitPart, pool: ThreadPoolExecutor
     ) -> None:

@@ -1,5 +1,6 @@
 """Training as users start it: from Cassandra and from files, on one rank and on several, stopped and continued."""
 
+import hashlib
 import io
 import json
 import os
@@ -24,6 +25,7 @@ from torchvision.datasets import ImageFolder
 import loader
 from imagestrata.devstack.servers.cassandra import Cassandra
 from loader.shards import make_client, upload_cv_dataset
+from schemas.models import SUFFIX, ModelRecord
 from tests.support.pictures import picture, write_table
 from tests.support.rank_pairs import RankPair
 from tests.support.services import fresh_name
@@ -183,7 +185,16 @@ def test_training_learns_from_each_source(run: Run, data: Data, tmp_path: Path, 
     )
     assert re.search(r"epoch 0  step 5/12  loss .*  lr 0\.0\d+  data .* s  compute .* s", output)
     assert ("by rank" in output) == (ranks == 2)
-    assert {file.name for file in tmp_path.iterdir()} == {"checkpoint.pt", "checkpoint-best.pt", "figures.jsonl"}
+    checkpoints = ("checkpoint.pt", "checkpoint-best.pt")
+    assert {file.name for file in tmp_path.iterdir()} == {
+        *("figures.jsonl", *checkpoints, *(f"{name}{SUFFIX}" for name in checkpoints))
+    }
+    record = ModelRecord.from_json((tmp_path / f"checkpoint.pt{SUFFIX}").read_text(encoding="utf-8"), place="")
+    assert record.sha256 == hashlib.sha256((tmp_path / "checkpoint.pt").read_bytes()).hexdigest()
+    kind = "folders" if source == "files" else source
+    assert (record.epoch, record.epochs, record.images["training"].kind) == (4, 4, kind)
+    assert [one.rows for one in record.images.values()] == [96, 22]
+    assert record.images["training"].fingerprint != record.images["validation"].fingerprint
 
 
 def test_files_and_tables_give_the_same_images_and_the_same_losses(run: Run, data: Data, tmp_path: Path) -> None:

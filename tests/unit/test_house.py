@@ -44,9 +44,10 @@ ROOMS = {
         "ingest": {"cassandra", "pictures", "sources"},
         "verify": {"cassandra", "ingest", "sources"},
         "features": {"cassandra", "ingest", "pictures", "sources"},
+        "catalog": {"cassandra", "features"},
         "splits": {"cassandra", "features"},
         "deleting": {"cassandra", "ingest", "splits"},
-        "shards": {"cassandra", "ingest", "pictures", "sources", "splits"},
+        "shards": {"cassandra", "catalog", "ingest", "pictures", "sources", "splits"},
     },
     "loader": {
         "order": set(),

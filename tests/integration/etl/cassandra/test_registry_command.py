@@ -1,19 +1,68 @@
 """The command `imagestrata registry` on a real keyspace."""
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from etl.cassandra import registry
 from etl.cassandra.control import Control
+from etl.cassandra.registry import Entry
+from etl.cassandra.table_records import TableRecord, claim_tables
 from etl.features import builtin
 from etl.features.views import register_view
+from etl.ingest.plan import new_ingest_id
+from etl.ingest.sequence import create_sequence, take_run
 from imagestrata.cli import main
-from schemas.tables import Replication, create_keyspace
+from schemas import Columns, TableName
+from schemas.tables import (
+    Replication,
+    create_classes,
+    create_feature_values,
+    create_keyspace,
+    create_metadata,
+    create_table_records,
+)
+from tests.support.feature_functions import __name__ as functions
+
+VIEWS = f"""
+[[feature_view]]
+name = "red"
+source = "python:{functions}:redness"
+fields = {{ red = "double" }}
+owner = "vision@example.org"
+description = "mean of the red channel"
+tags = {{ team = "vision" }}
+
+[[feature_service]]
+name = "sorting"
+views = ["red@v1", "sharpness@v1"]
+
+[[dataset]]
+name = "digits"
+description = "small digits"
+"""
 
 
-def test_what_is_registered_is_listed_and_described(
-    control: Control, keyspace: str, capsys: pytest.CaptureFixture[str]
+def make_tables(control: Control, keyspace: str) -> TableName:
+    """The tables of an ingest, without images."""
+    metadata = TableName(keyspace, "metadata")
+    control.define(create_keyspace(keyspace, Replication.parse("1")))
+    for statement in (create_metadata(metadata, Columns()), create_table_records(keyspace), create_classes(keyspace)):
+        control.define(statement)
+    create_sequence(control, keyspace=keyspace)
+    data = TableName(keyspace, "data")
+    record = TableRecord(metadata_table=metadata, data_table=data, dataset="digits", label_type="int", numbering="name")
+    claim_tables(control, record)
+    control.execute(f"INSERT INTO {keyspace}.classes (dataset, name, label) VALUES (?, ?, ?)", ("digits", "zero", 0))
+    options: dict[str, Any] = {"kind": "ingest", "dataset": "digits", "source": "/data", "ingest_id": new_ingest_id()}
+    take_run(control, table=metadata, **options)
+    return metadata
+
+
+def test_a_registry_is_listed_described_applied_and_pruned(
+    control: Control, keyspace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = ["-k", keyspace, "--host", ",".join(control.cluster.hosts), "--port", str(control.cluster.port)]
 
@@ -22,37 +71,73 @@ def test_what_is_registered_is_listed_and_described(
         out, err = capsys.readouterr()
         return code, out, err
 
-    control.define(create_keyspace(keyspace, Replication.parse("1")))
-    assert run("list") == (0, "", "")
+    metadata = make_tables(control, keyspace)
+    assert [line.split("\t")[:2] for line in run("list")[1].splitlines()] == [
+        ["dataset", "digits"],
+        ["table", str(metadata)],
+        ["classes", "digits"],
+        ["run", f"{metadata}#1"],
+    ]
+    assert json.loads(run("show", f"{metadata}#1", "--json")[1])["definition"]["source"] == "/data"
+    assert json.loads(run("show", "classes", "digits", "--json")[1])["definition"] == {"zero": 0}
+    assert "Found: a classes and a dataset. Name the kind, too." in run("show", "digits")[2]
     registry.create(control, keyspace=keyspace)
     for name in ("sharpness", "phash"):
         register_view(control, builtin.view_of(name), keyspace=keyspace)
-    assert run("list")[1] == "feature view\tphash@v1\nfeature view\tsharpness@v1\n"
+    assert run("list", "feature-views")[1] == "feature view\tphash@v1\nfeature view\tsharpness@v1\n"
     run("describe", "phash", "--owner", "a@example.org", "--description", "look-alikes")
     run("tag", "phash@v1", "team=vision", "use=groups")
-    code, out, _ = run("tag", "phash", "use=", "--json")
+    code, out, _ = run("tag", "feature-view", "phash", "use=", "--json")
     found = json.loads(out)
     assert (code, found["owner"], found["description"]) == (0, "a@example.org", "look-alikes")
     assert (found["tags"], found["definition"]["fields"]) == ({"team": "vision"}, {"phash": "bigint"})
-    assert run("list")[1].splitlines()[0] == "feature view\tphash@v1\ta@example.org\tlook-alikes"
-    assert "source" in run("show", "sharpness")[1]
+    assert run("list", "feature-views")[1].splitlines()[0] == "feature view\tphash@v1\ta@example.org\tlook-alikes"
     code, _, err = run("show", "sharpness@v2")
     assert code == 1
     assert f"`imagestrata registry list -k {keyspace}` shows the names." in err
 
+    # Definitions: shown, refused without an answer, applied, and then unchanged.
+    definitions = tmp_path / "features.toml"
+    definitions.write_text(VIEWS, encoding="utf-8")
+    assert "+ add feature view red@v1" in run("apply", str(tmp_path), "--plan")[1]
+    assert "Found: neither. Nothing was changed." in run("apply", str(tmp_path))[2]
+    assert "red" not in run("list")[1]
+    assert run("apply", str(tmp_path), "--yes")[0] == 0
+    assert run("apply", str(tmp_path), "--plan")[1].splitlines()[-1] == "nothing to do"
+    shown = json.loads(run("show", "red", "--json")[1])
+    assert (shown["owner"], shown["tags"], shown["definition"]["fields"]) == (
+        "vision@example.org", {"team": "vision"}, {"red": "double"}
+    )  # fmt: skip
+    assert json.loads(run("show", "dataset", "digits", "--json")[1])["description"] == "small digits"
+    definitions.write_text(VIEWS.replace('"vision"', '"other"').replace("small", "tiny"), encoding="utf-8")
+    out = run("apply", str(definitions), "--yes")[1]
+    assert "~ change feature view red@v1" in out
+    assert "description: 'small digits' -> 'tiny digits'" in out
+    assert json.loads(run("show", "red", "--json")[1])["tags"] == {"team": "other"}
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["show"], "wanted NAME with show, describe and tag"),
-        (["list", "x"], "not with list. Found: x"),
-        (["describe", "x"], "wanted --owner or --description"),
-        (["tag", "x", "team"], "wanted tags as NAME=VALUE. Found: team"),
-        (["show", "X"], "Wanted the name of a feature view"),
-    ],
-)
-def test_wrong_arguments_exit_with_2(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["registry", *arguments, "-k", "ks"])
-    assert stopped.value.code == 2
-    assert message in capsys.readouterr().err
+    # A definition never changes, and nothing that is used or has values goes unnoticed.
+    definitions.write_text(VIEWS.replace('"double"', '"float"'), encoding="utf-8")
+    assert "Found: fields {'red': 'float'} instead of {'red': 'double'}" in (found := run("apply", str(definitions))[2])
+    assert "Set version = 2" in found
+    definitions.write_text(VIEWS.replace('"double" }', '"float" }\nversion = 2'), encoding="utf-8")
+    assert "+ add feature view red@v2" in run("apply", str(definitions), "--plan")[1]
+    assert "Found: feature service sorting@v1. Delete these first." in run("delete", "red", "--yes")[2]
+    values = TableName(keyspace, "metadata_phash_v1")
+    control.define(create_feature_values(values, {"phash": "bigint"}))
+    definitions.write_text(VIEWS, encoding="utf-8")
+    code, _, err = run("apply", str(definitions), "--prune", "--yes")  # sharpness is used by sorting
+    assert (code, "Found: feature service sorting@v1" in err or f"Found: values in {values}" in err) == (1, True)
+    assert f"Found: values in {values}. Add --drop-values" in run("delete", "phash", "--yes")[2]
+    assert control.columns(values) is not None
+    split = {"metadata_table": str(metadata), "features": ["phash@v1"], "label_view": None, "fingerprint": ["0"]}
+    entry = Entry(kind="split", name=str(tmp_path / "split"), version=1, document=json.dumps(split))
+    registry.register(control, entry, keyspace=keyspace)
+    assert f"Found: split {tmp_path / 'split'}@v1" in run("delete", "phash", "--drop-values", "--yes")[2]
+    assert run("delete", "split", str(tmp_path / "split"), "--yes")[0] == 0
+    assert f"drops {values}" in run("delete", "phash", "--drop-values", "--yes")[1]
+    assert control.columns(values) is None
+    assert "phash" not in run("list")[1]
+    definitions.write_text('[[dataset]]\nname = "digits"\n', encoding="utf-8")
+    code, out, _ = run("apply", str(definitions), "--prune", "--yes")
+    assert (code, out.count("- remove")) == (0, 3)
+    assert run("list", "feature-views")[1] == run("list", "feature-services")[1] == ""

@@ -1,0 +1,356 @@
+"""Definitions in TOML files: feature views, feature services and datasets, as a keyspace's registry should have them.
+
+A definition is never changed: another definition is the next version. Owner, description and tags may change.
+"""
+
+import json
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from etl.cassandra import registry
+from etl.cassandra.control import Control
+from etl.cassandra.registry import DATASET, FEATURE_SERVICE, FEATURE_VIEW, LABEL_VIEW, MODEL, SPLIT, Entry
+from etl.cassandra.table_records import read_records
+from etl.errors import ConflictError, SourceError, TableError
+from etl.features import builtin
+from etl.features.functions import digest_of
+from schemas import SchemaError, TableName
+from schemas.features import FeatureView, ViewName
+
+FORMAT = 1
+
+_NOTES = {"owner", "description", "tags"}
+_SECTIONS = {
+    "feature_view": (FEATURE_VIEW, {"name", "version", "source", "fields", "ttl"}),
+    "feature_service": (FEATURE_SERVICE, {"name", "version", "views"}),
+    "dataset": (DATASET, {"name"}),
+}
+_DEFINED = tuple(kind for kind, _ in _SECTIONS.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What an `apply` does with one entry.
+
+    Attributes:
+        action: ``add``, ``describe`` (owner, description or tags), ``remove`` or ``keep``.
+        entry: The entry as it will be, or the one to remove.
+        tables: The tables of values that are dropped with it.
+        lines: What changes, for people.
+    """
+
+    action: str
+    entry: Entry
+    tables: tuple[TableName, ...] = ()
+    lines: tuple[str, ...] = field(default=())
+
+    def __str__(self) -> str:
+        what = {"add": "+ add", "describe": "~ change", "remove": "- remove", "keep": "  unchanged"}[self.action]
+        dropped = [f"drops {table}" for table in self.tables]
+        return "\n    ".join([f"{what} {self.entry.kind} {self.entry.title}", *self.lines, *dropped])
+
+
+def read_definitions(place: str) -> list[Entry]:
+    """Read the definitions of a TOML file, or of all files ``*.toml`` of a folder.
+
+    Args:
+        place: The path.
+
+    Returns:
+        The entries that the registry should have.
+
+    Raises:
+        SourceError: There is no such file, or it has something else than definitions. The message names the file.
+        FunctionError: The function of a feature view does not exist.
+    """
+    path = Path(place)
+    files = sorted(path.glob("*.toml")) if path.is_dir() else [path]
+    if not files:
+        raise SourceError(f"Wanted definitions in {place}. Found: no file *.toml in it.")
+    found: dict[tuple[str, str, int], str] = {}
+    entries = []
+    for file in files:
+        for entry in _entries(file):
+            key = (entry.kind, entry.name, entry.version)
+            if key in found:
+                raise SourceError(f"Wanted {entry.kind} {entry.title} once. Found: in {found[key]} and in {file}.")
+            found[key] = str(file)
+            entries.append(entry)
+    return entries
+
+
+def _entries(file: Path) -> Iterator[Entry]:
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SourceError(f"Wanted definitions in {file}. Found: {error}") from None
+    for section, tables in document.items():
+        if section not in _SECTIONS or not isinstance(tables, list):
+            wanted = ", ".join(f"[[{name}]]" for name in _SECTIONS)
+            raise SourceError(f"Wanted {wanted} in {file}. Found: {section}.")
+        for table in tables:
+            try:
+                yield _entry(section, table)
+            except (SchemaError, SourceError, KeyError, TypeError, ValueError, AttributeError) as error:
+                name = table.get("name", "one without a name") if isinstance(table, dict) else table
+                told = f"no {error}" if isinstance(error, KeyError) else error
+                raise SourceError(f"Wanted a valid [[{section}]] {name} in {file}. Found: {told}") from None
+
+
+def _entry(section: str, table: Mapping[str, Any]) -> Entry:
+    kind, known = _SECTIONS[section]
+    if strange := sorted(table.keys() - known - _NOTES):
+        raise SourceError(f"{', '.join(strange)}, which it does not have. It has {', '.join(sorted(known | _NOTES))}.")
+    tags = table.get("tags", {})
+    if not all(isinstance(text, str) for text in (table["name"], table.get("owner", ""), *tags, *tags.values())):
+        raise SourceError("a name, owner or tag that is not text")
+    version = table.get("version", 1)
+    document = _view(table) if kind == FEATURE_VIEW else _service(table) if kind == FEATURE_SERVICE else "{}"
+    return Entry(
+        kind=kind,
+        name=table["name"],
+        version=version,
+        document=document,
+        owner=table.get("owner", ""),
+        description=table.get("description", ""),
+        tags={name: value for name, value in tags.items() if value},
+    )
+
+
+def _view(table: Mapping[str, Any]) -> str:
+    name, version, source = table["name"], table.get("version", 1), table["source"]
+    if source.startswith("builtin:") or name in builtin.VIEWS:
+        view = builtin.view_of(name) if name in builtin.VIEWS else None
+        if view is None or (source, version) != (view.source, view.version):
+            raise SourceError(f"{name}@v{version} from {source}. Built-in views are {', '.join(builtin.VIEWS)}.")
+        if strange := {"fields", "ttl"} & table.keys():
+            raise SourceError(f"{', '.join(sorted(strange))} of a built-in view, which is defined already")
+        return view.to_json()
+    return FeatureView(
+        name=name,
+        version=version,
+        fields=dict(table["fields"]),
+        source=source,
+        digest=digest_of(source),
+        ttl=table.get("ttl"),
+    ).to_json()
+
+
+def _service(table: Mapping[str, Any]) -> str:
+    views = [ViewName.parse(text) for text in table["views"]]
+    if not views or any(view.version is None for view in views):
+        named = ", ".join(map(str, views)) or "no views"
+        raise SourceError(f"{named}. A feature service names versions of views: sharpness@v1.")
+    ViewName(table["name"], table.get("version", 1))
+    return json.dumps({"format": FORMAT, "views": [str(view) for view in views]}, sort_keys=True)
+
+
+def plan_changes(
+    control: Control, wanted: Sequence[Entry], *, keyspace: str, prune: bool = False, drop_values: bool = False
+) -> list[Change]:
+    """Compare definitions with the registry of a keyspace. Writes nothing.
+
+    Args:
+        control: The session.
+        wanted: The definitions.
+        keyspace: The keyspace.
+        prune: Remove feature views, feature services and descriptions of datasets that the definitions do not have.
+        drop_values: Allow that tables of values are dropped with their feature views.
+
+    Returns:
+        What to do, for each definition and each entry to remove.
+
+    Raises:
+        ConflictError: A definition differs from the registered one, or something would be removed that is in use.
+        TableError: A feature service names a view that does not exist, or a dataset is not there.
+        UnreachableError: The servers did not answer.
+    """
+    known = [one for one in registry.everything(control, keyspace=keyspace) if one.kind in _DEFINED]
+    changes = [_change(entry, known, wanted) for entry in wanted]
+    _check_services(wanted, known)
+    _check_datasets(control, wanted, keyspace=keyspace)
+    if prune:
+        kept = {(entry.kind, entry.name, entry.version) for entry in wanted}
+        for entry in known:
+            if (entry.kind, entry.name, entry.version) not in kept:
+                changes.append(removal(control, entry, keyspace=keyspace, drop_values=drop_values, beside=kept))
+    return changes
+
+
+def _change(entry: Entry, known: Sequence[Entry], wanted: Sequence[Entry]) -> Change:
+    versions = {one.version: one for one in known if (one.kind, one.name) == (entry.kind, entry.name)}
+    there = versions.get(entry.version)
+    if there is None:
+        same_file = {one.version for one in wanted if (one.kind, one.name) == (entry.kind, entry.name)}
+        allowed = 1 + max([0, *versions, *(one for one in same_file if one < entry.version)])
+        if entry.version != allowed:
+            raise ConflictError(f"Wanted {entry.name}@v{allowed}, the next version. Found: {entry.title}.")
+        return Change("add", entry)
+    if lines := _differences(json.loads(there.document), json.loads(entry.document)):
+        newest = max(versions)
+        raise ConflictError(
+            f"Wanted {entry.kind} {entry.title} as it is registered. Found: {'; '.join(lines)}. A definition never "
+            f"changes. Set version = {newest + 1}, or restore the old definition."
+        )
+    lines = [
+        f"{name}: {getattr(there, name)!r} -> {getattr(entry, name)!r}"
+        for name in ("owner", "description")
+        if getattr(entry, name) != getattr(there, name)
+    ]
+    if dict(entry.tags) != dict(there.tags):
+        lines.append(f"tags: {dict(there.tags)} -> {dict(entry.tags)}")
+    return Change("describe" if lines else "keep", entry, lines=tuple(lines))
+
+
+def _differences(there: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{name} {found.get(name)!r} instead of {there.get(name)!r}"
+        for name in sorted(there.keys() | found.keys())
+        if there.get(name) != found.get(name)
+    ]
+
+
+def _check_services(wanted: Sequence[Entry], known: Sequence[Entry]) -> None:
+    views = {entry.title for entry in (*wanted, *known) if entry.kind == FEATURE_VIEW}
+    for entry in wanted:
+        if entry.kind == FEATURE_SERVICE and (missing := [one for one in views_of(entry) if one not in views]):
+            raise TableError(
+                f"Wanted feature views of {entry.title} that are registered or defined beside it. Found: no "
+                f"{', '.join(missing)}. There are {', '.join(sorted(views)) or 'none'}."
+            )
+
+
+def _check_datasets(control: Control, wanted: Sequence[Entry], *, keyspace: str) -> None:
+    there = {record.dataset for record in read_records(control, keyspace=keyspace)}
+    for entry in wanted:
+        if entry.kind == DATASET and entry.name not in there:
+            raise TableError(
+                f"Wanted a dataset of {keyspace}: {', '.join(sorted(there)) or 'it has none yet'}. Found: {entry.name}."
+            )
+
+
+def views_of(service: Entry) -> list[str]:
+    """The feature views of a feature service, ``name@v1``."""
+    return list(json.loads(service.document)["views"])
+
+
+def removal(
+    control: Control,
+    entry: Entry,
+    *,
+    keyspace: str,
+    drop_values: bool,
+    beside: set[tuple[str, str, int]] | None = None,
+) -> Change:
+    """Plan the removal of an entry. Writes nothing.
+
+    Args:
+        control: The session.
+        entry: The entry.
+        keyspace: The keyspace.
+        drop_values: Allow that the tables of a feature view's values are dropped.
+        beside: The kind, name and version of the entries that stay; None for all others.
+
+    Returns:
+        The removal.
+
+    Raises:
+        ConflictError: A split, a feature service or a model uses it, or its values would be dropped.
+    """
+    others = [
+        one
+        for one in registry.everything(control, keyspace=keyspace)
+        if one != entry and (beside is None or one.kind not in _DEFINED or (one.kind, one.name, one.version) in beside)
+    ]
+    if users := [f"{one.kind} {one.title}" for one in others if _uses(one, entry)]:
+        raise ConflictError(
+            f"Wanted to remove {entry.kind} {entry.title}, which nothing uses. Found: {', '.join(users[:5])}. "
+            "Delete these first."
+        )
+    later = [one.title for one in others if (one.kind, one.name) == (entry.kind, entry.name)
+             and one.version > entry.version]  # fmt: skip
+    if entry.kind.startswith(LABEL_VIEW) and later:
+        raise ConflictError(
+            f"Wanted to remove the newest version of {entry.name}, because later versions keep labels of earlier ones. "
+            f"Found: {', '.join(sorted(later))} after {entry.title}."
+        )
+    tables = _value_tables(control, entry, keyspace=keyspace) if entry.kind == FEATURE_VIEW else ()
+    if tables and not drop_values:
+        raise ConflictError(
+            f"Wanted to remove {entry.kind} {entry.title} without its values. Found: values in "
+            f"{', '.join(map(str, tables))}. Add --drop-values to drop them, too."
+        )
+    return Change("remove", entry, tables=tables)
+
+
+def _uses(one: Entry, entry: Entry) -> bool:
+    """Whether a registered object names another one."""
+    document = json.loads(one.document)
+    if entry.kind == FEATURE_VIEW:
+        return entry.title in (document.get("views", ()) if one.kind == FEATURE_SERVICE else ()) or (
+            one.kind == SPLIT and entry.title in document.get("features", ())
+        )
+    if entry.kind.startswith(LABEL_VIEW):
+        metadata = str(document.get("metadata_table", ""))
+        is_same_table = entry.kind == registry.label_views_of(TableName.parse(metadata)) if metadata else False
+        return one.kind == SPLIT and is_same_table and document.get("label_view") == entry.title
+    if entry.kind == SPLIT and one.kind == MODEL:
+        prints = set(json.loads(entry.document)["fingerprint"])
+        return any(images["fingerprint"] in prints for images in document["images"].values())
+    return False
+
+
+def _value_tables(control: Control, entry: Entry, *, keyspace: str) -> tuple[TableName, ...]:
+    """The tables of a view's values, by their names and columns: also of metadata tables that other tools made."""
+    view = FeatureView.from_json(entry.document, place=f"{keyspace}.registry")
+    rows = control.execute("SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?", (keyspace,))
+    names = sorted(row.table_name for row in rows if row.table_name.endswith(f"_{view.name}_v{view.version}"))
+    needed = {"id", "sequence", "sha256", "error", *view.fields}
+    tables = [TableName(keyspace, name) for name in names]
+    return tuple(table for table in tables if needed <= (control.columns(table) or {}).keys())
+
+
+def apply_changes(control: Control, changes: Sequence[Change], *, keyspace: str) -> None:
+    """Make the changes of `plan_changes` or `removal`.
+
+    Args:
+        control: The session.
+        changes: The changes.
+        keyspace: The keyspace.
+
+    Raises:
+        ConflictError: Another definition was registered in the meantime.
+        UnreachableError: The servers did not answer, or refuse to write.
+    """
+    registry.create(control, keyspace=keyspace)
+    for change in changes:
+        entry = change.entry
+        if change.action == "add":
+            found = registry.register(control, entry, keyspace=keyspace)
+            if _differences(json.loads(found.document), json.loads(entry.document)):
+                raise ConflictError(
+                    f"Wanted to register {entry.kind} {entry.title}. Found: another definition, which was registered "
+                    "in the meantime. Run apply again."
+                )
+        elif change.action == "describe":
+            there = next(
+                one
+                for one in registry.entries(control, keyspace=keyspace, kind=entry.kind, name=entry.name)
+                if one.version == entry.version
+            )
+            gone = dict.fromkeys(there.tags.keys() - entry.tags.keys(), "")
+            registry.describe(
+                control,
+                there,
+                keyspace=keyspace,
+                owner=entry.owner,
+                description=entry.description,
+                tags={**gone, **entry.tags},
+            )
+        elif change.action == "remove":
+            for table in change.tables:
+                control.define(f"DROP TABLE IF EXISTS {table.quoted}")
+            registry.remove(control, entry, keyspace=keyspace)

@@ -1,0 +1,463 @@
+"""Lineage: from a model, shards or a split back to tables and runs, and from an image to everything that holds it.
+
+Products are linked by fingerprints, never by addresses alone: other files at the address of a registered split are not
+that split. What cannot be read any more is told as not known.
+"""
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from etl.cassandra import registry
+from etl.cassandra.control import Control, check_columns
+from etl.cassandra.registry import MODEL, SHARD_SET, SPLIT
+from etl.cassandra.table_records import record_of
+from etl.catalog.products import Product
+from etl.errors import TableError
+from formats import FormatsError, SplitFolder, is_dictionary, read_dictionary
+from formats.shards.lookup import find_in_shards
+from formats.stores.storage import Storage
+from schemas import SchemaError, TableName
+from schemas.shards import NAME as SHARD_MANIFEST
+from schemas.shards import ShardManifest
+from schemas.tables import history_of
+
+IMAGE, TABLE, RUN, FILES = "image", "table", "run", "files"
+
+_NO_IMAGES = "features"  # the kind of runs that write neither images nor labels
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A thing in a lineage: its kind, its name, a short description, and all that is known of it."""
+
+    kind: str
+    name: str
+    summary: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict, compare=False)
+
+    @property
+    def key(self) -> str:
+        """What identifies it."""
+        return f"{self.kind} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A use of one thing, by key, in another one, and how: ``split 0, position 17``."""
+
+    source: str
+    target: str
+    text: str = ""
+
+
+@dataclass(slots=True)
+class Lineage:
+    """The lineage of a subject.
+
+    Attributes:
+        subject: What it is about.
+        nodes: All things by key, with the subject.
+        edges: From each thing to those that were made from it.
+        history: For an image, the states that runs have replaced or removed, the newest first.
+        unknown: What could not be found out, and why.
+    """
+
+    subject: Node
+    nodes: dict[str, Node] = field(default_factory=dict)
+    edges: list[Edge] = field(default_factory=list)
+    history: list[dict[str, Any]] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.nodes[self.subject.key] = self.subject
+
+    def add(self, node: Node) -> Node:
+        """Add a thing unless it is there."""
+        return self.nodes.setdefault(node.key, node)
+
+    def link(self, source: Node, target: Node, text: str = "") -> None:
+        """Add a use unless it is there."""
+        edge = Edge(self.add(source).key, self.add(target).key, text)
+        if edge not in self.edges:
+            self.edges.append(edge)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The lineage for JSON."""
+        return {
+            "subject": self.subject.key,
+            "nodes": [
+                {"id": one.key, "kind": one.kind, "name": one.name, "details": dict(one.details)}
+                for one in self.nodes.values()
+            ],
+            "edges": [{"from": edge.source, "to": edge.target, "text": edge.text} for edge in self.edges],
+            "history": self.history,
+            "not_known": self.unknown,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A registered product, or one that is not registered."""
+
+    kind: str
+    title: str
+    document: Mapping[str, Any]
+
+    @property
+    def address(self) -> str:
+        return str(self.document["address"])
+
+    @property
+    def prints(self) -> tuple[str, ...]:
+        return tuple(self.document["fingerprint"])
+
+    @property
+    def node(self) -> Node:
+        return Node(self.kind, self.title, details=self.document)
+
+
+class Tracer:
+    """Lineages of a keyspace, from its registry.
+
+    Args:
+        control: The session.
+        keyspace: The keyspace.
+    """
+
+    def __init__(self, control: Control, *, keyspace: str) -> None:
+        self._control, self._keyspace = control, keyspace
+        self._made = [
+            _Made(entry.kind, entry.title, json.loads(entry.document))
+            for entry in registry.everything(control, keyspace=keyspace)
+            if entry.kind in (SPLIT, SHARD_SET, MODEL)
+        ]
+
+    def of_product(self, product: Product) -> Lineage:
+        """The lineage of a split, a shard set or a model, back to runs and forward to what was made from it."""
+        made = self._of(product)
+        found = Lineage(made.node)
+        self._back(found, made)
+        self._forward(found, made)
+        return found
+
+    def of_model(self, digest: str, *, name: str) -> Lineage:
+        """The lineage of a registered model, by the SHA-256 of its checkpoint. Raises `TableError` if there is none."""
+        for made in self._of_kind(MODEL):
+            if made.prints == (digest,):
+                found = Lineage(made.node)
+                self._back(found, made)
+                return found
+        raise TableError(
+            f"Wanted a record beside {name}, or a registered model of SHA-256 {digest[:12]} in "
+            f"{self._keyspace}.registry. Found: neither. training/train.py writes records; add one with "
+            "`imagestrata registry add`."
+        )
+
+    def of_image(self, image_id: uuid.UUID, *, metadata: TableName, id_column: str = "id") -> Lineage:
+        """The lineage of an image: its run and source, and every registered split, shard set and model that holds it.
+
+        Args:
+            image_id: The id.
+            metadata: The metadata table.
+            id_column: Its column of ids.
+
+        Returns:
+            The lineage.
+
+        Raises:
+            TableError: There is no such table; or nothing knows the image.
+            UnreachableError: The servers did not answer.
+        """
+        check_columns(self._control, metadata, columns=[id_column])
+        rows = self._control.execute(f'SELECT * FROM {metadata.quoted} WHERE "{id_column}" = ?', (image_id,))
+        history = self._history(metadata, image_id)
+        subject = Node(
+            IMAGE, str(image_id), details=_of_image(rows[0], metadata) if rows else _of_past(history, metadata)
+        )
+        found = Lineage(subject, history=history)
+        runs = list(self._runs(metadata))
+        written = getattr(rows[0], "ingest_id", None) if rows else None
+        since = {state["since"] for state in history}
+        for row, node in runs:
+            if (written is not None and row.ingest_id == written) or row.sequence in since:
+                found.link(node, subject)
+        self._held(found, image_id, metadata=metadata)
+        if not rows and not history and not found.edges and not found.unknown:
+            raise TableError(f"Wanted the image {image_id} of {metadata}. Found: no such image, and no split has it.")
+        return found
+
+    def _of_kind(self, kind: str) -> Iterator[_Made]:
+        return (made for made in self._made if made.kind == kind)
+
+    def _of(self, product: Product) -> _Made:
+        """A product as it is registered, if it is."""
+        for is_same_place in (True, False):
+            for made in self._of_kind(product.kind):
+                if made.prints == product.fingerprint and (made.address == product.address or not is_same_place):
+                    return made
+        document = {
+            "address": product.address,
+            "fingerprint": list(product.fingerprint),
+            "metadata_table": product.metadata_table and str(product.metadata_table),
+            "data_table": product.data_table and str(product.data_table),
+            "sequence": None,
+            **product.content,
+        }
+        return _Made(product.kind, f"{product.address} (not registered)", document)
+
+    def _with(self, fingerprint: str, *kinds: str) -> tuple[_Made, int] | None:
+        """The registered product that has this fingerprint, and the number of its split."""
+        for kind in kinds:
+            for made in self._of_kind(kind):
+                if fingerprint in made.prints:
+                    return made, made.prints.index(fingerprint)
+        return None
+
+    def _back(self, found: Lineage, made: _Made) -> None:
+        """Add what a product was made from."""
+        if made.kind == MODEL:
+            for use, images in made.document["images"].items():
+                self._back_of_images(found, made, use=use, images=images)
+            return
+        of_split = self._with(made.document["source_fingerprint"], SPLIT) if made.kind == SHARD_SET else None
+        if of_split is not None:
+            found.link(of_split[0].node, made.node, f"split {of_split[1]}")
+            self._back(found, of_split[0])
+            return
+        if made.document["metadata_table"] is None:
+            if source := made.document.get("source"):
+                found.link(Node(FILES, str(source)), made.node)
+            return
+        self._back_of_table(found, made.node, made.document["metadata_table"], until=made.document["sequence"])
+        if made.kind == SPLIT and (state := _state(made)):
+            found.unknown.append(f"{made.node.key}: {state}")
+
+    def _back_of_images(self, found: Lineage, model: _Made, *, use: str, images: Mapping[str, Any]) -> None:
+        known = self._with(images["fingerprint"], SPLIT, SHARD_SET)
+        if known is not None:
+            made, index = known
+            found.link(made.node, model.node, f"{use}: split {index}" if made.kind == SPLIT else use)
+            self._back(found, made)
+            return
+        node = Node(images["kind"], f"{images['address']} (not registered)", details=images)
+        found.link(node, model.node, f"{use}: split {images['index']}")
+        if images["metadata_table"]:
+            self._back_of_table(found, node, images["metadata_table"], until=None)
+
+    def _back_of_table(self, found: Lineage, node: Node, metadata: str, *, until: int | None) -> None:
+        """Add a table and its runs, up to the newest one that had started when something was made from it."""
+        table = TableName.parse(metadata)
+        record = record_of(self._control, table)
+        details = {} if record is None else {"data_table": str(record.data_table), "dataset": record.dataset}
+        of_table = Node(TABLE, metadata, "" if record is None else f"dataset {record.dataset}", details)
+        found.link(of_table, node, "" if until is None else f"at run {until} or before")
+        for row, run in self._runs(table):
+            if row.kind != _NO_IMAGES and (until is None or row.sequence <= until):
+                found.link(run, of_table)
+
+    def _forward(self, found: Lineage, made: _Made) -> None:
+        """Add what was made from a split or a shard set."""
+        if made.kind == SPLIT:
+            for shards in self._of_kind(SHARD_SET):
+                if (print_ := shards.document["source_fingerprint"]) in made.prints:
+                    found.link(made.node, shards.node, f"split {made.prints.index(print_)}")
+                    self._forward(found, shards)
+        for model in self._of_kind(MODEL):
+            for use, images in model.document["images"].items():
+                if images["fingerprint"] in made.prints:
+                    text = f"{use}: split {made.prints.index(images['fingerprint'])}" if made.kind == SPLIT else use
+                    found.link(made.node, model.node, text)
+
+    def _held(self, found: Lineage, image_id: uuid.UUID, *, metadata: TableName) -> None:
+        """Add everything that holds an image."""
+        holders: dict[str, tuple[Node, int | None] | None] = {}  # by fingerprint; None does not hold it
+        for made in self._of_kind(SPLIT):
+            if made.document["metadata_table"] == str(metadata):
+                self._held_by_split(found, made, image_id, holders=holders)
+        for made in self._of_kind(SHARD_SET):
+            if made.document["metadata_table"] in (None, str(metadata)):
+                self._held_by_shards(found, made, image_id, holders=holders)
+        for model in self._of_kind(MODEL):
+            for use, images in model.document["images"].items():
+                if images["metadata_table"] in ("", str(metadata)):
+                    self._held_by_model(found, model, image_id, use=use, images=images, holders=holders)
+
+    def _held_by_split(
+        self, found: Lineage, made: _Made, image_id: uuid.UUID, *, holders: dict[str, tuple[Node, int | None] | None]
+    ) -> None:
+        try:
+            places = _places(made.address, made.prints, image_id)
+        except (FormatsError, SchemaError, TableError, OSError) as error:
+            found.unknown.append(f"{made.node.key}: {error}")
+            return
+        for print_, place in zip(made.prints, places, strict=True):
+            holders[print_] = None if place is None else (made.node, place[1])
+            if place is not None:
+                label, position = place
+                texts = [f"split {made.prints.index(print_)}", "" if position is None else f"position {position}",
+                         "" if label is None else f"label {label}"]  # fmt: skip
+                found.link(found.subject, made.node, ", ".join(filter(None, texts)))
+
+    def _held_by_shards(
+        self, found: Lineage, made: _Made, image_id: uuid.UUID, *, holders: dict[str, tuple[Node, int | None] | None]
+    ) -> None:
+        source = made.document["source_fingerprint"]
+        if source in holders and holders[source] is None:
+            holders[made.prints[0]] = None
+            return
+        holder = holders.get(source)
+        try:
+            storage = Storage(made.address)
+            text = storage.read_text(SHARD_MANIFEST)
+            manifest = ShardManifest.from_json(text, place=f"{made.address}/{SHARD_MANIFEST}")
+            if manifest.fingerprint != made.prints[0]:
+                raise TableError("its shards were replaced by others")
+            place = find_in_shards(storage, manifest, image_id.bytes, position=None if holder is None else holder[1])
+        except FileNotFoundError as error:
+            found.unknown.append(f"{made.node.key}: its files are not there ({error})")
+            return
+        except (FormatsError, SchemaError, TableError, OSError) as error:
+            found.unknown.append(f"{made.node.key}: {error}")
+            return
+        holders[made.prints[0]] = None if place is None else (made.node, None)
+        if place is not None:
+            found.link(found.subject if holder is None else holder[0], made.node, f"{place.shard}, sample {place.key}")
+
+    def _held_by_model(
+        self,
+        found: Lineage,
+        model: _Made,
+        image_id: uuid.UUID,
+        *,
+        use: str,
+        images: Mapping[str, Any],
+        holders: dict[str, tuple[Node, int | None] | None],
+    ) -> None:
+        print_ = images["fingerprint"]
+        if print_ not in holders and images["kind"] in ("split", "rows"):
+            node = Node(images["kind"], f"{images['address']} (not registered)", details=images)
+            try:
+                (place,) = _places(images["address"], (print_,), image_id, first=images["index"])
+            except (FormatsError, SchemaError, TableError, OSError) as error:
+                found.unknown.append(f"{model.node.key}: {use} used {images['address']}: {error}")
+                return
+            holders[print_] = None if place is None else (node, place[1])
+            if place is not None:
+                found.link(found.subject, node, f"split {images['index']}")
+        if print_ not in holders:
+            told = f"{images['kind']} {images['address']} of fingerprint {print_[:12]}"
+            found.unknown.append(f"{model.node.key}: {use} used {told}, which cannot be searched")
+        elif (holder := holders[print_]) is not None:
+            found.link(holder[0], model.node, use)
+
+    def _runs(self, metadata: TableName) -> Iterator[tuple[Any, Node]]:
+        """The runs on a metadata table, the newest first."""
+        runs = TableName(metadata.keyspace, "ingests")
+        if self._control.columns(runs) is None:
+            return
+        query = f"SELECT sequence, kind, ingest_id, source, started FROM {runs.quoted} WHERE table_name = ?"
+        for row in self._control.execute(query, (metadata.table,), is_serial=True):
+            details = {"kind": row.kind, "source": row.source, "started": _time(row.started)}
+            summary = f"{row.kind} of {row.source or 'no source'}, {_time(row.started)}"
+            yield row, Node(RUN, f"{metadata}#{row.sequence}", summary, details)
+
+    def _history(self, metadata: TableName, image_id: uuid.UUID) -> list[dict[str, Any]]:
+        try:
+            table = history_of(metadata)
+        except SchemaError:
+            return []
+        if self._control.columns(table) is None:
+            return []
+        rows = self._control.execute(f"SELECT * FROM {table.quoted} WHERE id = ?", (image_id,))
+        return [
+            {
+                "kind": row.kind,
+                "since": row.since,
+                "until": row.until,
+                "at": _time(row.at),
+                "reason": row.reason or "",
+                "label": row.label,
+                "class": row.or_label,
+                "source": row.source,
+                "sha256": None if row.sha256 is None else row.sha256.hex(),
+            }
+            for row in rows
+        ]
+
+
+def _places(
+    address: str, prints: Sequence[str], image_id: uuid.UUID, *, first: int = 0
+) -> list[tuple[int | None, int | None] | None]:
+    """The label and position of an image in splits of these fingerprints, from number ``first`` on; None: not there.
+
+    Raises `FormatsError`, `SchemaError`, and `TableError` if the splits at the address have other fingerprints.
+    """
+    places: list[tuple[int | None, int | None] | None] = []
+    if is_dictionary(address):
+        parts = read_dictionary(address).splits
+        _check_prints([part.fingerprint for part in parts][first:][: len(prints)], prints)
+        for part in parts[first:][: len(prints)]:
+            same = (part.ids == memoryview(image_id.bytes)).all(axis=1).nonzero()[0]
+            label = int(part.labels[same[0]]) if len(same) and part.labels is not None else None
+            places.append((label, int(same[0])) if len(same) else None)
+        return places
+    folder = SplitFolder.open(address)
+    _check_prints([part.fingerprint for part in folder.manifest.splits][first:][: len(prints)], prints)
+    for index in range(first, first + len(prints)):
+        place = folder.find(index, image_id.bytes)
+        has_label = folder.manifest.label_type == "int"
+        places.append(None if place is None else (place[0] if has_label else None, place[1]))
+    return places
+
+
+def _check_prints(found: Sequence[str], wanted: Sequence[str]) -> None:
+    if list(found) != list(wanted):
+        raise TableError("its files were replaced: they have other fingerprints")
+
+
+def _state(made: _Made) -> str:
+    """What is wrong with the files of a split; empty if they are there and have its fingerprints."""
+    try:
+        if is_dictionary(made.address):
+            found = [part.fingerprint for part in read_dictionary(made.address).splits]
+        else:
+            found = [part.fingerprint for part in SplitFolder.open(made.address).manifest.splits]
+        _check_prints(found, made.prints)
+    except (FormatsError, SchemaError, TableError, OSError) as error:
+        return str(error)
+    return ""
+
+
+def _of_image(row: Any, metadata: TableName) -> dict[str, Any]:
+    """What a metadata row says about an image, for people."""
+    text = {name: getattr(row, name, None) for name in ("or_split", "path", "source", "or_label", "label", "sha256")}
+    path = "/".join(filter(None, (text["or_split"], text["path"])))
+    found = {
+        "table": str(metadata),
+        "path": path,
+        "source": text["source"],
+        "sha256": text["sha256"].hex() if isinstance(text["sha256"], bytes) else None,
+        "class": text["or_label"],
+        "label": text["label"],
+        "ingested": _time(getattr(row, "ingested_at", None)),
+    }
+    return {name: value for name, value in found.items() if value not in (None, "")}
+
+
+def _of_past(history: Sequence[Mapping[str, Any]], metadata: TableName) -> dict[str, Any]:
+    """What is left to say about an image that the metadata table does not have."""
+    if not history:
+        return {"table": str(metadata), "state": "not in the table, which has no history of it"}
+    last = history[0]
+    reason = f": {last['reason']}" if last["reason"] else ""
+    state = f"{last['kind']} by run {last['until']}, {last['at']}{reason}"
+    found = {"table": str(metadata), "state": state, "source": last["source"], "sha256": last["sha256"]}
+    return {name: value for name, value in found.items() if value}
+
+
+def _time(at: datetime | None) -> str:
+    return "" if at is None else f"{at:%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,311 @@
+"""What jobs make from tables: splits, shard sets and models. Each is described from its own files and registered.
+
+A product keeps its name, its address. If something else is published there, it gets the next version.
+"""
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from etl.cassandra import registry
+from etl.cassandra.control import Control
+from etl.cassandra.registry import MODEL, SHARD_SET, SPLIT, Entry
+from etl.cassandra.table_records import dataset_of, read_records
+from etl.errors import EtlError, TableError
+from formats import FormatsError, SplitFolder, is_dictionary, read_dictionary
+from formats.stores.storage import Storage
+from schemas import SchemaError, TableName
+from schemas.manifest import NAMES as SPLIT_MANIFESTS
+from schemas.models import SUFFIX, ModelRecord
+from schemas.shards import NAME as SHARD_MANIFEST
+from schemas.shards import ShardManifest
+
+log = logging.getLogger("imagestrata.registry")
+
+FORMAT = 1
+"""The format version of documents of products."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """A split, a shard set or a model.
+
+    Attributes:
+        kind: One of `SPLIT`, `SHARD_SET` and `MODEL`.
+        address: Its address, which is its name in the registry.
+        fingerprint: What identifies its contents: the fingerprints of all splits, or the SHA-256 of a checkpoint.
+        metadata_table: The table that its images come from; None if it is not known.
+        data_table: The table of the images; None if it is not known.
+        content: What else the registry's document has.
+    """
+
+    kind: str
+    address: str
+    fingerprint: tuple[str, ...]
+    metadata_table: TableName | None
+    data_table: TableName | None
+    content: Mapping[str, Any]
+
+    @property
+    def keyspace(self) -> str | None:
+        """The keyspace in which it is registered; None if it is not known."""
+        table = self.metadata_table or self.data_table
+        return None if table is None else table.keyspace
+
+
+def product_at(address: str) -> Product | None:
+    """Describe what is at an address, from its files.
+
+    Args:
+        address: A path or address.
+
+    Returns:
+        The product; None if there is no split, no shard set and no checkpoint with a record.
+
+    Raises:
+        FormatsError: A storage does not answer, or a split dictionary is damaged.
+        SchemaError: A manifest or a record cannot be read.
+        TableError: A record describes another checkpoint than the one beside it.
+    """
+    if is_dictionary(address):
+        return _dictionary(address)
+    if os.path.isfile(f"{address}{SUFFIX}") or os.path.isfile(address):
+        return model_at(address) if os.path.isfile(f"{address}{SUFFIX}") else None
+    storage = Storage(address)
+    if any(storage.exists(name) for name in SPLIT_MANIFESTS):
+        return _split(SplitFolder.open(address))
+    if storage.exists(SHARD_MANIFEST):
+        return shards_in(storage)
+    return None
+
+
+def _split(folder: SplitFolder) -> Product:
+    manifest = folder.manifest
+    return Product(
+        kind=SPLIT,
+        address=folder.address,
+        fingerprint=tuple(part.fingerprint for part in manifest.splits),
+        metadata_table=TableName.parse(manifest.metadata_table),
+        data_table=TableName.parse(manifest.data_table),
+        content={
+            "rows": [part.rows for part in manifest.splits],
+            "label_type": manifest.label_type,
+            "features": list(manifest.features),
+            "label_view": manifest.label_view,
+            "options": manifest.options,
+            "created": manifest.created,
+        },
+    )
+
+
+def _dictionary(address: str) -> Product:
+    found = read_dictionary(address)
+    return Product(
+        kind=SPLIT,
+        address=found.address,
+        fingerprint=tuple(part.fingerprint for part in found.splits),
+        metadata_table=TableName.parse(found.metadata_table),
+        data_table=TableName.parse(found.data_table),
+        content={"rows": [len(part) for part in found.splits], "label_type": found.label_type, "features": [],
+                 "label_view": None, "options": {}, "created": None},
+    )  # fmt: skip
+
+
+def shards_in(storage: Storage) -> Product:
+    """Describe the shards of a folder. Raises FileNotFoundError, `SchemaError`, `FormatsError`."""
+    place = f"{storage.address}/{SHARD_MANIFEST}"
+    manifest = ShardManifest.from_json(storage.read_text(SHARD_MANIFEST), place=place)
+    table = manifest.source.removeprefix("table:") if manifest.source.startswith("table:") else None
+    data, metadata = None if table is None else TableName.parse(table), None
+    of_split = manifest.options.get("split")
+    split = None if of_split is None else Storage(of_split).address
+    if of_split is not None:
+        metadata, data = _tables_of_split(str(of_split), data)
+    return Product(
+        kind=SHARD_SET,
+        address=storage.address,
+        fingerprint=(manifest.fingerprint,),
+        metadata_table=metadata,
+        data_table=data,
+        content={
+            "source": manifest.source,
+            "source_fingerprint": manifest.source_fingerprint,
+            "split": split,
+            "index": manifest.options.get("index"),
+            "samples": manifest.samples,
+            "shards": len(manifest.shards),
+            "options": manifest.options,
+            "created": manifest.created,
+        },
+    )
+
+
+def _tables_of_split(address: str, data: TableName | None) -> tuple[TableName | None, TableName | None]:
+    """The metadata and data tables of a split that shards were made from; as given if the split is not there."""
+    try:
+        if is_dictionary(address):
+            found: Any = read_dictionary(address)
+        else:
+            found = SplitFolder.open(address).manifest
+    except (FormatsError, SchemaError):
+        return None, data
+    return TableName.parse(found.metadata_table), data or TableName.parse(found.data_table)
+
+
+def record_of_model(checkpoint: str) -> ModelRecord:
+    """Read the record beside a checkpoint.
+
+    Args:
+        checkpoint: The path of the checkpoint.
+
+    Returns:
+        The record, whose SHA-256 is that of the checkpoint if the checkpoint is there.
+
+    Raises:
+        SchemaError: The record cannot be read.
+        TableError: There is no record, or it describes another checkpoint.
+    """
+    place = f"{checkpoint}{SUFFIX}"
+    try:
+        with open(place, encoding="utf-8") as file:
+            record = ModelRecord.from_json(file.read(), place=place)
+    except (OSError, UnicodeDecodeError) as error:
+        raise TableError(
+            f"Wanted the record of a model at {place}. Found: {error}. training/train.py writes it beside a checkpoint."
+        ) from None
+    if os.path.exists(checkpoint) and (found := digest_of_file(checkpoint)) != record.sha256:
+        raise TableError(
+            f"Wanted the checkpoint of SHA-256 {record.sha256[:12]}, which {place} describes. Found: {found[:12]} at "
+            f"{checkpoint}. Use the checkpoint and the record of the same training."
+        )
+    return record
+
+
+def digest_of_file(path: str) -> str:
+    """The SHA-256 of a local file, in hexadecimal. Raises OSError."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def model_at(checkpoint: str) -> Product:
+    """Describe a checkpoint from its record. Raises as `record_of_model` does."""
+    record = record_of_model(checkpoint)
+    tables = [TableName.parse(one.metadata_table) for one in record.images.values() if one.metadata_table]
+    data = [TableName.parse(one.data_table) for one in record.images.values() if one.data_table]
+    document = json.loads(record.to_json())
+    return Product(
+        kind=MODEL,
+        address=os.path.abspath(checkpoint),
+        fingerprint=(record.sha256,),
+        metadata_table=tables[0] if tables else None,
+        data_table=data[0] if data else None,
+        content={name: document[name] for name in document if name not in ("format", "checkpoint", "sha256")},
+    )
+
+
+def register_product(control: Control, product: Product, *, keyspace: str | None = None) -> Entry:
+    """Register a product in its keyspace, once: as it is registered, or as the next version of its address.
+
+    Args:
+        control: The session.
+        product: The product.
+        keyspace: The keyspace if its files do not name one.
+
+    Returns:
+        The entry.
+
+    Raises:
+        TableError: The keyspace is not known, or another one is.
+        UnreachableError: The servers did not answer, or refuse to write.
+    """
+    if keyspace is not None and product.keyspace not in (None, keyspace):
+        raise TableError(
+            f"Wanted a {product.kind} of keyspace {keyspace}. Found: {product.address}, of {product.keyspace}."
+        )
+    keyspace = product.keyspace or keyspace
+    if keyspace is None:
+        raise TableError(
+            f"Wanted the keyspace of {product.address}. Found: its files name no table. Add -k KEYSPACE, the keyspace "
+            "in which to register it."
+        )
+    registry.create(control, keyspace=keyspace)
+    while True:
+        known = registry.entries(control, keyspace=keyspace, kind=product.kind, name=product.address)
+        if known and fingerprint_of(known[0]) == product.fingerprint:
+            return known[0]
+        entry = Entry(
+            kind=product.kind,
+            name=product.address,
+            version=known[0].version + 1 if known else 1,
+            document=json.dumps(_document(control, product, keyspace=keyspace), ensure_ascii=False, sort_keys=True),
+        )
+        found = registry.register(control, entry, keyspace=keyspace)
+        if fingerprint_of(found) == product.fingerprint:
+            return found
+
+
+def fingerprint_of(entry: Entry) -> tuple[str, ...]:
+    """The fingerprints in the document of a product."""
+    return tuple(json.loads(entry.document)["fingerprint"])
+
+
+def _document(control: Control, product: Product, *, keyspace: str) -> dict[str, Any]:
+    metadata = product.metadata_table
+    if metadata is None and product.data_table is not None:
+        records = read_records(control, keyspace=keyspace)
+        metadata = next((one.metadata_table for one in records if one.data_table == product.data_table), None)
+    return {
+        "format": FORMAT,
+        "address": product.address,
+        "fingerprint": list(product.fingerprint),
+        "metadata_table": None if metadata is None else str(metadata),
+        "data_table": None if product.data_table is None else str(product.data_table),
+        "dataset": None if metadata is None else dataset_of(control, metadata),
+        "sequence": None if metadata is None else _newest_run(control, metadata, created=product.content["created"]),
+        **product.content,
+    }
+
+
+def _newest_run(control: Control, metadata: TableName, *, created: str | None) -> int | None:
+    """The newest run of a metadata table that had started when a product was written; None if there is none."""
+    runs = TableName(metadata.keyspace, "ingests")
+    if control.columns(runs) is None:
+        return None
+    # Files have the time in whole seconds, Cassandra's times are UTC without saying so.
+    end = datetime.now(UTC) if created is None else datetime.fromisoformat(created) + timedelta(seconds=1)
+    query = f"SELECT sequence, started FROM {runs.quoted} WHERE table_name = ?"
+    rows = control.execute(query, (metadata.table,), is_serial=True)
+    started = (row.sequence for row in rows if row.started is None or row.started.replace(tzinfo=UTC) < end)
+    return max(started, default=None)
+
+
+def register_output(spark: SparkSession, storage: Storage | None, address: str) -> None:
+    """Register what a job has published. If that fails, log why, and how to do it later: the output is complete.
+
+    Args:
+        spark: The session, whose settings have the address of Cassandra.
+        storage: The folder of shards; None for a split.
+        address: The address, for messages.
+    """
+    try:
+        product = product_at(address) if storage is None else shards_in(storage)
+        if product is None or product.keyspace is None:  # shards of files
+            log.info("not registered: %s has no tables", address)
+            return
+        with Control.from_spark(spark) as control:
+            entry = register_product(control, product)
+        log.info("registered as %s %s in %s.registry", entry.kind, entry.title, product.keyspace)
+    except (EtlError, FormatsError, SchemaError, OSError) as error:
+        log.warning(
+            "warning: %s is complete, but not registered. %s Register it later: imagestrata registry add %s",
+            address,
+            error,
+            address,
+        )

@@ -1,0 +1,236 @@
+"""The registry of a keyspace in Python: what it has, what people say about it, and where everything comes from.
+
+Example::
+
+    with Registry("digits", hosts=["127.0.0.1"]) as registry:
+        for item in registry.items():
+            print(item.kind, item.title, item.owner)
+        changes = registry.plan("definitions/")
+        registry.apply(changes)
+        print(as_text(registry.lineage("splits/digits")))
+
+The command `imagestrata registry` does the same.
+"""
+
+import os
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Self
+
+from etl.cassandra import registry
+from etl.cassandra.cluster import Cluster
+from etl.cassandra.control import Control
+from etl.cassandra.registry import DATASET, KINDS, Entry
+from etl.catalog import definitions
+from etl.catalog.contents import READ_KINDS, Item, contents
+from etl.catalog.definitions import Change
+from etl.catalog.drawing import as_svg, as_text
+from etl.catalog.lineage import Lineage, Tracer
+from etl.catalog.products import Product, digest_of_file, product_at, register_product
+from etl.errors import TableError
+from formats.local_node import LocalNode
+from schemas import TableName
+from schemas.tables import check_keyspace
+
+__all__ = ["Change", "Item", "Lineage", "Product", "Registry", "as_svg", "as_text", "product_at"]
+
+
+class Registry:
+    """The registry of a keyspace. A context manager: it is connected inside the block.
+
+    Args:
+        keyspace: The keyspace of the metadata tables.
+        hosts: Contact points of Cassandra; None for the one that `imagestrata up` started, else 127.0.0.1.
+        port: Its port; None for that of `imagestrata up`, else 9042.
+        username: The user; None if Cassandra does not authenticate.
+        password: The user's password.
+
+    Raises:
+        IdentifierError: The keyspace is not a valid name.
+        UnreachableError: On entering: Cassandra does not answer.
+    """
+
+    def __init__(
+        self,
+        keyspace: str,
+        *,
+        hosts: Sequence[str] | None = None,
+        port: int | None = None,
+        username: str | None = None,
+        password: str | None = None,
+    ) -> None:
+        self.keyspace = check_keyspace(keyspace)
+        node = LocalNode.find() if hosts is None else None
+        address = tuple(hosts or (node.hosts if node else ("127.0.0.1",)))
+        number = port or (node.port if node else 9042)
+        self._control = Control(Cluster(hosts=address, port=number, username=username), password=password)
+
+    def __enter__(self) -> Self:
+        self._control.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._control.__exit__()
+
+    def items(self, kind: str | None = None) -> list[Item]:
+        """Everything that the keyspace has, or everything of one kind: ``feature view``, ``split``, ``run``, ..."""
+        return [item for item in contents(self._control, keyspace=self.keyspace) if kind is None or _is_of(item, kind)]
+
+    def find(self, name: str, kind: str | None = None) -> Item:
+        """Find one thing.
+
+        Args:
+            name: Its name, with or without ``@vN``; the newest version otherwise. Splits and shard sets may be named by
+                a relative path.
+            kind: Its kind, if things of several kinds have this name.
+
+        Returns:
+            The thing.
+
+        Raises:
+            TableError: There is none, or there are several of different kinds.
+        """
+        names = {name, os.path.abspath(name)}
+        found = [item for item in self.items(kind) if names & {item.title, item.name}]
+        kinds = sorted({item.kind for item in found})
+        if len(kinds) == 1:
+            return found[0]
+        wanted = f"Wanted {f'the {kind} ' if kind else ''}{name} in {self.keyspace}."
+        if not found:
+            raise TableError(
+                f"{wanted} Found: nothing of this name. `imagestrata registry list -k {self.keyspace}` shows the names."
+            )
+        raise TableError(f"{wanted} Found: a {' and a '.join(kinds)}. Name the kind, too.")
+
+    def describe(
+        self,
+        item: Item,
+        *,
+        owner: str | None = None,
+        description: str | None = None,
+        tags: Mapping[str, str] = MappingProxyType({}),
+    ) -> Item:
+        """Change what people say about a thing.
+
+        Args:
+            item: The thing.
+            owner: The owner; None to keep it.
+            description: The description; None to keep it.
+            tags: Tags to set. An empty value removes a tag.
+
+        Returns:
+            The thing with its new owner, description and tags.
+
+        Raises:
+            TableError: It is read from the tables of ingests, so it cannot be described.
+            UnreachableError: Cassandra does not answer, or refuses to write.
+        """
+        entry = item.entry
+        if entry is None and item.kind == DATASET:
+            registry.create(self._control, keyspace=self.keyspace)
+            new = Entry(kind=DATASET, name=item.title, version=1, document="{}")
+            entry = registry.register(self._control, new, keyspace=self.keyspace)
+        if entry is None:
+            raise TableError(
+                f"Wanted something that can be described. Found: {item.kind} {item.title}. Describe its dataset."
+            )
+        changed = registry.describe(
+            self._control, entry, keyspace=self.keyspace, owner=owner, description=description, tags=tags
+        )
+        return replace(item, entry=changed, summary=changed.description)
+
+    def add(self, product: Product) -> Entry:
+        """Register a split, a shard set or a model, from `product_at`. Raises `TableError`, `UnreachableError`."""
+        return register_product(self._control, product, keyspace=self.keyspace)
+
+    def plan(self, place: str, *, prune: bool = False, drop_values: bool = False) -> list[Change]:
+        """Compare definitions in TOML files with the registry. Writes nothing.
+
+        Args:
+            place: A file, or a folder of files ``*.toml``.
+            prune: Remove what the definitions do not have.
+            drop_values: Allow that the values of removed feature views are dropped.
+
+        Returns:
+            The changes, for `apply`.
+
+        Raises:
+            EtlError: A file is wrong, or a change is not allowed.
+        """
+        wanted = definitions.read_definitions(place)
+        return definitions.plan_changes(
+            self._control, wanted, keyspace=self.keyspace, prune=prune, drop_values=drop_values
+        )
+
+    def plan_removal(self, item: Item, *, drop_values: bool = False) -> list[Change]:
+        """Plan the removal of a registered object. Writes nothing.
+
+        Args:
+            item: The object.
+            drop_values: Allow that the values of a feature view are dropped.
+
+        Returns:
+            The change, for `apply`.
+
+        Raises:
+            ConflictError: Something uses it, or its values would be dropped.
+            TableError: It is not in the registry.
+        """
+        if item.entry is None:
+            raise TableError(f"Wanted something that is registered. Found: the {item.kind} {item.title}, which is not.")
+        return [definitions.removal(self._control, item.entry, keyspace=self.keyspace, drop_values=drop_values)]
+
+    def apply(self, changes: Sequence[Change]) -> None:
+        """Make changes that were planned. Raises `ConflictError`, `UnreachableError`."""
+        definitions.apply_changes(self._control, changes, keyspace=self.keyspace)
+
+    def lineage(self, target: str, *, metadata: TableName | None = None, id_column: str = "id") -> Lineage:
+        """Where something comes from, and what was made from it.
+
+        Args:
+            target: The id of an image, or the address of a split, a shard set or a checkpoint.
+            metadata: The metadata table of an image.
+            id_column: Its column of ids.
+
+        Returns:
+            The lineage.
+
+        Raises:
+            EtlError: Nothing is known of it, or Cassandra does not answer.
+            FormatsError: Its files cannot be read.
+            SchemaError: Its manifest cannot be read.
+        """
+        tracer = Tracer(self._control, keyspace=self.keyspace)
+        if (image := image_id(target)) is not None:
+            if metadata is None:
+                raise TableError(f"Wanted the metadata table of the image {image}. Found: none.")
+            return tracer.of_image(image, metadata=metadata, id_column=id_column)
+        product = product_at(target)
+        if product is not None:
+            return tracer.of_product(product)
+        if os.path.isfile(target):
+            return tracer.of_model(digest_of_file(target), name=target)
+        raise TableError(
+            "Wanted the id of an image, or a split, a shard set or a checkpoint. "
+            f"Found: nothing of this kind at {target}."
+        )
+
+
+def image_id(text: str) -> uuid.UUID | None:
+    """The id in a text; None for other texts."""
+    try:
+        return uuid.UUID(text)
+    except ValueError:
+        return None
+
+
+def kind_of(text: str) -> str | None:
+    """The kind that a word of the command line names, ``feature-view`` or ``feature view``; None for other words."""
+    kind = text.replace("-", " ")
+    return kind if any(kind == one or kind.startswith(f"{one} of ") for one in (*KINDS, *READ_KINDS)) else None
+
+
+def _is_of(item: Item, kind: str) -> bool:
+    return item.kind == kind or item.kind.startswith(f"{kind} of ")

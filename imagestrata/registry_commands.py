@@ -1,0 +1,312 @@
+"""The commands `imagestrata registry` and `imagestrata lineage`."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from formats import FormatsError
+from formats.command_line import Parser, port
+from schemas import IdentifierError, SchemaError, TableName
+from schemas.tables import check_keyspace
+
+if TYPE_CHECKING:
+    from imagestrata.registry import Change, Item, Registry
+
+_ACTIONS = ("list", "show", "describe", "tag", "add", "apply", "delete")
+_CONNECTION = """Cassandra is the one that `imagestrata up` started, unless --host names another. The user and the
+password are IMAGESTRATA_USERNAME and IMAGESTRATA_PASSWORD."""
+_MANUAL = f"""Show and change what is registered in a keyspace.
+
+  imagestrata registry list -k digits
+  imagestrata registry list runs -k digits
+  imagestrata registry show sharpness -k digits
+  imagestrata registry describe redness@v1 -k digits --owner vision@example.org --description "mean of the red channel"
+  imagestrata registry tag split splits/digits pinned=true -k digits
+  imagestrata registry add splits/digits
+  imagestrata registry apply definitions/ -k digits
+  imagestrata registry delete feature-view redness@v1 -k digits --drop-values
+
+list      datasets, their tables, classes and runs; and feature views, label views, feature services, splits, shard
+          sets and models. With a KIND, only these
+show      one of them in full
+describe  set the owner or the description
+tag       set tags; TAG= removes one
+add       register a split, a shard set or a checkpoint. Jobs register what they make; this is for older files
+apply     make the registry as the definitions in a TOML file, or in all files *.toml of a folder, say
+delete    remove something from the registry that nothing uses. Files and tables of splits, shards and models stay
+
+NAME is the newest version, NAME@v2 the second one. Put KIND before NAME if several kinds have the name. A definition
+never changes: another definition is another version. apply and delete show what they would do, and ask.
+
+{_CONNECTION}
+
+exit codes: 0 done; 1 failed, or nothing of this name; 2 bad arguments"""
+_LINEAGE = f"""Show where something comes from, and what was made from it.
+
+  imagestrata lineage splits/digits
+  imagestrata lineage checkpoint.pt --picture lineage.svg
+  imagestrata lineage 7c743c2e-685c-55f2-9f8b-e10df2a8a6a6 -m digits.metadata
+
+For an image: its path, source, SHA-256 and run; all registered splits, shard sets and models that hold it; and, if it
+was changed or deleted, when and why. For a checkpoint: its splits, by fingerprint; their tables; and the runs that
+wrote them. What cannot be read any more is listed as not known.
+
+{_CONNECTION}
+
+exit codes: 0 done; 1 failed, or nothing is known of it; 2 bad arguments"""
+
+
+def parser() -> Parser:
+    """The options of `imagestrata registry`."""
+    made = Parser("imagestrata registry", manual=_MANUAL)
+    add = made.add_argument
+    add("action", choices=_ACTIONS, metavar="ACTION", help=", ".join(_ACTIONS))
+    add("words", metavar="NAME", nargs="*", help="[KIND] NAME [TAG=VALUE ...]; for add and apply, a path")
+    add("-k", "--keyspace", metavar="NAME", help="the keyspace of the metadata table; add finds it in most files")
+    add("--owner", metavar="TEXT", help="for describe: who is responsible")
+    add("--description", metavar="TEXT", help="for describe: what it is")
+    add("--plan", action="store_true", help="for apply and delete: only show what would be done")
+    add("-y", "--yes", action="store_true", help="for apply and delete: do not ask")
+    add("--prune", action="store_true", help="for apply: remove feature views, feature services and descriptions of "
+        "datasets that the files do not have")  # fmt: skip
+    add("--drop-values", action="store_true", help="for apply and delete: drop the tables of a removed view's values")
+    _add_connection(made)
+    add("--json", action="store_true", help="print JSON")
+    return made
+
+
+def lineage_parser() -> Parser:
+    """The options of `imagestrata lineage`."""
+    made = Parser("imagestrata lineage", manual=_LINEAGE)
+    add = made.add_argument
+    add("target", metavar="TARGET", help="the id of an image, or a split, a folder of shards or a checkpoint")
+    add("-m", "--metadata-table", metavar="KS.TABLE", help="the metadata table; required for an image")
+    add("-k", "--keyspace", metavar="NAME", help="the keyspace, if neither -m nor the files name it")
+    add("--id-col", default="id", metavar="COL", help="the column of ids (default: id)")
+    add("--picture", metavar="FILE", help="write a picture, too: an SVG file")
+    _add_connection(made)
+    add("--json", action="store_true", help="print JSON")
+    return made
+
+
+def _add_connection(made: Parser) -> None:
+    made.add_argument("--host", metavar="HOST,...", help="Cassandra's contact points")
+    made.add_argument("--port", type=port, metavar="N", help="Cassandra's port")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `imagestrata registry` or `imagestrata lineage`; returns the exit code."""
+    command, *rest = list(sys.argv[1:] if argv is None else argv)
+    options = lineage_parser() if command == "lineage" else parser()
+    args = options.parse_args(rest)
+    try:
+        (_check_lineage if command == "lineage" else _check)(args)
+    except (IdentifierError, ValueError) as error:
+        options.error(str(error))
+    from etl.errors import EtlError  # imported when it is needed, because it imports Spark's library
+
+    try:
+        return _lineage(args) if command == "lineage" else _ACT[args.action](args)
+    except (EtlError, SchemaError, FormatsError, OSError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Raise ValueError for a command line that is wrong; take its words apart."""
+    action, words = args.action, list(args.words)
+    tags = [word for word in words[1:] if "=" in word] if action == "tag" else []
+    names = [word for word in words if word not in tags]
+    args.kind, args.name = None, names[0] if names else None
+    if action not in ("add", "apply", "list") and len(names) == 2 and (kind := _kind_of(names[0])):
+        args.kind, args.name = kind, names[1]
+    elif action == "list" and names:
+        args.kind = _kind_of(names[0]) or _kind_of(names[0].removesuffix("s"))
+        if args.kind is None or len(names) > 1:
+            raise ValueError(f"wanted a kind: {', '.join(_kinds())}. Found: {' '.join(names)}")
+    elif len(names) != (0 if action == "list" else 1):
+        wanted = {"list": "no NAME with list", "add": "a path with add", "apply": "a path with apply"}
+        raise ValueError(f"wanted {wanted.get(action, f'NAME with {action}')}. Found: {' '.join(names) or 'none'}")
+    args.tags = _tags(tags) if action == "tag" else {}
+    if args.keyspace is not None:
+        check_keyspace(args.keyspace)
+    elif action != "add":
+        raise ValueError("wanted -k KEYSPACE. Found: none")
+    if action == "describe" and args.owner is None and args.description is None:
+        raise ValueError("wanted --owner or --description. Found: neither")
+    of = {"owner": ("describe",), "description": ("describe",), "plan": ("apply", "delete"), "yes": ("apply", "delete"),
+          "prune": ("apply",), "drop_values": ("apply", "delete")}  # fmt: skip
+    for name, actions in of.items():
+        if getattr(args, name) not in (None, False) and action not in actions:
+            raise ValueError(f"wanted --{name.replace('_', '-')} with {' or '.join(actions)}. Found: {action}")
+
+
+def _check_lineage(args: argparse.Namespace) -> None:
+    from imagestrata.registry import image_id
+
+    args.metadata = TableName.parse(args.metadata_table) if args.metadata_table else None
+    if image_id(args.target) is not None and args.metadata is None:
+        raise ValueError("wanted -m KS.TABLE, the metadata table of the image. Found: none")
+    if args.picture is not None and not args.picture.lower().endswith(".svg"):
+        raise ValueError(f"wanted a picture in a file *.svg. Found: {args.picture}")
+    if args.keyspace is not None:
+        check_keyspace(args.keyspace)
+
+
+def _kind_of(text: str) -> str | None:
+    from imagestrata.registry import kind_of
+
+    return kind_of(text)
+
+
+def _kinds() -> tuple[str, ...]:
+    from etl.cassandra.registry import KINDS
+    from etl.catalog.contents import READ_KINDS
+
+    return (*KINDS, *READ_KINDS)
+
+
+def _tags(texts: Sequence[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in texts]
+    if not pairs or not all(name for name, _, _ in pairs):
+        raise ValueError(f"wanted tags as NAME=VALUE. Found: {' '.join(texts) or 'none'}")
+    return {name: value for name, _, value in pairs}
+
+
+def _opened(args: argparse.Namespace, keyspace: str | None = None) -> "Registry":
+    from imagestrata.registry import Registry
+
+    return Registry(
+        keyspace or args.keyspace,
+        hosts=args.host.split(",") if args.host else None,
+        port=args.port,
+        username=os.environ.get("IMAGESTRATA_USERNAME") or None,
+        password=os.environ.get("IMAGESTRATA_PASSWORD"),
+    )
+
+
+def _list(args: argparse.Namespace) -> int:
+    with _opened(args) as registry:
+        for item in registry.items(args.kind):
+            line = "\t".join((item.kind, item.title, item.owner, item.summary)).rstrip()
+            _write(json.dumps(item.as_dict(), ensure_ascii=False) if args.json else line)
+    return 0
+
+
+def _show(args: argparse.Namespace) -> int:
+    with _opened(args) as registry:
+        _write_item(registry.find(args.name, args.kind), as_json=args.json)
+    return 0
+
+
+def _describe(args: argparse.Namespace) -> int:
+    with _opened(args) as registry:
+        item = registry.find(args.name, args.kind)
+        changed = registry.describe(item, owner=args.owner, description=args.description, tags=args.tags)
+        _write_item(changed, as_json=args.json)
+    return 0
+
+
+def _add(args: argparse.Namespace) -> int:
+    from etl.errors import TableError
+    from imagestrata.registry import product_at
+
+    product = product_at(args.name)
+    if product is None:
+        raise TableError(
+            f"Wanted a split, a folder of shards, or a checkpoint with its record. Found: none at {args.name}."
+        )
+    if (keyspace := args.keyspace or product.keyspace) is None:
+        raise TableError(f"Wanted -k KEYSPACE, because the files of {args.name} name no table. Found: none.")
+    with _opened(args, keyspace) as registry:
+        entry = registry.add(product)
+    _write(json.dumps({"kind": entry.kind, "name": entry.name, "version": entry.version, "keyspace": keyspace})
+           if args.json else f"{entry.kind} {entry.title} is registered in {keyspace}.registry")  # fmt: skip
+    return 0
+
+
+def _apply(args: argparse.Namespace) -> int:
+    with _opened(args) as registry:
+        changes = registry.plan(args.name, prune=args.prune, drop_values=args.drop_values)
+        return _carry_out(registry, changes, args)
+
+
+def _delete(args: argparse.Namespace) -> int:
+    with _opened(args) as registry:
+        changes = registry.plan_removal(registry.find(args.name, args.kind), drop_values=args.drop_values)
+        return _carry_out(registry, changes, args)
+
+
+def _carry_out(registry: "Registry", changes: "Sequence[Change]", args: argparse.Namespace) -> int:
+    """Show changes, ask, and make them."""
+    from etl.errors import ConflictError
+
+    pending = [change for change in changes if change.action != "keep"]
+    for change in changes:
+        _write(json.dumps(_as_dict(change), ensure_ascii=False) if args.json else str(change))
+    if args.plan or not pending:
+        if not pending and not args.json:
+            _write("nothing to do")
+        return 0
+    if not args.yes:
+        if not sys.stdin.isatty():
+            raise ConflictError("Wanted --yes, or a terminal to ask. Found: neither. Nothing was changed.")
+        if input("Make these changes? [y/N] ").strip().lower() not in ("y", "yes"):
+            _write("nothing was changed")
+            return 1
+    registry.apply(changes)
+    if not args.json:
+        _write("done")
+    return 0
+
+
+def _as_dict(change: "Change") -> dict[str, Any]:
+    entry = change.entry
+    return {"action": change.action, "kind": entry.kind, "name": entry.name, "version": entry.version,
+            "changes": list(change.lines), "drops": [str(table) for table in change.tables]}  # fmt: skip
+
+
+def _lineage(args: argparse.Namespace) -> int:
+    from etl.errors import TableError
+    from imagestrata.registry import as_svg, as_text, image_id, product_at
+
+    product = None if image_id(args.target) is not None else product_at(args.target)
+    of_files = None if product is None else product.keyspace
+    keyspace = args.keyspace or (args.metadata.keyspace if args.metadata else of_files)
+    if keyspace is None:
+        raise TableError(f"Wanted -k KEYSPACE, because no files at {args.target} name a table. Found: none.")
+    with _opened(args, keyspace) as registry:
+        found = registry.lineage(args.target, metadata=args.metadata, id_column=args.id_col)
+    if args.picture is not None:
+        Path(args.picture).write_text(as_svg(found), encoding="utf-8")
+    _write(json.dumps(found.as_dict(), ensure_ascii=False) if args.json else as_text(found))
+    return 0
+
+
+def _write_item(item: "Item", *, as_json: bool) -> None:
+    found = item.as_dict()
+    if as_json:
+        _write(json.dumps(found, ensure_ascii=False))
+        return
+    for name, value in found.items():
+        text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else "" if value is None else value
+        _write(f"{name:<12} {text}".rstrip())
+
+
+def _write(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+
+
+_ACT: dict[str, Callable[[argparse.Namespace], int]] = {
+    "list": _list,
+    "show": _show,
+    "describe": _describe,
+    "tag": _describe,
+    "add": _add,
+    "apply": _apply,
+    "delete": _delete,
+}
