@@ -14,7 +14,7 @@ COPY . .
 # The set-up of `make setup`: pip and uv verify the hashes of requirements.lock, and the jars those of jars.lock.
 RUN --mount=type=cache,target=/var/cache/uv \
     UV_CACHE_DIR=/var/cache/uv XDG_CACHE_HOME=/opt/imagestrata/cache \
-    python -m imagestrata.devstack.environment --extra spark --extra s3 --extra shards --extra looks
+    python -m imagestrata.devstack.environment --extra spark --extra s3 --extra shards --extra looks --extra lineage
 # Hadoop looks its user up by number, so the user needs a name.
 RUN useradd --uid 10001 --user-group --create-home imagestrata \
     && install -d -o imagestrata -g imagestrata /splits

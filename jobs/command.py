@@ -11,6 +11,7 @@ from etl.errors import EtlError, UnreachableError
 from formats.errors import FormatsError
 from formats.local_node import LocalNode
 from jobs.failures import failed, not_installed, spark_error
+from jobs.flows import events_of
 from schemas.errors import SchemaError
 
 if TYPE_CHECKING:
@@ -26,7 +27,14 @@ class Report(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
 
-def execute(name: str, run: Callable[["SparkSession"], Report], *, as_json: bool, needs_cassandra: bool = True) -> int:
+def execute(
+    name: str,
+    run: Callable[["SparkSession"], Report],
+    *,
+    as_json: bool,
+    needs_cassandra: bool = True,
+    plan: object | None = None,
+) -> int:
     """Start a session, run a job and print its last line.
 
     Args:
@@ -34,6 +42,7 @@ def execute(name: str, run: Callable[["SparkSession"], Report], *, as_json: bool
         run: Does the work; raises `EtlError` or `FormatsError`.
         as_json: Print the report as JSON.
         needs_cassandra: Print the cluster, and refuse to start if `imagestrata up` started it and it no longer runs.
+        plan: The job's plan, if the run has OpenLineage events.
 
     Returns:
         The exit code: 0 when the job is done; 1 when it failed, after one line on standard error that says why.
@@ -58,7 +67,9 @@ def execute(name: str, run: Callable[["SparkSession"], Report], *, as_json: bool
             from etl.cassandra.cluster import Cluster
 
             print(f"cassandra: {Cluster.from_spark(spark)}{origin}", file=sys.stderr, flush=True)
-        report = run(spark)
+        with events_of(spark, name=name.removesuffix(".py"), plan=plan) as events:
+            report = run(spark)
+            events.complete(report)
         print(json.dumps(asdict(report), ensure_ascii=False) if as_json else str(report), flush=True)
         return 0
     except (EtlError, FormatsError) as error:

@@ -99,7 +99,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     plan, args = parse_args(argv)
     work = estimate if args.plan else run
     return execute(
-        "ingest.py", lambda spark: work(spark, plan=plan), as_json=args.json, needs_cassandra=plan.target is None
+        "ingest.py",
+        lambda spark: work(spark, plan=plan),
+        as_json=args.json,
+        needs_cassandra=plan.target is None,
+        plan=None if args.plan else plan,
     )
 
 

@@ -95,7 +95,7 @@ def _draft(args: argparse.Namespace, **missing: TableName) -> RelabelPlan:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     plan, as_json = parse_args(argv)
-    return execute("relabel.py", lambda spark: run(spark, plan=plan), as_json=as_json)
+    return execute("relabel.py", lambda spark: run(spark, plan=plan), as_json=as_json, plan=plan)
 
 
 if __name__ == "__main__":

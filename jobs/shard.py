@@ -140,7 +140,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     plan, as_json = parse_args(argv)
     needs_cassandra = plan.source is None
-    return execute("shard.py", lambda spark: run(spark, plan=plan), as_json=as_json, needs_cassandra=needs_cassandra)
+    return execute(
+        "shard.py", lambda spark: run(spark, plan=plan), as_json=as_json, needs_cassandra=needs_cassandra, plan=plan
+    )
 
 
 if __name__ == "__main__":

@@ -100,7 +100,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     plan, args = parse_args(argv)
     job = explain if args.explain else run
     needs_cassandra = plan.metadata_in is None
-    return execute("split.py", lambda spark: job(spark, plan=plan), as_json=args.json, needs_cassandra=needs_cassandra)
+    return execute(
+        "split.py",
+        lambda spark: job(spark, plan=plan),
+        as_json=args.json,
+        needs_cassandra=needs_cassandra,
+        plan=None if args.explain else plan,
+    )
 
 
 if __name__ == "__main__":

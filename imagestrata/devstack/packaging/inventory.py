@@ -19,7 +19,7 @@ from formats.origin import VERSION
 from imagestrata.devstack import DevstackError, SetupError
 from imagestrata.devstack.environment import Environment
 
-EXTRAS = ("spark", "cuda120", "train", "lightning", "metrics", "looks", "shards", "service")
+EXTRAS = ("spark", "cuda120", "train", "lightning", "metrics", "looks", "lineage", "shards", "service")
 
 
 def write(environment: Environment, folder: Path) -> None:

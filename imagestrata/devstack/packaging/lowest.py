@@ -16,7 +16,7 @@ from imagestrata.devstack import DevstackError, java, sparkconf
 from imagestrata.devstack.environment import Environment
 
 # cuda130 installs the module that cuda120 installs. notebooks adds what only notebooks import.
-EXTRAS = ("spark", "cuda120", "train", "lightning", "metrics", "looks", "shards", "service")
+EXTRAS = ("spark", "cuda120", "train", "lightning", "metrics", "looks", "lineage", "shards", "service")
 TESTS = (
     "tests/unit",
     "tests/integration/jobs/test_ingest.py",
