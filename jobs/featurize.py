@@ -7,6 +7,8 @@ examples:
   spark-submit jobs/featurize.py -d digits.data -m digits.metadata --features sharpness,brightness,phash
   spark-submit jobs/featurize.py -d ks.data -m ks.metadata --features redness=mine.colors:redness
   spark-submit jobs/featurize.py -d ks.data -m ks.metadata --features redness@v2=mine.colors:redness
+  spark-submit jobs/featurize.py -d ks.data -m ks.metadata --features embedding=onnx:resnet50.onnx
+  spark-submit jobs/featurize.py -d ks.data -m ks.metadata --features "bin=sql:int(brightness / 32)"
 
 built-in features:
   size        size_width, size_height: in pixels, upright
@@ -22,6 +24,17 @@ name; for a list of images, a list of values. It runs in a separate process. Ima
 quarantine table, and the job continues. The type of its first value becomes the type of the view.
 
 A view is registered with the SHA-256 of the function's module. If you change the module, make a new version: NAME@v2.
+
+An ONNX model takes RGB images, (N, 3, height, width) or (N, height, width, 3) of float, float16 or uint8, and returns a
+number or a vector for each. Its weights are in the same file. Images are resized until they cover the model's size, and
+the center is cut out:
+  imagenet    as torchvision evaluates its models: the cut is 7/8 of the size; mean and deviation of ImageNet's channels
+  clip        as CLIP: bicubic, the cut has the full size; mean and deviation of CLIP
+  0-1, none   the cut has the full size; values from 0 to 1, or from 0 to 255
+The preprocessing and the model's SHA-256 belong to the view. To change one of them, make a new version.
+
+A view sql:EXPRESSION has no table. Its values are computed when they are read, from columns of the metadata and fields
+of other views, in the versions that are the newest ones now.
 """
 
 import argparse
@@ -29,7 +42,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from etl.features.plan import FeatureRequest, FeaturizePlan
+from etl.features.plan import FeatureRequest, FeaturizePlan, parse_ttl
 from formats import command_line
 from jobs import options
 from jobs.arguments import PAIR, make_parser, parse
@@ -57,7 +70,14 @@ def parser() -> command_line.Parser:
     add("-d", "--data-table", metavar="KS.TABLE", help="the table of images")
     add("-m", "--metadata-table", metavar="KS.TABLE", help="the table of metadata")
     add("--features", action="append", required=True, metavar="NAME,...",
-        help="the features to compute: NAME, NAME@v2, or NAME=MODULE:FUNCTION for a new one; repeatable")  # fmt: skip
+        help="the features to compute: NAME, NAME@v2, or for a new one NAME=MODULE:FUNCTION, NAME=onnx:FILE or "
+        "NAME=sql:EXPRESSION; repeatable")  # fmt: skip
+    add("--onnx-preprocess", metavar="HOW",
+        help="how images become the input of ONNX models: imagenet, clip, 0-1 or none, with a size for models of any "
+        "size, as imagenet@224 (default: imagenet)")  # fmt: skip
+    add("--ttl", metavar="TIME",
+        help="for new views: the time after which a value is too old and is computed again: 3600 (seconds), 12h, 30d "
+        "(default: values are kept)")  # fmt: skip
     options.add_column_options(add)
     add("--retry", action="store_true", help="compute again what an earlier run could not compute")
     add("--timeout", type=float, default=60.0, metavar="SECONDS",
@@ -104,8 +124,9 @@ def _draft(args: argparse.Namespace, **missing: TableName) -> FeaturizePlan:
         FeaturizePlan,
         args,
         **{**missing, **options.tables_of(args)},
-        features=FeatureRequest.parse_all(args.features),
+        features=FeatureRequest.parse_all(args.features, preprocess=args.onnx_preprocess),
         columns=options.columns_of(args),
+        ttl=None if args.ttl is None else parse_ttl(args.ttl),
     )
 
 

@@ -98,10 +98,12 @@ class FeatureView:
         name: The name.
         version: The version, from 1.
         fields: The type of each field, by name.
-        source: How values are made: ``builtin:NAME``, ``python:MODULE:FUNCTION``, ``onnx:FILE``, ``labels:FILE``.
-        digest: The SHA-256 of the code, model or file, in hexadecimal.
-        ttl: Seconds after which a value is too old to be used; None if values are kept.
+        source: How values are made: ``builtin:NAME``, ``python:MODULE:FUNCTION``, ``onnx:PREPROCESS:FILE``,
+            ``sql:EXPRESSION``, ``labels:FILE``.
+        digest: The SHA-256 of the code, model, expression or file, in hexadecimal.
+        ttl: Seconds after its computation when a value is too old to be used; None if values are kept.
         sequence: For a version of a label view, the run that wrote it: all versions are in one table.
+        uses: For an on-demand view, the views whose fields its expression has, with their versions.
     """
 
     name: str
@@ -111,6 +113,7 @@ class FeatureView:
     digest: str
     ttl: int | None = None
     sequence: int | None = None
+    uses: tuple[str, ...] = ()
     format: int = field(default=FORMAT)
 
     def __post_init__(self) -> None:
@@ -127,6 +130,11 @@ class FeatureView:
         check_digest(self.digest)
         if self.ttl is not None and (isinstance(self.ttl, bool) or self.ttl < 1):
             raise SchemaError(f"Wanted a ttl of 1 second or more for {self.title}. Found: {self.ttl!r}")
+
+    @property
+    def is_on_demand(self) -> bool:
+        """Whether values are computed when they are read, and stored nowhere."""
+        return self.source.startswith("sql:")
 
     @property
     def title(self) -> str:
@@ -172,5 +180,6 @@ class FeatureView:
             digest=found["digest"],
             ttl=found["ttl"],
             sequence=found.get("sequence"),
+            uses=tuple(found.get("uses", ())),
             format=found["format"],
         )

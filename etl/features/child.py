@@ -12,6 +12,7 @@ from typing import Any
 
 from etl.errors import FunctionError, one_line
 from etl.features.functions import BATCH, computed, digest_of, load, probed
+from etl.features.models import load_model
 from etl.features.pictures import Picture
 from schemas.features import FeatureView
 
@@ -30,10 +31,12 @@ class Child:
     Args:
         view: The view, whose source is not built in.
         timeout: Seconds for an image, or for a list of images if the function takes lists.
+        model: The file of an ONNX model on this machine; None for Python functions.
     """
 
-    def __init__(self, view: FeatureView, *, timeout: float) -> None:
+    def __init__(self, view: FeatureView, *, timeout: float, model: str | None = None) -> None:
         self._view = view
+        self._model = model
         self._timeout = timeout
         self._process: Any = None
         self._connection: Connection | None = None
@@ -110,7 +113,7 @@ class Child:
             return
         context = multiprocessing.get_context("spawn")
         self._connection, other = context.Pipe()
-        self._process = context.Process(target=serve, args=(other, self._view), daemon=True)
+        self._process = context.Process(target=serve, args=(other, self._view, self._model), daemon=True)
         self._process.start()
         other.close()
         message: str | bool = f"it did not start within {_START_SECONDS:g} s"
@@ -121,7 +124,7 @@ class Child:
             message = "its process ended while it was loaded"
         if isinstance(message, str):
             self.close()
-            raise FunctionError(f"Wanted to load {self._view.source} on an executor. Found: {message}")
+            raise FunctionError(f"Wanted to load {self._view.source}. Found: {message}")
         self._takes_lists = message
 
     def close(self) -> None:
@@ -134,18 +137,22 @@ class Child:
         self._process = self._connection = None
 
 
-def serve(connection: Connection, view: FeatureView) -> None:
+def serve(connection: Connection, view: FeatureView, model: str | None = None) -> None:
     """Run in the child: say whether the function takes lists, or why it cannot be loaded; then answer lists of images.
 
     Args:
         connection: To the task.
         view: The view to compute.
+        model: The file of an ONNX model on this machine; None for Python functions.
     """
     sys.stdout = sys.stderr  # Spark reads the worker's standard output
     try:
-        function = load(view.source)
-        if digest_of(view.source) != view.digest:
-            raise FunctionError("another version of its module than on the driver")
+        if model is not None:
+            function = load_model(model, source=view.source, digest=view.digest)
+        else:
+            function = load(view.source)
+            if digest_of(view.source) != view.digest:
+                raise FunctionError("another version of its module than on the driver")
     except FunctionError as error:
         connection.send(one_line(error))
         return

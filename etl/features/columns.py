@@ -2,6 +2,9 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from operator import or_
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -9,10 +12,11 @@ from pyspark.sql import functions as F
 from etl.cassandra.control import Control
 from etl.cassandra.tables import read_table
 from etl.errors import TableError
+from etl.expressions import names_in
 from etl.features.history import known_at
 from etl.features.views import registered_views
 from schemas import TableName
-from schemas.features import FeatureView, ViewName
+from schemas.features import FeatureView, ViewName, spark_type
 
 LACKS = "lacks"
 """The column that `with_fields` adds for each view, ``lacks N``: whether an image has no value of its bytes."""
@@ -25,6 +29,15 @@ class Fields:
     view: FeatureView
     names: tuple[str, ...]
     table: TableName
+    since: datetime | None = None
+    """Values that were computed earlier are too old."""
+    inputs: "tuple[Fields, ...]" = ()
+    """For an on-demand view, which has no table, the fields that its expression has."""
+
+    @property
+    def stored(self) -> "tuple[Fields, ...]":
+        """The views with the values."""
+        return self.inputs if self.view.is_on_demand else (self,)
 
 
 def find_fields(
@@ -46,12 +59,23 @@ def find_fields(
     """
     wanted = {one.name: one.version for one in pinned}
     found: dict[str, Fields] = {}
+    now = datetime.now(UTC)
     for view in registered_views(control, keyspace=metadata.keyspace):  # the newest first
         fields = tuple(name for name in view.fields if name in names)
         if view.name in found or wanted.get(view.name) not in (None, view.version):
             continue
-        if (fields or view.name in wanted) and control.columns(table := view.table_of(metadata)) is not None:
-            found[view.name] = Fields(view, fields, table)
+        if not fields and view.name not in wanted:
+            continue
+        table = view.table_of(metadata)
+        if view.is_on_demand:
+            used = [ViewName.parse(title) for title in view.uses]
+            inputs = find_fields(control, metadata, names=names_in(_expression(view)), pinned=used)
+            found[view.name] = Fields(
+                view, fields, table, inputs=tuple(one for one in inputs if one.view.title in view.uses)
+            )
+        elif control.columns(table) is not None:
+            since = None if view.ttl is None else now - timedelta(seconds=view.ttl)
+            found[view.name] = Fields(view, fields, table, since)
     if missing := [one for one in pinned if one.name not in found]:
         raise TableError(
             f"Wanted values of {missing[0]} for the images of {metadata}. Found: none. Compute them: "
@@ -60,23 +84,38 @@ def find_fields(
     return [found[name] for name in sorted(found)]
 
 
+def metadata_columns(fields: Sequence[Fields]) -> set[str]:
+    """The columns of the metadata that the expressions of on-demand views have."""
+    return {
+        name
+        for one in fields
+        if one.view.is_on_demand
+        for name in names_in(_expression(one.view)) - {name for used in one.inputs for name in used.names}
+    }
+
+
 def with_fields(rows: DataFrame, /, *, spark: SparkSession, fields: Sequence[Fields], key: str) -> DataFrame:
     """Add the fields of views to metadata rows.
 
     Args:
-        rows: Rows with ``key``, a uuid as text, and ``sha256`` if the table has it.
+        rows: Rows with ``key``, a uuid as text, ``sha256`` if the table has it, and `metadata_columns`.
         spark: The session.
         fields: What to add.
         key: The name of the id column.
 
     Returns:
-        The rows with the fields, and a column ``lacks N`` for the Nth view: whether the image has no value of it, or
-        one of other bytes than it has now.
+        The rows with the fields, and a column ``lacks N`` for the Nth view: whether the image has no value of it, one
+        of other bytes than it has now, or one that is too old.
     """
     has_digest = "sha256" in rows.columns
     for number, one in enumerate(fields):
-        columns = ["id", "sequence", "sha256", *one.names]
+        if one.view.is_on_demand:
+            rows = _with_computed(rows, spark=spark, one=one, key=key, lacks=f"{LACKS} {number}")
+            continue
+        columns = ["id", "sequence", "sha256", "created_timestamp", *one.names]
         newest = read_table(spark, one.table, columns=columns).transform(known_at)
+        if one.since is not None:
+            newest = newest.where(F.col("created_timestamp") > F.lit(one.since))
         values = newest.select(F.col("id").alias("_id"), F.col("sha256").alias("_sha256"), *one.names)
         is_same = F.col("_sha256").eqNullSafe(F.col("sha256")) if has_digest else F.lit(True)
         joined = rows.join(values, on=F.col(key) == F.col("_id"), how="left")
@@ -84,6 +123,22 @@ def with_fields(rows: DataFrame, /, *, spark: SparkSession, fields: Sequence[Fie
         current = [F.when(is_there, F.col(name)).alias(name) for name in one.names]
         rows = joined.select(*rows.columns, *current, (~is_there).alias(f"{LACKS} {number}"))
     return rows
+
+
+def _with_computed(rows: DataFrame, /, *, spark: SparkSession, one: Fields, key: str, lacks: str) -> DataFrame:
+    """Add the field of an on-demand view. Fields that its expression has may be in the rows in other versions."""
+    inner = {name for used in one.inputs for name in used.names}
+    hidden = {name: f"_hidden {n}" for n, name in enumerate(rows.columns) if name in inner or name.startswith(LACKS)}
+    others = rows.select(*(F.col(f"`{name}`").alias(hidden.get(name, name)) for name in rows.columns))
+    joined = with_fields(others, spark=spark, fields=one.inputs, key=key)
+    is_lacking = reduce(or_, (F.col(f"`{LACKS} {n}`") for n in range(len(one.inputs))), F.lit(False))
+    computed = [F.expr(_expression(one.view)).cast(spark_type(one.view.fields[name])).alias(name) for name in one.names]
+    same = (F.col(f"`{hidden.get(name, name)}`").alias(name) for name in rows.columns)
+    return joined.select(*same, *computed, is_lacking.alias(lacks))
+
+
+def _expression(view: FeatureView) -> str:
+    return view.source.removeprefix("sql:")
 
 
 def check_complete(
@@ -109,9 +164,11 @@ def check_complete(
     (counts,) = rows.agg(F.array(*lacks).alias("lacks"), F.array(*empty).alias("empty")).collect()
     for number, one in zip(counts["lacks"], fields, strict=True):
         if number:
+            old = ", or with one that is too old" if any(used.since is not None for used in one.stored) else ""
+            titles = ",".join(used.view.title for used in one.stored)
             raise TableError(
-                f"Wanted {one.view.title} of all images of {metadata}. Found: {number:,} images without it. "
-                f"Compute it: spark-submit jobs/featurize.py -m {metadata} --features {one.view.title}"
+                f"Wanted {one.view.title} of all images of {metadata}. Found: {number:,} images without it{old}. "
+                f"Compute it: spark-submit jobs/featurize.py -m {metadata} --features {titles}"
             )
     warnings = tuple(
         f"{number:,} images have no {one.view.title}: no condition on it is true for them"

@@ -3,9 +3,11 @@
 import logging
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
+from datetime import UTC, datetime, timedelta
 from functools import partial, reduce
+from types import MappingProxyType
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -16,8 +18,10 @@ from etl.cassandra.expiry import expiring_ingests
 from etl.cassandra.table_records import check_pair, dataset_of
 from etl.cassandra.tables import read_table, uuid_bytes
 from etl.errors import ConflictError, FunctionError, TableError
+from etl.features import models
 from etl.features.child import Child
 from etl.features.history import known_at
+from etl.features.on_demand import define
 from etl.features.plan import FeaturizePlan
 from etl.features.report import FeaturizeReport, ViewCounts
 from etl.features.tasks import COUNTS, ROWS, FeatureOrder, compute_features
@@ -63,10 +67,23 @@ def run(spark: SparkSession, *, plan: FeaturizePlan) -> FeaturizeReport:
         check_columns(control, plan.data_table, columns=[names.id, names.data])
         check_columns(control, plan.metadata_table, columns=[names.id])
         check_pair(control, data_table=plan.data_table, metadata_table=plan.metadata_table)
-        probe = partial(_probe, control, plan=plan)
-        views = tuple(find_view(control, request, keyspace=keyspace, probe=probe) for request in plan.features)
-        check_names(control, views, plan=plan)
-        create_views(control, views, plan=plan)
+        probe = partial(_probe, spark, control, plan=plan)
+        requests = [request for request in plan.features if not (request.source or "").startswith("sql:")]
+        found = [find_view(control, request, keyspace=keyspace, probe=probe, ttl=plan.ttl) for request in requests]
+        check_names(control, found, plan=plan)
+        create_views(control, found, plan=plan)
+        computed_later = [view for view in found if view.is_on_demand]
+        for request in plan.features:
+            if request not in requests:  # it may use views that this run creates
+                table = plan.metadata_table
+                view = define(spark, control, request, metadata=table, columns=names)
+                check_names(control, [view], plan=plan)
+                create_views(control, [view], plan=plan)
+                computed_later.append(view)
+        views = tuple(view for view in found if not view.is_on_demand)
+        on_demand = {view.title: view.uses for view in computed_later}
+        if not views:
+            return _report(plan, started=started, on_demand=on_demand)
         images = list_images(spark, control, plan=plan)
         done = newest_values(spark, views, plan=plan)
         lacking = kept(images.transform(without_values, done=done, views=len(views)), stack=stack)
@@ -75,15 +92,40 @@ def run(spark: SparkSession, *, plan: FeaturizePlan) -> FeaturizeReport:
         computed: dict[str, tuple[int, int]] = {}
         if counts["images"]:
             log.info("%s images lack values of %s", f"{counts['images']:,}", ", ".join(view.title for view in views))
+            for view, request in zip(found, requests, strict=True):
+                if view.source.startswith("onnx:"):
+                    models.send(spark, models.file_of(request.source or view.source), digest=view.digest)
             order = _begin(spark, control, views, plan=plan)
             rows = _compute(lacking, order=order, images=counts["images"], size=counts["bytes"] or 0)
             computed = {row["view"]: (row["computed"], row["failed"]) for row in rows}
+    return _report(
+        plan,
+        views,
+        computed,
+        started=started,
+        on_demand=on_demand,
+        images=counts["images"],
+        order=order,
+    )
+
+
+def _report(
+    plan: FeaturizePlan,
+    views: Sequence[FeatureView] = (),
+    computed: Mapping[str, tuple[int, int]] = MappingProxyType({}),
+    *,
+    started: float,
+    on_demand: dict[str, tuple[str, ...]],
+    images: int = 0,
+    order: FeatureOrder | None = None,
+) -> FeaturizeReport:
     return FeaturizeReport(
         data_table=str(plan.data_table),
         metadata_table=str(plan.metadata_table),
         views={view.title: ViewCounts(*computed.get(view.title, (0, 0))) for view in views},
+        on_demand=on_demand,
         tables={view.title: str(view.table_of(plan.metadata_table)) for view in views},
-        images=counts["images"],
+        images=images,
         gone=computed.get("", (0, 0))[0],
         sequence=None if order is None else order.run.sequence,
         run_id=None if order is None else str(order.run_id),
@@ -108,6 +150,8 @@ def create_views(control: Control, views: Sequence[FeatureView], *, plan: Featur
         control.define(create_quarantine(keyspace))
     for view in views:
         register_view(control, view, keyspace=keyspace)
+        if view.is_on_demand:
+            continue
         table = view.table_of(plan.metadata_table)
         fields = {name: cql_type(kind) for name, kind in view.fields.items()}
         if control.columns(table) is None:
@@ -164,12 +208,16 @@ def list_images(spark: SparkSession, control: Control, *, plan: FeaturizePlan) -
 def newest_values(spark: SparkSession, views: Sequence[FeatureView], *, plan: FeaturizePlan) -> DataFrame:
     """The values that exist: ``id, sha256, done``, with a bit in ``done`` for each view with values of these bytes.
 
-    Only the newest value of an image counts. With ``retry``, values that could not be computed do not exist.
+    Only the newest value of an image counts, unless it is older than the view's ttl. With ``retry``, values that could
+    not be computed do not exist.
     """
-    parts = []
+    parts, now = [], datetime.now(UTC)
     for number, view in enumerate(views):
-        rows = read_table(spark, view.table_of(plan.metadata_table), columns=["id", "sequence", "sha256", "error"])
+        names = ["id", "sequence", "sha256", "error", "created_timestamp"]
+        rows = read_table(spark, view.table_of(plan.metadata_table), columns=names)
         newest = rows.transform(known_at)
+        if view.ttl is not None:
+            newest = newest.where(F.col("created_timestamp") > F.lit(now - timedelta(seconds=view.ttl)))
         if plan.retry:
             newest = newest.where(F.col("error").isNull())
         parts.append(newest.select("id", "sha256", F.lit(1 << number).cast("bigint").alias("bit")))
@@ -233,13 +281,16 @@ def _compute(lacking: DataFrame, *, order: FeatureOrder, images: int, size: int)
     return rows or []
 
 
-def _probe(control: Control, draft: FeatureView, *, plan: FeaturizePlan) -> dict[str, str]:
+def _probe(spark: SparkSession, control: Control, draft: FeatureView, *, plan: FeaturizePlan) -> dict[str, str]:
     """The fields of a new view, from the first value that its function returns. Raises `FunctionError`."""
     names = plan.columns
     ids = control.execute(f'SELECT "{names.id}" AS id FROM {plan.metadata_table.quoted} LIMIT {_PROBES}')
     query = f'SELECT "{names.data}" AS data FROM {plan.data_table.quoted} WHERE "{names.id}" = ?'
     reason = f"no images in {plan.metadata_table}"
-    with closing(Child(draft, timeout=plan.timeout)) as child:
+    model = None
+    if draft.source.startswith("onnx:"):
+        model = models.send(spark, models.file_of(draft.source), digest=draft.digest)
+    with closing(Child(draft, timeout=plan.timeout, model=model)) as child:
         for row in ids:
             for found in control.execute(query, (row.id,)):
                 if found.data is not None:

@@ -1,5 +1,6 @@
 """The options of runs that compute features or add labels, validated before anything starts."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -10,29 +11,112 @@ MAX_VIEWS = 60
 """The most views of a run: the ones that an image lacks are bits of a number."""
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureRequest:
-    """A feature view to compute, and where its function is, unless it is built in or registered."""
+PREPROCESSES = ("imagenet", "clip", "0-1", "none")
+"""How pixels become the input of a model. `etl.features.models` says what each does."""
 
-    view: ViewName
-    function: str | None = None
+_SIZE = re.compile(r"([1-9][0-9]{0,3})(?:x([1-9][0-9]{0,3}))?")
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_SQL = "=sql:"
+
+
+@dataclass(frozen=True, slots=True)
+class Preprocess:
+    """How images become the input of a model: one of `PREPROCESSES`, and (height, width); None for the model's size."""
+
+    kind: str = PREPROCESSES[0]
+    size: tuple[int, int] | None = None
 
     @classmethod
-    def parse(cls, text: str) -> "FeatureRequest":
-        """Parse ``NAME``, ``NAME@v2`` or ``NAME=MODULE:FUNCTION``. Raises ValueError."""
-        name, is_equal, function = text.partition("=")
-        module, colon, call = function.partition(":")
-        if is_equal and not (colon and call.isidentifier() and all(map(str.isidentifier, module.split(".")))):
-            raise ValueError(f"Wanted a feature view as NAME=MODULE:FUNCTION. Found: {text!r}")
+    def parse(cls, text: str) -> "Preprocess":
+        """Parse ``imagenet``, ``imagenet@224`` or ``imagenet@224x320``. Raises ValueError."""
+        kind, at, size = text.partition("@")
+        found = _SIZE.fullmatch(size)
+        if kind not in PREPROCESSES or bool(at) != bool(found):
+            raise ValueError(
+                f"Wanted {', '.join(PREPROCESSES[:-1])} or {PREPROCESSES[-1]} for --onnx-preprocess, with a size if "
+                f"the model has none (imagenet@224, imagenet@224x320). Found: {text!r}"
+            )
+        return cls(kind, (int(found[1]), int(found[2] or found[1])) if found else None)
+
+    def __str__(self) -> str:
+        return self.kind if self.size is None else "{}@{}x{}".format(self.kind, *self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureRequest:
+    """A feature view to compute, and its source, unless it is built in or registered.
+
+    The source is ``python:MODULE:FUNCTION``, ``onnx:PREPROCESS:FILE`` or ``sql:EXPRESSION``.
+    """
+
+    view: ViewName
+    source: str | None = None
+
+    @classmethod
+    def parse(cls, text: str, *, preprocess: Preprocess | None = None) -> "FeatureRequest":
+        """Parse ``NAME``, ``NAME@v2``, or ``NAME=`` and a source.
+
+        Args:
+            text: The text. Sources are ``MODULE:FUNCTION``, ``onnx:FILE`` and ``sql:EXPRESSION``.
+            preprocess: How images become the input of an ONNX model.
+
+        Returns:
+            The request.
+
+        Raises:
+            ValueError: The text is nothing of this.
+        """
+        name, is_equal, given = text.partition("=")
+        kind, _, rest = given.partition(":")
+        source = None
+        if is_equal and kind in ("onnx", "sql"):
+            if not rest.strip():
+                raise ValueError(f"Wanted a feature view as NAME=onnx:FILE or NAME=sql:EXPRESSION. Found: {text!r}")
+            source = f"sql:{rest.strip()}" if kind == "sql" else f"onnx:{preprocess or Preprocess()}:{rest}"
+        elif is_equal:
+            if not (rest.isidentifier() and all(map(str.isidentifier, kind.split(".")))):
+                raise ValueError(
+                    "Wanted a feature view as NAME=MODULE:FUNCTION, NAME=onnx:FILE or NAME=sql:EXPRESSION. "
+                    f"Found: {text!r}"
+                )
+            source = f"python:{given}"
         try:
-            return cls(ViewName.parse(name.strip()), function if is_equal else None)
+            return cls(ViewName.parse(name.strip()), source)
         except IdentifierError as error:
             raise ValueError(str(error)) from None
 
     @classmethod
-    def parse_all(cls, texts: Sequence[str]) -> "tuple[FeatureRequest, ...]":
-        """Parse requests with commas between them. Raises ValueError."""
-        return tuple(cls.parse(item) for text in texts for item in text.split(","))
+    def parse_all(cls, texts: Sequence[str], *, preprocess: str | None = None) -> "tuple[FeatureRequest, ...]":
+        """Parse requests with commas between them. An SQL expression, which may have commas, is the last of its text.
+
+        Args:
+            texts: The texts.
+            preprocess: The value of ``--onnx-preprocess``.
+
+        Returns:
+            The requests.
+
+        Raises:
+            ValueError: A text is no request, or ``preprocess`` is wrong or there is no ONNX model for it.
+        """
+        items: list[str] = []
+        for text in texts:
+            before, is_sql, expression = text.partition(_SQL)
+            items += before.split(",")
+            items[-1] += is_sql + expression
+        parsed = None if preprocess is None else Preprocess.parse(preprocess)
+        found = tuple(cls.parse(item, preprocess=parsed) for item in items)
+        if parsed is not None and not any((one.source or "").startswith("onnx:") for one in found):
+            raise ValueError(f"Wanted a feature NAME=onnx:FILE for --onnx-preprocess {preprocess}. Found: none")
+        return found
+
+
+def parse_ttl(text: str) -> int:
+    """Parse a time: ``3600`` (seconds), ``90m``, ``12h`` or ``30d``. Returns seconds; raises ValueError."""
+    number = text[:-1] if text[-1:] in _SECONDS else text
+    if not (number.isascii() and number.isdecimal() and int(number)):
+        raise ValueError(f"Wanted a number of seconds, or 90m, 12h or 30d, for --ttl. Found: {text!r}")
+    return int(number) * _SECONDS[text[len(number) :]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +125,8 @@ class FeaturizePlan:
 
     ``features`` are the views. Only images that lack a view are read. ``retry`` also computes the values that an
     earlier run could not compute. ``timeout`` is in seconds, for an image or a list of images, and holds for functions
-    that are not built in. Raises ValueError for invalid options.
+    that are not built in. ``ttl`` is the time in seconds after which values of new views are too old. Raises ValueError
+    for invalid options.
     """
 
     data_table: TableName
@@ -50,6 +135,7 @@ class FeaturizePlan:
     columns: Columns = field(default_factory=Columns)
     retry: bool = False
     timeout: float = 60.0
+    ttl: int | None = None
 
     def __post_init__(self) -> None:
         if self.data_table == self.metadata_table:
@@ -59,6 +145,14 @@ class FeaturizePlan:
             raise ValueError(f"Wanted from 1 to {MAX_VIEWS} feature views. Found: {len(names)}")
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"Wanted each feature view once. Found: {twice[0]} twice")
+        if self.ttl is not None and (
+            sql := [one.view for one in self.features if (one.source or "").startswith("sql:")]
+        ):
+            raise ValueError(
+                f"Wanted --ttl only with values that are stored. Found: {sql[0]}, computed when it is read"
+            )
+        if self.ttl is not None and self.ttl < 1:
+            raise ValueError(f"Wanted a ttl of 1 second or more. Found: {self.ttl}")
         if not 0 < self.timeout <= 86_400:
             raise ValueError(f"Wanted a timeout of more than 0 s and at most a day. Found: {self.timeout:g}")
 

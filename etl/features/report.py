@@ -15,14 +15,16 @@ class ViewCounts:
 class FeaturizeReport:
     """What a run computed.
 
-    ``views`` has the counts by view, and ``tables`` the table of each view's values. ``images`` lacked a value and were
-    read; ``gone`` of them were deleted or changed before they were read. ``run_id`` is the id of the run in the
-    quarantine table, and ``sequence`` its place in the sequence of the table's runs; None if nothing was to be done.
+    ``views`` has the counts by view, ``on_demand`` the views that are computed when they are read, with the views that
+    they use, and ``tables`` the table of each view's values. ``images`` lacked a value and were read; ``gone`` of them
+    were deleted or changed before they were read. ``run_id`` is the id of the run in the quarantine table, and
+    ``sequence`` its place in the sequence of the table's runs; None if nothing was to be done.
     """
 
     data_table: str
     metadata_table: str
     views: dict[str, ViewCounts]
+    on_demand: dict[str, tuple[str, ...]]
     tables: dict[str, str]
     images: int
     gone: int
@@ -31,9 +33,16 @@ class FeaturizeReport:
     seconds: float = field(compare=False)
 
     def __str__(self) -> str:
-        if not self.images:
-            return f"all images of {self.metadata_table} have {', '.join(self.views)}, in {self.seconds:,.1f} s"
         lines = [
+            f"{title}: computed when it is read, from {', '.join(uses) or f'columns of {self.metadata_table}'}"
+            for title, uses in self.on_demand.items()
+        ]
+        if not self.images:
+            if self.views:
+                what = ", ".join(self.views)
+                lines.append(f"all images of {self.metadata_table} have {what}, in {self.seconds:,.1f} s")
+            return "\n".join(lines)
+        lines += [
             f"{title}: {counts.computed:,} values in {self.tables[title]}"
             + (f", {counts.failed:,} images without one" if counts.failed else "")
             for title, counts in self.views.items()

@@ -21,6 +21,7 @@ from etl.cassandra.cluster import Cluster
 from etl.cassandra.executor import ReadPicture, Writer, insert_into, picture_reader, writer
 from etl.features.child import Child
 from etl.features.functions import BATCH, computed, load
+from etl.features.models import sent
 from etl.features.pictures import Picture
 from etl.ingest.sequence import Run
 from etl.ingest.writing.progress import Counters
@@ -97,7 +98,11 @@ class Computer:
     def __init__(self, views: Sequence[FeatureView], *, timeout: float) -> None:
         self._views = views
         self._here = {i: load(view.source) for i, view in enumerate(views) if view.source.startswith("builtin:")}
-        self._children = {i: Child(view, timeout=timeout) for i, view in enumerate(views) if i not in self._here}
+        self._children = {
+            i: Child(view, timeout=timeout, model=sent(view.digest) if view.source.startswith("onnx:") else None)
+            for i, view in enumerate(views)
+            if i not in self._here
+        }
         self._stack = ExitStack()
 
     def __enter__(self) -> "Computer":

@@ -9,6 +9,7 @@ from etl.cassandra.registry import Entry
 from etl.errors import ConflictError, FunctionError
 from etl.features import builtin
 from etl.features.functions import digest_of
+from etl.features.models import digest_of_model, file_of, with_absolute_file
 from etl.features.plan import FeatureRequest
 from schemas.features import FeatureView
 
@@ -27,14 +28,17 @@ def registered_views(
     return [FeatureView.from_json(entry.document, place=f"{place}, {entry.name}@v{entry.version}") for entry in found]
 
 
-def find_view(control: Control, request: FeatureRequest, *, keyspace: str, probe: Probe) -> FeatureView:
+def find_view(
+    control: Control, request: FeatureRequest, *, keyspace: str, probe: Probe, ttl: int | None = None
+) -> FeatureView:
     """Find the definition of a requested view. Writes nothing.
 
     Args:
         control: The session.
-        request: The view, and its function if it is new.
+        request: The view, and its source if it is new.
         keyspace: The keyspace of the metadata table.
         probe: Returns the fields of a new view, from the values that its function returns.
+        ttl: The seconds after which values of a new view are too old; None if they are kept.
 
     Returns:
         The view, registered or not yet.
@@ -46,57 +50,82 @@ def find_view(control: Control, request: FeatureRequest, *, keyspace: str, probe
     name, version = request.view.name, request.view.version
     known = registered_views(control, keyspace=keyspace, name=name)
     if name in builtin.VIEWS:
-        return _builtin(request)
-    if request.function is None:
-        return _registered(request, known=known, everything=registered_views(control, keyspace=keyspace))
-    source = f"python:{request.function}"
-    digest = digest_of(source)
+        return _builtin(request, ttl=ttl)
+    if request.source is None:
+        return _registered(request, known=known, everything=registered_views(control, keyspace=keyspace), ttl=ttl)
+    is_model = request.source.startswith("onnx:")
+    source = with_absolute_file(request.source) if is_model else request.source
+    digest = digest_of_source(source)
     newest = known[0].version if known else 0
     current = next((view for view in known if view.version == (version or newest)), None)
     if current is not None:
-        _check_same(current, source=source, digest=digest, newest=newest)
+        _check_same(current, source=source, digest=digest, newest=newest, ttl=ttl)
         return current
     if version not in (None, newest + 1):
         raise ConflictError(f"Wanted {name}@v{newest + 1}, the next version. Found: {request.view}")
-    draft = FeatureView(name=name, version=newest + 1, fields={name: "blob"}, source=source, digest=digest)
+    draft = FeatureView(name=name, version=newest + 1, fields={name: "blob"}, source=source, digest=digest, ttl=ttl)
     return replace(draft, fields=probe(draft))
 
 
-def _builtin(request: FeatureRequest) -> FeatureView:
+def digest_of_source(source: str) -> str:
+    """The SHA-256 of what makes a view's values, in hexadecimal: a module or a model. Raises `FunctionError`."""
+    return digest_of_model(file_of(source)) if source.startswith("onnx:") else digest_of(source)
+
+
+def _builtin(request: FeatureRequest, *, ttl: int | None) -> FeatureView:
     view = builtin.view_of(request.view.name)
-    if request.function is not None:
-        raise ConflictError(f"Wanted another name for {request.function}. Found: {view.name}, which is built in")
+    if request.source is not None:
+        raise ConflictError(f"Wanted another name for {request.source}. Found: {view.name}, which is built in")
+    if ttl is not None:
+        raise ConflictError(
+            f"Wanted --ttl only with views of your own. Found: {view.name}, which depends only on an image's bytes"
+        )
     if request.view.version not in (None, view.version):
         raise FunctionError(f"Wanted {view.title}, which this version computes. Found: {request.view}")
     return view
 
 
 def _registered(
-    request: FeatureRequest, *, known: Sequence[FeatureView], everything: Sequence[FeatureView]
+    request: FeatureRequest, *, known: Sequence[FeatureView], everything: Sequence[FeatureView], ttl: int | None
 ) -> FeatureView:
     for view in known:
         if request.view.version in (None, view.version):
-            _check_same(view, source=view.source, digest=digest_of(view.source), newest=known[0].version)
+            digest = view.digest if view.is_on_demand else digest_of_source(view.source)
+            _check_same(view, source=view.source, digest=digest, newest=known[0].version, ttl=ttl)
             return view
     names = ", ".join(view.title for view in everything) or "none"
     raise FunctionError(
         f"Wanted a feature view that is built in ({', '.join(builtin.VIEWS)}) or registered ({names}). "
-        f"Found: {request.view}. Define a new one: {request.view.name}=MODULE:FUNCTION"
+        f"Found: {request.view}. Define a new one: {request.view.name}=MODULE:FUNCTION, onnx:FILE or sql:EXPRESSION"
     )
 
 
-def _check_same(view: FeatureView, *, source: str, digest: str, newest: int) -> None:
-    """Raise `ConflictError` unless a registered view has this source and digest."""
-    if (view.source, view.digest) == (source, digest):
+def _check_same(view: FeatureView, *, source: str, digest: str, newest: int, ttl: int | None) -> None:
+    """Raise `ConflictError` unless a registered view has this source and digest, and this ttl if one is given.
+
+    A model is the same wherever its file is.
+    """
+    if ttl not in (None, view.ttl):
+        own = "no ttl" if view.ttl is None else f"a ttl of {view.ttl:,} s"
+        raise ConflictError(f"Wanted {view.title} as it was registered, with {own}. Found: --ttl of {ttl:,} s.")
+    is_model = source.startswith("onnx:")
+    is_same_source = _without_file(view.source) == _without_file(source)
+    if is_same_source and view.digest == digest:
         return
-    function = source.partition(":")[2]
-    found = f"the module has changed since then ({digest[:12]} instead of {view.digest[:12]})"
-    if view.source != source:
-        found = source
+    found = source
+    if is_same_source:
+        what = "model" if is_model else "module"
+        found = f"the {what} has changed since then ({digest[:12]} instead of {view.digest[:12]})"
+    given = f"onnx:{file_of(source)}" if is_model else source.removeprefix("python:")
     raise ConflictError(
         f"Wanted {view.title} as it was registered, from {view.source}. Found: {found}. Values of both would be mixed. "
-        f"Make it a new version: {view.name}@v{newest + 1}={function}"
+        f"Make it a new version: {view.name}@v{newest + 1}={given}"
     )
+
+
+def _without_file(source: str) -> str:
+    """A source without the place of a model's file."""
+    return source.removesuffix(file_of(source)) if source.startswith("onnx:") else source
 
 
 def register_view(control: Control, view: FeatureView, *, keyspace: str, kind: str = KIND) -> None:

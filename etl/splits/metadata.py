@@ -22,10 +22,10 @@ from etl.cassandra.expiry import expiring_ingests
 from etl.cassandra.table_records import dataset_of
 from etl.cassandra.tables import read_table, uuid_bytes
 from etl.errors import TableError
-from etl.features.columns import LACKS, check_complete, find_fields, with_fields
+from etl.expressions import names_in
+from etl.features.columns import LACKS, check_complete, find_fields, metadata_columns, with_fields
 from etl.features.relabelling import versions_of, with_labels
 from etl.splits.attempt import Attempt
-from etl.splits.conditions import names_in
 from etl.splits.plan import LABELS, SplitPlan
 from etl.splits.positions import fingerprint_sums
 from formats.origin import created
@@ -166,6 +166,7 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
     read = [names.id, *([names.label] if label_type == "int" else []), *others]
     if views and "sha256" in found and "sha256" not in read:
         read.append("sha256")
+    read += sorted(metadata_columns(views) - set(read))
     of_table = read_table(spark, table, columns=[*read, *(_OF_THE_INGEST if expiring else ())])
     if relabelled:
         if label_type != "int":

@@ -27,7 +27,10 @@ def ingest(spark: SparkSession, source: Path, keyspace: str, **options: Any) -> 
     ingestion.run(spark, plan=IngestPlan(source=SourcePlan(address=str(source)), **tables_of(keyspace), **options))
 
 
-def featurize(spark: SparkSession, keyspace: str, *features: str, **options: Any) -> FeaturizeReport:
+def featurize(
+    spark: SparkSession, keyspace: str, *features: str, preprocess: str | None = None, **options: Any
+) -> FeaturizeReport:
     """Compute features, as they are written on the command line."""
-    plan = FeaturizePlan(**tables_of(keyspace), features=FeatureRequest.parse_all(features), **options)
+    requests = FeatureRequest.parse_all(features, preprocess=preprocess)
+    plan = FeaturizePlan(**tables_of(keyspace), features=requests, **options)
     return featurizing.run(spark, plan=plan)

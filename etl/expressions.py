@@ -1,0 +1,69 @@
+"""Spark SQL expressions that users write, parsed by Spark before anything is read."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext
+from pyspark.errors import ParseException
+
+_SUBQUERIES = frozenset({"ScalarSubquery", "Exists", "InSubquery", "ListQuery", "LateralSubquery"})
+_NAMES = frozenset({"Alias", "MultiAlias", "UnresolvedAlias"})
+_CHANGING = frozenset(
+    {"CurrentDate", "CurrentTimestamp", "CurrentTimestampLike", "LocalTimestamp", "Now"}
+    | {"CurrentCatalog", "CurrentDatabase", "CurrentTimeZone", "CurrentUser"}
+)
+"""Expressions that Spark counts as deterministic, because they are constant within a query."""
+
+
+def check_expression(text: str, *, wanted: str) -> None:
+    """Check with Spark's parser that a text is one expression, without subqueries and names of its own.
+
+    Args:
+        text: The text.
+        wanted: The first sentence of the message.
+
+    Raises:
+        ValueError: It is not.
+    """
+    try:
+        kinds = set(_kinds(_parsed(text)))
+    except (Py4JJavaError, ParseException) as error:  # Java's exception, or the one that a session translates it to
+        told = " ".join(str(getattr(error, "java_exception", error)).partition(":")[2].split())[:200]
+        raise ValueError(f"{wanted} Found: {text!r} ({told})") from None
+    if kinds & _SUBQUERIES:
+        raise ValueError(f"{wanted} Found: {text!r}, which queries other tables")
+    if kinds & _NAMES:
+        raise ValueError(f"{wanted} Found: {text!r}, which names a column")
+
+
+def names_in(text: str) -> set[str]:
+    """The names of columns in an expression that `check_expression` accepts."""
+    return {
+        str(part.name()).replace("`", "")
+        for part in _parts(_parsed(text))
+        if part.getClass().getSimpleName() == "UnresolvedAttribute"
+    }
+
+
+def is_repeatable(expression: Any) -> bool:
+    """Whether an analyzed expression of Spark's JVM has the same value for the same row in every run."""
+    return bool(expression.deterministic()) and not _CHANGING.intersection(_kinds(expression))
+
+
+def _parsed(text: str) -> Any:
+    SparkContext._ensure_initialized()
+    jvm: Any = SparkContext._jvm
+    return jvm.org.apache.spark.sql.execution.SparkSqlParser().parseExpression(text)
+
+
+def _kinds(expression: Any) -> Iterator[str]:
+    """The classes of all parts of a Spark expression."""
+    return (part.getClass().getSimpleName() for part in _parts(expression))
+
+
+def _parts(expression: Any) -> Iterator[Any]:
+    yield expression
+    children = expression.children()
+    for number in range(children.size()):
+        yield from _parts(children.apply(number))

@@ -1,0 +1,43 @@
+"""Feature requests as they are written on the command line."""
+
+import pytest
+
+from etl.features.plan import FeatureRequest, parse_ttl
+from schemas.features import ViewName
+
+
+def sources(*texts: str, preprocess: str | None = None) -> dict[str, str | None]:
+    return {str(one.view): one.source for one in FeatureRequest.parse_all(texts, preprocess=preprocess)}
+
+
+def test_requests_name_views_and_sources() -> None:
+    assert sources("a,b@v2", "c=m.n:f") == {"a": None, "b@v2": None, "c": "python:m.n:f"}
+    assert sources("a=onnx:/x/m.onnx,b") == {"a": "onnx:imagenet:/x/m.onnx", "b": None}
+    assert sources("a=onnx:m", preprocess="clip@8x9") == {"a": "onnx:clip@8x9:m"}
+    assert sources("a=onnx:m", preprocess="0-1@224") == {"a": "onnx:0-1@224x224:m"}
+    assert sources("a", "b,c@v2=sql: round(x, 2) ", "d") == {"a": None, "b": None, "c@v2": "sql:round(x, 2)", "d": None}
+    assert FeatureRequest.parse("a@v3=sql:x").view == ViewName("a", 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "preprocess", "message"),
+    [
+        ("a=os", None, r"NAME=MODULE:FUNCTION, NAME=onnx:FILE or NAME=sql:EXPRESSION\. Found: 'a=os'"),
+        ("a=onnx:", None, "NAME=onnx:FILE"),
+        ("a=sql: ", None, "NAME=sql:EXPRESSION"),
+        ("a=onnx:m", "vgg", r"Wanted imagenet, clip, 0-1 or none for --onnx-preprocess.* Found: 'vgg'"),
+        ("a=onnx:m", "imagenet@big", "Found: 'imagenet@big'"),
+        ("a=onnx:m", "imagenet@", "Found: 'imagenet@'"),
+        ("a", "clip", r"Wanted a feature NAME=onnx:FILE for --onnx-preprocess clip\. Found: none"),
+    ],
+)
+def test_wrong_requests_are_refused(text: str, preprocess: str | None, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        FeatureRequest.parse_all([text], preprocess=preprocess)
+
+
+def test_a_ttl_has_a_unit_or_is_in_seconds() -> None:
+    assert [parse_ttl(text) for text in ("90", "90s", "2m", "3h", "4d")] == [90, 90, 120, 10_800, 345_600]
+    for text in ("", "d", "-1", "1.5h", "1w", "٣"):
+        with pytest.raises(ValueError, match="Wanted a number of seconds, or 90m, 12h or 30d, for --ttl"):
+            parse_ttl(text)
