@@ -20,6 +20,8 @@ ClassNames = Literal["name", "number"]
 """How classes get numbers: in the order of their names, or because their names are numbers."""
 LOOK_ALIKES = "look-"
 """The prefix of ``group_id`` for groups of near duplicates. Groups from a source have other names."""
+ADDED_COLUMNS = ("since", "state", "ttl")
+"""Columns that tables of earlier versions lack. Jobs that write to such a table add them."""
 _DATA_LABELS = {"int": "int", "blob": "blob", "multi": "blob", "none": None}  # the CQL type in the data table
 
 _TABLE_PART = re.compile(r"[a-z][a-z0-9_]{0,47}")
@@ -178,20 +180,6 @@ def create_table_records(keyspace: str) -> str:
 def create_ingests(keyspace: str) -> str:
     """Return the statement that creates the table of runs unless it exists."""
     return _definition("ingests", table=TableName.parse(f"{keyspace}.ingests").quoted)
-
-
-def add_column(table: TableName, name: str, kind: str) -> str:
-    """Return the statement that adds a column to a table.
-
-    Args:
-        table: The table.
-        name: The column.
-        kind: Its CQL type.
-
-    Returns:
-        A CQL statement.
-    """
-    return f'ALTER TABLE {table.quoted} ADD "{check_column(name)}" {kind}'
 
 
 def create_perceptual_hashes(keyspace: str) -> str:

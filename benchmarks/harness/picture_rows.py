@@ -75,7 +75,7 @@ def rows_of(path: str, data: bytes, *, id: uuid.UUID, origin: Origin) -> Rows:
         **{"id": id, "label": label, "or_label": name, "or_split": "", "path": path, "format": header.format},
         **{"width": header.width, "height": header.height, "bytes": len(data), "group_id": None},
         **{"sha256": hashlib.sha256(data).digest(), "source": origin.source},
-        **{"ingested_at": origin.ingested_at, "ingest_id": origin.ingest_id},
+        **{"ingested_at": origin.ingested_at, "ingest_id": origin.ingest_id, "since": 1},
     }
     both = {**values, "data": data}
     return tuple(both[name] for name in DATA_COLUMNS), tuple(values[name] for name in METADATA_COLUMNS)

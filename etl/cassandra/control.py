@@ -4,6 +4,7 @@ Contact points, port, datacenter and user come from ``spark.cassandra.*``, as th
 password is not part of a `Cluster`, so it is in no closure and no plan: `etl.secrets` brings it to executors.
 """
 
+import logging
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,9 @@ from etl.cassandra.transactions import TransactionRetries
 from etl.errors import TableError, UnreachableError, one_line
 from etl.secrets import password_of
 from schemas import TableName
+from schemas.tables import ADDED_COLUMNS, check_column, defined_columns
 
+log = logging.getLogger("imagestrata")
 _TOGETHER = 64
 _TCP_NODELAY = (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -154,6 +157,31 @@ class Control:
                 return bool(self._session.execute(batch).was_applied)
             except (cassandra.WriteTimeout, cassandra.OperationTimedOut):
                 return False
+
+    def create_table(self, table: TableName, statement: str) -> None:
+        """Create a table unless it exists, and add the columns that tables of earlier versions lack.
+
+        Args:
+            table: The table.
+            statement: The statement that creates it.
+
+        Raises:
+            TableError: The server rejects a statement.
+            UnreachableError: The servers did not answer.
+        """
+        found = self.columns(table)
+        if found is None:
+            log.info("create table %s", table)
+            self.define(statement)
+            return
+        for name, kind in defined_columns(statement).items():
+            if name in ADDED_COLUMNS and name not in found:
+                log.info("add the column %s to %s", name, table)
+                try:
+                    self.define(f'ALTER TABLE {table.quoted} ADD "{check_column(name)}" {kind}')
+                except TableError:
+                    if name not in (self.columns(table) or {}):  # otherwise another run has added it
+                        raise
 
     def columns(self, table: TableName) -> dict[str, str] | None:
         """The columns of a table and their CQL types; None if the table does not exist."""

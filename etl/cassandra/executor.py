@@ -24,7 +24,7 @@ class TooLargeError(Exception):
 
 
 class Writer:
-    """Prepared writes from coroutines, through many connections. Made by `writer`."""
+    """Prepared reads and writes from coroutines, through many connections. Made by `writer`."""
 
     def __init__(self, session: Any, cluster: Cluster) -> None:
         self._session = session
@@ -50,6 +50,22 @@ class Writer:
             raise TableError(
                 f"Wanted a table that accepts {query} at {self._cluster}. Found: {one_line(error)}"
             ) from None
+
+    async def read(self, prepared: Any, image: uuid.UUID, *, about: str) -> tuple[Any, ...] | None:
+        """Read a row by an image's id.
+
+        Args:
+            prepared: A prepared query whose one value is the id.
+            image: The image.
+            about: What is read, for errors.
+
+        Returns:
+            The values of the row; None if there is none.
+
+        Raises:
+            UnreachableError: All attempts failed.
+        """
+        return await _read(self._session, prepared, str(image), wanted=f"Wanted {about} at {self._cluster}.")
 
     async def write(self, rows: Sequence[tuple[Any, Sequence[Any]]], *, about: str) -> None:
         """Write rows and wait until a quorum has them. Failed writes are retried a few times.
@@ -88,6 +104,22 @@ class Writer:
             await asyncio.sleep(0.5 * 2**attempt)
 
 
+async def _read(session: Any, prepared: Any, image: str, *, wanted: str) -> tuple[Any, ...] | None:
+    """Read the row of an image, with a few attempts; ``wanted`` begins the error."""
+    import acsylla
+
+    found = ""
+    for attempt in range(_WRITE_ATTEMPTS):
+        if attempt:
+            await asyncio.sleep(0.5 * 2 ** (attempt - 1))
+        try:
+            row = (await session.execute(prepared.bind((image,)))).first()
+            return None if row is None else tuple(row.as_tuple())
+        except acsylla.errors.CassException as error:
+            found = one_line(error)
+    raise UnreachableError(f"{wanted} Found: {found}")
+
+
 def insert_into(table: TableName, columns: Sequence[str], *, has_ttl: bool = False) -> str:
     """The statement that writes these columns of a row.
 
@@ -117,8 +149,6 @@ async def picture_reader(cluster: Cluster, table: TableName, *, columns: Sequenc
         UnreachableError: Cassandra does not answer.
         TableError: The table or a column does not exist.
     """
-    import acsylla
-
     key, *wanted = (f'"{check_column(name)}"' for name in columns)
     query = f"SELECT {', '.join(wanted)} FROM {table.quoted} WHERE {key} = ?"
     async with _session(cluster) as session:
@@ -126,15 +156,7 @@ async def picture_reader(cluster: Cluster, table: TableName, *, columns: Sequenc
 
         async def read(one: bytes) -> tuple[Any, ...] | None:
             name = str(uuid.UUID(bytes=one))
-            for attempt in range(_WRITE_ATTEMPTS):
-                if attempt:
-                    await asyncio.sleep(0.5 * 2 ** (attempt - 1))
-                try:
-                    row = (await session.execute(prepared.bind((name,)))).first()
-                    return None if row is None else tuple(row.as_tuple())
-                except acsylla.errors.CassException as error:
-                    found = one_line(error)
-            raise UnreachableError(f"Wanted image {name} of {table} at {cluster}. Found: {found}")
+            return await _read(session, prepared, name, wanted=f"Wanted image {name} of {table} at {cluster}.")
 
         yield read
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from etl.cassandra.control import Control
 from etl.errors import TableError
 from schemas import TableName
-from schemas.tables import add_column
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +50,3 @@ def check_lasting(control: Control, metadata: TableName, *, wanted: str) -> None
             f"Wanted a table whose images do not expire, for {wanted}. Found: run {run.sequence} of {metadata} with "
             f"--ttl {run.ttl}. It would write rows that do not expire."
         )
-
-
-def add_ttl(control: Control, *, keyspace: str) -> None:
-    """Add the column for times to live to the table of runs, which earlier versions made without it."""
-    runs = TableName(keyspace, "ingests")
-    if "ttl" in (control.columns(runs) or {}):
-        return
-    try:
-        control.define(add_column(runs, "ttl", "int"))
-    except TableError:  # another run has added it
-        if "ttl" not in (control.columns(runs) or {}):
-            raise

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from etl.cassandra.class_numbers import class_names, take_numbers
 from etl.cassandra.control import Control
-from etl.cassandra.expiry import add_ttl, check_lasting, run_ttls
+from etl.cassandra.expiry import check_lasting, run_ttls
 from etl.cassandra.table_records import TableRecord, check_fits, claim_tables, read_records
 from etl.errors import ConflictError, SourceError, TableError
 from etl.ingest.old_tables import OTHER_TOOLS, examine
@@ -17,7 +17,7 @@ from etl.ingest.plan import IngestPlan, Tables
 from etl.ingest.sequence import Run, take_run
 from etl.sources.labels import all_integers, class_numbers_of, warn_of_integers
 from schemas import Columns, TableName
-from schemas.tables import Replication, create_keyspace, defined_columns
+from schemas.tables import ADDED_COLUMNS, Replication, create_history, create_keyspace, defined_columns, history_of
 
 log = logging.getLogger(__name__)
 
@@ -118,45 +118,43 @@ def _record(plan: IngestPlan) -> TableRecord:
     )
 
 
-_ADDED = {"ttl"}
-"""Columns that tables of earlier versions do not have. They are added when they are needed."""
 _OURS = {"source", "ingest_id", "sha256"}
 """Columns of a metadata table that only an ingest creates."""
 
 
 def check_tables(control: Control, *, plan: IngestPlan) -> None:
     """Raise `TableError`, with all problems, unless the tables have the right columns or can be created."""
-    absent, differing = [], []
+    absent, differing, older = [], [], []
     for table, statement in plan.tables.definitions.items():
         found = control.columns(table)
         if found is None:
             absent += [] if plan.create else [table]
             continue
-        wanted = {
-            name: kind
-            for name, kind in defined_columns(statement).items()
-            if name in found or name not in _ADDED or (plan.ttl and not plan.create)
-        }
-        missing = [name for name in wanted if name not in found]
+        missing = [name for name in defined_columns(statement) if name not in {*found, *ADDED_COLUMNS}]
         if table == plan.tables.metadata and not _OURS & found.keys():
             raise TableError(
                 f"Wanted tables that an ingest created. Found: {table}, which another tool created (it has no "
                 f"{', '.join(missing)}). {OTHER_TOOLS} Use other tables here; the ingest creates them."
             )
-        for name, kind in wanted.items():
-            if name not in found:
+        for name, kind in defined_columns(statement).items():
+            if name not in found and name in ADDED_COLUMNS:
+                older += [] if plan.create else [(table, name, kind)]
+            elif name not in found:
                 differing.append(f"no column {name} {kind} in {table}")
             elif found[name] != kind:
                 differing.append(f"{name} {found[name]} instead of {kind} in {table}")
-    if not absent and not differing:
+    if not absent and not differing and not older:
         return
     mend = "Use other tables, or leave out --no-create."
     records = plan.tables.records
     if differing:
         mend = f"Use other tables, with --data-table and --metadata-table. {OTHER_TOOLS}"
     elif all(table in records for table in absent):  # tables of an earlier version, which had no such tables
-        mend = f"Leave out --no-create, or create them: {' '.join(_one_line(records[table]) for table in absent)}"
-    found_wrong = "; ".join([*(f"no table {table}" for table in absent), *differing])
+        statements = [_one_line(records[table]) for table in absent]
+        statements += [f"ALTER TABLE {table} ADD {name} {kind};" for table, name, kind in older]
+        mend = f"Leave out --no-create, or create them: {' '.join(statements)}"
+    columns = [f"no column {name} {kind} in {table}" for table, name, kind in older]
+    found_wrong = "; ".join([*(f"no table {table}" for table in absent), *differing, *columns])
     raise TableError(f"Wanted tables that an ingest can write to. Found: {found_wrong}. {mend}")
 
 
@@ -172,8 +170,6 @@ def create_tables(control: Control, *, plan: IngestPlan) -> None:
         log.info("create keyspace %s with %s", keyspace, replication.cql)
         control.define(create_keyspace(keyspace, replication))
     _create(control, plan.tables.definitions)
-    if plan.ttl:
-        add_ttl(control, keyspace=plan.tables.metadata.keyspace)
 
 
 def check_ttl(control: Control, *, plan: IngestPlan) -> None:
@@ -195,15 +191,28 @@ def check_ttl(control: Control, *, plan: IngestPlan) -> None:
 
 
 def create_records(control: Control, *, tables: Tables) -> None:
-    """Create the tables of records, which earlier versions did not have."""
-    _create(control, tables.records)
+    """Create the tables of records and the columns that earlier versions did not have."""
+    _create(control, {tables.metadata: tables.definitions[tables.metadata], **tables.records})
 
 
 def _create(control: Control, definitions: Mapping[TableName, str]) -> None:
     for table, statement in definitions.items():
-        if control.columns(table) is None:
-            log.info("create table %s", table)
-            control.define(statement)
+        control.create_table(table, statement)
+
+
+def create_history_table(control: Control, *, plan: IngestPlan) -> None:
+    """Create the history of the metadata table unless it exists, for a run that may replace rows.
+
+    Raises `TableError` if it does not exist and must not be created.
+    """
+    table = plan.tables.metadata
+    history, statement = history_of(table), create_history(table)
+    if not plan.create and control.columns(history) is None:
+        raise TableError(
+            f"Wanted the table {history}, to keep the labels and hashes of images that this ingest replaces. Found: no "
+            f"such table. Leave out --no-create, or create it: {_one_line(statement)}"
+        )
+    control.create_table(history, statement)
 
 
 def is_empty(control: Control, *, plan: IngestPlan) -> bool:

@@ -26,13 +26,15 @@ class ExistingImages:
 
     ``rows`` has their current rows; None if the table is empty or the target is a folder. ``done`` has the skipped
     images as rows of `OUTCOMES`, and ``count`` their number; ``deleted`` of them do not exist, because they were
-    deleted on request. ``sums`` is the result of `tally` for them, if it was computed.
+    deleted on request. ``sums`` is the result of `tally` for them, if it was computed. ``others`` is the number of
+    existing rows that the ingest may replace.
     """
 
     rows: DataFrame | None = None
     done: DataFrame | None = None
     count: int = 0
     deleted: int = 0
+    others: int = 0
     sums: list[Row] = field(default_factory=list)
 
     @classmethod
@@ -60,13 +62,14 @@ class ExistingImages:
         sums = before.transform(tally).collect()
         if not plan.overwrite:
             refuse(rows, count=sum(row.files for row in sums if row.stage == THERE_FROM_OTHERS), plan=plan)
+        there = sum(row.files for row in sums)
         if not plan.resume:
-            return cls(rows=rows)
+            return cls(rows=rows, others=there)
         if changed := sum(row.files for row in sums if row.stage == THERE_OTHERWISE):
             log.warning("%s images exist with another class and are written again", f"{changed:,}")
         sums = [row for row in sums if row.stage == THERE]
         count = sum(row.files for row in sums)
-        return cls(rows=rows, done=before.where(F.col("stage") == THERE), count=count, sums=sums)
+        return cls(rows=rows, done=before.where(F.col("stage") == THERE), count=count, others=there - count, sums=sums)
 
     def with_deleted(self, entries: DataFrame, *, deleted: DataFrame, stack: ExitStack) -> "ExistingImages":
         """Skip images that were deleted on request, too. ``deleted`` has the ids of all such images. Runs Spark."""

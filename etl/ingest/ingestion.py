@@ -17,6 +17,7 @@ from etl.ingest.destination import (
     check_fits_early,
     check_tables,
     check_ttl,
+    create_history_table,
     create_tables,
     find_destination,
     is_empty,
@@ -28,6 +29,7 @@ from etl.ingest.near_duplicate_groups import clear_replaced, group_again
 from etl.ingest.plan import IngestPlan, new_ingest_id
 from etl.ingest.removal import deleted_images
 from etl.ingest.report import IngestEstimate, IngestReport
+from etl.ingest.sequence import finish_run, recorded_runs, sequences_by_ingest
 from etl.ingest.stale_rows import StaleRows, not_found, of_listing, prune, rows_of_source, splits_of
 from etl.ingest.writing.folder_rows import folder_target
 from etl.ingest.writing.image_writer import Target, WriteOrder
@@ -183,9 +185,13 @@ class Ingest:
 
     def report(self) -> IngestReport:
         """Clean up after earlier runs, and make the report."""
-        stale = self._stale(self._outcomes)
-        duplicates = self._duplicates() if self._written.images else None
-        groups, ungrouped = self._group_near_duplicates()
+        try:
+            stale = self._stale(self._outcomes)
+            duplicates = self._duplicates() if self._written.images else None
+            groups, ungrouped = self._group_near_duplicates()
+        finally:  # the images are written, whatever happens to old rows
+            if self._control is not None and self._run is not None:
+                finish_run(self._control, self._run.run)
         return self._written.finished(
             stale=stale,
             duplicates=duplicates,
@@ -204,6 +210,8 @@ class Ingest:
         if control is None or destination is None or (is_idle and not plan.prune and not plan.near_duplicates):
             return
         create_tables(control, plan=plan)
+        if self._existing.others:
+            create_history_table(control, plan=plan)
         self._run = destination.begin(control, plan=plan, kind="ingest", ingest_id=self._id)
         if (deleted := self._deleted()) is None:
             return
@@ -237,6 +245,7 @@ class Ingest:
         plan = self._plan
         if self._control is None or self._run is None:
             return folder_target(plan)
+        before = recorded_runs(self._control, plan.tables.metadata) if self._existing.others else None
         return TableTarget(
             cluster=self._control.located,
             tables=plan.tables,
@@ -245,6 +254,7 @@ class Ingest:
             run=self._run.run,
             has_groups=plan.source.group_column is not None,
             ttl=plan.ttl or 0,
+            before=None if before is None else sequences_by_ingest(before),
         )
 
     def _check_rejected(self, *, allowed: int, stopped_at: int) -> None:

@@ -7,6 +7,7 @@ machines say. The runs are recorded in the table ``ingests``.
 
 import time
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -21,6 +22,7 @@ from schemas.tables import create_ingests
 
 SPAN = 100_000
 """The number of microseconds that belong to a run. No run is shorter, and two runs never share one."""
+STARTED, FINISHED = "started", "finished"
 MOST_AHEAD = 300_000_000
 """The largest difference between clocks that is accepted, in microseconds."""
 
@@ -113,7 +115,7 @@ def take_run(
     """
     runs = TableName(table.keyspace, "ingests").quoted
     query = f"SELECT sequence, clock, last FROM {runs} WHERE table_name = ? LIMIT 1"
-    names = ["table_name", "sequence", "clock", "run_id", "kind", "ingest_id", "dataset", "source", "started"]
+    names = ["table_name", "sequence", "clock", "run_id", "kind", "ingest_id", "dataset", "source", "started", "state"]
     names += [] if ttl is None else ["ttl"]
     insert = f"INSERT INTO {runs} ({', '.join(names)}) VALUES ({', '.join('?' for _ in names)})"
     update = f"UPDATE {runs} SET last = ? WHERE table_name = ? IF last = ?"
@@ -135,7 +137,7 @@ def take_run(
         )
         sequence = 1 if last is None else last + 1
         values: tuple[Any, ...] = (table.table, sequence, clock, run_id, kind, ingest_id, dataset, source)
-        values = (*values, datetime.now(UTC), *(() if ttl is None else (ttl,)))
+        values = (*values, datetime.now(UTC), STARTED, *(() if ttl is None else (ttl,)))
         is_ours = control.apply([(insert, values), (update, (sequence, table.table, last))])
         if not is_ours:  # or the answer was lost
             there = control.execute(at_place, (table.table, sequence), is_serial=True)
@@ -169,6 +171,68 @@ def take_lone_run(control: Control, *, table: TableName, key: str, kind: str, da
     return take_run(control, table=table, kind=kind, dataset=dataset, source="", ingest_id=new_ingest_id(), after=after)
 
 
+def finish_run(control: Control, run: Run) -> None:
+    """Record that a run is finished: it writes nothing any more. Raises `UnreachableError`."""
+    runs = TableName(run.table.keyspace, "ingests").quoted
+    update = f"UPDATE {runs} SET state = ? WHERE table_name = ? AND sequence = ? IF clock = ?"
+    retries = TransactionRetries(f"Wanted to record the end of {run}.")
+    while not control.apply([(update, (FINISHED, run.table.table, run.sequence, run.clock))]):
+        retries.wait()
+
+
+def recorded_runs(control: Control, table: TableName) -> list["RecordedRun"]:
+    """The runs on a metadata table, the newest first; empty if none are recorded. Raises `UnreachableError`."""
+    runs = TableName(table.keyspace, "ingests")
+    if (there := control.columns(runs)) is None:
+        return []
+    state = "state" if "state" in there else "kind"
+    query = f"SELECT sequence, clock, kind, ingest_id, source, started, {state} FROM {runs.quoted} WHERE table_name = ?"
+    found = control.execute(query, (table.table,), is_serial=True)
+    return [
+        RecordedRun(
+            sequence=row.sequence,
+            clock=row.clock,
+            kind=row.kind or "",
+            ingest_id=row.ingest_id,
+            source=row.source or "",
+            started=row.started,
+            state=row.state if "state" in there else None,
+        )
+        for row in found
+        if row.sequence is not None
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedRun:
+    """A run as it is recorded in ``ingests``. ``clock`` is in microseconds since 1970."""
+
+    sequence: int
+    clock: int
+    kind: str
+    ingest_id: uuid.UUID | None
+    source: str
+    started: datetime | None
+    state: str | None
+    """`STARTED` or `FINISHED`; None for runs of earlier versions."""
+
+    @property
+    def writes_images(self) -> bool:
+        """Whether a run of this kind writes metadata rows."""
+        return self.kind in ("ingest", "repair")
+
+    def __str__(self) -> str:
+        source = f" of {self.source}" if self.source else ""
+        return f"run {self.sequence} ({self.kind}{source})"
+
+
+def sequences_by_ingest(runs: Iterable[RecordedRun]) -> dict[uuid.UUID, int]:
+    """The last run of each ingest id. Rows without ``since`` count as written by it."""
+    return {
+        run.ingest_id: run.sequence for run in sorted(runs, key=lambda run: run.sequence) if run.ingest_id is not None
+    }
+
+
 def has_runs(control: Control, table: TableName) -> bool:
     """Whether any run is recorded for a metadata table."""
     runs = TableName(table.keyspace, "ingests")
@@ -179,9 +243,8 @@ def has_runs(control: Control, table: TableName) -> bool:
 
 
 def create_sequence(control: Control, *, keyspace: str) -> None:
-    """Create the table ``ingests`` of a keyspace unless it exists."""
-    if control.columns(TableName(keyspace, "ingests")) is None:
-        control.define(create_ingests(keyspace))
+    """Create the table ``ingests`` of a keyspace, or add the columns that it lacks."""
+    control.create_table(TableName(keyspace, "ingests"), create_ingests(keyspace))
 
 
 def _utc(time: int) -> str:

@@ -16,7 +16,7 @@ from etl.ingest.destination import find_destination
 from etl.ingest.listed_images import ListedImages
 from etl.ingest.near_duplicate_groups import clear_replaced
 from etl.ingest.plan import IngestPlan, new_ingest_id
-from etl.ingest.sequence import Run, take_lone_run
+from etl.ingest.sequence import Run, finish_run, recorded_runs, sequences_by_ingest, take_lone_run
 from etl.ingest.writing.image_writer import Nowhere, WriteOrder
 from etl.ingest.writing.outcomes import WRITTEN
 from etl.ingest.writing.preparation import Preparation
@@ -76,6 +76,7 @@ def delete_halves(control: Control, problems: DataFrame, *, plan: VerifyPlan) ->
             for delete in (delete_known, delete_blob):  # without an image, the data row may still have a label
                 control.execute(delete, (run.clock, image))
         mended[kind] += not is_half(kind, image)
+    finish_run(control, run)
     log.info("deleted the remaining rows of %s incomplete images", f"{mended.total():,}")
     return Repaired(dict(mended), run, unchanged=len(rows) - mended.total())
 
@@ -120,6 +121,7 @@ def rewrite(
             ingest_id=ingest_id,
             run=started.run,
             has_groups=True,
+            before=sequences_by_ingest(recorded_runs(control, plan.tables.metadata)),
         ),
         preparation=Preparation(check=plan.check, recode=plan.recode, label_type=plan.source.label_type),
         labels=started.numbers,
@@ -136,4 +138,5 @@ def rewrite(
         unchanged = written - right.count()
         clock = started.run.last_clock
         clear_replaced(control, before=metadata, outcomes=outcomes, tables=plan.tables, clock=clock)
+        finish_run(control, started.run)
     return Repaired({kind: found[kind] for kind in KINDS if kind in found}, started.run, unchanged)

@@ -3,6 +3,7 @@
 import logging
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -12,7 +13,7 @@ from etl.cassandra.expiry import check_lasting
 from etl.cassandra.table_records import check_dataset, check_pair
 from etl.cassandra.tables import read_table
 from etl.frames import kept, plain_inside
-from etl.ingest.destination import check_fits_early, check_tables, create_records
+from etl.ingest.destination import check_fits_early, check_tables, create_history_table, create_records
 from etl.ingest.listed_images import ListedImages, list_images
 from etl.ingest.plan import IngestPlan
 from etl.ingest.removal import deleted_images, newest_removals
@@ -84,6 +85,7 @@ class Verification:
         if self._plan.repair:
             check_lasting(self._control, self._plan.metadata_table, wanted="--repair with a source")
             create_records(self._control, tables=plan.tables)
+            create_history_table(self._control, plan=replace(plan, create=True))
             check_tables(self._control, plan=plan)
             check_fits_early(self._control, plan=plan)
         self._images = list_images(self._spark, plan=plan, stack=self._stack)

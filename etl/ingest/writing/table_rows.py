@@ -1,7 +1,7 @@
 """The rows of an image in Cassandra: its data row and its metadata row, or a row in the quarantine table."""
 
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +13,7 @@ from etl.cassandra.executor import TooLargeError, Writer, insert_into, writer
 from etl.ingest.plan import Tables, ingest_time
 from etl.ingest.sequence import Run
 from etl.ingest.writing.preparation import Picture
+from etl.ingest.writing.replaced_states import ReplacedStates, State
 from etl.pictures.images import RejectedError
 from etl.sources.entries import Entry, text
 
@@ -33,6 +34,8 @@ class TableTarget:
     ttl: int = 0
     """The seconds after which the rows expire; 0 for never. All columns are written then: one that stayed would keep a
     part of the row."""
+    before: Mapping[uuid.UUID, int] | None = None
+    """If rows may be replaced: the last run of each ingest id. The replaced states go to the history."""
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator["TableRows"]:
@@ -47,7 +50,14 @@ class TableRows:
     """Prepared statements for the three kinds of rows."""
 
     def __init__(
-        self, session: Writer, target: TableTarget, clock: int, data: Any, metadata: Any, quarantine: Any
+        self,
+        session: Writer,
+        target: TableTarget,
+        clock: int,
+        data: Any,
+        metadata: Any,
+        quarantine: Any,
+        states: ReplacedStates | None,
     ) -> None:
         self._session = session
         self._clock = clock
@@ -55,6 +65,8 @@ class TableRows:
         self._data = data
         self._metadata = metadata
         self._quarantine = quarantine
+        self._states = states
+        self._sequence = target.run.sequence
         self._ingest_id = target.ingest_id
         self._has_groups = target.has_groups or bool(target.ttl)
         self._times = (clock, target.ttl) if target.ttl else (clock,)
@@ -69,7 +81,7 @@ class TableRows:
         tables, names = target.tables, target.tables.columns
         data = [names.id, names.data] if tables.label_type == "none" else [names.id, names.data, names.label]
         metadata = [names.id, names.label, "or_label", "or_split", "path", "format", "width", "height", "bytes"]
-        metadata += ["sha256", "source", "ingested_at", "ingest_id"]
+        metadata += ["sha256", "source", "ingested_at", "ingest_id", "since"]
         metadata += ["labels"] if tables.label_type == "multi" else []
         metadata += ["group_id"] if target.has_groups or target.ttl else []
         has_ttl = bool(target.ttl)
@@ -80,6 +92,7 @@ class TableRows:
             await session.prepare(insert_into(tables.data, data, has_ttl=has_ttl)),
             await session.prepare(insert_into(tables.metadata, metadata, has_ttl=has_ttl)),
             await session.prepare(insert_into(tables.quarantine, ["ingest_id", "path", "stage", "reason", "bytes"])),
+            states=await _states(session, target, clock),
         )
 
     async def accept(self, entry: Entry, picture: Picture, label: int | None) -> None:
@@ -91,19 +104,27 @@ class TableRows:
             data = (*data, label if kind == "int" else picture.companion)
         look = (header.format, header.width, header.height, len(picture.data), picture.sha256)
         names = (entry.or_label, text(entry.or_split), path)
-        metadata: tuple[Any, ...] = (image, label, *names, *look, *self._run)
+        since = self._sequence
+        replaced: list[tuple[Any, tuple[Any, ...]]] = []
+        if self._states is not None:
+            labels = picture.labels if kind == "multi" else None
+            state = State(label=label, labels=labels, or_label=entry.or_label, sha256=picture.sha256)
+            since, replaced = await self._states.follow(image, state)
+        metadata: tuple[Any, ...] = (image, label, *names, *look, *self._run, since)
         if kind == "multi":
             metadata = (*metadata, picture.labels)
         if self._has_groups:
             metadata = (*metadata, entry.group_id)
-        rows = [(self._data, (*data, *self._times)), (self._metadata, (*metadata, *self._times))]
+        # a replaced state belongs to the mutation that replaces it
+        rows = [(self._metadata, (*metadata, *self._times)), *replaced]
+        picture_row = (self._data, (*data, *self._times))
         about = f"image {image} ({path}) into {self._tables.data} and {self._tables.metadata}"
         try:
             if self._is_one_mutation:
-                await self._session.write(rows, about=about)
+                await self._session.write([picture_row, *rows], about=about)
             else:  # a metadata row means that the image exists, so it is written second
-                for row in rows:
-                    await self._session.write([row], about=about)
+                for together in ([picture_row], rows):
+                    await self._session.write(together, about=about)
         except TooLargeError as error:
             raise RejectedError("too large", f"{error} {_LIMITS}") from None
 
@@ -111,3 +132,18 @@ class TableRows:
         """Record in the quarantine table why an image has no rows. ``path`` includes the split folder."""
         row = (self._quarantine, (self._ingest_id, path, stage, reason, entry.size, self._clock))
         await self._session.write([row], about=f"{path} into {self._tables.quarantine}")
+
+
+async def _states(session: Writer, target: TableTarget, clock: int) -> ReplacedStates | None:
+    if target.before is None:
+        return None
+    tables = target.tables
+    return await ReplacedStates.prepare(
+        session,
+        metadata=tables.metadata,
+        columns=tables.columns,
+        label_type=tables.label_type,
+        run=target.run,
+        clock=clock,
+        before=target.before,
+    )
