@@ -65,6 +65,8 @@ def parser() -> command_line.Parser:
     add("-d", "--data-table", metavar="KS.TABLE", help="the table of images, instead of a SOURCE")
     add("-m", "--metadata-table", metavar="KS.TABLE", help="the table of metadata")
     options.add_column_options(add, otherwise=", or as in the split")
+    add("--as-of", metavar="WHEN", help="as it was after this run: its number, an ingest id, or a time (2026-03-01)")
+    add("--skip-replaced", action="store_true", help="with --as-of, leave out images whose bytes no longer exist")
     add("--split", metavar="PLACE", help="only the images of this split folder or dictionary, in its order; read "
         "from the split's tables unless you give a SOURCE or tables")  # fmt: skip
     add("--index", type=int, default=0, metavar="N", help="the number of the split (default: 0)")

@@ -15,6 +15,7 @@ examples:
   spark-submit jobs/split.py --metadata-ifn build/metadata --where "width >= 224" --exclude splits/test -o splits/large
   spark-submit jobs/split.py --metadata-ifn build/metadata --pin or_split=val:1 -o splits/as-published
   spark-submit jobs/split.py -d ks.data -m ks.metadata --label-view label@v2 --where "sharpness > 100" -o splits/clean
+  spark-submit jobs/split.py -d ks.data -m ks.metadata --as-of 2026-03-01 -o splits/march
   spark-submit jobs/split.py -d ks.data -m ks.metadata --extend splits/first -o splits/second
   spark-submit jobs/split.py --metadata-ifn build/metadata -o splits/for-others.pckl
 

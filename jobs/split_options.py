@@ -58,6 +58,8 @@ def parser(manual: str | None) -> Parser:
         "--stratify, --group-column and --pin name (default: the newest; see featurize.py)")  # fmt: skip
     add("--label-view", metavar="NAME[@vN]", help="take the labels from this version of a label view (see relabel.py) "
         "instead of the metadata table")  # fmt: skip
+    add("--as-of", metavar="WHEN", help="as it was after this run: its number, an ingest id, or a time (2026-03-01)")
+    add("--skip-replaced", action="store_true", help="with --as-of, leave out images whose bytes no longer exist")
     add("--exclude", metavar="SPLIT", action="append", default=[],
         help="leave out images in this split folder, or in one of its splits (splits/OTHER:1); repeatable"
     )  # fmt: skip
@@ -81,8 +83,7 @@ def parse_args(parser: Parser, argv: Sequence[str] | None) -> tuple[SplitPlan, a
 
 
 def _needed(args: argparse.Namespace) -> Needed:
-    names = () if args.metadata_ifn else PAIR
-    return dict.fromkeys(names if args.explain else (*names, "split_ofn"), ())
+    return dict.fromkeys((*(() if args.metadata_ifn else PAIR), *(() if args.explain else ("split_ofn",))), ())
 
 
 def _usual(args: argparse.Namespace) -> Mapping[str, str]:
@@ -140,10 +141,9 @@ def _check_replaceable(out: str) -> None:
     from formats.splits.dictionary import is_dictionary
     from formats.splits.folder import SplitFolder
 
-    if is_dictionary(out):
-        return
     try:
-        SplitFolder.open(out)
+        if not is_dictionary(out):
+            SplitFolder.open(out)
     except FormatVersionError:
         raise
     except (SchemaError, NotASplitError):

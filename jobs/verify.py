@@ -1,9 +1,10 @@
-"""Check that two tables agree with each other and with the source of their images, and repair what can be repaired.
+"""Check that two tables agree with each other and with their source, and repair them; or that a split is unchanged.
 
 examples:
   spark-submit jobs/verify.py -d imagenette.data -m imagenette.metadata
   spark-submit jobs/verify.py -d imagenette.data -m imagenette.metadata --check sizes
   spark-submit jobs/verify.py -d imagenette.data -m imagenette.metadata /data/imagenette --split-subdir train --repair
+  spark-submit jobs/verify.py --split splits/imagenette
 
 Without SOURCE, only the tables are read:
   missing blob             a metadata row without its image
@@ -15,6 +16,8 @@ With SOURCE and the options that jobs/ingest.py had (labels, masks and image opt
   no longer in the source  a row of this source whose file no longer exists
 
 Images are read in small pages; only their sizes and hashes are kept.
+
+--split lists what has changed since the split was made: its files, deleted images, labels, and bytes by their hashes.
 
 --repair with SOURCE writes missing, wrong and changed images again from their files. It keeps rows of other sources and
 rows whose files no longer exist.
@@ -30,7 +33,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from etl.ingest.plan import IngestPlan
-from etl.verify.plan import VerifyPlan
+from etl.verify.plan import VerifyPlan, failure
 from formats.command_line import Parser
 from jobs import options
 from jobs.arguments import PAIR, make_parser, parse
@@ -40,10 +43,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from etl.verify.report import VerifyReport
+    from etl.verify.split_changes import SplitChanges
 
-EPILOG = (
-    options.SOURCE_HELP
-    + f"""
+
+EPILOG = f"""{options.SOURCE_HELP}
 Without tables, spark.imagestrata.data-table and spark.imagestrata.metadata-table in spark-defaults.conf are used. Give
 both tables or neither. SOURCE has no default. The first line lists the tables.
 
@@ -53,7 +56,6 @@ exit codes:
   1  there are problems (the line after the report lists them), or the tables or the source cannot be read
   2  bad arguments; nothing was started
 """
-)
 
 
 def parser() -> Parser:
@@ -66,6 +68,7 @@ def parser() -> Parser:
     add("-m", "--metadata-table", metavar="KS.TABLE", help="the table of metadata")
     add("--dataset", default="", metavar="NAME", help="as for ingest.py (default: the keyspace)")
     options.add_column_options(add)
+    add("--split", metavar="FOLDER", help="list what has changed of this split; the tables are those of the split")
     add("--check", choices=("sizes", "hashes"), default="hashes",
         help="what to compare of each image (default: hashes)")  # fmt: skip
     add("--repair", action="store_true", help="repair what can be repaired, see above; not while an ingest runs")
@@ -73,9 +76,11 @@ def parser() -> Parser:
     return made
 
 
-def parse_args(argv: Sequence[str] | None = None) -> tuple[VerifyPlan, bool]:
-    """The plan, and whether to print the report as JSON. Exits with 2 for bad arguments."""
-    plan, args = parse(parser(), argv, plan=_plan, needed=lambda args: dict.fromkeys(PAIR, ()), check=_check)
+def parse_args(argv: Sequence[str] | None = None) -> tuple[VerifyPlan | str, bool]:
+    """The plan, or the split to check, and whether to print the report as JSON. Exits with 2 for bad arguments."""
+    plan, args = parse(
+        parser(), argv, plan=_plan, needed=lambda args: dict.fromkeys(() if args.split else PAIR, ()), check=_check
+    )
     return plan, args.json
 
 
@@ -98,7 +103,9 @@ def run(spark: "SparkSession", *, plan: VerifyPlan) -> "VerifyReport":
     return verification.run(spark, plan=plan)
 
 
-def _plan(args: argparse.Namespace) -> VerifyPlan:
+def _plan(args: argparse.Namespace) -> VerifyPlan | str:
+    if args.split:
+        return str(args.split)
     tables, columns = options.tables_of(args), options.columns_of(args)
     ingest = None
     if args.source is not None:
@@ -115,28 +122,26 @@ def _check(args: argparse.Namespace) -> None:
         make(args)
     if args.source is not None:
         options.source_plan(args)
-    elif args.root or args.split_subdir or args.split_name or args.labels or args.masks or args.arrays or args.layout:
+    if args.split and (args.source or args.repair or args.data_table):
+        raise ValueError("Wanted --split alone: the split names its tables. Found: a SOURCE, tables or --repair too")
+    if args.source is None and options.typed_source_options(args):
         raise ValueError("Wanted a SOURCE with options about a source. Found: none. Add SOURCE, or leave them out.")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     plan, as_json = parse_args(argv)
-    reports: list[VerifyReport] = []
+    reports: list[VerifyReport | SplitChanges] = []
 
-    def verify(spark: "SparkSession") -> "VerifyReport":
-        reports.append(run(spark, plan=plan))
+    def verify(spark: "SparkSession") -> "VerifyReport | SplitChanges":
+        from etl.verify import split_changes
+
+        reports.append(split_changes.run(spark, address=plan) if isinstance(plan, str) else run(spark, plan=plan))
         return reports[-1]
 
     code = execute("verify.py", verify, as_json=as_json)
     if code == 0 and reports[0].left:
-        hint = "" if plan.repair else " Add --repair to repair what can be repaired."
-        print(
-            f"verify.py: Wanted {plan.metadata_table} and {plan.data_table} to agree. "
-            f"Found: {reports[0].summary()}.{hint}",
-            file=sys.stderr,
-            flush=True,
-        )
+        print(f"verify.py: {failure(plan, found=reports[0].summary())}", file=sys.stderr, flush=True)
         return 1
     return code
 

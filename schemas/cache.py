@@ -22,6 +22,7 @@ class CacheManifest:
     """The contents of a metadata cache and the tables that they come from.
 
     ``fingerprint`` covers the ids and labels of all rows, in any order. ``created`` is in ISO 8601, UTC.
+    ``features``, ``label_view``, ``as_of``, ``sequence`` and ``unfinished`` are as in a split manifest.
     """
 
     data_table: str
@@ -33,6 +34,11 @@ class CacheManifest:
     fingerprint: str
     files: tuple[SplitFile, ...]
     created: str
+    features: tuple[str, ...] = ()
+    label_view: str | None = None
+    as_of: int | None = None
+    sequence: int | None = None
+    unfinished: tuple[int, ...] = ()
     format: int = field(default=FORMAT)
 
     def to_json(self) -> str:
@@ -56,5 +62,10 @@ class CacheManifest:
             fingerprint=check_digest(found["fingerprint"]),
             files=tuple(map(SplitFile.read, found["files"])),
             created=found["created"],
+            features=tuple(found.get("features", ())),
+            label_view=found.get("label_view"),
+            as_of=found.get("as_of"),
+            sequence=found.get("sequence"),
+            unfinished=tuple(found.get("unfinished", ())),
             format=found["format"],
         )

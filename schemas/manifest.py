@@ -78,6 +78,9 @@ class SplitManifest:
         features: The feature views that options of the job named, with their versions.
         label_view: The version of the label view that the labels come from; None for those of the metadata table.
         expires: When the first images expire (``ingest.py --ttl``), ISO 8601, UTC; None if none do.
+        as_of: The run whose images and labels the split has; None for the newest ones.
+        sequence: The newest run on the metadata table when it was read; None if no run was recorded.
+        unfinished: Runs up to ``sequence`` that could still write images.
         format: The format version.
     """
 
@@ -97,6 +100,9 @@ class SplitManifest:
     features: tuple[str, ...] = ()
     label_view: str | None = None
     expires: str | None = None
+    as_of: int | None = None
+    sequence: int | None = None
+    unfinished: tuple[int, ...] = ()
     format: int = field(default=FORMAT)
 
     def to_json(self) -> str:
@@ -139,6 +145,9 @@ class SplitManifest:
             features=tuple(found.get("features", ())),
             label_view=found.get("label_view"),
             expires=found.get("expires"),
+            as_of=found.get("as_of"),
+            sequence=found.get("sequence"),
+            unfinished=tuple(found.get("unfinished", ())),
             format=found["format"],
         )
 

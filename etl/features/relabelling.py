@@ -21,7 +21,6 @@ from etl.cassandra.control import Control, check_columns
 from etl.cassandra.table_records import check_pair, dataset_of, record_of
 from etl.cassandra.tables import append_rows, read_table, uuid_text
 from etl.errors import ConflictError, SourceError, TableError
-from etl.features.history import known_at
 from etl.features.plan import RelabelPlan
 from etl.features.views import register_view, registered_views
 from etl.frames import kept, plain_inside, small_table
@@ -146,13 +145,39 @@ def label_views(control: Control, metadata: TableName, *, name: str) -> list[Fea
     return registered_views(control, keyspace=metadata.keyspace, name=name, kind=registry.label_views_of(metadata))
 
 
-def versions_of(control: Control, metadata: TableName, view: ViewName) -> list[FeatureView]:
-    """A version of a label view and all before it, the newest first. Raises `TableError` if there is none."""
+def versions_of(
+    control: Control, metadata: TableName, view: ViewName, *, until: int | None = None
+) -> list[FeatureView]:
+    """A version of a label view and all before it, the newest first.
+
+    Args:
+        control: The session.
+        metadata: The metadata table.
+        view: The version; without a number, the newest one.
+        until: The last run whose version counts; None for all.
+
+    Returns:
+        The versions.
+
+    Raises:
+        TableError: There is no such version, or it is later than ``until``.
+    """
     views = label_views(control, metadata, name=view.name)
+    if until is not None:
+        later = [one for one in views if (one.sequence or 0) > until]
+        if view.version is not None and (named := [one for one in later if one.version == view.version]):
+            raise TableError(
+                f"Wanted labels that {metadata} had as of run {until}. Found: {view}, which run {named[0].sequence} "
+                f"added. Use --label-view {view.name} for the newest version of that run or before."
+            )
+        views = [one for one in views if one not in later]
     found = [one for one in views if view.version is None or one.version <= view.version]
     if not found or (view.version is not None and found[0].version != view.version):
         there = ", ".join(one.title for one in views) or "none"
-        raise TableError(f"Wanted the labels {view} of {metadata}. Found: {there}. jobs/relabel.py adds versions.")
+        then = "" if until is None else f" as of run {until}"
+        raise TableError(
+            f"Wanted the labels {view} of {metadata}{then}. Found: {there}. jobs/relabel.py adds versions."
+        )
     return found
 
 
@@ -195,7 +220,10 @@ def with_labels(
     newest = versions[0]
     values = read_table(spark, newest.table_of(metadata), columns=["id", "sequence", newest.name])
     counted = values.where(F.col("sequence").isin([view.sequence for view in versions]))
-    labels = counted.transform(known_at).select(F.col("id").alias("_id"), F.col(newest.name).alias("_label"))
+    # Run and label in one number: Spark aggregates numbers in a hash table, and sorts the rows for other values.
+    packed = F.max(F.shiftleft("sequence", 32).bitwiseOR(F.col(newest.name).cast("bigint"))).alias("packed")
+    label = F.col("packed").bitwiseAND(F.lit(0xFFFFFFFF)).cast("int").alias("_label")
+    labels = counted.groupBy("id").agg(packed).select(F.col("id").alias("_id"), label)
     joined = rows.join(labels, on=F.col(columns.id) == F.col("_id"), how="left")
     label = F.coalesce("_label", columns.label).alias(columns.label)
     return joined.select(*(label if name == columns.label else F.col(name) for name in rows.columns))

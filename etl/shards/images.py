@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from etl.batches import arrow_schema
 from etl.cassandra.control import Control
 from etl.errors import TableError
+from etl.features.earlier import EarlierMetadata
 from etl.frames import small_table
 from etl.ingest.listed_images import Keep, ListedImages
 from etl.shards.packing import position_order
@@ -21,6 +22,7 @@ from etl.sources.labels import all_integers, class_numbers_of, warn_of_integers
 from etl.sources.plan import SourcePlan
 from etl.splits.positions import seeded_order
 from schemas import Columns, SchemaError, TableName
+from schemas.as_of import AsOf
 from schemas.tables import LabelType
 
 _COLUMNS = arrow_schema(SAMPLES).names
@@ -31,8 +33,8 @@ class Images:
     """The images: ``samples`` has the columns of `SAMPLES`, and ``data`` if rows contain the image bytes.
 
     ``bare`` has the same rows without ``data``, persisted. For ``access``, see `Listing`. ``fingerprint`` is that of a
-    split, else None. ``pictures`` and ``metadata_table`` are the tables that the images come from, if any. ``remarks``
-    are lines for the report.
+    split, else None. ``pictures`` and ``metadata_table`` are the tables that the images come from, if any. ``as_of``
+    is the run whose images they are, if they are not the newest ones. ``remarks`` are lines for the report.
     """
 
     samples: DataFrame
@@ -44,6 +46,7 @@ class Images:
     fingerprint: str | None = None
     pictures: PictureTable | None = None
     metadata_table: TableName | None = None
+    as_of: int | None = None
     remarks: tuple[str, ...] = ()
 
     @property
@@ -63,7 +66,7 @@ def open_images(spark: SparkSession, *, plan: ShardPlan, keep: Keep) -> Images:
     if plan.source is not None:
         images = _of_source(spark, plan.source, split, plan=plan, keep=keep)
     else:
-        images = _of_tables(spark, split, plan)
+        images = _of_tables(spark, split, plan, keep=keep)
     return _in_order(images, seed=plan.seed, keep=keep) if split is None else _chosen(spark, images, split, keep=keep)
 
 
@@ -107,7 +110,7 @@ def _numbers(source: SourcePlan, names: Collection[str]) -> dict[str, int]:
     return {name: number for number, name in enumerate(sorted(names))}
 
 
-def _of_tables(spark: SparkSession, split: ChosenSplit | None, plan: ShardPlan) -> Images:
+def _of_tables(spark: SparkSession, split: ChosenSplit | None, plan: ShardPlan, *, keep: Keep) -> Images:
     data, metadata, columns = plan.data_table, plan.metadata_table, plan.columns
     if split is not None:
         data, metadata = data or split.data_table, metadata or split.metadata_table
@@ -116,9 +119,28 @@ def _of_tables(spark: SparkSession, split: ChosenSplit | None, plan: ShardPlan) 
     assert metadata is not None
     with Control.from_spark(spark) as control:
         kind = label_type_of(control, data=data, metadata=metadata, columns=columns)
-        entries = table_entries(spark, control, data=data, metadata=metadata, columns=columns, kind=kind)
+        earlier = None
+        if plan.as_of is not None:
+            earlier = EarlierMetadata.open(
+                spark,
+                control,
+                table=metadata,
+                columns=columns,
+                label_type=kind,
+                as_of=AsOf.parse(plan.as_of),
+                skips=plan.skip_replaced,
+            )
+        entries = table_entries(
+            spark, control, data=data, metadata=metadata, columns=columns, kind=kind, earlier=earlier
+        )
         names = names_of(control, metadata=metadata, dataset="")
         cluster = control.located
+    remarks: tuple[str, ...] = ()
+    if earlier is not None:
+        entries = keep(entries)
+        entries.count()
+        earlier.confirm(spark)
+        entries, remarks = earlier.checked(entries)
     return Images(
         samples=entries,
         bare=entries,
@@ -128,6 +150,8 @@ def _of_tables(spark: SparkSession, split: ChosenSplit | None, plan: ShardPlan) 
         source=f"table:{data}",
         pictures=PictureTable(cluster, data, columns, kind),
         metadata_table=metadata,
+        as_of=None if earlier is None else earlier.sequence,
+        remarks=remarks,
     )
 
 

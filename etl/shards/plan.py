@@ -10,6 +10,7 @@ from etl.pictures.plan import Check, Recode
 from etl.sources.plan import SourcePlan, is_local
 from formats.stores.s3 import is_s3
 from schemas import Columns, TableName
+from schemas.as_of import AsOf
 from schemas.shards import MOST_BYTES_ON_S3
 
 Compression = Literal["none", "zstd"]
@@ -27,7 +28,8 @@ class ShardPlan:
     Images come from a ``source`` or from two tables. With ``split``, only the images of split ``index`` are packed,
     with its labels and in its order; by default they come from its tables. ``maxsize`` is in bytes, including headers;
     None means 100 MB on an object store and 2 GB on a file system. ``dataset`` is the dataset name in the ids of a
-    source's images. Raises ValueError for invalid options.
+    source's images. ``as_of`` takes the images that tables had after an earlier run, and ``skip_replaced`` leaves out
+    those whose bytes no longer exist. Raises ValueError for invalid options.
     """
 
     source: SourcePlan | None = None
@@ -48,6 +50,8 @@ class ShardPlan:
     endpoint: str | None = None
     overwrite: bool = False
     resume: bool = False
+    as_of: str | None = None
+    skip_replaced: bool = False
 
     def __post_init__(self) -> None:
         tables = [table for table in (self.data_table, self.metadata_table) if table is not None]
@@ -59,6 +63,13 @@ class ShardPlan:
             raise ValueError("Wanted a SOURCE, --data-table and --metadata-table, or --split. Found: none.")
         if len(set(tables)) < len(tables):
             raise ValueError(f"Wanted two tables, for data and for metadata. Found: {self.data_table} for both.")
+        for given, name in ((self.source, "a SOURCE"), (self.split, "--split")):
+            if self.as_of is not None and given is not None:
+                raise ValueError(f"Wanted --as-of with --data-table and --metadata-table. Found: {name}.")
+        if self.as_of is not None:
+            AsOf.parse(self.as_of)
+        if self.skip_replaced and self.as_of is None:
+            raise ValueError("Wanted --skip-replaced with --as-of. Found: --skip-replaced alone.")
         if self.index < 0:
             raise ValueError(f"Wanted --index of 0 or more. Found: {self.index}")
         if self.index and self.split is None:

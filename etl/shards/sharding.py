@@ -99,7 +99,8 @@ def run(spark: SparkSession, *, plan: ShardPlan) -> ShardReport:
             "source": images.source,
             "source_fingerprint": fingerprint,
         }
-        manifest, remarks = output.publish(shards, counts, rejected, tag=tag, content=content, options=_options(plan))
+        options = {**_options(plan), "as-of": images.as_of}
+        manifest, remarks = output.publish(shards, counts, rejected, tag=tag, content=content, options=options)
         register_output(spark, driver_storage(spark, plan.out), output.address)
         return ShardReport.of(
             manifest,

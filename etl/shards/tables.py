@@ -14,6 +14,8 @@ from etl.cassandra.control import Control, check_columns
 from etl.cassandra.table_records import dataset_of
 from etl.cassandra.tables import read_table, uuid_bytes
 from etl.errors import TableError
+from etl.features.earlier import EarlierMetadata
+from etl.features.history import THEN
 from etl.frames import from_pandas
 from formats import SplitFolder, is_dictionary, read_dictionary
 from schemas import Columns, TableName
@@ -85,17 +87,29 @@ def label_type_of(control: Control, *, data: TableName, metadata: TableName, col
 
 
 def table_entries(
-    spark: SparkSession, control: Control, *, data: TableName, metadata: TableName, columns: Columns, kind: LabelType
+    spark: SparkSession,
+    control: Control,
+    *,
+    data: TableName,
+    metadata: TableName,
+    columns: Columns,
+    kind: LabelType,
+    earlier: EarlierMetadata | None = None,
 ) -> DataFrame:
     """The images of a metadata table with the columns of `ENTRIES`, and ``label``. Their bytes are read by id.
 
-    Raises `TableError` for a table without sizes; tables of an ingest have sizes.
+    With ``earlier``, they are those of an earlier run, with the column ``then``. Raises `TableError` for a table
+    without sizes; tables of an ingest have sizes.
     """
     needed = [columns.id, "bytes", *([columns.label] if kind == "int" else [])]
     check_columns(control, metadata, columns=needed)
     has = control.columns(metadata) or {}
     more = [name for name in ("or_split", "path", "or_label", "group_id") if name in has]
-    rows = read_table(spark, metadata, columns=[*needed, *more])
+    read = [*needed, *more]
+    read += [name for name in (earlier.needed if earlier else []) if name not in read]
+    rows = read_table(spark, metadata, columns=read)
+    if earlier is not None:
+        rows = earlier.rows(rows)
     text = {name: F.col(name) if name in more else F.lit(None).cast("string") for name in
             ("or_split", "path", "or_label", "group_id")}  # fmt: skip
     null = F.lit(None)
@@ -113,6 +127,7 @@ def table_entries(
         null.cast("long").alias("label_bytes"),
         null.cast("string").alias("reason"),
         (F.col(columns.label) if kind == "int" else null).cast("int").alias("label"),
+        *([THEN] if earlier and earlier.states else []),
     )
 
 

@@ -24,6 +24,8 @@ from etl.cassandra.tables import read_table, uuid_bytes
 from etl.errors import TableError
 from etl.expressions import names_in
 from etl.features.columns import LACKS, check_complete, find_fields, metadata_columns, with_fields
+from etl.features.earlier import EarlierMetadata, newest_run
+from etl.features.history import THEN
 from etl.features.relabelling import versions_of, with_labels
 from etl.splits.attempt import Attempt
 from etl.splits.plan import LABELS, SplitPlan
@@ -32,6 +34,7 @@ from formats.origin import created
 from formats.splits.fingerprint import rows_fingerprint
 from formats.stores.storage import Storage
 from schemas import Columns, SchemaError, SplitFile, TableName
+from schemas.as_of import AsOf
 from schemas.cache import NAME as MANIFEST
 from schemas.cache import CacheManifest
 
@@ -43,7 +46,8 @@ _SIMPLE = re.compile(
 )
 EXPIRES = "expires"
 """The column with the time at which an image expires, if images of the table do."""
-_OF_THE_INGEST = ("ingested_at", "ingest_id")  # they differ between ingests of the same images
+_EXPIRY = ("ingested_at", "ingest_id")
+_OF_THE_INGEST = (*_EXPIRY, "since")  # they differ between ingests of the same images
 _ROWS = "rows"
 
 
@@ -66,6 +70,12 @@ class Metadata:
     """The feature views that columns come from, with their versions."""
     label_view: str | None = None
     """The version of the label view that the labels come from."""
+    as_of: int | None = None
+    """The run whose rows these are, if they are not the newest ones."""
+    sequence: int | None = None
+    """The newest run when the table was read; None if no run is recorded."""
+    unfinished: tuple[int, ...] = ()
+    """The runs that could still write images then."""
     warnings: tuple[str, ...] = ()
     expires: str | None = None
     """When the first images of the split expire, ISO 8601, UTC."""
@@ -109,6 +119,14 @@ def read_cache(spark: SparkSession, address: str, *, plan: SplitPlan) -> Metadat
         label_type=manifest.label_type,
         class_names=manifest.class_names,
         cache=manifest,
+        features=manifest.features,
+        label_view=manifest.label_view,
+        as_of=manifest.as_of,
+        sequence=manifest.sequence,
+        unfinished=manifest.unfinished,
+        warnings=()
+        if manifest.as_of is None
+        else (f"{storage.address} has the images as of run {manifest.as_of}, not the newest ones",),
     )
 
 
@@ -145,11 +163,24 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
         classes = class_names(control, keyspace=table.keyspace, dataset=dataset)
         is_key = control.key(table) == [names.id]
         asked = {*plan.named_columns, *(names_in(plan.where) if plan.where else ())}
-        relabelled = versions_of(control, table, plan.label_view) if plan.label_view else []
+        label_type = _label_type(of_data.get(names.label), found, plan)
+        sequence, unfinished = newest_run(control, table)
+        earlier = None
+        if plan.as_of is not None:
+            earlier = EarlierMetadata.open(
+                spark,
+                control,
+                table=table,
+                columns=names,
+                label_type=label_type,
+                as_of=AsOf.parse(plan.as_of),
+                skips=plan.skip_replaced,
+            )
+        as_of = None if earlier is None else earlier.sequence
+        relabelled = versions_of(control, table, plan.label_view, until=as_of) if plan.label_view else []
         expiring = expiring_ingests(control, table)
         views = find_fields(control, table, names=asked - found.keys() - {"id", "label"}, pinned=plan.features)
     in_data = of_data.get(names.label)
-    label_type = _label_type(in_data, found, plan)
     others = [name for name, kind in found.items() if _SIMPLE.fullmatch(kind) or (name == LABELS and "int" in kind)]
     others = [name for name in others if name not in {*ID_AND_LABEL, names.id, names.label, *_OF_THE_INGEST}]
     fields = [name for view in views for name in view.names]
@@ -167,7 +198,11 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
     if views and "sha256" in found and "sha256" not in read:
         read.append("sha256")
     read += sorted(metadata_columns(views) - set(read))
-    of_table = read_table(spark, table, columns=[*read, *(_OF_THE_INGEST if expiring else ())])
+    read += [name for name in (earlier.needed if earlier else []) if name not in read]
+    read += [name for name in (_EXPIRY if expiring else ()) if name not in read]
+    of_table = read_table(spark, table, columns=read)
+    if earlier is not None:
+        of_table = earlier.rows(of_table)
     if relabelled:
         if label_type != "int":
             raise TableError(f"Wanted images of one class each, for --label-view. Found: labels of type {label_type}.")
@@ -179,12 +214,19 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
         *fields,
         *([expires_at(expiring)] if expiring else []),
         *(f"`{LACKS} {number}`" for number in range(len(views))),
+        *([THEN] if earlier and earlier.states else []),
     )
+    told: tuple[str, ...] = ()
+    if earlier is not None:
+        if earlier.states is not None and address is not None:  # read the table once
+            rows = _copied(rows, f"{address}-then")
+        rows, told = earlier.checked(rows)
     if address is not None:
-        rows.write.option("compression", "zstd").parquet(address)
-        rows = spark.read.parquet(address)
+        rows = _copied(rows, address)
         if not is_key and (repeated := count_repeated(rows)):
             raise TableError(f"Wanted each id once in {table} ({names.id}). Found: {repeated:,} more than once.")
+    if earlier is not None:
+        earlier.confirm(spark)
     rows, warnings = check_complete(rows, fields=views, metadata=table)
     if label_type == "int" and in_data is None and rows.where(F.col("label").isNotNull()).isEmpty():
         label_type, rows = "none", rows.withColumn("label", F.lit(-1))
@@ -197,8 +239,16 @@ def copy_table(spark: SparkSession, address: str | None, *, plan: SplitPlan, onl
         class_names={number: name for name, number in classes.items()},
         features=tuple(one.view.title for one in views),
         label_view=relabelled[0].title if relabelled else None,
-        warnings=warnings,
+        as_of=as_of,
+        sequence=sequence,
+        unfinished=unfinished,
+        warnings=(*told, *warnings),
     )
+
+
+def _copied(rows: DataFrame, address: str) -> DataFrame:
+    rows.write.option("compression", "zstd").parquet(address)
+    return rows.sparkSession.read.parquet(address)
 
 
 def expires_at(ttls: Mapping[str, int]) -> Column:
@@ -286,6 +336,11 @@ class CacheOutput(Attempt):
             fingerprint=rows_fingerprint(rows=rows, sums=sums),
             files=tuple(files),
             created=created(),
+            features=metadata.features,
+            label_view=metadata.label_view,
+            as_of=metadata.as_of,
+            sequence=metadata.sequence,
+            unfinished=metadata.unfinished,
         )
         self._storage.settle(file.path for file in files)
         self._storage.publish_text(MANIFEST, manifest.to_json())

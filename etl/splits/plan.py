@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from schemas import Columns, TableName
+from schemas.as_of import AsOf
 from schemas.features import ViewName
 from schemas.tables import check_column
 
@@ -113,7 +114,8 @@ class SplitPlan:
     images of each class and of all splits. ``group_column`` keeps each group in one split. ``stratify`` has the columns
     whose combinations are split exactly; None means the label, or the labels. ``where`` selects rows, and ``features``
     are the versions of feature views whose fields it and other options name. ``label_view`` replaces the labels,
-    ``exclude`` leaves out the images of other splits, and ``pins`` and ``extend`` fix the split of some images.
+    ``as_of`` takes images and labels of an earlier run, and ``skip_replaced`` leaves out those whose bytes no longer
+    exist, ``exclude`` leaves out the images of other splits, and ``pins`` and ``extend`` fix the split of some images.
     ``dataset`` selects the class list; None means the dataset of the metadata table. Raises ValueError for invalid
     options.
     """
@@ -133,6 +135,8 @@ class SplitPlan:
     where: str | None = None
     features: tuple[ViewName, ...] = ()
     label_view: ViewName | None = None
+    as_of: str | None = None
+    skip_replaced: bool = False
     exclude: tuple[SplitRef, ...] = ()
     pins: tuple[Pin, ...] = ()
     extend: str | None = None
@@ -158,7 +162,12 @@ class SplitPlan:
                 raise ValueError("Wanted a folder. Found: an empty name")
         if self.metadata_in and self.dataset:
             raise ValueError("Wanted --dataset or a metadata cache, which has the list of classes. Found: both")
-        for given, name in ((self.features, "--features"), (self.label_view, "--label-view")):
+        if self.skip_replaced and self.as_of is None:
+            raise ValueError("Wanted --skip-replaced with --as-of. Found: --skip-replaced alone")
+        if self.as_of is not None:
+            AsOf.parse(self.as_of)
+        of_table = {"--features": self.features, "--label-view": self.label_view, "--as-of": self.as_of}
+        for name, given in of_table.items():
             if self.metadata_in and given:
                 raise ValueError(f"Wanted {name} or a metadata cache, which has labels and columns. Found: both")
         self._check_shares()
@@ -257,6 +266,8 @@ class SplitPlan:
             "where": self.where,
             "features": [str(view) for view in self.features],
             "label-view": self.label_view and str(self.label_view),
+            "as-of": self.as_of,
+            "skip-replaced": self.skip_replaced,
             "exclude": [str(ref) for ref in self.exclude],
             "pin": [str(pin) for pin in self.pins],
             "extend": self.extend,

@@ -118,6 +118,7 @@ def page_facts(
         "limit in all": plan.limit,
         "groups": plan.group_column,
         "condition": plan.where,
+        "as of run": metadata.as_of,
         "excluded": ", ".join(map(str, plan.exclude)),
         "pinned": ", ".join(map(str, plan.pins)),
         "extends": plan.extend,

@@ -28,3 +28,11 @@ class VerifyPlan:
     def quarantine(self) -> TableName:
         """The table of rejected files."""
         return TableName(self.metadata_table.keyspace, "quarantine")
+
+
+def failure(plan: VerifyPlan | str, *, found: str) -> str:
+    """The message for problems of tables, or for changes of a split (its address instead of a plan)."""
+    if isinstance(plan, str):
+        return f"Wanted {plan} as it was made. Found: {found}."
+    hint = "" if plan.repair else " Add --repair to repair what can be repaired."
+    return f"Wanted {plan.metadata_table} and {plan.data_table} to agree. Found: {found}.{hint}"

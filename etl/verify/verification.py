@@ -85,9 +85,9 @@ class Verification:
         if self._plan.repair:
             check_lasting(self._control, self._plan.metadata_table, wanted="--repair with a source")
             create_records(self._control, tables=plan.tables)
-            create_history_table(self._control, plan=replace(plan, create=True))
             check_tables(self._control, plan=plan)
             check_fits_early(self._control, plan=plan)
+            create_history_table(self._control, plan=replace(plan, create=True))
         self._images = list_images(self._spark, plan=plan, stack=self._stack)
 
     def compare(self) -> None:

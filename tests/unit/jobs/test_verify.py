@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from etl.verify.plan import VerifyPlan
 from jobs import verify as job
 
 
@@ -25,6 +26,7 @@ def refused(command: Callable[[], object], capsys: pytest.CaptureFixture[str]) -
         (["nowhere"], "Wanted a folder at"),
         (["--check", "full"], "wanted sizes or hashes. Found: full."),
         (["--img-size", "9"], "Wanted an image format"),
+        (["--split", "splits/a"], "Wanted --split alone"),
     ],
 )
 def test_invalid_arguments_are_refused(
@@ -37,11 +39,14 @@ def test_invalid_arguments_are_refused(
 
 def test_the_command_line_makes_the_plan(tmp_path: Path) -> None:
     tables = ["-d", "k.data", "-m", "k.metadata"]
+    assert job.parse_args(["--split", "splits/a", "--json"]) == ("splits/a", True)
     plan, as_json = job.parse_args([*tables, "--check", "sizes", "--json"])
+    assert isinstance(plan, VerifyPlan)
     assert (plan.check, plan.repair, plan.ingest, as_json) == ("sizes", False, None, True)
     (tmp_path / "val").mkdir()
     given = [str(tmp_path), "--split-subdir", "val", "--img-format", "JPEG", "--img-size", "64", "--dataset", "d"]
     plan, _ = job.parse_args([*tables, *given, "--repair"])
+    assert isinstance(plan, VerifyPlan)
     assert plan.ingest is not None
     assert plan.ingest.source.splits == ("val",)
     assert plan.ingest.source_name == f"{tmp_path.as_uri()}?img-format=JPEG&img-size=64&quality=90"

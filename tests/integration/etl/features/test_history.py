@@ -9,7 +9,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from etl.features.history import known_at, point_in_time
+from etl.features.history import CURRENT, EARLIER, REPLACED, known_at, metadata_as_of, point_in_time, states_at
+from schemas import Columns
 from tests.support.spark_rows import rows_of
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -73,3 +74,71 @@ def test_the_newest_values_up_to_a_run(spark: SparkSession) -> None:
     ):
         found = stored.transform(known_at, sequence=until).select(*names).collect()
         assert sorted((bytes(row.id), row.sequence, row.score) for row in found) == wanted
+
+
+ROWS = "id STRING, since BIGINT, label INT, or_label STRING, sha256 BINARY, path STRING"
+HISTORY = "id STRING, until BIGINT, since BIGINT, kind STRING, label INT, or_label STRING, sha256 BINARY"
+
+# What runs do: a run gives some images a label and bytes, or removes them.
+state_of_image = st.none() | st.tuples(st.integers(0, 1), st.sampled_from([b"x", b"y"]))
+runs_of_table = st.lists(st.dictionaries(st.sampled_from("abcd"), state_of_image, max_size=4), min_size=1, max_size=5)
+Replayed = tuple[dict[str, tuple[int, tuple[int, bytes]]], list[tuple[Any, ...]], list[dict[str, tuple[int, bytes]]]]
+
+
+def replay(runs: list[dict[str, tuple[int, bytes] | None]]) -> Replayed:
+    """The rows and the history that runs leave, and the slow way: all images after each run."""
+    rows: dict[str, tuple[int, tuple[int, bytes]]] = {}
+    history, snapshots = [], []
+    for run, changes in enumerate(runs, start=1):
+        for image, state in changes.items():
+            since, before = rows.get(image, (0, None))
+            if before is not None and before != state:
+                kind = "pruned" if state is None else "replaced"
+                history.append((image, run, since, kind, before[0], str(before[0]), before[1]))
+            if state is None:
+                rows.pop(image, None)
+            elif before != state:
+                rows[image] = (run, state)
+        snapshots.append({image: state for image, (_, state) in rows.items()})
+    return rows, history, snapshots
+
+
+@hypothesis_settings(max_examples=10)
+@given(runs=runs_of_table, data=st.data())
+def test_metadata_as_of_a_run_are_the_images_after_that_run(
+    spark: SparkSession, runs: list[dict[str, tuple[int, bytes] | None]], data: st.DataObject
+) -> None:
+    rows, history, snapshots = replay(runs)
+    sequence = data.draw(st.integers(0, len(runs)))
+    wanted = snapshots[sequence - 1] if sequence else {}
+    current = rows_of(
+        spark, [(one, since, n, str(n), sha, f"{one}.png") for one, (since, (n, sha)) in rows.items()], ROWS
+    )
+    states = rows_of(spark, history, HISTORY).transform(states_at, sequence=sequence)
+    held = {row.id: (row.label, bytes(row.sha256)) for row in states.collect()}
+    assert held.keys() == {one for one in wanted if one not in rows or rows[one][0] > sequence}
+    assert all(wanted[one] == state for one, state in held.items())
+    found = current.transform(
+        metadata_as_of, states=states.drop("labels"), sequence=sequence, columns=Columns(), label_type="int"
+    ).collect()
+    assert {row.id: row.label for row in found} == {one: wanted[one][0] for one in wanted if one in rows}
+    for row in found:
+        same_bytes = wanted[row.id][1] == rows[row.id][1][1]
+        kind = CURRENT if row.id not in held else EARLIER if same_bytes else REPLACED
+        assert (row.then, row.or_label, row.path) == (kind, str(row.label), f"{row.id}.png")
+
+
+def test_masks_and_arrays_of_then_are_gone_once_they_are_written_again(spark: SparkSession) -> None:
+    rows = rows_of(
+        spark, [("a", 2, [1], b"x"), ("b", 2, [2], b"x")], "id STRING, since BIGINT, labels ARRAY<INT>, sha256 BINARY"
+    ).selectExpr("*", "CAST(NULL AS INT) AS label")
+    then = "id STRING, until BIGINT, since BIGINT, label INT, labels ARRAY<INT>, sha256 BINARY"
+    # two runs at the same time recorded the state of b that they replaced
+    states = rows_of(
+        spark, [("a", 2, 1, None, [1], b"x"), ("b", 2, 1, None, [9], b"x"), ("b", 3, 1, None, [9], b"x")], then
+    ).transform(states_at, sequence=1)
+    for label_type, wanted in (("multi", [EARLIER, REPLACED]), ("blob", [REPLACED, REPLACED])):
+        found = rows.transform(
+            metadata_as_of, states=states, sequence=1, columns=Columns(), label_type=label_type
+        ).orderBy("id")
+        assert [row.then for row in found.collect()] == wanted

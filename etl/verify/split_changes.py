@@ -1,0 +1,301 @@
+"""What has changed of a split since it was made: its files, its images, their labels and their bytes.
+
+A split records the newest run when it was made. Metadata rows say since which run an image has its label and bytes, and
+the history has what was replaced or removed. So nothing but the metadata is read.
+"""
+
+import logging
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from etl.cassandra.control import Control, check_columns
+from etl.cassandra.tables import read_table, uuid_text
+from etl.errors import TableError
+from etl.features.earlier import read_history, with_since
+from etl.features.history import THEN, metadata_as_of, states_at
+from etl.features.relabelling import versions_of, with_labels
+from etl.frames import kept, plain_inside, small_table
+from etl.ingest.sequence import recorded_runs, sequences_by_ingest
+from etl.splits.positions import added_up, fingerprint_sums
+from formats import SplitFolder
+from formats.splits.dictionary import is_dictionary
+from formats.splits.fingerprint import split_fingerprint
+from formats.stores.storage import Storage
+from schemas import SchemaError, SplitManifest, SplitPart, TableName
+from schemas.features import ViewName
+
+log = logging.getLogger("imagestrata.verify")
+
+FILES = "other files"
+KINDS = {
+    FILES: "the files of a split differ from its fingerprint",
+    "deleted": "the image was deleted",
+    "pruned": "the image was removed because its file was not found",
+    "missing": "the image has no row, and the history does not say why",
+    "other label": "the label differs from that of the split",
+    "other bytes": "the image was replaced",
+    "other mask": "the mask was written again and may differ",
+    "unknown bytes": "the image was written again, and the history does not have its bytes of then",
+}
+"""The kinds of changes, in the order of the report."""
+
+_SHOWN = 20
+_LISTED = 1_000
+_ROWS = "id BINARY, label INT, position BIGINT"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of an image: its kind, id and path, the run that made it and when, and details."""
+
+    kind: str
+    id: str | None
+    path: str | None
+    run: int | None
+    when: str | None
+    detail: str | None
+
+    def __str__(self) -> str:
+        run = f"run {self.run}" if self.run else None
+        made = ", ".join(filter(None, (self.detail, run, self.when)))
+        return " ".join(filter(None, (self.id, self.path))) + (f" ({made})" if made else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitChanges:
+    """The changes of a split.
+
+    ``counts`` has their numbers by kind, ``changes`` the first 1,000, and ``unchecked`` what could not be verified.
+    ``sequence`` is the newest run when the split was made, and ``as_of`` the run whose images and labels it has.
+    """
+
+    split: str
+    metadata_table: str
+    images: int
+    sequence: int | None
+    as_of: int | None
+    counts: dict[str, int]
+    changes: list[Change]
+    unchecked: list[str]
+    seconds: float = field(compare=False)
+
+    @property
+    def left(self) -> int:
+        """The number of changes."""
+        return sum(self.counts.values())
+
+    def __str__(self) -> str:
+        lines = [f"warning: not verified: {text}" for text in self.unchecked]
+        for kind, count in self.counts.items():
+            lines.append(f"{count:,} x {kind}: {KINDS[kind]}")
+            shown = [change for change in self.changes if change.kind == kind][:_SHOWN]
+            lines += [f"    {change}" for change in shown] + (["    ..."] if count > len(shown) else [])
+        made = "" if self.sequence is None else f" since run {self.sequence}"
+        lines.append(
+            f"compared {self.images:,} images of {self.split} with {self.metadata_table}{made}, in "
+            f"{self.seconds:,.1f} s: {self.summary() or 'nothing has changed'}"
+        )
+        return "\n".join(lines)
+
+    def summary(self) -> str:
+        """The changes in one line; empty if there are none."""
+        return ", ".join(f"{count:,} x {kind}" for kind, count in self.counts.items())
+
+
+def run(spark: SparkSession, *, address: str) -> SplitChanges:
+    """Find out what has changed of a split since it was made. Writes nothing.
+
+    Args:
+        spark: The session.
+        address: The split folder.
+
+    Returns:
+        The changes.
+
+    Raises:
+        EtlError: The tables of the split cannot be read.
+        FormatsError: There is no split.
+    """
+    started = time.monotonic()
+    if is_dictionary(address):
+        raise TableError(f"Wanted a split folder for --split. Found: {address}, a split dictionary.")
+    try:
+        folder = SplitFolder.open(address)
+    except SchemaError as error:
+        raise TableError(str(error)) from None
+    manifest, storage = folder.manifest, Storage(address)
+    with ExitStack() as stack:
+        control = stack.enter_context(Control.from_spark(spark))
+        stack.enter_context(plain_inside(spark))
+        damaged, images = _read_split(spark, storage, manifest)
+        images = kept(images, stack=stack)
+        changed, unchecked = _compare(spark, control, images, manifest=manifest)
+        changed = kept(changed, stack=stack)
+        counted = {row["kind"]: row["count"] for row in changed.groupBy("kind").count().collect()}
+        first = changed.orderBy("kind", "id").limit(_LISTED).collect()
+        times = {run.sequence: run.started for run in recorded_runs(control, TableName.parse(manifest.metadata_table))}
+        changes = [Change(FILES, None, None, None, None, text) for text in damaged]
+        changes += [_change(row, times.get(row["run"]), names=manifest.class_names) for row in first]
+        counts = {**counted, **({FILES: len(damaged)} if damaged else {})}
+        return SplitChanges(
+            split=folder.address,
+            metadata_table=manifest.metadata_table,
+            images=images.count(),
+            sequence=manifest.sequence,
+            as_of=manifest.as_of,
+            counts={kind: counts[kind] for kind in KINDS if kind in counts},
+            changes=changes[:_LISTED],
+            unchecked=unchecked,
+            seconds=time.monotonic() - started,
+        )
+
+
+def _read_split(spark: SparkSession, storage: Storage, manifest: SplitManifest) -> tuple[list[str], DataFrame]:
+    """Compare files with fingerprints; returns what is wrong, and the images: ``id, label``, each once."""
+    damaged = []
+    found = small_table(spark, {"id": [], "label": []}, "id BINARY, label INT")
+    for part in manifest.splits:
+        if missing := [file.path for file in part.files if not storage.exists(file.path)]:
+            damaged.append(f"split {part.index}: no {missing[0]}")
+            continue
+        if not part.files:
+            continue
+        rows = spark.read.schema(_ROWS).parquet(*(storage.url(file.path) for file in part.files))
+        if (text := _fingerprint(rows, part, seed=manifest.seed)) != part.fingerprint:
+            damaged.append(f"split {part.index}: fingerprint {text[:12]} instead of {part.fingerprint[:12]}")
+        found = found.union(rows.select("id", "label"))
+    return damaged, found.dropDuplicates(["id", "label"])
+
+
+def _fingerprint(rows: DataFrame, part: SplitPart, *, seed: int) -> str:
+    rows = rows.withColumn("position", F.coalesce("position", F.lit(-1).cast("bigint")))
+    sums = fingerprint_sums("id", "label", "position")
+    (summed,) = (row.asDict() for row in rows.agg(F.count("*").alias("rows"), *sums).collect())
+    return split_fingerprint(seed=seed, index=part.index, rows=summed["rows"], sums=added_up([summed]))
+
+
+def _compare(
+    spark: SparkSession, control: Control, images: DataFrame, *, manifest: SplitManifest
+) -> tuple[DataFrame, list[str]]:
+    """The changes (``kind, id, path, run, reason, at, was, is``), and what cannot be verified."""
+    table, columns, label_type = TableName.parse(manifest.metadata_table), manifest.columns, manifest.label_type
+    check_columns(control, table, columns=[columns.id])
+    there = control.columns(table) or {}
+    unchecked = []
+    if manifest.sequence is None or "sha256" not in there:
+        why = "it records no run: an earlier version made it, or the tables of another tool have no runs"
+        unchecked.append(f"whether the bytes of {manifest.metadata_table} are those of the split ({why})")
+    sequence = -1 if manifest.sequence is None else manifest.sequence
+    wanted = [columns.id, columns.label, "labels", "or_split", "path", "sha256", "since", "ingest_id"]
+    rows = read_table(spark, table, columns=[name for name in wanted if name in there])
+    kinds = {"since": "bigint", "sha256": "binary", "labels": "array<int>"}
+    for name in ("since", "sha256", "labels", "or_split", "path", "ingest_id", columns.label):
+        if name not in rows.columns:
+            rows = rows.withColumn(name, F.lit(None).cast(kinds.get(name, "string")))
+    rows = rows.transform(with_since, runs=sequences_by_ingest(recorded_runs(control, table)))
+    history = read_history(spark, control, table)
+    if history is None:
+        history = spark.range(0).select(*(F.lit(None).cast(kind).alias(name) for name, kind in _HISTORY.items()))
+    labels = _labels(spark, control, rows, history, manifest=manifest)
+    states = history.transform(states_at, sequence=sequence)
+    removals = history.where(F.col("kind") != "replaced").groupBy("id")
+    removed = removals.agg(F.max_by(F.struct("kind", "until", "reason", "at"), "until").alias("removed"))
+    doubtful = history.where(F.col("until").isin(list(manifest.unfinished)))
+    doubtful = doubtful.groupBy("id").agg(F.max_by(F.struct("until", "sha256"), "until").alias("doubt"))
+
+    split = images.select(uuid_text("id").alias("id"), F.col("label").alias("was"))
+    now = rows.select(
+        F.col(columns.id).alias("id"), F.struct("since", "sha256", "labels", "or_split", "path").alias("now")
+    )
+    then = states.select("id", F.struct("sha256", "labels").alias("then"))
+    joined = split.join(now, on="id", how="left").join(labels, on="id", how="left").join(then, on="id", how="left")
+    joined = joined.join(removed, on="id", how="left").join(doubtful, on="id", how="left")
+    kind = _kind(label_type, sequence=sequence)
+    is_gone = F.col("now").isNull()
+    path = F.when(F.coalesce("now.or_split", F.lit("")) == "", F.col("now.path")).otherwise(
+        F.concat_ws("/", "now.or_split", "now.path")
+    )
+    changed = joined.withColumn("kind", F.explode(F.array_compact(kind)))
+    return changed.select(
+        "kind",
+        "id",
+        path.alias("path"),
+        F.when(is_gone, F.col("removed.until")).otherwise(F.col("now.since")).alias("run"),
+        F.when(is_gone, F.col("removed.reason")).alias("reason"),
+        F.when(is_gone, F.unix_millis("removed.at")).alias("at"),
+        "was",
+        "is",
+    ), unchecked
+
+
+def _kind(label_type: str, *, sequence: int) -> Column:
+    """The changes of an image, an array with nulls."""
+    is_there = F.col("now").isNotNull()
+    is_written = is_there & (F.col("now.since") > sequence) & F.lit(sequence >= 0)
+    is_known = F.col("then").isNotNull()
+    is_other = ~F.col("now.sha256").eqNullSafe(F.col("then.sha256"))
+    is_doubtful = is_there & (F.col("doubt.until") == F.col("now.since"))
+    is_doubtful = is_doubtful & ~F.col("doubt.sha256").eqNullSafe(F.col("now.sha256"))
+    kinds = [
+        F.when(~is_there, F.coalesce("removed.kind", F.lit("missing"))),
+        F.when(is_written & is_known & is_other, "other bytes"),
+        F.when((is_written & ~is_known) | is_doubtful, "unknown bytes"),
+    ]
+    if label_type == "int":
+        kinds.append(F.when(is_there & ~F.col("is").eqNullSafe(F.col("was")), "other label"))
+    elif label_type == "multi":
+        is_other_array = ~F.col("now.labels").eqNullSafe(F.col("then.labels"))
+        kinds.append(F.when(is_written & is_known & is_other_array, "other label"))
+    elif label_type == "blob":
+        kinds.append(F.when(is_written & is_known & ~is_other, "other mask"))
+    return F.array(*kinds)
+
+
+def _labels(
+    spark: SparkSession, control: Control, rows: DataFrame, history: DataFrame, *, manifest: SplitManifest
+) -> DataFrame:
+    """``id, is``: the labels of images as the split takes them, from its run and its label view."""
+    table, columns = TableName.parse(manifest.metadata_table), manifest.columns
+    if manifest.label_type != "int":
+        return rows.select(F.col(columns.id).alias("id"), F.lit(None).cast("int").alias("is"))
+    if manifest.as_of is not None:
+        states = history.transform(states_at, sequence=manifest.as_of)
+        rows = rows.transform(
+            metadata_as_of, states=states, sequence=manifest.as_of, columns=columns, label_type=manifest.label_type
+        ).drop(THEN)
+    if manifest.label_view is not None:
+        versions = versions_of(control, table, ViewName.parse(manifest.label_view))
+        rows = with_labels(spark, rows, table, versions, columns=columns)
+    return rows.select(F.col(columns.id).alias("id"), F.col(columns.label).cast("int").alias("is"))
+
+
+_HISTORY = {
+    "id": "STRING",
+    "until": "BIGINT",
+    "since": "BIGINT",
+    "kind": "STRING",
+    "label": "INT",
+    "labels": "ARRAY<INT>",
+    "or_label": "STRING",
+    "sha256": "BINARY",
+    "source": "STRING",
+    "reason": "STRING",
+    "at": "TIMESTAMP",
+}
+"""The columns of a history without rows."""
+
+
+def _change(row: Row, started: datetime | None, *, names: Mapping[int, str]) -> Change:
+    when = started if row["at"] is None else datetime(1970, 1, 1) + timedelta(milliseconds=row["at"])
+    text = None if when is None else f"{when:%Y-%m-%d %H:%M:%S} UTC"
+    detail = row["reason"]
+    if row["kind"] == "other label" and row["was"] >= 0:
+        now, was = (names.get(label, str(label)) for label in (row["is"], row["was"]))
+        detail = f"{'no label' if row['is'] is None else now} instead of {was}"
+    return Change(row["kind"], row["id"], row["path"], row["run"], text, detail)

@@ -1,0 +1,152 @@
+"""Splits and shards of tables as they were after an earlier run, and what has changed of splits since."""
+
+import json
+from datetime import UTC, datetime
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from etl.cassandra.control import Control
+from etl.errors import TableError
+from etl.features.plan import RelabelPlan
+from etl.ingest import ingestion
+from etl.ingest.plan import IngestPlan
+from etl.ingest.sequence import recorded_runs
+from etl.shards import sharding
+from etl.shards.plan import ShardPlan
+from etl.sources.plan import SourcePlan
+from etl.splits import splitting
+from etl.splits.plan import SplitPlan
+from etl.splits.report import SplitReport
+from etl.verify import split_changes
+from formats import SplitFolder
+from jobs import relabel
+from schemas import TableName, image_id
+from schemas.features import ViewName
+from tests.support.features import tables_of
+from tests.support.trees import picture, plant
+
+FIRST = {"a": "cat", "b": "cat", "c": "dog", "d": "dog", "e": "dog"}
+
+
+class Table:
+    """A table that runs change, and its splits."""
+
+    def __init__(self, spark: SparkSession, control: Control, keyspace: str, folder: Path) -> None:
+        self.spark, self.control, self.keyspace, self.folder = spark, control, keyspace, folder
+        self.tree, self.labels = folder / "tree", folder / "labels.csv"
+
+    def ingest(self, labels: dict[str, str], **files: int) -> int:
+        plant(self.tree, {f"{name}.png": picture(content) for name, content in files.items()})
+        self.labels.write_text("path,label\n" + "".join(f"{name}.png,{label}\n" for name, label in labels.items()))
+        source = SourcePlan(address=str(self.tree), labels=str(self.labels))
+        ingestion.run(self.spark, plan=IngestPlan(source=source, overwrite=True, **tables_of(self.keyspace)))
+        return recorded_runs(self.control, TableName(self.keyspace, "metadata"))[0].sequence
+
+    def split(self, name: str, as_of: str | None, **options: Any) -> SplitReport:
+        tables = {} if "metadata_in" in options else tables_of(self.keyspace)
+        plan = SplitPlan(**tables, out=str(self.folder / name), ratios=(Fraction(1),), as_of=as_of, **options)
+        return splitting.run(self.spark, plan=plan)
+
+    def labels_in(self, name: str) -> tuple[dict[str, str], int | None]:
+        """The class of each image in a split, and its run."""
+        found = SplitFolder.open(self.folder / name)
+        rows = found.rows(0, cache=self.folder / "cache")
+        ids = {self.id(one): one for one in "abcdef"}
+        names = found.manifest.class_names
+        labels = {ids[bytes(image)]: names[label] for image, label in zip(rows.ids, rows.labels, strict=True)}
+        return dict(sorted(labels.items())), found.manifest.as_of
+
+    def id(self, name: str) -> bytes:
+        return image_id(self.keyspace, b"", f"{name}.png".encode()).bytes
+
+    def changes(self, name: str) -> dict[str, list[str]]:
+        found = split_changes.run(self.spark, address=str(self.folder / name))
+        ids = {self.id(one).hex(): one for one in "abcdef"}
+        listed: dict[str, list[str]] = {}
+        for one in found.changes:
+            listed.setdefault(one.kind, []).append(ids[(one.id or "").replace("-", "")])
+        assert {kind: len(names) for kind, names in listed.items()} == found.counts
+        return listed
+
+
+def test_splits_of_an_earlier_run_and_what_changed_since(
+    spark: SparkSession, control: Control, keyspace: str, tmp_path: Path
+) -> None:
+    table = Table(spark, control, keyspace, tmp_path)
+    metadata = TableName(keyspace, "metadata")
+    assert table.ingest(FIRST, a=0, b=1, c=2, d=3, e=4) == 1
+    table.split("first", None)
+    assert table.ingest(FIRST) == 2  # the same again
+    assert control.execute(f"SELECT * FROM {keyspace}.metadata_history") == []
+    assert table.changes("first") == {}
+    between = datetime.now(UTC).isoformat()
+    third = FIRST | {"b": "dog"}
+    assert table.ingest(third) == 3
+    relabel_file = tmp_path / "new.csv"
+    relabel_file.write_text("path,label\ne.png,cat\n")
+    relabel.run(spark, plan=RelabelPlan(labels=str(relabel_file), **tables_of(keyspace)))  # run 4
+    assert table.ingest(third | {"f": "cat"}, c=9, f=10) == 5
+    # as jobs/delete.py removes d, in run 6
+    values = (image_id(keyspace, b"", b"d.png"), datetime.now(UTC))
+    insert = "(id, until, since, kind, label, reason, at) VALUES (?, 6, 1, 'deleted', 1, 'consent', ?)"
+    control.execute(f"INSERT INTO {keyspace}.metadata_history {insert}", values)
+    control.execute(f"DELETE FROM {metadata.quoted} WHERE id = ?", values[:1])
+
+    since = {row.path: row.since for row in control.execute(f"SELECT path, since FROM {metadata.quoted}")}
+    assert since == {"a.png": 1, "b.png": 3, "c.png": 5, "e.png": 1, "f.png": 5}
+    states = {run.sequence: (run.kind, run.state) for run in recorded_runs(control, metadata)}
+    assert states[5] == ("ingest", "finished")
+
+    with pytest.raises(TableError, match=r"Found: 2 images \(1 replaced, 1 removed since\) .*c\.png.*\(removed\)"):
+        table.split("refused", "1")
+    report = table.split("one", "1", skip_replaced=True)
+    assert any("no longer exist: 2 images (1 replaced, 1 removed since)" in line for line in report.warnings)
+    assert table.labels_in("one") == ({"a": "cat", "b": "cat", "e": "dog"}, 1)
+    table.split("then", between, skip_replaced=True)
+    assert table.labels_in("then") == ({"a": "cat", "b": "cat", "e": "dog"}, 2)
+    table.split("three", "3", skip_replaced=True)
+    assert table.labels_in("three") == ({"a": "cat", "b": "dog", "e": "dog"}, 3)
+    table.split("viewed", "5", skip_replaced=True, label_view=ViewName("label"))
+    everything = {"a": "cat", "b": "dog", "c": "dog", "e": "cat", "f": "cat"}
+    assert table.labels_in("viewed") == (everything, 5)
+    with pytest.raises(TableError, match=r"as of run 3\. Found: label@v1, which run 4 added"):
+        table.split("late", "3", skip_replaced=True, label_view=ViewName("label", 1))
+
+    # a cache of an earlier run says so, and so do its splits
+    table.split("cached", "1", skip_replaced=True, metadata_out=str(tmp_path / "rows"))
+    report = table.split("again", None, metadata_in=str(tmp_path / "rows"))
+    assert any("as of run 1" in line for line in report.warnings)
+    assert table.labels_in("again") == ({"a": "cat", "b": "cat", "e": "dog"}, 1)
+
+    shards = ShardPlan(**tables_of(keyspace), out=str(tmp_path / "shards"), as_of="1", skip_replaced=True)
+    assert sharding.run(spark, plan=shards).images == 3
+    assert json.loads((tmp_path / "shards" / "shards.json").read_text())["options"]["as-of"] == 1
+
+    wanted = {"deleted": ["d"], "other label": ["b"], "other bytes": ["c"]}
+    assert table.changes("first") == wanted
+    for unchanged in ("one", "three", "viewed", "again"):
+        assert table.changes(unchanged) == {}
+    text = str(split_changes.run(spark, address=str(tmp_path / "first")))
+    assert "(consent, run 6, " in text
+    assert "b.png (dog instead of cat, run 3, " in text
+
+    # a run of an earlier version kept no history
+    control.execute(f"UPDATE {keyspace}.ingests SET state = null WHERE table_name = 'metadata' AND sequence = 3")
+    with pytest.raises(TableError, match=r"Wanted the history .* since run 1\. Found: run 3 .* Use --as-of 3"):
+        table.split("old", "1")
+    table.split("newer", "3", skip_replaced=True)
+    # a killed run
+    update = f"UPDATE {keyspace}.ingests SET state = 'started' WHERE table_name = 'metadata' AND sequence = 5"
+    control.execute(update)
+    assert any("run 5 (ingest of" in line for line in table.split("killed", "5", skip_replaced=True).warnings)
+
+    # files of a split that were changed
+    (file,) = (tmp_path / "one" / "split=0").glob("*.parquet")
+    (other,) = (tmp_path / "three" / "split=0").glob("*.parquet")
+    file.write_bytes(other.read_bytes())
+    damaged = split_changes.run(spark, address=str(tmp_path / "one"))
+    assert damaged.counts == {"other files": 1, "other label": 1}

@@ -1,0 +1,74 @@
+"""The run that a point in the history of a table means."""
+
+import uuid
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from etl.errors import TableError
+from etl.features.earlier import resolve, unfinished
+from etl.ingest.sequence import FINISHED, STARTED, RecordedRun
+from schemas import TableName
+from schemas.as_of import AsOf
+
+TABLE = TableName("ks", "metadata")
+NOW = datetime(2026, 3, 10, tzinfo=UTC)
+IDS = [uuid.UUID(int=number) for number in range(5)]
+
+
+def run(sequence: int, *, day: int, ingest: int, state: str | None = FINISHED, kind: str = "ingest") -> RecordedRun:
+    clock = (datetime(2026, 3, day, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    return RecordedRun(
+        sequence=sequence, clock=clock, kind=kind, ingest_id=IDS[ingest], source="/tree", started=None, state=state
+    )
+
+
+RUNS = [
+    run(4, day=5, ingest=3, kind="labels", state=STARTED),
+    run(3, day=4, ingest=1),  # continues run 2
+    run(2, day=3, ingest=1, state=STARTED),
+    run(1, day=2, ingest=0),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("1", 1),
+        ("4", 4),
+        (str(IDS[1]), 3),
+        ("2026-03-02", 1),
+        ("2026-03-03T23:59", 2),
+        ("2026-03-04T00:30+01:00", 2),
+        ("2026-03-09", 4),
+    ],
+)
+def test_the_last_run_that_counts(text: str, wanted: int) -> None:
+    assert resolve(AsOf.parse(text), RUNS, table=TABLE, now=NOW) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("5", r"Wanted a run on ks\.metadata from 1 to 4 for --as-of\. Found: 5"),
+        ("0", "Found: 0"),
+        (str(IDS[4]), r"Wanted an ingest .*run 3 \(ingest of /tree\)"),
+        ("2026-03-01", "Wanted a time after the first run on ks.metadata, 2026-03-02T00:00:00 UTC"),
+        ("2026-03-11", "Wanted a time up to now .* in the future"),
+    ],
+)
+def test_points_without_a_run_are_refused(text: str, message: str) -> None:
+    with pytest.raises(TableError, match=message):
+        resolve(AsOf.parse(text), RUNS, table=TABLE, now=NOW)
+
+
+def test_tables_without_runs_have_no_history() -> None:
+    with pytest.raises(TableError, match="none are recorded"):
+        resolve(AsOf.parse("1"), [], table=TABLE, now=NOW)
+
+
+def test_runs_that_may_still_write() -> None:
+    assert unfinished(RUNS, until=4) == []  # run 3 has finished the ingest of run 2; run 4 writes no images
+    killed = [run(6, day=7, ingest=2, state=STARTED), run(5, day=6, ingest=4, state=None), *RUNS]
+    assert [one.sequence for one in unfinished(killed, until=6)] == [6]
+    assert unfinished(killed, until=5) == []
