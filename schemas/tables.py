@@ -18,6 +18,8 @@ LabelType = Literal["int", "blob", "multi", "none"]
 LABEL_TYPES: tuple[LabelType, ...] = get_args(LabelType)
 ClassNames = Literal["name", "number"]
 """How classes get numbers: in the order of their names, or because their names are numbers."""
+DELETED, PRUNED = "deleted", "pruned"
+"""The kinds of removed images in a history: deleted on request, or no longer in their source."""
 LOOK_ALIKES = "look-"
 """The prefix of ``group_id`` for groups of near duplicates. Groups from a source have other names."""
 ADDED_COLUMNS = ("since", "state", "ttl")

@@ -14,12 +14,13 @@ from etl.cassandra.control import Control
 from etl.deleting.plan import DeletePlan
 from etl.errors import SourceError, TableError
 from etl.frames import small_table
-from etl.ingest.removal import DELETED, image_states, newest_removals
+from etl.ingest.removal import image_states, newest_removals
 from etl.secrets import driver_storage
 from etl.splits.conditions import check_answers
 from etl.splits.metadata import copy_table
 from etl.splits.plan import SplitPlan
 from schemas import TableName
+from schemas.tables import DELETED
 
 _SHOWN = 5
 _ONE_BY_ONE = 10_000

@@ -18,7 +18,6 @@ from etl.deleting.report import DeleteReport
 from etl.errors import ConflictError, EtlError, SourceError, TableError
 from etl.frames import kept, plain_inside
 from etl.ingest.removal import (
-    DELETED,
     Removal,
     check_removed,
     image_states,
@@ -31,7 +30,7 @@ from etl.ingest.sequence import Run, take_lone_run
 from etl.ingest.stale_rows import UNCONFIRMED_SHARE
 from etl.secrets import secrets_on_executors
 from schemas import IdentifierError, TableName
-from schemas.tables import history_of
+from schemas.tables import DELETED, history_of
 
 log = logging.getLogger("imagestrata.delete")
 

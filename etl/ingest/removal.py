@@ -27,10 +27,7 @@ from etl.ingest.sequence import Run
 from etl.workers import map_batches
 from schemas import Columns, IdentifierError, TableName
 from schemas.features import FeatureView
-from schemas.tables import create_history, history_of
-
-DELETED, PRUNED = "deleted", "pruned"
-"""The kinds of removed images in a history: deleted on request, or no longer in their source."""
+from schemas.tables import DELETED, PRUNED, create_history, history_of
 
 _STATES = {
     "label": "int",

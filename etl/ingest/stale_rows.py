@@ -15,11 +15,12 @@ from etl.cassandra.control import Control
 from etl.errors import EtlError
 from etl.frames import kept
 from etl.ingest.plan import IngestPlan
-from etl.ingest.removal import PRUNED, Removal, check_removed, image_states, record, remove, remove_hashes
+from etl.ingest.removal import Removal, check_removed, image_states, record, remove, remove_hashes
 from etl.ingest.sequence import Run
 from etl.ingest.writing.outcomes import THERE, WRITTEN
 from etl.sources.entries import text
 from etl.sources.plan import SourcePlan
+from schemas.tables import PRUNED
 
 UNCONFIRMED_SHARE = 0.01
 """The share of a source's rows that may be removed without confirming the number."""

@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from etl.cassandra.control import Control
+from etl.cassandra.tables import read_table, uuid_bytes
 from etl.errors import TableError, UnreachableError
 from etl.splits.candidates import name_labels
 from etl.splits.leaks import WATCHED
@@ -15,7 +16,11 @@ from etl.splits.metadata import CLASS_NAME, CacheOutput, Metadata, copy_table, c
 from etl.splits.plan import LABELS, SplitPlan
 from etl.splits.positions import added_up
 from formats.splits.fingerprint import rows_fingerprint
+from schemas import IdentifierError
 from schemas.cache import CacheManifest
+from schemas.tables import DELETED, PRUNED, history_of
+
+_REMOVED = 4_000
 
 
 def open_metadata(spark: SparkSession, *, plan: SplitPlan, aside: str | None) -> Metadata:
@@ -75,12 +80,27 @@ def check_sample(
             if is_cached and control.columns(data) is None:
                 return [f"not checked that {data} has these images: Cassandra at {control.cluster} has no such table"]
             ids = [bytes(row["id"]) for row in rows.transform(draw_ids, sizes=sizes).collect()]
+            if is_cached:
+                ids = [*{*ids, *_removed(spark, control, rows, metadata=metadata)}]
             check_pictures(control, ids, data=data, metadata=metadata.metadata_table, columns=metadata.columns)
             return []
     except UnreachableError as error:
         if not is_cached:
             raise
         return [f"not checked that {data} has these images: Cassandra does not answer. {error}"]
+
+
+def _removed(spark: SparkSession, control: Control, rows: DataFrame, *, metadata: Metadata) -> list[bytes]:
+    """Ids of images that were removed from the table at some time, if there are any: a cache may still have them."""
+    try:
+        history = history_of(metadata.metadata_table)
+    except IdentifierError:  # too long a name for a history
+        return []
+    if control.columns(history) is None:
+        return []
+    removed = read_table(spark, history, columns=["id", "kind"]).where(F.col("kind").isin(DELETED, PRUNED))
+    found = rows.select("id").join(removed.select(uuid_bytes("id").alias("id")), on="id", how="left_semi")
+    return [bytes(row["id"]) for row in found.distinct().limit(_REMOVED).collect()]
 
 
 def _needed(plan: SplitPlan) -> list[str] | None:

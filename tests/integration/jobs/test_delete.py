@@ -1,6 +1,7 @@
 """Images are deleted on request: from all tables, with a record, for good, and also after an interruption."""
 
 import json
+import shutil
 import uuid
 from dataclasses import replace
 from pathlib import Path
@@ -63,6 +64,7 @@ def test_deleted_images_are_gone_from_everywhere_and_stay_away(
     relabelling.run(spark, plan=RelabelPlan(**tables, labels=str(labels)))
     folder, cache = str(tmp_path / "split"), str(tmp_path / "cache")
     splitting.run(spark, plan=SplitPlan(**tables, out=folder, ratios=(3, 1), metadata_out=cache))
+    old = str(shutil.copytree(cache, tmp_path / "old"))
     document = json.dumps({"address": folder, "metadata_table": f"{keyspace}.metadata"})
     pinned = registry.Entry(kind="split", name="s", version=1, document=document, tags={"pinned": "true"})
     registry.register(control, pinned, keyspace=keyspace)
@@ -108,6 +110,9 @@ def test_deleted_images_are_gone_from_everywhere_and_stay_away(
     assert {bytes(row["id"]) for row in spark.read.parquet(f"{cache}/rows").collect()} == {
         one.bytes for one in {*ids.values()} - deleted
     }
+
+    with pytest.raises(TableError, match=r"Found: 8 of .* no longer lists them\. They were deleted after"):
+        splitting.run(spark, plan=SplitPlan(metadata_in=old, out=folder + "2", ratios=(1,)))
 
     again = DeletePlan(**tables, ids=tuple(deleted), reason="again", caches=(cache,))
     finished = job.run(spark, plan=again)
