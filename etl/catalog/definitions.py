@@ -189,7 +189,7 @@ def _change(entry: Entry, known: Sequence[Entry], wanted: Sequence[Entry]) -> Ch
         if entry.version != allowed:
             raise ConflictError(f"Wanted {entry.name}@v{allowed}, the next version. Found: {entry.title}.")
         return Change("add", entry)
-    if lines := _differences(json.loads(there.document), json.loads(entry.document)):
+    if lines := _differences(there, entry):
         newest = max(versions)
         raise ConflictError(
             f"Wanted {entry.kind} {entry.title} as it is registered. Found: {'; '.join(lines)}. A definition never "
@@ -205,12 +205,22 @@ def _change(entry: Entry, known: Sequence[Entry], wanted: Sequence[Entry]) -> Ch
     return Change("describe" if lines else "keep", entry, lines=tuple(lines))
 
 
-def _differences(there: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+def _differences(there: Entry, entry: Entry) -> list[str]:
+    """How a definition differs from the registered one."""
+    before, after = _defined(there), _defined(entry)
     return [
-        f"{name} {found.get(name)!r} instead of {there.get(name)!r}"
-        for name in sorted(there.keys() | found.keys())
-        if there.get(name) != found.get(name)
+        f"{name} {after.get(name)!r} instead of {before.get(name)!r}"
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
     ]
+
+
+def _defined(entry: Entry) -> dict[str, Any]:
+    """The fields of a definition; those of a feature view also if an older version of the software wrote it."""
+    text = entry.document
+    if entry.kind == FEATURE_VIEW:
+        text = FeatureView.from_json(text, place=f"the registry, {entry.title}").to_json()
+    return dict(json.loads(text))
 
 
 def _check_services(wanted: Sequence[Entry], known: Sequence[Entry]) -> None:
@@ -258,8 +268,14 @@ def removal(
         The removal.
 
     Raises:
-        ConflictError: A split, a feature service or a model uses it, or its values would be dropped.
+        ConflictError: It is pinned; a split, a feature service or a model uses it; or its values would be dropped.
     """
+    if entry.tags.get("pinned") == "true":
+        raise ConflictError(
+            f"Wanted to remove {entry.kind} {entry.title}, which is not pinned. Found: the tag pinned=true. "
+            f"Remove the tag first: imagestrata registry tag {entry.kind.replace(' ', '-')} {entry.title} pinned= "
+            f"-k {keyspace}"
+        )
     others = [
         one
         for one in registry.everything(control, keyspace=keyspace)
@@ -330,7 +346,7 @@ def apply_changes(control: Control, changes: Sequence[Change], *, keyspace: str)
         entry = change.entry
         if change.action == "add":
             found = registry.register(control, entry, keyspace=keyspace)
-            if _differences(json.loads(found.document), json.loads(entry.document)):
+            if _differences(found, entry):
                 raise ConflictError(
                     f"Wanted to register {entry.kind} {entry.title}. Found: another definition, which was registered "
                     "in the meantime. Run apply again."

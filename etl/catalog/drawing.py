@@ -1,5 +1,6 @@
 """A lineage as text and as a picture (SVG)."""
 
+from collections import Counter
 from collections.abc import Iterator
 from html import escape
 
@@ -9,8 +10,8 @@ _COLUMNS = ("run", "files", "table", "image", "split", "rows", "folders", "shard
 """Kinds from left to right. Kinds that a lineage does not have take no room."""
 _COLOURS = {"run": "#dbe7f3", "table": "#cfe3d4", "image": "#fbe3b5", "split": "#e5dcf2", "shard set": "#f6d9d5",
             "model": "#d3ecec"}  # fmt: skip
-_WIDTH, _HEIGHT, _GAP, _ROW, _MARGIN = 230, 48, 150, 74, 20
-_LETTERS = 34
+_WIDTH, _HEIGHT, _GAP, _ROW, _MARGIN = 272, 48, 180, 74, 24
+_LETTERS, _LETTERS_OF_LINE = 37, 30
 
 
 def as_text(lineage: Lineage) -> str:
@@ -83,8 +84,10 @@ def as_svg(lineage: Lineage) -> str:
         'font-size="12">',
         f'<rect width="{width}" height="{height}" fill="white"/>',
     ]
+    above: Counter[str] = Counter()  # texts at the ends of lines to the same box are above each other
     for edge in lineage.edges:
-        drawn += _line(places[edge.source], places[edge.target], edge.text)
+        drawn += _line(places[edge.source], places[edge.target], edge.text, above=above[edge.target])
+        above[edge.target] += bool(edge.text)
     for key, (x, y) in places.items():
         node = lineage.nodes[key]
         border = "3" if node == lineage.subject else "1"
@@ -100,15 +103,15 @@ def as_svg(lineage: Lineage) -> str:
     return "\n".join([*drawn, "</svg>\n"])
 
 
-def _line(source: tuple[int, int], target: tuple[int, int], text: str) -> list[str]:
+def _line(source: tuple[int, int], target: tuple[int, int], text: str, *, above: int) -> list[str]:
     """A curve from the right side of one box to the left side of another, with its text above its end."""
     x1, y1, x2, y2 = source[0] + _WIDTH, source[1] + _HEIGHT // 2, target[0], target[1] + _HEIGHT // 2
     middle = (x1 + x2) // 2
     found = [f'<path d="M{x1},{y1} C{middle},{y1} {middle},{y2} {x2},{y2}" fill="none" stroke="#888"/>']
     if text:
         found.append(
-            f'<text x="{x2 - 6}" y="{y2 - 6}" text-anchor="end" font-size="10" fill="#555">'
-            f"<title>{escape(text)}</title>{escape(_short(text, 26))}</text>"
+            f'<text x="{x2 - 6}" y="{y2 - 6 - 12 * above}" text-anchor="end" font-size="10" fill="#555">'
+            f"<title>{escape(text)}</title>{escape(_short(text, _LETTERS_OF_LINE))}</text>"
         )
     return found
 

@@ -23,6 +23,8 @@ SETTING = "spark.imagestrata.openlineage"
 _PRODUCER = f"urn:imagestrata:{VERSION}"
 _WANTED = "Wanted console, file:PATH, http://HOST:PORT, https://HOST or client"
 _SECONDS = 5.0
+_LETTERS = 1000
+"""The most letters of an error: those of Spark have traces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ class RunEvents:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            self._emit("FAIL" if isinstance(error, Exception) else "ABORT", None, message=one_line(error))
+            self._emit("FAIL" if isinstance(error, Exception) else "ABORT", None, message=one_line(error)[:_LETTERS])
         if self._client is not None:
             self._client.close(_SECONDS)
 

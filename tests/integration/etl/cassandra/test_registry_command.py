@@ -133,6 +133,9 @@ def test_a_registry_is_listed_described_applied_and_pruned(
     entry = Entry(kind="split", name=str(tmp_path / "split"), version=1, document=json.dumps(split))
     registry.register(control, entry, keyspace=keyspace)
     assert f"Found: split {tmp_path / 'split'}@v1" in run("delete", "phash", "--drop-values", "--yes")[2]
+    run("tag", "split", str(tmp_path / "split"), "pinned=true")
+    assert "Found: the tag pinned=true" in run("delete", "split", str(tmp_path / "split"), "--yes")[2]
+    run("tag", "split", str(tmp_path / "split"), "pinned=")
     assert run("delete", "split", str(tmp_path / "split"), "--yes")[0] == 0
     assert f"drops {values}" in run("delete", "phash", "--drop-values", "--yes")[1]
     assert control.columns(values) is None

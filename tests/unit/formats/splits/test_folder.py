@@ -44,6 +44,15 @@ def test_each_split_has_its_own_rows(folder: Path, cache: Path) -> None:
     assert opened.part(0).counts == {0: 10, 1: 10, 2: 10, 3: 10}
 
 
+@pytest.mark.parametrize("has_position", [True, False])
+def test_an_image_is_found_without_opening_the_split(tmp_path: Path, has_position: bool) -> None:
+    splits = [(IDS[:40], LABELS[:40]), (IDS[40:], LABELS[40:])]
+    folder = SplitFolder.open(write_split_folder(tmp_path / "split", splits, files=3, has_position=has_position))
+    assert folder.find(0, IDS[17].bytes) == (LABELS[17], 17 if has_position else None)
+    assert folder.find(1, IDS[41].bytes) == (LABELS[41], 1 if has_position else None)
+    assert folder.find(1, IDS[17].bytes) is None
+
+
 def test_rows_cannot_be_changed(folder: Path, cache: Path) -> None:
     rows = SplitFolder.open(folder).rows(0, cache=cache)
     with pytest.raises(ValueError, match="read-only"):
