@@ -78,6 +78,8 @@ def parser() -> command_line.Parser:
     add("--ttl", metavar="TIME",
         help="for new views: the time after which a value is too old and is computed again: 3600 (seconds), 12h, 30d "
         "(default: values are kept)")  # fmt: skip
+    add("--vector-index", action="store_true",
+        help="keep the vectors in a vector index too, for `imagestrata similar`; later runs update it")  # fmt: skip
     options.add_column_options(add)
     add("--retry", action="store_true", help="compute again what an earlier run could not compute")
     add("--timeout", type=float, default=60.0, metavar="SECONDS",

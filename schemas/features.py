@@ -161,6 +161,35 @@ class FeatureView:
             )
         return TableName(metadata.keyspace, table)
 
+    @property
+    def vector(self) -> tuple[str, int] | None:
+        """The name and the length of the only field, if that is a vector."""
+        if len(self.fields) != 1:
+            return None
+        ((name, kind),) = self.fields.items()
+        length = vector_length(kind)
+        return None if length is None else (name, length)
+
+    def index_table_of(self, metadata: TableName) -> TableName:
+        """The table of the vectors that are indexed, if there is an index.
+
+        Args:
+            metadata: The metadata table.
+
+        Returns:
+            The table, in the same keyspace.
+
+        Raises:
+            IdentifierError: The name would be too long for Cassandra.
+        """
+        table, longest = f"{self.table_of(metadata).table}_index", _MAX_TABLE - len("_ann")
+        if len(table) > longest:
+            raise IdentifierError(
+                f"Wanted a table name of at most {longest} characters for the vector index of {self.title}. "
+                f"Found: {table}, with {len(table)}. Use a shorter name for the view."
+            )
+        return TableName(metadata.keyspace, table)
+
     def to_json(self) -> str:
         """The definition as JSON text, the same for equal definitions."""
         return json.dumps(asdict(self), ensure_ascii=False, sort_keys=True)

@@ -221,6 +221,31 @@ def create_feature_values(table: TableName, fields: Mapping[str, str]) -> str:
     return _definition("feature_values", table=table.quoted, fields=columns)
 
 
+def create_vectors(table: TableName, length: int) -> str:
+    """Return the statement that creates a table of vectors unless it exists.
+
+    Args:
+        table: The table.
+        length: The number of values of a vector.
+
+    Returns:
+        A CQL statement.
+    """
+    return _definition("vectors", table=table.quoted, length=str(int(length)))
+
+
+def create_vector_index(table: TableName) -> str:
+    """Return the statement that creates the index of a table of vectors unless it exists."""
+    options = "{'similarity_function': 'cosine'}"
+    index = f"CREATE CUSTOM INDEX IF NOT EXISTS {table.table}_ann ON {table.quoted} (vector)"
+    return f"{index} USING 'StorageAttachedIndex' WITH OPTIONS = {options}"
+
+
+def drop_vector_index(table: TableName) -> str:
+    """Return the statement that removes the index of a table of vectors if it exists."""
+    return f"DROP INDEX IF EXISTS {table.keyspace}.{table.table}_ann"
+
+
 def defined_columns(statement: str) -> dict[str, str]:
     """The columns that one of these statements defines, with their CQL types."""
     lines = re.finditer(r'^    (?!PRIMARY KEY)"?(\w+)"? ([\w<>]+)', statement, re.MULTILINE)

@@ -134,6 +134,11 @@ class Control:
                 except cassandra.ReadTimeout:  # transactions of other runs conflict
                     retries.wait()
 
+    def rows(self, query: str) -> Iterator[Any]:
+        """Run a query with a large result. Yields its rows, of which a page is in memory; raises as `execute` does."""
+        with self._translated():
+            yield from self._session.execute(self._prepare(query).bind(()))
+
     def define(self, statement: str) -> None:
         """Run a statement that creates a keyspace or a table. Raises as `execute` does."""
         with self._translated():

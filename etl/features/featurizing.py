@@ -25,6 +25,7 @@ from etl.features.on_demand import define
 from etl.features.plan import FeaturizePlan
 from etl.features.report import FeaturizeReport, ViewCounts
 from etl.features.tasks import COUNTS, ROWS, FeatureOrder, compute_features
+from etl.features.vectors.index import check_vector, has_index, update_index
 from etl.features.views import find_view, register_view
 from etl.frames import kept, plain_inside, small_table
 from etl.ingest.plan import ingest_time, new_ingest_id
@@ -70,6 +71,9 @@ def run(spark: SparkSession, *, plan: FeaturizePlan) -> FeaturizeReport:
         probe = partial(_probe, spark, control, plan=plan)
         requests = [request for request in plan.features if not (request.source or "").startswith("sql:")]
         found = [find_view(control, request, keyspace=keyspace, probe=probe, ttl=plan.ttl) for request in requests]
+        if plan.vector_index:
+            for view in found:
+                check_vector(view)
         check_names(control, found, plan=plan)
         create_views(control, found, plan=plan)
         computed_later = [view for view in found if view.is_on_demand]
@@ -98,12 +102,18 @@ def run(spark: SparkSession, *, plan: FeaturizePlan) -> FeaturizeReport:
             order = _begin(spark, control, views, plan=plan)
             rows = _compute(lacking, order=order, images=counts["images"], size=counts["bytes"] or 0)
             computed = {row["view"]: (row["computed"], row["failed"]) for row in rows}
+        indexed = {
+            view.title: update_index(spark, control, view, metadata=plan.metadata_table)
+            for view in views
+            if plan.vector_index or has_index(control, view, metadata=plan.metadata_table)
+        }
     return _report(
         plan,
         views,
         computed,
         started=started,
         on_demand=on_demand,
+        indexed=indexed,
         images=counts["images"],
         order=order,
     )
@@ -116,6 +126,7 @@ def _report(
     *,
     started: float,
     on_demand: dict[str, tuple[str, ...]],
+    indexed: Mapping[str, int] = MappingProxyType({}),
     images: int = 0,
     order: FeatureOrder | None = None,
 ) -> FeaturizeReport:
@@ -124,6 +135,7 @@ def _report(
         metadata_table=str(plan.metadata_table),
         views={view.title: ViewCounts(*computed.get(view.title, (0, 0))) for view in views},
         on_demand=on_demand,
+        indexed=dict(indexed),
         tables={view.title: str(view.table_of(plan.metadata_table)) for view in views},
         images=images,
         gone=computed.get("", (0, 0))[0],

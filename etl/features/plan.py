@@ -125,8 +125,8 @@ class FeaturizePlan:
 
     ``features`` are the views. Only images that lack a view are read. ``retry`` also computes the values that an
     earlier run could not compute. ``timeout`` is in seconds, for an image or a list of images, and holds for functions
-    that are not built in. ``ttl`` is the time in seconds after which values of new views are too old. Raises ValueError
-    for invalid options.
+    that are not built in. ``ttl`` is the time in seconds after which values of new views are too old.
+    ``vector_index`` makes their vectors searchable. Raises ValueError for invalid options.
     """
 
     data_table: TableName
@@ -136,6 +136,7 @@ class FeaturizePlan:
     retry: bool = False
     timeout: float = 60.0
     ttl: int | None = None
+    vector_index: bool = False
 
     def __post_init__(self) -> None:
         if self.data_table == self.metadata_table:
@@ -145,11 +146,11 @@ class FeaturizePlan:
             raise ValueError(f"Wanted from 1 to {MAX_VIEWS} feature views. Found: {len(names)}")
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"Wanted each feature view once. Found: {twice[0]} twice")
-        if self.ttl is not None and (
-            sql := [one.view for one in self.features if (one.source or "").startswith("sql:")]
-        ):
+        sql = [one.view for one in self.features if (one.source or "").startswith("sql:")]
+        if sql and (self.ttl is not None or self.vector_index):
+            option = "--ttl" if self.ttl is not None else "--vector-index"
             raise ValueError(
-                f"Wanted --ttl only with values that are stored. Found: {sql[0]}, computed when it is read"
+                f"Wanted {option} only with values that are stored. Found: {sql[0]}, computed when it is read"
             )
         if self.ttl is not None and self.ttl < 1:
             raise ValueError(f"Wanted a ttl of 1 second or more. Found: {self.ttl}")

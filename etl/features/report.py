@@ -16,15 +16,17 @@ class FeaturizeReport:
     """What a run computed.
 
     ``views`` has the counts by view, ``on_demand`` the views that are computed when they are read, with the views that
-    they use, and ``tables`` the table of each view's values. ``images`` lacked a value and were read; ``gone`` of them
-    were deleted or changed before they were read. ``run_id`` is the id of the run in the quarantine table, and
-    ``sequence`` its place in the sequence of the table's runs; None if nothing was to be done.
+    they use, ``indexed`` the vectors that were added to the vector index of a view, and ``tables`` the table of each
+    view's values. ``images`` lacked a value and were read; ``gone`` of them were deleted or changed before they were
+    read. ``run_id`` is the id of the run in the quarantine table, and ``sequence`` its place in the sequence of the
+    table's runs; None if nothing was to be done.
     """
 
     data_table: str
     metadata_table: str
     views: dict[str, ViewCounts]
     on_demand: dict[str, tuple[str, ...]]
+    indexed: dict[str, int]
     tables: dict[str, str]
     images: int
     gone: int
@@ -37,16 +39,18 @@ class FeaturizeReport:
             f"{title}: computed when it is read, from {', '.join(uses) or f'columns of {self.metadata_table}'}"
             for title, uses in self.on_demand.items()
         ]
+        added = [f"{title}: {count:,} vectors added to the vector index" for title, count in self.indexed.items()]
         if not self.images:
             if self.views:
                 what = ", ".join(self.views)
                 lines.append(f"all images of {self.metadata_table} have {what}, in {self.seconds:,.1f} s")
-            return "\n".join(lines)
+            return "\n".join([*lines, *added])
         lines += [
             f"{title}: {counts.computed:,} values in {self.tables[title]}"
             + (f", {counts.failed:,} images without one" if counts.failed else "")
             for title, counts in self.views.items()
         ]
+        lines += added
         if any(counts.failed for counts in self.views.values()):
             keyspace = self.metadata_table.partition(".")[0]
             lines.append(

@@ -54,5 +54,10 @@ def reshapes(image: bytes) -> list[float]:
     return [1.0] * (3 if _first(image) == 4 else 2)
 
 
+def vector(image: np.ndarray) -> np.ndarray | None:
+    """The pixels as a vector, less a gray of 100: zeros for a picture of that gray. A black picture has no value."""
+    return None if not image.any() else (image.astype(np.float32) - 100).ravel()
+
+
 def unclear(image):  # type: ignore[no-untyped-def]
     return 1

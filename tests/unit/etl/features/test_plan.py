@@ -2,7 +2,8 @@
 
 import pytest
 
-from etl.features.plan import FeatureRequest, parse_ttl
+from etl.features.plan import FeatureRequest, FeaturizePlan, parse_ttl
+from schemas import TableName
 from schemas.features import ViewName
 
 
@@ -34,6 +35,15 @@ def test_requests_name_views_and_sources() -> None:
 def test_wrong_requests_are_refused(text: str, preprocess: str | None, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         FeatureRequest.parse_all([text], preprocess=preprocess)
+
+
+def test_options_of_stored_values_are_refused_for_expressions() -> None:
+    tables = {f"{name}_table": TableName("ks", name) for name in ("data", "metadata")}
+    features = FeatureRequest.parse_all(["a=sql:x"])
+    with pytest.raises(ValueError, match=r"Wanted --ttl only with values that are stored\. Found: a, computed when"):
+        FeaturizePlan(**tables, features=features, ttl=9)
+    with pytest.raises(ValueError, match=r"Wanted --vector-index only with values that are stored"):
+        FeaturizePlan(**tables, features=features, vector_index=True)
 
 
 def test_a_ttl_has_a_unit_or_is_in_seconds() -> None:

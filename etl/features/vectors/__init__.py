@@ -1,0 +1,1 @@
+"""Vectors of images: an index of them in Cassandra, and the nearest neighbors of an image."""

@@ -1,0 +1,127 @@
+"""The vector index of a feature view: its newest vectors in a table that Cassandra searches by cosine similarity."""
+
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from etl.cassandra.control import Control
+from etl.cassandra.tables import append_rows, read_table
+from etl.errors import FunctionError, UnreachableError
+from etl.features.history import known_at
+from etl.frames import kept
+from etl.workers import map_batches
+from schemas import TableName
+from schemas.features import FeatureView
+from schemas.tables import create_vector_index, create_vectors, drop_vector_index
+
+FEW = 1000
+"""Up to so many rows are written one at a time while the index exists; for more, it is dropped and built again.
+
+Cassandra 5.0 fails writes to an indexed vector if more of them run at once than the server has processors, plus one.
+After that, the row is in the table but not in the index, also if the write is repeated. An index that is built over
+existing rows has all of them.
+"""
+
+_BUILD_SECONDS = 3600.0
+
+ROWS = "id STRING, sha256 BINARY, vector ARRAY<FLOAT>"
+
+
+def check_vector(view: FeatureView) -> tuple[str, int]:
+    """The field and the length of a view whose values are vectors. Raises `FunctionError` for other views."""
+    if view.vector is None or view.ttl is not None:
+        kinds = ", ".join(f"{name} {kind}" for name, kind in view.fields.items())
+        found = kinds if view.vector is None else f"a ttl of {view.ttl:,} s"
+        raise FunctionError(f"Wanted one field float[N] and no ttl for neighbors by {view.title}. Found: {found}")
+    return view.vector
+
+
+def has_index(control: Control, view: FeatureView, *, metadata: TableName) -> bool:
+    """Whether a view has a vector index for the images of a metadata table."""
+    return view.vector is not None and control.columns(view.index_table_of(metadata)) is not None
+
+
+def update_index(spark: SparkSession, control: Control, view: FeatureView, *, metadata: TableName) -> int:
+    """Bring the vector index of a view up to date with its values; create it if there is none. Runs Spark.
+
+    Args:
+        spark: The session.
+        control: The session for queries.
+        view: The view. Vectors of length 0 are not indexed, because they have no direction.
+        metadata: The metadata table.
+
+    Returns:
+        The number of vectors that were written.
+
+    Raises:
+        FunctionError: The values of the view are no vectors.
+    """
+    field, length = check_vector(view)
+    table, values = view.index_table_of(metadata), view.table_of(metadata)
+    if control.columns(table) is None:
+        control.define(create_vectors(table, length))
+    with ExitStack() as stack:
+        newest = read_table(spark, values, columns=["id", "sequence", "sha256", "error"]).transform(known_at)
+        newest = kept(newest.where(F.col("error").isNull()), stack=stack)
+        indexed = kept(read_table(spark, table, columns=["id", "sha256"]), stack=stack)
+        gone = kept(indexed.join(newest, on="id", how="left_anti").select("id"), stack=stack)
+        lacking = kept(newest.join(indexed, on=["id", "sha256"], how="left_anti"), stack=stack)
+        counts = gone.count(), lacking.count()
+        if not any(counts):
+            _build(control, table, length)
+            return 0
+        vectors = read_table(spark, values, columns=["id", "sequence", field]).withColumnRenamed(field, "vector")
+        found = lacking.join(vectors, on=["id", "sequence"], how="inner").select("id", "sha256", "vector")
+        rows = kept(map_batches(found, task=partial(_as_floats, length=length), schema=ROWS), stack=stack)
+        written = rows.count()
+        is_small = sum(counts) <= FEW
+        if not is_small:
+            control.define(drop_vector_index(table))
+            append_rows(rows, table=table)
+        delete = f"DELETE FROM {table.quoted} WHERE id = ?"
+        for row in gone.toLocalIterator():
+            control.execute(delete, (uuid.UUID(row.id),))
+        if is_small:
+            insert = f"INSERT INTO {table.quoted} (id, sha256, vector) VALUES (?, ?, ?)"
+            for row in rows.toLocalIterator():
+                control.execute(insert, (uuid.UUID(row.id), bytes(row.sha256), row.vector))
+        else:  # again: another run may have created it in the meantime
+            control.define(drop_vector_index(table))
+        _build(control, table, length)
+        return written
+
+
+def _build(control: Control, table: TableName, length: int) -> None:
+    """Create the index unless it exists, and wait until it can be searched. Raises `UnreachableError`."""
+    control.define(create_vector_index(table))
+    query = f"SELECT id FROM {table.quoted} ORDER BY vector ANN OF ? LIMIT 1"
+    deadline = time.monotonic() + _BUILD_SECONDS
+    while True:
+        try:
+            control.execute(query, ([1.0] * length,))
+            return
+        except UnreachableError:  # the index is not available yet
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(1)
+
+
+def _as_floats(batches: Iterable[pa.RecordBatch], *, length: int) -> Iterator[pa.RecordBatch]:
+    """Vectors as lists of numbers, without those of length 0."""
+    for batch in batches:
+        ids, digests, blobs = (column.to_pylist() for column in batch.columns)
+        vectors = [None if blob is None else np.frombuffer(blob, "<f4", count=length) for blob in blobs]
+        chosen = [i for i, one in enumerate(vectors) if one is not None and one.any()]
+        columns = [
+            pa.array([ids[i] for i in chosen], pa.string()),
+            pa.array([digests[i] for i in chosen], pa.binary()),
+            pa.array([vectors[i] for i in chosen], pa.list_(pa.float32())),
+        ]
+        yield pa.RecordBatch.from_arrays(columns, names=["id", "sha256", "vector"])

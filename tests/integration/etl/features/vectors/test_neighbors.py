@@ -1,0 +1,105 @@
+"""Nearest neighbors of images on real tables: by the vector index, and exactly, compared with NumPy."""
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from pyspark.sql import SparkSession
+
+from etl.cassandra.control import Control
+from etl.errors import FunctionError, TableError
+from etl.features.vectors import index
+from etl.features.vectors.neighbors import Neighbors, find_neighbors
+from imagestrata import similar_command
+from schemas import TableName, image_id
+from schemas.features import ViewName
+from tests.support.features import FUNCTIONS, featurize, ingest
+from tests.support.trees import plant
+
+COUNT = 300
+SIDE = 4
+
+
+def picture(pixels: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels.astype(np.uint8)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def test_neighbors_by_the_index_are_those_of_numpy(
+    spark: SparkSession,
+    control: Control,
+    keyspace: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(3)
+    pixels = {f"a/{n}.png": rng.integers(1, 256, (SIDE, SIDE, 3)) for n in range(COUNT)}
+    special = {"a/zeros.png": np.full((SIDE, SIDE, 3), 100), "a/none.png": np.zeros((SIDE, SIDE, 3))}
+    tree = plant(tmp_path / "tree", {path: picture(value) for path, value in {**pixels, **special}.items()})
+    ingest(spark, tree, keyspace)
+    vector = f"vector={FUNCTIONS}:vector"
+    metadata, view, first = TableName(keyspace, "metadata"), ViewName("vector"), image_id(keyspace, b"", b"a/0.png")
+
+    def search(*, exact: bool = False, count: int = 10, path: str = "a/0.png") -> Neighbors:
+        image = image_id(keyspace, b"", path.encode())
+        return find_neighbors(control, image, metadata=metadata, view=view, count=count, exact=exact)
+
+    def oracle(count: int = 10) -> dict[str, float]:
+        vectors = {path: value.ravel() - 100.0 for path, value in pixels.items()}
+        own = vectors.pop("a/0.png")
+        cosines = {path: own @ one / np.linalg.norm(own) / np.linalg.norm(one) for path, one in vectors.items()}
+        return dict(sorted(cosines.items(), key=lambda one: -one[1])[:count])
+
+    with pytest.raises(FunctionError, match=r"Wanted one field float\[N\] and no ttl .* size@v1\. Found: size_width"):
+        featurize(spark, keyspace, "size", vector_index=True)
+    monkeypatch.setattr(index, "FEW", 100)  # so that the first run builds the index over rows that are there
+    featurize(spark, keyspace, vector)
+    with pytest.raises(TableError, match=r"Wanted a vector index of vector@v1.*--vector-index\. Or .* --exact"):
+        search()
+    report = featurize(spark, keyspace, "vector", vector_index=True)
+    assert (report.images, report.indexed) == (0, {"vector@v1": COUNT})
+    exact = search(exact=True)
+    assert {one.path: one.similarity for one in exact.neighbors} == pytest.approx(oracle())
+    assert [one.path for one in exact.neighbors] == list(oracle())
+    near = search()
+    found = {one.path: one.similarity for one in near.neighbors}
+    assert len(found.keys() & oracle().keys()) >= 9  # of 10
+    every = oracle(COUNT)
+    assert found == pytest.approx({path: every[path or ""] for path in found})
+    # New bytes and removed images: what is not current is not found, and a later run brings the index up to date.
+    best, second = list(oracle())[:2]
+    plant(tree, {second: picture(pixels.pop(second)[::-1])})
+    ingest(spark, tree, keyspace)
+    control.execute(f"DELETE FROM {keyspace}.metadata WHERE id = ?", (image_id(keyspace, b"", best.encode()),))
+    del pixels[best]
+    for result in (search(), search(exact=True)):
+        assert not {one.path for one in result.neighbors} & {best, second}
+        assert len(result.neighbors) == 10
+    assert featurize(spark, keyspace, "vector").indexed == {"vector@v1": 1}
+    assert featurize(spark, keyspace, "vector").indexed == {"vector@v1": 0}
+    assert len(search(count=500).neighbors) == COUNT - 2  # all but the image itself and the removed one
+    control.execute(
+        f"DELETE FROM {keyspace}.metadata_vector_v1 WHERE id = ?", (image_id(keyspace, b"", best.encode()),)
+    )
+    assert featurize(spark, keyspace, "vector").indexed == {"vector@v1": 0}
+    for path, message in (
+        ("a/zeros.png", "a vector of zeros"),
+        ("a/none.png", "none of its bytes"),
+        ("no", "no such id"),
+    ):
+        with pytest.raises(TableError, match=message):
+            search(path=path)
+    place = ["--host", control.cluster.hosts[0], "--port", str(control.cluster.port)]
+    assert similar_command.main([str(first), "-m", str(metadata), "--view", "vector@v1", "--json", *place]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["is_exact"] is False
+    assert [one["id"] for one in printed["neighbors"]] == [one.id for one in search().neighbors]
+    assert similar_command.main([str(first), "-m", str(metadata), "--view", "vector", "--exact", *place]) == 0
+    assert "10 neighbors by vector@v1: all vectors were compared" in capsys.readouterr().out
+    assert similar_command.main([str(first), "-m", str(metadata), "--view", "size", *place]) == 1
+    assert "Wanted values of size" in capsys.readouterr().err
